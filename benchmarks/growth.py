@@ -106,7 +106,7 @@ class _Log:
         committed = perf_counter()
         self.counts.append(store.snapshot())
         session.join()
-        assert sum(len(piece.batches) for task in tasks for piece in task.pieces) == 2 * PARTITIONS
+        assert sum(len(span.batches) for task in tasks for span in task.spans) == 2 * PARTITIONS
         self.commits += 1
         for step, seconds in (
             ("open", opened - begun),

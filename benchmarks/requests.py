@@ -139,7 +139,7 @@ class _Batches:
     def _staged(self, task: ReadTask) -> TaskMessage:
         topic = self._connection.cluster.topic("in")
         source = batch_source(topic, topic.state)
-        rows = [row for piece in task.pieces for row in piece.batches]
+        rows = [row for span in task.spans for row in span.batches]
         batches = [fetched.batch.select(["value"]) for fetched in read_batches(source, rows)]
         staged = Staging(self._connection, self._options, _SCHEMA).add_all(batches)
         plan = self._checkpoint.plan()

@@ -11,13 +11,13 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from spark_plugin.arrow_schema import source_schema
-from spark_plugin.log_access import open_log, subscribed_topics
+from spark_plugin.log_access import open_log
 from spark_plugin.options import parse_reader_options, parse_writer_options
 from spark_plugin.sink.batch_writer import TxlogBatchWriter
 from spark_plugin.sink.stream_writer import TxlogStreamWriter
 from spark_plugin.source.batch_reader import TxlogBatchReader
 from spark_plugin.source.stream_reader import TxlogStreamReader
-from spark_plugin.source.subscription import inferred_schema
+from spark_plugin.source.subscription import inferred_schema, subscribed_topics
 from txlog.errors import InvalidOption
 from txlog.topic.topic_log import TopicLog
 

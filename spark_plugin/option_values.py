@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
@@ -61,25 +61,6 @@ class OffsetSpec:
                 partition=str(partition),
             )
         return found
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class StorageOptions(Mapping[str, object]):
-    """Options for the store. May contain credentials, so it never prints its values."""
-
-    values_by_name: Mapping[str, object] = field(default_factory=dict)
-
-    def __getitem__(self, name: str) -> object:
-        return self.values_by_name[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.values_by_name)
-
-    def __len__(self) -> int:
-        return len(self.values_by_name)
-
-    def __repr__(self) -> str:
-        return f"StorageOptions({', '.join(sorted(self.values_by_name))})"
 
 
 ID_PART_LENGTH_MAX = 200

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from spark_plugin import option_values as values
 from spark_plugin.checkpoints.checkpoint_files import LOCAL_FILE_SYSTEM
-from spark_plugin.option_values import OffsetPoint, OffsetSpec, Parser, StorageOptions
+from spark_plugin.option_values import OffsetPoint, OffsetSpec, Parser
 from txlog.errors import InvalidOption
 from txlog.model import IsolationLevel, TopicPartition, validate_transactional_id
 from txlog.settings import COMPRESSION_TYPES
@@ -57,7 +57,8 @@ class ReaderOptions:
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     fail_on_data_loss: bool = True
     include_headers: bool = False
-    storage: StorageOptions = field(default_factory=StorageOptions)
+    storage: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """Options for the store. They may contain credentials, and are never printed."""
 
     def reads(self, topic: str) -> bool:
         """Whether that topic is subscribed to."""
@@ -97,7 +98,8 @@ class WriterOptions:
     txn_app_id: str | None = None
     txn_version: int | None = None
     """A job with this version of that application, or a lower one, runs once (as in Delta)."""
-    storage: StorageOptions = field(default_factory=StorageOptions)
+    storage: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """Options for the store. They may contain credentials, and are never printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +265,7 @@ def _parse(
                 option=option.name,
             )
         found[target] = option.parse(option.name, value)
-    return {**found, "storage": StorageOptions(storage)}
+    return {**found, "storage": storage}
 
 
 def _refuse_catalog_table(options: Mapping[str, str]) -> None:

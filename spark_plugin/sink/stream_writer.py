@@ -18,8 +18,7 @@ from pyspark.sql.types import StructType
 from spark_plugin import drill_points
 from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint, open_checkpoint
 from spark_plugin.drill_points import DrillStep
-from spark_plugin.kept_stores import STORES_MAX
-from spark_plugin.log_access import open_log
+from spark_plugin.log_access import STORES_MAX, open_log
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
 from spark_plugin.sink.sink_topics import prepare_topics

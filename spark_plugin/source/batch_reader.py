@@ -8,12 +8,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
-from spark_plugin.log_access import open_log, subscribed_topics
+from spark_plugin.log_access import open_log
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
 from spark_plugin.source.starting_points import resolve, starting_offset
-from spark_plugin.source.subscription import QuerySubscription
+from spark_plugin.source.subscription import QuerySubscription, subscribed_topics
 from txlog.errors import InvalidOption
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.topic.read.cut import stable_ends, view_of
@@ -27,7 +27,7 @@ class TxlogBatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[ReadTask]:
-        """Tasks by bytes. Raises OffsetOutOfRange, InvalidOption."""
+        """Tasks of about `bytesPerTask`. Raises OffsetOutOfRange, InvalidOption."""
         options = self._options
         connection = open_log(options)
         every = subscribed_topics(connection, options, linearizable=True)
@@ -59,7 +59,7 @@ class TxlogBatchReader(DataSourceReader):
         return plan_reads(topics, ranges, options)
 
     def read(self, partition: ReadTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        """Records of one task; in an executor."""
-        if not partition.pieces:
+        """The records of one task. Runs in an executor."""
+        if not partition.spans:
             return iter(())
         return read_task(partition, layouts_of(partition, self._schema), self._options)

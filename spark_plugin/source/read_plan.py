@@ -1,13 +1,19 @@
-"""From ranges of offsets to the tasks that read them, with everything that a task needs.
+"""From ranges of offsets to the tasks that read them: divided by bytes, not by partition.
 
 A task contains the batches that it reads and the schemas they were written in, so that an
-executor opens no journal. It guards I3 and I15 by the reader that it calls.
+executor opens no journal. It guards that exactly one task reads each wanted record, in order of
+offset within a partition, and that the same ranges give the same tasks, because Spark may ask more
+than once. It guards I3 and I15 by the reader that it calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -20,11 +26,10 @@ from spark_plugin.arrow_schema import (
     ReadLayout,
     read_layout,
 )
-from spark_plugin.kept_stores import KeptStore, open_kept
+from spark_plugin.log_access import KeptStore, open_kept
 from spark_plugin.options import ReaderOptions
-from spark_plugin.source.data_loss import records_are_gone
 from spark_plugin.source.offsets import PartitionRange
-from spark_plugin.source.planning import ReadPiece, plan_tasks
+from spark_plugin.source.starting_points import records_are_gone
 from spark_plugin.worker_process import freeze_modules
 from txlog.engine.append.record_times import is_append_time
 from txlog.engine.connection import connect
@@ -53,16 +58,34 @@ BATCH_BYTES = 1_000_000
 """Target size of the batches that are passed to Spark: larger ones are slower."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadSpan:
+    """Offsets [start, end) of one partition, and the batches that contain them, in order of offset.
+
+    The batches may reach beyond the range at both ends, and have gaps: at read_committed those of
+    aborted transactions are left out.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    batches: Sequence[IndexedBatch]
+    timestamp_type: int = CREATE_TIME
+    """By the topic's configuration when the task was planned."""
+
+
 class ReadTask(InputPartition):
     """The input of one Spark task."""
 
     def __init__(
         self,
-        pieces: tuple[ReadPiece, ...],
+        spans: tuple[ReadSpan, ...],
         schemas: Mapping[str, tuple[str, ...]],
     ) -> None:
         super().__init__(None)
-        self.pieces = pieces
+        self.spans = spans
         self.schemas = schemas
         """topic -> its stored schemas, by id."""
 
@@ -75,23 +98,22 @@ def plan_reads(
     """Tasks that read exactly these ranges; at least one (rule R1).
 
     Raises OffsetOutOfRange if records of a range are deleted and `failOnDataLoss` is true, or if
-    they may not be read yet.
+    the isolation level does not allow to read them yet.
     """
-    pieces = [_piece(topics[tp.topic], tp.partition, r, options) for tp, r in ranges.items()]
+    spans = [_span_of(topics[tp.topic], tp.partition, r, options) for tp, r in ranges.items()]
     schemas = {tp.topic: topics[tp.topic].state.schemas for tp in ranges}
-    tasks = plan_tasks(pieces, options.bytes_per_task, options.min_partitions or 1)
-    return [ReadTask(task, {piece.topic: schemas[piece.topic] for piece in task}) for task in tasks]
+    tasks = plan_tasks(spans, options.bytes_per_task, options.min_partitions or 1)
+    return [ReadTask(task, {span.topic: schemas[span.topic] for span in task}) for task in tasks]
 
 
-def _piece(
+def _span_of(
     topic: TopicLog, partition: int, wanted: PartitionRange, options: ReaderOptions
-) -> ReadPiece:
-    """A whole range."""
+) -> ReadSpan:
     batches = _visible(topic, partition, wanted, options)
     # Without failOnDataLoss a range may begin below the log start.
     start = max(wanted.start, topic.state.bounds(partition).log_start)
     timestamps = APPEND_TIME if is_append_time(topic.state.config) else CREATE_TIME
-    return ReadPiece(topic.name, topic.topic_id, partition, start, wanted.end, batches, timestamps)
+    return ReadSpan(topic.name, topic.topic_id, partition, start, wanted.end, batches, timestamps)
 
 
 def _visible(
@@ -99,29 +121,29 @@ def _visible(
 ) -> list[IndexedBatch]:
     state = topic.state
     if _end(state, partition, options) < wanted.end:
-        # The planner had seen more, and an old check of a pruned journal lags (rule R15).
+        # The range was planned with a newer state: an old check of a pruned journal lags (R15).
         state = topic.catch_up(linearizable=True)
     bounds = state.bounds(partition)
     if options.fail_on_data_loss and not bounds.log_start <= wanted.start <= wanted.end <= (
         bounds.next_offset
     ):
         raise OffsetOutOfRange(
-            f"offsets {wanted} of {topic.name}-{partition} are to be read, but the log has "
+            f"the query reads offsets {wanted} of {topic.name}-{partition}, but the log has "
             f"[{bounds.log_start}, {bounds.next_offset}): records were deleted before they were "
-            "read, or the log was restored. To go on without them set failOnDataLoss=false.",
+            "read, or the log was restored. To continue without them set failOnDataLoss=false.",
             topic=topic.name,
             partition=partition,
         )
     end = min(wanted.end, bounds.next_offset)
     if (stable := _end(state, partition, options)) < end:
         raise OffsetOutOfRange(
-            f"offsets {wanted} of {topic.name}-{partition} are to be read at read_committed, but a "
-            f"transaction that begins at {stable} is still open. Wait until it ends; if they were "
-            "planned at read_uncommitted, go on with that until this batch is done.",
+            f"the query reads offsets {wanted} of {topic.name}-{partition} at read_committed, but "
+            f"a transaction that begins at {stable} is still open. Wait until it ends; if the "
+            "batch was planned at read_uncommitted, keep that level until the batch is done.",
             topic=topic.name,
             partition=partition,
         )
-    if end <= bounds.log_start:  # Also for a partition that the log does not have.
+    if end <= bounds.log_start:  # True also for a partition that the log does not have.
         return []
     return list(
         visible_batches(topic, state, partition, wanted.start, end, options.isolation_level)
@@ -134,15 +156,79 @@ def _end(state: TopicState, partition: int, options: ReaderOptions) -> int:
     return visible_end(state, partition, options.isolation_level) if is_known else 0
 
 
+# Dividing the spans among tasks. Pure.
+
+
+_Wanted: TypeAlias = tuple[ReadSpan, IndexedBatch]
+"""One batch, and the span that needs it."""
+
+
+def plan_tasks(
+    spans: Iterable[ReadSpan], bytes_per_task: int, tasks_min: int = 1
+) -> list[tuple[ReadSpan, ...]]:
+    """Divide the spans, one a partition, among tasks of about `bytes_per_task`.
+
+    Partitions are taken in order and cut between batches only, so a task may read several small
+    partitions, and several tasks may read a large one. There are at least `tasks_min` tasks if
+    there are that many batches, and always one: without a task the sink would get no message that
+    names the batch to commit (rule R1). Batches without any wanted record are left out.
+    """
+    wanted = [
+        (span, batch)
+        for span in sorted(spans, key=lambda span: (span.topic, span.partition))
+        for batch in span.batches
+        if max(batch.base_offset, span.start) < min(batch.next_offset, span.end)
+    ]
+    count = _task_count(sum(batch.length for _, batch in wanted), bytes_per_task, tasks_min)
+    runs = _divide(wanted, min(count, len(wanted)))
+    return [tuple(_joined(run)) for run in runs] or [()]
+
+
+def _task_count(length_bytes: int, bytes_per_task: int, tasks_min: int) -> int:
+    return max(1, tasks_min, -(-length_bytes // max(1, bytes_per_task)))
+
+
+def _divide(wanted: Sequence[_Wanted], count: int) -> Iterator[list[_Wanted]]:
+    """Divide into exactly `count` runs of similar size in bytes; none is empty."""
+    left_bytes = sum(batch.length for _, batch in wanted)
+    run: list[_Wanted] = []
+    run_bytes = 0
+    for place, (span, batch) in enumerate(wanted):
+        # A run ends where it is nearest to its share, or where every later run needs a batch.
+        is_full = run_bytes + batch.length / 2 > left_bytes / count
+        is_needed_later = len(wanted) - place == count - 1
+        if run and count > 1 and (is_full or is_needed_later):
+            yield run
+            left_bytes -= run_bytes
+            run, run_bytes, count = [], 0, count - 1
+        run.append((span, batch))
+        run_bytes += batch.length
+    if run:
+        yield run
+
+
+def _joined(run: Iterable[_Wanted]) -> Iterator[ReadSpan]:
+    """The part of each span that these batches contain."""
+    for span, found in groupby(run, key=itemgetter(0)):
+        batches = tuple(batch for _, batch in found)
+        start = max(batches[0].base_offset, span.start)
+        yield replace(
+            span, start=start, end=min(batches[-1].next_offset, span.end), batches=batches
+        )
+
+
+# Reading a task, in an executor.
+
+
 def layouts_of(task: ReadTask, wanted: StructType) -> dict[str, ReadLayout]:
-    """How each topic of a task gives Spark the columns of the DataFrame. Raises InvalidOption."""
+    """topic -> how to convert its batches to the DataFrame's columns. Raises InvalidOption."""
     return {n: read_layout(decode_schema(texts[-1]), wanted) for n, texts in task.schemas.items()}
 
 
 def read_task(
     task: ReadTask, layouts: Mapping[str, ReadLayout], options: ReaderOptions
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a task as Spark takes them; a layout for each topic. Runs in an executor."""
+    """The records of a task, converted by each topic's layout."""
     freeze_modules()
     return read_from(open_kept(options.root, options.storage), task, layouts, options)
 
@@ -150,44 +236,44 @@ def read_task(
 def read_from(
     kept: KeptStore, task: ReadTask, layouts: Mapping[str, ReadLayout], options: ReaderOptions
 ) -> Iterator[pa.RecordBatch]:
-    """The same from a store that is at hand."""
-    wanted = [_wanted(kept.store, piece, task, layouts, options) for piece in task.pieces]
-    # A disk has answered before a thread has begun.
+    """The same, from an open store."""
+    wanted = [_wanted(kept.store, span, task, layouts, options) for span in task.spans]
+    # A disk answers faster than a thread starts.
     fetches_max = 1 if is_near(kept.store) else FETCHES_AHEAD_MAX
     for place, whole in read_beforehand(wanted, kept.fan_out, fetches_max):
-        piece = task.pieces[place]
-        yield from _converted(whole, piece, layouts[piece.topic])
+        span = task.spans[place]
+        yield from _converted(whole, span, layouts[span.topic])
 
 
 def _wanted(
     store: Store,
-    piece: ReadPiece,
+    span: ReadSpan,
     task: ReadTask,
     layouts: Mapping[str, ReadLayout],
     options: ReaderOptions,
 ) -> Wanted:
-    """Its batches, and of them the columns that Spark asks for."""
-    schemas = {n: decode_schema(text) for n, text in enumerate(task.schemas[piece.topic])}
-    relocate = partial(_relocated, options, piece)
-    source = BatchSource(store, piece.topic, schemas, len(schemas) - 1, relocate)
-    columns = list(layouts[piece.topic].stored_columns)
-    return Wanted(source, piece.batches, columns or [schemas[source.newest_schema_id].names[0]])
+    """What to fetch for a span: its batches, and in them the columns that Spark asks for."""
+    schemas = {n: decode_schema(text) for n, text in enumerate(task.schemas[span.topic])}
+    relocate = partial(_relocated, options, span)
+    source = BatchSource(store, span.topic, schemas, len(schemas) - 1, relocate)
+    columns = list(layouts[span.topic].stored_columns)
+    return Wanted(source, span.batches, columns or [schemas[source.newest_schema_id].names[0]])
 
 
-def _relocated(options: ReaderOptions, piece: ReadPiece, batch: IndexedBatch) -> list[IndexedBatch]:
+def _relocated(options: ReaderOptions, span: ReadSpan, batch: IndexedBatch) -> list[IndexedBatch]:
     """Where the records of a batch with a missing segment are now (rule R19).
 
     Deleted records are skipped without `failOnDataLoss`. Raises OffsetOutOfRange, UnknownTopic,
     MissingObject.
     """
     cluster = connect(options.root, storage_options=dict(options.storage)).cluster
-    # The planned topic itself, not another one of its name (rule R11).
-    topic = cluster.topic_of_id(piece.topic, piece.topic_id)
-    first = max(piece.start, batch.base_offset)
+    # The planned topic itself, not a later one of its name (rule R11).
+    topic = cluster.topic_of_id(span.topic, span.topic_id)
+    first = max(span.start, batch.base_offset)
     try:
         log_start = topic.catch_up(linearizable=True).bounds(batch.partition).log_start
         if first < log_start and options.fail_on_data_loss:
-            raise records_are_gone(TopicPartition(piece.topic, batch.partition), first, log_start)
+            raise records_are_gone(TopicPartition(span.topic, batch.partition), first, log_start)
         first = max(first, log_start)
         return relocated_batches(topic, batch, first) if first < batch.next_offset else []
     except UnknownTopic:
@@ -196,22 +282,20 @@ def _relocated(options: ReaderOptions, piece: ReadPiece, batch: IndexedBatch) ->
         return []
 
 
-def _converted(
-    whole: FetchedBatch, piece: ReadPiece, layout: ReadLayout
-) -> Iterator[pa.RecordBatch]:
-    for part in _in_small_batches(sliced(whole, piece.start, piece.end)):
+def _converted(whole: FetchedBatch, span: ReadSpan, layout: ReadLayout) -> Iterator[pa.RecordBatch]:
+    for part in _in_small_batches(sliced(whole, span.start, span.end)):
         origin = Origin(
-            piece.topic,
+            span.topic,
             part.partition,
             part.base_offset,
             part.stored_offsets,
-            piece.timestamp_type,
+            span.timestamp_type,
         )
         yield layout.convert(origin, part.batch)
 
 
 def _in_small_batches(fetched: FetchedBatch) -> Iterator[FetchedBatch]:
-    """Pieces of about a megabyte."""
+    """The same records, in batches of about a megabyte."""
     row_count = fetched.batch.num_rows
     step = max(1, row_count * BATCH_BYTES // max(fetched.batch.nbytes, 1))
     if step * 1.5 >= row_count:

@@ -1,7 +1,7 @@
-"""Where a query without a checkpoint begins: `startingOffsets`.
+"""Where a query without a checkpoint begins (`startingOffsets`), and errors for missing offsets.
 
-It guards I10's first half for a lost checkpoint: `committed` goes on exactly at the group's
-offsets, so a stateless query loses and repeats nothing.
+It guards I10's first half for a lost checkpoint: `committed` continues exactly at the group's
+offsets, so a stateless query loses and repeats nothing. The errors name Spark's options only.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source import offsets
-from spark_plugin.source.data_loss import group_outside_of_log, outside_of_log
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
 from txlog.engine.connection import Connection
-from txlog.errors import InvalidOption, UnstableOffsetCommit
+from txlog.errors import InvalidOption, OffsetOutOfRange, UnstableOffsetCommit
 from txlog.groups.state import CommittedOffset
 from txlog.model import TopicPartition
 from txlog.topic.read.cut import Ends
@@ -23,6 +22,8 @@ from txlog.topic.topic_log import TopicLog
 UNSTABLE_WAIT_MS = 100.0
 UNSTABLE_WAITS_MAX = 900
 """In total longer than `transaction.timeout.ms`, after which any process resolves a pend."""
+
+_CONTINUE = "To continue without them set failOnDataLoss=false in the source."
 
 
 def starting_offset(
@@ -57,8 +58,8 @@ def resolve(
 ) -> int:
     """One partition's offset. Raises OffsetOutOfRange.
 
-    Without `failOnDataLoss` it may be below the log start: the query continues there, and skips
-    what is gone.
+    Without `failOnDataLoss` it may be below the log start: the query then skips the deleted
+    records.
     """
     bounds = topic.state.bounds(where.partition)
     match wanted:
@@ -109,3 +110,55 @@ def _refuse_unknown(spec: OffsetSpec, found: Mapping[str, TopicOffsets]) -> None
                 "partitions of the subscribed topics only.",
                 partition=str(where),
             )
+
+
+def records_are_gone(where: TopicPartition, at: int, log_start: int) -> OffsetOutOfRange:
+    """The error for a position of a checkpoint or a group below the log start."""
+    return OffsetOutOfRange(
+        f"the query continues at offset {at} of {where}, but the log begins at {log_start}: "
+        f"records were deleted before they were read. {_CONTINUE}",
+        topic=where.topic,
+        partition=where.partition,
+        offset=at,
+        log_start=log_start,
+    )
+
+
+def outside_of_log(
+    option: str, where: TopicPartition, at: int, log_start: int, end: int
+) -> OffsetOutOfRange:
+    """The error for an offset in `startingOffsets` or `endingOffsets` that does not exist."""
+    is_below = at < log_start
+    what = "its first records were deleted" if is_below else "the log ends before"
+    remedy = f" {_CONTINUE}" if is_below else ""
+    return OffsetOutOfRange(
+        f"{option} names offset {at} of {where}, which has {log_start} to {end}: {what}. Name one "
+        f"of these, or -2 for earliest, -1 for latest.{remedy}",
+        topic=where.topic,
+        partition=where.partition,
+        offset=at,
+        log_start=log_start,
+        end=end,
+    )
+
+
+def group_outside_of_log(
+    group: str, where: TopicPartition, at: int, log_start: int, end: int
+) -> OffsetOutOfRange:
+    """The error for a group's position that does not exist."""
+    if at < log_start:
+        why = f"records were deleted before the group read them. {_CONTINUE}"
+    else:
+        why = (
+            "the log was restored from an older copy. Restore the newest one; or give "
+            f"startingOffsets as JSON, after 'txlog group reset {group}' has moved the group there."
+        )
+    return OffsetOutOfRange(
+        f"group {group} is at offset {at} of {where}, which has {log_start} to {end}: {why}",
+        topic=where.topic,
+        partition=where.partition,
+        offset=at,
+        log_start=log_start,
+        end=end,
+        group=group,
+    )

@@ -1,9 +1,9 @@
-"""The streaming source: offsets, admission control, planning, and a group that follows.
+"""The streaming source: offsets, admission control, planning, and the group's position.
 
 It guards I11 (every batch ends at a consistent cut) and R20, R25, R28. One object lives as long as
-the query, in one process of the driver; `read` runs in executors and uses nothing of it but its
-options. Spark calls, for batch N: latestOffset, then writes offsets/N, then commit(N-1), then
-partitions; after a restart partitions comes first.
+the query, in one process of the driver; `read` runs in executors and uses only the options and the
+schema. For batch N Spark calls latestOffset, writes offsets/N, then calls commit(N-1) and
+partitions; after a restart it calls partitions first.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_plugin.log_access import are_known, open_log, subscribed_topics
+from spark_plugin.log_access import open_log
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source import offsets
-from spark_plugin.source.data_loss import records_are_gone
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
-from spark_plugin.source.starting_points import committed_offsets, starting_offset
-from spark_plugin.source.subscription import QuerySubscription
+from spark_plugin.source.starting_points import committed_offsets, records_are_gone, starting_offset
+from spark_plugin.source.subscription import QuerySubscription, are_current, subscribed_topics
 from txlog.clock import begun
 from txlog.coordinator.transaction import TransactionalId
 from txlog.engine.blocked_reader import BlockedReader
@@ -56,21 +55,21 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._subscription = QuerySubscription(options, schema)
         self._subscribed: dict[str, TopicLog] = {}
         self._topics: dict[str, TopicLog] = {}
-        """Those of the subscribed topics that can be read: they fit the query's columns."""
+        """The subscribed topics that fit the query's columns."""
         self._initial: dict[str, Any] | None = None
         self._available: Ends | None = None
         self._latest: Ends = {}
         self._blocked: BlockedReader | None = None
         self._followed: SourceOffset | None = None
         self._planned: dict[str, Any] | None = None
-        """The end that `latestOffset` has answered last."""
+        """The end that `latestOffset` returned last."""
         self._triggered_ms: float | None = None
-        """When this run planned its last batch; None: its first one waits for nothing."""
+        """When this run planned its last batch; None before its first."""
 
     # Called by Spark.
 
     def initialOffset(self) -> dict[str, Any]:
-        """Before batch 0; Spark calls it twice and writes it nowhere, so it is computed once."""
+        """The start of batch 0. Spark calls this twice and stores nothing, so it is kept here."""
         if self._initial is None:
             self._open({}, is_new=True)
             self._initial = offsets.to_json(self._first_offset())
@@ -84,7 +83,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch: a consistent cut, within the limit (I11, R13)."""
         done = offsets.from_json(start, _WHERE)
-        # Without ranges it may be where batch 0 begins: nothing is done.
+        # Without ranges it may be the start of batch 0, before which no batch was done.
         group_read = self._begin_group_read(done) if offsets.ranges(done) else None
         current = self._own(start)
         self._require_reached(current)
@@ -105,12 +104,12 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._unblock(views, starts)
         if following is not current:
             self._triggered_ms = self._now_ms()
-        # The same offset, if nothing is new: any other makes Spark run an empty batch.
+        # Without new records the same offset: any other makes Spark run an empty batch.
         self._planned = start if following is current else offsets.to_json(following)
         return self._planned
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember the end as of now: nothing newer is read by this run."""
+        """Remember the present end: this run reads nothing newer."""
         self._open({}, linearizable=True)
         views = self._views()
         self._available = self._highs(views, dict.fromkeys(_partitions(views), 0))
@@ -137,8 +136,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets.to_json(reached)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ReadTask]:
-        """Tasks for the ranges that `end` itself carries; Spark's `start` is not used (R20)."""
-        # What this process has just planned is not looked up again.
+        """Tasks for the ranges that `end` itself contains; Spark's `start` is not used (R20)."""
+        # An end that this process has just planned needs no check.
         planned = offsets.from_json(end, _WHERE) if end == self._planned else self._own(end)
         ids, planned_ids = self._ids(), offsets.topic_ids_of(planned)
         wanted = {
@@ -149,20 +148,23 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan_reads(self._topics, wanted, self._options)
 
     def read(self, partition: ReadTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        """Records of one task; in an executor."""
-        if not partition.pieces:
+        """The records of one task. Runs in an executor."""
+        if not partition.spans:
             return iter(())
         return read_task(partition, layouts_of(partition, self._schema), self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark is done with that batch. It says so one batch late, so it is known already."""
+        """Move the group to the end of a batch that Spark has finished.
+
+        Spark calls this one batch late, when `latestOffset` has usually done it already.
+        """
         done = offsets.from_json(end, _WHERE)
         if not self._topics:
             self._open(offsets.topic_ids_of(done))
         self._follow(done, self._begin_group_read(done))
 
     def stop(self) -> None:
-        """Nothing is held open."""
+        """Nothing to close."""
 
     # The log.
 
@@ -174,23 +176,23 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _open(
         self, begun: Mapping[str, str], *, linearizable: bool = False, is_new: bool = False
     ) -> None:
-        """Topics as of now; new ones may match a pattern later. `begun`: ids of those that the
-        query has read, by name. A query that `is_new` finds every topic that it names."""
-        if not are_known(self._log(), self._options, self._subscribed, linearizable=linearizable):
+        """Find the present topics; new ones may match a pattern later. `begun`: name -> id of the
+        topics that the query has read. With `is_new` every named topic must exist."""
+        if not are_current(self._log(), self._options, self._subscribed, linearizable=linearizable):
             may_miss = not (self._options.fail_on_data_loss or is_new)
             try:
                 self._subscribed = subscribed_topics(
                     self._log(), self._options, linearizable=linearizable, may_miss=may_miss
                 )
             except UnknownTopic as error:
-                raise self._subscription.lost(error, begun) from error
+                raise self._subscription.explained(error, begun) from error
         self._topics = self._subscription.readable(self._subscribed, begun)
 
     def _ids(self) -> dict[str, str]:
         return {name: topic.topic_id for name, topic in self._topics.items()}
 
     def _own(self, value: dict[str, Any]) -> SourceOffset:
-        """An offset of Spark's, if this source made it (rule R25)."""
+        """The offset that Spark passed, which this source must have made (rule R25)."""
         offset = offsets.from_json(value, _WHERE)
         begun = offsets.topic_ids_of(offset)
         self._open(begun)
@@ -205,9 +207,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset
 
     def _require_reached(self, current: SourceOffset) -> None:
-        """Offsets must not exceed the end of the log: an old check of a pruned journal only lags
-        (R15), but a log restored from an older copy stays behind, and its new records would be
-        skipped."""
+        """Refuse an offset above the end of the log. An old check of a pruned journal only lags
+        (R15), but in a log restored from an older copy the query would skip new records."""
         ends = {}
         for where, at in offsets.present_positions(current, self._ids()).items():
             topic = self._topics[where.topic]
@@ -218,7 +219,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets.require_reached(current, ends)
 
     def _require_whole(self, current: SourceOffset) -> None:
-        """With `failOnDataLoss` no records are gone: said before an offset is handed out."""
+        """With `failOnDataLoss`, refuse a position below the log start before Spark gets an
+        offset."""
         if self._options.fail_on_data_loss:
             for where, at in offsets.present_positions(current, self._ids()).items():
                 log_start = self._topics[where.topic].state.bounds(where.partition).log_start
@@ -233,8 +235,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _joining(
         self, views: Sequence[TopicView], current: SourceOffset
     ) -> dict[TopicPartition, int]:
-        """Where the partitions begin that came after the query did: at 0 (Kafka: the earliest), or
-        where the group stands, if the query goes on from there."""
+        """Where partitions begin that are new since the last batch: at 0 (Kafka: the earliest), or
+        at the group's position if `startingOffsets` is committed."""
         known = offsets.present_positions(current, self._ids())
         new = [where for where in _partitions(views) if where not in known]
         if not new:
@@ -254,8 +256,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _is_too_early(self, highs: Ends, starts: Mapping[TopicPartition, int]) -> bool:
-        """Whether `minOffsetsPerTrigger` lets the batch wait: not a run's first one, nor one of a
-        run that reads what is there and ends, which would wait for ever."""
+        """Whether `minOffsetsPerTrigger` delays the batch. It does not delay a run's first batch,
+        nor an AvailableNow run, which would never end."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._triggered_ms is None or self._available is not None:
             return False
@@ -268,17 +270,17 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _unblock(self, views: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> None:
         """Resolve open transactions at the query's positions, and half-applied ones."""
-        in_the_way = {tx_id for _, tx_id, _ in undelivered(views)}
+        blocking = {tx_id for _, tx_id, _ in undelivered(views)}
         for view in views:
             for tx_id, transaction in view.state.open_transactions():
                 if any(starts[view.where(p)] >= at for p, at in transaction.first_offsets.items()):
-                    in_the_way.add(tx_id)
-        if in_the_way:
+                    blocking.add(tx_id)
+        if blocking:
             self._blocked = self._blocked or BlockedReader(self._log())
-            self._blocked.unblock(in_the_way)
+            self._blocked.unblock(blocking)
 
     def _bounded(self, highs: Ends, starts: Mapping[TopicPartition, int]) -> Ends:
-        """No further than what was there when an AvailableNow run began."""
+        """The ends, limited to those at the start of an AvailableNow run."""
         available = self._available
         if available is None:
             return highs
@@ -288,7 +290,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _begin_group_read(self, done: SourceOffset) -> Callable[[], GroupState]:
-        """Where the group stands, asked beside the topics if it is to follow."""
+        """Begin to read the group's state, at the same time as the topics."""
         group, connection = self._options.group_id, self._connection
         if group is None or done == self._followed:
             return GroupState
@@ -298,41 +300,41 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begun(fan_out, partial(connection.offsets.group, group))
 
     def _follow(self, done: SourceOffset, group_read: Callable[[], GroupState]) -> None:
-        """The group follows a query whose sink is not txlog.
+        """Commit the group's offsets for a query whose sink is not txlog.
 
-        Spark asks for the next batch, also at the end of a run and after a restart, only once the
-        one before is done: what it hands over as its start is consumed. With a txlog sink the
-        offsets were committed with the records, and this finds them there.
+        Spark asks for the next batch only after the one before is done, also at the end of a run
+        and after a restart, so records below the start that it passes are consumed. A txlog sink
+        has committed these offsets with the records, and then there is nothing to commit.
         """
         group = self._options.group_id
         if group is None or done == self._followed:
             return
         try:
-            pending = self._behind(group, done, group_read())
+            pending = self._uncommitted(group, done, group_read())
             if pending:
                 self._log().offsets.commit(group, pending)
         except (CommitFailed, UnstableOffsetCommit) as error:
-            log.warning("group %s does not follow the query: %s", group, error)
+            log.warning("the query's offsets were not committed for group %s: %s", group, error)
         self._followed = done
 
-    def _behind(
-        self, group: str, done: SourceOffset, stood: GroupState
+    def _uncommitted(
+        self, group: str, done: SourceOffset, state: GroupState
     ) -> tuple[PendingOffset, ...]:
-        """What the group has not committed of that batch.
+        """The offsets of that batch that the group has not committed.
 
-        Only its owner moves a group that has one: what Spark calls done is not committed after a
-        reset by hand, or if the checkpoint was torn (`commits/N` of another batch N than
-        `offsets/N`), and the sink is to refuse what comes after it (I6, I10). An owner that may
-        leave batches out needs the group to follow over these (R30).
+        If a sink owns the group, only the sink moves it: after a reset by hand, or with a torn
+        checkpoint (`commits/N` and `offsets/N` of different batches), a batch that Spark counts as
+        done is not committed, and the sink must refuse the next one (I6, I10). Only over batches
+        that an owner may leave out the source moves the group (R30).
         """
-        committed = stood.committed
+        committed = state.committed
         pending = []
         may_follow = True
         ids = self._ids()
         for where, planned in offsets.all_ranges(done).items():
             topic_id = done.topics[where.topic].topic_id
             if ids.get(where.topic) != topic_id:
-                continue  # It was deleted, and a group has no position in a missing topic.
+                continue  # The topic was deleted, and a group has no position in a missing topic.
             known = committed.get(where)
             start = known.offset if known and known.topic_id == topic_id else 0
             if known is None or start < planned.end:
@@ -350,7 +352,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         owner = self._owner(group) if pending else None
         if owner is not None and not (owner.may_skip and may_follow):
-            _tell_that_it_stays(group, pending[0])
+            _warn_of_owner(group, pending[0])
             return ()
         return tuple(pending)
 
@@ -371,10 +373,10 @@ def _view(views: Sequence[TopicView], where: TopicPartition) -> TopicView:
     return next(view for view in views if view.state.name == where.topic)
 
 
-def _tell_that_it_stays(group: str, behind: PendingOffset) -> None:
+def _warn_of_owner(group: str, behind: PendingOffset) -> None:
     log.warning(
-        "group %s stays at %d in %s-%d, and does not follow this query to %d: it belongs to a "
-        "txlog sink, which moves it with the records that it writes",
+        "group %s stays at %d in %s-%d, though this query has read up to %d: the group belongs to "
+        "a txlog sink, which moves it with the records that it writes",
         group,
         behind.start,
         behind.topic,

@@ -1,7 +1,7 @@
-"""The topics that a stream reads: those that exist, and that fit the columns of its query.
+"""The topics that a source reads: those that exist, and that fit the columns of its query.
 
 It guards that Spark gets no offset of a topic that cannot be read, because a checkpoint keeps it
-for good, and R25: a topic that was deleted is distinguished from one that another source reads.
+permanently, and R25: a topic that was deleted is distinguished from one that another source reads.
 With `failOnDataLoss=false` a query continues without topics that are gone or do not fit. It must
 not know offsets beyond the topics that they name.
 """
@@ -10,37 +10,100 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from spark_plugin.arrow_schema import common_schema, schema_difference
 from spark_plugin.options import ReaderOptions
+from txlog.clock import begun
 from txlog.engine.connection import Connection
-from txlog.errors import IncompatibleSchema, UnknownTopic
+from txlog.errors import IncompatibleSchema, InvalidOption, UnknownTopic
+from txlog.topic.read.catch_up import catch_up_all
 from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
 
 
+def subscribed_topics(
+    connection: Connection,
+    options: ReaderOptions,
+    *,
+    linearizable: bool = False,
+    may_miss: bool = False,
+) -> dict[str, TopicLog]:
+    """The topics that the options name, caught up.
+
+    Raises UnknownTopic for a missing topic, InvalidOption if no topic matches. With `may_miss`
+    missing topics are left out, and the result may be empty.
+    """
+    find: Callable[[str], TopicLog | None] = connection.cluster.find_topic
+    names: Iterable[str] = options.subscribe
+    if options.subscribe_pattern is not None:
+        known = connection.cluster.state(linearizable=linearizable).topics
+        names = sorted(filter(options.reads, known))
+    elif not may_miss:
+        find = partial(connection.cluster.present_topic, linearizable=linearizable)
+    found = connection.runtime.fan_out.run_all([partial(find, name) for name in names])
+    topics = {topic.name: topic for topic in found if topic is not None}
+    if not topics and not may_miss:
+        raise InvalidOption(
+            f"no topic of {options.root} matches subscribePattern {options.subscribe_pattern!r}; "
+            "create one first, or change the pattern."
+        )
+    catch_up_all(list(topics.values()), connection.runtime.fan_out)
+    return topics
+
+
+def are_current(
+    connection: Connection,
+    options: ReaderOptions,
+    topics: Mapping[str, TopicLog],
+    *,
+    linearizable: bool = False,
+) -> bool:
+    """Whether `topics` are exactly the topics that the options name now, and none is deleted.
+
+    Catches up the topics and, for a pattern, the cluster, all at once.
+    """
+    fan_out = connection.runtime.fan_out
+    if options.subscribe_pattern is None:
+        named = topics.keys() >= {*options.subscribe}
+        return named and _are_all_open(connection, topics, linearizable)
+    if not topics:
+        return False
+    cluster = begun(fan_out, partial(connection.cluster.state, linearizable=linearizable))
+    are_open = _are_all_open(connection, topics, linearizable)
+    matching = {n: t.opened.topic_id for n, t in cluster().topics.items() if options.reads(n)}
+    return are_open and matching == {name: topic.topic_id for name, topic in topics.items()}
+
+
+def _are_all_open(
+    connection: Connection, topics: Mapping[str, TopicLog], linearizable: bool
+) -> bool:
+    catch_up_all(list(topics.values()), connection.runtime.fan_out, linearizable=linearizable)
+    return not any(topic.state.closed for topic in topics.values())
+
+
 class QuerySubscription:
-    """The current topics of the options; topics of a pattern come and go."""
+    """Decides which of the subscribed topics a query reads, as topics come and go."""
 
     def __init__(self, options: ReaderOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._fits: dict[tuple[str, int], str] = {}
-        """By topic id and schema id: why that schema does not fit the columns; empty if it does."""
-        self._told: set[str] = set()
+        self._differences: dict[tuple[str, int], str] = {}
+        """(topic id, schema id) -> why that schema does not fit the columns; empty if it does."""
+        self._warned: set[str] = set()
 
     def readable(
         self, topics: Mapping[str, TopicLog], begun: Mapping[str, str]
     ) -> dict[str, TopicLog]:
-        """Those that fit. `begun`: ids of the topics that the query has read, by name.
+        """The topics that fit. `begun`: name -> id of the topics that the query has read.
 
-        Raises IncompatibleSchema for one that does not fit, unless it has not begun, a pattern
-        matches it, and `failOnDataLoss` is false: then it is left out.
+        Raises IncompatibleSchema for a topic that does not fit, unless the query has not read it,
+        a pattern matches it, and `failOnDataLoss` is false: then it is left out.
         """
         found = {}
         for name, topic in topics.items():
@@ -52,14 +115,14 @@ class QuerySubscription:
             is_named = self._options.subscribe_pattern is None
             if has_begun or is_named or self._options.fail_on_data_loss:
                 raise _misfit(name, difference, has_begun=has_begun, is_named=is_named)
-            self._tell(f"topic {name} is left out, as it does not fit the query: {difference}")
+            self._warn(f"topic {name} is left out, as it does not fit the query: {difference}")
         return found
 
     def gone(
         self, connection: Connection, topics: Mapping[str, TopicLog], begun: Mapping[str, str]
     ) -> set[str]:
-        """Topics that the query has read and that no longer exist, even if another topic has the
-        name; empty with `failOnDataLoss`, which refuses to continue."""
+        """Names of the topics that the query has read and that were deleted, even if a new topic
+        has the name. Empty with `failOnDataLoss`: then the query may not continue."""
         if self._options.fail_on_data_loss:
             return set()
         missing = {n: i for n, i in begun.items() if n not in topics or topics[n].topic_id != i}
@@ -70,34 +133,35 @@ class QuerySubscription:
             if topic is None or topic.topic_id != missing[name]
         }
         for name in sorted(gone):
-            self._tell(f"topic {name} was deleted, with those of its records that were not read")
+            self._warn(f"topic {name} was deleted, with those of its records that were not read")
         return gone
 
-    def lost(self, error: UnknownTopic, begun: Mapping[str, str]) -> UnknownTopic:
-        """The error for a missing topic: it was read, or its name is wrong."""
+    def explained(self, error: UnknownTopic, begun: Mapping[str, str]) -> UnknownTopic:
+        """The error for a missing topic, with another message if the query has read the topic."""
         name = str(error.facts.get("topic"))
         if name not in begun:
             return error
         return UnknownTopic(
-            f"topic {name!r} was deleted while it was read. The checkpoint is as it was: to go on "
-            "without the topic set failOnDataLoss=false in the source.",
+            f"topic {name!r} was deleted while it was read. The checkpoint was not changed: to "
+            "continue without the topic set failOnDataLoss=false in the source.",
             topic=name,
         )
 
     def _difference(self, topic: TopicLog) -> str:
         key = (topic.topic_id, topic.state.newest_schema_id)
-        if key not in self._fits:
-            self._fits[key] = schema_difference(topic.schema(key[1]), self._schema)
-        return self._fits[key]
+        if key not in self._differences:
+            self._differences[key] = schema_difference(topic.schema(key[1]), self._schema)
+        return self._differences[key]
 
-    def _tell(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+    def _warn(self, text: str) -> None:
+        """Log a warning once."""
+        if text not in self._warned:
+            self._warned.add(text)
             log.warning("%s (failOnDataLoss is false)", text)
 
 
 def inferred_schema(topics: Mapping[str, TopicLog], options: ReaderOptions) -> pa.Schema:
-    """The schema of a DataFrame without a given one. Raises IncompatibleSchema.
+    """The schema of a DataFrame that was loaded without one. Raises IncompatibleSchema.
 
     If topics that do not fit may be left out, it is the most frequent schema, of equally frequent
     ones the first by topic name; otherwise all topics must have it.
@@ -113,20 +177,19 @@ def inferred_schema(topics: Mapping[str, TopicLog], options: ReaderOptions) -> p
 def _misfit(name: str, difference: str, *, has_begun: bool, is_named: bool) -> IncompatibleSchema:
     if has_begun:
         remedy = (
-            "Its schema was changed since the DataFrame was loaded: start the query again, so that "
-            "it is loaded with the columns as they are now, and cast them in the query if it needs "
-            "the earlier types. If other topics of the pattern outnumber it, give the reader a "
-            "schema."
+            "Its schema was changed since the DataFrame was loaded: restart the query to load the "
+            "current columns, and cast them in the query if it needs the earlier types. If other "
+            "topics of the pattern outnumber this one, give the reader a schema."
         )
     elif is_named:
-        remedy = "Leave it out of 'subscribe', and read it by a reader of its own."
+        remedy = "Leave it out of 'subscribe', and read it with a reader of its own."
     else:
         remedy = (
             "Delete the topic, narrow the pattern, or set failOnDataLoss=false, which leaves out "
             "topics that do not fit; then start the query again."
         )
     return IncompatibleSchema(
-        f"topic {name!r} does not fit the columns of this query: {difference}. The checkpoint is "
-        f"as it was: no offset was handed out. {remedy}",
+        f"topic {name!r} does not fit the columns of this query: {difference}. The checkpoint was "
+        f"not changed. {remedy}",
         topic=name,
     )

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_plugin.arrow_schema import read_layout
 from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
-from spark_plugin.kept_stores import KeptStore
+from spark_plugin.log_access import KeptStore
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from spark_plugin import options
-from spark_plugin.option_values import OffsetSpec, StorageOptions, duration_ms, size_bytes
+from spark_plugin.option_values import OffsetSpec, duration_ms, size_bytes
 from tests.docs.pages import Page
 from tests.source_tree import ROOT
 
@@ -66,7 +66,7 @@ def agrees(said: str, default: object) -> bool:
             return default in (duration_ms("", said), size_bytes("", said))
         case OffsetSpec():
             return said == str(default.point)
-        case None | "" | () | StorageOptions():
+        case None | "" | ():
             return said not in ("", "true", "false")
         case str():
             return said == default

@@ -152,7 +152,6 @@ MODULES = {
     "checkpoint-files": Mutated("spark_plugin/checkpoints/checkpoint_files.py", CHECKPOINTS),
     "replay": Mutated("spark_plugin/sink/replay.py", CHECKPOINTS),
     "read-plan": Mutated("spark_plugin/source/read_plan.py", READS),
-    "planning": Mutated("spark_plugin/source/planning.py", READS),
     "local-store": Mutated(
         "txlog/storage/disk/local.py",
         (

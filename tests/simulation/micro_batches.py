@@ -336,12 +336,12 @@ class Driver:
     def _texts(self, process: SimulatedProcess, task: ReadTask) -> list[str]:
         """The records that a task reads."""
         found = []
-        for piece in task.pieces:
-            topic = process.connection.cluster.topic(piece.topic)
-            source = batch_source(topic, topic.state, piece.start)
-            for fetched in read_batches(source, piece.batches):
-                part = sliced(fetched, piece.start, piece.end)
-                found += [text_of(record) for record in records(piece.topic, part)]
+        for span in task.spans:
+            topic = process.connection.cluster.topic(span.topic)
+            source = batch_source(topic, topic.state, span.start)
+            for fetched in read_batches(source, span.batches):
+                part = sliced(fetched, span.start, span.end)
+                found += [text_of(record) for record in records(span.topic, part)]
         return found
 
 

@@ -183,7 +183,7 @@ def planned(drill: Drill, topics: str) -> int:
     """Records that a query would read of these topics just now."""
     source = TxlogDataSource({"root": drill.log.url, "subscribe": topics})
     reader = source.reader(source.schema())
-    return sum(piece.end - piece.start for task in reader.partitions() for piece in task.pieces)
+    return sum(span.end - span.start for task in reader.partitions() for span in task.spans)
 
 
 @pytest.mark.parametrize("name", STOPS)

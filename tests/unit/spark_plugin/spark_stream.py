@@ -51,7 +51,7 @@ class Stream:
     def read(self, start: dict[str, Any], end: dict[str, Any]) -> int:
         """How many records the tasks of that batch read."""
         tasks = self.reader.partitions(start, end)
-        return sum(piece.end - piece.start for task in tasks for piece in task.pieces)
+        return sum(span.end - span.start for task in tasks for span in task.spans)
 
     def restarted(self, **options: Any) -> Stream:
         """The next run of the query, on the same checkpoint, with other options of its source."""

@@ -118,7 +118,7 @@ def tasks_of(log: MemoryLog, monkeypatch: pytest.MonkeyPatch, **options: Any) ->
     monkeypatch.setattr(batch_reader, "open_log", lambda options: process)
     given = ReaderOptions("memory://log", **options)
     tasks = TxlogBatchReader(given, COLUMNS).partitions()
-    return sum(piece.end - piece.start for task in tasks for piece in task.pieces)
+    return sum(span.end - span.start for task in tasks for span in task.spans)
 
 
 def test_a_batch_read_passes_over_what_is_gone_if_it_is_told_to(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_plugin.source.planning import ReadPiece, plan_tasks
+from spark_plugin.source.read_plan import ReadSpan, plan_tasks
 from txlog.topic.index.index import IndexedBatch
 
 MB = 1 << 20
@@ -19,32 +19,32 @@ def batch(base_offset: int, rows: int, length: int) -> IndexedBatch:
     return IndexedBatch(1, 0, base_offset, rows, "s", 0, length, 0, 0, 0, 0, -1, -1, -1, -1)
 
 
-def piece(
+def span(
     start: int, end: int, batches: Sequence[IndexedBatch], partition: int = 0, topic: str = "t"
-) -> ReadPiece:
+) -> ReadSpan:
     """A range of a partition."""
-    return ReadPiece(topic, "id", partition, start, end, batches)
+    return ReadSpan(topic, "id", partition, start, end, batches)
 
 
-def work(*sizes: int, partition: int = 0) -> ReadPiece:
+def work(*sizes: int, partition: int = 0) -> ReadSpan:
     """A partition whose batches have these sizes, and ten records each."""
     batches = [batch(place * 10, 10, size) for place, size in enumerate(sizes)]
-    return piece(0, len(sizes) * 10, batches, partition)
+    return span(0, len(sizes) * 10, batches, partition)
 
 
-def spans(task: tuple[ReadPiece, ...]) -> list[tuple[int, int]]:
+def ranges_of(task: tuple[ReadSpan, ...]) -> list[tuple[int, int]]:
     """What a task reads of one partition."""
     return [(part.start, part.end) for part in task]
 
 
-def size(task: tuple[ReadPiece, ...]) -> int:
+def size(task: tuple[ReadSpan, ...]) -> int:
     """The bytes that it reads."""
     return sum(one.length for part in task for one in part.batches)
 
 
 def test_R1_there_is_a_task_even_with_nothing_to_read() -> None:
     assert plan_tasks([], MB) == [()]
-    assert plan_tasks([piece(5, 5, [batch(0, 10, 7)])], MB, tasks_min=4) == [()]
+    assert plan_tasks([span(5, 5, [batch(0, 10, 7)])], MB, tasks_min=4) == [()]
 
 
 def test_small_partitions_share_a_task() -> None:
@@ -55,18 +55,18 @@ def test_small_partitions_share_a_task() -> None:
 def test_a_large_partition_is_cut_between_batches() -> None:
     whole = work(*[MB] * 6)
     tasks = plan_tasks([whole], bytes_per_task=2 * MB)
-    assert [spans(task) for task in tasks] == [[(0, 20)], [(20, 40)], [(40, 60)]]
-    assert tasks[1] == (ReadPiece("t", "id", 0, 20, 40, tuple(whole.batches[2:4])),)
+    assert [ranges_of(task) for task in tasks] == [[(0, 20)], [(20, 40)], [(40, 60)]]
+    assert tasks[1] == (ReadSpan("t", "id", 0, 20, 40, tuple(whole.batches[2:4])),)
 
 
 def test_a_piece_keeps_what_else_it_says_of_its_topic() -> None:
-    whole = ReadPiece("t", "id", 3, 0, 10, (batch(0, 10, 5),), timestamp_type=1)
+    whole = ReadSpan("t", "id", 3, 0, 10, (batch(0, 10, 5),), timestamp_type=1)
     assert plan_tasks([whole], MB) == [(whole,)]
 
 
 def test_a_task_may_be_as_small_as_a_batch_of_one_byte() -> None:
     tasks = plan_tasks([work(1, 1, 1)], bytes_per_task=1)
-    assert [spans(task) for task in tasks] == [[(0, 10)], [(10, 20)], [(20, 30)]]
+    assert [ranges_of(task) for task in tasks] == [[(0, 10)], [(10, 20)], [(20, 30)]]
 
 
 def test_a_batch_is_never_cut() -> None:
@@ -75,20 +75,20 @@ def test_a_batch_is_never_cut() -> None:
 
 def test_only_wanted_records_are_read() -> None:
     batches = work(5, 5, 5, 5).batches
-    wanted = piece(15, 32, [*batches])
-    assert plan_tasks([wanted], MB) == [(piece(15, 32, tuple(batches[1:4])),)]
+    wanted = span(15, 32, [*batches])
+    assert plan_tasks([wanted], MB) == [(span(15, 32, tuple(batches[1:4])),)]
 
 
 def test_an_aborted_transactions_batches_leave_a_gap_inside_a_piece() -> None:
     batches = [batch(0, 10, 5), batch(30, 10, 5)]
-    ((found,),) = plan_tasks([piece(0, 40, batches)], MB)
+    ((found,),) = plan_tasks([span(0, 40, batches)], MB)
     assert (found.start, found.end, found.batches) == (0, 40, tuple(batches))
 
 
 @pytest.mark.parametrize(("tasks_min", "count"), [(1, 1), (2, 2), (5, 5), (6, 6), (9, 6)])
 def test_min_partitions_is_met_as_far_as_there_are_batches(tasks_min: int, count: int) -> None:
-    pieces = [work(1, 1, 1), work(1, 1, 900, partition=1)]
-    assert len(plan_tasks(pieces, MB, tasks_min)) == count
+    spans = [work(1, 1, 1), work(1, 1, 900, partition=1)]
+    assert len(plan_tasks(spans, MB, tasks_min)) == count
 
 
 def test_one_huge_batch_does_not_starve_the_others_of_tasks() -> None:
@@ -101,33 +101,33 @@ BATCHES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4), SIZES), max_s
 
 
 @st.composite
-def any_pieces(draw: st.DrawFn) -> list[ReadPiece]:
+def any_spans(draw: st.DrawFn) -> list[ReadSpan]:
     """Ranges of some partitions."""
     keys = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3))
     chosen = draw(st.lists(keys, unique=True, max_size=6))
-    return [draw(any_piece(topic, partition)) for topic, partition in chosen]
+    return [draw(any_span(topic, partition)) for topic, partition in chosen]
 
 
 @st.composite
-def any_piece(draw: st.DrawFn, topic: str, partition: int) -> ReadPiece:
+def any_span(draw: st.DrawFn, topic: str, partition: int) -> ReadSpan:
     """Batches in order, some with a gap before them, and any range over them."""
     at, batches = draw(st.integers(0, 5)), []
     for rows, gap, length in draw(BATCHES):
         batches.append(batch(at + gap, rows, length))
         at += gap + rows
     start, end = sorted([draw(st.integers(0, at)), draw(st.integers(0, at + 3))])
-    return piece(start, end, batches, partition, topic)
+    return span(start, end, batches, partition, topic)
 
 
-def wanted_offsets(part: ReadPiece) -> list[int]:
+def wanted_offsets(part: ReadSpan) -> list[int]:
     """The stored offsets in the range."""
     stored = (o for one in part.batches for o in range(one.base_offset, one.next_offset))
     return [offset for offset in stored if part.start <= offset < part.end]
 
 
-@given(any_pieces(), st.integers(1, 4 * MB), st.integers(1, 9))
+@given(any_spans(), st.integers(1, 4 * MB), st.integers(1, 9))
 def test_every_wanted_record_is_read_once_and_in_order(
-    planned: list[ReadPiece], bytes_per_task: int, tasks_min: int
+    planned: list[ReadSpan], bytes_per_task: int, tasks_min: int
 ) -> None:
     read: dict[tuple[str, int], list[int]] = {}
     for task in plan_tasks(planned, bytes_per_task, tasks_min):
@@ -137,23 +137,23 @@ def test_every_wanted_record_is_read_once_and_in_order(
     assert read == {where: offsets for where, offsets in wanted.items() if offsets}
 
 
-@given(any_pieces(), st.integers(1, 4 * MB), st.integers(1, 9))
+@given(any_spans(), st.integers(1, 4 * MB), st.integers(1, 9))
 def test_a_plan_is_the_same_whatever_the_order_of_the_input(
-    planned: list[ReadPiece], bytes_per_task: int, tasks_min: int
+    planned: list[ReadSpan], bytes_per_task: int, tasks_min: int
 ) -> None:
     assert plan_tasks(planned[::-1], bytes_per_task, tasks_min) == plan_tasks(
         planned, bytes_per_task, tasks_min
     )
 
 
-@given(any_pieces(), st.integers(1, 4 * MB), st.integers(1, 9))
+@given(any_spans(), st.integers(1, 4 * MB), st.integers(1, 9))
 def test_tasks_are_as_many_and_as_large_as_wanted(
-    planned: list[ReadPiece], bytes_per_task: int, tasks_min: int
+    planned: list[ReadSpan], bytes_per_task: int, tasks_min: int
 ) -> None:
     tasks = plan_tasks(planned, bytes_per_task, tasks_min)
     total = sum(map(size, tasks))
     batch_count = sum(
-        bool(wanted_offsets(piece(part.start, part.end, [one])))
+        bool(wanted_offsets(span(part.start, part.end, [one])))
         for part in planned
         for one in part.batches
     )
@@ -166,19 +166,17 @@ def test_tasks_are_as_many_and_as_large_as_wanted(
     assert max(map(size, tasks)) <= total / len(tasks) + slack
 
 
-@given(any_pieces(), st.integers(1, 4 * MB))
-def test_pieces_stand_in_order_and_are_joined(
-    planned: list[ReadPiece], bytes_per_task: int
-) -> None:
+@given(any_spans(), st.integers(1, 4 * MB))
+def test_pieces_stand_in_order_and_are_joined(planned: list[ReadSpan], bytes_per_task: int) -> None:
     for task in plan_tasks(planned, bytes_per_task):
         for earlier, later in pairwise(task):
             assert (earlier.topic, earlier.partition) < (later.topic, later.partition)
 
 
-def lengthy(*lengths: int) -> list[ReadPiece]:
+def lengthy(*lengths: int) -> list[ReadSpan]:
     """One partition with a batch of one record for each of these lengths."""
     batches = [batch(number, 1, length) for number, length in enumerate(lengths)]
-    return [piece(0, len(lengths), batches)]
+    return [span(0, len(lengths), batches)]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def planned(process: Connection, wanted: PartitionRange, options: ReaderOptions 
     """How many records the tasks of that range read."""
     topic = process.cluster.topic("t")
     tasks = plan_reads({"t": topic}, {WHERE: wanted}, options)
-    return sum(row.record_count for task in tasks for piece in task.pieces for row in piece.batches)
+    return sum(row.record_count for task in tasks for span in task.spans for row in span.batches)
 
 
 def put(log: MemoryLog, count: int) -> None:
@@ -84,7 +84,7 @@ def test_R15_and_one_that_has_not_seen_the_partition(log: MemoryLog) -> None:
     log.connection.cluster.topic("t").prune(0)
     assert len(stale.cluster.present_topic("t").state.partitions) == 1, "it lags"
     tasks = plan_reads({"t": topic}, {TopicPartition("t", 1): PartitionRange(0, 1)}, OPTIONS)
-    assert [piece.batches[0].record_count for task in tasks for piece in task.pieces] == [1]
+    assert [span.batches[0].record_count for task in tasks for span in task.spans] == [1]
 
 
 def test_what_a_restored_log_does_not_have_is_told_or_left_out(log: MemoryLog) -> None:
@@ -167,7 +167,7 @@ def test_R19_a_task_within_a_moved_batch_reads_its_range_if_it_is_there(
     topic = connection.cluster.topic("t")
     topic.catch_up()
     (task,) = plan_reads({"t": topic}, {WHERE: PartitionRange(6, 10)}, options)
-    ((row,),) = [piece.batches for piece in task.pieces]
+    ((row,),) = [span.batches for span in task.spans]
     topic.execute(AdvanceLogStart({0: log_start}))
     for _ in range(10):
         producer.send("t", b"more", partition=0).get()

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 
 from spark_plugin.arrow_schema import read_layout, source_schema
-from spark_plugin.log_access import open_log, subscribed_topics
-from spark_plugin.option_values import StorageOptions
+from spark_plugin.log_access import open_log
 from spark_plugin.options import parse_reader_options
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.read_plan import plan_reads, read_task
+from spark_plugin.source.subscription import subscribed_topics
 from tests.logs.empty_log import empty_log
 from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
@@ -60,7 +60,7 @@ def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(
     monkeypatch.setattr(connection, "_connections", {})  # An executor is a process of its own.
     layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value", "offset")))
     storage = {"durable": False}
-    options = replace(options, storage=StorageOptions(storage))
+    options = replace(options, storage=storage)
     with pytest.raises(UnknownTopic, match="was deleted while it was in use"):
         list(read_task(task, {"t": layout}, options))
     goes_on = replace(options, fail_on_data_loss=False)
@@ -153,6 +153,6 @@ def test_a_task_opens_its_store_with_the_options_of_the_reader(tmp_path: Path) -
     topics = subscribed_topics(open_log(options), options)
     (task,) = plan_reads(topics, {TopicPartition("t", 0): PartitionRange(0, 1)}, options)
     layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value",)))
-    wrong = replace(options, storage=StorageOptions({"no.such.option": "1"}))
+    wrong = replace(options, storage={"no.such.option": "1"})
     with pytest.raises(UsageError, match="no.such.option"):
         list(read_task(task, {"t": layout}, wrong))

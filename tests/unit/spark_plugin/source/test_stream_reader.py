@@ -149,7 +149,7 @@ def restarted(log: MemoryLog) -> TxlogStreamReader:
 
 def records(reader: TxlogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> int:
     tasks = reader.partitions(start, end)
-    return sum(piece.end - piece.start for task in tasks for piece in task.pieces)
+    return sum(span.end - span.start for task in tasks for span in task.spans)
 
 
 def test_R20_the_replay_of_batch_0_begins_where_it_was_planned_to(log: MemoryLog) -> None:
@@ -197,7 +197,7 @@ def test_R15_a_batch_read_finds_all_that_is_there(
     process = lagging(log)
     monkeypatch.setattr(batch_reader, "open_log", lambda options: process)
     tasks = TxlogBatchReader(options, COLUMNS).partitions()
-    assert sum(piece.end - piece.start for task in tasks for piece in task.pieces) == COUNT + 2
+    assert sum(span.end - span.start for task in tasks for span in task.spans) == COUNT + 2
 
 
 def test_R15_a_pattern_finds_topics_that_were_created_meanwhile(
@@ -212,7 +212,7 @@ def test_R15_a_pattern_finds_topics_that_were_created_meanwhile(
     monkeypatch.setattr(batch_reader, "open_log", lambda options: process)
     options = ReaderOptions(OPTIONS.root, subscribe_pattern="numbe.*", starting_offsets=EARLIEST)
     tasks = TxlogBatchReader(options, COLUMNS).partitions()
-    read = {piece.topic: piece.end - piece.start for task in tasks for piece in task.pieces}
+    read = {span.topic: span.end - span.start for task in tasks for span in task.spans}
     assert read == {SOURCE.topic: COUNT, "numbered": 1}
 
 
