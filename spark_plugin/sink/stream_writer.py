@@ -15,9 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_plugin import drill_points
 from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint, open_checkpoint
-from spark_plugin.drill_points import DrillStep
 from spark_plugin.log_access import STORES_MAX, open_log
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
@@ -63,7 +61,6 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         checkpoint = query_checkpoint(options)
         plan = checkpoint.plan()
         log = prepare_topics(options, schema, _allowed(options, plan.batch_id))
-        drill_points.passed(DrillStep.PLANNED, options.query_name or "")
         return cls(options, schema, plan, log)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
@@ -83,7 +80,6 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         connection = open_log(self._options, cluster_file=self._log.file)
         staging = Staging(connection, self._options, self._schema, allowed, self._log.topics)
         staged = staging.add_all(iterator)
-        drill_points.passed(DrillStep.STAGED, self._options.query_name or "")
         return TaskMessage(
             query_id=task.query_id,
             batch_id=task.batch_id,
@@ -106,7 +102,6 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         log = found[0].log
         connection = open_log(self._options, cluster_file=None if log is None else log.file)
         BatchCommitter(connection, self._options, checkpoint).commit(identity, found)
-        drill_points.passed(DrillStep.RETURNED, self._options.query_name or "")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing is deleted: the commit may have been decided, perhaps by another process (R26).

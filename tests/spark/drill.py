@@ -14,9 +14,10 @@ from pathlib import Path
 
 import psutil
 
-from spark_plugin.drill_points import VARIABLE, DrillPoints
+from spark_plugin.drill.points import VARIABLE, DrillPoints
 from tests.source_tree import ROOT
 from tests.spark.small_log import SmallLog
+from txlog.cli.spark_environment import python_path
 
 WAIT_S = 150.0
 """The longest that a driver may take for anything."""
@@ -80,7 +81,7 @@ def start_driver(module: str, arguments: Sequence[str], folder: Path) -> Driver:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             cwd=ROOT,
-            env={**os.environ, VARIABLE: str(pauses.folder)},
+            env={**os.environ, VARIABLE: str(pauses.folder), "PYTHONPATH": python_path()},
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=output,

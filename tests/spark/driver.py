@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_plugin.jobs.numbers_job import number, split
+from spark_plugin.drill.numbers_job import number, split
 from tests.spark.session import small_session
 
 SLOW_START = "Python worker failed to connect back"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from examples.income.orders import Order, made_up_orders, produce
-from spark_plugin.drill_points import DrillPoint, DrillStep
+from spark_plugin.drill.points import DrillPoint, DrillStep
 from tests.spark.drill import WAIT_S, Driver, start_driver, until
 from txlog import Admin, Consumer
 from txlog.testing.invariants import check_log

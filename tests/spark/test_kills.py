@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from spark_plugin.datasource import TxlogDataSource
-from spark_plugin.drill_points import DrillPoint, DrillStep
+from spark_plugin.drill.points import DrillPoint, DrillStep
 from tests.spark.drill import Drill, Driver, Job, until
 from tests.spark.small_log import small_log
 from txlog.settings import LogSettings

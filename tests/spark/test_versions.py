@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.drill_points import DrillPoint, DrillStep
+from spark_plugin.drill.points import DrillPoint, DrillStep
 from tests.source_tree import ROOT
 from tests.spark.drill import Driver, start_driver, until
 from tests.spark.versions_program import DONE, PORT

@@ -18,6 +18,9 @@ from txlog.clock import Runtime
 PACKAGES = Path(txlog.__file__).resolve().parents[1]
 """The folder that contains the package txlog: the sources', or that of all installed packages."""
 
+DRILL_STARTUP = PACKAGES / "spark_plugin" / "drill" / "startup"
+"""The `sitecustomize` by which processes of a drilled job stop at the drill's points."""
+
 SPARK_DEFAULTS = "spark-defaults.conf"
 CONF_IN_ENVIRONMENT = "share/txlog/conf"
 """Where a wheel puts the settings for Spark, below the environment (data_files in setup.cfg)."""
@@ -68,8 +71,8 @@ def own_conf() -> Path | None:
 
 
 def python_path() -> str:
-    """PYTHONPATH with txlog's own folder before all others."""
-    paths = [str(PACKAGES), os.environ.get("PYTHONPATH")]
+    """PYTHONPATH with the drill's hooks and txlog's own folder before all others."""
+    paths = [str(DRILL_STARTUP), str(PACKAGES), os.environ.get("PYTHONPATH")]
     return os.pathsep.join(filter(None, paths))
 
 

@@ -38,7 +38,7 @@ from txlog.engine.connection import Connection, connect
 from txlog.errors import TxlogError, UsageError
 from txlog.redaction import redact, redact_url
 
-BUNDLED_JOB = PACKAGES / "spark_plugin" / "jobs" / "numbers_job.py"
+BUNDLED_JOB = PACKAGES / "spark_plugin" / "drill" / "numbers_job.py"
 KILLS_MAX = 1_000
 WAIT_S = 180.0
 

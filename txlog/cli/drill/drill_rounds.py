@@ -1,7 +1,7 @@
 """The rounds of a drill: a job is started, killed where it was planned, and started again.
 
 A round is one run of the job. It is killed when one of its processes reaches a named point of a
-micro-batch (`spark_plugin/drill_points.py`), or at a random moment after a micro-batch, perhaps one
+micro-batch (`spark_plugin/drill/points.py`), or at a random moment after a micro-batch, perhaps one
 without records; if the point is not reached in time, the job is killed wherever it is. It must not
 know what the job reads, nor how the result is judged.
 """
@@ -23,7 +23,7 @@ from spark_plugin.checkpoints.query_progress import (
     is_without_records,
     query_progress,
 )
-from spark_plugin.drill_points import POINTS, VARIABLE, DrillPoints
+from spark_plugin.drill.points import POINTS, VARIABLE, DrillPoints
 from txlog.cli.drill import job_process
 from txlog.cli.drill.job_process import JobFailed, JobProcess
 from txlog.client.admin import Admin

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_plugin.checkpoints.query_progress import BatchInHand
-from spark_plugin.drill_points import POINTS, DrillPoint, DrillPoints, DrillStep
+from spark_plugin.drill.points import POINTS, DrillPoint, DrillPoints, DrillStep
 from tests.processes.command_line import run
 from txlog.cli.drill.drill_checks import DrillCheck
 from txlog.cli.drill.drill_report import DrillResult, document, html_report, same_again, sections

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.jobs import numbers_job
+from spark_plugin.drill import numbers_job
 from tests.processes.command_line import run
 from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.options.storage_options import VARIABLE, storage_options

@@ -1,15 +1,21 @@
 """A drill stops a query at the steps of its sink, and at nothing that its source does."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_plugin.drill_points import POINTS, VARIABLE, DrillPoints
+from spark_plugin.drill.hooks import drilled_open_log
+from spark_plugin.drill.points import POINTS, VARIABLE, DrillPoints
 from spark_plugin.log_access import open_log
 from spark_plugin.options import ReaderOptions, WriterOptions
+from spark_plugin.source import stream_reader
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.unit.spark_plugin.spark_query import COLUMNS
+from txlog.cli.spark_environment import python_path
 from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
 from txlog.engine.connection import connect
@@ -20,16 +26,16 @@ POINT = "before the first marker"
 
 @pytest.fixture
 def points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DrillPoints:
-    """One place to stop, at which this process passes at once."""
+    """One point that is released, so that this process passes it at once."""
     points = DrillPoints(tmp_path / "points")
     points.set(POINT, POINTS[POINT])
     points.release(POINT)
-    monkeypatch.setenv(VARIABLE, str(points.folder))
+    monkeypatch.setattr(stream_reader, "open_log", drilled_open_log(open_log, points))
     return points
 
 
 def passed(points: DrillPoints) -> int:
-    """How many objects were created at the place."""
+    """How many objects were created at the point."""
     return len(list(points.folder.glob("*.begun *")))
 
 
@@ -60,6 +66,39 @@ def test_a_sink_is_stopped_at_its_markers(tmp_path: Path, points: DrillPoints) -
     root = str(tmp_path / "log")
     Admin(root, create=True).create_topic("numbers", 1)
     decided_and_left(root)
-    connection = open_log(WriterOptions(root))
+    connection = drilled_open_log(open_log, points)(WriterOptions(root))
     connection.coordinator_of("feeder").maintain()
     assert passed(points) == 1
+
+
+PROGRAM = """
+import sys
+from spark_plugin.sink.stream_writer import TxlogStreamWriter, open_log
+print(getattr(sys, "hidden", None), TxlogStreamWriter.write.__module__, open_log.__module__)
+"""
+
+
+@pytest.mark.parametrize(
+    ("variable", "writer", "opener"),
+    [
+        ("points", "spark_plugin.drill.hooks", "spark_plugin.drill.hooks"),
+        ("", "spark_plugin.sink.stream_writer", "spark_plugin.log_access"),
+    ],
+    ids=["drilled", "not drilled"],
+)
+def test_only_a_drilled_process_has_the_hooks_and_each_runs_its_own_sitecustomize(
+    tmp_path: Path, variable: str, writer: str, opener: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.hidden = 'its own'")
+    told = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={
+            **os.environ,
+            VARIABLE: variable and str(tmp_path / variable),
+            "PYTHONPATH": os.pathsep.join([python_path(), str(tmp_path)]),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.split("\n")[0] == f"its own {writer} {opener}"

@@ -1,6 +1,6 @@
 """Numbers become even and odd ones: two topics, written in one transaction a micro-batch.
 
-    spark-submit spark_plugin/jobs/numbers_job.py --root ./data --checkpoint ./checkpoint
+    spark-submit spark_plugin/drill/numbers_job.py --root ./data --checkpoint ./checkpoint
 
 `txlog drill` runs it, kills it and starts it again. It is self-contained, like a job that is
 submitted to a cluster. SIGTERM asks it to process its input and to stop.

@@ -1,0 +1,132 @@
+"""Hooks that stop the sink of a drilled job at a drill's points; the sink does not know them.
+
+A drill stops the sink alone: a source may finish another producer's transaction, whose markers are
+not a step of the batch. The hooks guard nothing; they must not change what is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from spark_plugin.drill.points import DrillPoints, DrillStep, points_of_process
+from spark_plugin.options import ReaderOptions, WriterOptions
+from txlog.clock import Runtime
+from txlog.engine.connection import Connection, open_connection
+from txlog.storage.abilities import hold, is_near
+from txlog.storage.new_object import NewObject, open_new
+from txlog.storage.open import open_store
+from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
+
+OpenLog = Callable[..., Connection]
+
+
+def apply(module: ModuleType) -> None:
+    """Hook a module that was just imported, if this process has points."""
+    points = points_of_process()
+    if points is not None and hasattr(module, "TxlogStreamWriter"):
+        hook_writer(module.TxlogStreamWriter, points)
+    elif points is not None:
+        vars(module)["open_log"] = drilled_open_log(module.open_log, points)
+
+
+def drilled_open_log(open_log: OpenLog, points: DrillPoints) -> OpenLog:
+    """`open_log` for a process that stops at `points` when its sink creates objects."""
+
+    @cache
+    def drilled(process: int, root: str, storage: tuple[tuple[str, str], ...], create: bool) -> Any:
+        runtime = Runtime()
+        store = DrilledStore(open_store(root, runtime, dict(storage)), points)
+        return open_connection(store, runtime, create=create)
+
+    def opened(
+        options: ReaderOptions | WriterOptions, *, create: bool = False, **handed_over: Any
+    ) -> Connection:
+        if not isinstance(options, WriterOptions):
+            return open_log(options, create=create, **handed_over)
+        found: Connection = drilled(
+            os.getpid(), options.root, tuple(sorted(options.storage.items())), create
+        )
+        return found
+
+    return opened
+
+
+def hook_writer(writer: Any, points: DrillPoints) -> None:
+    """Make `TxlogStreamWriter` stop where a batch is planned, staged and committed."""
+    for_batch, write, commit = writer.for_batch, writer.write, writer.commit
+
+    def planned(cls: Any, options: WriterOptions, schema: Any) -> Any:
+        made = for_batch(options, schema)
+        if made._plan is not None:  # A writer without a plan only commits.
+            points.passed(DrillStep.PLANNED, options.query_name or "")
+        return made
+
+    def staged(self: Any, iterator: Iterator[Any]) -> Any:
+        message = write(self, iterator)
+        points.passed(DrillStep.STAGED, self._options.query_name or "")
+        return message
+
+    def returned(self: Any, messages: Sequence[Any], batchId: int) -> None:
+        commit(self, messages, batchId)
+        points.passed(DrillStep.RETURNED, self._options.query_name or "")
+
+    writer.for_batch = classmethod(planned)
+    writer.write, writer.commit = staged, returned
+
+
+class DrilledStore:
+    """A store whose `create` stops at the points."""
+
+    def __init__(self, store: Store, points: DrillPoints) -> None:
+        self._store = store
+        self._points = points
+
+    @property
+    def url(self) -> str:
+        """The inner store's URL."""
+        return self._store.url
+
+    @property
+    def is_near(self) -> bool:
+        """See `abilities.py`."""
+        return is_near(self._store)
+
+    def hold(self, path: str) -> bool:
+        """See `abilities.py`."""
+        return hold(self._store, path)
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        """See Store.create."""
+        return self._points.create(path, data, lambda: self._store.create(path, data))
+
+    def get(self, path: str) -> bytes | None:
+        """See Store.get."""
+        return self._store.get(path)
+
+    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
+        """See Store.get_ranges."""
+        return self._store.get_ranges(path, ranges)
+
+    def put_new(self, path: str, data: Body) -> None:
+        """See Store.put_new."""
+        self._store.put_new(path, data)
+
+    def open_new(self, path: str) -> NewObject:
+        """See `new_object.py`."""
+        return open_new(self._store, path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See Store.replace."""
+        self._store.replace(path, data)
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
+        """See Store.list_after."""
+        return self._store.list_after(prefix, after)
+
+    def delete(self, path: str) -> None:
+        """See Store.delete."""
+        self._store.delete(path)

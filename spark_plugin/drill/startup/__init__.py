@@ -1,0 +1,1 @@
+"""The folder that `python_path` puts on the PYTHONPATH of a drilled job."""

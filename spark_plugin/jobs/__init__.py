@@ -1,1 +1,0 @@
-"""Jobs that come with txlog; `spark-submit` or `python` runs their files."""
