@@ -1,7 +1,7 @@
-"""The PySpark source and sink of txlog; the only package besides its shim that knows Spark.
+"""The PySpark source and sink of txlog; with its shim, the only package that imports PySpark.
 
-`register` is imported when it is first used: the command line reads checkpoints with modules of
-this package, and must not load PySpark for it.
+`register` is imported at its first use: the command line reads checkpoints with modules of this
+package, and must not load PySpark for that.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spark_plugin.registration import register
+    from spark_plugin.datasource import register
 
-_HOMES = {"register": "spark_plugin.registration"}
+_HOMES = {"register": "spark_plugin.datasource"}
 
 __all__ = ["register"]
 

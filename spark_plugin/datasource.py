@@ -1,12 +1,17 @@
-"""`format("txlog")`: the entry point, found by Spark through pyspark_txlog or registered.
+"""`format("txlog")`: the entry point, which Spark finds through pyspark_txlog or by `register`.
 
-It only parses options and creates readers and writers, which do everything heavy.
+It only parses options, and creates readers and writers.
 """
 
 from __future__ import annotations
 
+import sys
+import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
@@ -54,7 +59,8 @@ class TxlogDataSource(DataSource):
         return TxlogBatchWriter.for_job(parse_writer_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> TxlogStreamWriter:
-        """`df.writeStream`; called for every batch. `complete` output asks to overwrite."""
+        """`df.writeStream`; called for every batch. With output mode `complete`, `overwrite` is
+        true."""
         if overwrite:
             raise InvalidOption(
                 "a log can only be appended to, so output mode 'complete' cannot be written; use "
@@ -62,3 +68,21 @@ class TxlogDataSource(DataSource):
                 option="outputMode",
             )
         return TxlogStreamWriter.for_batch(parse_writer_options(self.options), schema)
+
+
+def register(spark: SparkSession) -> None:
+    """Register `format("txlog")` with a session that does not find it by itself.
+
+    Code from `--py-files` is pickled by value, because the process on the driver that runs a
+    streaming source cannot import it.
+    """
+    if _from_archive(TxlogDataSource.__module__):
+        for name in [n for n in sys.modules if n.split(".")[0] in ("txlog", "spark_plugin")]:
+            cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
+    spark.dataSource.register(TxlogDataSource)
+
+
+def _from_archive(module: str) -> bool:
+    """Whether the module is inside a zip file."""
+    place = Path(sys.modules[module].__file__ or "")
+    return any(parent.is_file() and zipfile.is_zipfile(parent) for parent in place.parents)

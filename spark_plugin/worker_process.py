@@ -1,22 +1,88 @@
-"""What a Spark Python process is for, and the setup by the first task that it runs for txlog.
+"""What a Spark Python process is for, and which query, run and batch its task belongs to.
 
-It guards nothing: a process that does not know its purpose does everything that may be needed.
+It guards R27 and R30: a property that users do not set must name the run. Spark's own id of a run
+is in the job group, which `SparkContext.setJobGroup` replaces; but every run of a query has its own
+session, and Spark tags each job with the session of its execution, even if a `foreachBatch` writes
+through another session. It must not know what a batch writes.
 """
 
 from __future__ import annotations
 
 import gc
+import re
 import sys
+from dataclasses import dataclass
 from functools import cache
+
+from pyspark import TaskContext
+
+from txlog.errors import InternalError
 
 PLANNER = "pyspark.sql.worker.write_into_data_source"
 COMMITTER = "pyspark.sql.worker.python_streaming_sink_runner"
-"""Modules of Spark's, each of which has processes of its own: one makes the writers of tasks, the
-other makes a writer only to call its `commit` or `abort`."""
+"""Spark's modules that make writers, each in processes of its own: PLANNER for the tasks, COMMITTER
+only to call `commit` or `abort`."""
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+JOB_TAGS = "spark.job.tags"
+JOB_GROUP = "spark.jobGroup.id"
+"""Task-local properties that Spark sets for every micro-batch."""
+
+NO_BATCH = -1
+
+_ROOT_EXECUTION = re.compile(r"spark-session-([0-9a-fA-F-]{36})-execution-root-id-\d+")
+_SESSION = re.compile(r"spark-session-([0-9a-fA-F-]{36})")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskIdentity:
+    """The micro-batch of a task."""
+
+    query_id: str
+    """Empty outside of a query."""
+    run_id: str
+    batch_id: int
+    """NO_BATCH outside of a query, and in threads that did not inherit Spark's properties."""
+
+    @property
+    def is_of_batch(self) -> bool:
+        """Whether the task runs for a micro-batch."""
+        return bool(self.query_id) and self.batch_id != NO_BATCH
+
+
+def task_identity() -> TaskIdentity:
+    """The current task's identity. Runs in an executor; raises InternalError elsewhere."""
+    context = TaskContext.get()
+    if context is None:
+        raise InternalError("a sink's task without Spark's task context. Please report this.")
+    return TaskIdentity(
+        query_id=context.getLocalProperty(QUERY_ID) or "",
+        run_id=run_of(
+            context.getLocalProperty(JOB_TAGS) or "", context.getLocalProperty(JOB_GROUP) or ""
+        ),
+        batch_id=int(context.getLocalProperty(BATCH_ID) or NO_BATCH),
+    )
+
+
+def run_of(job_tags: str, job_group: str) -> str:
+    """The session of the query's run, by the tags of a job.
+
+    A `foreachBatch` may clear its query's tags. Then Spark tags only the sessions of the write
+    itself, usually the run's. The job group, which is the run's unless the user has set another,
+    distinguishes runs that share a session.
+    """
+    tags = job_tags.split(",")
+    for tag in tags:
+        found = _ROOT_EXECUTION.fullmatch(tag)
+        if found is not None:
+            return found.group(1)
+    sessions = [found.group(1) for tag in tags if (found := _SESSION.fullmatch(tag)) is not None]
+    return "/".join([*sorted(sessions), job_group])
 
 
 def is_for_commits() -> bool:
-    """Whether a writer that is made in this process is never given to tasks."""
+    """Whether this process makes writers only to commit or abort; False if unknown."""
     loaded = {*sys.modules, getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "")}
     return COMMITTER in loaded and PLANNER not in loaded
 
@@ -25,7 +91,7 @@ def is_for_commits() -> bool:
 def freeze_modules() -> None:
     """Exclude the modules imported so far from garbage collection.
 
-    Spark collects a worker's garbage after every task (pyspark/daemon.py). With all modules of
-    pyarrow, pandas and txlog to scan, that takes 40 ms or more, as long as many a task.
+    Spark collects a worker's garbage after every task (pyspark/daemon.py). Scanning all modules of
+    pyarrow, pandas and txlog takes 40 ms or more, as long as many tasks take.
     """
     gc.freeze()

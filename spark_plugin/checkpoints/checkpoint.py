@@ -40,12 +40,12 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint folder. Every method reads again; nothing is cached."""
+    """A checkpoint folder. Every method reads the files again; nothing is cached."""
 
     url: str
     files: CheckpointFiles
     fan_out: FanOut = field(default_factory=SerialFanOut)
-    """For several files at once, where each takes a round trip."""
+    """Reads several files at once if each takes a round trip."""
 
     def query_id(self) -> str:
         """The query's id. Raises CheckpointConflict if there is none, CorruptData if damaged."""
@@ -53,8 +53,8 @@ class Checkpoint:
         data = self.files.read(METADATA)
         if data is None:
             raise CheckpointConflict(
-                f"{where} is missing: this is not the checkpoint that the query runs on, or the "
-                "driver does not see it under this path. Give checkpointLocation as a full URL; "
+                f"{where} is missing: this is not the query's checkpoint, or the driver does not "
+                "see it under this path. Give checkpointLocation as a full URL; "
                 f"if the checkpoint is lost, {NEW_CHECKPOINT}.",
                 where=where,
             )
@@ -90,14 +90,15 @@ class Checkpoint:
         return BatchPlan(newest, self.offsets(newest).digest)
 
     def require_plan(self, plan: BatchPlan, *read: str) -> None:
-        """Refuse a batch whose file is no longer the one its tasks ran for (rule R1), or was not
-        when it was `read`: digests. Raises CheckpointConflict.
+        """Refuse a batch whose file has another digest than the one that its tasks ran for (R1).
+
+        `read`: digests of earlier reads, which must be the same. Raises CheckpointConflict.
         """
         now = self.offsets(plan.batch_id).digest
         if {now, *read} != {plan.digest}:
             raise CheckpointConflict(
                 f"{self.url}/{OFFSETS}/{plan.batch_id} was rewritten while the batch ran: "
-                "another run of this query is on the checkpoint. Stop one of the two; nothing of "
+                "another run of this query uses the checkpoint. Stop one of the two; nothing of "
                 "this batch was committed.",
                 batch_id=plan.batch_id,
             )
@@ -128,9 +129,9 @@ class Checkpoint:
         return parse(batch_id, data, where)
 
     def batch_range(self, batch_id: int, log_id: str) -> BatchRange:
-        """What that batch advances in the log (rule R23). Raises CheckpointConflict, CorruptData.
+        """The ranges that the batch advances in the log (R23), by its file and the one before.
 
-        Except for batch 0 it needs the file of the batch before, too.
+        Raises CheckpointConflict, CorruptData.
         """
         batches = [batch_id, batch_id - 1] if batch_id > 0 else [batch_id]
         files = self.fan_out.run_all([partial(self.offsets, number) for number in batches])
@@ -138,7 +139,7 @@ class Checkpoint:
         return batch_range(files[0], previous, log_id, f"{self.url}/{OFFSETS}/{batch_id}")
 
     def range_of(self, query_id: str, batch_id: int, log_id: str) -> BatchRange:
-        """The same of that very query (rule R24), with all that is read for it at once."""
+        """The same, if the checkpoint is that query's (R24). All files are read at once."""
         own = begun(self.fan_out, partial(self.require_query, query_id))
         ranged = begun(self.fan_out, partial(self.batch_range, batch_id, log_id))
         own()
@@ -160,14 +161,15 @@ def open_checkpoint(
 ) -> Checkpoint:
     """The checkpoint at `checkpointLocation`. Reads nothing yet.
 
-    Raises InvalidOption if it is not given (rule R22: a location from the session's configuration
-    is not visible here), or is where txlog cannot read.
+    Raises InvalidOption if the option is not given (R22: a location in the session's configuration
+    is not visible here), or names a file system that txlog cannot read.
     """
     if location is None:
         raise InvalidOption(
             "the sink needs the query's own option checkpointLocation: it reads the batch's "
-            "offsets there, and one that is set by spark.sql.streaming.checkpointLocation alone "
-            "is not visible to it. Add .option('checkpointLocation', ...) to writeStream.",
+            "offsets there, and cannot see a location that only the session's configuration "
+            "spark.sql.streaming.checkpointLocation sets. Add .option('checkpointLocation', ...) "
+            "to writeStream.",
             option="checkpointLocation",
         )
     place = locate(location, default_file_system)

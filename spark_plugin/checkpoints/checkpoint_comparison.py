@@ -1,8 +1,7 @@
-"""Compares a Spark checkpoint with the log, and predicts what the next start will do.
+"""Compares a Spark checkpoint with the log, and predicts what the next start of the query does.
 
-It applies the same two replay tests as the sink (`replay.py`), so that the answer is the sink's,
-and guards I10 for operators: a start that would be refused is known before it is tried. It reads
-only, and needs no PySpark.
+It applies the same two replay tests as the sink (`replay.py`), and guards I10 for operators: they
+learn that a start would be refused before they try it. It only reads, and needs no PySpark.
 """
 
 from __future__ import annotations
@@ -12,26 +11,31 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint
-from spark_plugin.checkpoints.offset_log import BatchRange, GroupTopicPartition, Standing, standings
+from spark_plugin.checkpoints.offset_log import (
+    BatchRange,
+    GroupTopicPartition,
+    OffsetFile,
+    txlog_lines,
+)
 from spark_plugin.sink.replay import AlreadyIn, decide_batch
-from spark_plugin.source.offsets import PartitionRange, ends_below
+from spark_plugin.source.offsets import PartitionRange, all_ranges, ends_below
 from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.transaction import decision_of
 from txlog.engine.connection import Connection
 from txlog.errors import CheckpointConflict, CorruptData
 from txlog.groups.state import Pending
-from txlog.model import Decision, TopicPartition, TransactionOutcome, TxId
+from txlog.model import Decision, TransactionOutcome, TxId
 from txlog.topic.topic_log import TopicLog
 
 COMMANDS_MAX = 20
-"""Commands that a comparison contains; a group with more partitions is moved by a file."""
+"""Commands that a comparison contains; for more partitions `txlog group reset` takes a file."""
 
 NOT_PLANNED = "not planned"
-"""The fingerprint of a batch without a plan: it differs from that of any batch in the log."""
+"""The fingerprint of a batch without a plan; no batch in the log has it."""
 
 
 class NextStart(StrEnum):
-    """What will become of the checkpoint's newest batch, or of the one after it."""
+    """What the next start does with the checkpoint's newest batch, or with the one after it."""
 
     BEGINS = "begins with batch 0"
     GOES_ON = "goes on with a new batch"
@@ -45,12 +49,13 @@ class PartitionComparison:
     """One partition that the query reads in a group."""
 
     where: GroupTopicPartition
+    topic_id: str
     start: int
     """Where the newest batch begins, according to the checkpoint."""
     end: int
-    committed: int | None
+    committed: int | None = None
     """The group's position, once every decided transaction is applied."""
-    log_end: int | None
+    log_end: int | None = None
     """The offset up to which read_committed can read; None if there is no such topic."""
 
     def difference(self, expected: int) -> int:
@@ -67,24 +72,41 @@ class CheckpointComparison:
     reason: str
     remedy: str = ""
     commands: tuple[str, ...] = ()
-    """Each of them resolves its part of a refusal."""
+    """Each command resolves its part of a refusal."""
     query_id: str = ""
     planned: int | None = None
     """Newest batch that Spark has planned."""
     finished: int | None = None
     """Newest batch that Spark counts as done."""
     mark: ReplayMark | None = None
-    """Newest batch of this query that the log has."""
+    """The newest batch of this query in the log."""
     owners: Mapping[str, str] | None = None
     """group -> transactional id that owns it."""
     unfinished: tuple[str, ...] = ()
-    """Transactions of these groups that the next start waits for, or finishes."""
+    """Transactions of these groups that the next start finishes or waits for."""
     partitions: tuple[PartitionComparison, ...] = ()
 
     @property
     def is_replay(self) -> bool:
-        """Spark has not recorded the end of the newest batch, and runs it again."""
+        """Whether Spark runs the newest batch again, because it has not recorded its end."""
         return self.planned is not None and self.planned != self.finished
+
+
+def planned_partitions(
+    file: OffsetFile, log_id: str
+) -> dict[GroupTopicPartition, PartitionComparison]:
+    """Every partition that the batch reads of the log in a group, not compared yet.
+
+    If two sources read a topic with one group, the last counts: they may not differ (R21). Raises
+    CorruptData for a malformed line.
+    """
+    return {
+        key: PartitionComparison(key, offset.topics[where.topic].topic_id, moved.start, moved.end)
+        for offset in txlog_lines(file).values()
+        if offset.group and offset.log_id == log_id
+        for where, moved in all_ranges(offset).items()
+        for key in [GroupTopicPartition(offset.group, *where)]
+    }
 
 
 def compare(connection: Connection, checkpoint: Checkpoint) -> CheckpointComparison:
@@ -98,7 +120,7 @@ def compare(connection: Connection, checkpoint: Checkpoint) -> CheckpointCompari
 def _refused(
     comparison: CheckpointComparison, error: CheckpointConflict | CorruptData
 ) -> CheckpointComparison:
-    """The next start will meet this error."""
+    """The comparison for a start that will raise this error."""
     return replace(
         comparison, next_start=NextStart.REFUSED, reason=error.reason, remedy=error.remedy
     )
@@ -125,9 +147,13 @@ class _Comparer:
         if found.planned is None:
             return found
         file = checkpoint.offsets(found.planned)
-        at = standings(file, log_id)
-        groups = sorted({where.group for where in at})
-        committed, unfinished = self._committed(groups, at)
+        planned = planned_partitions(file, log_id)
+        groups = sorted({where.group for where in planned})
+        positions, unfinished = self._positions(groups, planned)
+        partitions = {
+            where: replace(part, committed=positions.get(where), log_end=self._log_end(part))
+            for where, part in sorted(planned.items())
+        }
         states = [coordinator.state for coordinator in self._connection.caught_up()]
         owners = {g: owner for state in reversed(states) for g, owner in state.owners.items()}
         # If a `foreachBatch` has several writes, the mark of the most advanced one.
@@ -138,42 +164,44 @@ class _Comparer:
             mark=max(own, key=lambda mark: mark.batch_id, default=None),
             owners={group: owners.get(group, "") for group in groups},
             unfinished=tuple(unfinished),
-            partitions=tuple(self._partitions(at, committed)),
+            partitions=tuple(partitions.values()),
         )
-        restored = self._restored(at)
+        restored = self._restored(found)
         if restored is not None:
             return _refused(found, restored)
+        committed = {where: part.committed for where, part in partitions.items()}
         if found.is_replay:
             batch = checkpoint.batch_range(file.batch_id, log_id)
             return _judged(found, batch, committed)
-        # For a batch that is not planned yet, its start and the plan before it are known.
+        # Of a batch that is not planned yet, the start and the plan before it are known.
         following = BatchRange(
             file.batch_id + 1,
-            {where: PartitionRange(s.end, s.end + 1) for where, s in at.items()},
+            {where: PartitionRange(p.end, p.end + 1) for where, p in partitions.items()},
             fingerprint=NOT_PLANNED,
             previous_fingerprint=file.fingerprint,
         )
         return _judged(found, following, committed)
 
-    def _committed(
-        self, groups: list[str], at: Mapping[GroupTopicPartition, Standing]
-    ) -> tuple[dict[GroupTopicPartition, int | None], list[str]]:
-        """Positions once decided transactions are applied, and the unfinished ones."""
-        positions: dict[GroupTopicPartition, int | None] = dict.fromkeys(at)
+    def _positions(
+        self, groups: list[str], planned: Mapping[GroupTopicPartition, PartitionComparison]
+    ) -> tuple[dict[GroupTopicPartition, int], list[str]]:
+        """The groups' positions after decided transactions, and the unfinished transactions."""
+        positions: dict[GroupTopicPartition, int] = {}
         unfinished = []
+
+        def note(key: GroupTopicPartition, topic_id: str, offset: int) -> None:
+            if key in planned and topic_id == planned[key].topic_id:
+                positions[key] = offset
+
         for group in groups:
             state = self._connection.offsets.group(group)
             for where, known in state.committed.items():
-                key = GroupTopicPartition(group, *where)
-                if key in at and known.topic_id == at[key].topic_id:
-                    positions[key] = known.offset
+                note(GroupTopicPartition(group, *where), known.topic_id, known.offset)
             for tx_id, pending in state.pending.items():
                 decision = self._decision(tx_id, pending)
                 unfinished.append(_unfinished(tx_id, pending, decision))
                 for offset in pending.offsets if decision is Decision.COMMIT else ():
-                    key = GroupTopicPartition(group, *offset.where)
-                    if key in at and offset.topic_id == at[key].topic_id:
-                        positions[key] = offset.end
+                    note(GroupTopicPartition(group, *offset.where), offset.topic_id, offset.end)
         return positions, unfinished
 
     def _decision(self, tx_id: TxId, pending: Pending) -> Decision | None:
@@ -187,46 +215,29 @@ class _Comparer:
             return Decision.COMMIT
         return Decision.ABORT if outcome is TransactionOutcome.ABORTED else None
 
-    def _partitions(
-        self,
-        at: Mapping[GroupTopicPartition, Standing],
-        committed: Mapping[GroupTopicPartition, int | None],
-    ) -> list[PartitionComparison]:
-        return [
-            PartitionComparison(
-                where,
-                standing.start,
-                standing.end,
-                committed[where],
-                self._log_end(where, standing),
-            )
-            for where, standing in sorted(at.items())
-        ]
-
-    def _restored(self, at: Mapping[GroupTopicPartition, Standing]) -> CheckpointConflict | None:
+    def _restored(self, found: CheckpointComparison) -> CheckpointConflict | None:
         """The source's error for a log that ends below what the checkpoint has read of it."""
-        for where, standing in sorted(at.items()):
-            topic = self._topic(where, standing)
+        for part in found.partitions:
+            topic = self._topic(part)
             if topic is not None:
-                end = topic.state.bounds(where.partition).next_offset
-                if end < standing.end:
-                    return ends_below(
-                        TopicPartition(where.topic, where.partition), end, standing.end
-                    )
+                end = topic.state.bounds(part.where.partition).next_offset
+                if end < part.end:
+                    return ends_below(part.where.where, end, part.end)
         return None
 
-    def _topic(self, where: GroupTopicPartition, standing: Standing) -> TopicLog | None:
+    def _topic(self, part: PartitionComparison) -> TopicLog | None:
         """The checkpoint's topic, looked up once; None if it does not exist."""
-        if where.topic not in self._topics:
-            self._topics[where.topic] = self._connection.cluster.find_topic(where.topic)
-        topic = self._topics[where.topic]
-        return topic if topic is not None and topic.topic_id == standing.topic_id else None
+        name = part.where.topic
+        if name not in self._topics:
+            self._topics[name] = self._connection.cluster.find_topic(name)
+        topic = self._topics[name]
+        return topic if topic is not None and topic.topic_id == part.topic_id else None
 
-    def _log_end(self, where: GroupTopicPartition, standing: Standing) -> int | None:
-        topic = self._topic(where, standing)
-        if topic is None or where.partition >= len(topic.state.partitions):
+    def _log_end(self, part: PartitionComparison) -> int | None:
+        topic = self._topic(part)
+        if topic is None or part.where.partition >= len(topic.state.partitions):
             return None
-        return topic.state.last_stable_offset(where.partition)
+        return topic.state.last_stable_offset(part.where.partition)
 
 
 def _unfinished(tx_id: TxId, pending: Pending, decision: Decision | None) -> str:
@@ -243,13 +254,13 @@ def _judged(
     batch: BatchRange,
     committed: Mapping[GroupTopicPartition, int | None],
 ) -> CheckpointComparison:
-    """The sink's verdict on the next batch."""
+    """The comparison, with the sink's decision on the next batch."""
     batch_id = batch.batch_id
     if comparison.mark is None and not any((comparison.owners or {}).values()):
         return _unwritten(comparison, batch_id)
-    stranger = _stranger(comparison)
-    if stranger:
-        return stranger
+    owned = _owned_by_another(comparison)
+    if owned:
+        return owned
     try:
         answer = decide_batch(
             comparison.query_id,
@@ -293,8 +304,8 @@ def _unwritten(comparison: CheckpointComparison, batch_id: int) -> CheckpointCom
     return replace(comparison, next_start=next_start, reason=reason)
 
 
-def _stranger(comparison: CheckpointComparison) -> CheckpointComparison | None:
-    """The group belongs to another query that is named by Spark's query id (rule R12)."""
+def _owned_by_another(comparison: CheckpointComparison) -> CheckpointComparison | None:
+    """A refusal, if a query with another of Spark's query ids owns a group (rule R12)."""
     for group, owner in (comparison.owners or {}).items():
         is_other = owner.startswith("spark.") and owner != f"spark.{comparison.query_id}"
         if is_other and comparison.mark is None:
@@ -308,7 +319,7 @@ def _stranger(comparison: CheckpointComparison) -> CheckpointComparison | None:
 
 
 def _commands(comparison: CheckpointComparison, mark_says: str) -> tuple[str, ...]:
-    """Commands that move the group past a batch that the log has, or to the start of one to run."""
+    """Commands that move the group past a batch in the log, or to the start of one to run."""
     if mark_says not in ("NEXT", "SAME"):
         return ()
     is_to_run = comparison.is_replay and mark_says == "NEXT"

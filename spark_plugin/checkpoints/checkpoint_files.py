@@ -1,8 +1,8 @@
-"""Where a Spark checkpoint is, and how its files are read there.
+"""Where a Spark checkpoint is, and how to read its files.
 
-It guards R24: `checkpointLocation` arrives exactly as the user wrote it and is interpreted like
-Hadoop's `Path`: never URL-decoded, relative to the driver's folder, and without a scheme on the
-default file system, which need not be the local disk. Checkpoints are read only, never written.
+It guards R24: `checkpointLocation` arrives as the user wrote it and is interpreted like Hadoop's
+`Path`: never URL-decoded, relative to the driver's folder, and without a scheme on the default file
+system, which need not be the local disk. Checkpoints are only read, never written.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CheckpointFiles(Protocol):
 
 
 OpenFiles = Callable[["CheckpointPlace"], CheckpointFiles]
-"""How to open the files of a scheme."""
+"""Opens the checkpoint files of one URL scheme."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class CheckpointPlace:
 
     @property
     def url(self) -> str:
-        """For messages; contains no credentials."""
+        """The location for messages, without credentials."""
         host = self.authority.rpartition("@")[2]
         return self.path if self.scheme == "file" else f"{self.scheme}://{host}{self.path}"
 
@@ -111,10 +111,10 @@ def _place(scheme: str, authority: str, path: str, text: str) -> CheckpointPlace
         )
     if not path.startswith("/") and (scheme == "file" or path):
         raise InvalidOption(
-            f"checkpointLocation {text!r} has a scheme and a relative path; write the full path, "
+            f"checkpointLocation {text!r} has a scheme and a relative path; give the full path, "
             f"as in {scheme}:///folder, or './' before a folder whose name has a colon."
         )
-    # Hadoop joins doubled slashes, drops the last, and resolves '..' by name, not by link.
+    # Hadoop merges doubled slashes, drops the last, and resolves '..' by name, not by link.
     return CheckpointPlace(scheme, authority, posixpath.normpath("/" + path.lstrip("/")))
 
 
@@ -200,7 +200,7 @@ class ObjectFiles:
         return self.store.get(name)
 
     def list_names(self, folder: str) -> list[str]:
-        """See CheckpointFiles. One request for a thousand; Spark keeps about a hundred."""
+        """See CheckpointFiles. One request lists a thousand; Spark keeps about a hundred."""
         prefix = f"{folder}/"
         names = (found.path.removeprefix(prefix) for found in self.store.list_after(prefix))
         return [name for name in names if "/" not in name]

@@ -1,4 +1,4 @@
-"""What the files `offsets/<batch>` of a Spark checkpoint say about one micro-batch. Pure values.
+"""The files `offsets/<batch>` of a Spark checkpoint, and the ranges of a micro-batch. Pure values.
 
 It guards R21 (several sources in one query), R23 (a source advances only if its line differs from
 its line in the batch before) and R25 (lines are positional in version 1 of the file, keyed by
@@ -10,7 +10,7 @@ source in version 2). It reads no file: `checkpoint.py` does. Tested with PySpar
     {"type": "txlog", ...}
 
 In version 1 a source without an offset is '-'; in version 2 it is left out, and the order of lines
-means nothing. A named source has its name as key.
+has no meaning. The key of a named source is its name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KEYED = re.compile(r"([A-Za-z0-9_]+):(.*)", re.DOTALL)
 
 
 class GroupTopicPartition(NamedTuple):
-    """A partition as a consumer group sees it."""
+    """A partition that a consumer group reads."""
 
     group: str
     topic: str
@@ -51,7 +51,7 @@ class GroupTopicPartition(NamedTuple):
 
     @property
     def where(self) -> TopicPartition:
-        """The partition alone."""
+        """The partition without the group."""
         return TopicPartition(self.topic, self.partition)
 
     def __str__(self) -> str:
@@ -66,17 +66,18 @@ class OffsetFile:
     version: int
     watermark_ms: int
     lines: Mapping[str, str]
-    """Source key -> its text: the position in version 1, the source's id or name in version 2."""
+    """Source key -> line. The key is the position in version 1, the source's id or name in
+    version 2."""
     digest: str
-    """SHA-256 of the file's bytes: shows whether it is still the same file (rule R1)."""
+    """SHA-256 of the file's bytes, by which a changed file is noticed (rule R1)."""
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the batch: its sources' lines and its watermark (rule R2).
 
-        Unlike `digest` it does not change when Spark plans the same batch again, as it must when
-        the file was lost: the plan's time is not part of it. The log keeps it as long as the query
-        exists, and the next version of txlog compares with it: it must not change.
+        It does not contain the plan's time, so unlike `digest` it stays the same when Spark plans
+        the same batch again because the file was lost. The log keeps it as long as the query
+        exists, and later versions of txlog compare with it: the computation must not change.
         """
         parts = [str(self.watermark_ms)]
         parts += [f"{key}:{text}" for key, text in sorted(self.lines.items())]
@@ -85,37 +86,38 @@ class OffsetFile:
 
 @dataclass(frozen=True, slots=True)
 class BatchRange:
-    """What one micro-batch reads of one log."""
+    """The offsets that one micro-batch reads of one log."""
 
     batch_id: int
     ranges: Mapping[GroupTopicPartition, PartitionRange]
-    """What it advances, in the groups of this log; empty for a watermark-only batch."""
+    """The partitions that it advances, in the groups of this log; empty for a watermark-only
+    batch."""
     idle: Mapping[GroupTopicPartition, PartitionRange] = field(default_factory=dict)
-    """What it reads and does not advance: empty ranges, at each partition's position."""
+    """The partitions that it reads and does not advance: empty ranges at their positions."""
     joined: frozenset[GroupTopicPartition] = frozenset()
     """The partitions in `idle` that the batch before did not have."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Topic -> id, of the topics in `ranges` and `idle` (rule R11)."""
     others: tuple[str, ...] = ()
-    """Keys of lines that are not txlog's, or have no offset yet."""
+    """Keys of lines of other kinds of source, or without an offset yet."""
     foreign: tuple[str, ...] = ()
-    """Keys of the lines of another txlog."""
+    """Keys of lines of other logs."""
     ungrouped: tuple[str, ...] = ()
     """Keys of this log's lines without a `group.id`: their offsets are in no transaction (R29)."""
     groups: tuple[str, ...] = ()
     """Every group of this log that the query reads with, even if the batch does not advance it."""
     fingerprint: str = ""
     previous_fingerprint: str = ""
-    """The batch before, as it is in the checkpoint now; empty for batch 0."""
+    """Of the batch before, as the checkpoint has it now; empty for batch 0."""
     digest: str = ""
 
     @property
     def joining(self) -> dict[GroupTopicPartition, PartitionRange]:
-        """The empty ranges of `joined`: the group gets these positions with the batch."""
+        """The empty ranges of `joined`. The batch gives the group these positions."""
         return {key: moved for key, moved in self.idle.items() if key in self.joined}
 
     def by_group(self) -> dict[str, dict[GroupTopicPartition, PartitionRange]]:
-        """Every partition that the batch reads in a group, advanced or not, group by group."""
+        """group -> the ranges of all partitions that the batch reads in it, advanced or not."""
         found: dict[str, dict[GroupTopicPartition, PartitionRange]] = {}
         for key, moved in sorted({**self.idle, **self.ranges}.items()):
             found.setdefault(key.group, {})[key] = moved
@@ -147,13 +149,13 @@ def parse(batch_id: int, data: bytes, where: str) -> OffsetFile:
 def batch_range(
     current: OffsetFile, previous: OffsetFile | None, log_id: str, where: str
 ) -> BatchRange:
-    """What the batch of `current` advances, of the log `log_id`. `previous`: the batch before.
+    """The ranges of the batch `current` in the log `log_id`. `previous`: the batch before.
 
     Raises CheckpointConflict if a line does not follow its line in `previous`, or if two lines of
     one group differ; CorruptData for a malformed line.
     """
-    before = _txlog_lines(previous) if previous is not None else {}
-    here = _txlog_lines(current)
+    before = txlog_lines(previous) if previous is not None else {}
+    here = txlog_lines(current)
     if previous is not None:
         _require_same_sources(current, previous, here, before, where)
     own = {key: offset for key, offset in here.items() if offset.log_id == log_id}
@@ -177,31 +179,6 @@ def batch_range(
         previous_fingerprint=previous.fingerprint if previous is not None else "",
         digest=current.digest,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """A partition's position after a batch, in one incarnation of its topic."""
-
-    topic_id: str
-    start: int
-    end: int
-
-
-def standings(file: OffsetFile, log_id: str) -> dict[GroupTopicPartition, Standing]:
-    """Positions after the batch, in every partition that the query reads of the log in a group.
-
-    If two sources read a topic with one group, the last counts: they may not differ (R21). Raises
-    CorruptData for a malformed line.
-    """
-    return {
-        GroupTopicPartition(offset.group, where.topic, where.partition): Standing(
-            offset.topics[where.topic].topic_id, moved.start, moved.end
-        )
-        for offset in _txlog_lines(file).values()
-        if offset.group and offset.log_id == log_id
-        for where, moved in all_ranges(offset).items()
-    }
 
 
 def _damaged(where: str, what: str) -> CorruptData:
@@ -251,7 +228,7 @@ def _keyed(rows: list[str], where: str) -> dict[str, str]:
 
 
 def _require_whole(line: str, where: str) -> None:
-    """A truncated line must not pass for a line of another kind of source (I15)."""
+    """Refuse a truncated line, which would pass for a line of another kind of source (I15)."""
     if not line:
         raise _damaged(where, "is empty")
     if line.startswith("{"):
@@ -261,7 +238,8 @@ def _require_whole(line: str, where: str) -> None:
             raise _damaged(where, f"is not complete JSON ({error})") from error
 
 
-def _txlog_lines(file: OffsetFile) -> dict[str, SourceOffset]:
+def txlog_lines(file: OffsetFile) -> dict[str, SourceOffset]:
+    """Source key -> offset, of the sources that are txlog's. Raises CorruptData."""
     return {
         key: decode(line, f"source {key} in offsets/{file.batch_id}")
         for key, line in file.lines.items()
@@ -276,13 +254,13 @@ def _require_same_sources(
     before: Mapping[str, SourceOffset],
     where: str,
 ) -> None:
-    """A line may not change its kind or owner. In version 2 sources may come and go."""
+    """Refuse a line that changed its kind or owner. In version 2 sources may come and go."""
     is_positional = current.version == previous.version == 1
     if is_positional and len(current.lines) != len(previous.lines):
         raise _changed(where, f"{len(previous.lines)} sources before, {len(current.lines)} now")
     for key in sorted(current.lines.keys() & previous.lines.keys()):
         if (key in here) != (key in before) and previous.lines[key] != NO_OFFSET:
-            raise _changed(where, f"source {key} is a txlog in one of them only")
+            raise _changed(where, f"source {key} is a txlog source in only one of them")
         if key in here and key in before:
             require_successor(before[key], here[key], f"source {key} in {where}")
 
@@ -298,7 +276,7 @@ def _changed(where: str, what: str) -> CheckpointConflict:
 def _moved(
     offset: SourceOffset, previous: SourceOffset | None
 ) -> dict[TopicPartition, PartitionRange]:
-    """What a line advances: nothing if it repeats the line of the batch before (rule R23)."""
+    """The ranges of a line: empty ones if it repeats the line of the batch before (rule R23)."""
     if offset == previous:
         return {tp: PartitionRange(at, at) for tp, at in positions(offset).items()}
     return all_ranges(offset)
@@ -307,10 +285,10 @@ def _moved(
 def _merged(
     lines: Iterable[tuple[SourceOffset, Mapping[TopicPartition, PartitionRange]]], where: str
 ) -> dict[GroupTopicPartition, PartitionRange]:
-    """The ranges of all lines; lines of one group that share a topic must be equal in it (R21).
+    """The ranges of all lines. Lines of one group must have equal ranges in a topic (R21).
 
-    A line that lags behind would later read rows at offsets that the group has already passed, and
-    its batch would count as committed.
+    A line that lags would later read rows at offsets that the group has already passed, and its
+    batch would count as committed.
     """
     merged: dict[GroupTopicPartition, PartitionRange] = {}
     seen: dict[tuple[str, str], Mapping[int, PartitionRange]] = {}
@@ -347,7 +325,7 @@ def _unequal(
 
 
 def _incarnations(offsets: Iterable[SourceOffset]) -> set[tuple[GroupTopicPartition, str]]:
-    """The partitions that these lines name in a group, each with its topic's id."""
+    """The partitions that these lines read in a group, each with its topic's id."""
     return {
         (GroupTopicPartition(offset.group, where.topic, where.partition), known.topic_id)
         for offset in offsets

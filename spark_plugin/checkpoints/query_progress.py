@@ -14,36 +14,36 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class QueryProgress:
-    """Newest batch ids; NONE if there is none."""
+    """The newest planned and finished batch ids; NONE if there is none."""
 
     query_id: str
     planned: int
     finished: int
-    """Spark has recorded that the sink committed it."""
+    """The newest batch whose commit Spark has recorded."""
 
     @property
     def is_in_flight(self) -> bool:
-        """A batch was begun whose end Spark has not recorded: a restart runs it again."""
+        """Whether a batch has begun and not finished, so that a restart runs it again."""
         return self.planned > self.finished
 
 
 @dataclass(frozen=True, slots=True)
-class BatchInHand:
-    """The newest planned batch of a query whose processes are gone, or stopped."""
+class NewestBatch:
+    """The newest planned batch of a query whose processes were killed or stopped."""
 
     batch: int
     is_in_flight: bool
-    """It was begun, and a restart from this checkpoint runs it again."""
+    """A restart from this checkpoint runs it again."""
     is_without_records: bool
-    """It reads nothing: only the watermark makes it write."""
+    """It reads nothing; only the watermark makes it write."""
     is_in_log: bool
-    """The log already has it: running it again must change nothing."""
+    """The log already has it, so that running it again must change nothing."""
 
 
-def batch_in_hand(checkpoint: Checkpoint, marks: Iterable[ReplayMark]) -> BatchInHand:
-    """The batch that a kill hit; `marks` are the log's."""
+def newest_batch(checkpoint: Checkpoint, marks: Iterable[ReplayMark]) -> NewestBatch:
+    """The newest batch, judged by the checkpoint and by the log's replay marks."""
     progress = query_progress(checkpoint)
-    return BatchInHand(
+    return NewestBatch(
         progress.planned,
         progress.is_in_flight,
         is_without_records(checkpoint, progress.planned),
@@ -52,8 +52,8 @@ def batch_in_hand(checkpoint: Checkpoint, marks: Iterable[ReplayMark]) -> BatchI
 
 
 def query_progress(checkpoint: Checkpoint) -> QueryProgress:
-    """The folder's current state; a missing one is a query that has not begun."""
-    # Finished batches first: one that ends meanwhile is then in flight, not unplanned.
+    """The folder's current state; without a folder the query has not begun."""
+    # Finished batches first: a batch that ends between the reads then counts as in flight.
     finished = checkpoint.newest_commit()
     planned = checkpoint.newest_batch()
     return QueryProgress(
@@ -64,7 +64,7 @@ def query_progress(checkpoint: Checkpoint) -> QueryProgress:
 
 
 def is_without_records(checkpoint: Checkpoint, batch: int) -> bool:
-    """Whether that planned batch reads nothing: its sources are at the end of the one before."""
+    """Whether that planned batch reads nothing: its sources are where the batch before ended."""
     sources = _sources(checkpoint, batch)
     return sources is not None and sources == _sources(checkpoint, batch - 1)
 

@@ -1,16 +1,16 @@
 """The driver's commit of one micro-batch: records of all tasks and the groups' offsets, or nothing.
 
-The steps, and what a crash between them leaves:
+The steps, and what a crash after each leaves:
 
-    1  read the checkpoint's plan and the two replay tests   nothing
+    1  read the checkpoint's plan, apply the replay tests    nothing
     2  register the run                                      an epoch
     3  pend the groups' offsets                              a pend, which is barred and released
-    4  PREPARE_COMMIT: the decision                          a transaction that anyone finishes
+    4  PREPARE_COMMIT: the decision                          a transaction that any process finishes
     5  markers in the topics                                 the same
     6  the offsets and COMMITTED                             the same
 
-Steps 3 and 4 are one entry, and so is step 6, where the groups are in the coordinator's journal, as
-the one group of a query always is.
+If the groups are in the coordinator's journal, as the only group of a query always is, steps 3 and
+4 are one entry, and so is step 6.
 
 It guards I6 and I10 (R1, R2, R23, R24, R26, R27, R29). It must not know how records were staged.
 """
@@ -26,8 +26,14 @@ from weakref import WeakKeyDictionary
 from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint
 from spark_plugin.checkpoints.offset_log import BatchRange, GroupTopicPartition
 from spark_plugin.options import WriterOptions
-from spark_plugin.sink.commit_reads import read_for_commit
-from spark_plugin.sink.large_batch import Pends, append_first, fit_one_entry, is_large
+from spark_plugin.sink.participants import (
+    Pends,
+    append_first,
+    fit_one_entry,
+    is_large,
+    participants,
+    read_for_commit,
+)
 from spark_plugin.sink.replay import AlreadyIn, Commit, decide_batch, offset_ranges
 from spark_plugin.sink.staging import TaskMessage
 from spark_plugin.source.starting_points import UNSTABLE_WAIT_MS, UNSTABLE_WAITS_MAX
@@ -56,19 +62,19 @@ from txlog.model import TopicPartition
 log = logging.getLogger(__name__)
 
 STAGED_TIMEOUT_MS = 10_000
-"""After so long anyone may bar a pend whose run has not decided: a commit takes milliseconds."""
+"""After this time any process may bar an undecided run's pend. A commit takes milliseconds."""
 
 DECIDE_ATTEMPTS_MAX = 3
 
 _sessions: dict[tuple[int, str, str], TransactionSession] = {}
-"""Registered runs of this process. Losing it costs a registration, nothing else.
+"""Registered runs of this process. Losing one costs a registration, nothing else.
 
-Spark hands each commit to whichever of its Python processes is idle, so that queries of one driver
-change places: a run registers again when its last commit came from another process.
+Spark gives each commit to any idle Python process, so that queries of one driver swap processes: a
+run registers again if its last commit came from another process.
 """
 
 
-_OWN_LABELS = (
+_LABELS_REMEDY = (
     "A foreachBatch that writes more than once must tell its writes apart: leave the first one as "
     "it is, give each of the others its own .option('label', ...), and start the query again."
 )
@@ -76,7 +82,7 @@ _OWN_LABELS = (
 
 @dataclass(frozen=True, slots=True)
 class BatchIdentity:
-    """Whose batch it is: Spark's query, its run, and the batch."""
+    """Spark's ids of a query, of its run, and of a batch."""
 
     query_id: str
     run_id: str
@@ -84,13 +90,13 @@ class BatchIdentity:
 
 
 _replayed: WeakKeyDictionary[Connection, dict[str, BatchIdentity]] = WeakKeyDictionary()
-"""By transactional id: the write of a `foreachBatch` that was found in the log last. The next one
-under its label is another one, with rows that are not stored. Losing it costs that read
-(docs/design/0007)."""
+"""Transactional id -> the last write of a `foreachBatch` that was found in the log. A second write
+of the batch under that label is another write, whose rows are not stored. Losing an entry loses
+this distinction (docs/design/0007)."""
 
 
 def batch_identity(messages: Sequence[TaskMessage], batch_id: int) -> BatchIdentity:
-    """What all tasks agree on. Raises CheckpointConflict if they do not (rule R1)."""
+    """The identity that all tasks agree on. Raises CheckpointConflict if they differ (rule R1)."""
     first = messages[0]
     for message in messages:
         if (message.query_id, message.run_id, message.plan) != (
@@ -101,21 +107,10 @@ def batch_identity(messages: Sequence[TaskMessage], batch_id: int) -> BatchIdent
             raise CheckpointConflict(
                 f"the tasks of batch {batch_id} ran for different plans (batch {message.batch_id} "
                 f"of run {message.run_id}, batch {first.batch_id} of run {first.run_id}): another "
-                "run of this query is on the checkpoint. Stop one of the two.",
+                "run of this query uses the checkpoint. Stop one of the two.",
                 batch_id=batch_id,
             )
     return BatchIdentity(first.query_id, first.run_id, batch_id)
-
-
-def participants(messages: Sequence[TaskMessage]) -> tuple[Participant, ...]:
-    """One participant a topic, with the segments of every task."""
-    found: dict[str, Participant] = {}
-    for message in messages:
-        for staged in message.staged:
-            known = found.get(staged.topic_id)
-            segments = (known.segments if known else ()) + staged.segments
-            found[staged.topic_id] = Participant(staged.topic_id, staged.topic, (), segments)
-    return tuple(found.values())
 
 
 class BatchCommitter:
@@ -134,13 +129,13 @@ class BatchCommitter:
         self._options = options
         self._checkpoint = checkpoint
         self._is_one_of_many = is_one_of_many
-        self._stood: dict[str, Mapping[TopicPartition, CommittedOffset]] = {}
-        """Where each group stood when it was asked last."""
+        self._offsets_by_group: dict[str, Mapping[TopicPartition, CommittedOffset]] = {}
+        """group -> its committed offsets, as last read."""
         self._states: Mapping[str, GroupState] = {}
-        """The groups as this attempt has read them."""
+        """The groups' states, as this attempt has read them."""
 
     def commit(self, identity: BatchIdentity, messages: Sequence[TaskMessage]) -> None:
-        """Commit a batch once, however often it is replayed.
+        """Commit a batch exactly once, however often it is replayed.
 
         Raises CheckpointConflict, GroupOwned, ProducerFenced, and the store's errors.
         """
@@ -158,13 +153,13 @@ class BatchCommitter:
                 self._run(identity, batch, staged, coordinator)
                 return
             except (CommitFailed, TransactionAborted) as error:
-                # Another run was faster: the replay tests tell whether it was this batch. Or its
-                # pend was barred, as that of a dead run: then it is decided again.
+                # Another run was faster, and the replay tests tell whether with this batch. Or this
+                # pend was barred as that of a dead run, and the batch is decided again.
                 if attempt == DECIDE_ATTEMPTS_MAX - 1:
                     raise
                 log.info("batch %d: %s", identity.batch_id, error)
 
-    # What the batch is.
+    # The batch's ranges and ids.
 
     def _batch_range(self, identity: BatchIdentity, messages: Sequence[TaskMessage]) -> BatchRange:
         if self._checkpoint is None:
@@ -175,7 +170,7 @@ class BatchCommitter:
         log_id = self._connection.cluster.log_id
         batch = self._checkpoint.range_of(identity.query_id, identity.batch_id, log_id)
         if plan is not None:
-            # After what was read: so that is of this plan, and the batch before it is, too.
+            # Compared after the files were read: they, and the batch before, are of this plan.
             self._checkpoint.require_plan(plan, batch.digest)
         if batch.ungrouped:
             raise InvalidOption(
@@ -189,54 +184,57 @@ class BatchCommitter:
 
     @property
     def _may_skip(self) -> bool:
-        """Whether it is a write of a `foreachBatch`, which may leave batches out (R30)."""
+        """Whether this is a write of a `foreachBatch`, which may leave batches out (R30)."""
         return bool(self._options.label) or self._checkpoint is None
 
     def _transactional_id(self, identity: BatchIdentity) -> str:
-        named = self._options.transactional_id or _of_query(identity)
+        named = self._options.transactional_id or _query_name(identity)
         return f"{named}.{self._options.label}" if self._options.label else named
 
     def _transaction_group(self, identity: BatchIdentity, batch: BatchRange) -> str:
-        """Two queries on one group meet in one coordinator, which knows the owner (rule R12); and
-        so do the runs of a query, whatever their options name, for the second replay test (R2)."""
-        return min(batch.groups, default=_of_query(identity))
+        """Chosen so that two queries on one group share a coordinator, which checks the owner
+        (R12), and so do all runs of a query, whatever their options, for the replay test (R2)."""
+        return min(batch.groups, default=_query_name(identity))
 
     # The two replay tests.
 
     def _decide(
         self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
     ) -> AlreadyIn | Commit:
-        """Asked before any run is fenced (rule R27)."""
+        """Apply the replay tests, before any run is fenced (rule R27)."""
         transactional_id = self._transactional_id(identity)
         known = coordinator.state.ids.get(transactional_id)
         unfinished = list(known.open if known else ())
         for tx_id in unfinished:
             coordinator.finish(transactional_id, tx_id)
-        by_reads = None if unfinished else self._decided_by_reads(identity, batch, coordinator)
-        if by_reads is not None:
-            return by_reads
-        committed, mark = self._asked(identity, batch, coordinator)
-        return self._judged(identity, batch, committed, mark)
+        early = None if unfinished else self._decide_early(identity, batch, coordinator)
+        if early is not None:
+            return early
+        committed, mark = self._read_consistently(identity, batch, coordinator)
+        return self._apply_tests(identity, batch, committed, mark)
 
-    def _decided_by_reads(
+    def _decide_early(
         self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
     ) -> Commit | None:
-        """To commit, if the reads say so: they are as of several times, but the pend compares the
-        group's positions again, and PREPARE the mark. Whatever else they say is asked again."""
+        """Commit, if the states just read allow it; None if they must be read again.
+
+        They are of different times, but the pend compares the group's positions again, and PREPARE
+        the mark. No other answer may rest on them.
+        """
         if any(state.pending for state in self._states.values()):
             return None
-        self._stood = {group: state.committed for group, state in self._states.items()}
-        elsewhere = self._elsewhere(identity, batch, coordinator)
+        self._offsets_by_group = {group: state.committed for group, state in self._states.items()}
+        former = self._former_mark(identity, batch, coordinator)
         mark = coordinator.state.marks.get(self._mark(identity, batch).key)
         try:
-            decision = self._judged(
-                identity, batch, self._committed(batch), _newest((mark, elsewhere))
+            decision = self._apply_tests(
+                identity, batch, self._committed(batch), _newest((mark, former))
             )
         except CheckpointConflict:
             return None
         return decision if isinstance(decision, Commit) else None
 
-    def _judged(
+    def _apply_tests(
         self,
         identity: BatchIdentity,
         batch: BatchRange,
@@ -256,45 +254,45 @@ class BatchCommitter:
         )
 
     def _committed(self, batch: BatchRange) -> dict[GroupTopicPartition, int | None]:
-        """Where the groups stood in the partitions that the batch reads."""
+        """The groups' offsets, as last read, in the partitions that the batch reads."""
         committed: dict[GroupTopicPartition, int | None] = {}
         for group, read in batch.by_group().items():
             for partition in read:
-                at = self._stood[group].get(partition.where)
+                at = self._offsets_by_group[group].get(partition.where)
                 if at is not None and at.topic_id != batch.topic_ids[partition.topic]:
                     at = None
                 committed[partition] = None if at is None else at.offset
         return committed
 
-    def _asked(
+    def _read_consistently(
         self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
     ) -> tuple[dict[GroupTopicPartition, int | None], ReplayMark | None]:
-        """Where the groups stand, and the query's newest batch, as of one time: a batch that
-        another run commits between the two questions would make the answers disagree."""
+        """The groups' positions and the query's newest batch, both of one time: if another run
+        committed a batch between the two reads, they would disagree."""
         key = self._mark(identity, batch).key
         mark = coordinator.state.marks.get(key)
-        elsewhere = self._elsewhere(identity, batch, coordinator)
+        former = self._former_mark(identity, batch, coordinator)
         for _ in range(DECIDE_ATTEMPTS_MAX):
             for group in batch.by_group():
-                self._stood[group] = self._positions(group)
+                self._offsets_by_group[group] = self._positions(group)
             asked_before, mark = mark, coordinator.catch_up().marks.get(key)
             if mark == asked_before:
-                return self._committed(batch), _newest((mark, elsewhere))
+                return self._committed(batch), _newest((mark, former))
         raise CommitFailed(
             f"batch {identity.batch_id}: other runs of the query commit faster than this one can "
-            "ask what is in the log. Stop all but one of them.",
+            "read the log. Stop all but one of them.",
             batch_id=identity.batch_id,
         )
 
-    def _elsewhere(
+    def _former_mark(
         self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
     ) -> ReplayMark | None:
-        """What a write of a `foreachBatch` has where it belonged before it was given the checkpoint
-        and so a group. Nothing comes there any more once a run is registered here."""
+        """The mark of a `foreachBatch` write in the coordinator that it had before it was given the
+        checkpoint and so a group. Once a run is registered here, none is added there."""
         is_known = self._session_key(identity) in _sessions
         if is_known or not (self._is_one_of_many and batch.groups):
             return None
-        other = self._connection.coordinator_of(_of_query(identity))
+        other = self._connection.coordinator_of(_query_name(identity))
         return (
             None
             if other is coordinator
@@ -307,10 +305,11 @@ class BatchCommitter:
     def _require_replay(
         self, identity: BatchIdentity, coordinator: Coordinator, *, is_first_attempt: bool
     ) -> None:
-        """A replay comes from a later run; in one run it is another write of a `foreachBatch`.
+        """Refuse a second write of a `foreachBatch` under the label of the first.
 
-        That one's rows are other rows, and must not pass for those that are in (R30). Whose they
-        are cannot be told if they came while this run registered.
+        A replay comes from a later run; a repetition in the same run is another write, whose rows
+        must not pass for the stored ones (R30). If the stored batch came while this run
+        registered, the two cases cannot be distinguished.
         """
         if not self._is_one_of_many:
             return
@@ -321,22 +320,22 @@ class BatchCommitter:
         if is_of_this_run and not is_first_attempt:
             raise CommitFailed(
                 f"batch {identity.batch_id} with the label {self._options.label!r} was "
-                "committed while this write was on its way: by an earlier run of the query "
-                "that was still at work, or by another write of this foreachBatch with the "
-                f"same label. Nothing of this write was committed. {_OWN_LABELS}",
+                "committed at the same time by another writer: by an earlier run of the query "
+                "that was still running, or by another write of this foreachBatch with the "
+                f"same label. Nothing of this write was committed. {_LABELS_REMEDY}",
                 batch_id=identity.batch_id,
             )
         if is_of_this_run or replayed.get(name) == identity:
             raise InvalidOption(
                 f"batch {identity.batch_id} was written in this very run already, with the label "
                 f"{self._options.label!r}, and nothing of this second write was committed. "
-                f"{_OWN_LABELS}",
+                f"{_LABELS_REMEDY}",
                 option="label",
             )
         replayed[name] = identity
 
     def _positions(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """Committed offsets, once every decided transaction on them is finished."""
+        """The group's committed offsets, after finishing every decided transaction on them."""
         offsets = self._connection.offsets
         state = offsets.group(group)
         for tx_id, pending in list(state.pending.items()):
@@ -370,17 +369,21 @@ class BatchCommitter:
         if (
             session is None
             or is_too_large
-            or _is_elsewhere(session, coordinator.state.ids.get(name), identity)
+            or _has_moved(session, coordinator.state.ids.get(name), identity)
         ):
             session = self._registered(identity, batch)
         try:
             pends = {group: self._pending(group, batch) for group in batch.by_group()}
-            pends = {group: self._small(group, pend) for group, pend in pends.items() if pend}
+            pends = {
+                group: self._transactional_part(group, pend)
+                for group, pend in pends.items()
+                if pend
+            }
             session.begin(checks_fencing=False)
             if is_too_large:
                 append_first(self._connection, session, staged)
                 staged = ()
-            if is_too_large or not self._stand_together(coordinator, pends, staged):
+            if is_too_large or not self._fit_together(coordinator, pends, staged):
                 for group, pend in pends.items():
                     self._wait(partial(session.pend_staged, group, pend))
                 pends = {}
@@ -390,8 +393,8 @@ class BatchCommitter:
         except TxlogError:
             # The next attempt begins with a new epoch, so that no transaction id is used twice.
             _sessions.pop(key, None)
-            # Its pend would block the group's present owner. If the decision is
-            # COMMIT, or cannot be asked for, this changes nothing (R3, R26).
+            # A pend that is left would block the group's present owner. If the decision is COMMIT,
+            # or cannot be read, the abort changes nothing (R3, R26).
             try:
                 session.abort()
             except TxlogError as error:
@@ -399,21 +402,21 @@ class BatchCommitter:
             raise
         _sessions[key] = session
 
-    def _stand_together(
+    def _fit_together(
         self, coordinator: Coordinator, pends: Pends, staged: Sequence[Participant]
     ) -> bool:
-        """Whether pends and decision may be one entry."""
+        """Whether pends and decision may share one entry."""
         partition_of = self._connection.offsets.partition_of
         is_one_journal = all(partition_of(group) == coordinator.partition for group in pends)
         return is_one_journal and fit_one_entry(pends, staged)
 
     def _pending(self, group: str, batch: BatchRange) -> tuple[PendingOffset, ...]:
-        """The group's positions after the batch: what it advances, what joins with it, and where
-        the group has none, so that it has one wherever the query reads (design 0015).
+        """The group's positions after the batch, in the partitions that advance, that join, or in
+        which the group has none yet: it has one wherever the query reads (design 0015).
 
         Raises CommitFailed if the group reads a later topic of the same name by now.
         """
-        offsets, stood = self._connection.offsets, self._stood[group]
+        offsets, known = self._connection.offsets, self._offsets_by_group[group]
         return tuple(
             PendingOffset(
                 key.topic,
@@ -422,18 +425,20 @@ class BatchCommitter:
                 moved.start,
                 moved.end,
                 replaced=offsets.replaced(
-                    key.where, batch.topic_ids[key.topic], stood.get(key.where)
+                    key.where, batch.topic_ids[key.topic], known.get(key.where)
                 ),
             )
             for key, moved in batch.by_group()[group].items()
-            if key in batch.ranges or key in batch.joined or key.where not in stood
+            if key in batch.ranges or key in batch.joined or key.where not in known
         )
 
-    def _small(self, group: str, pend: tuple[PendingOffset, ...]) -> tuple[PendingOffset, ...]:
-        """What of it goes into the transaction: all, if an entry holds that.
+    def _transactional_part(
+        self, group: str, pend: tuple[PendingOffset, ...]
+    ) -> tuple[PendingOffset, ...]:
+        """The part of a pend that the transaction contains: all of it, if it fits one entry.
 
-        Otherwise the positions that stay come first, in parts: they claim nothing as consumed, and
-        a replay finds them where it starts. Raises CommitFailed.
+        Otherwise the unchanged positions are committed first, in parts. They mark no record as
+        consumed, and a replay finds them at its start. Raises CommitFailed.
         """
         if event_bytes(pend) <= OFFSETS_BYTES_MAX:
             return pend
@@ -441,15 +446,15 @@ class BatchCommitter:
         self._wait(partial(self._connection.offsets.commit, group, idle))
         return tuple(offset for offset in pend if offset.start < offset.end)
 
-    def _wait(self, put_aside: Callable[[], None]) -> None:
-        """Waits for another query's pend to be decided or to time out. Raises CommitFailed."""
+    def _wait(self, call: Callable[[], None]) -> None:
+        """Retry until another query's pend is decided or times out. Raises CommitFailed."""
         for _ in range(UNSTABLE_WAITS_MAX):
             try:
-                put_aside()
+                call()
                 return
             except UnstableOffsetCommit:
                 self._connection.runtime.clock.sleep_ms(UNSTABLE_WAIT_MS)
-        put_aside()
+        call()
 
     def _registered(self, identity: BatchIdentity, batch: BatchRange) -> TransactionSession:
         session = TransactionSession(
@@ -468,7 +473,7 @@ class BatchCommitter:
         return session
 
 
-def _of_query(identity: BatchIdentity) -> str:
+def _query_name(identity: BatchIdentity) -> str:
     return f"spark.{identity.query_id}"
 
 
@@ -476,10 +481,10 @@ def _newest(marks: Iterable[ReplayMark | None]) -> ReplayMark | None:
     return max((m for m in marks if m is not None), key=lambda m: m.batch_id, default=None)
 
 
-def _is_elsewhere(
+def _has_moved(
     session: TransactionSession, newest: TransactionalId | None, identity: BatchIdentity
 ) -> bool:
-    """Whether another process of the same run has registered since. Another run's is a fence."""
+    """Whether another process of the same run has registered since. Another run fences this."""
     if newest is None:
         return False
     mine = session.registration
@@ -488,11 +493,11 @@ def _is_elsewhere(
 
 
 def _require_own_plan(plan: BatchPlan, identity: BatchIdentity) -> None:
-    """The writer was made for this very batch (R1). Raises CheckpointConflict."""
+    """Require that the writer was made for this batch (R1). Raises CheckpointConflict."""
     if plan.batch_id != identity.batch_id:
         raise CheckpointConflict(
             f"the tasks ran batch {identity.batch_id}, but the newest plan in the checkpoint was "
-            f"{plan.batch_id} when their writer was made: another run of this query is on the "
+            f"{plan.batch_id} when their writer was made: another run of this query uses the "
             "checkpoint, or the sink sees another folder than Spark does. Stop one of the two.",
             batch_id=identity.batch_id,
             planned=plan.batch_id,

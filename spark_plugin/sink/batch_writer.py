@@ -1,13 +1,20 @@
 """`df.write.format("txlog")`: one job, one transaction. Also in `foreachBatch`, with a label.
 
-It guards I5 for the records of a job, and rule R30: in `foreachBatch` tasks know the query, the run
-and the batch, and the second replay test makes a repeated batch change nothing. Offsets take part
-only if `checkpointLocation` is given as an option. `versioned_write.py` commits a job with a
-version.
+It guards I5 for the records of a job, and rule R30: in `foreachBatch` Spark's task properties name
+the query, the run and the batch, and the second replay test makes a repeated batch change nothing.
+Offsets take part only if `checkpointLocation` is given as an option.
+
+A job with `txnAppId` and `txnVersion` writes a version of an application's data, as in Delta Lake:
+the topic keeps the highest version of each application, and a job with that version or a lower one
+changes nothing. So a job that is run again, or a `foreachBatch` over Spark Connect or in its own
+threads, writes once (I10, by R2): the coordinator refuses a mark that is not above the newest,
+whichever process commits at the same time.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 
@@ -17,22 +24,18 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.checkpoints.checkpoint import BatchPlan
 from spark_plugin.options import WriterOptions
-from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity, participants
-from spark_plugin.sink.sink_topics import check_topics, open_sink, topic_or_new
+from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
+from spark_plugin.sink.participants import append_first, is_large, participants, require_topics
+from spark_plugin.sink.sink_topics import Creation, check_topics, creation, open_sink, topic_or_new
 from spark_plugin.sink.staging import StagedTopic, Staging, TaskMessage
 from spark_plugin.sink.stream_writer import query_checkpoint
-from spark_plugin.sink.topic_creation import Creation, creation
-from spark_plugin.sink.versioned_write import (
-    commit_once,
-    commit_version,
-    is_in_log,
-    newest_version,
-    one_job,
-)
-from spark_plugin.task_identity import TaskIdentity, task_identity
-from spark_plugin.worker_process import freeze_modules
+from spark_plugin.worker_process import TaskIdentity, freeze_modules, task_identity
+from txlog.coordinator.events import Participant, ReplayMark
 from txlog.engine.connection import Connection
-from txlog.errors import InvalidOption
+from txlog.engine.transaction_session import TransactionSession
+from txlog.errors import CommitFailed, InternalError, InvalidOption
+
+log = logging.getLogger(__name__)
 
 
 class TxlogBatchWriter(DataSourceArrowWriter):
@@ -47,7 +50,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
     def for_job(
         cls, options: WriterOptions, schema: StructType, overwrite: bool
     ) -> TxlogBatchWriter:
-        """The writer of one job; on the driver. Raises InvalidOption, IncompatibleSchema."""
+        """The writer of one job. Runs on the driver. Raises InvalidOption, IncompatibleSchema."""
         if overwrite:
             raise InvalidOption(
                 "a log can only be appended to; use mode('append'), or delete the topic first."
@@ -57,7 +60,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
         return cls(options, schema, plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Stage the rows of one task; in an executor."""
+        """Stage the rows of one task. Runs in an executor."""
         freeze_modules()
         task = task_identity()
         _require_batch(self._options, task)
@@ -77,7 +80,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """One transaction for all tasks; on the driver."""
+        """Commit one transaction for all tasks. Runs on the driver."""
         found = [message for message in messages if isinstance(message, TaskMessage)]
         if not found:
             return
@@ -99,16 +102,16 @@ class TxlogBatchWriter(DataSourceArrowWriter):
             commit_once(connection, one_job(connection, name), staged)
 
     def _is_done(self, connection: Connection) -> bool:
-        """Whether the log already has the job's version: then its rows are ignored."""
+        """Whether the log already has the job's version, so that its rows are ignored."""
         return self._options.txn_version is not None and is_in_log(connection, self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Staged segments are invisible, and vacuum collects them."""
+        """Nothing to do: staged segments are invisible, and vacuum collects them."""
 
 
 def opened_for(options: WriterOptions, batch_id: int) -> tuple[Connection, Creation]:
-    """The log, and which topics may be created: a missing topic that the query or application has
-    written to before was deleted."""
+    """The log, and which topics may be created. After the first batch or version a missing topic
+    counts as deleted."""
     allowed = creation(options.create_topics, is_later=batch_id > 0)
     connection = open_sink(options, allowed)
     if options.txn_version is not None and newest_version(connection, options) is not None:
@@ -117,7 +120,7 @@ def opened_for(options: WriterOptions, batch_id: int) -> tuple[Connection, Creat
 
 
 def _require_batch(options: WriterOptions, task: TaskIdentity) -> None:
-    """Refuse an option that only makes sense in a micro-batch, if Spark does not name the batch.
+    """Refuse an option of a micro-batch if Spark names no batch.
 
     Otherwise the write would be a plain job, and a replayed batch would be written twice (I10).
     """
@@ -125,10 +128,113 @@ def _require_batch(options: WriterOptions, task: TaskIdentity) -> None:
     is_meant = options.label or options.checkpoint_location
     if is_meant and options.txn_version is None and not task.is_of_batch:
         raise InvalidOption(
-            f"option {given!r} is for a write within foreachBatch, and Spark does not tell this "
-            "write which batch it is: it runs outside of a query, over Spark Connect, or in a "
-            "thread that did not inherit the properties of the query's. Give txnAppId (a name of "
-            "the query's own) and txnVersion (the batch id) instead, or start the thread as a "
+            f"option {given!r} is for a write within foreachBatch, and Spark gives this write no "
+            "batch id: it runs outside of a query, over Spark Connect, or in a thread that did not "
+            "inherit the properties of the query's thread. Give txnAppId (a name of the query's "
+            "own) and txnVersion (the batch id) instead, or start the thread as a "
             "pyspark.InheritableThread; in a plain job leave it out.",
             option=given,
         )
+
+
+# A job with a version of an application's data.
+
+
+def is_in_log(connection: Connection, options: WriterOptions) -> bool:
+    """Whether the log has this version of the application's data, or a later one."""
+    newest = newest_version(connection, options)
+    return newest is not None and newest >= _mark(options).batch_id
+
+
+def newest_version(connection: Connection, options: WriterOptions) -> int | None:
+    """The highest version that the log has of the application's data; None if it has none."""
+    marks = connection.coordinator_of(_group(options)).catch_up().marks
+    newest = marks.get(_mark(options).key)
+    return None if newest is None else newest.batch_id
+
+
+def commit_version(
+    connection: Connection, options: WriterOptions, staged: tuple[Participant, ...]
+) -> None:
+    """One transaction with these records, unless the log already has the version.
+
+    Raises the errors of `TransactionSession.commit`.
+    """
+    _finish_decided(connection, options)
+    newest = newest_version(connection, options)
+    if newest is not None and newest >= _mark(options).batch_id:
+        _log_left_out(options, newest)
+        return
+    try:
+        _commit(connection, options, staged)
+    except CommitFailed:
+        if not is_in_log(connection, options):
+            raise
+        log.info("another job has committed version %s", options.txn_version)
+        _finish_decided(connection, options)
+
+
+def _log_left_out(options: WriterOptions, newest: int) -> None:
+    """A replay has the newest version. A lower version, whose rows are left out as in Delta, may
+    come from another application by mistake, or from a query that has lost its checkpoint."""
+    if newest == options.txn_version:
+        log.info("version %s is already in the log", options.txn_version)
+        return
+    log.warning(
+        "version %s of application %r is left out: the log has version %d of it. If these rows are "
+        "new, as after a checkpoint was lost, give the query another txnAppId.",
+        options.txn_version,
+        options.txn_app_id,
+        newest,
+    )
+
+
+def _finish_decided(connection: Connection, options: WriterOptions) -> None:
+    """Finish a job that died after its decision. Readers do not see its version yet, and no later
+    job has its transactional id."""
+    coordinator = connection.coordinator_of(_group(options))
+    for name, transaction in list(coordinator.catch_up().open_transactions()):
+        if name.startswith(f"{_group(options)}."):
+            coordinator.finish(name, transaction.tx_id)
+
+
+def _commit(
+    connection: Connection, options: WriterOptions, staged: tuple[Participant, ...]
+) -> None:
+    name = f"{_group(options)}.{connection.runtime.entropy.token()}"
+    commit_once(connection, one_job(connection, name, _group(options)), staged, _mark(options))
+
+
+def one_job(connection: Connection, name: str, transaction_group: str = "") -> TransactionSession:
+    """A session of a job, registered."""
+    session = TransactionSession(connection, name, transaction_group)
+    session.register(connection.runtime.entropy.token())
+    return session
+
+
+def commit_once(
+    connection: Connection,
+    session: TransactionSession,
+    staged: Sequence[Participant],
+    mark: ReplayMark | None = None,
+) -> None:
+    """Commit the only transaction of a job. Raises UnknownTopic (R40), and as `commit_version`."""
+    require_topics(connection, staged)
+    session.begin()
+    if is_large(staged):
+        append_first(connection, session, staged)
+        staged = ()
+    session.commit(tuple(staged), mark)
+    session.join()
+
+
+def _group(options: WriterOptions) -> str:
+    """The transaction group of an application: all its jobs share a coordinator."""
+    return f"spark.txn.{options.txn_app_id}"
+
+
+def _mark(options: WriterOptions) -> ReplayMark:
+    if options.txn_version is None:
+        raise InternalError("a version that was not given. Please report this.")
+    kept_by = json.dumps([options.txn_app_id, options.topic, options.label])
+    return ReplayMark(f"txn:{kept_by}", options.txn_version)

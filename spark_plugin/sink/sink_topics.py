@@ -1,26 +1,48 @@
 """The topics that a sink writes to: found, checked against the DataFrame, or created.
 
-It guards that a DataFrame which cannot be written is refused on the driver, before any task runs.
+A job creates missing topics, and so does a query when it starts. If a topic is missing later in a
+query, it was deleted with its records and its configuration: the sink creates it again only if the
+option `createTopics` says so. A name that never had a topic may still get one, as rows may name it
+for the first time. A listing tells the two apart (I14 allows it, as nothing of the protocol depends
+on it); without LIST permission the sink creates nothing.
+
+It guards that the driver refuses a DataFrame which cannot be written, before any task runs: for
+some types (year-month intervals) pyarrow would fail inside the task with a KeyError.
+`txlog.topic.records.schema` refuses the rest (reserved names, names that differ only in case). The
+JVM labels timestamps with the session's time zone; a topic keeps them in UTC, the same instant.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from enum import StrEnum
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql.types import IntegerType, LongType, ShortType, StringType, StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    CalendarIntervalType,
+    DataType,
+    GeographyType,
+    GeometryType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    UserDefinedType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from spark_plugin.log_access import open_log
 from spark_plugin.options import WriterOptions
-from spark_plugin.sink.frame_schema import (
-    PARTITION_COLUMN,
-    TOPIC_COLUMN,
-    frame_schema,
-    is_kafka_frame,
-    kafka_metadata,
-)
-from spark_plugin.sink.topic_creation import Creation, require_may_create
 from txlog.catalog.metadata import LogMetadata
 from txlog.clock import begun
 from txlog.engine.connection import Connection
@@ -29,21 +51,39 @@ from txlog.errors import (
     IncompatibleSchema,
     InvalidOption,
     NotATxlog,
+    StoreDenied,
     TopicExists,
     UnknownTopic,
 )
+from txlog.layout import TOPICS
 from txlog.topic.events import check_partition_count
 from txlog.topic.records.schema import KAFKA_SCHEMA, is_kafka_schema, validate_schema
 from txlog.topic.topic_log import TopicLog
 
 
+class Creation(StrEnum):
+    """What the sink may create."""
+
+    ALL = "all"
+    """Every topic that is missing, and the log."""
+    NEW_NAMES = "new names"
+    """Topics whose name never had one."""
+    NONE = "none"
+
+
+def creation(asked: bool | None, *, is_later: bool) -> Creation:
+    """By the option `createTopics` (None: not given), and whether this is a later batch."""
+    if asked is None:
+        return Creation.NEW_NAMES if is_later else Creation.ALL
+    return Creation.ALL if asked else Creation.NONE
+
+
 def prepare_topics(options: WriterOptions, schema: StructType, allowed: Creation) -> LogMetadata:
     """Check columns and topic; create the log, and the topic that the option names, if missing.
-    Answers what tasks are told of both.
 
-    Topics that rows name are found or created by the tasks that meet them. Raises InvalidOption,
-    InvalidConfig, UnknownTopic, IncompatibleSchema, before it creates anything that is then
-    refused.
+    Returns the metadata of both, for the tasks. Topics that rows name are found or created by the
+    tasks that first see them. Raises InvalidOption, InvalidConfig, UnknownTopic,
+    IncompatibleSchema, before it creates anything that is then refused.
     """
     check_columns(options, schema)
     return prepared_log(open_sink(options, allowed), options, schema, allowed)
@@ -62,7 +102,7 @@ def prepared_log(
 
 
 def check_topics(options: WriterOptions, schema: StructType) -> None:
-    """The same checks without creating anything: for a job, whose tasks alone know its batch.
+    """The same checks without creating anything: only the tasks of a job have its batch id.
 
     Raises as `prepare_topics`, and NotATxlog if there is no log and it may not be created.
     """
@@ -94,8 +134,8 @@ def check_columns(options: WriterOptions, schema: StructType) -> None:
     if options.topic is None:
         if TOPIC_COLUMN not in names:
             raise InvalidOption(
-                "the sink does not know where to write: set the option 'topic', or give every row "
-                "a topic in a column of that name."
+                "the rows have no topic: set the option 'topic', or name each row's topic in a "
+                "column 'topic'."
             )
         if not isinstance(schema[TOPIC_COLUMN].dataType, StringType):
             raise InvalidOption("the column 'topic' must be a string: the name of a topic.")
@@ -122,11 +162,11 @@ def written_topic(
     name: str,
     allowed: Creation,
 ) -> TopicLog:
-    """The topic to stage records for, created as `topic_or_new` says.
+    """The topic to stage records for, created as by `topic_or_new`.
 
-    Where a read takes a round trip, a topic that this process knows is as it was read last. It is
-    read again beside what comes next, for the batch after this one: a new partition or column is
-    used that much later. Whether the topic is there still is asked before the decision (R40).
+    If a read takes a round trip, this uses the topic as this process has last read it, and reads it
+    again in the background for the next batch: a new partition or column is used one batch later.
+    Before the decision the commit checks that the topic still exists (R40).
     """
     cluster = connection.cluster
     if cluster.is_near or allowed is Creation.ALL:
@@ -148,8 +188,8 @@ def topic_or_new(
 ) -> TopicLog:
     """The topic, created with the DataFrame's columns if it is missing and that is allowed.
 
-    A process that already knows the name may know a topic that was deleted since, and perhaps
-    created again: rows that were staged for the old one would be lost with it.
+    The read is linearizable: this process may have read a topic of that name that was deleted
+    since, and rows that are staged for a deleted topic are lost.
     """
     try:
         return connection.cluster.present_topic(name, linearizable=True)
@@ -207,3 +247,140 @@ def _check_columns_fit(
             topic=name,
             columns=unknown,
         )
+
+
+def require_may_create(
+    connection: Connection, name: str, missing: UnknownTopic, allowed: Creation
+) -> None:
+    """Raises UnknownTopic with the remedy, if the missing topic may not be created."""
+    if allowed is Creation.NONE:
+        raise UnknownTopic(
+            f"{missing.message} The sink creates none, as createTopics is false.", topic=name
+        ) from missing
+    if allowed is Creation.NEW_NAMES and _may_have_been_deleted(connection, name):
+        raise UnknownTopic(
+            f"{missing.message} A topic of that name was deleted, with its records and its "
+            "configuration, or this process may not list its objects. A running query creates "
+            "it again only on request: set createTopics=true, or create the topic.",
+            topic=name,
+        ) from missing
+
+
+def _may_have_been_deleted(connection: Connection, name: str) -> bool:
+    """Whether the name has objects: a deleted topic leaves its last boundary for ever (R14)."""
+    try:
+        left = connection.cluster.store.list_after(f"{TOPICS}/{name}/")
+        return next(iter(left), None) is not None
+    except StoreDenied:
+        return True
+
+
+# DataFrame columns to topic columns.
+
+_NO_TOPIC_TYPE: tuple[tuple[type[DataType], str], ...] = (
+    (NullType, "cast it to the type that its values will have"),
+    (VariantType, "write to_json of it"),
+    (YearMonthIntervalType, "cast it to int, a number of months"),
+    (CalendarIntervalType, "write its parts as numbers"),
+    (GeometryType, "write its WKB as binary"),
+    (GeographyType, "write its WKB as binary"),
+    (UserDefinedType, "write its parts as plain columns"),
+)
+
+TOPIC_COLUMN = "topic"
+PARTITION_COLUMN = "partition"
+"""Columns with a row's topic and partition. If an option gives these, they are plain columns."""
+
+_KAFKA_COLUMNS = frozenset({"key", "value", "headers", "partition", "timestamp"})
+_KAFKA_VALUES = (StringType, BinaryType)
+
+_KAFKA_METADATA: Mapping[str, DataType] = {
+    TOPIC_COLUMN: StringType(),
+    "offset": LongType(),
+    "timestampType": IntegerType(),
+}
+"""Columns of Kafka's source with a record's position; Kafka's sink does not store them."""
+
+
+def kafka_metadata(schema: StructType) -> frozenset[str]:
+    """The columns that a Kafka-shaped topic does not store: `offset`, `timestampType`, `topic`.
+
+    A column counts only if it has the type that Kafka's source gives it; otherwise it is data.
+    """
+    return frozenset(
+        field.name for field in schema if _KAFKA_METADATA.get(field.name) == field.dataType
+    )
+
+
+def is_kafka_frame(schema: StructType) -> bool:
+    """Whether the columns are those of Kafka's source and sink: `value`, and no others."""
+    kinds = {field.name: field.dataType for field in schema}
+    return (
+        isinstance(kinds.get("value"), _KAFKA_VALUES)
+        and isinstance(kinds.get("key", BinaryType()), _KAFKA_VALUES)
+        and kinds.keys() <= _KAFKA_COLUMNS | kafka_metadata(schema)
+    )
+
+
+def frame_schema(schema: StructType, left_out: Iterable[str] = ()) -> pa.Schema:
+    """The Arrow schema of a topic for these columns, without `left_out`.
+
+    Raises IncompatibleSchema, which names the column and the remedy.
+    """
+    dropped = frozenset(left_out)
+    kept = StructType([field for field in schema if field.name not in dropped])
+    for field in kept:
+        _require_storable(field.dataType, field.name)
+    plain = [StructField(field.name, field.dataType, field.nullable) for field in kept]
+    return to_arrow_schema(StructType(plain), timezone="UTC")
+
+
+def _require_storable(kind: DataType, path: str) -> None:
+    for refused, remedy in _NO_TOPIC_TYPE:
+        if isinstance(kind, refused):
+            raise IncompatibleSchema(
+                f"column {path!r} is {kind.simpleString()}, which a topic cannot hold; {remedy}.",
+                column=path,
+            )
+    if isinstance(kind, ArrayType):
+        _require_storable(kind.elementType, f"{path}[]")
+    elif isinstance(kind, MapType):
+        _require_storable(kind.keyType, f"{path}.key")
+        _require_storable(kind.valueType, f"{path}.value")
+    elif isinstance(kind, StructType):
+        for field in kind:
+            _require_storable(field.dataType, f"{path}.{field.name}")
+
+
+def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with all zoned timestamps labelled UTC; the instants do not change."""
+    if not any(
+        pa.types.is_timestamp(kind) or pa.types.is_nested(kind) for kind in batch.schema.types
+    ):
+        return batch
+    fields = [field.with_type(_utc_type(field.type)) for field in batch.schema]
+    if all(field.type.equals(old) for field, old in zip(fields, batch.schema.types, strict=True)):
+        return batch
+    columns = [
+        column if column.type.equals(field.type) else column.cast(field.type)
+        for column, field in zip(batch.columns, fields, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _utc_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([_utc_field(kind.field(index)) for index in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(_utc_field(kind.key_field), _utc_field(kind.item_field))
+    if pa.types.is_list(kind):
+        return pa.list_(_utc_field(kind.value_field))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_utc_field(kind.value_field))
+    return kind
+
+
+def _utc_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_utc_type(field.type))

@@ -1,8 +1,8 @@
 """The work of a sink's task: route rows to topics and partitions, and stage them.
 
-Nothing that is staged is visible before the driver's commit names it (I5): a failed or speculative
-attempt leaves unreferenced segments only. It guards that a row which its topic cannot hold fails
-the task, with the column's name, instead of losing a value.
+Staged rows are invisible until the driver's commit names their segments (I5), so a failed or
+speculative attempt leaves unreferenced segments only. It guards that a row which its topic cannot
+hold fails the task, with the column's name, instead of losing a value.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.checkpoints.checkpoint import BatchPlan
 from spark_plugin.options import WriterOptions
-from spark_plugin.sink.frame_schema import PARTITION_COLUMN, TOPIC_COLUMN, in_utc, kafka_metadata
-from spark_plugin.sink.sink_topics import written_topic
-from spark_plugin.sink.topic_creation import Creation
-from spark_plugin.task_identity import NO_BATCH
+from spark_plugin.sink.sink_topics import (
+    PARTITION_COLUMN,
+    TOPIC_COLUMN,
+    Creation,
+    in_utc,
+    kafka_metadata,
+    written_topic,
+)
+from spark_plugin.worker_process import NO_BATCH
 from txlog.catalog.metadata import LogMetadata, TopicMetadata
 from txlog.engine.append.accumulator import Partitions, keyed_partitions
 from txlog.engine.append.batch_columns import require_small_records
@@ -40,12 +45,13 @@ SEGMENT_BYTES = 32 << 20
 """Records of a topic that a task writes into one segment."""
 
 SEGMENTS_AT_ONCE_MAX = 4
-"""Segments that a task finishes in the background: its memory, where a store takes them whole."""
+"""Segments that a task finishes in the background. It limits the task's memory, because some
+stores take a segment only as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedTopic:
-    """What one task staged for one topic."""
+    """The segments that one task staged for one topic."""
 
     topic: str
     topic_id: str
@@ -64,7 +70,7 @@ class TaskMessage(WriterCommitMessage):
     """The micro-batch that the writer was made for (rule R1); None outside of a stream."""
     staged: tuple[StagedTopic, ...]
     log: LogMetadata | None = None
-    """The log that it staged for, and these topics: so that the commit need not look for them."""
+    """The log and these topics, so that the commit need not look them up."""
 
     @property
     def is_of_batch(self) -> bool:
@@ -73,7 +79,7 @@ class TaskMessage(WriterCommitMessage):
 
 
 class Staging:
-    """Collects the rows of one task, and stages them topic by topic."""
+    """Stages the rows of one task, topic by topic."""
 
     def __init__(
         self,
@@ -83,14 +89,14 @@ class Staging:
         allowed: Creation = Creation.NONE,
         metadata: Iterable[TopicMetadata] = (),
     ) -> None:
-        """`schema` is the DataFrame's: the columns of a topic that is missing, and is created if
-        that is allowed. `metadata` are topics as the driver has seen them."""
+        """`schema` is the DataFrame's; a missing topic is created with it if that is allowed.
+        `metadata` are the topics as the driver has read them."""
         self._connection = connection
         self._allowed = allowed
         self._options = options
         self._schema = schema
         self._kafka_metadata = kafka_metadata(schema)
-        # Rows without a key go to another partition each time, as the producer's do.
+        # Rows without a key go to another partition with each batch, as the producer's do.
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
         self._topics = {one.opened.name: one.within(connection.cluster) for one in metadata}
         self._drafts: dict[str, SegmentDraft] = {}
@@ -122,12 +128,12 @@ class Staging:
         )
 
     def log(self) -> LogMetadata:
-        """What the commit is told of the log, and of the topics that have rows."""
+        """The metadata of the log and of the topics that have rows, for the commit."""
         topics = (self._topics[name] for name in sorted(self._segments))
         return LogMetadata.of(self._connection.cluster, topics)
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Rows of each topic, in their old order, without the column that named it."""
+        """The rows of each topic, in their order, without the column that names the topic."""
         if self._options.topic is not None:
             yield self._options.topic, batch
             return
@@ -135,8 +141,8 @@ class Staging:
         names = batch.column(index).cast(pa.string())
         if names.null_count:
             raise InvalidRecord(
-                "a row has null in the column 'topic', so it has nowhere to go; give each row a "
-                "topic, or set the option 'topic'."
+                "a row has null in the column 'topic'; give each row a topic, or set the option "
+                "'topic'."
             )
         rows = batch.remove_column(index)
         wanted = pc.unique(names).to_pylist()
@@ -161,7 +167,7 @@ class Staging:
             self._finish(name)
 
     def _topic(self, name: str) -> TopicLog:
-        """The topic as it was when this task first met it: one incarnation, one partition count."""
+        """The topic as this task first read it, so with one incarnation and partition count."""
         known = self._topics.get(name)
         if known is None:
             known = self._topics[name] = written_topic(
@@ -170,7 +176,7 @@ class Staging:
         return known
 
     def _finish(self, name: str) -> None:
-        """Make the topic's segment durable, while more rows come in."""
+        """Begin to store the topic's segment, while more rows come in."""
         segment = self._connection.runtime.fan_out.start(self._drafts.pop(name).finish)
         self._segments.setdefault(name, []).append(segment)
         self._under_way.append(segment)
@@ -180,7 +186,8 @@ class Staging:
     def _partitions(
         self, topic: TopicLog, rows: pa.RecordBatch
     ) -> tuple[Partitions | int, pa.RecordBatch]:
-        """The partition of each row, or of all; and the rows without a column that says only it."""
+        """The partition of each row, or of all rows; and the rows without a column that is only for
+        the partition."""
         count = len(topic.state.partitions)
         self._sticky += 1
         column = self._options.partition
@@ -233,7 +240,7 @@ def _stored(topic: TopicLog, rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatc
 
 
 def _castable(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Kafka's sink takes key and value as texts, too."""
+    """Convert key and value from text to bytes, as Kafka's sink does."""
     if not is_kafka_schema(schema):
         return rows
     for name in ("key", "value"):

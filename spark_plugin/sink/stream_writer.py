@@ -1,8 +1,8 @@
 """The streaming sink: tasks stage, the driver's commit decides.
 
-Spark makes a writer for every batch on the driver, after `offsets/N` is written and before its
-tasks run, and another one in the process that commits. It guards R1 (the first one reads the plan,
-and the tasks carry it) and R26 (an abort deletes nothing).
+For every batch Spark makes a writer on the driver, after `offsets/N` is written and before tasks
+run, and another one in the process that commits. It guards R1 (the first writer reads the plan, and
+the tasks carry it) and R26 (an abort deletes nothing).
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint, open_chec
 from spark_plugin.log_access import STORES_MAX, open_log
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
-from spark_plugin.sink.sink_topics import prepare_topics
+from spark_plugin.sink.sink_topics import Creation, creation, prepare_topics
 from spark_plugin.sink.staging import Staging, TaskMessage
-from spark_plugin.sink.topic_creation import Creation, creation
-from spark_plugin.task_identity import task_identity
-from spark_plugin.worker_process import freeze_modules, is_for_commits
+from spark_plugin.worker_process import freeze_modules, is_for_commits, task_identity
 from txlog.catalog.metadata import LogMetadata
 from txlog.clock import Runtime
 from txlog.errors import CheckpointConflict, InternalError
@@ -31,7 +29,7 @@ from txlog.errors import CheckpointConflict, InternalError
 log = logging.getLogger(__name__)
 
 _checkpoints: dict[str, Checkpoint] = {}
-"""Of this process; nothing depends on them for its correctness."""
+"""A cache of this process; correctness does not depend on it."""
 
 
 class TxlogStreamWriter(DataSourceStreamArrowWriter):
@@ -51,10 +49,10 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
 
     @classmethod
     def for_batch(cls, options: WriterOptions, schema: StructType) -> TxlogStreamWriter:
-        """The writer of the batch that Spark planned last; on the driver.
+        """The writer of the batch that Spark planned last. Runs on the driver.
 
-        Raises InvalidOption (rule R22), CheckpointConflict, and what a wrong topic raises: all of
-        it before any task runs.
+        Raises InvalidOption (rule R22), CheckpointConflict, and as `prepare_topics`, before any
+        task runs.
         """
         if is_for_commits():
             return cls(options, schema, None)
@@ -64,14 +62,14 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         return cls(options, schema, plan, log)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Stage the rows of one task; in an executor."""
+        """Stage the rows of one task. Runs in an executor."""
         freeze_modules()
         task = task_identity()
         if self._log is None or self._plan is None or self._plan.batch_id != task.batch_id:
             planned = None if self._plan is None else self._plan.batch_id
             raise CheckpointConflict(
                 f"the task runs batch {task.batch_id}, but the newest plan in the checkpoint was "
-                f"{planned} when its writer was made: another run of this query is on the "
+                f"{planned} when its writer was made: another run of this query uses the "
                 "checkpoint, or the sink sees another folder than Spark does. Stop one of the two.",
                 batch_id=task.batch_id,
                 planned=planned,
@@ -90,12 +88,12 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit the batch; on the driver. Replays change nothing (I10)."""
+        """Commit the batch. Runs on the driver. Replays change nothing (I10)."""
         found = [message for message in messages if isinstance(message, TaskMessage)]
         if not found:
             raise InternalError(
-                f"batch {batchId} came without a message of any task, so nothing tells which plan "
-                "it ran for. Please report this."
+                f"batch {batchId} came without a message of any task, so its plan is unknown. "
+                "Please report this."
             )
         checkpoint = query_checkpoint(self._options)
         identity = batch_identity(found, batchId)
@@ -104,21 +102,21 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         BatchCommitter(connection, self._options, checkpoint).commit(identity, found)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is deleted: the commit may have been decided, perhaps by another process (R26).
+        """Delete nothing: the commit may have been decided, perhaps by another process (R26).
 
-        Staged segments that nothing refers to are invisible, and vacuum collects them.
+        Unreferenced staged segments are invisible, and vacuum collects them.
         """
         log.info("batch %d was aborted; nothing of it is visible unless it was decided", batchId)
 
 
 def _allowed(options: WriterOptions, batch_id: int) -> Creation:
-    """A query creates topics when it starts."""
+    """What the batch may create: topics that are missing only at the query's start."""
     return creation(options.create_topics, is_later=batch_id > 0)
 
 
 def query_checkpoint(options: WriterOptions) -> Checkpoint:
-    """The query's checkpoint, with the connections that earlier batches have left; what it says is
-    read again each time. Raises InvalidOption if the option is missing (rule R22)."""
+    """The query's checkpoint. Its connections are kept from batch to batch; its files are read
+    again each time. Raises InvalidOption if the option is missing (rule R22)."""
     storage = dict(options.storage)
     place = f"{options.checkpoint_location} {options.checkpoint_file_system}"
     key = f"{os.getpid()} {os.getcwd()} {place} {sorted(storage.items())!r}"

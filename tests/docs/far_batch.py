@@ -20,9 +20,8 @@ from spark_plugin.log_access import KeptStore
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
-from spark_plugin.sink.sink_topics import prepared_log
+from spark_plugin.sink.sink_topics import creation, prepared_log
 from spark_plugin.sink.staging import Staging, TaskMessage
-from spark_plugin.sink.topic_creation import creation
 from spark_plugin.source.read_plan import ReadTask, read_from
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.unit.spark_plugin.spark_query import COLUMNS

@@ -34,8 +34,7 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, TopicOffsets
-from spark_plugin.task_identity import BATCH_ID, JOB_GROUP, JOB_TAGS, QUERY_ID
-from spark_plugin.worker_process import is_for_commits
+from spark_plugin.worker_process import BATCH_ID, JOB_GROUP, JOB_TAGS, QUERY_ID, is_for_commits
 from txlog.model import TopicPartition
 
 LOG_ID = "log"

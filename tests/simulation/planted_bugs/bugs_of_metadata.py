@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_plugin.sink import commit_reads
+from spark_plugin.sink import participants
 from txlog.coordinator import rules
 from txlog.engine.transaction_session import TransactionSession
 from txlog.journal.replication.follower import Follower
@@ -33,7 +33,7 @@ def _instances_too(patch: Patch) -> None:
 
 def _without_R40(patch: Patch) -> None:
     """A micro-batch is committed to the topics that its tasks were told of."""
-    patch.setattr(commit_reads, "_require_topic", lambda connection, participant: None)
+    patch.setattr(participants, "_require_topic", lambda connection, participant: None)
 
 
 def _whatever_it_holds(patch: Patch) -> None:
@@ -43,7 +43,7 @@ def _whatever_it_holds(patch: Patch) -> None:
 
 _CONTENT = "tests/unit/coordinator/test_content.py::test_R35_the_second_of_two_copies"
 _METADATA = "tests/unit/catalog/test_metadata.py::"
-_LOOK = "tests/unit/spark_plugin/sink/test_commit_reads.py::"
+_LOOK = "tests/unit/spark_plugin/sink/test_participants.py::"
 
 BUGS_OF_METADATA: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "what is handed over is decided by (R31)": (

@@ -9,6 +9,7 @@ from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.checkpoints.offset_log import BatchRange, GroupTopicPartition
 from spark_plugin.sink import batch_commit, replay
 from spark_plugin.sink.batch_commit import BatchCommitter, BatchIdentity
+from spark_plugin.sink.participants import participants
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset
 from spark_plugin.source.read_plan import plan_reads
@@ -131,7 +132,7 @@ def no_R26(patch: Patch) -> None:
         try:
             original(self, identity, messages)
         except TxlogError:
-            for participant in batch_commit.participants(messages):
+            for participant in participants(messages):
                 for segment in participant.segments:
                     self._connection.cluster.store.delete(segment.path)
             raise

@@ -18,9 +18,9 @@ from pathlib import Path
 from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.checkpoints.query_progress import (
     NONE,
-    BatchInHand,
-    batch_in_hand,
+    NewestBatch,
     is_without_records,
+    newest_batch,
     query_progress,
 )
 from spark_plugin.drill.points import POINTS, VARIABLE, DrillPoints
@@ -84,7 +84,7 @@ class Kill:
     """The job was at the point; else it was killed wherever it was."""
     with_workers: bool
     processes: int
-    found: BatchInHand
+    found: NewestBatch
     outcome: str = "not started again"
     recovery_ms: float | None = None
     """From the kill to the end of the next micro-batch, including the start of Spark."""
@@ -211,7 +211,7 @@ class Drill:
         self._killed_at_ms = self._now_ms()
         self._killed.append(process)
         self.cpu_s += killed.cpu_s
-        found = batch_in_hand(self.job.checkpoint, Admin(self.connection).replay_marks())
+        found = newest_batch(self.job.checkpoint, Admin(self.connection).replay_marks())
         if planned.checkpoint_lost:
             shutil.rmtree(self.job.checkpoint.url)
         self.kills.append(
@@ -274,7 +274,7 @@ def _require_running(process: JobProcess) -> None:
     process.require_running()
 
 
-def _outcome(found: BatchInHand, has_finished: bool, is_lost: bool) -> str:
+def _outcome(found: NewestBatch, has_finished: bool, is_lost: bool) -> str:
     if not has_finished:
         return "nothing to recover, and nothing to do"
     if is_lost:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.checkpoints.query_progress import BatchInHand
+from spark_plugin.checkpoints.query_progress import NewestBatch
 from spark_plugin.drill.points import POINTS, DrillPoint, DrillPoints, DrillStep
 from tests.processes.command_line import run
 from txlog.cli.drill.drill_checks import DrillCheck
@@ -75,7 +75,7 @@ def test_a_process_does_not_stop_after_an_object_that_another_one_created(tmp_pa
 
 # The report.
 
-FOUND = BatchInHand(3, True, False, True)
+FOUND = NewestBatch(3, True, False, True)
 RESULT = DrillResult(
     "/data",
     "<script>alert(1)</script>",
@@ -83,7 +83,7 @@ RESULT = DrillResult(
     61_000.0,
     (
         Kill(1, "after pend", True, True, 9, FOUND, "replayed: was in the log", 12_345.6),
-        Kill(2, AT_RANDOM, True, False, 2, BatchInHand(4, False, False, False), "went on", None),
+        Kill(2, AT_RANDOM, True, False, 2, NewestBatch(4, False, False, False), "went on", None),
     ),
     (DrillCheck("input = output", True, "500 in, 500 out"),),
     "txlog --root /data drill --kills 2 --seed 7",

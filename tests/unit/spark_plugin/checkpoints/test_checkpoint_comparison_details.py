@@ -94,7 +94,7 @@ def test_no_command_is_told_where_moving_the_group_resolves_nothing(
 
 
 def test_a_group_without_a_position_is_neither_ahead_nor_behind() -> None:
-    part = PartitionComparison(GroupTopicPartition(GROUP, "numbers", 0), 3, 7, None, COUNT)
+    part = PartitionComparison(GroupTopicPartition(GROUP, "numbers", 0), "id", 3, 7, None, COUNT)
     assert part.difference(7) == 0
 
 

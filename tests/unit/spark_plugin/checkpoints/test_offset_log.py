@@ -4,13 +4,15 @@ from hashlib import sha256
 
 import pytest
 
+from spark_plugin.checkpoints.checkpoint_comparison import (
+    PartitionComparison,
+    planned_partitions,
+)
 from spark_plugin.checkpoints.offset_log import (
     GroupTopicPartition,
     OffsetFile,
-    Standing,
     batch_range,
     parse,
-    standings,
 )
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
 from txlog.errors import CheckpointConflict, CorruptData, UnsupportedFormat
@@ -294,7 +296,7 @@ def test_R11_two_ids_of_one_topic_in_one_batch_are_refused() -> None:
         (line((3, 9), log_id="elsewhere"), "log log there"),
         (line((3, 9), topic="refunds"), "topic orders there, not here"),
         (line((3, 9), topic_id="id2"), "deleted and created again"),
-        ('{"logOffset":0}', "a txlog in one of them only"),
+        ('{"logOffset":0}', "a txlog source in only one of them"),
     ],
 )
 def test_R25_a_line_that_is_not_the_next_of_its_source_is_refused(
@@ -335,7 +337,7 @@ def test_a_txlog_source_gets_its_first_offset_late() -> None:
     }
 
 
-def test_only_sources_of_the_log_that_have_a_group_stand_somewhere() -> None:
+def test_partitions_are_compared_of_sources_of_the_log_that_have_a_group() -> None:
     found = file(
         3,
         line((4, 6)),
@@ -343,4 +345,4 @@ def test_only_sources_of_the_log_that_have_a_group_stand_somewhere() -> None:
         line((0, 9), log_id="another", topic="foreign"),
         '{"logOffset":0}',
     )
-    assert standings(found, "log") == {P0: Standing("id1", 4, 6)}
+    assert planned_partitions(found, "log") == {P0: PartitionComparison(P0, "id1", 4, 6)}

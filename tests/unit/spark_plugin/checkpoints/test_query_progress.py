@@ -6,10 +6,10 @@ from pathlib import Path
 from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.checkpoints.query_progress import (
     NONE,
-    BatchInHand,
+    NewestBatch,
     QueryProgress,
-    batch_in_hand,
     is_without_records,
+    newest_batch,
     query_progress,
 )
 from txlog.clock import Runtime
@@ -60,5 +60,5 @@ def test_what_a_kill_found_is_told_from_the_checkpoint_and_the_logs_marks(tmp_pa
     (tmp_path / "metadata").write_text('{"id": "query"}')
     for newest, is_in_log in ((0, False), (1, True)):
         marks = [ReplayMark("other", 7), ReplayMark("query", newest)]
-        found = batch_in_hand(opened(tmp_path), marks)
-        assert found == BatchInHand(1, True, True, is_in_log)
+        found = newest_batch(opened(tmp_path), marks)
+        assert found == NewestBatch(1, True, True, is_in_log)

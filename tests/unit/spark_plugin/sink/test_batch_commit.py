@@ -12,7 +12,7 @@ import pytest
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.checkpoints.checkpoint_files import CheckpointFiles
-from spark_plugin.sink import large_batch
+from spark_plugin.sink import participants
 from spark_plugin.sink.batch_commit import STAGED_TIMEOUT_MS, BatchCommitter, batch_identity
 from spark_plugin.sink.staging import StagedTopic, TaskMessage
 from tests.logs.memory_log import MemoryLog
@@ -87,7 +87,7 @@ def restart_without_checkpoint(
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pend and decision are an entry each, as of a batch that one entry does not hold."""
-    monkeypatch.setattr(large_batch, "STORED_BATCH_BYTES", 1 << 30)
+    monkeypatch.setattr(participants, "STORED_BATCH_BYTES", 1 << 30)
 
 
 @pytest.mark.parametrize("go_on", [restart, restart_without_checkpoint])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.sink.batch_commit import participants
+from spark_plugin.sink.participants import participants
 from tests.stores.faulty_stores import HookedStore
 from tests.unit.spark_plugin.spark_query import Query, new_log
 from txlog.errors import OutcomeUnknown

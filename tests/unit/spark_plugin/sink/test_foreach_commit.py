@@ -39,7 +39,7 @@ def test_R30_a_write_that_another_run_overtook_is_not_taken_for_one_without_a_la
     journal = log.connection.cluster.layout.transactions(0)
     registration = journal.entry(sum(p.startswith(journal.entries) for p in log.objects()))
     store.before("create", registration, lambda: commit(newer, tasks(query, newer, "newer")))
-    with pytest.raises(CommitFailed, match="by an earlier run of the query that was still at work"):
+    with pytest.raises(CommitFailed, match="by an earlier run of the query that was still running"):
         commit(older, late)
     restarted = log.process()
     commit(restarted, tasks(query, restarted, "third"))

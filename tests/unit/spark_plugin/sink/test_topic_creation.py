@@ -6,8 +6,7 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 from spark_plugin.options import parse_writer_options
-from spark_plugin.sink.sink_topics import topic_or_new
-from spark_plugin.sink.topic_creation import Creation, creation
+from spark_plugin.sink.sink_topics import Creation, creation, topic_or_new
 from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import ScriptedStore
 from txlog.engine.connection import Connection

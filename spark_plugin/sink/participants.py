@@ -1,0 +1,135 @@
+"""The participants of a sink's transaction: the topics of a batch, with the segments of its tasks.
+
+Before a decision that names them, each topic is read again (R40). The decision is one journal
+entry, a conditional PUT of at most a megabyte, and so is each topic's marker. If the segments are
+too many to be named there, the records are first appended to the topics' logs, a part an entry, as
+those of any producer's open transaction. Readers see none of them before the decision (I3, I5),
+and the decision names partitions only. This costs a BEGIN, and one entry for every few thousand
+stored batches. It must not know what is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from spark_plugin.sink.staging import TaskMessage
+from txlog.coordinator.coordinator import Coordinator
+from txlog.coordinator.events import Participant
+from txlog.engine.append import appender
+from txlog.engine.append.appender import Appender, ProducerSession
+from txlog.engine.connection import Connection
+from txlog.engine.transaction_session import TransactionSession
+from txlog.errors import UnknownTopic
+from txlog.groups.state import OFFSETS_BYTES_MAX, GroupState, PendingOffset, event_bytes
+from txlog.topic.rules import check_segment
+
+Pends: TypeAlias = Mapping[str, tuple[PendingOffset, ...]]
+"""Group -> the offsets that its pend sets aside."""
+
+STORED_BATCH_BYTES = 250
+"""About the size of a stored batch's name in an entry; 4,000 of them fill it."""
+
+
+def participants(messages: Sequence[TaskMessage]) -> tuple[Participant, ...]:
+    """One participant a topic, with the segments of every task."""
+    found: dict[str, Participant] = {}
+    for message in messages:
+        for staged in message.staged:
+            known = found.get(staged.topic_id)
+            segments = (known.segments if known else ()) + staged.segments
+            found[staged.topic_id] = Participant(staged.topic_id, staged.topic, (), segments)
+    return tuple(found.values())
+
+
+def read_for_commit(
+    connection: Connection,
+    coordinator: Coordinator,
+    groups: Sequence[str],
+    messages: Sequence[TaskMessage],
+    staged: Sequence[Participant],
+) -> dict[str, GroupState]:
+    """Catch up the coordinator, require the topics, and read the groups, all at once.
+
+    The answers are of different times and may disagree: the pend and PREPARE check again what
+    follows from them. Raises UnknownTopic (R40), InvalidRecord, InternalError, and the store's
+    errors.
+    """
+    cluster = connection.cluster
+    for message in messages:
+        if message.log is not None and message.log.file == cluster.file:
+            for topic in message.log.topics:
+                cluster.learn_topic(topic.opened)
+    calls: list[Callable[[], Any]] = [coordinator.catch_up]
+    calls += [partial(_require_topic, connection, participant) for participant in staged]
+    offsets = connection.offsets
+    elsewhere = [group for group in groups if offsets.partition_of(group) != coordinator.partition]
+    first = len(calls)
+    calls += [partial(offsets.group, group) for group in elsewhere]
+    found = dict(zip(elsewhere, cluster.fan_out.run_all(calls)[first:], strict=True))
+    # The coordinator's own catch-up has read the groups in its journal.
+    return {group: found[group] if group in found else offsets.seen(group) for group in groups}
+
+
+def require_topics(connection: Connection, staged: Sequence[Participant]) -> None:
+    """Raises UnknownTopic if a topic was deleted since rows were staged for it (R40),
+    InvalidRecord."""
+    calls = [partial(_require_topic, connection, participant) for participant in staged]
+    connection.cluster.fan_out.run_all(calls)
+
+
+def _require_topic(connection: Connection, participant: Participant) -> None:
+    """Require that the topic exists, with the partitions and the schema of the staged records, so
+    that its marker cannot be refused for one of these."""
+    topic = connection.cluster.topic_of_id(participant.topic, participant.topic_id)
+    state = topic.catch_up(linearizable=True)
+    if state.closed:
+        raise UnknownTopic(
+            f"topic {participant.topic!r} was deleted since rows were staged for it; nothing of "
+            "this batch was committed. Write it again, or restart the query: its rows then go into "
+            "the present topic of that name, or into a new one if createTopics is true.",
+            topic=participant.topic,
+            topic_id=participant.topic_id,
+        )
+    for segment in participant.segments:
+        check_segment(state, segment)
+
+
+def is_large(staged: Sequence[Participant]) -> bool:
+    """Whether these segments are too many for one entry."""
+    return sum(map(_batch_count, staged)) > appender.ENTRY_BATCHES_MAX
+
+
+def fit_one_entry(pends: Pends, staged: Sequence[Participant]) -> bool:
+    """Whether the entry of the decision has room for the pends, too. The batch's mark in it names
+    their partitions a second time."""
+    positions = sum(event_bytes(pend) for pend in pends.values())
+    batches = sum(_batch_count(part) + 2 * len(part.segments) for part in staged)
+    return 2 * positions + STORED_BATCH_BYTES * batches <= OFFSETS_BYTES_MAX
+
+
+def append_first(
+    connection: Connection, session: TransactionSession, staged: Sequence[Participant]
+) -> None:
+    """Append these records to the topics' logs, in an open transaction.
+
+    `session` has just registered, so sequences begin at 0. A crash leaves a transaction that the
+    next run aborts, or any process after its timeout. Raises SegmentExpired, ProducerFenced,
+    TransactionAborted, and the store's errors.
+    """
+    cluster = connection.cluster
+    process = cluster.process
+    registration = session.registration
+    producer = ProducerSession(registration.pid, registration.epoch)
+    batches = Appender(connection.runtime, process, producer)
+    topics = [(cluster.topic_of_id(part.topic, part.topic_id), part) for part in staged]
+    for topic, part in topics:
+        partitions = {b.partition for segment in part.segments for b in segment.batches}
+        session.declare(topic, partitions, process.transaction_timeout_ms)
+    for topic, part in topics:
+        batches.append_staged(topic, part.segments, session.tx_id)
+
+
+def _batch_count(part: Participant) -> int:
+    return sum(len(segment.batches) for segment in part.segments)
