@@ -22,7 +22,8 @@ from benchmarks import sample
 from benchmarks.figures import Figure, at_most
 from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.options import ReaderOptions, WriterOptions
-from spark_plugin.sink.batch_commit import BatchCommitter, BatchIdentity
+from spark_plugin.sink.batch_commit import BatchCommitter
+from spark_plugin.sink.participants import BatchIdentity
 from spark_plugin.sink.staging import Staging, TaskMessage
 from spark_plugin.source.read_plan import ReadTask
 from spark_plugin.source.starting_points import OffsetPoint, OffsetSpec

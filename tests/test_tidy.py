@@ -50,7 +50,7 @@ SLOW_MODULES = {"importlib.metadata", "pyarrow.compute", "pyarrow.parquet"}
 STARTED_BY_NAME = (
     r"pyspark_txlog",  # by Spark
     r"spark_plugin\.drill\.numbers_job",  # by spark-submit
-    r"spark_plugin\.drill\.startup\..*",  # by Python, in the processes of a drilled job
+    r"spark_plugin\.drill\.(hooks|startup\..*)",  # by Python, in the processes of a drilled job
     r".*\.__main__",  # by python -m
     r"txlog\.testing\..*",  # by the tests of this and other projects
     r"txlog\.storage\.(object_stores\.(azure|gcs)|s3\.s3_client)",  # for such a URL

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -27,6 +26,7 @@ from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint
 from spark_plugin.checkpoints.offset_log import BatchRange, GroupTopicPartition
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink.participants import (
+    BatchIdentity,
     Pends,
     append_first,
     fit_one_entry,
@@ -80,37 +80,10 @@ _LABELS_REMEDY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BatchIdentity:
-    """Spark's ids of a query, of its run, and of a batch."""
-
-    query_id: str
-    run_id: str
-    batch_id: int
-
-
 _replayed: WeakKeyDictionary[Connection, dict[str, BatchIdentity]] = WeakKeyDictionary()
 """Transactional id -> the last write of a `foreachBatch` that was found in the log. A second write
 of the batch under that label is another write, whose rows are not stored. Losing an entry loses
 this distinction (docs/design/0007)."""
-
-
-def batch_identity(messages: Sequence[TaskMessage], batch_id: int) -> BatchIdentity:
-    """The identity that all tasks agree on. Raises CheckpointConflict if they differ (rule R1)."""
-    first = messages[0]
-    for message in messages:
-        if (message.query_id, message.run_id, message.plan) != (
-            first.query_id,
-            first.run_id,
-            first.plan,
-        ) or message.batch_id != batch_id:
-            raise CheckpointConflict(
-                f"the tasks of batch {batch_id} ran for different plans (batch {message.batch_id} "
-                f"of run {message.run_id}, batch {first.batch_id} of run {first.run_id}): another "
-                "run of this query uses the checkpoint. Stop one of the two.",
-                batch_id=batch_id,
-            )
-    return BatchIdentity(first.query_id, first.run_id, batch_id)
 
 
 class BatchCommitter:

@@ -24,8 +24,14 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.checkpoints.checkpoint import BatchPlan
 from spark_plugin.options import WriterOptions
-from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
-from spark_plugin.sink.participants import append_first, is_large, participants, require_topics
+from spark_plugin.sink.batch_commit import BatchCommitter
+from spark_plugin.sink.participants import (
+    append_first,
+    batch_identity,
+    is_large,
+    participants,
+    require_topics,
+)
 from spark_plugin.sink.sink_topics import Creation, check_topics, creation, open_sink, topic_or_new
 from spark_plugin.sink.staging import StagedTopic, Staging, TaskMessage
 from spark_plugin.sink.stream_writer import query_checkpoint

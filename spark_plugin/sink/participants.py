@@ -1,4 +1,4 @@
-"""The participants of a sink's transaction: the topics of a batch, with the segments of its tasks.
+"""A batch by its tasks' messages: its identity, and its participants, topics with their segments.
 
 Before a decision that names them, each topic is read again (R40). The decision is one journal
 entry, a conditional PUT of at most a megabyte, and so is each topic's marker. If the segments are
@@ -11,6 +11,7 @@ stored batches. It must not know what is decided.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -21,7 +22,7 @@ from txlog.engine.append import appender
 from txlog.engine.append.appender import Appender, ProducerSession
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
-from txlog.errors import UnknownTopic
+from txlog.errors import CheckpointConflict, UnknownTopic
 from txlog.groups.state import OFFSETS_BYTES_MAX, GroupState, PendingOffset, event_bytes
 from txlog.topic.rules import check_segment
 
@@ -30,6 +31,33 @@ Pends: TypeAlias = Mapping[str, tuple[PendingOffset, ...]]
 
 STORED_BATCH_BYTES = 250
 """About the size of a stored batch's name in an entry; 4,000 of them fill it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIdentity:
+    """Spark's ids of a query, of its run, and of a batch."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+
+
+def batch_identity(messages: Sequence[TaskMessage], batch_id: int) -> BatchIdentity:
+    """The identity that all tasks agree on. Raises CheckpointConflict if they differ (rule R1)."""
+    first = messages[0]
+    for message in messages:
+        if (message.query_id, message.run_id, message.plan) != (
+            first.query_id,
+            first.run_id,
+            first.plan,
+        ) or message.batch_id != batch_id:
+            raise CheckpointConflict(
+                f"the tasks of batch {batch_id} ran for different plans (batch {message.batch_id} "
+                f"of run {message.run_id}, batch {first.batch_id} of run {first.run_id}): another "
+                "run of this query uses the checkpoint. Stop one of the two.",
+                batch_id=batch_id,
+            )
+    return BatchIdentity(first.query_id, first.run_id, batch_id)
 
 
 def participants(messages: Sequence[TaskMessage]) -> tuple[Participant, ...]:

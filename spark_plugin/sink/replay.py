@@ -1,27 +1,27 @@
-"""Is this micro-batch in the log already, may it be committed, or must it be refused? Pure.
+"""The two replay tests: a micro-batch is in the log already, is committed, or is refused. Pure.
 
-It guards I10 (a replayed micro-batch changes nothing, one that never ran is never skipped) by the
-two replay tests. It must not know where the answers come from: the caller reads
-the group's offsets and the coordinator's newest mark, and asks here before it fences any run (R27).
+It guards I10 (a replayed micro-batch changes nothing, one that never ran is never skipped). It must
+not know where its facts come from: the caller reads the group's offsets and the coordinator's
+newest mark, and applies the tests before it fences any run (R27).
 
-The first test asks the consumer group, on every partition that the batch advances, and on every
-one that joins with it: one that the batch before did not have, which starts and ends at one place.
+The first test compares the consumer group's offsets with every partition that the batch advances,
+and with every one that joins with it, which the batch before did not have and whose range is empty:
 
     SILENT     the batch advances nothing (it is watermark-only, from a source that is not txlog, or
-               the first one of a topic without new records), and what joins is committed there
-    AT_START   every partition is committed up to where the batch starts (or was never committed)
-    AT_END     every partition is committed up to where the batch ends, or further
+               the first one of a topic without new records), and joining partitions are committed
+    AT_START   every partition is committed up to the start of the batch (or was never committed)
+    AT_END     every partition is committed up to the end of the batch, or further
     ELSEWHERE  anything else
 
-The second asks the coordinator for the newest batch that it keeps of this query (rule R2):
+The second compares the newest batch of this query that the coordinator keeps (rule R2):
 
-    UNSEEN       none: the query is new to the log
-    SAME         this batch id, with these very offsets
-    OTHER        this batch id, with other offsets
-    OLDER        the newest is a later batch
-    NEXT         the newest is the batch before this one
-    AFTER_OTHER  the same, but in the checkpoint that one has other offsets now
-    LATER        batches between the newest and this one never came
+    UNSEEN       there is none: the query is new to the log
+    SAME         it has this batch id and the same offsets
+    OTHER        it has this batch id and other offsets
+    OLDER        it is a later batch
+    NEXT         it is the batch before this one
+    AFTER_OTHER  it is the batch before this one, with other offsets than the checkpoint has now
+    LATER        it is an earlier batch, and batches between the two never came
 
     | group / mark | UNSEEN | SAME   | OTHER  | OLDER  | NEXT   | AFTER_OTHER | LATER  |
     |--------------|--------|--------|--------|--------|--------|-------------|--------|
@@ -30,19 +30,19 @@ The second asks the coordinator for the newest batch that it keeps of this query
     | AT_END       | refuse | in     | refuse | refuse | refuse | refuse      | refuse |
     | ELSEWHERE    | refuse | refuse | refuse | refuse | refuse | refuse      | refuse |
 
-Some answers need their reason:
+Reasons:
 
-- OLDER is refused even if the group says "in". Spark replays only the newest batch, so an older one
-  comes from a run that was overtaken, which stops either way, or from a checkpoint that was put
-  back. After that a batch of the same number may hold other rows than the one that ran under it,
-  or emit what a stateful query never emitted; the newest mark alone cannot tell.
-- AT_END and UNSEEN: the rows were consumed, but not by this query, so what it would have written is
-  nowhere. A new query begins at the committed offsets instead.
+- OLDER is refused even if the group is at the end. Spark replays only the newest batch, so an older
+  one comes from a run that was overtaken, which stops either way, or from a checkpoint that was
+  restored. After a restore a batch may contain other rows than the earlier batch of its number, or
+  output that a stateful query never emitted; the newest mark cannot show that.
+- AT_END and UNSEEN: another query consumed the rows, so the output of this query is missing. A new
+  query should begin at the committed offsets instead.
 - AFTER_OTHER: a batch begins where the checkpoint's batch before it ends. If the log has another
-  one, rows between the two ends are left out or come twice, and for a source that is not txlog no
-  group shows it. It comes of a checkpoint that is put back while a run is on it: what the next run
-  plans again is refused, but then the first one records its own batch of that number as done.
-- LATER: Spark calls the sink for every batch, so a gap is a batch that another sink got, or none.
+  batch before it, rows between the two ends are lost or doubled, and with a source that is not
+  txlog no group shows it. This happens if a checkpoint is restored while a run uses it: the next
+  run's new plan is refused, but then the first run records its own batch of that number as done.
+- LATER: Spark calls the sink for every batch, so a missing batch went to another sink, or to none.
   Only the writes of one `foreachBatch` may leave batches out (rule R30, `may_skip`).
 """
 
@@ -62,33 +62,33 @@ Ranges: TypeAlias = Mapping[GroupTopicPartition, PartitionRange]
 Committed: TypeAlias = Mapping[GroupTopicPartition, int | None]
 
 A_GROUP_EACH = (
-    "If both are to see every record, load a DataFrame for each query, with a group.id each: two "
-    "queries on one DataFrame share its group."
+    "If both queries should read every record, load a DataFrame for each, with a group.id of its "
+    "own: two queries on one DataFrame share its group."
 )
-"""The remedy for two queries that are started on one DataFrame."""
+"""The remedy for two queries on one DataFrame."""
 
 NAMED_MAX = 20
-"""Partitions that a message names; of the others it gives the number."""
+"""Partitions that a message names; it gives the number of the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyIn:
-    """The batch is in the log, with its offsets: there is nothing to do."""
+    """The batch is in the log, with its offsets."""
 
     batch_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The batch may be committed, if the group is still at `expected` then (compare-and-set)."""
+    """The batch may be committed if the group is still at `expected` (compare-and-set)."""
 
     mark: ReplayMark
     expected: Committed
-    """What is committed now in each partition that advances or joins; None if nothing is."""
+    """The committed offset of each partition that advances or joins; None if it has none."""
 
 
 class GroupAnswer(Enum):
-    """What the group's committed offsets say."""
+    """Result of the first replay test."""
 
     SILENT = auto()
     AT_START = auto()
@@ -97,7 +97,7 @@ class GroupAnswer(Enum):
 
 
 class MarkAnswer(Enum):
-    """What the coordinator's mark says."""
+    """Result of the second replay test."""
 
     UNSEEN = auto()
     SAME = auto()
@@ -130,34 +130,33 @@ def decide_batch(
 ) -> AlreadyIn | Commit:
     """Apply the table above to one micro-batch.
 
-    `ranges` is what the batch advances, `joining` the empty ranges of the partitions that join with
-    it, `committed` the groups' offsets in (at least) those partitions, `mark` the newest batch of
-    `query_id` that the coordinator keeps. Both must be read
-    after every prepared transaction of the groups was finished: between its PREPARE and the
-    application of its offsets the two tests disagree. `fingerprint` is of the batch's own file in
-    the checkpoint, `previous_fingerprint` of that of the batch before; each is empty if it is not
-    known, and then not compared. Raises CheckpointConflict, with the numbers, if the batch must be
-    refused.
+    `ranges` are the ranges that the batch advances, `joining` the empty ranges of the partitions
+    that join with it, `committed` the groups' offsets in (at least) those partitions, `mark` the
+    newest batch of `query_id` that the coordinator keeps. The caller must first finish every
+    prepared transaction of the groups: between its PREPARE and the application of its offsets the
+    two tests disagree. The fingerprints are of the checkpoint's files of this batch and the batch
+    before; an unknown one is empty and not compared. Raises CheckpointConflict, with the numbers,
+    if the batch must be refused.
     """
     batch = ReplayMark(query_id, batch_id, offset_ranges(ranges), fingerprint)
-    asked = {**ranges, **(joining or {})}
-    group_says = _ask_group(asked, committed)
-    mark_says = _ask_mark(batch, mark, previous_fingerprint)
-    if mark_says is MarkAnswer.LATER and may_skip:
-        mark_says = MarkAnswer.NEXT
-    if (group_says, mark_says) in _IN:
+    tested = {**ranges, **(joining or {})}
+    group_answer = _group_test(tested, committed)
+    mark_answer = _mark_test(batch, mark, previous_fingerprint)
+    if mark_answer is MarkAnswer.LATER and may_skip:
+        mark_answer = MarkAnswer.NEXT
+    if (group_answer, mark_answer) in _IN:
         return AlreadyIn(batch_id)
-    if (group_says, mark_says) in _COMMIT:
-        return Commit(batch, {key: committed.get(key) for key in asked})
-    raise _refusal(batch, asked, committed, mark, group_says, mark_says)
+    if (group_answer, mark_answer) in _COMMIT:
+        return Commit(batch, {key: committed.get(key) for key in tested})
+    raise _refusal(batch, tested, committed, mark, group_answer, mark_answer)
 
 
 def offset_ranges(ranges: Ranges) -> tuple[OffsetRange, ...]:
-    """These ranges as a mark keeps them."""
+    """These ranges in the form of a mark."""
     return tuple(OffsetRange(*key, *moved) for key, moved in sorted(ranges.items()))
 
 
-def _ask_group(ranges: Ranges, committed: Committed) -> GroupAnswer:
+def _group_test(ranges: Ranges, committed: Committed) -> GroupAnswer:
     found = {key: committed.get(key) for key in ranges}
     is_at_start = all(at is None or at == ranges[key].start for key, at in found.items())
     is_at_end = all(at is not None and at >= ranges[key].end for key, at in found.items())
@@ -166,7 +165,7 @@ def _ask_group(ranges: Ranges, committed: Committed) -> GroupAnswer:
     return GroupAnswer.AT_END if is_at_end else GroupAnswer.ELSEWHERE
 
 
-def _ask_mark(batch: ReplayMark, mark: ReplayMark | None, previous_fingerprint: str) -> MarkAnswer:
+def _mark_test(batch: ReplayMark, mark: ReplayMark | None, previous_fingerprint: str) -> MarkAnswer:
     if mark is None:
         return MarkAnswer.UNSEEN
     if batch.batch_id < mark.batch_id:
@@ -194,17 +193,17 @@ def _are_known_to_differ(one: str, other: str) -> bool:
 
 def _refusal(
     batch: ReplayMark,
-    asked: Ranges,
+    tested: Ranges,
     committed: Committed,
     mark: ReplayMark | None,
-    group_says: GroupAnswer,
-    mark_says: MarkAnswer,
+    group_answer: GroupAnswer,
+    mark_answer: MarkAnswer,
 ) -> CheckpointConflict:
     newest = None if mark is None else mark.batch_id
-    reason = f"{_mark_sentence(batch, mark, mark_says)}; {_GROUP_SENTENCES[group_says]}."
+    reason = f"{_mark_sentence(batch, mark, mark_answer)}; {_GROUP_SENTENCES[group_answer]}."
     facts = f"batch {batch.batch_id} of query {batch.query_id} was not committed: {reason}"
-    numbers = _numbers(asked, committed, mark if mark_says is MarkAnswer.OTHER else None)
-    remedy = _remedy(asked, group_says, mark_says)
+    numbers = _numbers(tested, committed, mark if mark_answer is MarkAnswer.OTHER else None)
+    remedy = _remedy(tested, group_answer, mark_answer)
     return CheckpointConflict(
         " ".join([facts, *numbers, remedy]),
         query_id=batch.query_id,
@@ -212,8 +211,8 @@ def _refusal(
         newest_batch_id=newest,
         reason=reason,
         remedy=remedy,
-        group_says=group_says.name,
-        mark_says=mark_says.name,
+        group_says=group_answer.name,
+        mark_says=mark_answer.name,
     )
 
 
@@ -225,13 +224,13 @@ _GROUP_SENTENCES = {
 }
 
 
-def _mark_sentence(batch: ReplayMark, mark: ReplayMark | None, says: MarkAnswer) -> str:
+def _mark_sentence(batch: ReplayMark, mark: ReplayMark | None, answer: MarkAnswer) -> str:
     newest = -1 if mark is None else mark.batch_id
-    match says:
+    match answer:
         case MarkAnswer.UNSEEN:
             return "the log has no batch of this query"
         case MarkAnswer.SAME:
-            return "the log has this very batch"
+            return "the log has this batch"
         case MarkAnswer.OTHER:
             return "the log has another batch under this number"
         case MarkAnswer.OLDER:
@@ -245,13 +244,13 @@ def _mark_sentence(batch: ReplayMark, mark: ReplayMark | None, says: MarkAnswer)
             return f"the log has batches of this query up to {newest}, so {missing} never came"
 
 
-def _numbers(asked: Ranges, committed: Committed, mark: ReplayMark | None) -> list[str]:
-    """One sentence with a clause for each partition; none if there is no partition to name."""
-    kept = None if mark is None else _ranges_of(mark)
-    keys = sorted({*asked, *(kept or ())})
+def _numbers(tested: Ranges, committed: Committed, mark: ReplayMark | None) -> list[str]:
+    """One sentence with a clause for each partition; no sentence without partitions."""
+    marked = None if mark is None else _ranges_of(mark)
+    keys = sorted({*tested, *(marked or ())})
     if not keys:
         return []
-    clauses = [_clause(key, asked.get(key), committed.get(key), kept) for key in keys]
+    clauses = [_clause(key, tested.get(key), committed.get(key), marked) for key in keys]
     more = len(clauses) - NAMED_MAX
     shown = clauses[:NAMED_MAX] + ([f"and {more} partitions more"] if more > 0 else [])
     return [f"{'; '.join(shown)}."]
@@ -265,13 +264,13 @@ def _ranges_of(mark: ReplayMark) -> dict[GroupTopicPartition, PartitionRange]:
 
 
 def _clause(
-    key: GroupTopicPartition, planned: PartitionRange | None, at: int | None, kept: Ranges | None
+    key: GroupTopicPartition, planned: PartitionRange | None, at: int | None, marked: Ranges | None
 ) -> str:
-    text = f"{key}: checkpoint {planned or 'nothing'}, group {'nowhere' if at is None else at}"
+    text = f"{key}: checkpoint {planned or 'nothing'}, group {'nothing' if at is None else at}"
     if planned is not None and at is not None and at not in (planned.start, planned.end):
         text += f" ({_distance(planned, at)})"
-    if kept is not None:
-        text += f", log {kept.get(key, 'nothing')}"
+    if marked is not None:
+        text += f", log {marked.get(key, 'nothing')}"
     return text
 
 
@@ -283,34 +282,34 @@ def _distance(planned: PartitionRange, at: int) -> str:
     return f"{at - planned.start} into the batch"
 
 
-def _remedy(ranges: Ranges, group_says: GroupAnswer, mark_says: MarkAnswer) -> str:
-    command = _shown_by(ranges)
-    if mark_says in (MarkAnswer.OLDER, MarkAnswer.OTHER, MarkAnswer.AFTER_OTHER):
+def _remedy(ranges: Ranges, group_answer: GroupAnswer, mark_answer: MarkAnswer) -> str:
+    command = _describe_command(ranges)
+    if mark_answer in (MarkAnswer.OLDER, MarkAnswer.OTHER, MarkAnswer.AFTER_OTHER):
         return (
-            "If another run of this query is on the checkpoint, stop this one. If the checkpoint "
-            f"was put back to an older state, put its newest back, or {NEW_CHECKPOINT}{command}."
+            "If another run of this query uses the checkpoint, stop this one. If an older state of "
+            f"the checkpoint was restored, restore its newest, or {NEW_CHECKPOINT}{command}."
         )
-    if mark_says is MarkAnswer.LATER:
+    if mark_answer is MarkAnswer.LATER:
         return (
-            "Was the checkpoint used with another sink in between, or put here from elsewhere? "
-            f"If so, {NEW_CHECKPOINT}{command}."
+            "If the checkpoint was used with another sink in between, or copied from elsewhere, "
+            f"{NEW_CHECKPOINT}{command}."
         )
-    if mark_says is MarkAnswer.UNSEEN:
+    if mark_answer is MarkAnswer.UNSEEN:
         what = (
             "Another query has consumed these records."
-            if group_says is GroupAnswer.AT_END
+            if group_answer is GroupAnswer.AT_END
             else "Another query, or a consumer, has moved the group."
         )
         return (
-            f"{what} {A_GROUP_EACH} If that query is gone for good, and this one "
-            f"is to go on after it, {NEW_CHECKPOINT}{command}."
+            f"{what} {A_GROUP_EACH} If that query will not run again, and this one "
+            f"should continue after it, {NEW_CHECKPOINT}{command}."
         )
     return (
-        "The group was moved since: by another query, by a consumer or by a reset. To go on from "
-        f"the group's offsets, {NEW_CHECKPOINT}{command}."
+        "Another query, a consumer or a reset has moved the group. To continue from the group's "
+        f"offsets, {NEW_CHECKPOINT}{command}."
     )
 
 
-def _shown_by(ranges: Iterable[GroupTopicPartition]) -> str:
+def _describe_command(ranges: Iterable[GroupTopicPartition]) -> str:
     groups = sorted({key.group for key in ranges})
     return f" ('txlog group describe {groups[0]}' shows them)" if groups else ""

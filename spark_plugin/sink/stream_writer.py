@@ -18,7 +18,8 @@ from pyspark.sql.types import StructType
 from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint, open_checkpoint
 from spark_plugin.log_access import STORES_MAX, open_log
 from spark_plugin.options import WriterOptions
-from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
+from spark_plugin.sink.batch_commit import BatchCommitter
+from spark_plugin.sink.participants import batch_identity
 from spark_plugin.sink.sink_topics import Creation, creation, prepare_topics
 from spark_plugin.sink.staging import Staging, TaskMessage
 from spark_plugin.worker_process import freeze_modules, is_for_commits, task_identity

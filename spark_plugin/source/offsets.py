@@ -1,14 +1,14 @@
 """Offsets of the Spark source: one line of a checkpoint's `offsets/<batch>`. Pure values.
 
 It guards R20 (each partition has its own start, so that a replay reads the planned range even if
-the start has moved since) and R25 (a line names its log, group and topics, so that it is never
-mistaken for another's). One line is
+the start has moved since) and R25 (a line names its log, group and topics, so that no other source
+accepts it). One line is
 
     {"type": "txlog", "version": 1, "log": <log id>, "group": <group or null>, "topics":
      {<name>: {"id": <topic id>, "partitions": {"0": {"from": 5, "to": 9}, ...}}, ...}}
 
-A deleted topic stays in the lines as it was read; the first line of its successor contains the id
-of the old topic ("replaced").
+A deleted topic stays in the lines with the offsets that were read; the first line of the next topic
+of that name contains the id of the old one ("replaced").
 
 Spark compares offsets as texts, so equal offsets must encode to equal texts: everything below the
 first level is in order of name or number. It must not read a log or a file.
@@ -42,7 +42,8 @@ NEW_CHECKPOINT = (
     "start with a new checkpointLocation and startingOffsets=committed "
     "(and group.takeover=true in the sink, as it is a new query)"
 )
-"""The remedy that loses and repeats nothing for a stateless query: it begins at the offsets."""
+"""The remedy that loses and repeats nothing for a stateless query: it begins at the group's
+offsets."""
 
 
 class PartitionRange(NamedTuple):
@@ -62,13 +63,13 @@ class TopicOffsets:
     topic_id: str
     partitions: Mapping[int, PartitionRange] = field(default_factory=dict)
     replaced: str = ""
-    """In the first batch of an incarnation: the id of the deleted one that the source read before.
-    Without it the line is another source's (rule R25)."""
+    """In the first batch of an incarnation, the id of the deleted one that the source read before.
+    Without it the line belongs to another source (rule R25)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """Where a micro-batch begins and ends, in every partition that the source reads.
+    """The range of a micro-batch in every partition that the source reads.
 
     A partition that the batch does not advance has an empty range. The next batch begins where
     this one ends.
@@ -80,7 +81,7 @@ class SourceOffset:
 
 
 def initial(log_id: str, group: str | None, topics: Mapping[str, TopicOffsets]) -> SourceOffset:
-    """The offset before the first batch: every partition is empty, at its `start`."""
+    """The offset before the first batch: an empty range at the `start` of every partition."""
     return SourceOffset(
         log_id,
         group,
@@ -103,12 +104,12 @@ def advance(
 ) -> SourceOffset:
     """The offset of the next batch: each partition from the end of `offset` to its new end.
 
-    A partition that `ends` leaves out stays where it is. A new one begins at 0, or at its offset in
-    `begins`, and joins with the next batch that has records, its own or another partition's, so
-    that its group has a position in it; `topic_ids` has the ids of the topics. A topic with another
-    id than in `offset` was created again, and all its partitions are new. Without new records the
-    result is `offset` itself, because any other result would make Spark run empty batches for ever
-    (rule R20). Raises CheckpointConflict if an end is below the end of `offset`.
+    A partition that is not in `ends` keeps its position. A new partition begins at 0, or at its
+    offset in `begins`, and joins with the next batch that has records in any partition, so that its
+    group has a position in it. `topic_ids`: name -> id. A topic with another id than in `offset`
+    was created again, and all its partitions are new. Without new records the result is `offset`
+    itself, because any other result would make Spark run empty batches for ever (rule R20). Raises
+    CheckpointConflict if an end is below the end of `offset`.
     """
     ids = topic_ids_of(offset) | dict(topic_ids or {})
     kept = _without_replaced(offset, ids)
@@ -121,7 +122,7 @@ def advance(
 
 
 def topic_ids_of(offset: SourceOffset) -> dict[str, str]:
-    """Topic -> the id of the incarnation that is read."""
+    """Topic -> the id of its incarnation."""
     return {name: known.topic_id for name, known in offset.topics.items()}
 
 
@@ -155,12 +156,12 @@ def ends_below(where: TopicPartition, end: int, reached: int) -> CheckpointConfl
 
 
 def ranges(offset: SourceOffset) -> dict[TopicPartition, PartitionRange]:
-    """The partitions that the batch advances, with their ranges, in order."""
+    """The ranges of the partitions that the batch advances, in order."""
     return {tp: r for tp, r in all_ranges(offset).items() if r.end > r.start}
 
 
 def all_ranges(offset: SourceOffset) -> dict[TopicPartition, PartitionRange]:
-    """Every partition with its range, including empty ones, in order."""
+    """The ranges of all partitions, including empty ones, in order."""
     return {
         TopicPartition(name, partition): known.partitions[partition]
         for name, known in sorted(offset.topics.items())
@@ -174,14 +175,14 @@ def positions(offset: SourceOffset) -> dict[TopicPartition, int]:
 
 
 def row_count(offset: SourceOffset) -> int:
-    """Offsets in the batch; those of aborted transactions count, though no reader returns them."""
+    """Offsets in the batch, including those of aborted transactions."""
     return sum(r.end - r.start for r in all_ranges(offset).values())
 
 
 def rows_behind(
     offset: SourceOffset, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """How far each partition's end is beyond the batch: the lag. Never negative."""
+    """Each partition's lag: its end minus the end of the batch. Never negative."""
     reached = positions(offset)
     return {tp: max(0, end - reached.get(tp, 0)) for tp, end in sorted(ends.items())}
 
@@ -193,7 +194,7 @@ def _position(offset: SourceOffset, tp: TopicPartition) -> int | None:
 
 
 def _without_replaced(offset: SourceOffset, topic_ids: Mapping[str, str]) -> SourceOffset:
-    """The same, with nothing read yet of the topics that were created again."""
+    """The offset without the ranges of topics that were created again."""
     topics = {
         name: known
         if topic_ids[name] == known.topic_id
@@ -204,7 +205,7 @@ def _without_replaced(offset: SourceOffset, topic_ids: Mapping[str, str]) -> Sou
 
 
 def _settled(offset: SourceOffset) -> SourceOffset:
-    """The same positions, with nothing advanced."""
+    """The same positions, with empty ranges."""
     settled = {
         name: replace(
             known,
@@ -241,29 +242,29 @@ def require_own(
     may_grow: bool = False,
     gone: Collection[str] = (),
 ) -> None:
-    """Refuse an offset of another reader (rule R25). `may_grow`: topics may have been added.
-    `gone`: topics that no longer exist, and that the query continues without.
+    """Refuse an offset of another source (rule R25). `may_grow`: topics may have been added.
+    `gone`: deleted topics, without which the query continues.
 
-    Raises CheckpointConflict that says which of log, group and topics differ: Spark silently passes
-    B's offset to reader A when `b.union(a)` is restarted as `a.union(b)`.
+    Spark silently passes source B's offset to source A if `b.union(a)` is restarted as
+    `a.union(b)`. Raises CheckpointConflict, which names the differences.
     """
     differences = _different_owner(offset, log_id, group)
     expected = {n: i for n, i in topic_ids_of(offset).items() if n not in gone}
     differences += _different_topics(expected, topic_ids, may_grow)
     if differences:
         raise CheckpointConflict(
-            f"the checkpoint's offset belongs to another source: {'; '.join(differences)}. Was the "
-            "order of the query's sources changed, or one of them replaced? Put back the query as "
-            f"it was, or {NEW_CHECKPOINT}. If a topic was deleted, failOnDataLoss=false in the "
-            "source goes on without it.",
+            f"the checkpoint's offset belongs to another source: {'; '.join(differences)}. If the "
+            "query's sources were reordered or replaced, restore the old query, or "
+            f"{NEW_CHECKPOINT}. If a topic was deleted, set failOnDataLoss=false in the source to "
+            "continue without it.",
             differences=differences,
         )
 
 
 def require_successor(previous: SourceOffset, current: SourceOffset, where: str) -> None:
-    """Refuse `current` unless it is the batch after `previous`, or the same line again (R23, R25).
+    """Refuse `current` unless it is the batch after `previous`, or the same line (R23, R25).
 
-    Raises CheckpointConflict that says what differs.
+    Raises CheckpointConflict, which names the differences.
     """
     differences = _different_owner(previous, current.log_id, current.group)
     replaced = {
@@ -316,11 +317,11 @@ def _gaps(previous: SourceOffset, current: SourceOffset, replaced: Collection[st
         if tp not in here:
             found.append(f"{tp} is missing")
         elif here[tp].start != reached:
-            found.append(f"{tp} ended at {reached} and goes on at {here[tp].start}")
+            found.append(f"{tp} ended at {reached} and continues at {here[tp].start}")
     return found
 
 
-# JSON. Strict: anything malformed is CorruptData, never a guess (I15).
+# JSON. Anything malformed is CorruptData (I15).
 
 
 def to_json(offset: SourceOffset) -> dict[str, Json]:
@@ -350,7 +351,7 @@ def encode(offset: SourceOffset) -> str:
 
 
 def is_txlog(value: Json) -> bool:
-    """Whether a source's line is txlog's: by its marker alone (rule R25)."""
+    """Whether a source's line is txlog's, by its "type" alone (rule R25)."""
     return isinstance(value, dict) and value.get("type") == OFFSET_TYPE
 
 
@@ -366,7 +367,7 @@ def decode(line: str, where: str) -> SourceOffset:
 def from_json(value: Json, where: str) -> SourceOffset:
     """Read the value that Spark passes back. Raises CorruptData, UnsupportedFormat."""
     if not is_txlog(value):
-        raise _malformed(where, "has no marker of a txlog offset")
+        raise _malformed(where, 'has no "type" of a txlog offset')
     if type(value.get("version")) is not int or value["version"] < 1:
         raise _malformed(where, f"has version {value.get('version')!r}")
     if value["version"] != OFFSET_VERSION:
@@ -410,7 +411,7 @@ def _mapping(value: Json, where: str, what: str) -> Mapping[str, Json]:
 
 
 def _identifier(value: Json, where: str, what: str) -> str:
-    # A topic id becomes part of a path, so nothing but a plain name may pass.
+    # A topic id becomes part of a path, so it must be a plain name.
     if not isinstance(value, str) or not _ID.fullmatch(value):
         raise _malformed(where, f"has {value!r} as id of the {what}")
     return value

@@ -19,7 +19,8 @@ from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.log_access import KeptStore
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
-from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
+from spark_plugin.sink.batch_commit import BatchCommitter
+from spark_plugin.sink.participants import batch_identity
 from spark_plugin.sink.sink_topics import creation, prepared_log
 from spark_plugin.sink.staging import Staging, TaskMessage
 from spark_plugin.source.read_plan import ReadTask, read_from

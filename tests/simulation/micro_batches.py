@@ -26,7 +26,8 @@ from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.checkpoints.offset_log import parse
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
-from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
+from spark_plugin.sink.batch_commit import BatchCommitter
+from spark_plugin.sink.participants import batch_identity
 from spark_plugin.sink.staging import Staging, TaskMessage
 from spark_plugin.source.offsets import from_json, ranges
 from spark_plugin.source.read_plan import ReadTask

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink import batch_commit
-from spark_plugin.sink.batch_commit import BatchCommitter, BatchIdentity
+from spark_plugin.sink.batch_commit import BatchCommitter
+from spark_plugin.sink.participants import BatchIdentity
 from tests.simulation.micro_batches import ROOT, Driver, Place, Run
 from txlog.errors import ProducerFenced
 from txlog.testing.simulation.environment.process import SimulatedProcess

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import module_from_spec
 from pathlib import Path
@@ -31,10 +32,8 @@ class HookedModules:
             load = spec.loader.exec_module
 
             def load_hooked(module: ModuleType) -> None:
-                from spark_plugin.drill import hooks
-
                 load(module)
-                hooks.apply(module)
+                import_module("spark_plugin.drill.hooks").apply(module)
 
             spec.loader.exec_module = load_hooked  # type: ignore[method-assign]
         return spec

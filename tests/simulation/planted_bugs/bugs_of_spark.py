@@ -8,8 +8,8 @@ from spark_plugin.checkpoints import checkpoint, offset_log
 from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.checkpoints.offset_log import BatchRange, GroupTopicPartition
 from spark_plugin.sink import batch_commit, replay
-from spark_plugin.sink.batch_commit import BatchCommitter, BatchIdentity
-from spark_plugin.sink.participants import participants
+from spark_plugin.sink.batch_commit import BatchCommitter
+from spark_plugin.sink.participants import BatchIdentity, participants
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset
 from spark_plugin.source.read_plan import plan_reads

@@ -11,7 +11,8 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.options import WriterOptions
-from spark_plugin.sink.batch_commit import BatchCommitter, BatchIdentity, batch_identity
+from spark_plugin.sink.batch_commit import BatchCommitter
+from spark_plugin.sink.participants import BatchIdentity, batch_identity
 from spark_plugin.sink.staging import Staging, TaskMessage
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets

@@ -64,7 +64,7 @@ def test_I10_the_command_for_a_batch_that_is_in_puts_the_group_behind_it(
     move_group(log, moved_to)
     comparison = compared(log, query)
     assert comparison.next_start is NextStart.REFUSED
-    assert "the log has this very batch" in comparison.reason
+    assert "the log has this batch" in comparison.reason
     require_refused(log, query, 1, 4, 7)
     follow(log, query, comparison.commands)
     assert compared(log, query).next_start is NextStart.ALREADY_IN

@@ -291,7 +291,7 @@ def test_R11_two_ids_of_one_topic_in_one_batch_are_refused() -> None:
 @pytest.mark.parametrize(
     ("now", "difference"),
     [
-        (line((4, 9)), "ended at 3 and goes on at 4"),
+        (line((4, 9)), "ended at 3 and continues at 4"),
         (line((3, 9), group="h"), "group g there, h here"),
         (line((3, 9), log_id="elsewhere"), "log log there"),
         (line((3, 9), topic="refunds"), "topic orders there, not here"),

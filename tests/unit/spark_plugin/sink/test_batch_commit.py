@@ -13,7 +13,8 @@ import pytest
 from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.checkpoints.checkpoint_files import CheckpointFiles
 from spark_plugin.sink import participants
-from spark_plugin.sink.batch_commit import STAGED_TIMEOUT_MS, BatchCommitter, batch_identity
+from spark_plugin.sink.batch_commit import STAGED_TIMEOUT_MS, BatchCommitter
+from spark_plugin.sink.participants import batch_identity
 from spark_plugin.sink.staging import StagedTopic, TaskMessage
 from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import DyingStore, HookedStore, ProcessDied

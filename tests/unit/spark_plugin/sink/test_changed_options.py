@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
+from spark_plugin.sink.batch_commit import BatchCommitter
+from spark_plugin.sink.participants import batch_identity
 from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.spark_query import OPTIONS, Query, new_log
 from txlog.engine.connection import Connection

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
+from spark_plugin.sink.batch_commit import BatchCommitter
+from spark_plugin.sink.participants import batch_identity
 from spark_plugin.sink.staging import TaskMessage
 from tests.stores.faulty_stores import HookedStore
 from tests.unit.spark_plugin.spark_query import OPTIONS, Query, new_log

@@ -255,7 +255,7 @@ def test_R23_a_watermark_only_batch_commits_after_the_one_before_it() -> None:
 
 
 def test_R27_a_run_that_was_overtaken_is_told_so() -> None:
-    with pytest.raises(CheckpointConflict, match="another run of this query is on the checkpoint"):
+    with pytest.raises(CheckpointConflict, match="another run of this query uses the checkpoint"):
         decide(PLANNED, {P0: 12, P1: 9}, mark_of("q", BATCH + 1))
 
 
@@ -273,13 +273,15 @@ def test_a_new_query_on_records_that_another_one_consumed_is_refused() -> None:
 @pytest.mark.parametrize("committed", [{P0: 9, P1: 4}, {P0: 4, P1: 3}])
 def test_two_queries_on_one_frame_are_told_to_have_a_group_each(committed: Committed) -> None:
     """To take the group over would only turn the tables."""
-    with pytest.raises(CheckpointConflict, match=r"with a group\.id each: two queries on one Data"):
+    with pytest.raises(
+        CheckpointConflict, match=r"a group\.id of its own: two queries on one Data"
+    ):
         decide(PLANNED, committed, None)
 
 
 def test_a_group_that_was_moved_beyond_a_batch_is_told_so() -> None:
     """Only of a new query is it the doing of another one."""
-    with pytest.raises(CheckpointConflict, match="The group was moved since"):
+    with pytest.raises(CheckpointConflict, match="Another query, a consumer or a reset has moved"):
         decide(PLANNED, {P0: 9, P1: 4}, mark_of("q", BATCH - 1))
 
 
@@ -294,7 +296,7 @@ def test_a_new_query_is_told_what_another_one_did(committed: Committed, what: st
 
 def test_the_two_tests_may_not_disagree() -> None:
     """The log has the batch, but the group was moved back to where it starts."""
-    with pytest.raises(CheckpointConflict, match=r"this very batch; the group is where .* starts"):
+    with pytest.raises(CheckpointConflict, match=r"this batch; the group is where .* starts"):
         decide(PLANNED, {P0: 5, P1: 3}, mark_of("q", BATCH, PLANNED))
 
 
@@ -328,7 +330,7 @@ def test_several_groups_move_together_or_not_at_all() -> None:
 @pytest.mark.parametrize(
     ("at", "words"),
     [
-        (None, "group nowhere"),
+        (None, "group nothing"),
         (2, "group 2 (3 behind the start)"),
         (7, "group 7 (2 into the batch)"),
         (12, "group 12 (3 ahead of the end)"),

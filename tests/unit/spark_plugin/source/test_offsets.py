@@ -222,8 +222,8 @@ def test_a_pattern_may_match_more_topics_than_before() -> None:
 @pytest.mark.parametrize(
     ("current", "difference"),
     [
-        (offset((6, 9)), r"orders-0 ended at 5 and goes on at 6"),
-        (offset((4, 9)), r"orders-0 ended at 5 and goes on at 4"),
+        (offset((6, 9)), r"orders-0 ended at 5 and continues at 6"),
+        (offset((4, 9)), r"orders-0 ended at 5 and continues at 4"),
         (SourceOffset("log", "g", {"orders": TopicOffsets("id1")}), "orders-0 is missing"),
         (SourceOffset("log", "g", {}), "topic orders there, not here"),
         (offset((5, 9), group="h"), "group g there, h here"),
