@@ -10,7 +10,7 @@ from txlog.cli.commands.txn import app
 from txlog.cli.output.output import Grid, counted, duration_text
 from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Session, topic_names, with_session
-from txlog.client.positions.iso_duration import duration_ms
+from txlog.client.positions.auto_offset_reset import duration_ms
 from txlog.errors import UnknownTransaction
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 

@@ -11,7 +11,7 @@ from functools import partial
 from txlog.client.admin import offset_reset
 from txlog.client.admin.group_description import GroupDescription, described_group
 from txlog.client.admin.offset_reset import OffsetReset, ResetTo, ToTable
-from txlog.client.positions.given_positions import given_partitions
+from txlog.client.positions.position_arguments import checked_partitions
 from txlog.engine.connection import Connection
 from txlog.errors import UnknownGroup, UsageError
 from txlog.model import TopicPartition, validate_group_id
@@ -81,7 +81,7 @@ class GroupAdmin:
                 if isinstance(to, ToTable)
                 else offset_reset.committed_partitions(self.connection, group_id)
             )
-        wanted = given_partitions(partitions)
+        wanted = checked_partitions(partitions)
         return offset_reset.plan_resets(self.connection, group_id, wanted, to)
 
     def reset_group(self, group_id: str, plan: Sequence[OffsetReset]) -> None:
@@ -101,7 +101,7 @@ class GroupAdmin:
 
         Raises UnknownGroup, GroupOwned, UnstableOffsetCommit.
         """
-        wanted = given_partitions(partitions)
+        wanted = checked_partitions(partitions)
         return offset_reset.delete_offsets(self.connection, group_id, wanted)
 
     def delete_group(self, group_id: str) -> None:

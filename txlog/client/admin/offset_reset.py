@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from txlog.client.positions.given_positions import (
-    given_offsets,
-    given_partition,
-    given_time,
+from txlog.client.positions.listed_offsets import offset_for_time
+from txlog.client.positions.position_arguments import (
+    checked_offsets,
+    checked_partition,
+    checked_time,
     whole_number,
 )
-from txlog.client.positions.offset_times import offset_for_time
 from txlog.engine.connection import Connection
 from txlog.errors import GroupOwned, NoOffsetForPartition, UnknownGroup, UsageError
 from txlog.groups.state import CommittedOffset, PendingOffset
@@ -97,7 +97,7 @@ def plan_resets(
 ) -> list[OffsetReset]:
     """What a reset would do. Raises InvalidName, InvalidRecord, UnknownTopic, UnknownPartition,
     NoOffsetForPartition (a shift of a partition without a position, or one that a table lacks)."""
-    wanted, given = [given_partition(where) for where in partitions], _given(to)
+    wanted, given = [checked_partition(where) for where in partitions], _given(to)
     committed = connection.offsets.group(validate_group_id(group)).committed
     return [_planned(connection, group, where, committed, given) for where in wanted]
 
@@ -110,9 +110,9 @@ def _given(to: object) -> ResetTo:
         case ShiftBy():
             return ShiftBy(whole_number("the shift of a reset", to.offsets))
         case ToTime():
-            return ToTime(given_time("the time of a reset", to.timestamp_ms))
+            return ToTime(checked_time("the time of a reset", to.timestamp_ms))
         case ToTable():
-            return ToTable(given_offsets(to.offsets))
+            return ToTable(checked_offsets(to.offsets))
         case ToEarliest() | ToLatest() | ToCurrent():
             return to
         case _:

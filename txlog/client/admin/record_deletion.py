@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from txlog.client.positions.given_positions import given_offsets
+from txlog.client.positions.position_arguments import checked_offsets
 from txlog.coordinator.transaction import PREPARED
 from txlog.engine.connection import Connection
 from txlog.errors import OffsetOutOfRange, TxlogError
@@ -32,7 +32,7 @@ def planned_log_starts(
     Raises OffsetOutOfRange for an offset beyond what may be deleted, InvalidRecord for one that is
     not a whole number, UnknownTopic, UnknownPartition.
     """
-    offsets = given_offsets(offsets)
+    offsets = checked_offsets(offsets)
     planned: dict[TopicPartition, int] = {}
     _finish_decided(connection, {where.topic for where in offsets})
     for name in sorted({where.topic for where in offsets}):

@@ -14,7 +14,7 @@ import pyarrow as pa
 from txlog.catalog.state import unknown_topic
 from txlog.client.admin.descriptions import PartitionDescription, TopicDescription
 from txlog.client.admin.record_deletion import delete_records
-from txlog.client.positions.given_positions import given_names
+from txlog.client.positions.position_arguments import checked_names
 from txlog.engine.connection import Connection
 from txlog.engine.new_topic import NewTopic, check_configuration, checked_topic, create_topic
 from txlog.errors import (
@@ -96,7 +96,7 @@ class TopicAdmin:
         """Several topics; all of them by default. Raises UnknownTopic for a name that is given."""
         fan_out = self.connection.runtime.fan_out
         if names is not None:
-            return fan_out.run_all([partial(self.describe_topic, n) for n in given_names(names)])
+            return fan_out.run_all([partial(self.describe_topic, n) for n in checked_names(names)])
         return [_described(topic) for topic in self._present(self.connection.cluster.topics())]
 
     def _present(self, topics: list[TopicLog]) -> list[TopicLog]:
@@ -123,7 +123,7 @@ class TopicAdmin:
     def delete_topics(self, names: Iterable[str] | str) -> None:
         """Delete topics. Raises UnknownTopic before any is deleted."""
         state = self.connection.cluster.state(linearizable=True)
-        doomed = [validate_topic_name(name) for name in given_names(names)]
+        doomed = [validate_topic_name(name) for name in checked_names(names)]
         for name in doomed:
             if name not in state.topics:
                 raise unknown_topic(name, state)

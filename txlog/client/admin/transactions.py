@@ -17,7 +17,7 @@ from txlog.client.admin.transaction_admin import (
     PendedTransaction,
     ProducerDescription,
 )
-from txlog.client.positions.given_positions import given_partition, whole_number
+from txlog.client.positions.position_arguments import checked_partition, whole_number
 from txlog.clock import begun
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import ReplayMark
@@ -139,7 +139,7 @@ class TransactionAdmin:
 
         Raises UnknownTopic, UnknownPartition.
         """
-        return transaction_admin.describe_producers(self.connection, given_partition(where))
+        return transaction_admin.describe_producers(self.connection, checked_partition(where))
 
     def find_hanging_transactions(
         self, topic: str | None = None, max_timeout_ms: int | None = None

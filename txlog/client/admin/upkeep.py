@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from txlog.client.positions.given_positions import given_names
+from txlog.client.positions.position_arguments import checked_names
 from txlog.engine.connection import Connection
 from txlog.errors import UsageError
 from txlog.maintenance.maintenance import Maintenance, MaintenanceReport
@@ -36,7 +36,7 @@ class UpkeepAdmin:
         ProcessSettings. Raises InvalidConfig, UnknownTopic.
         """
         process = self.connection.cluster.process.altered(config or {})
-        return Maintenance(self.connection, process, given_names(topics)).run_once(vacuum=vacuum)
+        return Maintenance(self.connection, process, checked_names(topics)).run_once(vacuum=vacuum)
 
     def find_unreferenced(self) -> Candidates:
         """Stored objects that nothing refers to and that are older than staging.retention.ms."""
@@ -60,6 +60,6 @@ class UpkeepAdmin:
 
         It takes as long as reading all of it, and writes nothing. Raises UnknownTopic.
         """
-        names = tuple(given_names(topics))
+        names = tuple(checked_names(topics))
         listed = () if names else stored_objects(self.connection)
         return audit_log(self.connection, names, listed)

@@ -1,9 +1,9 @@
 """The partitions that a consumer reads, each with its fetcher, while topics come and go.
 
 It guards that no record of a new partition, or of a topic that was deleted and created again (rule
-R11), is skipped: reading begins at the start, or at the group's position. As in Kafka, assigning
-says only what to read: a partition that cannot be read yet waits, because it or its topic does not
-exist, a transaction is pending on its offsets, or nothing says where to begin.
+R11), is skipped: reading begins at the start, or at the group's offset. As in Kafka, a partition
+may be assigned before it can be read. It waits while it or its topic does not exist, its offsets
+are pending in a transaction, or it has neither an offset nor an `auto.offset.reset`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from txlog.topic.topic_log import TopicLog
 log = logging.getLogger(__name__)
 
 _Topics: TypeAlias = Mapping[str, TopicLog | UnknownTopic]
-"""By name; the error for a topic that does not exist."""
+"""Topics by name; for one that does not exist, the error."""
 
 PLACE_EVERY_MS = 200
-"""How often a waiting poll checks whether waiting partitions can be read."""
+"""How often a waiting `poll` checks whether waiting partitions can be read."""
 
 
 class Assignment:
@@ -51,11 +51,11 @@ class Assignment:
     ) -> None:
         self.fetchers: dict[TopicPartition, PartitionFetcher] = {}
         self.waiting: dict[TopicPartition, AutoOffsetReset] = {}
-        """Partitions that are assigned and not read yet, and where they would begin."""
+        """Assigned partitions that are not read yet, and where they will begin."""
         self.paused: set[TopicPartition] = set()
         self.subscription = Subscription()
         self._sought: dict[TopicPartition, int] = {}
-        """Where waiting partitions must begin, whatever the group's position."""
+        """The offsets of `seek` in waiting partitions; they override the group's."""
         self._absent: set[str] = set()
         self._connection = connection
         self._group = group
@@ -65,17 +65,17 @@ class Assignment:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether topics join and leave by their names."""
+        """Whether the subscription is a pattern, so that topics come and go."""
         return self.subscription.pattern is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was subscribed to or assigned."""
+        """Whether there is neither a subscription nor an assignment."""
         return not (self.fetchers or self.waiting or self._absent or self.is_pattern)
 
     @property
     def absent_topics(self) -> frozenset[str]:
-        """Topics that were subscribed to by name, and have not existed since."""
+        """Topics that were subscribed to by name and have not existed since then."""
         return frozenset(self._absent)
 
     @property
@@ -86,18 +86,17 @@ class Assignment:
     # What to read.
 
     def subscribe(self, asked: Subscription) -> None:
-        """Read every partition of the topics. Raises InvalidName; then nothing has changed."""
+        """Read every partition of the topics. Changes nothing if it raises InvalidName."""
         for name in asked.topics:
             validate_topic_name(name, internal=True)
         subscription = self._matching(asked)
         topics = self._topics_now(subscription.topics)
         found, absent = self._partitions(subscription, topics)
-        self._take(found, self._reset, topics)
+        self._assign(found, self._reset, topics)
         self.subscription, self._absent = subscription, absent
 
     def assign(self, wanted: list[TopicPartition]) -> None:
-        """Read exactly these. Raises InvalidName, and UnknownPartition for an impossible partition
-        number."""
+        """Read exactly these. Raises InvalidName, and UnknownPartition for an impossible number."""
         for where in wanted:
             validate_topic_name(where.topic, internal=True)
             if not 0 <= where.partition < PARTITIONS_MAX:
@@ -106,7 +105,7 @@ class Assignment:
                     topic=where.topic,
                     partition=where.partition,
                 )
-        self._take(wanted, self._reset, {})
+        self._assign(wanted, self._reset, {})
         self.subscription, self._absent = Subscription(), set()
 
     def match(self) -> None:
@@ -114,7 +113,7 @@ class Assignment:
         subscription = self._matching(self.subscription)
         topics = self._topics_now(subscription.topics)
         found, _ = self._partitions(subscription, topics)
-        self._take(found, EARLIEST, topics)
+        self._assign(found, EARLIEST, topics)
         self.subscription = subscription
 
     def _matching(self, asked: Subscription) -> Subscription:
@@ -124,7 +123,7 @@ class Assignment:
         return asked.matching(self._connection.cluster.state().topics)
 
     def _topics_now(self, names: Iterable[str]) -> _Topics:
-        """The topics of these names, certainly current."""
+        """The topics of these names, by linearizable reads."""
         wanted = list(dict.fromkeys(names))
         cluster = self._connection.cluster
         reads = [
@@ -136,24 +135,24 @@ class Assignment:
     def _partitions(
         self, subscription: Subscription, topics: _Topics
     ) -> tuple[list[TopicPartition], set[str]]:
-        """Those that exist, and the topics that do not."""
+        """The partitions that exist, and the names of topics that do not."""
         found: list[TopicPartition] = []
         absent: set[str] = set()
         for name, topic in topics.items():
             if isinstance(topic, TopicLog):
                 numbers = range(len(topic.state.partitions))
                 found += [TopicPartition(name, number) for number in numbers]
-            elif subscription.pattern is None:  # Else it was deleted since the names were read.
+            elif subscription.pattern is None:  # With a pattern: deleted since the names were read.
                 absent.add(name)
-                _tell_absent(topic)
+                _warn_absent(topic)
         return found, absent
 
-    def _take(self, wanted: list[TopicPartition], reset: AutoOffsetReset, known: _Topics) -> None:
+    def _assign(self, wanted: list[TopicPartition], reset: AutoOffsetReset, known: _Topics) -> None:
         before = self.fetchers, self.waiting, self._sought, self.paused
         asked = set(wanted)
         self.fetchers = {w: f for w, f in self.fetchers.items() if w in asked}
         kept = {w: r for w, r in self.waiting.items() if w in asked}
-        # In the order of `wanted`: a set's order would differ from process to process.
+        # In the order of `wanted`, because the order of a set differs between processes.
         self.waiting = {w: kept.get(w, reset) for w in wanted if w not in self.fetchers}
         self._sought = {w: at for w, at in self._sought.items() if w in asked}
         self.paused = self.paused & asked
@@ -166,10 +165,8 @@ class Assignment:
     # Waiting partitions.
 
     def place(self, *, after_ms: float = 0) -> None:
-        """Begin to read partitions that are readable now, unless that was tried within `after_ms`.
-
-        Raises NoOffsetForPartition if nothing says where to begin.
-        """
+        """Begin to read waiting partitions that are readable now, unless that was tried within the
+        last `after_ms`. Raises NoOffsetForPartition."""
         if not (self.waiting or self._absent):
             return
         if after_ms and self._now_ms() - self._placed_at_ms < after_ms:
@@ -180,23 +177,23 @@ class Assignment:
             log.info("offsets are not known yet: %s", error)
 
     def _place_quietly(self, known: _Topics) -> None:
-        """The same without errors, which `poll` raises. `known` was read just now."""
+        """The same, except that errors are left to `poll`. `known` are topics read just now."""
         try:
             self._place(known)
         except (UnstableOffsetCommit, NoOffsetForPartition) as error:
             log.info("offsets are not known yet: %s", error)
 
     def place_sought(self) -> None:
-        """A sought offset is a position, also before the next `poll`: a commit stores it."""
+        """Apply the offsets of `seek` before a commit, as they are positions before any `poll`."""
         if self._sought:
             self._place_quietly({})
 
     def _place(self, known: _Topics | None = None) -> None:
         self._placed_at_ms = self._now_ms()
-        self._take_arrived()
+        self._add_new_topics()
         topics = dict(known or {})
         topics |= self._topics_now(w.topic for w in self.waiting if w.topic not in topics)
-        ready = {w: r for w, r in self.waiting.items() if self._is_there(w, topics[w.topic])}
+        ready = {w: r for w, r in self.waiting.items() if self._exists(w, topics[w.topic])}
         starts, unknown = self._group.starts(ready, self._sought)
         started = self._fetchers_from(starts)
         self.fetchers = {**self.fetchers, **started}
@@ -205,9 +202,8 @@ class Assignment:
         if unknown is not None:
             raise unknown
 
-    def _take_arrived(self) -> None:
-        """Topics that exist now: they are read from their start, because nothing was read
-        before."""
+    def _add_new_topics(self) -> None:
+        """Add the partitions of topics that exist now; they are read from their start."""
         for name in sorted(self._absent):
             topic = self._connection.cluster.find_topic(name)
             if topic is not None:
@@ -215,22 +211,22 @@ class Assignment:
                 self.waiting |= {TopicPartition(name, n): EARLIEST for n in numbers}
                 self._absent = self._absent - {name}
 
-    def _is_there(self, where: TopicPartition, topic: TopicLog | UnknownTopic) -> bool:
-        """A missing partition is read from its start once it exists: none of it was skipped."""
+    def _exists(self, where: TopicPartition, topic: TopicLog | UnknownTopic) -> bool:
+        """Whether the partition exists; a missing one is read from its start once it does."""
         try:
             if isinstance(topic, UnknownTopic):
                 raise topic
             topic.check_partition(where.partition)
         except (UnknownTopic, UnknownPartition) as error:
             if self.waiting[where] is not EARLIEST:
-                _tell_absent(error)
+                _warn_absent(error)
             self.waiting[where] = EARLIEST
             return False
         return True
 
     def position(self, where: TopicPartition) -> int:
-        """The offset of the next record. Raises IllegalTransition if it is not assigned; for a
-        waiting partition, the reason: UnknownTopic, UnknownPartition, NoOffsetForPartition,
+        """The offset of the next record. Raises IllegalTransition if the partition is not assigned,
+        and why it waits, if it does: UnknownTopic, UnknownPartition, NoOffsetForPartition,
         UnstableOffsetCommit."""
         self.require_assigned(where)
         if where in self.waiting and where not in self._sought:
@@ -244,7 +240,7 @@ class Assignment:
         return self._sought[where] if where in self._sought else self.fetchers[where].position
 
     def seek(self, where: TopicPartition, offset: int) -> None:
-        """Continue from that offset. Raises IllegalTransition if it is not assigned."""
+        """Continue at that offset. Raises IllegalTransition if the partition is not assigned."""
         self.require_assigned(where)
         if where in self.waiting:
             self._sought[where] = offset
@@ -252,14 +248,14 @@ class Assignment:
             self.fetchers[where].seek(offset)
 
     def require_assigned(self, where: TopicPartition) -> None:
-        """Raises IllegalTransition."""
+        """Raises IllegalTransition if the partition is not assigned."""
         if where not in self.fetchers and where not in self.waiting:
             raise IllegalTransition(f"{where} is not assigned to this consumer; assign() it first.")
 
     # Partitions that are read.
 
     def catch_up(self, match_age_max_ms: float) -> None:
-        """Catch up with every topic, and match the pattern again if that is long ago.
+        """Catch up with every topic; match the pattern again if the last match is that long ago.
 
         Raises UnknownTopic, UnknownPartition if a partition is gone, except for a pattern's topics.
         """
@@ -308,22 +304,22 @@ class Assignment:
         return [where for where in fresh if where not in self.waiting]
 
     def _drop_beyond(self, name: str) -> None:
-        """Drop partitions that a topic, created again with fewer, no longer has."""
+        """Drop partitions that a topic no longer has, after it was created again with fewer."""
         count = len(self._connection.cluster.topic(name).state.partitions)
         gone = {w for w in self.fetchers if w.topic == name and w.partition >= count}
         self.fetchers = {w: f for w, f in self.fetchers.items() if w not in gone}
         self.paused -= gone
 
     def reset_position(self, fetcher: PartitionFetcher, error: OffsetOutOfRange) -> None:
-        """Apply `auto.offset.reset` to a position that is out of range. Raises the error if it is
-        none."""
+        """Apply `auto.offset.reset` to a position that is out of range. Raises the error if the
+        setting is none."""
         if self._reset.kind == "none":
             raise error
         now_ms = self._connection.runtime.clock.wall_ms()
         fetcher.seek(self._reset.offset(fetcher.topic, fetcher.partition, self._isolation, now_ms))
 
     def blocked_by(self) -> dict[TopicPartition, TxId]:
-        """Open transactions that begin at this consumer's positions (read_committed)."""
+        """Open transactions that begin at this consumer's positions, at read_committed."""
         if self._isolation is IsolationLevel.READ_UNCOMMITTED:
             return {}
         return {
@@ -341,5 +337,5 @@ def _topic_or_missing(find: Callable[[str], TopicLog], name: str) -> TopicLog | 
         return error
 
 
-def _tell_absent(error: TxlogError) -> None:
+def _warn_absent(error: TxlogError) -> None:
     log.warning("%s It is read from its start once it exists.", error.message)

@@ -19,12 +19,20 @@ from txlog.client.consumer.consumer_group import ConsumerGroupMetadata
 from txlog.client.consumer.consumer_record import ConsumerRecord, arrow_batch
 from txlog.client.consumer.fetcher import PartitionFetcher
 from txlog.client.consumer.poller import Poller, Taken
-from txlog.client.consumer.read_to_end import ReadToEnd
-from txlog.client.consumer.record_iteration import all_at_once, kept_if_interrupted, one_by_one
+from txlog.client.consumer.record_iteration import (
+    ReadToEnd,
+    all_at_once,
+    kept_if_interrupted,
+    one_by_one,
+)
 from txlog.client.positions.auto_offset_reset import AutoOffsetReset
-from txlog.client.positions.given_positions import given_offset, given_partition, given_partitions
 from txlog.client.positions.group_positions import GroupPositions
 from txlog.client.positions.listed_offsets import ListedOffsets
+from txlog.client.positions.position_arguments import (
+    checked_offset,
+    checked_partition,
+    checked_partitions,
+)
 from txlog.client.positions.subscription import Subscription, subscription_to
 from txlog.engine.connection import Connection, connect, given_configuration
 from txlog.engine.given_arguments import given_limit, given_timeout
@@ -124,11 +132,11 @@ class Consumer:
     def subscribe(self, topics: Iterable[str] | str = (), pattern: str | None = None) -> None:
         """Read every partition of these topics, also those that are added later.
 
-        With `pattern`, a regular expression, these are all topics whose whole name matches, but for
+        With `pattern`, a regular expression, these are all topics whose whole name matches, except
         internal ones (`__...`). `poll` finds new ones within `metadata.max.age.ms`, reads them from
-        their start, or where the group stands, and drops deleted ones. A topic that was named and
-        does not exist yet is waited for, and read from its start. Raises InvalidName, and
-        UsageError for a wrong pattern.
+        their start or from the group's position, and drops deleted ones. A named topic that does
+        not exist yet is read from its start once it does. Raises InvalidName, and UsageError for a
+        wrong pattern.
         """
         self._require_open()
         self._assigned.subscribe(subscription_to(topics, pattern))
@@ -141,20 +149,20 @@ class Consumer:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions.
 
-        One that does not exist yet is waited for, and read from its start; so is one whose offsets
-        a transaction has pending. Raises InvalidName, and UnknownPartition for a number that no
-        partition can have.
+        One that does not exist yet is read from its start once it does; one whose offsets are
+        pending in a transaction, once that has ended. Raises InvalidName, and UnknownPartition for
+        a number that no partition can have.
         """
         self._require_open()
-        self._assigned.assign(given_partitions(partitions))
+        self._assigned.assign(checked_partitions(partitions))
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read, or waited for."""
+        """All assigned partitions, including those that cannot be read yet."""
         self._require_open()
         return self._assigned.partitions
 
     def subscription(self) -> set[str]:
-        """The topics that were subscribed to, or that match the pattern."""
+        """The topics subscribed to by name, or those that match the pattern."""
         self._require_open()
         return set(self._assigned.subscription.topics)
 
@@ -165,8 +173,9 @@ class Consumer:
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records from the positions on, waiting up to `timeout_ms` for the first.
 
-        None may mean that there are none, or that an open transaction blocks them: `blocked_by`
-        says so, and `read_to_end` waits. Raises NoOffsetForPartition and OffsetOutOfRange (with
+        An empty result may mean that there are no more, or that an open transaction blocks them:
+        `blocked_by` tells which, and `read_to_end` waits. Raises NoOffsetForPartition and
+        OffsetOutOfRange (with
         `auto.offset.reset` none), CorruptData, StoreUnavailable, and InvalidRecord for a value that
         Python cannot represent; then positions do not change.
         """
@@ -179,7 +188,7 @@ class Consumer:
             return all_at_once((fetchers[where], where, fetched) for where, fetched in taken)
 
     def poll_arrow(self, timeout_ms: float = 0, max_records: int = 1_000_000) -> pa.Table | None:
-        """The same as one Arrow table, or None; of one topic, the next in turn that has records.
+        """The same as one Arrow table, or None; each call reads one topic, in turn.
 
         Columns are the topic's, then `_topic`, `_partition`, `_offset`, `_timestamp`. Batches are
         returned as they are stored, without a copy where the store allows it.
@@ -189,7 +198,7 @@ class Consumer:
             taken = self._fetch(timeout_ms, limit, one_topic=True)
             if not taken:
                 return None
-            # What was read ahead of a change of schema has the schema before it.
+            # Batches read before a change of the schema have the older one.
             topic = self._assigned.fetchers[taken[0][0]].topic
             schema = physical_schema(topic.schema())
             return pa.Table.from_batches(
@@ -199,7 +208,7 @@ class Consumer:
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records for ever, waiting for new ones; `close()` or `break` ends it.
 
-        Positions follow record by record: a commit in the loop covers the current record and none
+        Each record moves the position: a commit in the loop covers the current record and none
         after it, and records that were not returned before a `break` are polled again.
         """
         while not self._closed:
@@ -208,14 +217,14 @@ class Consumer:
             )
 
     def read_to_end(self, timeout_ms: float = 120_000) -> Iterator[ConsumerRecord]:
-        """Records up to the end that each partition has at this call, and perhaps some that came
-        since: for example to rebuild state (KafkaBasedLog.readToEnd).
+        """Records up to the end that each partition has at this call, and perhaps some newer ones:
+        for example to rebuild state (KafkaBasedLog.readToEnd).
 
-        When the iterator ends, nothing is missing. An open transaction that blocks
-        read_committed is waited for; ReadBlocked names it if nothing came for `timeout_ms`. Paused
-        partitions are left out. Positions follow record by record. Raises what `poll` does,
-        UnknownTopic and UnknownPartition for what does not exist, and UnstableOffsetCommit if a
-        transaction has had the group's offsets pending for so long.
+        When the iterator ends, no record is missing. It waits for open transactions that block
+        read_committed; ReadBlocked names the transaction if no record came for `timeout_ms`. Paused
+        partitions are left out. Each record moves the position. Raises what `poll` does,
+        UnknownTopic and UnknownPartition for a topic or partition that does not exist, and
+        UnstableOffsetCommit if the group's offsets were pending in a transaction for that long.
         """
         self._require_assigned("read_to_end")
         wait_ms = given_timeout(timeout_ms)
@@ -243,30 +252,31 @@ class Consumer:
     def position(self, partition: TopicPartition) -> int:
         """The offset of the next record that `poll` returns.
 
-        For a waiting partition it raises the reason: UnknownTopic,
+        For a partition that cannot be read yet it raises the reason: UnknownTopic,
         UnknownPartition, UnstableOffsetCommit, NoOffsetForPartition.
         """
         return self._assigned.position(self._key(partition))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at that offset. Outside of the partition, `poll` does as
-        `auto.offset.reset` says. Raises OffsetOutOfRange below 0."""
+        """Continue at that offset. If it is outside of the partition, `poll` applies
+        `auto.offset.reset`. Raises OffsetOutOfRange below 0."""
         where = self._key(partition)
-        self._assigned.seek(where, given_offset(f"the offset of {where}", offset))
+        self._assigned.seek(where, checked_offset(f"the offset of {where}", offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go to the first record of these, or of all partitions."""
         self._require_open()
-        wanted = [self._key(where) for where in partitions] or sorted(self._assigned.partitions)
-        for where, offset in self._listed.beginning(wanted).items():
+        for where, offset in self._listed.beginning(self._chosen(partitions)).items():
             self._assigned.seek(where, offset)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go past the last record that this isolation level may read."""
         self._require_open()
-        wanted = [self._key(where) for where in partitions] or sorted(self._assigned.partitions)
-        for where, offset in self._listed.end(wanted).items():
+        for where, offset in self._listed.end(self._chosen(partitions)).items():
             self._assigned.seek(where, offset)
+
+    def _chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        return [self._key(where) for where in partitions] or sorted(self._assigned.partitions)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Leave these out of `poll` until `resume`."""
@@ -279,18 +289,18 @@ class Consumer:
         self._assigned.paused -= {self._key(where) for where in partitions}
 
     def blocked_by(self) -> dict[TopicPartition, TxId]:
-        """Partitions whose next record waits for an open transaction, as of the last poll: only at
-        read_committed. `Admin.describe_transaction` says whose it is."""
+        """The open transaction that blocks each partition's next record, as of the last poll; only
+        at read_committed. `Admin.describe_transaction` names its owner."""
         return self._assigned.blocked_by()
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are left out."""
+        """The partitions that `poll` leaves out."""
         self._require_open()
         return set(self._assigned.paused)
 
     def _key(self, partition: TopicPartition) -> TopicPartition:
         self._require_open()
-        where = given_partition(partition)
+        where = checked_partition(partition)
         self._assigned.require_assigned(where)
         return where
 
@@ -314,24 +324,24 @@ class Consumer:
     # Commits.
 
     def committed(self, partition: TopicPartition) -> int | None:
-        """The group's committed position; None if there is none, or no such partition.
+        """The group's committed offset; None if it has none, or the partition does not exist.
 
-        Raises UnstableOffsetCommit while a transaction is pending on it (KIP-447).
+        Raises UnstableOffsetCommit while the offset is pending in a transaction (KIP-447).
         """
         self._require_group("committed")
-        where = given_partition(partition)
+        where = checked_partition(partition)
         return self._group.fetch([where])[where]
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
     ) -> None:
-        """Commit these positions, by default where `poll` stands; durable on return.
+        """Commit these offsets, by default the positions of `poll`; durable on return.
 
         Raises CommitFailed if another consumer of the group has committed meanwhile.
         """
         self._require_group("commit")
         if offsets is not None:
-            self._group.commit(offsets, asked=True)
+            self._group.commit(offsets, skip_unchanged=False)
         else:
             self._assigned.place_sought()
             self._commit_positions(self._positions)
@@ -339,18 +349,18 @@ class Consumer:
 
     def _commit_positions(self, positions: Callable[[], dict[TopicPartition, int]]) -> None:
         try:
-            self._group.commit(positions(), asked=False)
+            self._group.commit(positions(), skip_unchanged=True)
         except UnknownTopic:
             if not self._assigned.is_pattern:
                 raise
             self._assigned.match()
-            self._group.commit(positions(), asked=False)
+            self._group.commit(positions(), skip_unchanged=True)
 
     def _positions(self) -> dict[TopicPartition, int]:
         return {where: fetcher.position for where, fetcher in self._assigned.fetchers.items()}
 
     def _positions_within(self) -> dict[TopicPartition, int]:
-        """Without positions that were sought beyond the end: nothing was read up to there."""
+        """The positions, except those that `seek` put above the end: no record was read there."""
         fetchers = self._assigned.fetchers
         return {w: fetcher.position for w, fetcher in fetchers.items() if not fetcher.is_beyond()}
 
@@ -360,15 +370,18 @@ class Consumer:
         return self._group.metadata()
 
     def _auto_commit(self) -> None:
-        is_automatic = self.config.group_id and self.config.enable_auto_commit
         waited_ms = self._now_ms() - self._committed_at_ms
-        if is_automatic and waited_ms >= self.config.auto_commit_interval_ms:
-            self._commit_what_is_there()
+        if self._commits_automatically and waited_ms >= self.config.auto_commit_interval_ms:
+            self._commit_automatically()
 
-    def _commit_what_is_there(self) -> None:
-        """An automatic commit has no caller to tell of a topic that was created again: positions in
-        the old one are dropped, and the new one is read from now on. Nor of a transaction that is
-        pending on the positions: the next commit comes after it.
+    @property
+    def _commits_automatically(self) -> bool:
+        return bool(self.config.group_id) and self.config.enable_auto_commit
+
+    def _commit_automatically(self) -> None:
+        """An automatic commit does not raise for a topic that was created again: positions in the
+        old topic are dropped, and the new one is read. Nor for offsets that are pending in a
+        transaction: a later commit covers them.
         """
         self._assigned.catch_up(self.config.metadata_max_age_ms)
         try:
@@ -387,15 +400,11 @@ class Consumer:
             raise IllegalTransition("this consumer is closed; open a new one.")
 
     def close(self) -> None:
-        """Commit, if that is automatic, and release everything."""
+        """Commit the positions if commits are automatic, and end the use of this consumer."""
         if not self._closed:
             try:
-                if (
-                    self.config.group_id
-                    and self.config.enable_auto_commit
-                    and self._assigned.fetchers
-                ):
-                    self._commit_what_is_there()
+                if self._commits_automatically and self._assigned.fetchers:
+                    self._commit_automatically()
             finally:
                 self._closed = True
 

@@ -30,29 +30,29 @@ class ConsumerConfig(SettingsGroup):
     foreign: ClassVar[Mapping[str, str]] = kafka_names.CONSUMER
 
     group_id: str = ""
-    """The consumer group whose positions are used; empty: none."""
+    """The consumer group whose offsets are used; empty for none."""
     isolation_level: str = "read_uncommitted"
     """read_committed or read_uncommitted (Kafka's default)."""
     auto_offset_reset: str = "latest"
-    """earliest, latest, none or by_duration:PT1H (the first record that is not older): where to
-    begin without a committed offset."""
+    """Where to begin without a committed offset: earliest, latest, none, or by_duration:PT1H (the
+    first record that is not older)."""
     enable_auto_commit: bool = True
     """Commit positions at `poll` every `auto.commit.interval.ms`, and at `close`."""
     auto_commit_interval_ms: int = 5_000
-    """How often positions are committed by themselves."""
+    """How often `poll` commits positions."""
     max_poll_records: int = 500
-    """Records of one `poll`."""
+    """Maximum of records that one `poll` returns."""
     fetch_max_bytes: int = 52_428_800
-    """Stored bytes that one `poll` reads at most, and one batch at least."""
+    """Maximum of stored bytes that one `poll` reads; it always reads one batch."""
     metadata_max_age_ms: int = 300_000
-    """How often `poll` looks for new topics that match a subscribed pattern."""
+    """How often `poll` searches for new topics that match a subscribed pattern."""
     fetch_interval_ms: int = 10
-    """Far away: the least time between two questions of a `poll` that waits whether more has come.
-    It grows to a hundredth of the time since something came."""
+    """On a distant store: the shortest time between two requests of a waiting `poll` for a topic's
+    next entry. It grows to a hundredth of the time since the last new entry."""
     fetch_interval_max_ms: int = 200
-    """The longest time between two such questions."""
+    """The longest time between two such requests."""
     fetch_max_in_flight: int = 4
-    """Such questions that are under way at once, of all topics together."""
+    """Maximum of such requests in flight, of all topics together."""
 
     def __post_init__(self) -> None:
         if self.group_id:

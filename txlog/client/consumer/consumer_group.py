@@ -1,6 +1,6 @@
-"""The group metadata that a consumer gives a producer, and offsets in the form of the journal.
+"""The group metadata that a consumer passes to a producer, and offsets as the journal stores them.
 
-Values only, but for looking up a topic's incarnation id.
+Values only, except that topics are looked up for their incarnation ids.
 """
 
 from __future__ import annotations
@@ -9,7 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from txlog.client.positions.given_positions import given_mapping, given_partition, given_position
+from txlog.client.positions.position_arguments import (
+    checked_mapping,
+    checked_partition,
+    checked_position,
+)
 from txlog.engine.connection import Connection
 from txlog.errors import InvalidName
 from txlog.groups.offsets import deleted_meanwhile
@@ -20,16 +24,16 @@ from txlog.topic.topic_log import TopicLog
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Kafka's group metadata: the group, and its positions as this consumer knows them."""
+    """Kafka's group metadata: the group, and its offsets as this consumer last saw them."""
 
     group_id: str
     committed: dict[TopicPartition, int] = field(default_factory=dict)
-    """Positions that the group has committed, as far as the consumer knows; a transaction that
-    commits offsets of this group updates them."""
+    """The group's committed offsets as this consumer last saw them; a transaction that commits
+    offsets of this group updates them."""
     topic_ids: dict[TopicPartition, str] = field(default_factory=dict)
     """The id of the topic that this consumer reads there (rule R11)."""
     replaced: dict[TopicPartition, str] = field(default_factory=dict)
-    """The id of an earlier topic of that name in which the group has its position."""
+    """The id of an earlier topic of that name in which the group has its offset."""
 
 
 class TopicChecks(Protocol):
@@ -45,12 +49,12 @@ def pending_offsets(
     group: ConsumerGroupMetadata | str,
     checks: TopicChecks | None = None,
 ) -> tuple[PendingOffset, ...]:
-    """Offsets with their topics' ids and starts. `checks` check the topics in the background, for a
-    caller that decides about the positions later.
+    """The offsets with their topics' ids and the group's last known offsets. With `checks`, topics
+    are checked in the background, for a caller that commits the offsets later.
 
     Raises InvalidName, UnknownTopic, UnknownPartition, OffsetOutOfRange, InvalidRecord (an offset
-    that is not a whole number, a note that is not text or too long), and CommitFailed if the
-    consumer has read a topic that was deleted since, and another one has its name.
+    that is not a whole number, metadata that is not text or too long), and CommitFailed if the
+    consumer has read a topic that was deleted, and a new one has its name.
     """
     known = ConsumerGroupMetadata(group) if isinstance(group, str) else group
     if not isinstance(known, ConsumerGroupMetadata):
@@ -59,9 +63,9 @@ def pending_offsets(
             "the group."
         )
     validate_group_id(known.group_id)
-    given = {given_partition(w): at for w, at in given_mapping(offsets, "23").items()}
+    given = {checked_partition(w): at for w, at in checked_mapping(offsets, "23").items()}
     names = dict.fromkeys(where.topic for where in given)
-    # Certainly current: a group never returns to a deleted topic (rule R11).
+    # A linearizable read, as a group never returns to a deleted topic (rule R11).
     logs = {name: _topic(connection, name, checks) for name in names}
     pending = []
     for where, wanted in given.items():
@@ -69,7 +73,7 @@ def pending_offsets(
         if known.topic_ids.get(where, log.topic_id) != log.topic_id:
             raise deleted_meanwhile(where.topic)
         log.check_partition(where.partition)
-        position = given_position(where, wanted)
+        position = checked_position(where, wanted)
         _check_end(log, where.partition, position.offset)
         pending.append(
             PendingOffset(
@@ -94,6 +98,6 @@ def _topic(connection: Connection, name: str, checks: TopicChecks | None) -> Top
 
 
 def _check_end(log: TopicLog, partition: int, offset: int) -> None:
-    """A position may be below the log start: the records before it were read, and deleted since."""
+    """An offset below the log start is valid: the records before it were read, then deleted."""
     if not 0 <= offset <= log.state.end_offset(partition):
         log.require_offset(partition, offset)

@@ -48,7 +48,7 @@ def records(topic: str, fetched: FetchedBatch) -> Iterator[ConsumerRecord]:
         keys, headers = [None] * batch.num_rows, [[] for _ in offsets]
         values = user.to_pylist()
     names, partitions = repeat(topic), repeat(fetched.partition)
-    # The first two never end, so the shortest of the others decides.
+    # The first two are infinite; zip ends with the shortest of the others.
     columns = zip(names, partitions, offsets, stamps, keys, values, headers, strict=False)
     return map(_new_record, columns)
 

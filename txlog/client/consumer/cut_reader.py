@@ -1,8 +1,8 @@
-"""Topics read up to one consistent cut, as needed for a copy: ranges first, then batches.
+"""Reading topics up to one consistent cut, for a copy: first the ranges, then the batches.
 
 It guards I11 (every transaction below the ends is completely below them, in all topics that are
-read) and I3, by the fetcher that it uses. Memory is limited by FETCH_BYTES_MAX, whatever the length
-of a topic. It must not know where the records go.
+read), and I3 through the fetcher. FETCH_BYTES_MAX limits the memory, whatever the length of a
+topic. It must not know where the records go.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from txlog.client.consumer.consumer_record import arrow_batch
 from txlog.client.consumer.fetcher import PartitionFetcher
-from txlog.client.positions.offset_times import offset_for_time
+from txlog.client.positions.listed_offsets import offset_for_time
 from txlog.engine.connection import Connection
 from txlog.errors import OffsetOutOfRange, UnknownTopic
 from txlog.model import IsolationLevel, TopicPartition
@@ -47,7 +47,7 @@ class TopicRange:
 
     topic: TopicLog
     schema: pa.Schema
-    """The topic's columns, then `_timestamp`, as of the cut."""
+    """The topic's columns at the cut, then `_timestamp`."""
     offsets: dict[int, tuple[int, int]]
 
 
@@ -58,7 +58,7 @@ def topics_at_cut(
     start: RangeBound | None = None,
     until: RangeBound | None = None,
 ) -> list[TopicRange]:
-    """The topics as of now, from `start` (default: the beginning) to the cut, or to `until`.
+    """The topics as they are now, from `start` (default: the beginning) to the cut, or to `until`.
 
     At read_uncommitted the end is the end of each partition. An offset below a log start means the
     log start; one beyond the cut, the cut. Raises UnknownTopic, OffsetOutOfRange (the range would

@@ -1,15 +1,19 @@
-"""What a consumer has read ahead of one partition: fetched batches, cut to its position.
+"""Reading one partition ahead of a consumer's position, and several partitions at the same time.
 
-It guards that positions only rise by what was returned, and that at read_committed nothing at or
-above the last stable offset is read (I3). It must not know consumer groups.
+It guards that a position rises only by returned records, that at read_committed nothing at or above
+the last stable offset is read (I3), and that several partitions together read no more than one poll
+may (I16). It must not know consumer groups.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from txlog.errors import BoundaryMoved
+from txlog.clock import FanOut
+from txlog.errors import BoundaryMoved, StoreUnavailable, TxlogError
 from txlog.model import IsolationLevel
 from txlog.topic.index.index import IndexedBatch
 from txlog.topic.read.reader import (
@@ -24,25 +28,28 @@ from txlog.topic.read.reader import (
 )
 from txlog.topic.topic_log import TopicLog
 
+FETCHED_TOGETHER_MAX = 16
+"""Partitions that are read at the same time."""
+
 _NOWHERE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRead:
-    """What was read of a partition, and not put before its reader yet."""
+    """Batches of a partition that its fetcher does not have yet."""
 
     start: int
-    """The offset that it goes on from."""
+    """The first offset after those that the fetcher has."""
     end: int
     batches: list[FetchedBatch]
     stored_bytes: int
     is_cut: bool
-    """It would have taken much more in memory than in the store: there is less of it."""
+    """Whether the read ended early, because its batches are much larger in memory than stored."""
 
 
 class PartitionFetcher:
-    """Reads one partition forward from `position`, which may be set at any time: what was read
-    ahead counts only if it continues there. So neither `break` nor Ctrl-C skips anything.
+    """Reads one partition forward from `position`, which may be set at any time: batches that were
+    read ahead are used only if they continue there. So neither `break` nor Ctrl-C skips a record.
     """
 
     def __init__(
@@ -55,13 +62,13 @@ class PartitionFetcher:
         self._isolation = isolation
         self._ahead: deque[FetchedBatch] = deque()
         self._ahead_from = position
-        """The position that `_ahead` goes on from; nowhere while it is changed."""
+        """The position at which `_ahead` continues; nowhere while it is being changed."""
         self._fetched_to = position
         self._stored_bytes_max = 1 << 62
-        """Of one fetch: less while what it reads takes much more in memory than in the store."""
+        """Limit of one fetch; lowered while batches are much larger in memory than stored."""
 
     def seek(self, position: int) -> None:
-        """Go on from there; what was read ahead is dropped."""
+        """Continue at that offset; batches that were read ahead are dropped."""
         self.position, self._ahead_from = position, _NOWHERE
         self._ahead.clear()
         self._fetched_to = self._ahead_from = position
@@ -71,13 +78,13 @@ class PartitionFetcher:
             self.seek(self.position)
 
     def is_behind(self) -> bool:
-        """Whether the state that this process has seen holds more to read."""
+        """Whether there is more to read, as far as this process has seen."""
         self._settle()
         return bool(self._ahead) or self._fetched_to < self._end()
 
     def is_beyond(self) -> bool:
-        """Whether it stands above the end that this process has seen: others have read further, or
-        the log was restored from an older copy."""
+        """Whether the position is above the end that this process has seen: another process has
+        read further, or the log was restored from an older copy."""
         self._settle()
         return self._fetched_to > self.topic.state.bounds(self.partition).next_offset
 
@@ -85,9 +92,9 @@ class PartitionFetcher:
         return visible_end(self.topic.state, self.partition, self._isolation)
 
     def fill(self, bytes_max: int) -> int:
-        """Read ahead up to so many stored bytes, one batch at least; returns the bytes.
+        """Read ahead up to `bytes_max` stored bytes, but at least one batch; returns the bytes.
 
-        Raises OffsetOutOfRange if the position has been deleted, or lies above the end.
+        Raises OffsetOutOfRange if the position was deleted, or is above the end.
         """
         if self.is_beyond():
             self.topic.require_offset(self.partition, self._fetched_to)
@@ -96,25 +103,24 @@ class PartitionFetcher:
         return self.adopt(self.read(bytes_max))
 
     @property
-    def has_at_hand(self) -> bool:
-        """Whether something is read ahead."""
+    def has_read_ahead(self) -> bool:
+        """Whether batches were read ahead of the position."""
         self._settle()
         return bool(self._ahead)
 
-    def is_hungry(self) -> bool:
-        """Whether there is more to read, as far as this process has seen, and nothing at hand."""
-        is_open = not self.topic.state.closed
-        return is_open and not self.has_at_hand and self.pending > 0
+    def needs_read(self) -> bool:
+        """Whether nothing is read ahead, and this process has seen that there is more to read."""
+        return not self.topic.state.closed and not self.has_read_ahead and self.pending > 0
 
     @property
     def pending(self) -> int:
-        """Offsets from what was read ahead to the end, as far as this process has seen."""
+        """Offsets that are not read ahead, up to the end that this process has seen."""
         return self._end() - self._fetched_to
 
     def read(
         self, bytes_max: int, decoded_bytes_max: int = DECODED_FETCH_BYTES_MAX
     ) -> PartitionRead:
-        """What comes next; nothing changes: in a thread of its own, if that is wanted."""
+        """Read the next batches. Changes nothing here, so it may run in another thread."""
         bytes_max = min(bytes_max, self._stored_bytes_max)
         start = self._fetched_to
         try:
@@ -132,8 +138,8 @@ class PartitionFetcher:
         return PartitionRead(start, end, batches, stored_bytes, is_cut)
 
     def adopt(self, read: PartitionRead) -> int:
-        """Put it before the reader, all or none: what is read again after an error may not be
-        handed out twice. Returns its stored bytes."""
+        """Append the batches to those read ahead, all or none: a read that is repeated after an
+        error must not return a record twice. Returns their stored bytes."""
         self._settle()
         if read.start != self._fetched_to:
             return 0
@@ -148,7 +154,7 @@ class PartitionFetcher:
         """The next batches to read, and the offset after them."""
         state = self.topic.state
         self.topic.check_offset(state, self.partition, start)
-        # Of this very state: another thread of the process may move the topic on meanwhile.
+        # All from one state: another thread of the process may update the topic's meanwhile.
         end = visible_end(state, self.partition, self._isolation)
         rows: list[IndexedBatch] = []
         size = 0
@@ -160,14 +166,14 @@ class PartitionFetcher:
         return rows, end
 
     def take(self, records_max: int) -> FetchedBatch | None:
-        """The next records, at most so many; the position moves past them."""
+        """The next records, at most `records_max`; the position moves past them."""
         self._settle()
         self._ahead_from = _NOWHERE
         head = self._head(records_max)
         if head is not None:
             end = head.offset_at(head.batch.num_rows - 1) + 1
         else:
-            # Only aborted or compacted records are between the last batch and the next look.
+            # Only aborted or compacted records are between the last batch and the end of the read.
             end = max(self.position, self._fetched_to)
         self.position = self._ahead_from = end
         return head
@@ -182,3 +188,41 @@ class PartitionFetcher:
             if count:
                 return head
         return None
+
+
+def fill_together(
+    fetchers: Sequence[PartitionFetcher], fan_out: FanOut, records: int, stored_bytes_max: int
+) -> None:
+    """Read ahead in as many partitions, in this order, as are needed for that many records; does
+    nothing if one of them has batches read ahead.
+
+    A partition whose read fails is left as it is: the next read of it alone raises the error.
+    Raises StoreUnavailable if the read of every partition does.
+    """
+    if any(fetcher.has_read_ahead for fetcher in fetchers):
+        return
+    chosen: list[PartitionFetcher] = []
+    for fetcher in fetchers:
+        if fetcher.needs_read() and records > 0 and len(chosen) < FETCHED_TOGETHER_MAX:
+            chosen.append(fetcher)
+            records -= fetcher.pending
+    if len(chosen) < 2:
+        return
+    stored_bytes = max(1, stored_bytes_max // len(chosen))
+    decoded_bytes = DECODED_FETCH_BYTES_MAX // len(chosen)
+    reads = fan_out.run_all([partial(_tried, f, stored_bytes, decoded_bytes) for f in chosen])
+    failures = [read for read in reads if isinstance(read, StoreUnavailable)]
+    if len(failures) == len(chosen):
+        raise failures[0]
+    for fetcher, read in zip(chosen, reads, strict=True):
+        if isinstance(read, PartitionRead):
+            fetcher.adopt(read)
+
+
+def _tried(
+    fetcher: PartitionFetcher, stored_bytes: int, decoded_bytes: int
+) -> PartitionRead | TxlogError:
+    try:
+        return fetcher.read(stored_bytes, decoded_bytes)
+    except TxlogError as error:
+        return error

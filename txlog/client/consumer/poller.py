@@ -1,29 +1,41 @@
-"""The loop of a poll: take what is there, else catch up, else wait.
+"""The loop of a poll: take the records that are there, else catch up, else wait for the next entry.
 
-It guards that what is handed out together stays within its limits, and that an error keeps nothing
-back that is ready. It must not know groups, nor what a program makes of its records.
+It guards that the records of one poll stay within its limits, that an error does not keep back
+records that are ready, and that requests for an entry that does not exist yet are bounded in number
+(I16). It must not know groups, nor what a program does with its records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from txlog.client.consumer.assignment import PLACE_EVERY_MS, Assignment
 from txlog.client.consumer.consumer_config import ConsumerConfig
-from txlog.client.consumer.fetcher import PartitionFetcher
-from txlog.client.consumer.fetching import fill_together
-from txlog.client.consumer.tail_watch import TailWatch
+from txlog.client.consumer.fetcher import PartitionFetcher, fill_together
+from txlog.clock import Runtime, begun
 from txlog.engine.blocked_reader import BlockedReader
 from txlog.engine.connection import Connection
 from txlog.errors import OffsetOutOfRange, TxlogError, UnknownTopic
 from txlog.model import TopicPartition
 from txlog.topic.read.reader import FetchedBatch
+from txlog.topic.topic_log import TopicLog
 
-POLL_WAIT_MS = 20.0
-"""Between two reads of a poll that waits, where a read costs nothing."""
+NEAR_CATCH_UP_MS = 20.0
+"""How often a waiting poll catches up on a store that answers quickly."""
 
-LOOK_EVERY_MS = 1_000.0
-"""The same far away, where questions for the next entry go out meanwhile."""
+FAR_CATCH_UP_MS = 1_000.0
+"""The same on a distant store, where the poll also requests the next entry meanwhile."""
+
+IDLE_SHARE = 0.01
+"""The interval between two requests, as a share of the time since the last new entry."""
+
+WAKE_EVERY_MS = 20.0
+"""How often a wait checks for entries that another thread of this process has brought."""
+
+UNANSWERED_MS = 1_000.0
+"""If no further request may be sent and the oldest is this old, its answer is awaited."""
 
 Taken = list[tuple[TopicPartition, FetchedBatch]]
 
@@ -48,19 +60,19 @@ class Poller:
         self._turn = 0
 
     def fetch(self, timeout_ms: float, limit: int, one_topic: bool) -> Taken:
-        """At most so many records, waiting so long for the first. Raises as `Consumer.poll`."""
+        """Up to `limit` records, waiting `timeout_ms` for the first. Raises as `Consumer.poll`."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        look_ms = float("-inf")
+        catch_up_ms = float("-inf")
         while True:
             taken = self._take_ready(limit, one_topic)
-            if not taken and self._clock.monotonic_ms() >= look_ms:
+            if not taken and self._clock.monotonic_ms() >= catch_up_ms:
                 taken = self._taken_after_catch_up(limit, one_topic)
-                look_ms = self._clock.monotonic_ms() + self._look_every_ms()
+                catch_up_ms = self._clock.monotonic_ms() + self._catch_up_every_ms()
             if taken:
-                self._watch.came()
+                self._watch.note_entry()
             if taken or self._clock.monotonic_ms() >= deadline_ms:
                 return taken
-            self._wait(min(deadline_ms, look_ms))
+            self._wait(min(deadline_ms, catch_up_ms))
 
     def _taken_after_catch_up(self, limit: int, one_topic: bool) -> Taken:
         self._assigned.catch_up(self._config.metadata_max_age_ms)
@@ -70,11 +82,11 @@ class Poller:
             taken = self._take_ready(limit, one_topic)
         return taken
 
-    def _look_every_ms(self) -> float:
+    def _catch_up_every_ms(self) -> float:
         if not self._connection.cluster.is_far:
-            return POLL_WAIT_MS
+            return NEAR_CATCH_UP_MS
         is_waiting = self._assigned.waiting or self._assigned.absent_topics
-        return PLACE_EVERY_MS if is_waiting else LOOK_EVERY_MS
+        return PLACE_EVERY_MS if is_waiting else FAR_CATCH_UP_MS
 
     def _wait(self, until_ms: float) -> None:
         if not self._connection.cluster.is_far:
@@ -84,14 +96,14 @@ class Poller:
         self._watch.wait(list(topics.values()), until_ms, self._is_ready)
 
     def _is_ready(self) -> bool:
-        return any(f.has_at_hand or f.is_hungry() for f in self._unpaused())
+        return any(f.has_read_ahead or f.needs_read() for f in self._unpaused())
 
     def _unpaused(self) -> Iterable[PartitionFetcher]:
         paused = self._assigned.paused
         return (f for where, f in self._assigned.fetchers.items() if where not in paused)
 
     def _take_ready(self, limit: int, one_topic: bool) -> Taken:
-        """Records that are there, partition by partition, beginning with another one each time."""
+        """Records that are ready, by partition; each call begins with another partition."""
         order = list(self._assigned.fetchers)
         if not order:
             return []
@@ -116,25 +128,125 @@ class Poller:
                     room -= fetched.batch.num_rows
                     bytes_left -= fetched.batch.nbytes
             except TxlogError:
-                # What was taken is handed out now. The error comes back when nothing else is ready
-                # or it is this partition's turn.
+                # Records that were taken are returned first. A later poll meets the error again,
+                # when no other partition has records or this one comes first.
                 if not taken:
                     raise
                 break
         return taken
 
     def _next(self, fetcher: PartitionFetcher, room: int, bytes_left: int) -> FetchedBatch | None:
-        """What is at hand, or else at the store; of a topic that was deleted the rest is gone."""
+        """The next records, read ahead or from the store; None of a deleted topic's unread ones."""
         fetched = fetcher.take(room)
-        state = fetcher.topic.state
-        is_wanted = fetched is None and bytes_left > 0 and not state.closed
-        if is_wanted and (fetcher.is_behind() or fetcher.is_beyond()):
+        may_read = fetched is None and bytes_left > 0 and not fetcher.topic.state.closed
+        if may_read and (fetcher.is_behind() or fetcher.is_beyond()):
             try:
                 fetcher.fill(bytes_left)
             except OffsetOutOfRange as error:
                 self._assigned.reset_position(fetcher, error)
                 return None
             except UnknownTopic:
-                return None  # `catch_up` says whether there is another one.
+                return None  # `catch_up` finds a new topic of that name, or raises.
             fetched = fetcher.take(room)
         return fetched
+
+
+@dataclass(slots=True)
+class _Request:
+    """A request for the next entry of a topic, in flight."""
+
+    topic: TopicLog
+    slot: int
+    sent_ms: float
+    is_answered: bool = False
+
+    def send(self) -> bytes | None:
+        """Read the entry; in a thread of its own, where there are threads."""
+        try:
+            return self.topic.entry_at(self.slot)
+        finally:
+            self.is_answered = True
+
+
+class TailWatch:
+    """Requests the next entry of a consumer's topics again and again, without waiting for the
+    previous answer, and less often the longer no entry has come. For one thread.
+
+    Only an entry that was found counts. That it was absent proves nothing, as the answer is older
+    than the next request.
+    """
+
+    def __init__(
+        self, runtime: Runtime, interval_ms: float, interval_max_ms: float, in_flight_max: int
+    ) -> None:
+        self._runtime = runtime
+        self._interval_ms = interval_ms
+        self._interval_max_ms = interval_max_ms
+        self._in_flight_max = in_flight_max
+        self._in_flight: list[tuple[_Request, Callable[[], bytes | None]]] = []
+        """Requests and the functions that return their answers, the oldest first."""
+        self._process = os.getpid()
+        self._turn = 0
+        self._sent_ms = float("-inf")
+        self._entry_ms = runtime.clock.monotonic_ms()
+        """When the last new entry came; at first, when the consumer was created."""
+
+    def note_entry(self) -> None:
+        """A new entry has come, so the next may follow soon."""
+        self._entry_ms = self._now_ms()
+
+    def wait(
+        self, topics: Sequence[TopicLog], until_ms: float, is_ready: Callable[[], bool]
+    ) -> None:
+        """Return when a topic has another entry, when `is_ready`, or at that monotonic time.
+
+        Raises what a request raises, and as `TopicLog.take_entry` does.
+        """
+        self._drop_requests_of_parent()
+        while not (is_ready() or self._take_answers()):
+            now_ms = self._now_ms()
+            if now_ms >= until_ms:
+                return
+            interval_ms = self._interval(now_ms)
+            if now_ms >= self._sent_ms + interval_ms:
+                self._send(topics, now_ms)
+            # A quarter of the interval, so that an answer is noticed soon after it arrives.
+            pause_ms = min(interval_ms / 4, WAKE_EVERY_MS, until_ms - now_ms)
+            self._runtime.clock.sleep_ms(pause_ms)
+
+    def _drop_requests_of_parent(self) -> None:
+        """A forked child does not have the threads that read the answers."""
+        if self._process != os.getpid():
+            self._in_flight, self._process = [], os.getpid()
+
+    def _now_ms(self) -> float:
+        return self._runtime.clock.monotonic_ms()
+
+    def _interval(self, now_ms: float) -> float:
+        idle_ms = (now_ms - self._entry_ms) * IDLE_SHARE
+        return max(self._interval_ms, min(idle_ms, self._interval_max_ms))
+
+    def _send(self, topics: Sequence[TopicLog], now_ms: float) -> None:
+        """Send a request for the topic whose turn it is, unless too many are in flight."""
+        if len(self._in_flight) >= self._in_flight_max:
+            oldest, answer = self._in_flight[0]
+            if now_ms - oldest.sent_ms >= UNANSWERED_MS:
+                answer()
+        elif topics:
+            self._sent_ms = now_ms
+            self._turn = (self._turn + 1) % len(topics)
+            topic = topics[self._turn]
+            request = _Request(topic, topic.next_slot, now_ms)
+            self._in_flight.append((request, begun(self._runtime.fan_out, request.send)))
+
+    def _take_answers(self) -> bool:
+        """Whether an answer has brought a new entry."""
+        answered = [pair for pair in self._in_flight if pair[0].is_answered]
+        self._in_flight = [pair for pair in self._in_flight if not pair[0].is_answered]
+        is_new = False
+        for request, answer in answered:
+            found = answer()
+            if found is not None and request.topic.take_entry(request.slot, found):
+                is_new = True
+                self.note_entry()
+        return is_new

@@ -5,10 +5,10 @@ KIP-1106 added `by_duration:PT1H`: the first record that is at most that old.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from txlog.client.positions.iso_duration import duration_ms
-from txlog.client.positions.offset_times import offset_for_time
+from txlog.client.positions.listed_offsets import offset_for_time
 from txlog.errors import InvalidConfig, UsageError
 from txlog.model import IsolationLevel
 from txlog.topic.read.reader import visible_end
@@ -16,6 +16,13 @@ from txlog.topic.topic_log import TopicLog
 
 BY_DURATION = "by_duration"
 _WORDS = ("earliest", "latest", "none")
+
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)S)?)?",
+    re.ASCII,
+)
+_UNIT_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
+_DIGITS_MAX = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +67,14 @@ class AutoOffsetReset:
 
 
 EARLIEST = AutoOffsetReset("earliest")
+
+
+def duration_ms(text: str) -> int:
+    """An ISO 8601 duration of days or less, as Kafka's tools take it. Raises UsageError."""
+    match = _DURATION.fullmatch(text)
+    parts = {unit: found for unit, found in match.groupdict().items() if found} if match else {}
+    if not parts or any(len(found) > _DIGITS_MAX for found in parts.values()):
+        raise UsageError(
+            f"{text!r:.60} is not a duration; write it as P1D, PT12H or P1DT6H30M (ISO 8601)."
+        )
+    return sum(int(found) * _UNIT_MS[unit] for unit, found in parts.items())

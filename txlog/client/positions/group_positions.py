@@ -1,7 +1,7 @@
-"""A consumer's starting positions, and what its group has committed as far as the consumer knows.
+"""Where a consumer starts, and the committed offsets of its group as this consumer last saw them.
 
-It guards I6 on the client's side: a commit starts at the group's last known position, so that a
-faster consumer of the same group is noticed. It must not know what is read.
+It guards I6 in the client: a commit names the group's last known offset, so that it fails if
+another consumer of the group has committed since. It must not know the records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txlog.topic.topic_log import TopicLog
 
 
 class GroupPositions:
-    """The group of one consumer; without a group it only says where to begin."""
+    """The group of one consumer; without a group, only its starting positions."""
 
     def __init__(self, connection: Connection, group_id: str, isolation: IsolationLevel) -> None:
         self._connection = connection
@@ -27,21 +27,21 @@ class GroupPositions:
         self._isolation = isolation
         self._metadata = ConsumerGroupMetadata(group_id)
         self._uncommitted: set[TopicPartition] = set()
-        """Partitions in which the group has no position yet: the first commit stores one."""
+        """Partitions in which the group has no committed offset yet; the next commit stores one."""
         self._unanswered: dict[TopicPartition, set[int]] = {}
-        """Positions of commits of unknown outcome."""
+        """Offsets of commits whose outcome is unknown."""
 
     def starts(
         self,
         resets: Mapping[TopicPartition, AutoOffsetReset],
         sought: Mapping[TopicPartition, int],
     ) -> tuple[dict[TopicPartition, tuple[TopicLog, int]], NoOffsetForPartition | None]:
-        """Where each partition begins: at the sought offset, at the group's position, or according
-        to its reset. A group without a position begins its first range there (I6).
+        """Where each partition starts: at the sought offset, at the group's committed offset, or
+        according to its reset. There begins the first range of a group without an offset (I6).
 
-        Includes the topic that each refers to (rule R11). The topics are caught up. Also returns an
-        error for partitions without a starting position; the others begin all the same. Raises
-        UnstableOffsetCommit, and if a topic was deleted meanwhile UnknownPartition, CommitFailed.
+        Each start comes with its topic, caught up (rule R11). The error is for partitions without a
+        start; the others start all the same. Raises UnstableOffsetCommit, and if a topic was
+        deleted meanwhile UnknownPartition, CommitFailed.
         """
         if not resets:
             return {}, None
@@ -71,7 +71,7 @@ class GroupPositions:
     def _committed(
         self, partitions: list[TopicPartition], topics: Mapping[str, TopicLog]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
-        """The group's positions, and those in an earlier topic of that name."""
+        """The group's offsets, and the ids of earlier topics in which it has them."""
         positions: dict[TopicPartition, int] = {}
         replaced: dict[TopicPartition, str] = {}
         if self._group_id:
@@ -96,7 +96,7 @@ class GroupPositions:
         return topic if topic.state.partitions else self._connection.cluster.present_topic(name)
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The group's committed positions; None also for an unknown topic or partition.
+        """The group's committed offsets; None also for an unknown topic or partition.
 
         Raises UnstableOffsetCommit.
         """
@@ -109,21 +109,21 @@ class GroupPositions:
         return {where: None if at is None else at.offset for where, at in found.items()}
 
     def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], *, asked: bool
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], *, skip_unchanged: bool
     ) -> None:
-        """Commit these positions. Raises CommitFailed, UnknownTopic, OffsetOutOfRange.
+        """Commit these offsets. Raises CommitFailed, UnknownTopic, OffsetOutOfRange.
 
-        With `asked` all of them, else only those that changed. A requested commit may be a note at
-        the same offset. A first position counts as changed although nothing was read: with
-        `auto.offset.reset=latest` the next start would skip records. After OutcomeUnknown or a
-        retriable error the next commit finds out what became of this one (I13).
+        Without `skip_unchanged` even an unchanged offset is stored, as its metadata may be new. A
+        group's first offset counts as changed although no record was read: otherwise, with
+        `auto.offset.reset=latest`, the next start would skip records. After OutcomeUnknown or a
+        retriable error the next commit finds out whether this one was stored (I13).
         """
         self._learn_outcomes()
         pending = pending_offsets(self._connection, offsets, self.metadata())
         changed = tuple(
             offset
             for offset in pending
-            if asked or offset.start != offset.end or offset.where in self._uncommitted
+            if not skip_unchanged or offset.start != offset.end or offset.where in self._uncommitted
         )
         if changed:
             self._commit(changed)
@@ -133,7 +133,7 @@ class GroupPositions:
             self._unanswered.pop(offset.where, None)
 
     def _commit(self, changed: tuple[PendingOffset, ...]) -> None:
-        """Noted as unanswered before it is sent, because Ctrl-C may come at any moment (I13)."""
+        """Record the offsets as unanswered before sending: Ctrl-C may come at any moment (I13)."""
         for offset in changed:
             self._unanswered.setdefault(offset.where, set()).add(offset.end)
         try:
@@ -149,17 +149,17 @@ class GroupPositions:
 
     def _learn_outcomes(self) -> None:
         """If the group is where an unanswered commit would have moved it, that commit succeeded, or
-        another instance has read the same records, which amounts to the same."""
+        another instance has read the same records, which has the same effect."""
         if not self._unanswered:
             return
-        stands = self._connection.offsets.group(self._group_id).committed
+        committed = self._connection.offsets.group(self._group_id).committed
         for where, ends in self._unanswered.items():
-            at = stands.get(where)
+            at = committed.get(where)
             is_ours = at is not None and at.topic_id == self._metadata.topic_ids.get(where)
             if at is not None and is_ours and at.offset in ends:
                 self._metadata.committed[where] = at.offset
                 self._uncommitted.discard(where)
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """The group, and its known positions; a transaction updates them."""
+        """The group, and its known offsets; a transaction updates them."""
         return self._metadata

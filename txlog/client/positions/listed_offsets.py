@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from txlog.client.positions.given_positions import (
-    given_mapping,
-    given_partition,
-    given_partitions,
-    given_time,
+import numpy as np
+import pyarrow as pa
+
+from txlog.arrow_columns import whole_numbers
+from txlog.client.positions.position_arguments import (
+    checked_mapping,
+    checked_partition,
+    checked_partitions,
+    checked_time,
 )
-from txlog.client.positions.offset_times import offset_for_time
 from txlog.engine.connection import Connection
 from txlog.model import IsolationLevel, OffsetAndTimestamp, TopicPartition
-from txlog.topic.read.reader import visible_end
+from txlog.topic.read.reader import batch_source, read_batches, sliced, visible_end
+from txlog.topic.records.conversion import TIMESTAMP_COLUMN
 from txlog.topic.topic_log import TopicLog
 
 
@@ -28,14 +32,14 @@ class ListedOffsets:
         """The first offset of each partition."""
         return {
             where: self._topic(where).state.partitions[where.partition].log_start
-            for where in given_partitions(partitions)
+            for where in checked_partitions(partitions)
         }
 
     def end(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The end of each partition: the last stable offset at read_committed."""
         return {
             where: visible_end(self._topic(where).state, where.partition, self._isolation)
-            for where in given_partitions(partitions)
+            for where in checked_partitions(partitions)
         }
 
     def for_times(
@@ -43,9 +47,9 @@ class ListedOffsets:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The earliest record at or after each time (ms); None if there is none."""
         found = {}
-        for named, time_ms in given_mapping(timestamps, "1700000000000").items():
-            where = given_partition(named)
-            timestamp_ms = given_time(f"the time to look for in {where}", time_ms)
+        for named, time_ms in checked_mapping(timestamps, "1700000000000").items():
+            where = checked_partition(named)
+            timestamp_ms = checked_time(f"the time to look for in {where}", time_ms)
             topic = self._topic(where)
             found[where] = offset_for_time(topic, where.partition, timestamp_ms, self._isolation)
         return found
@@ -54,3 +58,25 @@ class ListedOffsets:
         topic = self._connection.cluster.present_topic(where.topic, linearizable=True)
         topic.check_partition(where.partition)
         return topic
+
+
+def offset_for_time(
+    topic: TopicLog, partition: int, timestamp_ms: int, isolation: IsolationLevel
+) -> OffsetAndTimestamp | None:
+    """The earliest visible record whose time is `timestamp_ms` or later (Kafka's rule)."""
+    state = topic.state
+    log_start = state.partitions[partition].log_start
+    end = visible_end(state, partition, isolation)
+    for row in topic.batches_at_time(state, partition, timestamp_ms):
+        if row.next_offset <= log_start or row.base_offset >= end or not row.record_count:
+            continue
+        if row.aborted and isolation is IsolationLevel.READ_COMMITTED:
+            continue
+        for whole in read_batches(batch_source(topic, state), [row], columns=[TIMESTAMP_COLUMN]):
+            fetched = sliced(whole, log_start, end)
+            stamps = whole_numbers(fetched.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))
+            late = np.flatnonzero(stamps >= timestamp_ms)
+            if len(late):
+                index = int(late[0])
+                return OffsetAndTimestamp(fetched.offset_at(index), int(stamps[index]))
+    return None

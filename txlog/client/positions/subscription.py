@@ -1,6 +1,6 @@
 """A consumer's subscription: topics by name, or every topic whose name matches. Pure.
 
-Kafka's rule holds for patterns: the whole name must match, and internal topics never do.
+As in Kafka, a pattern must match the whole name, and never matches internal topics.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from txlog.client.positions.given_positions import given_names
+from txlog.client.positions.position_arguments import checked_names
 from txlog.errors import UsageError
 from txlog.model import is_internal_topic
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Kafka's subscription state, without the positions."""
+    """The topics that a consumer has subscribed to."""
 
     topics: tuple[str, ...] = ()
-    """The given names, or those that matched when the consumer last checked."""
+    """The topics by name, or those that matched when the consumer last checked."""
     pattern: re.Pattern[str] | None = None
 
     def matching(self, names: Iterable[str]) -> Subscription:
@@ -33,7 +33,7 @@ class Subscription:
 
 def subscription_to(topics: Iterable[str] | str, pattern: str | None) -> Subscription:
     """The arguments of `subscribe`. Raises UsageError."""
-    names = tuple(given_names(topics))
+    names = tuple(checked_names(topics))
     if pattern is None:
         return Subscription(names)
     if names:

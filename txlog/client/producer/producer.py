@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.client.consumer.consumer_group import ConsumerGroupMetadata, pending_offsets
-from txlog.client.positions.given_positions import given_mapping
+from txlog.client.positions.position_arguments import checked_mapping
 from txlog.client.producer.flush_routes import FlushRoute, InLogRoute, StagedRoute
 from txlog.client.producer.producer_states import ProducerStanding, ProducerState, refusal
 from txlog.client.producer.sender import Sender, may_be_asked_again
@@ -361,7 +361,7 @@ class Producer:
             session = self._session("send_offsets_to_transaction")
             self._standing.require_sendable("send_offsets_to_transaction")
             try:
-                self._unpended.append((group, dict(given_mapping(offsets, "23"))))
+                self._unpended.append((group, dict(checked_mapping(offsets, "23"))))
             except Exception as error:
                 self._standing.refused("a group's offsets", error)
                 raise

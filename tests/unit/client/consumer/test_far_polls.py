@@ -8,7 +8,7 @@ from tests.stores.scripted_store import Call, ScriptedStore, preceded_by, unavai
 from tests.unit.client.far_log import FarLog
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
-from txlog.client.consumer.fetching import fill_together
+from txlog.client.consumer.fetcher import fill_together
 from txlog.client.producer.producer import Producer
 from txlog.clock import SerialFanOut
 from txlog.errors import StoreUnavailable, UnknownTopic

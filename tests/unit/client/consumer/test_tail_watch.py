@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from txlog.client.consumer.tail_watch import UNANSWERED_MS, TailWatch
+from txlog.client.consumer.poller import UNANSWERED_MS, TailWatch
 from txlog.clock import Runtime
 from txlog.errors import StoreUnavailable
 from txlog.testing.clock import ManualClock, SeededEntropy
@@ -173,7 +173,7 @@ def test_the_longer_nothing_comes_the_less_it_asks() -> None:
 def test_something_that_came_makes_it_ask_often_again() -> None:
     world = World()
     world.wait(60_000)
-    world.watch.came()
+    world.watch.note_entry()
     before = len(world.topics[0].asked_ms)
     world.wait(200)
     assert len(world.topics[0].asked_ms) - before >= 15

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.client.positions.given_positions import OFFSET_METADATA_BYTES_MAX
+from txlog.client.positions.position_arguments import OFFSET_METADATA_BYTES_MAX
 from txlog.errors import InvalidRecord, TxlogError
 from txlog.model import OffsetAndMetadata, TopicPartition
 
@@ -92,7 +92,7 @@ def test_a_note_that_is_no_text_or_too_long_is_refused_before_anything_is_writte
     filled: MemoryLog, call: Call, note: object
 ) -> None:
     commit(filled, U0, OffsetAndMetadata(1, "before"))
-    with pytest.raises(InvalidRecord, match="the note with the offset of u-0"):
+    with pytest.raises(InvalidRecord, match="the metadata of the offset of u-0"):
         call(filled, U0, OffsetAndMetadata(2, note))  # type: ignore[arg-type]
     assert committed(filled) == (1, "before")
     filled.check()

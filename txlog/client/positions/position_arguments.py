@@ -1,7 +1,7 @@
-"""Partitions, offsets and notes as callers pass them, checked before anything is written.
+"""Checks of the partitions, offsets and offset metadata that callers pass. Values only.
 
-Values only. It guards I15 for writers: every other process reads back exactly what is stored.
-numpy's whole numbers are accepted; a float, a bool or a text is not.
+It guards that only values which every other process reads back unchanged are stored (I15). numpy's
+integers are accepted; floats, bools and texts are not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OFFSET_METADATA_BYTES_MAX = 4096
 
 
 def whole_number(what: str, value: object) -> int:
-    """The same, as an int. Raises InvalidRecord."""
+    """The value as an int. Raises InvalidRecord."""
     if not isinstance(value, bool):
         try:
             return operator.index(value)  # type: ignore[arg-type]
@@ -28,7 +28,7 @@ def whole_number(what: str, value: object) -> int:
     raise InvalidRecord(f"{what} must be a whole number, not {value!r:.80}.")
 
 
-def given_offset(what: str, value: object) -> int:
+def checked_offset(what: str, value: object) -> int:
     """An offset that a partition may have, as an int. Raises InvalidRecord, OffsetOutOfRange."""
     offset = whole_number(what, value)
     if not 0 <= offset <= LONG_MAX:
@@ -36,7 +36,7 @@ def given_offset(what: str, value: object) -> int:
     return offset
 
 
-def given_time(what: str, value: object) -> int:
+def checked_time(what: str, value: object) -> int:
     """Milliseconds since 1970, as an int. Raises InvalidRecord."""
     time_ms = whole_number(what, value)
     if not 0 <= time_ms <= LONG_MAX:
@@ -44,7 +44,7 @@ def given_time(what: str, value: object) -> int:
     return time_ms
 
 
-def given_partition(where: object) -> TopicPartition:
+def checked_partition(where: object) -> TopicPartition:
     """A topic and a partition's number, as a tuple. Raises InvalidRecord."""
     if not (isinstance(where, tuple) and len(where) == 2 and isinstance(where[0], str)):
         raise InvalidRecord(
@@ -55,15 +55,15 @@ def given_partition(where: object) -> TopicPartition:
     return TopicPartition(topic, whole_number(f"the partition of {topic!r}", partition))
 
 
-def given_partitions(partitions: object) -> list[TopicPartition]:
-    """Several of them, or one. Raises InvalidRecord."""
+def checked_partitions(partitions: object) -> list[TopicPartition]:
+    """Several partitions, or one. Raises InvalidRecord."""
     if isinstance(partitions, TopicPartition):
-        return [given_partition(partitions)]
-    return [given_partition(where) for where in _several(partitions, "partitions")]
+        return [checked_partition(partitions)]
+    return [checked_partition(where) for where in _several(partitions, "partitions")]
 
 
-def given_names(names: object) -> list[str]:
-    """Names of topics, or one: a text is one name, not its letters. Raises InvalidName."""
+def checked_names(names: object) -> list[str]:
+    """Names of topics; a text is one name. Raises InvalidName."""
     if isinstance(names, str):
         return [names]
     found = list(_several(names, "names"))
@@ -73,8 +73,8 @@ def given_names(names: object) -> list[str]:
     return found
 
 
-def given_mapping(values: object, example: str) -> Mapping[Any, Any]:
-    """`values` as a mapping from partitions. Raises InvalidRecord."""
+def checked_mapping(values: object, example: str) -> Mapping[Any, Any]:
+    """A mapping from partitions; the error shows one with `example`. Raises InvalidRecord."""
     if isinstance(values, Mapping):
         return values
     raise InvalidRecord(
@@ -89,32 +89,32 @@ def _several(values: object, kind: str) -> Iterable[Any]:
     raise InvalidRecord(f"{values!r:.80} is not a list of {kind}; give a list.")
 
 
-def given_offsets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The offsets, all as ints. Raises InvalidRecord."""
+def checked_offsets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The offsets, as ints. Raises InvalidRecord."""
     found = {}
-    for named, offset in given_mapping(offsets, "23").items():
-        where = given_partition(named)
+    for named, offset in checked_mapping(offsets, "23").items():
+        where = checked_partition(named)
         found[where] = whole_number(f"the offset of {where}", offset)
     return found
 
 
-def given_position(where: TopicPartition, wanted: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    """A position to commit. Raises InvalidRecord."""
+def checked_position(where: TopicPartition, wanted: OffsetAndMetadata | int) -> OffsetAndMetadata:
+    """An offset to commit, with its metadata. Raises InvalidRecord."""
     given = wanted if isinstance(wanted, OffsetAndMetadata) else OffsetAndMetadata(wanted)
     offset = whole_number(f"the offset of {where}", given.offset)
-    return OffsetAndMetadata(offset, _note(where, given.metadata))
+    return OffsetAndMetadata(offset, _checked_metadata(where, given.metadata))
 
 
-def _note(where: TopicPartition, metadata: object) -> str:
+def _checked_metadata(where: TopicPartition, metadata: object) -> str:
     if not isinstance(metadata, str):
         raise InvalidRecord(
-            f"the note with the offset of {where} must be a text, not {metadata!r:.80}; leave it "
+            f"the metadata of the offset of {where} must be text, not {metadata!r:.80}; leave it "
             "out if there is none."
         )
     size_bytes = len(metadata.encode(errors="surrogatepass"))
     if size_bytes > OFFSET_METADATA_BYTES_MAX:
         raise InvalidRecord(
-            f"the note with the offset of {where} has {size_bytes} bytes; the limit is "
-            f"{OFFSET_METADATA_BYTES_MAX}. Store longer notes elsewhere, with a reference here."
+            f"the metadata of the offset of {where} has {size_bytes} bytes; the limit is "
+            f"{OFFSET_METADATA_BYTES_MAX}. Store longer texts elsewhere, with a reference here."
         )
     return metadata
