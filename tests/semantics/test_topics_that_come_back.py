@@ -7,7 +7,6 @@ import pytest
 from tests.logs.memory_log import MemoryLog
 from txlog.catalog.state import DeleteTopic
 from txlog.client.admin import Admin
-from txlog.client.admin.transaction_admin import find_hanging
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.half_messages.half_message import LocalTransactionState, Message
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
@@ -271,7 +270,7 @@ def test_a_deletion_that_was_cut_off_is_in_nobodys_way(log: MemoryLog) -> None:
     consumer.commit()
     assert [topic.name for topic in log.admin.describe_topics()] == ["t"]
     assert {at.where.topic for at in log.admin.describe_group("g").partitions} == {"t"}
-    assert find_hanging(log.connection) == []
+    assert Admin(log.connection).find_hanging_transactions() == []
     vacuum(log)
     assert log.admin.list_topics() == ["t"]
     assert not any("/u/" in path and "/segments/" in path for path in log.objects())

@@ -11,7 +11,7 @@ from txlog.cli.output.output import Facts, Grid, Section, duration_text
 from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Session, group_names, with_session
 from txlog.client.admin import Admin
-from txlog.client.admin.group_description import GroupDescription
+from txlog.client.admin.descriptions import GroupDescription
 from txlog.groups.state import Pending
 from txlog.model import TxId, validate_group_id
 

@@ -1,21 +1,25 @@
-"""The admin client: what an operator may look at and do. kafka-python's words.
+"""The admin client, in kafka-python's words: what an operator may look at and do.
 
-It only reads, or runs commands of the layers below; nothing is decided here. What it answers are
-frozen values that the command line prints and a notebook can use.
+It only reads, or runs commands of the layers below; it decides nothing, least of all what may be
+deleted. It returns frozen values, for the command line and for notebooks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from txlog.client.admin.groups import GroupAdmin
 from txlog.client.admin.topics import TopicAdmin
 from txlog.client.admin.transactions import TransactionAdmin
-from txlog.client.admin.upkeep import UpkeepAdmin
+from txlog.client.positions.position_arguments import checked_names
 from txlog.engine.connection import Connection, connect
+from txlog.errors import UsageError
+from txlog.maintenance.maintenance import Maintenance, MaintenanceReport
+from txlog.maintenance.vacuum import Candidates, Vacuum, VacuumReport
+from txlog.verify.log_audit import LogReport, audit_log, stored_objects
 
 
-class Admin(TopicAdmin, GroupAdmin, TransactionAdmin, UpkeepAdmin):
+class Admin(TopicAdmin, GroupAdmin, TransactionAdmin):
     """Manages one log. Safe to use from threads."""
 
     def __init__(
@@ -35,3 +39,49 @@ class Admin(TopicAdmin, GroupAdmin, TransactionAdmin, UpkeepAdmin):
                 root, create=create, storage_options=storage_options, log_config=log_config
             )
         )
+
+    def maintain(
+        self,
+        topics: Iterable[str] | str = (),
+        *,
+        vacuum: bool = True,
+        config: Mapping[str, object] | None = None,
+    ) -> MaintenanceReport:
+        """One pass of maintenance, over all topics or these.
+
+        It ends late transactions, finishes decided ones, applies retention, compacts, merges,
+        forgets idle ids, prunes journals, and deletes unreferenced objects unless `vacuum` is
+        false. The report has the errors of single tasks. `config` has dotted names of
+        ProcessSettings. Raises InvalidConfig, UnknownTopic.
+        """
+        process = self.connection.cluster.process.altered(config or {})
+        return Maintenance(self.connection, process, checked_names(topics)).run_once(vacuum=vacuum)
+
+    def find_unreferenced(self) -> Candidates:
+        """Unreferenced objects that are older than staging.retention.ms."""
+        return self._vacuum().find_candidates()
+
+    def delete_unreferenced(self, found: Candidates) -> VacuumReport:
+        """Delete those of `found` that are still unreferenced.
+
+        Readers may still use objects that have just become unreferenced: wait
+        file.delete.delay.ms (a minute) after `find_unreferenced`. Raises UsageError for a value
+        that `find_unreferenced` did not return.
+        """
+        if not isinstance(found, Candidates):
+            raise UsageError(
+                f"{found!r:.80} was not returned by find_unreferenced(); pass its result."
+            )
+        return self._vacuum().sweep(found)
+
+    def _vacuum(self) -> Vacuum:
+        return Vacuum(self.connection, self.connection.cluster.process.staging_retention_ms)
+
+    def verify(self, topics: Iterable[str] | str = ()) -> LogReport:
+        """Read the whole log, or these topics, and name every damaged or missing object.
+
+        It writes nothing. Raises UnknownTopic.
+        """
+        names = tuple(checked_names(topics))
+        listed = () if names else stored_objects(self.connection)
+        return audit_log(self.connection, names, listed)

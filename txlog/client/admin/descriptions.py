@@ -1,4 +1,4 @@
-"""What the admin client is given and answers: frozen values, for programs and notebooks.
+"""Values that the admin client returns, frozen, for programs and notebooks.
 
 They must not open anything.
 """
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from txlog.client.admin.transaction_admin import PendedTransaction
 from txlog.coordinator.transaction import Transaction
-from txlog.model import TransactionOutcome, TxId
+from txlog.model import TopicPartition, TransactionOutcome, TxId
 from txlog.settings import TopicConfig
 
 
@@ -27,7 +26,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as of now."""
+    """The current state of a topic."""
 
     name: str
     topic_id: str
@@ -39,8 +38,101 @@ class TopicDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """A group's offset and lag in one partition of a topic that it reads."""
+
+    where: TopicPartition
+    current_offset: int | None
+    """The group's committed offset; None if it has none in this partition of the topic."""
+    log_end_offset: int
+    """The last stable offset, up to which the group can read."""
+    lag: int | None
+    """Records that the group can read and has not read. None if there are some and the group has no
+    offset: where its consumer begins, or began, is unknown then."""
+    metadata: str = ""
+    committed_ms: int = 0
+    """When the offset was committed."""
+    undecided: int = 0
+    """Records above the last stable offset, which wait for open transactions."""
+    lag_ms: int | None = 0
+    """Age of the oldest unread record; 0 if there is none, None if the lag is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """The current state of a consumer group."""
+
+    group_id: str
+    owner: str
+    """The transactional id that owns it; empty if none does."""
+    last_commit: TxId | None
+    pending: tuple[TxId, ...]
+    partitions: tuple[GroupPartition, ...]
+
+    @property
+    def lag(self) -> int | None:
+        """Unread records of all partitions; None if the number is unknown for one of them."""
+        is_known = all(partition.lag is not None for partition in self.partitions)
+        return self.known_lag if is_known else None
+
+    @property
+    def known_lag(self) -> int:
+        """Unread records of the partitions whose lag is known: the group has at least this lag."""
+        return sum(partition.lag or 0 for partition in self.partitions)
+
+    @property
+    def lag_ms(self) -> int | None:
+        """Age of the oldest unread record of all partitions; None if the lag is unknown."""
+        if self.lag is None:
+            return None
+        return max((partition.lag_ms or 0 for partition in self.partitions), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerDescription:
+    """A partition's state of one producer id (kafka-transactions.sh describe-producers)."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    """The sequence of its newest record there in this epoch; -1 if there is none."""
+    last_timestamp_ms: int | None
+    """The time of its newest record there, if the tail of the index still has it."""
+    current_transaction_start_offset: int | None
+    """The first offset of its open transaction there."""
+    transaction: TxId | None
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """An open transaction in one partition that blocks readers."""
+
+    where: TopicPartition
+    tx_id: TxId
+    transactional_id: str
+    """Empty if no coordinator has the transaction."""
+    start_offset: int
+    started_ms: int | None
+    timeout_ms: int | None
+    state: str
+    """Its state at its coordinator; Unknown if no coordinator has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendedTransaction:
+    """An open transaction that so far has only pending offsets of groups: its records are staged,
+    and its coordinator does not have it yet."""
+
+    tx_id: TxId
+    groups: tuple[str, ...]
+    pended_ms: int
+    """When the first of its offsets became pending."""
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """One transactional id as of now."""
+    """The current state of one transactional id."""
 
     transactional_id: str
     coordinator: int
@@ -53,20 +145,20 @@ class TransactionListing:
     """The newest open transaction."""
     timeout_ms: int = 0
     all_open: tuple[Transaction, ...] = ()
-    """All of them, oldest first: producers of half messages have several."""
+    """All open transactions, oldest first: producers of half messages have several."""
     pended: tuple[PendedTransaction, ...] = ()
-    """Those that the coordinator has not heard of: they have set offsets aside, and no more."""
+    """Transactions that the coordinator does not have yet: they only have pending offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """One transaction: how it ended, or how far it is."""
+    """The outcome of one transaction, or its state while it is open."""
 
     tx_id: TxId
     outcome: TransactionOutcome
     transactional_id: str
     coordinator: int
     open: Transaction | None
-    """What the coordinator knows of it while it is open."""
+    """The coordinator's state of it while it is open."""
     pending_groups: tuple[str, ...]
-    """Consumer groups that have offsets set aside for it."""
+    """Consumer groups that have offsets pending for it."""

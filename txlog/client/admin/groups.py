@@ -1,20 +1,30 @@
 """Consumer groups as the admin client manages them: describe, move, forget.
 
-How a group moves is planned in `offset_reset.py`. It must not know how offsets are stored.
+A group's description includes partitions in which it has no offset, so that their records do not
+count as read. Lag counts only records that a reader can see. How a group moves is planned in
+`offset_reset.py`. It must not know how offsets are stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+import pyarrow as pa
+
+from txlog.arrow_columns import whole_numbers
 from txlog.client.admin import offset_reset
-from txlog.client.admin.group_description import GroupDescription, described_group
+from txlog.client.admin.descriptions import GroupDescription, GroupPartition
 from txlog.client.admin.offset_reset import OffsetReset, ResetTo, ToTable
 from txlog.client.positions.position_arguments import checked_partitions
 from txlog.engine.connection import Connection
-from txlog.errors import UnknownGroup, UsageError
+from txlog.errors import CorruptData, UnknownGroup, UsageError
+from txlog.groups.state import CommittedOffset, GroupState
 from txlog.model import TopicPartition, validate_group_id
+from txlog.topic.index.index import IndexedBatch
+from txlog.topic.read.reader import FetchedBatch, batch_source, read_batches, sliced
+from txlog.topic.records.conversion import TIMESTAMP_COLUMN
+from txlog.topic.topic_log import TopicLog
 
 
 class GroupAdmin:
@@ -23,22 +33,22 @@ class GroupAdmin:
     connection: Connection
 
     def list_groups(self) -> list[str]:
-        """Names of all consumer groups that have committed offsets, or are about to."""
+        """Names of all consumer groups that have committed or pending offsets."""
         groups = self.connection.offsets.groups(linearizable=True)
         return sorted(name for name, group in groups.items() if group.committed or group.pending)
 
     def describe_group(self, group_id: str) -> GroupDescription:
-        """Positions and lag of one group. Raises UnknownGroup."""
+        """Offsets and lag of one group. Raises UnknownGroup."""
         group = self.connection.offsets.group(group_id)
         if not group.committed and not group.pending:
             raise UnknownGroup(
                 f"there is no consumer group {group_id!r}; 'txlog group list' shows them.",
                 group=group_id,
             )
-        return described_group(self.connection, group_id, group, self.owner_of(group_id))
+        return _described_group(self.connection, group_id, group, self.owner_of(group_id))
 
     def describe_groups(self) -> list[GroupDescription]:
-        """All of them, by name."""
+        """All consumer groups, by name."""
         groups = self.connection.offsets.groups(linearizable=True)
         found = {n: group for n, group in groups.items() if group.committed or group.pending}
         owners: dict[str, str] = {}
@@ -47,14 +57,14 @@ class GroupAdmin:
         return list(
             self.connection.cluster.answers(
                 [
-                    partial(described_group, self.connection, name, group, owners.get(name, ""))
+                    partial(_described_group, self.connection, name, group, owners.get(name, ""))
                     for name, group in sorted(found.items())
                 ]
             )
         )
 
     def owner_of(self, group_id: str) -> str:
-        """Transactional id that owns a group (rule R12); "" if none does. Raises InvalidName."""
+        """The transactional id that owns a group (rule R12), or "". Raises InvalidName."""
         validate_group_id(group_id)
         for coordinator in self.connection.caught_up():
             owner = coordinator.state.owners.get(group_id)
@@ -65,15 +75,14 @@ class GroupAdmin:
     def plan_group_reset(
         self, group_id: str, to: ResetTo, partitions: Iterable[TopicPartition] | None = None
     ) -> list[OffsetReset]:
-        """Where a group would go; nothing is written. `reset_group` moves it there.
+        """Plan a reset of a group's offsets; nothing is written until `reset_group`.
 
         `to` is one of ToEarliest, ToLatest, ToCurrent, ToOffset, ShiftBy, ToTime, ToTable of
-        `txlog.client.admin.offset_reset`. Without `partitions` it is those of the table, or all
-        that the group has a position in. Offsets that cannot be read from become the nearest that
-        can.
+        `txlog.client.admin.offset_reset`. By default the partitions are those of the table, or all
+        in which the group has an offset. An unreadable offset becomes the nearest readable one.
 
-        Raises UnknownGroup, UnknownTopic, UnknownPartition, NoOffsetForPartition (a shift of a
-        partition without a position, or one that the table lacks), InvalidName, InvalidRecord.
+        Raises UnknownGroup, UnknownTopic, UnknownPartition, NoOffsetForPartition (a shift in a
+        partition without an offset, or one that is not in the table), InvalidName, InvalidRecord.
         """
         if partitions is None:
             partitions = (
@@ -85,19 +94,19 @@ class GroupAdmin:
         return offset_reset.plan_resets(self.connection, group_id, wanted, to)
 
     def reset_group(self, group_id: str, plan: Sequence[OffsetReset]) -> None:
-        """Move a group as `plan_group_reset` planned it, in all partitions or in none.
+        """Apply a plan of `plan_group_reset`, in all partitions or in none.
 
-        Raises GroupOwned while the query that owns the group lives, CommitFailed if the group has
-        moved since, UnstableOffsetCommit while a transaction is pending on it, UsageError if there
-        are more partitions than can be moved at once.
+        Raises GroupOwned while the query that owns the group is alive, CommitFailed if the group's
+        offsets have changed since, UnstableOffsetCommit while they are pending in a transaction,
+        UsageError if there are more partitions than fit into one entry.
         """
         validate_group_id(group_id)
-        offset_reset.apply_resets(self.connection, group_id, _given_plan(plan))
+        offset_reset.apply_resets(self.connection, group_id, _checked_plan(plan))
 
     def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """Forget the group's positions there; answers where it had any.
+        """Delete the group's offsets in these partitions; returns those in which it had one.
 
         Raises UnknownGroup, GroupOwned, UnstableOffsetCommit.
         """
@@ -105,18 +114,120 @@ class GroupAdmin:
         return offset_reset.delete_offsets(self.connection, group_id, wanted)
 
     def delete_group(self, group_id: str) -> None:
-        """Forget a group, its positions and its owner.
+        """Delete a group, its offsets and its owner.
 
         Raises UnknownGroup, GroupOwned, UnstableOffsetCommit.
         """
         offset_reset.delete_group(self.connection, group_id)
 
 
-def _given_plan(plan: object) -> list[OffsetReset]:
+def _checked_plan(plan: object) -> list[OffsetReset]:
     """Raises UsageError."""
     resets: list[OffsetReset] = []
     for reset in plan if isinstance(plan, Iterable) else [plan]:
         if not isinstance(reset, OffsetReset):
-            raise UsageError(f"{reset!r:.80} is not what plan_group_reset() answers; give that.")
+            raise UsageError(
+                f"{reset!r:.80} was not returned by plan_group_reset(); pass its result."
+            )
         resets.append(reset)
     return resets
+
+
+def _described_group(
+    connection: Connection, group_id: str, group: GroupState, owner: str
+) -> GroupDescription:
+    """Every current partition of the topics in which the group has an offset."""
+    names = sorted({where.topic for where in group.committed})
+    find, answers = connection.cluster.find_topic, connection.cluster.answers
+    now_ms = connection.runtime.clock.wall_ms()
+    asked = [
+        partial(_described_partition, topic, partition, offsets.get(partition), now_ms)
+        for topic in answers([partial(find, name) for name in names])
+        if topic is not None and (offsets := _offsets_in(topic, group))
+        for partition in range(len(topic.state.partitions))
+    ]
+    return GroupDescription(
+        group_id, owner, group.last_commit, tuple(group.pending), tuple(answers(asked))
+    )
+
+
+def _offsets_in(topic: TopicLog, group: GroupState) -> Mapping[int, CommittedOffset]:
+    """The group's offsets in this incarnation of the topic, by partition."""
+    return {
+        where.partition: committed
+        for where, committed in group.committed.items()
+        if where.topic == topic.name and committed.topic_id == topic.topic_id
+    }
+
+
+def _described_partition(
+    topic: TopicLog, partition: int, committed: CommittedOffset | None, now_ms: int
+) -> GroupPartition:
+    state, where = topic.state, TopicPartition(topic.name, partition)
+    end = state.last_stable_offset(partition)
+    undecided = state.end_offset(partition) - end
+    if committed is None:
+        lag, _ = _unread(topic, partition, state.partitions[partition].log_start, end)
+        unknown = None if lag else 0
+        return GroupPartition(where, None, end, unknown, undecided=undecided, lag_ms=unknown)
+    lag, oldest_ms = _unread(topic, partition, committed.offset, end)
+    return GroupPartition(
+        where,
+        committed.offset,
+        end,
+        lag,
+        committed.metadata,
+        committed.committed_ms,
+        undecided,
+        0 if oldest_ms is None else max(now_ms - oldest_ms, 0),
+    )
+
+
+def _unread(topic: TopicLog, partition: int, start: int, end: int) -> tuple[int, int | None]:
+    """Committed and non-transactional records in [start, end), and the time (ms) of the first.
+
+    Aborted and compacted records do not count, so that the lag reaches 0.
+    """
+    count, first_ms = 0, None
+    start = max(start, topic.state.partitions[partition].log_start)
+    for row in topic.batches(topic.state, partition, start, end):
+        if row.aborted:
+            continue
+        here = _count(topic, row, start, end)
+        count += here
+        if here and first_ms is None:
+            first_ms = _first_ms(topic, row, start)
+    return count, first_ms
+
+
+def _count(topic: TopicLog, row: IndexedBatch, start: int, end: int) -> int:
+    """Records of a batch in [start, end). Only a batch that crosses a bound is read."""
+    if start <= row.base_offset and row.next_offset <= end:
+        return row.record_count
+    if row.stored_rows < 0:
+        return min(row.next_offset, end) - max(row.base_offset, start)
+    try:
+        return sum(part.batch.num_rows for part in _times(topic, row, start, end))
+    except CorruptData:  # A reader will report it.
+        return row.stored_rows
+
+
+def _first_ms(topic: TopicLog, row: IndexedBatch, start: int) -> int:
+    if row.timestamp_min_ms == row.timestamp_max_ms:
+        return row.timestamp_min_ms
+    try:
+        for part in _times(topic, row, start, row.next_offset):
+            return int(whole_numbers(part.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))[0])
+    except CorruptData:  # A reader will report it; the index has a time of the batch.
+        pass
+    return row.timestamp_min_ms
+
+
+def _times(topic: TopicLog, row: IndexedBatch, start: int, end: int) -> Iterator[FetchedBatch]:
+    """The timestamps of the batch's records in [start, end)."""
+    if row.record_count:
+        source = batch_source(topic, topic.state)
+        for fetched in read_batches(source, [row], columns=[TIMESTAMP_COLUMN]):
+            part = sliced(fetched, start, end)
+            if part.batch.num_rows:
+                yield part

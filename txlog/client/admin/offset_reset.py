@@ -1,8 +1,7 @@
 """Moving a consumer group by hand: Kafka's reset strategies, deleting offsets, deleting a group.
 
-It guards I6 against operators, too: a reset is compared with the state that its plan was made for,
-and refused while the group's owner is alive. A plan only reads: `apply_resets` is the first to
-write.
+It guards I6: a reset fails if the group has changed since it was planned, and is refused while the
+group's owner is alive. Planning only reads; `apply_resets` writes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from txlog.model import IsolationLevel, TopicPartition, validate_group_id
 from txlog.topic.topic_log import TopicLog
 
 OWNER_LIVE_MS = 60_000
-"""An owner that was idle for this long counts as stopped."""
+"""An owner that has been idle for this long counts as stopped."""
 
 _COMMITTED = IsolationLevel.READ_COMMITTED
 
@@ -38,24 +37,24 @@ class ToEarliest:
 
 @dataclass(frozen=True, slots=True)
 class ToLatest:
-    """To the last stable offset: existing records are skipped."""
+    """To the last stable offset, so that existing records are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToCurrent:
-    """No change; a partition without a position gets the latest."""
+    """No change; a partition without a committed offset gets the latest."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """To that offset, or the nearest that can be read from."""
+    """To that offset, or the nearest readable one."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    """By this many offsets, backwards if negative, within what can be read from."""
+    """By this many offsets, backwards if negative, to the nearest readable offset."""
 
     offsets: int
 
@@ -69,7 +68,7 @@ class ToTime:
 
 @dataclass(frozen=True, slots=True)
 class ToTable:
-    """To the offsets of a table, partition by partition."""
+    """To the offset that a table has for each partition."""
 
     offsets: Mapping[TopicPartition, int]
 
@@ -84,26 +83,26 @@ class OffsetReset:
     where: TopicPartition
     topic_id: str
     current: int | None
-    """The group's position; None if it has none there."""
+    """The group's committed offset; None if it has none in the partition."""
     new: int
     asked: int
-    """The offset of the strategy, before it was limited to what can be read from."""
+    """The offset of the strategy, before it was moved to the nearest readable one."""
     replaced: str = ""
-    """The id of an earlier topic of that name, if the group's position is in it (rule R11)."""
+    """The id of an earlier topic of that name, if the group's offset is in it (rule R11)."""
 
 
 def plan_resets(
     connection: Connection, group: str, partitions: Iterable[TopicPartition], to: ResetTo
 ) -> list[OffsetReset]:
-    """What a reset would do. Raises InvalidName, InvalidRecord, UnknownTopic, UnknownPartition,
-    NoOffsetForPartition (a shift of a partition without a position, or one that a table lacks)."""
-    wanted, given = [checked_partition(where) for where in partitions], _given(to)
+    """Plan a reset. Raises InvalidName, InvalidRecord, UnknownTopic, UnknownPartition,
+    NoOffsetForPartition (a shift in a partition without an offset, or one not in the table)."""
+    wanted, target = [checked_partition(where) for where in partitions], _checked_target(to)
     committed = connection.offsets.group(validate_group_id(group)).committed
-    return [_planned(connection, group, where, committed, given) for where in wanted]
+    return [_planned(connection, group, where, committed, target) for where in wanted]
 
 
-def _given(to: object) -> ResetTo:
-    """The same, with ints. Raises InvalidRecord, UsageError."""
+def _checked_target(to: object) -> ResetTo:
+    """The target, with ints. Raises InvalidRecord, UsageError."""
     match to:
         case ToOffset():
             return ToOffset(whole_number("the offset of a reset", to.offset))
@@ -117,7 +116,7 @@ def _given(to: object) -> ResetTo:
             return to
         case _:
             raise UsageError(
-                f"{to!r:.80} does not say where to reset to; give one of ToEarliest(), ToLatest(), "
+                f"{to!r:.80} is not a target of a reset; give one of ToEarliest(), ToLatest(), "
                 "ToCurrent(), ToOffset(n), ShiftBy(n), ToTime(ms), ToTable({TopicPartition: n})."
             )
 
@@ -170,18 +169,18 @@ def _asked(
         case ShiftBy():
             if current is None:
                 raise NoOffsetForPartition(
-                    f"group {group!r} has no position in {where}, so there is nothing to shift; "
+                    f"group {group!r} has no offset in {where}, so there is nothing to shift; "
                     "leave that partition out, or reset it to earliest or latest first."
                 )
             return current + to.offsets
 
 
 def apply_resets(connection: Connection, group: str, resets: Sequence[OffsetReset]) -> None:
-    """Move the group as planned, all partitions or none.
+    """Apply a plan, in all partitions or none.
 
-    Raises GroupOwned while the group's owner is alive, CommitFailed if the group has moved since
-    the plan was made, UnstableOffsetCommit while a transaction is pending on it, UsageError if
-    there are more partitions than can be moved at once.
+    Raises GroupOwned while the group's owner is alive, CommitFailed if the group's offsets have
+    changed since the plan was made, UnstableOffsetCommit while they are pending in a transaction,
+    UsageError if there are more partitions than fit into one entry.
     """
     require_no_live_owner(connection, group)
     offsets = tuple(
@@ -219,7 +218,7 @@ def require_no_live_owner(connection: Connection, group: str) -> None:
 
 
 def committed_partitions(connection: Connection, group: str) -> list[TopicPartition]:
-    """The group's partitions with a position, in existing topics. Raises UnknownGroup."""
+    """The partitions of existing topics in which the group has an offset. Raises UnknownGroup."""
     found = connection.offsets.group(validate_group_id(group)).committed
     if not found:
         raise UnknownGroup(
@@ -234,7 +233,7 @@ def committed_partitions(connection: Connection, group: str) -> list[TopicPartit
 def delete_offsets(
     connection: Connection, group: str, partitions: Iterable[TopicPartition]
 ) -> list[TopicPartition]:
-    """Forget the group's positions there; returns the partitions that had any.
+    """Delete the group's offsets in these partitions; returns those in which it had one.
 
     Raises UnknownGroup, GroupOwned, UnstableOffsetCommit.
     """
@@ -248,7 +247,7 @@ def delete_offsets(
 
 
 def delete_group(connection: Connection, group: str) -> None:
-    """Forget a group, its positions and its owner. Raises UnknownGroup, GroupOwned,
+    """Delete a group, its offsets and its owner. Raises UnknownGroup, GroupOwned,
     UnstableOffsetCommit."""
     validate_group_id(group)
     require_no_live_owner(connection, group)

@@ -1,8 +1,8 @@
 """Deleting records by hand: Kafka's `deleteRecords`.
 
 All offsets are checked before the first is applied. Records of a transaction that is not complete
-everywhere stay (I12); a decided one is finished first, because its completion comes after the
-answer to its commit.
+in every topic stay (I12). Decided transactions are finished first: a commit returns before its
+completion, and a caller may delete the records right after it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from txlog.topic.events import AdvanceLogStart
 log = logging.getLogger(__name__)
 
 TO_THE_END = -1
-"""Kafka's value for everything that may be deleted."""
+"""Kafka's value for all records that may be deleted."""
 
 
 def planned_log_starts(
     connection: Connection, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Where each log would start; partitions that already start there are left out.
+    """The new log start of each partition, for those where it would rise.
 
-    Raises OffsetOutOfRange for an offset beyond what may be deleted, InvalidRecord for one that is
-    not a whole number, UnknownTopic, UnknownPartition.
+    Raises OffsetOutOfRange for an offset above the records that may be deleted, InvalidRecord for
+    one that is not a whole number, UnknownTopic, UnknownPartition.
     """
     offsets = checked_offsets(offsets)
     planned: dict[TopicPartition, int] = {}
@@ -56,14 +56,16 @@ def planned_log_starts(
 
 
 def _finish_decided(connection: Connection, topics: Iterable[str]) -> None:
-    """Complete decided transactions there, so that background completion stays invisible.
+    """Complete decided transactions in these topics, which otherwise happens in the background.
 
-    If one cannot be completed now, its records stay, and the answer says so.
+    If one cannot be completed now, its records stay, and the returned log starts show it.
     """
     for coordinator in connection.caught_up():
         for name, transaction in list(coordinator.state.open_transactions()):
-            is_there = any(participant.topic in topics for participant in transaction.participants)
-            if transaction.state not in PREPARED or not is_there:
+            writes_there = any(
+                participant.topic in topics for participant in transaction.participants
+            )
+            if transaction.state not in PREPARED or not writes_there:
                 continue
             try:
                 coordinator.finish(name, transaction.tx_id)
@@ -74,7 +76,7 @@ def _finish_decided(connection: Connection, topics: Iterable[str]) -> None:
 def delete_records(
     connection: Connection, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Delete records below these offsets, -1: all; returns the log starts afterwards.
+    """Delete records below these offsets (-1: all); returns the log starts afterwards.
 
     Raises as `planned_log_starts` does, before anything is deleted.
     """

@@ -1,7 +1,7 @@
 """Topics as the admin client manages them: create, describe, change, delete.
 
-Arguments are checked before anything is written; what may happen to a topic is decided by its
-journal's rules. It must not know groups or transactions.
+Arguments are checked before anything is written. The rules of the topic's journal decide which
+changes are allowed. It must not know groups or transactions.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from txlog.topic.topic_log import TopicLog
 
 _ATTEMPTS_MAX = 5
 FAN_OUT_TOPICS_MAX = 100
-"""Up to so many topics are looked at together without trying how quickly the store answers."""
-TRIED_TOPICS = 3
+"""Up to this many topics are read in parallel; of more, some are timed first."""
+TIMED_TOPICS = 3
 QUICK_MS = 5.0
-"""For the quickest of these: a disk takes a tenth of that, and an object store ten times it."""
+"""A store is quick if the fastest of these reads is: a disk takes a tenth of this time, an object
+store ten times as long."""
 
 
 class TopicAdmin:
@@ -52,14 +53,14 @@ class TopicAdmin:
 
         Raises InvalidName, InvalidConfig, IncompatibleSchema, TopicExists.
         """
-        checked = [(topic, *checked_topic(topic)) for topic in _given_topics(topics)]
-        if len(checked) > 1:  # Of a single one its own entry decides.
+        checked = [(topic, *checked_topic(topic)) for topic in _checked_topics(topics)]
+        if len(checked) > 1:  # For a single topic, writing its entry is the check.
             self._require_free_names([topic.name for topic, _, _ in checked])
         for topic, schema, config in checked:
             create_topic(self.connection, topic, schema, config)
 
     def _require_free_names(self, names: list[str]) -> None:
-        """Before the first is created. Raises TopicExists, InvalidConfig for a name given twice."""
+        """Raises TopicExists, and InvalidConfig for a name that is given twice."""
         taken = sorted(set(names) & set(self._cluster_topics))
         finished = [self.connection.cluster.finish_deletion(name) for name in taken]
         if any(finished):
@@ -93,19 +94,19 @@ class TopicAdmin:
         return _described(self.connection.cluster.present_topic(name, linearizable=True))
 
     def describe_topics(self, names: Iterable[str] | str | None = None) -> list[TopicDescription]:
-        """Several topics; all of them by default. Raises UnknownTopic for a name that is given."""
+        """Several topics, by default all. Raises UnknownTopic for a given name."""
         fan_out = self.connection.runtime.fan_out
         if names is not None:
             return fan_out.run_all([partial(self.describe_topic, n) for n in checked_names(names)])
         return [_described(topic) for topic in self._present(self.connection.cluster.topics())]
 
     def _present(self, topics: list[TopicLog]) -> list[TopicLog]:
-        """Those that are there still, caught up. Of many topics on a store that answers quickly,
-        one after the other: threads would spend more time on waiting for each other."""
+        """The topics that still exist, caught up. Many topics on a quick store are read one after
+        the other: with threads, waiting for each other would take longer than the reads."""
         runtime = self.connection.runtime
         found: list[TopicLog | None] = []
         shortest_ms = QUICK_MS
-        for topic in topics[:TRIED_TOPICS] if len(topics) > FAN_OUT_TOPICS_MAX else ():
+        for topic in topics[:TIMED_TOPICS] if len(topics) > FAN_OUT_TOPICS_MAX else ():
             began_ms = runtime.clock.monotonic_ms()
             found.append(self._newest(topic))
             shortest_ms = min(shortest_ms, runtime.clock.monotonic_ms() - began_ms)
@@ -115,7 +116,7 @@ class TopicAdmin:
         return [topic for topic in found if topic is not None]
 
     def _newest(self, topic: TopicLog) -> TopicLog | None:
-        """That topic, caught up; if it was deleted, the one that has its name now."""
+        """The topic, caught up; if it was deleted, the one that has its name now."""
         if not topic.catch_up(linearizable=True).closed:
             return topic
         return self.connection.cluster.find_topic(topic.opened.name)
@@ -131,7 +132,7 @@ class TopicAdmin:
             self.connection.cluster.delete_topic(name)
 
     def create_partitions(self, name: str, total_count: int) -> None:
-        """Grow a topic. Keys may go to other partitions from then on. Raises InvalidConfig."""
+        """Add partitions. From then on a key may map to another one. Raises InvalidConfig."""
         check_partition_count(name, total_count)
         self.connection.cluster.present_topic(name).execute(AddPartitions(total_count))
 
@@ -140,17 +141,17 @@ class TopicAdmin:
         return altered_configuration(self.connection, name, changes)
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete records below these offsets; -1 is everything up to the last stable offset.
+        """Delete records below these offsets; -1 means up to the last stable offset.
 
-        Answers the log starts afterwards (Kafka's low watermarks). Raises OffsetOutOfRange before
+        Returns the log starts afterwards (Kafka's low watermarks). Raises OffsetOutOfRange before
         anything is deleted, UnknownTopic, UnknownPartition.
         """
         return delete_records(self.connection, offsets)
 
     def evolve_schema(self, name: str, schema: pa.Schema) -> int:
-        """Make an additive change to a topic's schema; answers the schema's id.
+        """Make an additive change to a topic's schema; returns the schema's id.
 
-        Raises IncompatibleSchema, naming each column that stands in the way.
+        Raises IncompatibleSchema, which names each incompatible column.
         """
         topic = self.connection.cluster.present_topic(name)
         state = topic.state
@@ -162,18 +163,18 @@ class TopicAdmin:
                 "would go to other partitions. Leave its type as it is, or create another topic.",
                 column=key,
             )
-        answer: int = topic.execute(EvolveSchema(encode_schema(evolved), schema_id))
-        return answer
+        new_id: int = topic.execute(EvolveSchema(encode_schema(evolved), schema_id))
+        return new_id
 
 
-def _given_topics(topics: object) -> list[NewTopic]:
+def _checked_topics(topics: object) -> list[NewTopic]:
     """Raises UsageError."""
     is_one = isinstance(topics, str | NewTopic) or not isinstance(topics, Iterable)
     found: list[NewTopic] = []
     for topic in [topics] if is_one else topics:  # type: ignore[attr-defined]
         if not isinstance(topic, NewTopic):
             raise UsageError(
-                f"{topic!r:.80} is no NewTopic; give NewTopic(name, num_partitions), or call "
+                f"{topic!r:.80} is not a NewTopic; give NewTopic(name, num_partitions), or call "
                 "create_topic(name)."
             )
         found.append(topic)
@@ -202,9 +203,9 @@ def _described(topic: TopicLog) -> TopicDescription:
 def altered_configuration(
     connection: Connection, name: str, changes: Mapping[str, object]
 ) -> TopicConfig:
-    """Change values by their dotted names; all others stay as they are when it is done.
+    """Change values by their dotted names; concurrent changes of other values are kept.
 
-    Raises UnknownTopic, InvalidConfig, and PublishContention if other admins are always faster.
+    Raises UnknownTopic, InvalidConfig, and PublishContention if other admins win every attempt.
     """
     attempts_left = _ATTEMPTS_MAX
     while True:

@@ -1,40 +1,42 @@
-"""Transactions and producers as the admin client sees them: list, describe, abort.
+"""Transactions and producers as the admin client sees them: list, describe, abort (KIP-664).
 
-It must not decide anything: a coordinator does.
+A transaction hangs if it is open in a topic and late, or if no coordinator has it as open. It must
+not decide anything: a coordinator does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from txlog.client.admin import transaction_admin
-from txlog.client.admin.descriptions import TransactionDescription, TransactionListing
-from txlog.client.admin.transaction_admin import (
+from txlog.client.admin.descriptions import (
     HangingTransaction,
     PendedTransaction,
     ProducerDescription,
+    TransactionDescription,
+    TransactionListing,
 )
 from txlog.client.positions.position_arguments import checked_partition, whole_number
-from txlog.clock import begun
+from txlog.clock import begun, elapsed_ms
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import ReplayMark
-from txlog.coordinator.transaction import TransactionalId
+from txlog.coordinator.transaction import Transaction, TransactionalId
 from txlog.engine.connection import Connection
 from txlog.engine.given_arguments import given_transaction
 from txlog.errors import ProducerFenced, UnknownTransaction, UsageError
 from txlog.groups.state import Pending
 from txlog.model import TopicPartition, TransactionOutcome, TxId
+from txlog.topic.state import OpenTransaction
 
-_TELLING = (
+_BY_RANK = (
     TransactionOutcome.COMMITTED,
     TransactionOutcome.OPEN,
     TransactionOutcome.DEAD_LETTERED,
     TransactionOutcome.ABORTED,
 )
-"""Outcomes of one tag, what says most first."""
+"""Outcomes of transactions with one tag: the first that one of them has is that of the tag."""
 
 
 class TransactionAdmin:
@@ -43,14 +45,14 @@ class TransactionAdmin:
     connection: Connection
 
     def list_transactions(self) -> list[TransactionListing]:
-        """Every transactional id of the log, with its open transaction.
+        """Every transactional id of the log, with its open transactions.
 
-        A producer that stages its records shows none before it has set offsets aside, or commits.
+        One whose records are staged is listed once it has pending offsets, or commits.
         """
-        looks = partial(transaction_admin.pended_transactions, self.connection)
-        look = begun(self.connection.runtime.fan_out, looks)
+        read = partial(_pended_transactions, self.connection)
+        pended_transactions = begun(self.connection.runtime.fan_out, read)
         coordinators = list(self.connection.caught_up())
-        pended = look()
+        pended = pended_transactions()
         return sorted(
             (
                 _listed(name, known, coordinator.partition, pended)
@@ -69,18 +71,18 @@ class TransactionAdmin:
         ]
 
     def outcome(self, transaction: TxId | str) -> TransactionOutcome:
-        """How a transaction ended, by its id or by its tag; of several with one tag, in different
-        transaction groups, COMMITTED if one did, else OPEN if one still may."""
+        """The outcome of a transaction, by its id or its tag. Transactions of different transaction
+        groups may share a tag: COMMITTED if one of them is, else OPEN if one may still commit."""
         if isinstance(transaction, TxId):
             return self.connection.outcome(given_transaction(transaction))
         if not isinstance(transaction, str):
-            raise UsageError(f"{transaction!r:.80} is no transaction; give a TxId, or a tag.")
+            raise UsageError(f"{transaction!r:.80} is not a transaction; give a TxId, or a tag.")
         asked = [partial(c.outcome_of_tag, transaction) for c in self.connection.coordinators()]
         answers = list(self.connection.cluster.answers(asked))
-        return next((o for o in _TELLING if o in answers), TransactionOutcome.UNKNOWN_ID)
+        return next((o for o in _BY_RANK if o in answers), TransactionOutcome.UNKNOWN_ID)
 
     def describe_transaction(self, tx_id: TxId | str) -> TransactionDescription:
-        """One transaction. Raises UnknownTransaction if no coordinator knows it (any more)."""
+        """One transaction. Raises UnknownTransaction if no coordinator knows it."""
         tx_id = given_transaction(tx_id)
         outcome = self.connection.outcome(tx_id)
         pending = self._pending_on(tx_id)
@@ -89,8 +91,8 @@ class TransactionAdmin:
         if coordinator is not None:
             known = coordinator.state.ids.get(name)
             opened = known.open.get(tx_id) if known is not None else None
-        is_unheard = outcome is TransactionOutcome.OPEN and opened is None
-        is_unknown = outcome is TransactionOutcome.UNKNOWN_ID or is_unheard
+        is_unbegun = outcome is TransactionOutcome.OPEN and opened is None
+        is_unknown = outcome is TransactionOutcome.UNKNOWN_ID or is_unbegun
         if coordinator is None or (is_unknown and not pending):
             raise UnknownTransaction(
                 f"no coordinator knows transaction {tx_id}; 'txlog txn list' shows those that are "
@@ -104,13 +106,13 @@ class TransactionAdmin:
     def abort_transaction(self, tx_id: TxId | str) -> TransactionDescription:
         """Abort any process's transaction, end its epoch, release its pending offsets.
 
-        Returns its state afterwards. Raises UnknownTransaction, and IllegalTransition if it is
-        decided: COMMIT.
+        Returns its state afterwards. Raises UnknownTransaction, and IllegalTransition if its commit
+        is decided.
         """
         tx_id = given_transaction(tx_id)
         found = self.describe_transaction(tx_id)
         coordinator = self.connection.coordinator(found.coordinator)
-        with suppress(ProducerFenced):  # Its id is forgotten: it is over, but for its offsets.
+        with suppress(ProducerFenced):  # Its id is forgotten: only its pending offsets are left.
             coordinator.abort(found.transactional_id, tx_id, fence=True)
         for group in found.pending_groups:
             self.connection.offsets.settle(group, tx_id)
@@ -125,7 +127,7 @@ class TransactionAdmin:
     def _owner_of(
         self, tx_id: TxId, pending: Mapping[str, Pending]
     ) -> tuple[str, Coordinator | None]:
-        """Who runs it: a pend says so, also of one that the coordinator has not heard of yet."""
+        """Its transactional id and coordinator: from a pend, which may precede BEGIN, or by pid."""
         for pend in pending.values():
             return pend.transactional_id, self.connection.coordinator(pend.coordinator)
         try:
@@ -135,24 +137,85 @@ class TransactionAdmin:
         return name, coordinator
 
     def describe_producers(self, where: TopicPartition) -> list[ProducerDescription]:
-        """Every producer id that the partition remembers, by id.
+        """Every producer id that the partition still has state of, by id.
 
         Raises UnknownTopic, UnknownPartition.
         """
-        return transaction_admin.describe_producers(self.connection, checked_partition(where))
+        where = checked_partition(where)
+        topic = self.connection.cluster.present_topic(where.topic, linearizable=True)
+        topic.check_partition(where.partition)
+        state, partition = topic.state, where.partition
+        newest = {row.pid: row.timestamp_max_ms for row in state.tail if row.partition == partition}
+        found = []
+        for pid, producer in sorted(state.producers.items()):
+            opened = producer.open
+            start = opened.first_offsets.get(partition) if opened is not None else None
+            sequence = producer.last_sequence(partition, producer.epoch)
+            if sequence < 0 and start is None and pid not in newest:
+                continue
+            tx_id = None
+            if opened is not None and start is not None:
+                tx_id = TxId(pid, opened.epoch, opened.number)
+            found.append(
+                ProducerDescription(pid, producer.epoch, sequence, newest.get(pid), start, tx_id)
+            )
+        return found
 
     def find_hanging_transactions(
         self, topic: str | None = None, max_timeout_ms: int | None = None
     ) -> list[HangingTransaction]:
-        """Transactions that hold up readers and are late, by partition, in one topic or in all.
+        """Late transactions that block readers, by partition, in one topic or in all.
 
-        Late is past the transaction's own timeout, or past `max_timeout_ms` if that is given; one
-        that no coordinator has open is late at once (KIP-664). Raises UnknownTopic,
-        InvalidRecord for a timeout that is not a whole number.
+        Late means past the transaction's own timeout, or past `max_timeout_ms` if given; one that
+        no coordinator has as open is always late (KIP-664). Raises UnknownTopic, InvalidRecord for
+        a timeout that is not a whole number.
         """
         if max_timeout_ms is not None:
             max_timeout_ms = whole_number("max_timeout_ms", max_timeout_ms)
-        return transaction_admin.find_hanging(self.connection, topic, max_timeout_ms)
+        cluster = self.connection.cluster
+        names = [topic] if topic is not None else sorted(cluster.state().topics)
+        opened = {
+            transaction.tx_id: (name, transaction)
+            for coordinator in self.connection.caught_up()
+            for name, transaction in coordinator.state.open_transactions()
+        }
+        now_ms = self.connection.runtime.clock.wall_ms()
+        find = cluster.find_topic if topic is None else cluster.present_topic
+        return [
+            hanging
+            for log in cluster.answers([partial(find, name) for name in names])
+            if log is not None
+            for tx_id, found in log.state.open_transactions()
+            if _is_hanging(opened.get(tx_id), now_ms, max_timeout_ms)
+            for hanging in _by_partition(log.name, tx_id, found, opened.get(tx_id))
+        ]
+
+    def transaction_at(self, where: TopicPartition, start_offset: int) -> TxId:
+        """The open transaction that begins at that offset. Raises UnknownTransaction."""
+        topic = self.connection.cluster.present_topic(where.topic, linearizable=True)
+        topic.check_partition(where.partition)
+        for tx_id, found in topic.state.open_transactions():
+            if found.first_offsets.get(where.partition) == start_offset:
+                return tx_id
+        raise UnknownTransaction(
+            f"no open transaction begins at offset {start_offset} of {where}; 'txlog txn "
+            f"describe-producers {where.topic} {where.partition}' shows where they begin.",
+            topic=where.topic,
+            partition=where.partition,
+            offset=start_offset,
+        )
+
+
+def _pended_transactions(connection: Connection) -> dict[TxId, PendedTransaction]:
+    """Pending offsets of groups, by transaction, whatever its outcome."""
+    found: dict[TxId, PendedTransaction] = {}
+    for name, group in connection.offsets.groups().items():
+        for tx_id, pend in group.pending.items():
+            known = found.get(tx_id)
+            groups = (name,) if known is None else (*known.groups, name)
+            at_ms = pend.pended_ms if known is None else min(known.pended_ms, pend.pended_ms)
+            found[tx_id] = PendedTransaction(tx_id, groups, at_ms, pend.timeout_ms)
+    return found
 
 
 def _listed(
@@ -174,6 +237,31 @@ def _listed(
 
 
 def _may_begin(known: TransactionalId, tx_id: TxId) -> bool:
-    """Whether it is its own, of this epoch, and the coordinator has not heard of it yet."""
-    is_of_now = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
-    return is_of_now and tx_id.number > known.begun_number
+    """Whether it is of the id's current epoch, and its coordinator has no BEGIN of it yet."""
+    is_current = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
+    return is_current and tx_id.number > known.begun_number
+
+
+def _is_hanging(
+    known: tuple[str, Transaction] | None, now_ms: int, max_timeout_ms: int | None
+) -> bool:
+    if known is None:
+        return True
+    timeout_ms = known[1].timeout_ms if max_timeout_ms is None else max_timeout_ms
+    return elapsed_ms(known[1].started_ms, now_ms) > timeout_ms
+
+
+def _by_partition(
+    topic: str, tx_id: TxId, found: OpenTransaction, known: tuple[str, Transaction] | None
+) -> Iterator[HangingTransaction]:
+    name, transaction = known if known is not None else ("", None)
+    for partition, offset in sorted(found.first_offsets.items()):
+        yield HangingTransaction(
+            TopicPartition(topic, partition),
+            tx_id,
+            name,
+            offset,
+            transaction.started_ms if transaction is not None else None,
+            transaction.timeout_ms if transaction is not None else None,
+            str(transaction.state) if transaction is not None else "Unknown",
+        )

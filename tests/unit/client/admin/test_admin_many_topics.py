@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from txlog.client.admin import Admin, NewTopic
-from txlog.client.admin.topics import FAN_OUT_TOPICS_MAX, QUICK_MS, TRIED_TOPICS
+from txlog.client.admin.topics import FAN_OUT_TOPICS_MAX, QUICK_MS, TIMED_TOPICS
 from txlog.clock import Runtime
 from txlog.engine.connection import open_connection
 from txlog.storage import MemoryStore
@@ -52,7 +52,7 @@ class SlowStore(MemoryStore):
     ("topics", "delay_ms", "handed_over"),
     [
         (FAN_OUT_TOPICS_MAX + 20, 0.0, []),
-        (FAN_OUT_TOPICS_MAX + 20, QUICK_MS, [FAN_OUT_TOPICS_MAX + 20 - TRIED_TOPICS]),
+        (FAN_OUT_TOPICS_MAX + 20, QUICK_MS, [FAN_OUT_TOPICS_MAX + 20 - TIMED_TOPICS]),
         (FAN_OUT_TOPICS_MAX, 0.0, [FAN_OUT_TOPICS_MAX]),
     ],
 )
