@@ -11,7 +11,7 @@ import pytest
 
 from txlog import settings
 from txlog.client.consumer.consumer_config import ConsumerConfig
-from txlog.client.half_messages.half_config import HalfConfig
+from txlog.client.half_messages.half_message import HalfConfig
 from txlog.engine.producer_config import ProducerConfig
 
 CONF = Path(__file__).parents[2] / "conf" / "txlog.toml"

@@ -13,6 +13,7 @@ from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Session, with_session
 from txlog.client.admin import Admin, TransactionDescription, TransactionListing
 from txlog.client.admin.descriptions import PendedTransaction
+from txlog.client.admin.transactions import transaction_at
 from txlog.coordinator.transaction import Transaction, TransactionState
 from txlog.errors import IllegalTransition, UnknownTransaction, UsageError
 from txlog.model import TopicPartition, TransactionOutcome, TxId
@@ -152,7 +153,8 @@ def _meant(
     if transaction is not None and place == (None, None, None):
         return TxId.parse(transaction)
     if transaction is None and topic and partition is not None and start_offset is not None:
-        return admin.transaction_at(TopicPartition(topic, partition), start_offset)
+        where = TopicPartition(topic, partition)
+        return transaction_at(admin.connection, where, start_offset)
     raise UsageError(
         "say which transaction: TRANSACTION, or --topic, --partition and --start-offset."
     )

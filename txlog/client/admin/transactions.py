@@ -190,21 +190,6 @@ class TransactionAdmin:
             for hanging in _by_partition(log.name, tx_id, found, opened.get(tx_id))
         ]
 
-    def transaction_at(self, where: TopicPartition, start_offset: int) -> TxId:
-        """The open transaction that begins at that offset. Raises UnknownTransaction."""
-        topic = self.connection.cluster.present_topic(where.topic, linearizable=True)
-        topic.check_partition(where.partition)
-        for tx_id, found in topic.state.open_transactions():
-            if found.first_offsets.get(where.partition) == start_offset:
-                return tx_id
-        raise UnknownTransaction(
-            f"no open transaction begins at offset {start_offset} of {where}; 'txlog txn "
-            f"describe-producers {where.topic} {where.partition}' shows where they begin.",
-            topic=where.topic,
-            partition=where.partition,
-            offset=start_offset,
-        )
-
 
 def _pended_transactions(connection: Connection) -> dict[TxId, PendedTransaction]:
     """Pending offsets of groups, by transaction, whatever its outcome."""
@@ -265,3 +250,19 @@ def _by_partition(
             transaction.timeout_ms if transaction is not None else None,
             str(transaction.state) if transaction is not None else "Unknown",
         )
+
+
+def transaction_at(connection: Connection, where: TopicPartition, start_offset: int) -> TxId:
+    """The open transaction that begins at that offset. Raises UnknownTransaction."""
+    topic = connection.cluster.present_topic(where.topic, linearizable=True)
+    topic.check_partition(where.partition)
+    for tx_id, found in topic.state.open_transactions():
+        if found.first_offsets.get(where.partition) == start_offset:
+            return tx_id
+    raise UnknownTransaction(
+        f"no open transaction begins at offset {start_offset} of {where}; 'txlog txn "
+        f"describe-producers {where.topic} {where.partition}' shows where they begin.",
+        topic=where.topic,
+        partition=where.partition,
+        offset=start_offset,
+    )

@@ -1,8 +1,8 @@
-"""The check service: asks for the outcome of half transactions without a decision.
+"""The check service: checks the local transactions of undecided half transactions.
 
-Any live producer of a group asks for the whole group; of several, one claims each check. After
+Any live producer of a group checks for the whole group; of several, one claims each check. After
 `transaction.check.max` checks the messages go to the dead-letter topic: neither committed nor lost.
-It guards I14: clocks start a check, and decide nothing.
+It guards I14: a clock starts a check, and decides nothing.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class CheckService:
         self._coordinator: Coordinator = connection.coordinator_of(group)
 
     def run_once(self) -> int:
-        """One pass over the due half transactions; returns how many were checked or given up.
+        """One pass over the due half transactions; returns how many it checked or gave up.
 
-        Raises the store's errors while it searches; an error of one transaction is logged, and the
+        Raises the store's errors of the search. An error of one transaction is logged, and the
         transaction is checked again later.
         """
         done = 0
@@ -59,19 +59,19 @@ class CheckService:
                 done += self._checked(name, transaction)
             except TxlogError as error:
                 log.warning("half transaction %s: %s", transaction.tag, error)
-            except Exception:  # One error must not prevent the checks of the others.
+            except Exception:  # Must not prevent the checks of the others.
                 log.exception("half transaction %s", transaction.tag)
         return done
 
     def _checked(self, name: str, transaction: Transaction) -> bool:
         try:
-            return self._see_to(name, transaction)
+            return self._check_or_finish(name, transaction)
         except DuplicateTransaction:
-            # Another with its name is committed, so its messages are already sent.
+            # Another one with its tag is committed, so the messages are sent already.
             self._end(name, transaction.tx_id, LocalTransactionState.ROLLBACK_MESSAGE)
             return True
 
-    def _see_to(self, name: str, transaction: Transaction) -> bool:
+    def _check_or_finish(self, name: str, transaction: Transaction) -> bool:
         tx_id, back = transaction.tx_id, transaction.check_back
         if transaction.state in PREPARED:  # The process that decided it may have died since (R8).
             self._coordinator.finish(name, tx_id)
@@ -87,10 +87,10 @@ class CheckService:
         if claimed is None:
             return False
         self._count("checks")
-        self._end(name, tx_id, self._asked(read_half(self._connection, claimed)))
+        self._end(name, tx_id, self._state_of(read_half(self._connection, claimed)))
         return True
 
-    def _asked(self, half: HalfTransaction) -> LocalTransactionState:
+    def _state_of(self, half: HalfTransaction) -> LocalTransactionState:
         try:
             state = self._listener.check_local_transaction(half)
         except Exception:
@@ -110,7 +110,7 @@ class CheckService:
                 self._count("unknown")
 
     def _give_up(self, name: str, transaction: Transaction) -> None:
-        """One decision: the letters replace the messages, whichever process finishes it."""
+        """Decide once that letters replace the messages; any process can finish it."""
         half = read_half(self._connection, transaction)
         log.warning(
             "half transaction %s was checked %d times and is given up: its messages go to %s",
@@ -118,7 +118,7 @@ class CheckService:
             transaction.checks,
             self._dead_letter_topic,
         )
-        if not half.messages:  # Its topics are deleted, so there are no letters.
+        if not half.messages:  # Its topics are deleted.
             roll_back(self._coordinator, name, transaction.tx_id)
             return
         letter = letters(self._connection, self._dead_letter_topic, half)
@@ -130,7 +130,7 @@ class CheckService:
 def half_transactions(
     coordinator: Coordinator, group: str | None = None
 ) -> Iterator[tuple[str, Transaction]]:
-    """Transactional id and transaction of the open ones, of one producer group or of all."""
+    """Open half transactions with their transactional ids, of one producer group or of all."""
     for name, transaction in coordinator.catch_up().open_transactions():
         back = transaction.check_back
         if back is not None and group in (None, back.group):

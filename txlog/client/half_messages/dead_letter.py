@@ -1,9 +1,9 @@
 """The dead-letter topic: messages of half transactions without a decision, and their replay.
 
-A dead letter is the original message, with headers that say where it was to go and why it is here.
-It guards that a message is in the dead-letter topic or in its own, never in both and never in
-neither: giving up a half transaction is its one decision (I4), and a replay commits the messages
-with the offsets of the letters (I5).
+A dead letter is the original message, with headers for its topic, its half transaction and the
+checks. It guards that a message is either in the dead-letter topic or in its own: giving up a half
+transaction is its only decision (I4), and a replay commits the messages together with the offsets
+of the letters (I5).
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _OWN = frozenset({_TOPIC, _PARTITION, _ROW, _ID, _GROUP, _CHECKS})
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that was given up."""
+    """A message whose half transaction was given up."""
 
     message: Message
     transaction_id: str
     producer_group: str
     checks: int
     where: TopicPartition
-    """Where the letter itself is."""
+    """The partition of the letter itself."""
     offset: int
 
 
 def dead_letter_log(connection: Connection, name: str) -> TopicLog:
-    """The topic of dead letters, created when it is first needed. Raises InvalidConfig."""
+    """The topic of dead letters; creates it if it does not exist. Raises InvalidConfig."""
     validate_topic_name(name)
     try:
         topic = connection.cluster.present_topic(name)
@@ -74,7 +74,7 @@ def _created(connection: Connection, name: str) -> TopicLog:
 
 
 def letters(connection: Connection, name: str, half: HalfTransaction) -> Participant:
-    """The messages of a half transaction as dead letters, staged."""
+    """Stage the messages of a half transaction as dead letters."""
     topic = dead_letter_log(connection, name)
     batch = new_batch(topic, lambda: None)
     for message in half.messages:
@@ -94,7 +94,7 @@ def letters(connection: Connection, name: str, half: HalfTransaction) -> Partici
 
 
 def _value(message: Message) -> tuple[bytes | None, bool]:
-    """A row of a typed topic becomes a small Arrow stream, which keeps all types."""
+    """The message's value, and whether it is a row of a typed topic, as an Arrow stream."""
     if not isinstance(message.value, dict):
         return message.value, False
     table = pa.Table.from_pylist([message.value], schema=message.schema)
@@ -143,7 +143,7 @@ def _row(value: bytes | None) -> dict[str, Any]:
 def pending_letters(
     connection: Connection, name: str = DEAD_LETTER_TOPIC, limit: int = 1_000
 ) -> list[DeadLetter]:
-    """Letters that have not been replayed, oldest first. Raises UnknownTopic, CorruptData."""
+    """Letters that were not replayed, oldest first. Raises UnknownTopic, CorruptData."""
     with _consumer(connection, name) as consumer:
         return [read_letter(record) for record in _records(consumer, limit)]
 
@@ -166,11 +166,11 @@ def letter_at(connection: Connection, where: TopicPartition, offset: int) -> Dea
 def replay_letters(
     connection: Connection, name: str = DEAD_LETTER_TOPIC, limit: int = 1_000
 ) -> list[DeadLetter]:
-    """Send letters to the topics they were meant for, once; returns those sent.
+    """Send the messages of letters to their own topics, once; returns the letters.
 
-    All in one transaction, with the position of the group that reads letters: a process that dies
-    in between has replayed all of them or none. Raises UnknownTopic (also if a message's topic is
-    gone), CorruptData, CommitFailed if another process replays at the same time.
+    One transaction commits them with the offset of the group that reads letters: a process that
+    dies has replayed all of them or none. Raises UnknownTopic (also for a message's topic),
+    CorruptData, CommitFailed if another process replays at the same time.
     """
     with (
         _consumer(connection, name) as consumer,
@@ -197,7 +197,7 @@ def replay_letters(
 
 
 def _consumer(connection: Connection, name: str) -> Consumer:
-    """Raises UnknownTopic: a consumer would wait until the topic exists."""
+    """Raises UnknownTopic, because a consumer would wait for the topic."""
     connection.cluster.present_topic(name, linearizable=True)
     return Consumer(
         name,

@@ -1,4 +1,5 @@
-"""Half messages in RocketMQ's words: messages, the local transaction's states, the listener.
+"""Half messages in RocketMQ's words: messages, the local transaction's states, the listener, and
+the configuration of their producer.
 
 A half transaction contains messages that no consumer sees before their producer's own transaction,
 for example in a database, has ended. Values only; `half_store.py` acts on them.
@@ -9,23 +10,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
-from txlog.model import TxId
+from txlog.errors import InvalidConfig
+from txlog.model import TxId, validate_topic_name
+from txlog.settings import SettingsGroup
+
+CHECK_MAX = 10_000
 
 TRANSACTION_ID_HEADER = "__transactionId__"
 """Header of every message of a half transaction, where its topic has headers."""
 
 
 class LocalTransactionState(StrEnum):
-    """How a local transaction ended, as far as the asked producer can tell."""
+    """How a local transaction ended, as far as its producer can tell."""
 
     COMMIT_MESSAGE = "COMMIT_MESSAGE"
     ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
     UNKNOW = "UNKNOW"
-    """RocketMQ's spelling. It may still be running: ask again later."""
+    """RocketMQ's spelling. It may still be running and is checked again later."""
 
 
 class SendStatus(StrEnum):
@@ -33,12 +38,12 @@ class SendStatus(StrEnum):
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    """The store did not say: the local transaction was not run, and nothing will be sent."""
+    """The outcome is unknown: the local transaction was not run, and nothing will be sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. For a typed topic `value` is a dict of its columns, and the rest is empty."""
+    """One message. For a typed topic `value` is a dict of its columns, without key and headers."""
 
     topic: str
     value: Any = None
@@ -47,7 +52,7 @@ class Message:
     partition: int | None = None
     timestamp_ms: int | None = None
     schema: pa.Schema | None = field(default=None, compare=False, repr=False)
-    """For a message of a typed topic that was read back: the types of its columns."""
+    """The types of the columns, for a message that was read back from a typed topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class HalfTransaction:
     """Messages that wait for the end of a local transaction."""
 
     transaction_id: str
-    """The sender's name for it, or a random one; it is also its tag for `outcome()`."""
+    """The sender's name for it, or a random one; also the tag that `outcome()` takes."""
     tx_id: TxId
     producer_group: str
     messages: tuple[Message, ...]
@@ -64,12 +69,12 @@ class HalfTransaction:
 
     @property
     def message(self) -> Message:
-        """The first message; most have only one."""
+        """The first message, usually the only one."""
         return self.messages[0]
 
 
 class TransactionListener(Protocol):
-    """The local transaction, and how to find out about it later.
+    """Runs the local transaction, and checks later how it ended.
 
     Both methods return a state; None, or an exception, counts as UNKNOW.
     """
@@ -77,10 +82,10 @@ class TransactionListener(Protocol):
     def execute_local_transaction(
         self, half: HalfTransaction, arg: Any
     ) -> LocalTransactionState | None:
-        """Do the local transaction; called once, after the half transaction is stored."""
+        """Run the local transaction; called once, after the half transaction is stored."""
 
     def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState | None:
-        """How the local transaction ended. Called in any live producer of the group, perhaps
+        """Return how the local transaction ended. Called in any live producer of the group, perhaps
         several times.
 
         A local transaction that is not found may still be running: return UNKNOW, not
@@ -97,17 +102,45 @@ class TransactionSendResult:
     tx_id: TxId
     local_transaction_state: LocalTransactionState
     remark: str = ""
-    """What the local transaction raised, if it did."""
+    """The error that the local transaction raised, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class HalfStatistics:
-    """What one producer has done since it was started."""
+    """Counters of one producer since it was started."""
 
     sent: int = 0
     committed: int = 0
     rolled_back: int = 0
     unknown: int = 0
-    """Results that left a transaction open, of local transactions and of checks."""
+    """Local transactions and checks whose result left the transaction open."""
     checks: int = 0
     dead_lettered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HalfConfig(SettingsGroup):
+    """Values of one producer, stored with each of its half transactions."""
+
+    kind: ClassVar[str] = "half message configuration"
+
+    transaction_timeout_ms: int = 6_000
+    """Age of a half transaction before its first check (`transactionTimeOut`)."""
+    transaction_check_interval_ms: int = 30_000
+    """Time between two checks of a half transaction (`transactionCheckInterval`)."""
+    transaction_check_max: int = 15
+    """Number of checks before it goes to the dead-letter topic (`transactionCheckMax`)."""
+    dead_letter_topic: str = "half-messages.dead-letter"
+    """The topic for messages of half transactions that no check decided."""
+
+    def __post_init__(self) -> None:
+        validate_topic_name(self.dead_letter_topic)
+        if self.transaction_timeout_ms < 0:
+            raise InvalidConfig("transaction.timeout.ms must be at least 0.")
+        if self.transaction_check_interval_ms < 1:
+            raise InvalidConfig("transaction.check.interval.ms must be at least 1.")
+        if not 1 <= self.transaction_check_max <= CHECK_MAX:
+            raise InvalidConfig(
+                f"transaction.check.max is {self.transaction_check_max}; it must be between 1 and "
+                f"{CHECK_MAX}."
+            )

@@ -41,7 +41,7 @@ from txlog.topic.topic_log import TopicLog
 log = logging.getLogger(__name__)
 
 NEVER_MS = (1 << 53) - 1
-"""Timeout of a half transaction: checks decide it instead."""
+"""The timeout of a half transaction, which checks end instead."""
 
 
 class HalfStore:
@@ -68,11 +68,11 @@ class HalfStore:
     def store(
         self, messages: Sequence[Message], transaction_id: str, check_back: CheckBack
     ) -> tuple[TxId, bool]:
-        """Store a half transaction, invisible; returns its id, and whether it is stored.
+        """Store a half transaction, invisible; returns its id, and whether it is certainly stored.
 
-        If the store does not say, it is aborted as far as possible. Raises DuplicateTransaction if
-        one of this id is committed, InvalidRecord and everything else that `send` raises: then
-        nothing is stored.
+        If the outcome is unknown, it tries to abort it. Raises DuplicateTransaction if one of this
+        id is committed, InvalidRecord and everything else that `send` raises: then nothing is
+        stored.
         """
         registration = self._registration
         if registration is None:
@@ -81,7 +81,7 @@ class HalfStore:
         following = TxId(pid, epoch, self._number + 1)
         self.coordinator.require_current(self.transactional_id, following, transaction_id)
         participants = stage(self._connection, messages, transaction_id)
-        with self._lock:  # Transactions begin in the order of their numbers (R4).
+        with self._lock:  # Transactions must begin in the order of their numbers (R4).
             self._number += 1
             tx_id = TxId(pid, epoch, self._number)
             try:
@@ -120,7 +120,7 @@ def roll_back(coordinator: Coordinator, transactional_id: str, tx_id: TxId) -> N
 def stage(
     connection: Connection, messages: Sequence[Message], transaction_id: str
 ) -> tuple[Participant, ...]:
-    """The messages in segments that nothing refers to yet, one participant a topic."""
+    """Write the messages into unreferenced segments; returns one participant for each topic."""
     if not messages:
         raise InvalidRecord("a half transaction needs at least one message.")
     by_topic: dict[str, list[Message]] = {}
@@ -135,7 +135,7 @@ def stage(
 def _participant(
     connection: Connection, name: str, messages: Sequence[Message], transaction_id: str
 ) -> Participant:
-    # Certainly current: a transaction would commit without its records for a deleted topic (R15).
+    # A linearizable read (R15): a commit would leave out records for a deleted topic.
     topic = connection.cluster.present_topic(name, linearizable=True)
     batch = new_batch(topic, lambda: None)
     now_ms = connection.runtime.clock.wall_ms()
@@ -153,7 +153,7 @@ def _participant(
 def staged_participant(
     topic: TopicLog, batch: pa.RecordBatch, partitions: Partitions
 ) -> Participant:
-    """One segment with these records, as a participant of a transaction."""
+    """Write one segment with these records; returns it as a participant of a transaction."""
     schema_id = topic.state.newest_schema_id
     physical = physical_schema(topic.schema(schema_id))
     rows = batch if batch.schema.equals(physical) else adapt(batch, physical)
@@ -192,7 +192,7 @@ def _messages(
     for part in segment.batches:
         data = topic.store.get_ranges(segment.path, [ByteRange(part.position, part.length)])
         if data is None and topic.catch_up(linearizable=True).closed:
-            return  # It was deleted meanwhile.
+            return  # The topic was deleted meanwhile.
         if data is None:
             raise MissingObject(
                 f"{segment.path} is missing, and the half transaction {participant.topic!r} "

@@ -1,8 +1,9 @@
 """RocketMQ's transactional producer: a local transaction and its messages, both or neither.
 
-`send_message_in_transaction` stores the messages invisibly, runs the local transaction, and shows
-or drops them. If that decision is lost, perhaps with this process, a live producer of the same
-group is asked later (`check_service.py`). It must not know how anything is stored.
+`send_message_in_transaction` stores the messages invisibly, runs the local transaction, then shows
+or drops them. If that decision is lost, for example with this process, a live producer of the same
+group checks the local transaction later (`check_service.py`). It must not know how messages are
+stored.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any
 
 from txlog.client.half_messages.check_service import CheckService
 from txlog.client.half_messages.dead_letter import DEAD_LETTER_TOPIC, dead_letter_log
-from txlog.client.half_messages.half_config import HalfConfig
 from txlog.client.half_messages.half_message import (
+    HalfConfig,
     HalfStatistics,
     HalfTransaction,
     LocalTransactionState,
@@ -43,7 +44,7 @@ from txlog.model import validate_producer_group, validate_tag
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_MS = 1_000
+SEARCH_EVERY_MS = 1_000
 """The shortest interval of the background search for due checks."""
 
 
@@ -97,7 +98,7 @@ class TransactionMQProducer:
         self._listener = listener
 
     def start(self, *, check_in_background: bool = True) -> None:
-        """Become a live producer of the group, which is asked about its half transactions.
+        """Register as a live producer of the group, which checks the group's half transactions.
 
         Without `check_in_background` call `check()` regularly. Raises InvalidConfig if there is no
         listener, IllegalTransition if it was started before.
@@ -117,12 +118,12 @@ class TransactionMQProducer:
             self._count,
         )
         if check_in_background:
-            interval_ms = min(self.config.transaction_check_interval_ms, LOOK_EVERY_MS)
+            interval_ms = min(self.config.transaction_check_interval_ms, SEARCH_EVERY_MS)
             background = self._connection.runtime.background
             self._end_checks = background.repeat(self._check_quietly, interval_ms)
 
     def shutdown(self) -> None:
-        """Stop checking. Open half transactions are left to other producers of the group."""
+        """Stop checking. Other producers of the group check the open half transactions."""
         end, self._end_checks = self._end_checks, None
         if end is not None:
             end()
@@ -146,7 +147,7 @@ class TransactionMQProducer:
         transaction_id: str | None = None,
         check_immunity_ms: int | None = None,
     ) -> TransactionSendResult:
-        """Store the message (or several, of any topics), run the local transaction, end it.
+        """Store the message (or several, of any topics), run the local transaction, decide.
 
         `arg` is passed to the listener. `transaction_id` is your own name for it, for example an
         order's number: of all half transactions of the group with that name, one commits;
@@ -172,9 +173,9 @@ class TransactionMQProducer:
         transaction_id: str | None = None,
         check_immunity_ms: int | None = None,
     ) -> HalfTransaction:
-        """Store the messages only: `commit` or `rollback` ends it, or a check.
+        """Only store the messages: `commit`, `rollback` or a check ends the half transaction.
 
-        Raises as `send_message_in_transaction`, and StoreUnavailable if the store does not say.
+        Raises as `send_message_in_transaction`, and StoreUnavailable if the outcome is unknown.
         """
         half, is_stored = self._stored(message, transaction_id, check_immunity_ms)
         if not is_stored:
@@ -186,15 +187,15 @@ class TransactionMQProducer:
         return half
 
     def commit(self, half: HalfTransaction) -> None:
-        """Show the messages. The first decision counts: raises TransactionAborted after another."""
+        """Show the messages. Raises TransactionAborted if they were dropped before."""
         store = self._started("commit")
         _require_half(half)
         commit(store.coordinator, store.transactional_id, half.tx_id)
         self._count("committed")
 
     def rollback(self, half: HalfTransaction) -> None:
-        """Drop the messages. Raises IllegalTransition if they were shown, OutcomeUnknown if they
-        may have been, so long ago that the coordinator has forgotten it."""
+        """Drop the messages. Raises IllegalTransition if they were shown, OutcomeUnknown if the
+        coordinator has forgotten whether they were."""
         store = self._started("rollback")
         _require_half(half)
         roll_back(store.coordinator, store.transactional_id, half.tx_id)
@@ -207,7 +208,7 @@ class TransactionMQProducer:
         check_immunity_ms: int | None,
     ) -> tuple[HalfTransaction, bool]:
         store = self._started("send_message_in_transaction")
-        messages = _given_messages(message)
+        messages = _checked_messages(message)
         name = transaction_id or self._connection.runtime.entropy.token()
         config = self.config
         age_ms = config.transaction_timeout_ms if check_immunity_ms is None else check_immunity_ms
@@ -242,7 +243,7 @@ class TransactionMQProducer:
         return LocalTransactionState(state or LocalTransactionState.UNKNOW), ""
 
     def _end(self, half: HalfTransaction, state: LocalTransactionState) -> None:
-        """One attempt, as in RocketMQ: a check decides what is lost here."""
+        """Decide in one attempt, as RocketMQ does; after an error a check decides."""
         try:
             if state is LocalTransactionState.COMMIT_MESSAGE:
                 self.commit(half)
@@ -276,7 +277,7 @@ class TransactionMQProducer:
     # Checking.
 
     def check(self) -> int:
-        """One pass over the group's due half transactions; returns how many there were."""
+        """One pass over the group's due half transactions; returns how many it checked."""
         self._started("check")
         checks = self._checks
         return checks.run_once() if checks is not None else 0
@@ -292,7 +293,7 @@ class TransactionMQProducer:
             log.exception("half transactions of %s were not checked", self.producer_group)
 
     def statistics(self) -> HalfStatistics:
-        """What this producer has done since it was started."""
+        """Counters of this producer since it was started."""
         return self._statistics
 
     def _count(self, what: str) -> None:
@@ -301,7 +302,7 @@ class TransactionMQProducer:
             self._statistics = replace(self._statistics, **changed)
 
 
-def _given_messages(messages: object) -> tuple[Message, ...]:
+def _checked_messages(messages: object) -> tuple[Message, ...]:
     """One or several. Raises InvalidRecord."""
     if isinstance(messages, Message):
         return (messages,)
@@ -317,6 +318,6 @@ def _require_half(half: object) -> None:
     if not isinstance(half, HalfTransaction):
         raise UsageError(
             f"{half!r:.80} is not a half transaction; give the result of send_half, or the "
-            "listener was given."
+            "argument of the listener."
         )
     given_transaction(half.tx_id)
