@@ -59,7 +59,7 @@ spark.stop()
 
 DOCTOR = """
 import json
-from txlog.cli.doctor.check_distribution import distribution_checks
+from txlog.cli.doctor.check_packages import distribution_checks
 print(json.dumps({c.name: {"status": c.status, "found": c.found, "fix": c.fix}
                   for c in distribution_checks()}))
 """

@@ -12,7 +12,7 @@ import txlog
 from tests.processes.command_line import run
 from tests.source_tree import ROOT
 from txlog.cli.doctor.check import Check, Status
-from txlog.cli.doctor.check_distribution import claimed_packages, distribution_checks
+from txlog.cli.doctor.check_packages import claimed_packages, distribution_checks
 from txlog.distribution import DISTRIBUTION, install_command
 from txlog.storage.s3 import s3_client
 

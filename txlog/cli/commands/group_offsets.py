@@ -7,14 +7,15 @@ Each only shows what it would do unless `--execute` is given. It must not decide
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from txlog.cli.commands.group import Group, app
-from txlog.cli.options import reset_options as options
 from txlog.cli.options.starting_point import milliseconds
 from txlog.cli.output.output import Grid, counted
 from txlog.cli.session import Session, topic_names, with_session
@@ -47,6 +48,48 @@ Topics = Annotated[
         autocompletion=topic_names,
     ),
 ]
+_PANEL = "Where to"
+
+Earliest = Annotated[
+    bool, typer.Option("--to-earliest", help="The log start.", rich_help_panel=_PANEL)
+]
+Latest = Annotated[bool, typer.Option("--to-latest", help="The end.", rich_help_panel=_PANEL)]
+Current = Annotated[bool, typer.Option("--to-current", help="No change.", rich_help_panel=_PANEL)]
+Offset = Annotated[
+    int | None,
+    typer.Option("--to-offset", metavar="N", help="That offset.", rich_help_panel=_PANEL),
+]
+Shift = Annotated[
+    int | None,
+    typer.Option("--shift-by", metavar="N", help="Move forward, or back.", rich_help_panel=_PANEL),
+]
+Datetime = Annotated[
+    str | None,
+    typer.Option(
+        "--to-datetime",
+        metavar="TIME",
+        help="The first record at or after that time: ISO 8601, or ms since 1970.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Duration = Annotated[
+    str | None,
+    typer.Option(
+        "--by-duration",
+        metavar="PnDTnHnMnS",
+        help="The first record that is at most this old.",
+        rich_help_panel=_PANEL,
+    ),
+]
+FromFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--from-file",
+        metavar="CSV",
+        help="Lines of topic,partition,offset, as --export prints them.",
+        rich_help_panel=_PANEL,
+    ),
+]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it, instead of only showing it.")]
 
 
@@ -63,14 +106,14 @@ def reset(
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="Every partition where the group has a position.")
     ] = False,
-    to_earliest: options.Earliest = False,
-    to_latest: options.Latest = False,
-    to_current: options.Current = False,
-    to_offset: options.Offset = None,
-    shift_by: options.Shift = None,
-    to_datetime: options.Datetime = None,
-    by_duration: options.Duration = None,
-    from_file: options.FromFile = None,
+    to_earliest: Earliest = False,
+    to_latest: Latest = False,
+    to_current: Current = False,
+    to_offset: Offset = None,
+    shift_by: Shift = None,
+    to_datetime: Datetime = None,
+    by_duration: Duration = None,
+    from_file: FromFile = None,
     export: Annotated[
         bool, typer.Option("--export", help="Print the plan as CSV, and do nothing.")
     ] = False,
@@ -95,7 +138,7 @@ def reset(
             "--by-duration": None
             if by_duration is None
             else ToTime(now_ms - duration_ms(by_duration)),
-            "--from-file": None if from_file is None else ToTable(options.read_offsets(from_file)),
+            "--from-file": None if from_file is None else ToTable(_read_offsets(from_file)),
         }
     )
     partitions = _partitions(admin, group, topic or (), all_topics, to)
@@ -110,7 +153,7 @@ def reset(
 
 
 def _strategy(asked: dict[str, ResetTo | None]) -> ResetTo:
-    """The strategy given by the options. Raises UsageError."""
+    """The strategy given by the  Raises UsageError."""
     found = {name: to for name, to in asked.items() if to is not None}
     if len(found) == 1:
         return next(iter(found.values()))
@@ -121,7 +164,7 @@ def _strategy(asked: dict[str, ResetTo | None]) -> ResetTo:
 def _partitions(
     admin: Admin, group: str, topics: Sequence[str], all_topics: bool, to: ResetTo
 ) -> list[TopicPartition]:
-    """The partitions given by the options. Raises UsageError, UnknownGroup, UnknownTopic."""
+    """The partitions given by the  Raises UsageError, UnknownGroup, UnknownTopic."""
     if isinstance(to, ToTable):
         if topics or all_topics:
             raise UsageError("--from-file names the partitions itself; leave out --topic.")
@@ -130,7 +173,39 @@ def _partitions(
         raise UsageError("say which partitions: --topic TOPIC[:P,...], or --all-topics.")
     if all_topics:
         return committed_partitions(admin.connection, group)
-    return [where for text in topics for where in options.topic_partitions(admin, text)]
+    return [where for text in topics for where in _topic_partitions(admin, text)]
+
+
+def _topic_partitions(admin: Admin, text: str) -> list[TopicPartition]:
+    """`orders`, or `orders:0,2`. Raises UsageError, UnknownTopic."""
+    name, colon, numbers = text.partition(":")
+    count = len(admin.describe_topic(name).partitions)
+    if not colon:
+        return [TopicPartition(name, number) for number in range(count)]
+    if not re.fullmatch(r"\d+(,\d+)*", numbers):
+        raise UsageError(f"{text!r}: write partitions as TOPIC:0,2.")
+    return [TopicPartition(name, int(number)) for number in numbers.split(",")]
+
+
+def _read_offsets(path: Path) -> dict[TopicPartition, int]:
+    """A table of topic,partition,offset. Raises UsageError, naming the line."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.") from error
+    found: dict[TopicPartition, int] = {}
+    for number, row in enumerate(csv.reader(lines), 1):
+        if not row:
+            continue
+        if len(row) != 3 or not all(re.fullmatch(r"\d+", cell.strip()) for cell in row[1:]):
+            raise UsageError(f"{path} line {number}: write topic,partition,offset.")
+        where = TopicPartition(row[0].strip(), int(row[1]))
+        if where in found:
+            raise UsageError(f"{path} line {number}: {where} occurs twice.")
+        found[where] = int(row[2])
+    if not found:
+        raise UsageError(f"{path} has no line of topic,partition,offset.")
+    return found
 
 
 def _show(session: Session, group: str, plan: Sequence[OffsetReset], is_done: bool) -> None:
@@ -194,7 +269,7 @@ def delete_some(
     if not topic:
         raise UsageError("say which: --topic TOPIC[:P,...].")
     admin = session.admin()
-    wanted = {where for text in topic for where in options.topic_partitions(admin, text)}
+    wanted = {where for text in topic for where in _topic_partitions(admin, text)}
     known = admin.connection.offsets.group(group).committed
     committed_partitions(admin.connection, group)
     doomed = sorted(wanted & set(known))

@@ -10,15 +10,13 @@ from typing import Any
 import typer
 
 from txlog.cli.commands.topic import config_pairs
-from txlog.cli.input.input_csv import csv_blocks
-from txlog.cli.input.input_json import parse_json
+from txlog.cli.input.input_formats import csv_blocks, parse_json, parse_text
 from txlog.cli.input.input_lines import STDIN, BlockLimits, line_blocks, require_readable
 from txlog.cli.input.input_records import (
     PARTITION_COLUMN,
     RecordBlock,
     RecordForm,
     blocks_of,
-    parse_text,
 )
 from txlog.cli.input.input_tables import table_blocks
 from txlog.cli.input.record_writer import RecordWriter

@@ -1,7 +1,8 @@
 """`txlog verify`: read every object that the log refers to, and name those that are damaged.
 
-The walk is in `txlog/verify/log_audit.py`; this shows it. It repairs nothing. Listings are used
-here, because no decision depends on them (I14).
+`txlog/verify/log_audit.py` reads; this module shows the report and repairs nothing. Listings are
+used here, because no decision depends on them (I14). This is the only product module that may
+import the tests' checker (setup.cfg), which compares the journals of a log at rest.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import typer
 from txlog.cli.exit_codes import FAILED
 from txlog.cli.output.output import Grid, Section
 from txlog.cli.output.progress import byte_progress
-from txlog.cli.proof import proven
 from txlog.cli.session import Session, topic_names, with_session
+from txlog.engine.connection import Connection
 from txlog.journal.audit import Finding
+from txlog.storage.policy.read_ahead import ReadAheadStore
+from txlog.storage.store import Store
+from txlog.testing.invariants import check_log
 from txlog.verify.log_audit import JournalReport, LogReport, audit_log, stored_objects
 
 app = typer.Typer()
@@ -32,6 +36,9 @@ txlog verify s3://bucket/log --at-rest -o json
 """
 
 ROOT_ARGUMENT_HELP = "The log, in place of --root."
+
+CHECKS_MAX = 3
+"""How often journals are compared if there are findings, as other processes may be writing."""
 
 
 @app.command("verify", epilog=EXAMPLES)
@@ -126,3 +133,26 @@ def _sections(report: LogReport, broken: list[Finding]) -> Iterator[Section]:
             for found in report.unreferenced
         ]
         yield Grid(("UNREFERENCED", "OBJECTS", "BYTES", "FIRST"), rows)
+
+
+def proven(connection: Connection) -> list[Finding]:
+    """Contradictions between the journals of a log; empty if there are none.
+
+    The journals are read one after the other while other processes may write, so a finding counts
+    only if each of several checks has it.
+    """
+    found = set(check_log(_readable(connection)))
+    for _ in range(CHECKS_MAX - 1):
+        if not found:
+            break
+        found &= set(check_log(_readable(connection)))
+    return sorted(found)
+
+
+def _readable(connection: Connection) -> Store:
+    """The log's store; a distant one is read ahead along a listing made now."""
+    cluster = connection.cluster
+    if cluster.is_near:
+        return cluster.store
+    listed = list(cluster.store.list_after(""))
+    return ReadAheadStore(cluster.store, cluster.fan_out, listed)

@@ -1,8 +1,11 @@
-"""Whether the store keeps its promises, and the log on it can be read.
+"""Whether the store keeps its promises, its dates are near this machine's clock, and the log on it
+can be read.
 
-The probe writes a few small objects below `probes/` and removes them; nothing else is written. The
+The checks write a few small objects below `probes/` and remove them; nothing else is written. The
 log is opened read-only, because opening it for writing would begin a topic whose creation was
-interrupted; a missing folder is not created.
+interrupted; a missing folder is not created. Dates matter a little: pruned entries are deleted by
+the store's dates, and a process trusts a boundary check for a time that its own clocks measure
+(rules R14, R15).
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from functools import partial
 
 from txlog.catalog.cluster import Cluster, read_cluster_file
 from txlog.cli.doctor.check import Check, failed_with, passed, warned
-from txlog.cli.doctor.check_dates import date_check
 from txlog.cli.output.output import counted
 from txlog.clock import Runtime
 from txlog.engine.connection import open_connection
@@ -24,8 +26,8 @@ from txlog.journal.lost_journal import (
     objects_without_journal,
     require_nothing_led_to,
 )
-from txlog.layout import TOPICS
 from txlog.storage.capabilities import is_near
+from txlog.layout import PROBES, TOPICS
 from txlog.storage.disk.local import LocalStore
 from txlog.storage.open import open_store
 from txlog.storage.policy.probe import probe
@@ -34,6 +36,12 @@ from txlog.storage.store import Store
 
 STORE = "store"
 LOG = "log"
+DATES = "store's dates"
+NEAR_MS = 60_000
+"""A smaller difference is harmless; stores that check signatures refuse larger ones anyway."""
+
+_NO_DATES = "pruned entries stay for ever, unless the log is created with boundary.trust.ms=0"
+_OFF = "set this machine's clock; if it is right, create logs there with boundary.trust.ms=0"
 
 
 def store_checks(
@@ -91,8 +99,8 @@ def _log(store: Store, runtime: Runtime) -> Check:
 
 
 def _topics(cluster: Cluster) -> tuple[int, list[str]]:
-    """How many topics there are, and a note for each that was never begun. Raises CorruptData if a
-    journal is missing or cannot be read."""
+    """The number of topics, and a note for each that was never begun. Raises CorruptData for a
+    missing or unreadable journal."""
     require_nothing_led_to(cluster.store, cluster.layout.cluster(), f"{TOPICS}/")
     topics = sorted(cluster.state(linearizable=True).topics.items())
     reads = [partial(_topic, cluster, name, created.opened.topic_id) for name, created in topics]
@@ -109,3 +117,32 @@ def _topic(cluster: Cluster, name: str, topic_id: str) -> tuple[bool, str]:
     if left is not None:
         return True, not_begun(name, layout.root)
     return cluster.find_topic(name) is not None, ""
+
+
+def date_check(store: Store, runtime: Runtime) -> Check:
+    """Compare the date of an object, which is written, listed and removed, with the clock."""
+    path = f"{PROBES}/{runtime.entropy.token()}/date"
+    try:
+        before_ms = runtime.clock.wall_ms()
+        store.put_new(path, b"date")
+        after_ms = runtime.clock.wall_ms()
+        dated_ms = next((s.modified_ms for s in store.list_after(path) if s.path == path), 0)
+        store.delete(path)
+    except TxlogError as error:
+        return failed_with(DATES, error)
+    if not dated_ms:
+        return warned(DATES, "listings have no dates", _NO_DATES)
+    return _date_result(off_ms(before_ms, after_ms, dated_ms))
+
+
+def off_ms(before_ms: int, after_ms: int, dated_ms: int) -> int:
+    """How far a date is from the time its object was written; negative if it is behind."""
+    return dated_ms - min(max(dated_ms, before_ms), after_ms)
+
+
+def _date_result(off: int) -> Check:
+    """The result for dates that differ by `off` ms."""
+    if abs(off) <= NEAR_MS:
+        return passed(DATES, f"within {NEAR_MS // 1000} s of this machine's clock")
+    where = "ahead of" if off > 0 else "behind"
+    return warned(DATES, f"{abs(off) / 3_600_000:.3g} hours {where} this machine's clock", _OFF)

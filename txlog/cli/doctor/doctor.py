@@ -8,8 +8,7 @@ import typer
 
 from txlog.cli.doctor.check import Status
 from txlog.cli.doctor.check_checkpoint import show_checkpoint
-from txlog.cli.doctor.check_distribution import distribution_checks
-from txlog.cli.doctor.check_packages import package_checks
+from txlog.cli.doctor.check_packages import distribution_checks, package_checks
 from txlog.cli.doctor.check_spark import spark_checks
 from txlog.cli.doctor.check_store import store_checks
 from txlog.cli.exit_codes import FAILED

@@ -1,14 +1,20 @@
 """`txlog drill`: kill a Spark job repeatedly, and prove that the log is complete and correct.
 
-The job runs in a process of its own; this module imports nothing of PySpark.
+The job runs in its own process; this module imports nothing of PySpark. A drill that fails keeps
+its folder (checkpoints, the job's output, its own log) and its topics, and says where they are; one
+that succeeds leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -20,13 +26,6 @@ from txlog.cli.drill.drill_checks import DrillCheck, drill_checks
 from txlog.cli.drill.drill_log import DrillLog
 from txlog.cli.drill.drill_report import DrillResult, document, html_report, same_again, sections
 from txlog.cli.drill.drill_rounds import Drill, DrilledJob, Round, plan_rounds
-from txlog.cli.drill.drill_scratch import (
-    Scratch,
-    require_writable,
-    scratch_folder,
-    sigterm_as_ctrl_c,
-    write_report,
-)
 from txlog.cli.drill.job_process import JobFailed
 from txlog.cli.exit_codes import FAILED
 from txlog.cli.options.storage_options import VARIABLE
@@ -92,7 +91,7 @@ def drill(
     anything is lost, duplicated, torn or left open.
     """
     if report is not None:
-        require_writable(report)
+        _require_writable(report)
     runtime = Runtime()
     chosen = int(runtime.entropy.token()[:8], 16) if seed is None else seed
     options = {
@@ -103,12 +102,12 @@ def drill(
         "--wait": None if wait_s == WAIT_S else wait_s,
     }
     again = same_again(session.options.root, options, arguments or [])
-    with sigterm_as_ctrl_c(), scratch_folder(session) as scratch:
+    with _sigterm_as_ctrl_c(), _scratch_folder(session) as scratch:
         subject = _subject(session, scratch, job, checkpoint, arguments or [], chosen, wait_s)
         result = _run(session, subject, plan_rounds(kills, chosen), chosen, again)
         session.show(document(result), sections(result))
         if report is not None:
-            write_report(report, html_report(result))
+            _write_report(report, html_report(result))
         if not result.is_well:
             raise typer.Exit(FAILED)
         if subject.data is not None and session.options.root:
@@ -116,22 +115,33 @@ def drill(
         scratch.is_well = True
 
 
+@dataclass(slots=True)
+class _Scratch:
+    """The folder of a drill's files."""
+
+    folder: Path
+    topics: str = ""
+    """A message that names the topics in the user's log, and how to delete them."""
+    is_well: bool = False
+    """Whether the drill succeeded, so that its files may be deleted."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """The job under test, and its log."""
+    """The job that is killed, and its log."""
 
     connection: Connection
     job: DrilledJob
     root: str
-    """As the report names the job."""
+    """The name of the job in the report."""
     name: str
     data: DrillLog | None
-    """Data of the bundled job; None for another."""
+    """Data of the bundled job; None for a user's own."""
 
 
 def _subject(
     session: Session,
-    scratch: Scratch,
+    scratch: _Scratch,
     job: Path | None,
     checkpoint: str | None,
     arguments: list[str],
@@ -150,7 +160,7 @@ def _subject(
     return _users(session, scratch, job, checkpoint, arguments, wait_s)
 
 
-def _bundled(session: Session, scratch: Scratch, seed: int, wait_s: float) -> _Subject:
+def _bundled(session: Session, scratch: _Scratch, seed: int, wait_s: float) -> _Subject:
     root = _place(session.options.root or str(scratch.folder / "log"))
     storage_options = session.storage_options if session.options.root else {}
     connection = connect(root, create=True, storage_options=storage_options)
@@ -174,7 +184,7 @@ def _bundled(session: Session, scratch: Scratch, seed: int, wait_s: float) -> _S
 
 def _users(
     session: Session,
-    scratch: Scratch,
+    scratch: _Scratch,
     job: Path,
     checkpoint: str,
     arguments: list[str],
@@ -199,7 +209,7 @@ def _users(
 
 
 def _place(text: str) -> str:
-    """The full path of a folder, because the job's working directory is another."""
+    """The full path of a folder, because the job has another working directory."""
     return text if "://" in text else os.path.abspath(os.path.expanduser(text))
 
 
@@ -246,13 +256,57 @@ def _run(
 
 
 def _failure(step: Callable[[], None]) -> str:
-    """What stopped the drill: the job's end, or an error of the log or its store; else ""."""
+    """The error of the job, the log or the store that ends this step; "" if there is none."""
     try:
         step()
-    except (JobFailed, TxlogError) as error:  # The first quotes what the job printed.
+    except (JobFailed, TxlogError) as error:  # JobFailed quotes the job's output.
         return redact(str(error))
     return ""
 
 
 def _nothing() -> None:
-    """Feeds nothing: other processes write the records that a user's own job reads."""
+    """Feed no records: other processes write those that a user's own job reads."""
+
+
+@contextmanager
+def _scratch_folder(session: Session) -> Iterator[_Scratch]:
+    """A new folder; kept and named at the end if the drill failed and the folder has files."""
+    scratch = _Scratch(Path(tempfile.mkdtemp(prefix="txlog-drill-")))
+    try:
+        yield scratch
+    finally:
+        is_left = not scratch.is_well
+        if is_left and scratch.topics:
+            session.say(scratch.topics)
+        if is_left and any(scratch.folder.iterdir()):
+            session.say(f"Checkpoints, the job's output and its log are in {scratch.folder}.")
+        else:
+            shutil.rmtree(scratch.folder, ignore_errors=True)
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Raise KeyboardInterrupt for SIGTERM, so that a CI system's time limit ends the job, too."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _require_writable(report: Path) -> None:
+    """Raises UsageError. Checked at the start, because a drill takes minutes."""
+    if report.is_dir():
+        raise UsageError(f"--report {report} is a folder; name a file.")
+    if not report.parent.is_dir():
+        raise UsageError(f"--report {report}: there is no folder {report.parent}; make it first.")
+    if not os.access(report if report.exists() else report.parent, os.W_OK):
+        raise UsageError(f"--report {report} is not writable; name another file.")
+
+
+def _write_report(report: Path, text: str) -> None:
+    """Write the report. Raises OSError that names the file."""
+    try:
+        report.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OSError(error.errno, f"{report}: {error.strerror}") from error

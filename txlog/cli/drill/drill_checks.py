@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.checkpoints.checkpoint_comparison import CheckpointComparison, NextStart, compare
 from spark_plugin.checkpoints.query_progress import query_progress
+from txlog.cli.commands.verify import proven
 from txlog.cli.drill.drill_log import DrillLog
 from txlog.cli.output.output import counted
-from txlog.cli.proof import proven
 from txlog.client.admin import Admin
 from txlog.engine.connection import Connection
 from txlog.errors import CorruptData

@@ -1,8 +1,7 @@
-"""Records from lines, JSON and CSV, as Arrow batches for `send_batch`, with the line of each row.
+"""Parsed records as Arrow batches for `send_batch`, with the line of each row.
 
-It guards that nothing in a line is lost silently: unknown names, values that do not fit and lines
-that cannot be parsed are refused with their line, before anything of their block is written. It
-must not know a producer.
+It guards that an unknown name, a value that does not fit and a line that cannot be parsed are
+refused with their line, before any record of their block is written. It must not know a producer.
 """
 
 from __future__ import annotations
@@ -13,10 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from txlog.cli.input.column_values import (
-    Read,
-    time_count,
-)
+from txlog.cli.input.column_values import Read, time_count
 from txlog.cli.input.input_lines import LineBlock
 from txlog.errors import InvalidRecord, TxlogError
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
@@ -24,7 +20,7 @@ from txlog.topic.records.rows import record_batch_from_rows
 
 PARTITION_COLUMN = "_partition"
 ENVELOPE = frozenset({"topic", "partition", "offset", "timestamp"})
-"""What `consume` adds to a record: topic and offset say where it was, and are ignored here."""
+"""The names that `consume` adds to a record; topic and offset are ignored here."""
 KAFKA_NAMES = frozenset({"key", "value", "headers"})
 
 Row: TypeAlias = dict[str, Any]
@@ -33,7 +29,7 @@ ErrorT = TypeVar("ErrorT", bound=TxlogError)
 
 @dataclass(frozen=True, slots=True)
 class RecordBlock:
-    """Records to send, and where each of them came from."""
+    """Records to send, and the place of each in the input."""
 
     batch: pa.RecordBatch
     """Columns of the topic, with `_timestamp` and `_partition` where the input has them."""
@@ -42,13 +38,13 @@ class RecordBlock:
     unit: str = "line"
 
     def place(self, row: int) -> str:
-        """How a message names the place of one row."""
+        """The place of one row, for messages."""
         return f"{self.origin} {self.unit} {self.numbers[row]}"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordForm:
-    """How lines become records."""
+    """The options for converting lines to records."""
 
     schema: pa.Schema
     is_kafka: bool
@@ -64,12 +60,12 @@ class RecordForm:
     """The timestamp of all records."""
     keeps_partitions: bool = False
     readers: dict[str, Read | None] = field(default_factory=dict)
-    """How to convert each column's values; made for the first record."""
+    """The conversion of each column's values, created for the first record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedRecord:
-    """One record: its columns, and what is not a column."""
+    """One record: its columns, timestamp and partition."""
 
     row: Row
     timestamp_ms: int | None = None
@@ -92,7 +88,7 @@ def record_block(
     form: RecordForm,
     parse: Callable[[Any], ParsedRecord],
 ) -> RecordBlock:
-    """The items parsed, one record each. Raises InvalidRecord, with the line."""
+    """Parse the items, one record each. Raises InvalidRecord, naming the line."""
     parsed = []
     for number, item in zip(numbers, items, strict=True):
         try:
@@ -119,7 +115,7 @@ def at_place(place: str, error: ErrorT) -> ErrorT:
 def _require_each(
     parsed: Sequence[ParsedRecord], numbers: Sequence[int], origin: str, form: RecordForm
 ) -> None:
-    """Find the record that cannot be stored, because Arrow does not always name it."""
+    """Raise the error of the first record that cannot be stored, which Arrow may not name."""
     for number, each in zip(numbers, parsed, strict=True):
         try:
             record_batch_from_rows([each.row], form.schema)
@@ -139,20 +135,6 @@ def _batch(parsed: Sequence[ParsedRecord], form: RecordForm) -> pa.RecordBatch:
         partitions = pa.array([each.partition for each in parsed], pa.int64())
         batch = batch.append_column(PARTITION_COLUMN, partitions)
     return batch
-
-
-def parse_text(line: bytes, form: RecordForm) -> ParsedRecord:
-    """A value, or a key and a value."""
-    key, value = form.key, line
-    if form.key_separator is not None:
-        before, separator, value = line.partition(form.key_separator)
-        if not separator:
-            raise InvalidRecord(f"it has no key: no {form.key_separator.decode()!r} is in it")
-        key = before
-    own = {"key": key, "value": value, "headers": with_headers((), form)}
-    if form.null_marker is not None:
-        own |= {n: None for n in ("key", "value") if own[n] == form.null_marker}
-    return ParsedRecord(own)
 
 
 def with_headers(own: Sequence[Mapping[str, Any]], form: RecordForm) -> list[dict[str, Any]] | None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.stores.faulty_stores import HookedStore
 from txlog.cli.doctor.check import Status
-from txlog.cli.doctor.check_dates import date_check, off_ms
+from txlog.cli.doctor.check_store import date_check, off_ms
 from txlog.errors import StoreDenied
 from txlog.storage import MemoryStore
 from txlog.storage.store import StoredObject

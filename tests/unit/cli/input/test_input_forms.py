@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.topic.records.arrow_strategies import physical_batches
-from txlog.cli.input.input_csv import csv_blocks
-from txlog.cli.input.input_json import parse_json
+from txlog.cli.input.input_formats import csv_blocks, parse_json, parse_text
 from txlog.cli.input.input_lines import LineBlock
-from txlog.cli.input.input_records import RecordBlock, RecordForm, blocks_of, parse_text
+from txlog.cli.input.input_records import RecordBlock, RecordForm, blocks_of
 from txlog.cli.output.record_json import json_lines
 from txlog.client.consumer.consumer_record import arrow_batch
 from txlog.errors import InvalidRecord

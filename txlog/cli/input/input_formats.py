@@ -1,7 +1,9 @@
-"""Records from CSV with a header that names columns: RFC 4180, in UTF-8. Pure.
+"""Records from lines of text, JSON and CSV. Pure.
 
-It guards that an unknown column, a row of another length and an unclosed quote are refused with
-their line; the last of them within a limit (I16).
+JSON lines have the form in which `txlog consume -o json` prints them; CSV is RFC 4180 in UTF-8 and
+has a header that names columns. It guards that no name in an object is silently ignored, and that
+an unknown column, a row of another length and an unclosed quote are refused with their line; the
+last of them within a limit (I16).
 """
 
 from __future__ import annotations
@@ -9,14 +11,15 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
-from txlog.cli.input.column_values import cell_reader, json_value
-from txlog.cli.input.input_json import json_headers
+from txlog.cli.input.column_values import cell_reader, json_bytes, json_value, value_reader
 from txlog.cli.input.input_lines import LineBlock
 from txlog.cli.input.input_records import (
     ENVELOPE,
+    KAFKA_NAMES,
     ParsedRecord,
     RecordBlock,
     RecordForm,
@@ -32,6 +35,77 @@ from txlog.errors import InvalidRecord
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
+def parse_text(line: bytes, form: RecordForm) -> ParsedRecord:
+    """A value, or a key and a value."""
+    key, value = form.key, line
+    if form.key_separator is not None:
+        before, separator, value = line.partition(form.key_separator)
+        if not separator:
+            raise InvalidRecord(f"it has no key: no {form.key_separator.decode()!r} is in it")
+        key = before
+    own = {"key": key, "value": value, "headers": with_headers((), form)}
+    if form.null_marker is not None:
+        own |= {n: None for n in ("key", "value") if own[n] == form.null_marker}
+    return ParsedRecord(own)
+
+
+def parse_json(line: bytes, form: RecordForm) -> ParsedRecord:
+    """An object as `txlog consume -o json` prints it; for a typed topic also only its columns."""
+    found = json_value(line)
+    if not isinstance(found, dict):
+        raise InvalidRecord("it is not a JSON object")
+    if form.is_kafka:
+        return _kafka_record(found, form)
+    if _is_envelope(found, form.schema):
+        return parsed_record(typed_row(found["value"], form, value_reader), found, form)
+    return parsed_record(typed_row(found, form, value_reader), {}, form)
+
+
+def _is_envelope(found: Row, schema: pa.Schema) -> bool:
+    """Whether it is a record with its envelope; not if all its names are columns of the topic."""
+    is_form = found.keys() <= ENVELOPE | {"value"} and isinstance(found.get("value"), dict)
+    return is_form and not found.keys() <= set(schema.names)
+
+
+def _kafka_record(found: Row, form: RecordForm) -> ParsedRecord:
+    _require_names(found, ENVELOPE | KAFKA_NAMES)
+    if not found.keys() & KAFKA_NAMES:
+        raise InvalidRecord("it has neither key nor value nor headers")
+    own: Row = {}
+    for name in ("key", "value"):
+        try:
+            own[name] = json_bytes(found.get(name))
+        except InvalidRecord as error:
+            raise InvalidRecord(f"{name!r}: {error.message}") from error
+    if own["key"] is None:
+        own["key"] = form.key
+    own["headers"] = with_headers(json_headers(found.get("headers")), form)
+    return parsed_record(own, found, form)
+
+
+def _require_names(found: Row, known: frozenset[str]) -> None:
+    if not found.keys() <= known:
+        unknown = sorted(found.keys() - known)
+        raise InvalidRecord(
+            f"{', '.join(map(repr, unknown))[:80]} is unknown; a record has key, value, headers, "
+            "timestamp and partition"
+        )
+
+
+def json_headers(found: Any) -> list[Row]:
+    """Headers as `consume` prints them. Raises InvalidRecord."""
+    if found is None:
+        return []
+    headers = []
+    for header in found if isinstance(found, list) else [found]:
+        if not isinstance(header, dict) or header.keys() != {"key", "value"}:
+            raise InvalidRecord('\'headers\' must be [{"key": ..., "value": ...}, ...]')
+        if not isinstance(header["key"], str):
+            raise InvalidRecord("the key of a header must be text")
+        headers.append({"key": header["key"], "value": json_bytes(header["value"])})
+    return headers
+
+
 def csv_blocks(
     lines: Iterator[LineBlock], form: RecordForm, row_bytes_max: int
 ) -> Iterator[RecordBlock]:
@@ -39,7 +113,7 @@ def csv_blocks(
     rows = _Rows(row_bytes_max)
     header: list[str] | None = None
     for block in lines:
-        numbered = rows.whole(block)
+        numbered = rows.complete(block)
         if header is None and numbered:
             number, line = numbered.pop(0)
             header = _header(f"{block.origin} line {number}", line, form)
@@ -51,37 +125,38 @@ def csv_blocks(
 
 
 class _Rows:
-    """Joins lines whose cells contain line ends."""
+    """Joins lines whose cells contain line ends: a row ends with the line that closes its quotes.
+
+    In RFC 4180 the quotes of a row come in pairs. They are counted here because both csv.reader,
+    even if strict, and pyarrow.csv take a single quote in an unquoted cell as text.
+    """
 
     def __init__(self, row_bytes_max: int) -> None:
         self._bytes_max = row_bytes_max
         self._place = ""
         self._number = 0
-        self._begun: list[bytes] = []
+        self._lines: list[bytes] = []
         self._size = 0
         self._is_open = False
 
-    def whole(self, block: LineBlock) -> list[tuple[int, bytes]]:
+    def complete(self, block: LineBlock) -> list[tuple[int, bytes]]:
         """The rows that end in this block, with the numbers of their first lines."""
         found = []
         for number, line in enumerate(block.lines, block.first_number):
-            if not self._begun:
+            if not self._lines:
                 self._number, self._place = number, f"{block.origin} line {number}"
-            self._begun.append(line)
+            self._lines.append(line)
             self._size += len(line)
             self._is_open ^= line.count(b'"') % 2 == 1
             if self._is_open:
-                self._require_small()
+                if self._size > self._bytes_max:
+                    self.require_closed()
                 continue
-            text = b"\n".join(self._begun)
-            self._begun, self._size = [], 0
+            text = b"\n".join(self._lines)
+            self._lines, self._size = [], 0
             if text.strip(b"\r"):
                 found.append((self._number, text))
         return found
-
-    def _require_small(self) -> None:
-        if self._size > self._bytes_max:
-            self.require_closed()
 
     def require_closed(self) -> None:
         """Raises InvalidRecord, naming the line at which the row begins."""
@@ -116,7 +191,7 @@ def _header(place: str, line: bytes, form: RecordForm) -> list[str]:
 
 
 def _prefix(form: RecordForm) -> str:
-    """Columns of a typed topic may have the plain names."""
+    """The prefix of envelope columns: columns of a typed topic may have the plain names."""
     return "" if form.is_kafka else "_"
 
 
