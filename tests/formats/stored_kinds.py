@@ -38,7 +38,7 @@ EVENTS: Mapping[str, tuple[Any, ...]] = {
 SECTIONS: Mapping[str, Mapping[str, Any]] = {
     "cluster": cluster_state.SECTIONS.kinds,
     "topics": topic_machine.SECTIONS.kinds,
-    "transactions": shared_journal.SECTIONS,
+    "transactions": shared_journal.SECTIONS.kinds,
 }
 """Of the snapshots of each."""
 OBJECTS = (ClusterFile, Boundary, SnapshotHead, OutcomeColumns, IndexedBatch)

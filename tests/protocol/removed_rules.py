@@ -9,10 +9,9 @@ from txlog.coordinator import coordinator, recovery, rules
 from txlog.coordinator.events import TransactionBarred
 from txlog.coordinator.transaction import TransactionalId, decision_of
 from txlog.errors import TransactionAborted
-from txlog.groups import machine as offsets_machine
-from txlog.groups import offsets
+from txlog.groups import offsets, shared_journal
 from txlog.groups import state as offsets_state
-from txlog.groups.state import ApplyPending, PendingApplied
+from txlog.groups.state import PendingApplied
 from txlog.journal.machine import Decided
 from txlog.journal.replication.replica import Replica
 from txlog.model import Decision, TxId
@@ -106,12 +105,12 @@ def without_R6_in_groups(patch: Patch) -> None:
 
     def decide(state: Any, command: Any) -> Decided:
         pending = state.group(command.group).pending
-        if isinstance(command, ApplyPending) and pending and command.tx_id not in pending:
+        if isinstance(command, PendingApplied) and pending and command.tx_id not in pending:
             other = next(iter(pending))
-            return Decided((PendingApplied(command.group, other, command.now_ms),), True)
+            return Decided((PendingApplied(command.group, other, command.at_ms),), True)
         return original(state, command)
 
-    patch.setattr(offsets_machine, "decide", decide)
+    patch.setattr(shared_journal, "decide_offsets", decide)
 
 
 def without_R7(patch: Patch) -> None:

@@ -10,7 +10,6 @@ from tests.stores.scripted_store import unavailable
 from txlog.coordinator.coordinator import journal_of
 from txlog.coordinator.events import CommitPrepared, TransactionBegun
 from txlog.errors import StoreUnavailable, TxlogError
-from txlog.groups.machine import OffsetsMachine
 from txlog.groups.shared_journal import SharedMachine
 from txlog.model import OffsetAndMetadata, TopicPartition, TransactionOutcome, TxId
 from txlog.settings import LogSettings
@@ -113,7 +112,7 @@ def test_the_journal_of_a_group_keeps_one_position_a_partition_and_no_marker(
     coordinator.prune(0)
     journal = log.connection.cluster.layout.transactions(coordinator.partition)
     walk = walk_journal(log.memory, journal, SharedMachine())
-    (row,) = [dict(row) for row in OffsetsMachine().encode_state(walk.state.offsets)["group"]]
+    (row,) = [dict(row) for row in SharedMachine().encode_state(walk.state)["group"]]
     assert len(row["committed"]) == 1
     assert row["pending"] == []
     assert walk.state.offsets.group("g").last_commit == last

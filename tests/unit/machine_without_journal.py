@@ -1,26 +1,50 @@
 """A machine without a journal: each command that leads to events is an entry of its own."""
 
-from typing import Any, Generic
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any, Generic, TypeVar
 
-from txlog.journal.machine import Machine, StateT
+from txlog.journal.machine import Machine
+
+PartT = TypeVar("PartT")
 
 
-class Fold(Generic[StateT]):
-    """What a journal with one writer leads to. Every event is also written and read back."""
+class Fold(Generic[PartT]):
+    """The state that commands of one writer lead to. Every event is also encoded and decoded."""
 
-    def __init__(self, machine: Machine[StateT]) -> None:
+    def __init__(
+        self, machine: Machine[Any], part_of: Callable[[Any], PartT] = lambda whole: whole
+    ) -> None:
+        """`part_of` takes the part that a test looks at from the machine's state."""
         self.machine = machine
-        self.state: StateT = machine.initial()
+        self.whole: Any = machine.initial()
         self.slot = 0
         self.events: list[Any] = []
+        self._part_of = part_of
+
+    @property
+    def state(self) -> PartT:
+        """The state, or the part of it that the test looks at."""
+        return self._part_of(self.whole)
+
+    @state.setter
+    def state(self, changed: PartT) -> None:
+        old = self.state
+        if old is self.whole:
+            self.whole = changed
+            return
+        (name,) = [
+            each.name for each in fields(self.whole) if getattr(self.whole, each.name) is old
+        ]
+        self.whole = replace(self.whole, **{name: changed})
 
     def run(self, command: Any) -> Any:
         """The answer; raises the rejection, and then nothing has changed."""
-        decided = self.machine.decide(self.state, command)
+        decided = self.machine.decide(self.whole, command)
         for event in decided.events:
             self.apply(event)
         if decided.events:
-            self.state = self.machine.close_entry(self.state, self.slot)
+            self.whole = self.machine.close_entry(self.whole, self.slot)
             self.slot += 1
         return decided.result
 
@@ -28,12 +52,12 @@ class Fold(Generic[StateT]):
         """As another replica would, which has the event from its JSON."""
         read = self.machine.decode_event(self.machine.encode_event(event))
         assert read == event
-        self.state = self.machine.apply(self.state, read, self.slot)
+        self.whole = self.machine.apply(self.whole, read, self.slot)
         self.events.append(event)
 
-    def reopened(self) -> StateT:
+    def reopened(self) -> PartT:
         """The state that a snapshot of this one leads to."""
         sections = {
-            name: list(rows) for name, rows in self.machine.encode_state(self.state).items()
+            name: list(rows) for name, rows in self.machine.encode_state(self.whole).items()
         }
-        return self.machine.decode_state(sections)
+        return self._part_of(self.machine.decode_state(sections))

@@ -113,7 +113,7 @@ def _is_committed(outcome: Outcome | None) -> bool:
     return outcome is not None and outcome.transaction_outcome is TransactionOutcome.COMMITTED
 
 
-def apply(state: CoordinatorState, event: CoordinatorEvent, slot: int) -> CoordinatorState:
+def apply(state: CoordinatorState, event: CoordinatorEvent) -> CoordinatorState:
     """The state after `event`."""
     match event:
         case ProducerInitialised():

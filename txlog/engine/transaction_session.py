@@ -33,7 +33,7 @@ from txlog.errors import (
     TransactionAborted,
     TxlogError,
 )
-from txlog.groups.state import PendingOffset, PendOffsets
+from txlog.groups.state import OffsetsPended, PendingOffset
 from txlog.model import TxId
 from txlog.settings import ProcessSettings
 from txlog.topic.topic_log import TopicLog
@@ -323,7 +323,7 @@ class TransactionSession:
 
     def _pend_commands(
         self, pends: Mapping[str, tuple[PendingOffset, ...]]
-    ) -> tuple[PendOffsets, ...]:
+    ) -> tuple[OffsetsPended, ...]:
         self._groups = list(dict.fromkeys((*self._groups, *pends)))
         return tuple(
             self._connection.offsets.pend_command(

@@ -1,8 +1,8 @@
 """Consumer groups' offsets: fetch, commit, pend, and how to resolve a blocking transaction.
 
-A group's offsets are in the journal of the coordinator that its name chooses. `offsets_state.py`
-decides what may happen. A pend is released only after its transaction's ABORT is durable in
-the coordinator (rule R3).
+A group's offsets are in the journal of the coordinator that its name selects; `groups/state.py`
+holds the rules. A pend is released only after its transaction's ABORT is durable in the coordinator
+(rule R3).
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from txlog.errors import (
     UnstableOffsetCommit,
 )
 from txlog.groups.state import (
-    ApplyPending,
-    CommitOffsets,
     CommittedOffset,
-    DeleteGroup,
-    DeleteOffsets,
+    GroupDeleted,
     GroupState,
+    OffsetsCommitted,
+    OffsetsDeleted,
+    OffsetsPended,
     OffsetsState,
     Pending,
+    PendingApplied,
     PendingOffset,
-    PendOffsets,
-    ReleasePending,
+    PendingReleased,
     in_parts,
 )
 from txlog.journal.part import JournalPart
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_group_id
 
 DELETED_POSITIONS_MAX = 3_000
-"""Partitions of one command, however long the names of their topics: its event has to fit in an
-entry (I16)."""
+"""Partitions in one command: its event fits in an entry whatever the length of topic names
+(I16)."""
 
 
 class GroupOffsets:
-    """The offsets of every group of a log, as one process sees them. Safe to use from threads."""
+    """The offsets of all consumer groups of a log. Safe to use from threads."""
 
     def __init__(
         self,
@@ -54,13 +54,13 @@ class GroupOffsets:
         coordinator: Callable[[int], Coordinator],
         journal: Callable[[int], JournalPart[OffsetsState]],
     ) -> None:
-        """`journal`: the groups' part of the journal of that coordinator."""
+        """`journal` returns the groups' part of a coordinator's journal."""
         self._cluster = cluster
         self._coordinator = coordinator
         self._journal = journal
 
     def partition_of(self, group: str) -> int:
-        """The coordinator in whose journal the group is. Raises InvalidName."""
+        """The coordinator whose journal holds the group. Raises InvalidName."""
         validate_group_id(group)
         return journal_of(group, self._count)
 
@@ -78,11 +78,12 @@ class GroupOffsets:
         return self._journal_of(group).catch_up(linearizable=True).group(group)
 
     def seen(self, group: str) -> GroupState:
-        """The group as this process has seen its coordinator's journal last. Raises InvalidName."""
+        """The group as of the newest journal entry that this process has read. Raises
+        InvalidName."""
         return self._journal_of(group).state.group(group)
 
     def groups(self, *, linearizable: bool = False) -> dict[str, GroupState]:
-        """Every group of the log, as of now; they may lag for some calls, unless `linearizable`."""
+        """All groups of the log. Unless `linearizable`, the answer may lag for a few calls."""
         journals = [self._journal(number) for number in range(self._count)]
         reads = [partial(journal.catch_up, linearizable=linearizable) for journal in journals]
         found: dict[str, GroupState] = {}
@@ -98,18 +99,18 @@ class GroupOffsets:
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """Committed positions; None where the group has none in this incarnation of the topic.
 
-        A pending transaction that is decided is finished first. Raises UnstableOffsetCommit if it
+        A pending transaction that is decided is finished first. Raises UnstableOffsetCommit if one
         is still open (KIP-447).
         """
         wanted = set(partitions)
         state = self.group(group)
         for tx_id, pending in state.pending.items():
-            taken = sorted(wanted & {offset.where for offset in pending.offsets})
-            if taken and not self._resolved(group, tx_id, pending):
+            blocked = sorted(wanted & {offset.where for offset in pending.offsets})
+            if blocked and not self._resolved(group, tx_id, pending):
                 raise UnstableOffsetCommit(
-                    f"transaction {tx_id} of {pending.transactional_id!r} is pending on {taken[0]} "
-                    f"of group {group!r}; try again once it is finished, or abort it with 'txlog "
-                    f"txn abort {tx_id}'.",
+                    f"transaction {tx_id} of {pending.transactional_id!r} is pending on "
+                    f"{blocked[0]} of group {group!r}; try again once it is finished, or abort it "
+                    f"with 'txlog txn abort {tx_id}'.",
                     group=group,
                     tx_id=tx_id,
                 )
@@ -119,11 +120,12 @@ class GroupOffsets:
     def replaced(
         self, where: TopicPartition, topic_id: str, committed: CommittedOffset | None
     ) -> str:
-        """The earlier incarnation of the topic that `committed` is of; empty if it is of this one.
+        """The id of the earlier incarnation that `committed` belongs to; empty if it belongs to
+        `topic_id`.
 
-        Raises CommitFailed if `topic_id` is itself not the topic's any more (rule R11): a group
-        never goes back to a topic that was deleted. `committed` was read before this is asked, so
-        that it cannot be of a later incarnation than the present one.
+        Raises CommitFailed if the incarnation `topic_id` was deleted (rule R11): a group never
+        returns to a deleted topic. The caller has read `committed` before this call, so it cannot
+        belong to an incarnation later than the present one.
         """
         if committed is None or committed.topic_id == topic_id:
             return ""
@@ -144,24 +146,24 @@ class GroupOffsets:
     ) -> None:
         """Commit without a transaction. Raises CommitFailed, UnstableOffsetCommit.
 
-        What does not fit in one entry is committed in parts: of an error one cannot tell which of
-        them are stored, as with Kafka, which answers for each partition. With `whole` all of it is
-        stored or none, and UsageError is raised if that is too much.
+        Offsets that do not fit in one entry are committed in parts; after an error some of the
+        parts may be stored, as in Kafka some of the partitions. With `whole` all offsets are stored
+        or none, and UsageError is raised if one entry cannot hold them.
         """
         now_ms = self._cluster.runtime.clock.wall_ms()
         for part in (offsets,) if whole else in_parts(offsets):
-            execute = partial(self._journal_of(group).execute, CommitOffsets(group, part, now_ms))
-            self.with_resolution(execute)
+            command = OffsetsCommitted(group, part, now_ms)
+            self.with_resolution(partial(self._journal_of(group).execute, command))
 
     def delete_offsets(self, group: str, partitions: tuple[TopicPartition, ...]) -> None:
-        """Forget positions, so many at once as fit in an entry. Raises UnstableOffsetCommit."""
+        """Delete positions, in as many entries as they need. Raises UnstableOffsetCommit."""
         for first in range(0, max(len(partitions), 1), DELETED_POSITIONS_MAX):
-            command = DeleteOffsets(group, partitions[first : first + DELETED_POSITIONS_MAX])
+            command = OffsetsDeleted(group, partitions[first : first + DELETED_POSITIONS_MAX])
             self.with_resolution(partial(self._journal_of(group).execute, command))
 
     def delete(self, group: str) -> None:
-        """Forget a group. Raises UnknownGroup."""
-        self._journal_of(group).execute(DeleteGroup(group))
+        """Delete a group. Raises UnknownGroup, UnstableOffsetCommit."""
+        self._journal_of(group).execute(GroupDeleted(group))
 
     # In transactions.
 
@@ -176,13 +178,13 @@ class GroupOffsets:
         *,
         before: Sequence[Any] = (),
     ) -> None:
-        """Put offsets aside for a transaction (docs/architecture.md). The entry brings along
-        the commands `before` it, each of which stands or falls alone.
+        """Set offsets aside for a transaction (docs/architecture.md). The commands in `before` go
+        into the same entry; each of them succeeds or fails on its own.
 
-        Another transaction that blocks it is finished if it is decided, and aborted if it is
-        an earlier one of the same transactional id or past its timeout. Raises CommitFailed,
-        UnstableOffsetCommit, UsageError (more positions than an entry holds, with what is set aside
-        for this transaction already).
+        A transaction that blocks the pend is finished if it is decided, and aborted if it is an
+        earlier one of the same transactional id or past its timeout. Raises CommitFailed,
+        UnstableOffsetCommit, and UsageError if an entry cannot hold these offsets together with
+        those already set aside for the transaction.
         """
         command = self.pend_command(
             group, tx_id, transactional_id, coordinator, offsets, timeout_ms
@@ -198,30 +200,28 @@ class GroupOffsets:
         coordinator: int,
         offsets: tuple[PendingOffset, ...],
         timeout_ms: int,
-    ) -> PendOffsets:
-        """What `pend` executes, for an entry with others."""
+    ) -> OffsetsPended:
+        """The command that `pend` executes, for an entry that holds other commands, too."""
         now_ms = self._cluster.runtime.clock.wall_ms()
         pending = Pending(transactional_id, coordinator, offsets, now_ms, timeout_ms)
-        return PendOffsets(group, tx_id, pending)
+        return OffsetsPended(group, tx_id, pending)
 
-    def apply_command(self, group: str, tx_id: TxId) -> ApplyPending:
-        """What `apply_pending` executes, for an entry with others."""
-        return ApplyPending(group, tx_id, self._cluster.runtime.clock.wall_ms())
+    def apply_command(self, group: str, tx_id: TxId) -> PendingApplied:
+        """The command that `apply_pending` executes, for an entry that holds others, too."""
+        return PendingApplied(group, tx_id, self._cluster.runtime.clock.wall_ms())
 
     def settle(self, group: str, tx_id: TxId) -> None:
-        """Finish or abort a transaction, and end what the group has pending for it.
+        """Finish or abort a transaction, and apply or release its pending offsets.
 
-        For operators: it does not ask whether the transaction is late.
+        For operators: the transaction need not be past its timeout.
         """
         pending = self.group(group).pending.get(tx_id)
         if pending is not None:
             self._resolved(group, tx_id, pending, may_abort=True)
 
     def maintain(self) -> list[TxId]:
-        """One pass: end what is pending of transactions that are decided, or late. Returns them.
-
-        Each is tried; raises what `end_each` does.
-        """
+        """One pass: end the pends of transactions that are decided or past their timeout, and
+        return those transactions. Raises as `end_each` does."""
         return end_each(
             (tx_id, partial(self._resolved, name, tx_id, pending))
             for name, state in self.groups().items()
@@ -229,8 +229,8 @@ class GroupOffsets:
         )
 
     def with_resolution(self, call: Callable[[], object], own: TxId | None = None) -> None:
-        """Make a call that other transactions may be in the way of, after they are finished if the
-        rules allow it; `own` is the transaction that it is made for. Raises what the call raises.
+        """Make a call; if a pending transaction blocks it, end that one if the rules allow it, and
+        call again. `own` is the transaction that the call is made for. Raises what the call raises.
         """
         for _ in range(self._cluster.process.finish_attempts_max):
             try:
@@ -248,7 +248,7 @@ class GroupOffsets:
         call()
 
     def _resolved(self, group: str, tx_id: TxId, pending: Pending, may_abort: bool = False) -> bool:
-        """Finish the blocking transaction, if the rules allow it."""
+        """Finish the blocking transaction if the rules allow it; returns whether they did."""
         coordinator = self._coordinator(pending.coordinator)
         coordinator.finish(pending.transactional_id, tx_id)
         outcome = coordinator.outcome(tx_id)
@@ -260,37 +260,37 @@ class GroupOffsets:
                 return False
             outcome = self._aborted(coordinator, pending.transactional_id, tx_id, is_late)
         if outcome is TransactionOutcome.COMMITTED:
-            # First in its topics (R8). Then here: it may have pended without naming the group.
+            # First in its topics (R8). Then in this group, which the transaction may not name.
             coordinator.finish(pending.transactional_id, tx_id)
             self.apply_pending(group, tx_id)
         else:
-            # Also of one whose outcome is forgotten: a commit is called complete only when its
-            # offsets are applied, so that what is still pending did not commit (R8).
+            # Also if the outcome is forgotten: a commit completes only after its offsets are
+            # applied (R8), so a transaction with a pend left did not commit.
             self.release_pending(group, tx_id)
         return True
 
     def _aborted(
         self, coordinator: Coordinator, transactional_id: str, tx_id: TxId, fence: bool
     ) -> TransactionOutcome:
-        """The outcome after an attempt to abort, which may come after the decision to commit."""
-        with suppress(IllegalTransition, ProducerFenced):  # Over, and perhaps forgotten.
+        """Try to abort, and return the outcome: the transaction may have committed before."""
+        with suppress(IllegalTransition, ProducerFenced):  # Decided, or its id is forgotten.
             coordinator.abort(transactional_id, tx_id, fence=fence)
         return coordinator.outcome(tx_id)
 
     def apply_pending(self, group: str, tx_id: TxId) -> None:
-        """Commit what is pending for that transaction: LAST-COMMIT (rule R8: after all topics)."""
+        """Commit the transaction's pending offsets, after its markers in all topics (rule R8)."""
         self._journal_of(group).execute(self.apply_command(group, tx_id))
 
     def release_pending(self, group: str, tx_id: TxId) -> None:
-        """Forget what is pending for a transaction that is durably aborted (rule R3)."""
-        self._journal_of(group).execute(ReleasePending(group, tx_id))
+        """Drop the pending offsets of a transaction that is durably aborted (rule R3)."""
+        self._journal_of(group).execute(PendingReleased(group, tx_id))
 
 
 def deleted_meanwhile(topic: str) -> CommitFailed:
-    """The records are of a deleted topic; another one has its name."""
+    """The error for offsets of records of a deleted topic, whose name another one may have."""
     return CommitFailed(
         f"topic {topic!r} was deleted after its records were read, and perhaps created again: "
-        "their offsets mean nothing there, and were not committed. A consumer reads the new one "
+        "their offsets mean nothing there, and were not committed. A consumer reads the new topic "
         "from its start at its next poll; a query needs a new checkpoint.",
         topic=topic,
     )
@@ -306,6 +306,6 @@ def _of_incarnation(
 
 
 def _is_earlier(tx_id: TxId, own: TxId) -> bool:
-    """Whether it is left over from the same producer id, and so the same transactional id; never
-    a newer instance's (I8)."""
+    """Whether it is an earlier transaction of the same producer id, and so of the same
+    transactional id; never one of a newer instance (I8)."""
     return tx_id.pid == own.pid and tx_id < own

@@ -1,8 +1,8 @@
 """The journal of one coordinator: its transactions, and the offsets of its consumer groups.
 
-Two machines on one journal, so that a transaction's decision and its effect on a group may be in
-one entry. Neither knows the other: each event or command goes to its own machine, and the state has
-a part for each. It decides nothing.
+Both are in one journal, so that a transaction's decision and its effect on a group can be in one
+entry. The rules of the two parts do not know each other: each command or event belongs to one of
+them, and the state has a field for each. This module stores and dispatches; it decides nothing.
 """
 
 from __future__ import annotations
@@ -11,56 +11,103 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
-from txlog.coordinator import machine as coordinator_machine
-from txlog.coordinator.events import CoordinatorEvent
+from txlog.coordinator.events import CoordinatorEvent, ReplayMark
+from txlog.coordinator.outcomes import OutcomeGeneration
+from txlog.coordinator.rules import decide as decide_transactions
 from txlog.coordinator.state import CoordinatorState
-from txlog.errors import UnsupportedFormat
-from txlog.groups import machine as offsets_machine
-from txlog.groups.state import OffsetsCommand, OffsetsEvent, OffsetsState
-from txlog.journal.codec import EventCodec, Json
+from txlog.coordinator.state import apply as apply_transactions
+from txlog.coordinator.transaction import TransactionalId
+from txlog.groups.state import CommittedOffset, GroupState, OffsetsEvent, OffsetsState, Pending
+from txlog.groups.state import apply as apply_offsets
+from txlog.groups.state import decide as decide_offsets
+from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.machine import Decided, SimpleMachine
+from txlog.model import Partition, TopicPartition, TxId, validate_segment_id
+from txlog.stored import stored, stored_list
 
-_EVENTS = EventCodec(*get_args(CoordinatorEvent), *get_args(OffsetsEvent))
 _OFFSETS_EVENTS = get_args(OffsetsEvent)
-_OFFSETS_COMMANDS = get_args(OffsetsCommand)
-SECTIONS: Mapping[str, Any] = {
-    **coordinator_machine.SECTIONS.kinds,
-    **offsets_machine.SECTIONS.kinds,
-}
-"""Of a snapshot: those of both."""
+_EVENTS = EventCodec(*get_args(CoordinatorEvent), *_OFFSETS_EVENTS)
+
+
+# Rows of a snapshot.
+
+
+@stored("transactional_id", name="transactional_id", known="state")
+@dataclass(frozen=True, slots=True)
+class _Id:
+    name: str
+    known: TransactionalId
+
+
+@stored_list("group_owner", group="group", transactional_id="transactional_id")
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    group: str
+    transactional_id: str
+
+
+@stored_list("position", topic="topic", partition="partition", committed="committed")
+@dataclass(frozen=True, slots=True)
+class _Position:
+    topic: str
+    partition: Partition
+    committed: CommittedOffset
+
+
+@stored_list("pending_transaction", tx_id="tx_id", pending="pending")
+@dataclass(frozen=True, slots=True)
+class _PendingRow:
+    tx_id: TxId
+    pending: Pending
+
+
+@stored("group", name="group", positions="committed", pending="pending", last_commit="last_commit")
+@dataclass(frozen=True, slots=True)
+class _GroupRow:
+    name: str
+    positions: tuple[_Position, ...]
+    pending: tuple[_PendingRow, ...]
+    last_commit: TxId | None = None
+
+
+SECTIONS = SectionCodec(
+    staging_horizon=str,
+    transactional_id=_Id,
+    group_owner=_Owner,
+    replay_mark=ReplayMark,
+    forgotten=TxId,
+    outcomes=str,
+    group=_GroupRow,
+)
+"""Sections of a snapshot. A row of `outcomes` is the text of one generation (`outcomes.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """Everything that a replica of a coordinator's journal knows."""
+    """The state of a coordinator's journal."""
 
     transactions: CoordinatorState = field(default_factory=CoordinatorState)
     offsets: OffsetsState = field(default_factory=OffsetsState)
 
 
 class SharedMachine(SimpleMachine):
-    """See `coordinator/rules.py` and `groups/state.py`."""
-
-    def __init__(self) -> None:
-        self._transactions = coordinator_machine.CoordinatorMachine()
-        self._offsets = offsets_machine.OffsetsMachine()
+    """The rules of `coordinator/rules.py` and `groups/state.py` on one journal."""
 
     def initial(self) -> SharedState:
-        """No transactional ids, and no groups."""
+        """No transactional ids and no groups."""
         return SharedState()
 
     def decide(self, state: SharedState, command: Any) -> Decided:
-        """By the rules of the part whose command it is."""
-        if isinstance(command, _OFFSETS_COMMANDS):
-            return self._offsets.decide(state.offsets, command)
-        return self._transactions.decide(state.transactions, command)
+        """Apply the rules of the part that the command belongs to."""
+        if isinstance(command, _OFFSETS_EVENTS):
+            return decide_offsets(state.offsets, command)
+        return decide_transactions(state.transactions, command)
 
     def apply(self, state: SharedState, event: Any, slot: int) -> SharedState:
-        """The other part stays as it is."""
+        """Change the part that the event belongs to."""
         if isinstance(event, _OFFSETS_EVENTS):
-            return replace(state, offsets=self._offsets.apply(state.offsets, event, slot))
-        after = self._transactions.apply(state.transactions, event, slot)
-        return replace(state, transactions=after)
+            return replace(state, offsets=apply_offsets(state.offsets, event))
+        return replace(state, transactions=apply_transactions(state.transactions, event))
 
     def encode_event(self, event: object) -> Json:
         """The JSON value of an event."""
@@ -71,25 +118,54 @@ class SharedMachine(SimpleMachine):
         return _EVENTS.decode(value)
 
     def encode_state(self, state: SharedState) -> Mapping[str, Iterable[Json]]:
-        """Sections of a snapshot: those of both parts."""
-        return {
-            **self._transactions.encode_state(state.transactions),
-            **self._offsets.encode_state(state.offsets),
-        }
+        """The sections of a snapshot."""
+        transactions = state.transactions
+        forgotten = transactions.forgotten
+        return SECTIONS.encode(
+            {
+                "staging_horizon": [transactions.horizon],
+                "transactional_id": (_Id(*item) for item in transactions.ids.items()),
+                "group_owner": (_Owner(*item) for item in transactions.owners.items()),
+                "replay_mark": transactions.marks.values(),
+                "forgotten": () if forgotten is None else (forgotten,),
+                "outcomes": (OutcomeGeneration.of(each).text for each in transactions.outcomes),
+                "group": (_row_of(name, group) for name, group in state.offsets.groups.items()),
+            }
+        )
 
     def decode_state(self, sections: Mapping[str, list[Json]]) -> SharedState:
-        """The state of such sections. Raises CorruptData, UnsupportedFormat."""
-        if unknown := sorted(set(sections) - set(SECTIONS)):
-            raise UnsupportedFormat(f"sections {unknown!r:.80} are not known")
-        of_offsets = offsets_machine.SECTIONS.kinds
-        return SharedState(
-            self._transactions.decode_state(
-                {name: rows for name, rows in sections.items() if name not in of_offsets}
-            ),
-            self._offsets.decode_state(
-                {name: rows for name, rows in sections.items() if name in of_offsets}
-            ),
+        """The state of a snapshot's sections. Raises CorruptData, UnsupportedFormat."""
+        rows = SECTIONS.decode(sections)
+        (horizon,) = rows["staging_horizon"] or [""]
+        if horizon:
+            validate_segment_id(horizon)
+        transactions = CoordinatorState(
+            ids={row.name: row.known for row in rows["transactional_id"]},
+            owners={row.group: row.transactional_id for row in rows["group_owner"]},
+            marks={mark.key: mark for mark in rows["replay_mark"]},
+            horizon=horizon,
+            outcomes=tuple(map(OutcomeGeneration.of_text, rows["outcomes"])) or ({},),
+            forgotten=max(rows["forgotten"], default=None),
         )
+        groups = {row.name: _group_of(row) for row in rows["group"]}
+        return SharedState(transactions, OffsetsState(groups))
+
+
+def _row_of(name: str, group: GroupState) -> _GroupRow:
+    return _GroupRow(
+        name,
+        tuple(_Position(*where, committed) for where, committed in group.committed.items()),
+        tuple(_PendingRow(*item) for item in group.pending.items()),
+        group.last_commit,
+    )
+
+
+def _group_of(row: _GroupRow) -> GroupState:
+    return GroupState(
+        {TopicPartition(p.topic, p.partition): p.committed for p in row.positions},
+        {pending.tx_id: pending.pending for pending in row.pending},
+        row.last_commit,
+    )
 
 
 def transactions_of(state: SharedState) -> CoordinatorState:
@@ -98,5 +174,5 @@ def transactions_of(state: SharedState) -> CoordinatorState:
 
 
 def offsets_of(state: SharedState) -> OffsetsState:
-    """The groups' part."""
+    """The consumer groups' part."""
     return state.offsets

@@ -1,7 +1,8 @@
-"""What each consumer group has committed, and what is pending: its part of a journal. Pure.
+"""Committed and pending offsets of consumer groups: events, rules and state. Pure.
 
-It guards I6 (ranges that are committed in transactions follow each other: compare-and-set) and the
-offsets' half of I5: pending offsets become committed only under the TxId of their pend (rule R6).
+It guards I6 (ranges committed in transactions follow each other: compare-and-set) and the offsets'
+half of I5: pending offsets become committed only under the TxId of their pend (rule R6). A command
+is the event that its caller proposes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from txlog.model import Offset, OffsetOrNone, Partition, TopicPartition, TxId, W
 from txlog.stored import stored, stored_list
 
 UNCHECKED = -1
-"""A start that is not compared: the caller does not know the group's position."""
+"""A start that is not compared, because the caller does not have the group's position."""
 
 OFFSETS_BYTES_MAX = 990_000
-"""Positions of one commit or pend, as an entry holds them (I16): it takes 1,000,000 with the rest.
-They are some 13,000 partitions without notes."""
+"""Largest size of the positions in one commit or pend (I16): an entry holds 1,000,000 bytes in
+all. Enough for about 13,000 partitions without metadata."""
 
 
 @stored_list(
@@ -37,7 +38,7 @@ They are some 13,000 partitions without notes."""
 )
 @dataclass(frozen=True, slots=True)
 class PendingOffset:
-    """A partition's new position, [start, end) having been consumed."""
+    """A partition's new position, `end`, after the group has consumed [start, end)."""
 
     topic: str
     topic_id: str
@@ -46,8 +47,8 @@ class PendingOffset:
     end: Offset
     metadata: str = ""
     replaced: str = ""
-    """The earlier incarnation of the topic that the group was seen to stand in; empty if it stood
-    in this one, or nowhere (rule R11)."""
+    """The earlier incarnation of the topic in which the caller saw the group's position; empty if
+    the position was in this incarnation, or there was none (rule R11)."""
 
     @property
     def where(self) -> TopicPartition:
@@ -56,13 +57,13 @@ class PendingOffset:
 
     @property
     def bytes_at_most(self) -> int:
-        """What it takes in an entry: names are plain, and a character of a note takes 6 at most."""
+        """Upper bound of its size in an entry; a character of metadata takes at most 6 bytes."""
         names = len(self.topic) + len(self.topic_id) + len(self.replaced)
         return names + 6 * len(self.metadata) + 80
 
 
 def event_bytes(offsets: tuple[PendingOffset, ...]) -> int:
-    """What they take in an event; of few it is enough to know what it is at most."""
+    """Their size in an event; the upper bound if that is within the limit, else the exact size."""
     at_most = sum(offset.bytes_at_most for offset in offsets)
     if at_most <= OFFSETS_BYTES_MAX:
         return at_most
@@ -72,7 +73,7 @@ def event_bytes(offsets: tuple[PendingOffset, ...]) -> int:
 
 
 def in_parts(offsets: tuple[PendingOffset, ...]) -> Iterator[tuple[PendingOffset, ...]]:
-    """The same, as a whole if that fits in an event."""
+    """The offsets in parts that each fit in an event; one part if all of them fit."""
     if event_bytes(offsets) <= OFFSETS_BYTES_MAX:
         yield offsets
         return
@@ -114,7 +115,7 @@ class CommittedOffset:
 )
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Offsets that a transaction will commit, and the coordinator to ask about it."""
+    """Offsets that a transaction will commit, and the coordinator that decides it."""
 
     transactional_id: str
     coordinator: Offset
@@ -130,7 +131,7 @@ class GroupState:
     committed: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
     pending: Mapping[TxId, Pending] = field(default_factory=dict)
     last_commit: TxId | None = None
-    """LAST-COMMIT: the transaction that committed offsets last."""
+    """LAST-COMMIT: the transaction that last committed offsets."""
 
 
 EMPTY_GROUP = GroupState()
@@ -138,22 +139,23 @@ EMPTY_GROUP = GroupState()
 
 @dataclass(frozen=True, slots=True)
 class OffsetsState:
-    """Everything that a replica of a coordinator's journal knows of its groups."""
+    """The consumer groups of a coordinator's journal."""
 
     groups: Mapping[str, GroupState] = field(default_factory=dict)
 
     def group(self, name: str) -> GroupState:
-        """That group, empty if it has never committed."""
+        """The group; empty if it has never committed."""
         return self.groups.get(name, EMPTY_GROUP)
-
-
-# Events.
 
 
 @stored("offsets_pended", group="group", tx_id="tx_id", pending="pending")
 @dataclass(frozen=True, slots=True)
 class OffsetsPended:
-    """A transaction will commit these offsets if it commits."""
+    """Offsets are set aside for a transaction, and become the group's if it commits.
+
+    As a command: raises CommitFailed, UnstableOffsetCommit, and UsageError if an entry cannot hold
+    the offsets.
+    """
 
     group: str
     tx_id: TxId
@@ -163,7 +165,8 @@ class OffsetsPended:
 @stored("pending_applied", group="group", tx_id="tx_id", at_ms="at_ms")
 @dataclass(frozen=True, slots=True)
 class PendingApplied:
-    """LAST-COMMIT: the transaction committed, and its offsets are the group's."""
+    """LAST-COMMIT: the transaction committed, and its offsets are the group's. As a command:
+    ignored if nothing is pending for the transaction."""
 
     group: str
     tx_id: TxId
@@ -173,7 +176,8 @@ class PendingApplied:
 @stored("pending_released", group="group", tx_id="tx_id")
 @dataclass(frozen=True, slots=True)
 class PendingReleased:
-    """The transaction aborted, and its offsets are forgotten."""
+    """The transaction aborted, and its offsets are dropped. As a command: ignored if nothing is
+    pending for the transaction."""
 
     group: str
     tx_id: TxId
@@ -182,7 +186,8 @@ class PendingReleased:
 @stored("offsets_committed", group="group", offsets="offsets", at_ms="at_ms")
 @dataclass(frozen=True, slots=True)
 class OffsetsCommitted:
-    """Offsets that were committed outside of any transaction."""
+    """Offsets are committed outside of any transaction. As a command: starts other than UNCHECKED
+    are compared; raises as OffsetsPended does."""
 
     group: str
     offsets: tuple[PendingOffset, ...]
@@ -192,7 +197,8 @@ class OffsetsCommitted:
 @stored("offsets_deleted", group="group", partitions="partitions")
 @dataclass(frozen=True, slots=True)
 class OffsetsDeleted:
-    """The group has no position in these partitions from here on."""
+    """The group no longer has a position in these partitions. As a command: raises
+    UnstableOffsetCommit while a transaction is pending on one of them."""
 
     group: str
     partitions: tuple[tuple[str, Partition], ...]
@@ -202,7 +208,7 @@ class OffsetsDeleted:
 @stored("group_deleted", group="group")
 @dataclass(frozen=True, slots=True)
 class GroupDeleted:
-    """The group has committed nothing from here on."""
+    """The group is deleted. As a command: raises UnknownGroup, UnstableOffsetCommit."""
 
     group: str
 
@@ -216,106 +222,42 @@ OffsetsEvent: TypeAlias = (
     | GroupDeleted
 )
 
-# Commands.
 
-
-@dataclass(frozen=True, slots=True)
-class PendOffsets:
-    """Put offsets aside for a transaction. Raises CommitFailed, UnstableOffsetCommit, and
-    UsageError if there are more than an entry holds."""
-
-    group: str
-    tx_id: TxId
-    pending: Pending
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyPending:
-    """Make them the group's, if this transaction's pend is there."""
-
-    group: str
-    tx_id: TxId
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReleasePending:
-    """Forget them, if this transaction's pend is there."""
-
-    group: str
-    tx_id: TxId
-
-
-@dataclass(frozen=True, slots=True)
-class CommitOffsets:
-    """Commit without a transaction; starts that are not UNCHECKED are compared. Raises as
-    PendOffsets does."""
-
-    group: str
-    offsets: tuple[PendingOffset, ...]
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteOffsets:
-    """Forget positions. Raises UnstableOffsetCommit while a transaction is pending on one."""
-
-    group: str
-    partitions: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteGroup:
-    """Forget a group. Raises UnknownGroup, UnstableOffsetCommit."""
-
-    group: str
-
-
-OffsetsCommand: TypeAlias = (
-    PendOffsets | ApplyPending | ReleasePending | CommitOffsets | DeleteOffsets | DeleteGroup
-)
-
-
-def decide(state: OffsetsState, command: OffsetsCommand) -> Decided:
+def decide(state: OffsetsState, command: OffsetsEvent) -> Decided:
     """The events of `command`. Raises the rejection."""
     group = state.group(command.group)
     match command:
-        case PendOffsets():
+        case OffsetsPended():
             return _decide_pend(group, command)
-        case ApplyPending():
-            if command.tx_id not in group.pending:
-                return Decided((), False)
-            return Decided((PendingApplied(command.group, command.tx_id, command.now_ms),), True)
-        case ReleasePending():
-            if command.tx_id not in group.pending:
-                return Decided((), False)
-            return Decided((PendingReleased(command.group, command.tx_id),), True)
-        case CommitOffsets():
-            _check_not_pending(command.group, group, _wheres(command.offsets), None)
+        case PendingApplied() | PendingReleased():
+            is_pending = command.tx_id in group.pending
+            return Decided((command,) if is_pending else (), is_pending)
+        case OffsetsCommitted():
+            _check_not_pending(command.group, group, _partitions(command.offsets), None)
             _check_starts(command.group, group, command.offsets)
             if not command.offsets:
                 return Decided()
             _check_size(command.group, command.offsets)
-            return Decided((OffsetsCommitted(command.group, command.offsets, command.now_ms),))
-        case DeleteOffsets():
-            doomed = set(command.partitions)
-            _check_not_pending(command.group, group, doomed, None)
-            gone = tuple((w.topic, w.partition) for w in command.partitions if w in group.committed)
+            return Decided((command,))
+        case OffsetsDeleted():
+            partitions = {TopicPartition(*where) for where in command.partitions}
+            _check_not_pending(command.group, group, partitions, None)
+            gone = tuple(where for where in command.partitions if where in group.committed)
             return Decided((OffsetsDeleted(command.group, gone),) if gone else ())
-        case DeleteGroup():
+        case GroupDeleted():
             if command.group not in state.groups:
                 raise UnknownGroup(
                     f"there is no consumer group {command.group!r}; 'txlog group list' shows them."
                 )
             _check_not_pending(command.group, group, None, None)
-            return Decided((GroupDeleted(command.group),))
+            return Decided((command,))
 
 
-def _decide_pend(group: GroupState, command: PendOffsets) -> Decided:
+def _decide_pend(group: GroupState, command: OffsetsPended) -> Decided:
     offsets = command.pending.offsets
     if group.pending.get(command.tx_id) == command.pending:
         return Decided()
-    _check_not_pending(command.group, group, _wheres(offsets), command.tx_id)
+    _check_not_pending(command.group, group, _partitions(offsets), command.tx_id)
     _check_starts(command.group, group, offsets)
     known = group.pending.get(command.tx_id)
     pending = command.pending if known is None else _merged(known, command.pending)
@@ -324,7 +266,7 @@ def _decide_pend(group: GroupState, command: PendOffsets) -> Decided:
 
 
 def _merged(known: Pending, more: Pending) -> Pending:
-    """A second pend of one transaction: a later end wins, the first start stays."""
+    """Both pends of one transaction: of a partition in both, the first start and the later end."""
     starts = {offset.where: offset.start for offset in known.offsets}
     merged = {offset.where: offset for offset in known.offsets}
     for offset in more.offsets:
@@ -334,12 +276,12 @@ def _merged(known: Pending, more: Pending) -> Pending:
 
 
 def _check_size(name: str, offsets: tuple[PendingOffset, ...]) -> None:
-    """An event is stored completely or not at all, so it must fit in one entry."""
+    """Offsets of one event must fit in one entry, because an event is stored as a whole."""
     size_bytes = event_bytes(offsets)
     if size_bytes > OFFSETS_BYTES_MAX:
         raise UsageError(
             f"positions of group {name!r} in {len(offsets)} partitions take {size_bytes} bytes; "
-            f"{OFFSETS_BYTES_MAX} can be committed at once, all or none. Leave out notes, or "
+            f"at most {OFFSETS_BYTES_MAX} can be committed at once. Shorten the metadata, or "
             "commit fewer partitions at once.",
             group=name,
             partitions=len(offsets),
@@ -348,7 +290,7 @@ def _check_size(name: str, offsets: tuple[PendingOffset, ...]) -> None:
         )
 
 
-def _wheres(offsets: Iterable[PendingOffset]) -> set[TopicPartition]:
+def _partitions(offsets: Iterable[PendingOffset]) -> set[TopicPartition]:
     return {offset.where for offset in offsets}
 
 
@@ -358,14 +300,17 @@ def _check_not_pending(
     partitions: set[TopicPartition] | None,
     tx_id: TxId | None,
 ) -> None:
-    """Refused if another transaction is pending on any of them (None: on anything)."""
+    """Raises UnstableOffsetCommit if another transaction is pending on one of the partitions, or,
+    without `partitions`, on any partition of the group."""
     for other, pending in group.pending.items():
-        taken = {offset.where for offset in pending.offsets}
-        wanted = taken if partitions is None else taken & partitions
-        if other != tx_id and wanted:
+        blocked = _partitions(pending.offsets)
+        if partitions is not None:
+            blocked &= partitions
+        if other != tx_id and blocked:
             raise UnstableOffsetCommit(
                 f"transaction {other} of {pending.transactional_id!r} is pending on "
-                f"{min(wanted)} of group {name!r}; it is finished, or times out. Try again.",
+                f"{min(blocked)} of group {name!r}; it is being finished, or will time out. Try "
+                "again.",
                 group=name,
                 tx_id=other,
                 transactional_id=pending.transactional_id,
@@ -374,17 +319,17 @@ def _check_not_pending(
 
 
 def _check_starts(name: str, group: GroupState, offsets: tuple[PendingOffset, ...]) -> None:
-    """Compare-and-set (I6). A group without a committed offset accepts a start once."""
+    """Compare-and-set (I6). A partition without a committed offset accepts any start."""
     for offset in offsets:
         committed = group.committed.get(offset.where)
         if offset.start == UNCHECKED or committed is None:
             continue
         if committed.topic_id not in (offset.topic_id, offset.replaced):
             raise CommitFailed(
-                f"group {name!r} stands in another topic of the name {offset.topic!r} (its id is "
-                f"{committed.topic_id}) than this commit (id {offset.topic_id}): it was deleted "
-                "and created again, and another instance of the group was faster. Start again "
-                "from the committed offsets.",
+                f"group {name!r} has committed in a topic {offset.topic!r} with the id "
+                f"{committed.topic_id}, and this commit is for the id {offset.topic_id}: the topic "
+                "was deleted and created again, and another instance of the group committed "
+                "first. Start again from the committed offsets.",
                 group=name,
                 committed_topic_id=committed.topic_id,
                 topic_id=offset.topic_id,
@@ -393,7 +338,7 @@ def _check_starts(name: str, group: GroupState, offsets: tuple[PendingOffset, ..
             raise CommitFailed(
                 f"group {name!r} has committed {committed.offset} in {offset.where}, but this "
                 f"commit goes from {offset.start} to {offset.end}: another instance of the group "
-                "was faster. Start again from the committed offsets.",
+                "committed first. Start again from the committed offsets.",
                 group=name,
                 committed=committed.offset,
                 start=offset.start,
@@ -401,7 +346,7 @@ def _check_starts(name: str, group: GroupState, offsets: tuple[PendingOffset, ..
             )
 
 
-def apply(state: OffsetsState, event: OffsetsEvent, slot: int) -> OffsetsState:
+def apply(state: OffsetsState, event: OffsetsEvent) -> OffsetsState:
     """The state after `event`."""
     group = state.group(event.group)
     match event:
@@ -416,12 +361,12 @@ def apply(state: OffsetsState, event: OffsetsEvent, slot: int) -> OffsetsState:
         case OffsetsCommitted():
             group = _committed(group, event.offsets, event.at_ms)
         case OffsetsDeleted():
-            gone = set(event.partitions)
-            left = {where: at for where, at in group.committed.items() if where not in gone}
-            group = replace(group, committed=left)
+            deleted = set(event.partitions)
+            kept = {where: at for where, at in group.committed.items() if where not in deleted}
+            group = replace(group, committed=kept)
         case GroupDeleted():
-            kept = {name: other for name, other in state.groups.items() if name != event.group}
-            return OffsetsState(kept)
+            others = {name: other for name, other in state.groups.items() if name != event.group}
+            return OffsetsState(others)
     return OffsetsState({**state.groups, event.group: group})
 
 
@@ -432,8 +377,8 @@ def _released(group: GroupState, tx_id: TxId) -> GroupState:
 
 
 def _committed(group: GroupState, offsets: tuple[PendingOffset, ...], at_ms: int) -> GroupState:
-    news = {
+    changes = {
         offset.where: CommittedOffset(offset.topic_id, offset.end, offset.metadata, at_ms)
         for offset in offsets
     }
-    return replace(group, committed={**group.committed, **news})
+    return replace(group, committed={**group.committed, **changes})

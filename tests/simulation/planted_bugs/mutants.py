@@ -19,7 +19,7 @@ from txlog.client.producer import producer as producers
 from txlog.clock import segment_id
 from txlog.coordinator import rules
 from txlog.groups.offsets import GroupOffsets
-from txlog.groups.state import UNCHECKED, ApplyPending, CommitOffsets
+from txlog.groups.state import UNCHECKED, OffsetsCommitted, PendingApplied
 from txlog.journal.machine import Decided
 from txlog.journal.replication.replica import Replica
 from txlog.model import TxId
@@ -106,7 +106,7 @@ def no_pend(patch: Patch) -> None:
         before: Sequence[Any] = (),
     ) -> None:
         for command in before:
-            if isinstance(command, ApplyPending):
+            if isinstance(command, PendingApplied):
                 apply_pending(self, group, command.tx_id)
             else:
                 self._journal_of(group).execute(command)
@@ -114,7 +114,7 @@ def no_pend(patch: Patch) -> None:
 
     def apply_pending(self: GroupOffsets, group: str, tx_id: TxId) -> None:
         if (group, tx_id) in kept:
-            self._journal_of(group).execute(CommitOffsets(group, kept.pop((group, tx_id)), 0))
+            self._journal_of(group).execute(OffsetsCommitted(group, kept.pop((group, tx_id)), 0))
 
     patch.setattr(GroupOffsets, "pend", pend)
     patch.setattr(GroupOffsets, "apply_pending", apply_pending)

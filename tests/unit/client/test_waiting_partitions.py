@@ -259,7 +259,7 @@ def test_I6_of_two_that_sought_their_first_position_one_commits(log: MemoryLog) 
     first.begin_transaction()
     first.send_offsets_to_transaction({U0: 2}, both[0].group_metadata())
     first.commit_transaction()
-    with pytest.raises(Exception, match="another instance of the group was faster"):
+    with pytest.raises(Exception, match="another instance of the group committed first"):
         both[1].commit()
 
 

@@ -14,9 +14,9 @@ from txlog.coordinator.events import (
     TransactionBegun,
     TransactionCompleted,
 )
-from txlog.coordinator.machine import CoordinatorMachine
 from txlog.coordinator.state import CoordinatorState
 from txlog.coordinator.transaction import Transaction
+from txlog.groups.shared_journal import SharedMachine, transactions_of
 from txlog.model import TxId
 
 Coordinator = Fold[CoordinatorState]
@@ -66,7 +66,7 @@ def complete(tx: TxId, name: str = NAME) -> TransactionCompleted:
 
 def new_coordinator() -> Coordinator:
     """A coordinator that knows no producer."""
-    return Fold(CoordinatorMachine())
+    return Fold(SharedMachine(), transactions_of)
 
 
 def registered(epoch: int = 0, **changes: Any) -> Coordinator:

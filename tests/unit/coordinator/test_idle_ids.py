@@ -109,7 +109,7 @@ def test_R4_an_event_of_an_older_epoch_does_not_count_in_the_present_one() -> No
     known = TransactionalId(
         PID, 4, "i", 1, 1, open={left: Transaction(left, TransactionState.ONGOING, 0, 1)}
     )
-    state = apply(CoordinatorState({NAME: known}), CheckClaimed(NAME, left, 1, 2), 0)
+    state = apply(CoordinatorState({NAME: known}), CheckClaimed(NAME, left, 1, 2))
     assert state.ids[NAME].begun_number == -1
 
 

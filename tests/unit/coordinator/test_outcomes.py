@@ -13,7 +13,6 @@ from tests.unit.coordinator.coordinator_commands import (
     registered,
 )
 from txlog.coordinator.events import TransactionBarred
-from txlog.coordinator.machine import CoordinatorMachine
 from txlog.coordinator.outcomes import Outcome, OutcomeGeneration, tagged
 from txlog.coordinator.state import (
     OUTCOME_GENERATION,
@@ -23,6 +22,7 @@ from txlog.coordinator.state import (
     apply,
 )
 from txlog.errors import CorruptData
+from txlog.groups.shared_journal import SharedMachine, SharedState
 from txlog.model import Decision, TxId
 
 REMEMBERED = OUTCOME_GENERATION * OUTCOME_GENERATIONS_MAX
@@ -57,7 +57,7 @@ def long_lived() -> CoordinatorState:
     """After somewhat more transactions than are remembered."""
     state = CoordinatorState({"x": TransactionalId(PID, 0, "i", 1, 1)})
     for number in range(REMEMBERED + 2 * OUTCOME_GENERATION + 5):
-        state = apply(state, TransactionBarred("x", tx(number), 0), number)
+        state = apply(state, TransactionBarred("x", tx(number), 0))
     return state
 
 
@@ -73,9 +73,9 @@ def test_the_last_so_many_outcomes_are_known_at_least(long_lived: CoordinatorSta
 
 
 def test_a_snapshot_keeps_the_generations(long_lived: CoordinatorState) -> None:
-    machine = CoordinatorMachine()
-    sections = {name: list(rows) for name, rows in machine.encode_state(long_lived).items()}
-    assert machine.decode_state(sections) == long_lived
+    machine, state = SharedMachine(), SharedState(long_lived)
+    sections = {name: list(rows) for name, rows in machine.encode_state(state).items()}
+    assert machine.decode_state(sections) == state
 
 
 SOME = {

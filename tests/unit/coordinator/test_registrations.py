@@ -125,7 +125,7 @@ def test_a_commit_that_was_never_begun_is_as_old_as_its_decision() -> None:
 def test_I4_nothing_is_added_to_what_is_decided() -> None:
     state = SITUATIONS["PrepareCommit"]().state
     with pytest.raises(InvariantViolated, match="I4"):
-        apply(state, ParticipantsAdded(NAME, OWN, (TOPIC_B,)), 9)
+        apply(state, ParticipantsAdded(NAME, OWN, (TOPIC_B,)))
 
 
 def test_the_staging_horizon_rises_and_is_not_written_again() -> None:

@@ -5,12 +5,11 @@ import pytest
 from tests.unit.groups.test_offsets_rules import offset, pend, position, release
 from tests.unit.machine_without_journal import Fold
 from txlog.errors import CommitFailed, UnstableOffsetCommit
-from txlog.groups.machine import OffsetsMachine
+from txlog.groups.shared_journal import SharedMachine, SharedState, offsets_of
 from txlog.groups.state import (
     UNCHECKED,
-    CommitOffsets,
-    DeleteGroup,
-    DeleteOffsets,
+    GroupDeleted,
+    OffsetsCommitted,
     OffsetsDeleted,
     OffsetsState,
 )
@@ -23,41 +22,41 @@ P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 @pytest.fixture
 def groups() -> Groups:
     """`g` stands at 5 in partitions 0 and 1, `h` in partition 0."""
-    groups: Groups = Fold(OffsetsMachine())
-    groups.run(CommitOffsets("g", (offset(UNCHECKED, 5), offset(UNCHECKED, 5, 1)), 1))
-    groups.run(CommitOffsets("h", (offset(UNCHECKED, 5),), 1))
+    groups: Groups = Fold(SharedMachine(), offsets_of)
+    groups.run(OffsetsCommitted("g", (offset(UNCHECKED, 5), offset(UNCHECKED, 5, 1)), 1))
+    groups.run(OffsetsCommitted("h", (offset(UNCHECKED, 5),), 1))
     return groups
 
 
 def test_only_the_positions_that_are_named_and_there_are_deleted(groups: Groups) -> None:
-    groups.run(DeleteOffsets("g", (P0, P2)))
+    groups.run(OffsetsDeleted("g", (P0, P2)))
     assert groups.events[-1] == OffsetsDeleted("g", (("t", 0),))
     assert (position(groups), position(groups, 1), position(groups, group="h")) == (None, 5, 5)
 
 
 def test_positions_that_are_not_there_are_deleted_without_an_event(groups: Groups) -> None:
     count = len(groups.events)
-    groups.run(DeleteOffsets("g", (P2,)))
+    groups.run(OffsetsDeleted("g", (P2,)))
     assert len(groups.events) == count
 
 
 def test_a_position_that_a_transaction_is_pending_on_is_kept(groups: Groups) -> None:
     groups.run(pend(0, offset(5, 9)))
     with pytest.raises(UnstableOffsetCommit):
-        groups.run(DeleteOffsets("g", (P1, P0)))
-    groups.run(DeleteOffsets("g", (P1,)))
+        groups.run(OffsetsDeleted("g", (P1, P0)))
+    groups.run(OffsetsDeleted("g", (P1,)))
     assert (position(groups), position(groups, 1)) == (5, None)
     assert groups.run(release(0)) is True
-    groups.run(DeleteOffsets("g", (P0,)))
+    groups.run(OffsetsDeleted("g", (P0,)))
     assert position(groups) is None
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        CommitOffsets("g", (offset(5, 9),), 1),
-        DeleteOffsets("g", (P0,)),
-        DeleteGroup("g"),
+        OffsetsCommitted("g", (offset(5, 9),), 1),
+        OffsetsDeleted("g", (P0,)),
+        GroupDeleted("g"),
         pend(1, offset(5, 9)),
     ],
     ids=lambda command: type(command).__name__,
@@ -78,7 +77,7 @@ def test_a_refusal_names_the_group_and_the_transaction_that_is_pending(
 
 def test_a_start_is_compared_after_one_that_is_not(groups: Groups) -> None:
     with pytest.raises(CommitFailed):
-        groups.run(CommitOffsets("g", (offset(UNCHECKED, 5), offset(4, 9, 1)), 1))
+        groups.run(OffsetsCommitted("g", (offset(UNCHECKED, 5), offset(4, 9, 1)), 1))
 
 
 def test_the_first_start_of_a_transaction_stays(groups: Groups) -> None:
@@ -89,4 +88,4 @@ def test_the_first_start_of_a_transaction_stays(groups: Groups) -> None:
 
 
 def test_a_snapshot_without_groups_is_that_of_an_empty_journal() -> None:
-    assert OffsetsMachine().decode_state({}) == OffsetsState()
+    assert SharedMachine().decode_state({}) == SharedState()

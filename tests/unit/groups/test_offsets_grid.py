@@ -11,17 +11,17 @@ import pytest
 from tests.unit.machine_without_journal import Fold
 from txlog.errors import CommitFailed, TxlogError, UnknownGroup, UnstableOffsetCommit
 from txlog.groups import state as offsets_state
-from txlog.groups.machine import OffsetsMachine
+from txlog.groups.shared_journal import SharedMachine, offsets_of
 from txlog.groups.state import (
     UNCHECKED,
-    ApplyPending,
-    CommitOffsets,
-    DeleteGroup,
+    GroupDeleted,
+    OffsetsCommitted,
+    OffsetsPended,
     OffsetsState,
     Pending,
+    PendingApplied,
     PendingOffset,
-    PendOffsets,
-    ReleasePending,
+    PendingReleased,
 )
 from txlog.model import TopicPartition, TxId
 
@@ -33,28 +33,28 @@ def at(start: int, end: int, partition: int = 0) -> PendingOffset:
     return PendingOffset("t", "id", partition, start, end)
 
 
-def pend(tx: TxId, *offsets: PendingOffset, now_ms: int = 1) -> PendOffsets:
-    return PendOffsets("g", tx, Pending(f"owner of {tx.pid}", 0, offsets, now_ms, 60_000))
+def pend(tx: TxId, *offsets: PendingOffset, now_ms: int = 1) -> OffsetsPended:
+    return OffsetsPended("g", tx, Pending(f"owner of {tx.pid}", 0, offsets, now_ms, 60_000))
 
 
 COMMANDS: dict[str, Any] = {
     "PEND": pend(OWN, at(5, 9)),
     "PEND AT 3": pend(OWN, at(3, 9)),
     "PEND UNCHECKED": pend(OWN, at(UNCHECKED, 9)),
-    "APPLY": ApplyPending("g", OWN, 2),
-    "RELEASE": ReleasePending("g", OWN),
-    "COMMIT": CommitOffsets("g", (at(5, 9),), 2),
-    "COMMIT AT 3": CommitOffsets("g", (at(3, 9),), 2),
-    "COMMIT UNCHECKED": CommitOffsets("g", (at(UNCHECKED, 9),), 2),
-    "COMMIT NOTHING": CommitOffsets("g", (), 2),
-    "DELETE": DeleteGroup("g"),
+    "APPLY": PendingApplied("g", OWN, 2),
+    "RELEASE": PendingReleased("g", OWN),
+    "COMMIT": OffsetsCommitted("g", (at(5, 9),), 2),
+    "COMMIT AT 3": OffsetsCommitted("g", (at(3, 9),), 2),
+    "COMMIT UNCHECKED": OffsetsCommitted("g", (at(UNCHECKED, 9),), 2),
+    "COMMIT NOTHING": OffsetsCommitted("g", (), 2),
+    "DELETE": GroupDeleted("g"),
 }
-COMMITTED = CommitOffsets("g", (at(UNCHECKED, 5),), 1)
+COMMITTED = OffsetsCommitted("g", (at(UNCHECKED, 5),), 1)
 
 
 def group(*commands: Any) -> Callable[[], Fold[OffsetsState]]:
     def build() -> Fold[OffsetsState]:
-        fold = Fold(OffsetsMachine())
+        fold = Fold(SharedMachine(), offsets_of)
         for command in commands:
             fold.run(command)
         return fold
@@ -68,10 +68,10 @@ SITUATIONS: dict[str, Callable[[], Fold[OffsetsState]]] = {
     "pending": group(COMMITTED, pend(OWN, at(5, 9))),
     "other pending": group(COMMITTED, pend(OTHER, at(5, 9))),
     "other elsewhere": group(COMMITTED, pend(OTHER, at(0, 9, partition=1))),
-    "applied": group(COMMITTED, pend(OWN, at(5, 9)), ApplyPending("g", OWN, 2)),
-    "released": group(COMMITTED, pend(OWN, at(5, 9)), ReleasePending("g", OWN)),
+    "applied": group(COMMITTED, pend(OWN, at(5, 9)), PendingApplied("g", OWN, 2)),
+    "released": group(COMMITTED, pend(OWN, at(5, 9)), PendingReleased("g", OWN)),
     "only pending": group(pend(OWN, at(5, 9))),
-    "deleted": group(COMMITTED, DeleteGroup("g")),
+    "deleted": group(COMMITTED, GroupDeleted("g")),
 }
 
 GRID = """

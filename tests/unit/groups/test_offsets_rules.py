@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.unit.machine_without_journal import Fold
 from txlog.errors import CommitFailed, UnstableOffsetCommit
-from txlog.groups.machine import OffsetsMachine
+from txlog.groups.shared_journal import SharedMachine, offsets_of
 from txlog.groups.state import (
     UNCHECKED,
-    ApplyPending,
-    CommitOffsets,
+    OffsetsCommitted,
+    OffsetsPended,
     OffsetsState,
     Pending,
+    PendingApplied,
     PendingOffset,
-    PendOffsets,
-    ReleasePending,
+    PendingReleased,
 )
 from txlog.model import TopicPartition, TxId
 
@@ -27,7 +27,7 @@ Groups = Fold[OffsetsState]
 
 @pytest.fixture
 def groups() -> Groups:
-    return Fold(OffsetsMachine())
+    return Fold(SharedMachine(), offsets_of)
 
 
 def offset(
@@ -38,16 +38,16 @@ def offset(
 
 def pend(
     number: int, *offsets: PendingOffset, group: str = "g", now_ms: int = 1, owner: str = "x"
-) -> PendOffsets:
-    return PendOffsets(group, TxId(1, 0, number), Pending(owner, 3, offsets, now_ms, 60_000))
+) -> OffsetsPended:
+    return OffsetsPended(group, TxId(1, 0, number), Pending(owner, 3, offsets, now_ms, 60_000))
 
 
-def apply(number: int, group: str = "g") -> ApplyPending:
-    return ApplyPending(group, TxId(1, 0, number), 77)
+def apply(number: int, group: str = "g") -> PendingApplied:
+    return PendingApplied(group, TxId(1, 0, number), 77)
 
 
-def release(number: int) -> ReleasePending:
-    return ReleasePending("g", TxId(1, 0, number))
+def release(number: int) -> PendingReleased:
+    return PendingReleased("g", TxId(1, 0, number))
 
 
 def position(groups: Groups, partition: int = 0, group: str = "g") -> int | None:
@@ -69,7 +69,7 @@ def test_I6_ranges_follow_each_other_or_are_refused(groups: Groups) -> None:
     for start in (0, 4, 8, 10):
         for command in (
             pend(3, offset(start, 20)),
-            CommitOffsets("g", (offset(start, 20),), 1),
+            OffsetsCommitted("g", (offset(start, 20),), 1),
         ):
             with pytest.raises(CommitFailed) as caught:
                 groups.run(command)
@@ -78,7 +78,7 @@ def test_I6_ranges_follow_each_other_or_are_refused(groups: Groups) -> None:
 
 
 def test_I6_one_partition_that_does_not_fit_refuses_all(groups: Groups) -> None:
-    groups.run(CommitOffsets("g", (offset(UNCHECKED, 5), offset(UNCHECKED, 5, 1)), 1))
+    groups.run(OffsetsCommitted("g", (offset(UNCHECKED, 5), offset(UNCHECKED, 5, 1)), 1))
     before = groups.state
     with pytest.raises(CommitFailed):
         groups.run(pend(0, offset(5, 9), offset(4, 9, 1)))
@@ -122,7 +122,7 @@ def test_R6_the_apply_of_one_group_leaves_the_others(groups: Groups) -> None:
 
 
 def test_a_second_pend_of_one_transaction_adds_to_the_first(groups: Groups) -> None:
-    groups.run(CommitOffsets("g", (offset(UNCHECKED, 5),), 1))
+    groups.run(OffsetsCommitted("g", (offset(UNCHECKED, 5),), 1))
     groups.run(pend(0, offset(5, 9), now_ms=10))
     groups.run(pend(0, offset(5, 12), offset(0, 3, 1), now_ms=20))
     pending = groups.state.group("g").pending[TxId(1, 0, 0)]
@@ -138,7 +138,7 @@ def test_a_note_goes_with_its_offset(groups: Groups) -> None:
 
 
 def test_R11_the_offsets_of_a_topic_that_was_created_again_begin_anew(groups: Groups) -> None:
-    groups.run(CommitOffsets("g", (offset(UNCHECKED, 500, topic_id="old"),), 1))
+    groups.run(OffsetsCommitted("g", (offset(UNCHECKED, 500, topic_id="old"),), 1))
     groups.run(pend(0, offset(0, 3, topic_id="new", replaced="old")))
     groups.run(apply(0))
     found = groups.state.group("g").committed[TopicPartition("t", 0)]
@@ -149,8 +149,8 @@ def test_R11_a_group_goes_on_from_one_topic_of_a_name_to_the_next_and_never_back
     groups: Groups,
 ) -> None:
     """Who does not know where the group stands by now read another topic than the group does."""
-    groups.run(CommitOffsets("g", (offset(0, 500, topic_id="old"),), 1))
-    groups.run(CommitOffsets("g", (offset(0, 3, topic_id="new", replaced="old"),), 1))
+    groups.run(OffsetsCommitted("g", (offset(0, 500, topic_id="old"),), 1))
+    groups.run(OffsetsCommitted("g", (offset(0, 3, topic_id="new", replaced="old"),), 1))
     for late in (offset(500, 510, topic_id="old"), offset(0, 9, topic_id="older", replaced="old")):
         with pytest.raises(CommitFailed) as caught:
             groups.run(pend(0, late))
@@ -159,8 +159,8 @@ def test_R11_a_group_goes_on_from_one_topic_of_a_name_to_the_next_and_never_back
 
 
 def test_a_commit_outside_of_transactions_may_go_back(groups: Groups) -> None:
-    groups.run(CommitOffsets("g", (offset(UNCHECKED, 9),), 1))
-    groups.run(CommitOffsets("g", (offset(UNCHECKED, 2),), 1))
+    groups.run(OffsetsCommitted("g", (offset(UNCHECKED, 9),), 1))
+    groups.run(OffsetsCommitted("g", (offset(UNCHECKED, 2),), 1))
     assert position(groups) == 2
     assert groups.state.group("g").last_commit is None
 
@@ -181,7 +181,7 @@ STEPS = st.lists(
 def test_I6_whatever_is_tried_the_applied_ranges_leave_no_gap_and_do_not_overlap(
     steps: list[tuple[str, int, int, int]],
 ) -> None:
-    groups: Groups = Fold(OffsetsMachine())
+    groups: Groups = Fold(SharedMachine(), offsets_of)
     ranges: dict[int, tuple[int, int]] = {}
     applied: list[tuple[int, int]] = []
     for name, number, start, length in steps:

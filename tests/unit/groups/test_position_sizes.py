@@ -7,11 +7,11 @@ import pytest
 from tests.unit.groups.test_offsets_rules import pend
 from tests.unit.machine_without_journal import Fold
 from txlog.errors import UsageError
-from txlog.groups.machine import OffsetsMachine
+from txlog.groups.shared_journal import SharedMachine, offsets_of
 from txlog.groups.state import (
     OFFSETS_BYTES_MAX,
     UNCHECKED,
-    CommitOffsets,
+    OffsetsCommitted,
     OffsetsState,
     PendingOffset,
     event_bytes,
@@ -66,17 +66,17 @@ def test_an_event_may_be_as_large_as_it_can_be() -> None:
     halves = whole(OFFSETS_BYTES_MAX // 2, OFFSETS_BYTES_MAX // 2)
     fits = tuple(replace(half, start=UNCHECKED) for half in halves)
     assert event_bytes(fits) == OFFSETS_BYTES_MAX
-    Fold(OffsetsMachine()).run(CommitOffsets("g", fits, 1))
+    Fold(SharedMachine(), offsets_of).run(OffsetsCommitted("g", fits, 1))
     note = '"' * (OFFSETS_BYTES_MAX // 12)
     large = tuple(PendingOffset("t", "id", number, 0, 1, note) for number in range(7))
     assert next(iter(in_parts((*fits, *large)))) == fits
 
 
 def test_the_refusal_of_too_many_positions_says_how_many_and_how_large() -> None:
-    groups: Fold[OffsetsState] = Fold(OffsetsMachine())
+    groups: Fold[OffsetsState] = Fold(SharedMachine(), offsets_of)
     note = '"' * (OFFSETS_BYTES_MAX // 4)
     offsets = tuple(PendingOffset("t", "id", number, UNCHECKED, 1, note) for number in range(3))
-    for command in (CommitOffsets("g", offsets, 1), pend(0, *offsets)):
+    for command in (OffsetsCommitted("g", offsets, 1), pend(0, *offsets)):
         with pytest.raises(UsageError) as caught:
             groups.run(command)
         facts = caught.value.facts
