@@ -29,10 +29,13 @@ from spark_plugin.sink.sink_topics import (
 )
 from spark_plugin.worker_process import NO_BATCH
 from txlog.catalog.metadata import LogMetadata, TopicMetadata
-from txlog.engine.append.accumulator import Partitions, keyed_partitions
-from txlog.engine.append.batch_columns import require_small_records
 from txlog.engine.append.partitioner import split_by_partition
-from txlog.engine.append.record_times import with_record_times
+from txlog.engine.append.record_preparation import (
+    Partitions,
+    keyed_partitions,
+    require_small_records,
+    with_record_times,
+)
 from txlog.engine.connection import Connection
 from txlog.errors import InvalidRecord, UnknownPartition
 from txlog.topic.records.batch import Segment

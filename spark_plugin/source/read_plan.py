@@ -31,7 +31,7 @@ from spark_plugin.options import ReaderOptions
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.starting_points import records_are_gone
 from spark_plugin.worker_process import freeze_modules
-from txlog.engine.append.record_times import is_append_time
+from txlog.engine.append.record_preparation import is_append_time
 from txlog.engine.connection import connect
 from txlog.errors import OffsetOutOfRange, UnknownTopic
 from txlog.model import TopicPartition

@@ -91,7 +91,7 @@ def _fill_after(log: MemoryLog, step: int) -> None:
 
 def _go_on(producer: Producer) -> None:
     """As an application does: commit again if that was the call, else abort and go on."""
-    if producer._standing.state == "COMMITTING":
+    if producer._status.state == "COMMITTING":
         producer.commit_transaction()
     else:
         producer.abort_transaction()

@@ -181,7 +181,7 @@ def test_a_log_is_not_created_among_other_files(name: str, tmp_path: Path) -> No
         lambda: Producer(str(tmp_path), create=True),
         lambda: Admin(f"file://{tmp_path}", create=True),
     ):
-        with pytest.raises(UsageError, match="contains files that are not a log's") as caught:
+        with pytest.raises(UsageError, match="contains files that belong to no log") as caught:
             open_log()
         assert name in str(caught.value)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]

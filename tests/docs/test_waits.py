@@ -14,8 +14,7 @@ from tests.docs.far_batch import FarBatch
 from tests.docs.pages import Page
 from tests.source_tree import ROOT
 from txlog import Admin, Consumer, Producer, TopicPartition
-from txlog.engine.connection import Connection, open_connection
-from txlog.engine.new_root import require_own_place
+from txlog.engine.connection import Connection, open_connection, require_own_place
 from txlog.engine.producer_config import IN_LOG
 from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime

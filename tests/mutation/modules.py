@@ -43,7 +43,7 @@ CLIENTS = (
         "transactions",
     ),
     "tests/unit/engine/test_blocked_reader.py",
-    *_named("tests/unit/engine/append", "flush_failures record_times"),
+    *_named("tests/unit/engine/append", "flush_failures record_preparation"),
     *_named(
         "tests/unit/maintenance",
         "lost_journals maintenance_pass retention_bounds unknown_outcomes vacuum_races",

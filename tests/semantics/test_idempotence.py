@@ -33,10 +33,11 @@ def test_sequences_are_in_the_log_and_survive_every_process(log: MemoryLog, flus
     first = log.producer()
     for number in range(flushes):
         first.send("u", b"%d" % number).get()
-    session = first._sender.appender.session
+    original = first._sender.appender
     repeating = log.elsewhere()
-    repeating._sender.appender.session = session
-    session.next_sequences = dict.fromkeys(session.next_sequences, 0)
+    appender = repeating._sender.appender
+    appender.use_producer(original.pid, original.epoch)
+    appender.next_sequences = dict.fromkeys(original.next_sequences, 0)
     for number in range(flushes):
         repeating.send("u", b"%d" % number).get()
     repeating.send("u", b"new").get()

@@ -1,39 +1,56 @@
-"""Carrying in the background: a process that won a contended topic writes for the others, too.
+"""Carrying: a process that won a contended topic writes decided markers of other processes, too.
 
-What is carried and for how long is decided in `carrying.py` and
-`txlog/journal/replication/carrying.py`; here is the I/O. Each round reads the next entries of the
-coordinators and writes what the round before has found, at once. It ends when it finds nothing,
-when a slot is lost or the store fails; a process that dies while it carries leaves nothing but its
-entries. It must not decide, nor complete, anything (R43).
+`markers_to_bring` and `active_coordinators` decide what a carrier brings and which coordinators it
+reads; `Carriers` does the I/O, in the background. Each round reads the next entries of those
+coordinators and, at the same time, writes the markers that the previous round found. A carrier ends
+after some rounds without markers, when it loses a slot, or when the store fails; if its process
+dies, only its entries remain.
+
+It guards R44: a marker is written exactly as its coordinator's journal shows it, in the order of
+the decisions, and one that the topic would refuse is left to its own process. A carrier decides no
+transaction and completes none, as that needs the markers of every topic (R43).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from txlog.clock import Runtime, begun
-from txlog.coordinator.carrying import active_coordinators, markers_to_bring
 from txlog.coordinator.coordinator import Coordinator
+from txlog.coordinator.recovery import marker_of
+from txlog.coordinator.state import CoordinatorState
+from txlog.coordinator.transaction import PREPARED
 from txlog.errors import TxlogError
 from txlog.topic.events import WriteMarker
+from txlog.topic.number_ranges import holds
+from txlog.topic.state import NEW_PRODUCER, TopicState
 from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
 
 IDLE_ROUNDS_MAX = 3
-"""Rounds without anything to bring, after which a carrier ends."""
+"""A carrier ends after this many rounds without a marker."""
 
 OPENINGS_MAX = 4
-"""Journals that are opened at once: most carriers end soon, and need not have opened them all."""
+"""Journals opened at once: most carriers end soon, and need not open all of them."""
 
 ROUND_MS_MIN = 10.0
-"""A store that answers at once is not asked again at once."""
+"""Least duration of a round without markers, for a store that answers at once."""
+
+BROUGHT_MAX = 64
+"""Markers that a carrier writes in one entry."""
+
+BROUGHT_BATCHES_MAX = 1_000
+"""Stored batches named by the markers of one entry, which holds about 4,000."""
+
+ACTIVE_SLOTS = 64
+"""A carrier reads the coordinators with a marker in this many of a topic's newest slots."""
 
 
 class Carriers:
-    """The carriers of one process, one for each topic at most. Safe to use from threads."""
+    """The carriers of one process, at most one for each topic. Safe to use from threads."""
 
     def __init__(self, runtime: Runtime, coordinators: Callable[[], Sequence[Coordinator]]) -> None:
         self._runtime = runtime
@@ -43,7 +60,7 @@ class Carriers:
         self._opening: set[int] = set()
 
     def begin(self, topic: TopicLog) -> None:
-        """Carry for that topic in the background; no caller waits for it."""
+        """Start a carrier of that topic in the background, unless one is running."""
         with self._lock:
             if topic.topic_id in self._running:
                 return
@@ -54,7 +71,7 @@ class Carriers:
         try:
             self._carry_on(topic)
         except TxlogError as error:
-            log.info("%s is carried no more: %s", topic.name, error)
+            log.info("the carrier of topic %s ends: %s", topic.name, error)
         finally:
             topic.end_carrying()
             with self._lock:
@@ -78,8 +95,8 @@ class Carriers:
                 self._runtime.clock.sleep_ms(ROUND_MS_MIN - took_ms)
 
     def _active(self, topic: TopicLog) -> Sequence[Coordinator]:
-        """Those to look at that this process follows; the others are opened meanwhile, which no
-        round waits for."""
+        """The active coordinators whose journals are open. The other active ones are opened in
+        the background, for a later round."""
         numbers = active_coordinators(topic.state)
         active = [one for one in self._coordinators() if one.partition in numbers]
         for coordinator in active:
@@ -98,7 +115,62 @@ class Carriers:
         try:
             coordinator.catch_up()
         except TxlogError as error:  # A later round tries again.
-            log.info("coordinator %d is not followed: %s", coordinator.partition, error)
+            log.info("coordinator %d could not be opened: %s", coordinator.partition, error)
         finally:
             with self._lock:
                 self._opening.discard(coordinator.partition)
+
+
+def markers_to_bring(
+    topic: TopicState, coordinators: Iterable[tuple[int, CoordinatorState]]
+) -> tuple[WriteMarker, ...]:
+    """Markers that those coordinators show as decided and that the topic does not have yet.
+
+    Markers of one transactional id are in the order of the decisions: the numbers rise, except
+    among transactions that were open at the same time, which are independent.
+    """
+    found: list[WriteMarker] = []
+    batches = 0
+    for number, state in coordinators:
+        for marker in _decided(topic.topic_id, number, state):
+            batches += sum(len(segment.batches) for segment in marker.segments)
+            if len(found) == BROUGHT_MAX or batches > BROUGHT_BATCHES_MAX:
+                return tuple(found)
+            if _fits(topic, marker):
+                found.append(marker)
+    return tuple(found)
+
+
+def _decided(topic_id: str, number: int, state: CoordinatorState) -> Iterator[WriteMarker]:
+    for known in state.ids.values():
+        for tx_id in sorted(known.open):
+            transaction = known.open[tx_id]
+            if transaction.state not in PREPARED:
+                continue
+            for participant in transaction.participants:
+                if participant.topic_id == topic_id:
+                    yield marker_of(number, transaction, participant, known.floor(tx_id))
+
+
+def _fits(topic: TopicState, marker: WriteMarker) -> bool:
+    """Whether the topic, as this process knows it, accepts the marker and does not have it yet."""
+    pid = marker.tx_id.pid
+    if topic.closed or holds(topic.retired, pid):
+        return False
+    if topic.producers.get(pid, NEW_PRODUCER).is_finished(marker.tx_id):
+        return False
+    return all(
+        segment.schema_id < len(topic.schemas) and batch.partition < len(topic.partitions)
+        for segment in marker.segments
+        for batch in segment.batches
+    )
+
+
+def active_coordinators(topic: TopicState) -> frozenset[int]:
+    """The coordinators of recently finished transactions of the topic, which a carrier reads. A
+    producer of any other coordinator writes its first marker itself."""
+    last = [producer.last for producer in topic.producers.values() if producer.last is not None]
+    newest = max((one.slot for one in last), default=0)
+    return frozenset(
+        one.coordinator for one in last if one.slot > newest - ACTIVE_SLOTS and one.coordinator >= 0
+    )

@@ -1,40 +1,55 @@
-"""An open log with everything on it: topics, coordinators, consumer groups.
+"""An open log: its topics, coordinators and consumer groups, and where a log may be created.
 
-The place where the layers are put together; it decides nothing. Connections are cached for each
-root and process (`connect`), because journals that are open already are quick to follow; nothing
-depends on that cache for its correctness.
+It assembles the layers below and decides nothing of the protocol. Connections are cached for each
+root and process (`connect`), because following an open journal is quick; correctness does not
+depend on the cache.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from txlog.catalog.cluster import Cluster, open_cluster
+from txlog.catalog.cluster import Cluster, open_cluster, read_cluster_file
 from txlog.catalog.cluster_file import ClusterFile
 from txlog.clock import Runtime
 from txlog.coordinator.carrier import Carriers
 from txlog.coordinator.coordinator import Coordinator, journal_of
 from txlog.engine.given_arguments import given_root
-from txlog.engine.new_root import require_own_place
-from txlog.errors import InvalidConfig, NotATxlog, UnknownTransaction
+from txlog.errors import (
+    InvalidConfig,
+    NotATxlog,
+    StoreDenied,
+    TxlogError,
+    UnknownTransaction,
+    UsageError,
+)
 from txlog.groups.offsets import GroupOffsets
 from txlog.groups.shared_journal import SharedMachine, SharedState, offsets_of, transactions_of
 from txlog.groups.state import OffsetsState
 from txlog.journal.part import JournalPart
 from txlog.journal.replication.replica import Replica
+from txlog.layout import CLUSTER_FILE, PROBES, journal_root
 from txlog.model import TransactionOutcome, TxId
 from txlog.settings import ProcessSettings
 from txlog.storage.open import open_store
+from txlog.storage.root_url import roots_above
 from txlog.storage.store import Store
+
+CONNECTIONS_MAX = 64
+"""Connections cached in a process; on a disk, each has two open files."""
+
+_HARMLESS = re.compile(r"\.[^/]*|(?:.*/)?(?:lost\+found(?:/.*)?|\.DS_Store|\.gitkeep|\.gitignore)")
+"""Hidden files, and what file systems and file managers put into every folder."""
 
 
 class Connection:
-    """One log, open in this process. Safe to use from threads."""
+    """One open log. Safe to use from threads."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -46,11 +61,11 @@ class Connection:
 
     @property
     def runtime(self) -> Runtime:
-        """Clock, entropy and parallel work."""
+        """The runtime of the log: clock, entropy and threads."""
         return self.cluster.runtime
 
     def coordinator(self, partition: int) -> Coordinator:
-        """The coordinator of that partition of the transaction log."""
+        """The coordinator with that number."""
         with self._lock:
             if partition not in self._coordinators:
                 part = JournalPart(self._journal(partition), transactions_of)
@@ -63,7 +78,7 @@ class Connection:
         return JournalPart(self._journal(partition), offsets_of)
 
     def _journal(self, partition: int) -> Replica[SharedState]:
-        """Of that coordinator and its groups."""
+        """The journal of that coordinator and its groups."""
         with self._lock:
             if partition not in self._journals:
                 self._journals[partition] = Replica(
@@ -76,24 +91,25 @@ class Connection:
             return self._journals[partition]
 
     def coordinator_of(self, transaction_group: str) -> Coordinator:
-        """The coordinator that serves a transaction group; by default a transactional id."""
+        """The coordinator of a transaction group, which by default is the transactional id."""
         count = self.cluster.file.settings.transaction_state_log_num_partitions
         return self.coordinator(journal_of(transaction_group, count))
 
     def coordinators(self) -> list[Coordinator]:
-        """All of them."""
+        """All coordinators of the log."""
         count = self.cluster.file.settings.transaction_state_log_num_partitions
         return [self.coordinator(partition) for partition in range(count)]
 
     def caught_up(self) -> Iterator[Coordinator]:
-        """All of them, in order; the `state` of each is as of now."""
+        """All coordinators in order, each after it has caught up with its journal."""
         coordinators = self.coordinators()
         states = self.cluster.answers([coordinator.catch_up for coordinator in coordinators])
         for coordinator, _ in zip(coordinators, states, strict=True):
             yield coordinator
 
     def outcome(self, tx_id: TxId) -> TransactionOutcome:
-        """How a transaction ended; UNKNOWN_ID if no coordinator knows, or any more (rule R39)."""
+        """How a transaction ended; UNKNOWN_ID if no coordinator knows it, or its coordinator has
+        forgotten its outcome (rule R39)."""
         asked = [partial(coordinator.outcome, tx_id) for coordinator in self.coordinators()]
         for answer in self.cluster.answers(asked):
             if answer is not TransactionOutcome.UNKNOWN_ID:
@@ -113,12 +129,9 @@ class Connection:
 
 
 def writer_name() -> str:
-    """Names this process in journal entries: information for people only."""
+    """This process's name in journal entries, which only people read."""
     return f"{socket.gethostname()}/{os.getpid()}"
 
-
-CONNECTIONS_MAX = 64
-"""Logs that a process keeps open for later callers; on a disk, each has two open files."""
 
 _connections: dict[str, Connection] = {}
 _connections_lock = threading.Lock()
@@ -133,21 +146,21 @@ def connect(
     log_config: Mapping[str, object] | None = None,
     cluster_file: ClusterFile | None = None,
 ) -> Connection:
-    """The log at `root`, opened once a process, and again if another log is there now.
+    """The log at `root`. It is opened once in a process, and again if another log is there now.
 
-    With `create`, a log that was removed since this process opened it is created again, with the
-    log settings in `log_config`. `cluster_file` is as another process has read it: the log is
-    opened by that, without a request. Raises NotATxlog (there is none, and `create` is
-    false), UsageError (one may not be created there), InvalidConfig (there is one, with other
-    settings), StoreNotAtomic, StoreDenied.
+    With `create` a missing log is created with the settings in `log_config`, also if it was removed
+    since this process opened it. With `cluster_file`, which another process has read, no request
+    is sent. Raises NotATxlog (there is no log, and `create` is false), UsageError (a log may not
+    be created there), InvalidConfig (the log there has other settings), StoreNotAtomic,
+    StoreDenied.
     """
     root = given_root(root, storage_options)
     options = sorted((storage_options or {}).items())
     key = f"{os.getpid()} {root} {options!r} {process!r} {log_config!r}"
     with _connections_lock:
         known = _connections.get(key)
-    is_meant = known is not None and (cluster_file is None or known.cluster.file == cluster_file)
-    if known is not None and is_meant and _is_there_still(known, fresh=create):
+    is_same = known is not None and (cluster_file is None or known.cluster.file == cluster_file)
+    if known is not None and is_same and _is_still_there(known, fresh=create):
         return known
     runtime = Runtime()
     store = open_store(root, runtime, storage_options)
@@ -169,8 +182,8 @@ def connect(
         return _connections[key]
 
 
-def _is_there_still(connection: Connection, *, fresh: bool) -> bool:
-    """False if the folder was emptied: what was read there says nothing about a new log."""
+def _is_still_there(connection: Connection, *, fresh: bool) -> bool:
+    """False if the folder was emptied: the state of the old log does not apply to a new one."""
     try:
         connection.cluster.require_present(fresh=fresh)
     except NotATxlog:
@@ -188,9 +201,8 @@ def open_connection(
     require_place: Callable[[], object] = lambda: None,
     cluster_file: ClusterFile | None = None,
 ) -> Connection:
-    """The log in `store`, with components of the caller's: for tests and the simulation.
-
-    `require_place` raises what keeps a log from being created there."""
+    """The log in `store`, with the caller's own store and runtime. `require_place` is called
+    before a log is created, and raises if it may not be."""
     cluster = open_cluster(
         store,
         runtime,
@@ -205,7 +217,7 @@ def open_connection(
 
 
 def given_configuration(config: object) -> tuple[str | Connection, dict[str, Any]]:
-    """The log's root, and the other dotted names. Raises InvalidConfig."""
+    """The log's root, and the values of the other names. Raises InvalidConfig."""
     if not isinstance(config, Mapping):
         raise InvalidConfig(f"a configuration is a dict of names and values, not {config!r:.40}.")
     values = dict(config)
@@ -213,3 +225,55 @@ def given_configuration(config: object) -> tuple[str | Connection, dict[str, Any
     if not isinstance(root, str | Connection):
         raise InvalidConfig("the configuration needs 'root': the log's folder or URL.")
     return root, values
+
+
+def require_own_place(
+    root: str, store: Store, runtime: Runtime, storage_options: Mapping[str, object] | None
+) -> None:
+    """Raises UsageError if there is no log at `root` and one may not be created there.
+
+    A log among other files could be deleted with them, and vacuum would have to tell its own files
+    from the others; a log within another log is garbage to the outer one. Costs one GET if the log
+    exists, else, in parallel, a LIST and a GET for each folder above. Places that this process may
+    not read are skipped.
+    """
+    if read_cluster_file(store) is not None:
+        return
+    foreign_file = runtime.fan_out.start(partial(_first_foreign, store))
+    above = roots_above(root)
+    are_logs = runtime.fan_out.run_all(
+        [partial(_is_log, place, runtime, storage_options) for place in above]
+    )
+    for place, is_log in zip(above, are_logs, strict=True):
+        if is_log:
+            raise UsageError(
+                f"{store.url} is within the log at {place}, which would take its files for "
+                "garbage. Give a place outside of that log.",
+                url=store.url,
+            )
+    if foreign := foreign_file():
+        raise UsageError(
+            f"{store.url} contains files that belong to no log, such as {foreign!r:.120}, "
+            "and a log is not created among them. Give an empty folder, such as a new one in it.",
+            url=store.url,
+        )
+
+
+def _first_foreign(store: Store) -> str:
+    """The first file that belongs to no log; empty if there is none, or LIST is denied."""
+    try:
+        for stored in store.list_after(""):
+            path = stored.path
+            is_ours = path == CLUSTER_FILE or journal_root(path) or path.startswith(f"{PROBES}/")
+            if not (is_ours or _HARMLESS.fullmatch(path)):
+                return path
+    except StoreDenied:
+        pass
+    return ""
+
+
+def _is_log(url: str, runtime: Runtime, storage_options: Mapping[str, object] | None) -> bool:
+    try:
+        return open_store(url, runtime, storage_options).get(CLUSTER_FILE) is not None
+    except TxlogError:
+        return False

@@ -118,7 +118,7 @@ class ProducerConfig(SettingsGroup):
             )
 
     @classmethod
-    def of_user(cls, values: Mapping[str, object]) -> ProducerConfig:
+    def from_user(cls, values: Mapping[str, object]) -> ProducerConfig:
         """What a user asks for. Idempotence is on unless it is named, or cannot be (KIP-679).
 
         Raises InvalidConfig for what contradicts itself, as Kafka's constructor does.

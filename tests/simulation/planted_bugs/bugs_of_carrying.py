@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.simulation.planted_bugs.mutant import Patch
-from txlog.coordinator import carrying, coordinator, recovery
+from txlog.coordinator import carrier, coordinator, recovery
 from txlog.errors import StoreUnavailable
 from txlog.journal.replication import replica
 from txlog.topic import rules as topic_rules
@@ -32,14 +32,14 @@ def without_R43(patch: Patch) -> None:
 
 def without_R44(patch: Patch) -> None:
     """Whatever number a producer has come to is finished with each marker that is brought."""
-    original = carrying._decided
+    original = carrier._decided
 
     def decided(topic_id: str, number: int, state: Any) -> Iterator[WriteMarker]:
         highest = {known.pid: known.begun_number for known in state.ids.values()}
         for marker in original(topic_id, number, state):
             yield replace(marker, floor=highest[marker.tx_id.pid])
 
-    patch.setattr(carrying, "_decided", decided)
+    patch.setattr(carrier, "_decided", decided)
 
 
 def without_R46(patch: Patch) -> None:
@@ -64,7 +64,7 @@ def _without_a_bound(patch: Patch) -> None:
     )
 
 
-_RULES = "tests/unit/coordinator/test_carrying.py::"
+_RULES = "tests/unit/coordinator/test_carrier.py::"
 _JOURNAL = "tests/unit/journal/replication/test_carrying.py::"
 
 BUGS_OF_CARRYING: Mapping[str, tuple[Callable[[Patch], None], str]] = {

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.simulation.planted_bugs.mutant import Patch
-from txlog.client.producer.flush_routes import Flush, InLogRoute
+from txlog.client.producer.sender import Flush, InLogWriter
 from txlog.errors import TxlogError
 from txlog.journal.entry import decode_own_entry
 from txlog.journal.replication.replica import Replica
@@ -13,13 +13,13 @@ from txlog.journal.replication.replica import Replica
 def _follows_the_name(patch: Patch) -> None:
     """Records go to whatever topic has the name by the time that they are written."""
 
-    def following(self: InLogRoute, flush: Flush) -> Any:
+    def successor(self: InLogWriter, flush: Flush) -> Any:
         try:
-            return self._cluster.present_topic(flush.log.name)
+            return self._cluster.present_topic(flush.topic.name)
         except TxlogError:
             return None
 
-    patch.setattr(InLogRoute, "_following", following)
+    patch.setattr(InLogWriter, "_successor", successor)
 
 
 def _believes_what_it_finds(patch: Patch) -> None:

@@ -27,7 +27,7 @@ from txlog.cli.output.output import Grid, counted
 from txlog.cli.session import Session, with_session
 from txlog.client.producer.producer import Producer
 from txlog.clock import Clock
-from txlog.engine.append.batch_columns import BatchColumns
+from txlog.engine.append.record_preparation import BatchColumns
 from txlog.errors import UsageError
 from txlog.model import validate_tag
 from txlog.topic.records.schema import is_kafka_schema

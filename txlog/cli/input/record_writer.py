@@ -14,10 +14,10 @@ from txlog.cli.input.input_records import RecordBlock, at_place
 from txlog.cli.output.output import counted
 from txlog.cli.session import Session
 from txlog.client.producer.producer import Producer
-from txlog.client.producer.sender import may_be_asked_again
+from txlog.client.producer.sender import may_be_retried
 from txlog.clock import Clock
-from txlog.engine.append.batch_columns import BatchColumns, prepared_batch
-from txlog.engine.append.delivery import BatchMetadata
+from txlog.engine.append.record_metadata import BatchMetadata
+from txlog.engine.append.record_preparation import BatchColumns, prepared_batch
 from txlog.errors import InvalidRecord, TxlogError, UnknownPartition
 from txlog.model import TxId
 from txlog.topic.topic_log import TopicLog
@@ -89,7 +89,7 @@ class RecordWriter:
 
     def _left_behind(self, is_transactional: bool, error: BaseException) -> str:
         if is_transactional:
-            is_unclear = not isinstance(error, TxlogError) or may_be_asked_again(error)
+            is_unclear = not isinstance(error, TxlogError) or may_be_retried(error)
             if self._is_committing and is_unclear:
                 return f"'txlog txn outcome {self.tx_id}' says whether it is committed."
             return "Nothing is written."

@@ -21,7 +21,7 @@ from txlog.client.half_messages.half_message import HalfTransaction, Message
 from txlog.client.half_messages.half_store import staged_participant
 from txlog.client.producer.producer import Producer
 from txlog.coordinator.events import Participant
-from txlog.engine.append.accumulator import new_batch
+from txlog.engine.append.producer_batch import new_batch
 from txlog.engine.connection import Connection
 from txlog.errors import CorruptData, InvalidConfig, OffsetOutOfRange, TopicExists, UnknownTopic
 from txlog.model import TopicPartition, validate_topic_name

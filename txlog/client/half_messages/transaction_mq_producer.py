@@ -28,7 +28,7 @@ from txlog.client.half_messages.half_message import (
     TransactionSendResult,
 )
 from txlog.client.half_messages.half_store import HalfStore, commit, roll_back
-from txlog.client.producer.own_process import in_a_fork
+from txlog.client.producer.producer_states import forked_error
 from txlog.coordinator.events import CheckBack
 from txlog.engine.connection import Connection, connect
 from txlog.engine.given_arguments import given_transaction
@@ -265,7 +265,7 @@ class TransactionMQProducer:
 
     def _started(self, method: str) -> HalfStore:
         if getpid() != self._process:
-            raise in_a_fork("transactional producer", method)
+            raise forked_error("transactional producer", method)
         if self._store is None:
             raise IllegalTransition(f"{method}() is not possible: call start() first.")
         if self._checks is None:

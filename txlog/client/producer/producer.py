@@ -1,7 +1,7 @@
 """The producer: `send`, `send_batch`, and transactions with Kafka's five methods.
 
-It keeps the client's side of I7 and R9 and turns misuse into errors that say what to call. It must
-not decide anything of the protocol: see `coordinator/rules.py` and `topic/rules.py`.
+It keeps the client's half of I7, R9 and R37, and refuses misuse with errors that say what to call.
+It decides nothing of the protocol: see `coordinator/rules.py` and `topic/rules.py`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,24 @@ import pyarrow as pa
 
 from txlog.client.consumer.consumer_group import ConsumerGroupMetadata, pending_offsets
 from txlog.client.positions.position_arguments import checked_mapping
-from txlog.client.producer.flush_routes import FlushRoute, InLogRoute, StagedRoute
-from txlog.client.producer.producer_states import ProducerStanding, ProducerState, refusal
-from txlog.client.producer.sender import Sender, may_be_asked_again
-from txlog.client.producer.staged_records import StagedRecords, make_decidable
+from txlog.client.producer.producer_states import (
+    ProducerState,
+    ProducerStatus,
+    refusal,
+    transition,
+)
+from txlog.client.producer.sender import FlushWriter, InLogWriter, Sender, may_be_retried
+from txlog.client.producer.staged_records import StagedRecords, StagedWriter, make_decidable
 from txlog.coordinator.events import Registration
-from txlog.engine.append.accumulator import Headers, Partitions, ProducerBatch, TopicCheck
-from txlog.engine.append.appender import Appender, ProducerSession
-from txlog.engine.append.batch_columns import BatchColumns, prepared_batch
-from txlog.engine.append.delivery import Delivery, OnDelivery, RecordFuture
-from txlog.engine.append.record_times import record_time
+from txlog.engine.append.appender import Appender
+from txlog.engine.append.producer_batch import Headers, ProducerBatch, TopicCheck
+from txlog.engine.append.record_metadata import OnDelivery, ProduceRequestResult, RecordFuture
+from txlog.engine.append.record_preparation import (
+    BatchColumns,
+    Partitions,
+    prepared_batch,
+    record_time,
+)
 from txlog.engine.connection import Connection, connect, given_configuration
 from txlog.engine.given_arguments import given_function
 from txlog.engine.producer_config import STAGED, ProducerConfig
@@ -46,11 +54,11 @@ Serializer = Callable[[Any], bytes | None]
 
 
 class Producer:
-    """Writes records. Safe to use from threads, not in forks; one transaction at a time.
+    """Writes records. Safe to use from threads, but not in forks; one transaction at a time.
 
-    With `transactional_id`: `init_transactions()`, then `begin_transaction()`, `send()`,
-    `commit_transaction()`, which shows what was sent. Without it every `flush()` (or full buffer)
-    is durable, and readable, on its own.
+    With `transactional_id`: `init_transactions()`, then `begin_transaction()`, `send()`, and
+    `commit_transaction()`, which makes the records visible. Without it each `flush()` (or full
+    buffer) makes its records durable and visible.
     """
 
     def __init__(
@@ -75,7 +83,7 @@ class Producer:
     ) -> None:
         if transactional_id is not None and not transactional_id:
             raise InvalidConfig("transactional.id is empty; leave it out, or give it a name.")
-        asked: dict[str, object] = {
+        values: dict[str, object] = {
             "transactional.id": transactional_id or "",
             "transaction.timeout.ms": transaction_timeout_ms,
             "transaction.group": transaction_group,
@@ -88,8 +96,8 @@ class Producer:
             "delivery.timeout.ms": delivery_timeout_ms,
         }
         if enable_idempotence is not None:
-            asked["enable.idempotence"] = enable_idempotence
-        self.config = ProducerConfig.of_user(asked)
+            values["enable.idempotence"] = enable_idempotence
+        self.config = ProducerConfig.from_user(values)
         self._connection = (
             root
             if isinstance(root, Connection)
@@ -105,48 +113,42 @@ class Producer:
         self._unpended: deque[tuple[ConsumerGroupMetadata | str, Mapping[TopicPartition, Any]]]
         self._unpended = deque()
         self._groups: list[tuple[ConsumerGroupMetadata, tuple[PendingOffset, ...]]] = []
-        self._is_uncertain = False
-        self._standing = ProducerStanding(is_transactional=bool(self.config.transactional_id))
+        self._needs_new_epoch = False
+        self._status = ProducerStatus(is_transactional=bool(self.config.transactional_id))
         self._transaction: TransactionSession | None = None
         self._staged = StagedRecords(self._connection.runtime)
-        session, new_pid = ProducerSession(), None
         if self.config.transactional_id:
             self._transaction = TransactionSession.of_producer(self._connection, self.config)
-        elif self.config.enable_idempotence:
-            new_pid = self._connection.cluster.producer_id
-            session = ProducerSession(new_pid(), 0)
-        self._sender = self._new_sender(session, new_pid)
+        self._sender = self._new_sender()
 
-    def _new_sender(self, session: ProducerSession, new_pid: Callable[[], int] | None) -> Sender:
-        runtime, process = self._connection.runtime, self._connection.cluster.process
-        appender = Appender(runtime, process, session, self.config, new_pid)
+    def _new_sender(self) -> Sender:
+        cluster, config, session = self._connection.cluster, self.config, self._transaction
+        is_idempotent = config.enable_idempotence and session is None
+        new_pid = cluster.producer_id if is_idempotent else None
+        appender = Appender(cluster.runtime, cluster.process, config, new_pid)
+        writer: FlushWriter
+        if session is None or config.transaction_records != STAGED:
+            writer = InLogWriter(cluster, appender, session)
+        else:
+            writer = StagedWriter(cluster, appender, session, self._staged)
         return Sender(
             self._connection,
             appender,
-            self._route(appender),
-            self._standing.note,
-            is_transactional=self._transaction is not None,
-            bytes_max=self.config.buffer_memory,
+            writer,
+            self._status.handle_error,
+            is_transactional=session is not None,
+            bytes_max=config.buffer_memory,
         )
-
-    def _route(self, appender: Appender) -> FlushRoute:
-        cluster = self._connection.cluster
-        if self._transaction is None or self.config.transaction_records != STAGED:
-            return InLogRoute(cluster, appender, self._transaction)
-        return StagedRoute(cluster, appender, self._transaction, self._staged)
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Producer:
-        """A producer from Kafka's dotted names; `root` says which log, or is an open one.
+        """A producer from Kafka's dotted names, and `root`: the log's folder, URL or connection.
 
-        Raises InvalidConfig for an unknown name, naming the nearest known one.
+        Raises InvalidConfig for an unknown name, and suggests the nearest known one.
         """
         root, values = given_configuration(config)
-        parsed = ProducerConfig.of_user(values).to_dotted()
-        if "transactional.id" in values and not parsed["transactional.id"]:
-            raise InvalidConfig("transactional.id is empty; leave it out, or give it a name.")
-        arguments: dict[str, Any] = {name.replace(".", "_"): parsed[name] for name in values}
-        return cls(root, **arguments)
+        ProducerConfig.from_user(values)
+        return cls(root, **{name.replace(".", "_"): value for name, value in values.items()})
 
     # Sending.
 
@@ -159,20 +161,20 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
-        """Put one record into the buffer; it is written by the next flush or commit.
+        """Add one record to the buffer, which the next flush or commit writes.
 
-        `value` is bytes, or a dict of columns for a typed topic. Raises UnknownTopic,
-        InvalidRecord, RecordTooLarge, UnknownPartition, IllegalTransition, and the error that the
-        producer is in. A full buffer is written first, and what waits in a topic that has
-        changed, so that whatever `send` raises, this record was not taken: a transaction that it
-        is missing from can only be aborted.
+        `value` is bytes, or a dict of columns for a typed topic. A full buffer is written first,
+        and so are buffered records of a topic that has changed. Raises UnknownTopic, InvalidRecord,
+        RecordTooLarge, UnknownPartition, IllegalTransition, the errors of `flush`, and the
+        producer's own error. After any error this record is not in the buffer, and an open
+        transaction can only be aborted.
         """
-        self._standing.require_own_process("send")
+        self._status.require_own_process("send")
         with self._lock:
             try:
                 return self._sent(topic, value, key, headers, partition, timestamp_ms)
             except Exception as error:
-                self._standing.refused("a record", error)
+                self._status.handle_refusal("a record", error)
                 raise
 
     def _sent(
@@ -184,14 +186,14 @@ class Producer:
         partition: int | None,
         timestamp_ms: int | None,
     ) -> RecordFuture:
-        if self._standing.error is not None:
-            self._standing.require_no_error("send")
+        if self._status.error is not None:
+            self._status.require_no_error("send")
         if type(topic) is not str:
             validate_topic_name(topic)
         sender = self._sender
         if sender.buffered_bytes >= self.config.buffer_memory:
-            self._standing.require_sendable("send")
-            sender.relieve()
+            self._status.require_sendable("send")
+            sender.make_room()
         batch = sender.batches.get(topic)
         if batch is None:
             batch = self._new_batch(topic)
@@ -201,7 +203,7 @@ class Producer:
         try:
             return self._added(batch, value, key, headers, partition, timestamp_ms)
         except InvalidRecord:
-            batch = self._batch_of_now(topic, batch)
+            batch = self._current_batch(topic, batch)
         return self._added(batch, value, key, headers, partition, timestamp_ms)
 
     def send_batch(
@@ -216,53 +218,55 @@ class Producer:
     ) -> int:
         """Write an Arrow table now; returns the number of records.
 
-        `key` names the column whose hash chooses the partition (default: the topic's key.column,
-        or `key` for Kafka-shaped topics), `partition` a column or one partition for all,
-        `timestamp` the column that gives the records' time. `on_delivery` is called with where
-        the records are, once they stand in the topic, so by default at the commit; what it raises,
-        `send_batch`, `flush` or the commit raises, and the records stay stored. Raises as `send`
-        does, and what kept earlier records from being stored, before anything of the table is
-        written. After OutcomeUnknown or a retriable error the table stays with the producer: call
-        `flush()` or commit, not `send_batch` again.
+        `key` names the column whose hash selects the partition (default: the topic's key.column,
+        or `key` for Kafka-shaped topics), `partition` a column or one partition for all records,
+        `timestamp` the column with the records' times. `on_delivery` is called with the records'
+        offsets once they are in the topic, by default at the commit; an exception of the callback
+        is raised by `send_batch`, `flush` or the commit, and the records stay stored.
+
+        Raises as `send` does, and the error that kept earlier records from being stored, before
+        any of the table is written. After OutcomeUnknown or a retriable error the producer keeps
+        the table: call `flush()` or commit, not `send_batch` again.
         """
         with self._lock:
-            self._standing.require_sendable("send_batch")
+            self._status.require_sendable("send_batch")
             try:
                 given_function("on_delivery", on_delivery)
                 log, topic_check, batch, partitions = self._prepared(
                     topic, table, BatchColumns(key, partition, timestamp)
                 )
             except Exception as error:
-                self._standing.refused("a table", error)
+                self._status.handle_refusal("a table", error)
                 raise
             if batch.num_rows:
-                delivery = Delivery(topic, self.flush, on_delivery)
-                self._sender.write_batch(log, topic_check, batch, partitions, delivery)
+                result = ProduceRequestResult(topic, self.flush, on_delivery)
+                self._sender.write_batch(log, topic_check, batch, partitions, result)
             return int(batch.num_rows)
 
     def _prepared(
         self, topic: str, table: pa.Table | pa.RecordBatch, columns: BatchColumns
     ) -> tuple[TopicLog, TopicCheck | None, pa.RecordBatch, Partitions]:
-        """A table as the topic takes it. Raises UnknownTopic, InvalidRecord, UnknownPartition."""
-        log, topic_check = self._sender.route.topic(topic)
+        """The topic, and the table in its form. Raises UnknownTopic, InvalidRecord,
+        UnknownPartition."""
+        log, topic_check = self._sender.writer.topic(topic)
         given = (table, columns, self._wall_ms())
         sticky = self._sender.next_sticky()
         try:
             return log, topic_check, *prepared_batch(log, *given, sticky)
-        except InvalidRecord:  # Perhaps due to an old state (R15).
+        except InvalidRecord:  # The cached topic may be outdated (R15).
             log = self._connection.cluster.present_topic(topic, linearizable=True)
         return log, None, *prepared_batch(log, *given, sticky)
 
     def flush(self) -> None:
-        """Write everything that was sent: it is durable, but in a transaction by default in no
-        topic before the commit. Raises what kept it from being stored."""
+        """Write all records that were sent: they are durable, but those of a transaction are by
+        default in no topic before the commit. Raises the error that kept them from being stored."""
         with self._lock:
             if not self._sender.is_empty:
-                self._standing.require_sendable("flush")
+                self._status.require_sendable("flush")
                 self._sender.flush()
 
     def _new_batch(self, topic: str) -> ProducerBatch:
-        self._standing.require_sendable("send")
+        self._status.require_sendable("send")
         return self._sender.new_batch(topic, self.flush)
 
     def _added(
@@ -283,9 +287,9 @@ class Producer:
         self._sender.buffered_bytes += batch.size_bytes - before
         return future
 
-    def _batch_of_now(self, topic: str, batch: ProducerBatch) -> ProducerBatch:
-        """Where a record goes that was refused: since the batch was begun the topic may have got
-        the column, or the wider limit, that the record needs (R15)."""
+    def _current_batch(self, topic: str, batch: ProducerBatch) -> ProducerBatch:
+        """The batch to try after `batch` has refused a record: the topic may have changed since
+        the batch was begun, and have the column or the limit that the record needs (R15)."""
         is_closed = batch.topic.catch_up(linearizable=True).closed
         if batch.is_current and not is_closed:
             return batch
@@ -299,50 +303,51 @@ class Producer:
             raise IllegalTransition(
                 f"{method}() needs a transactional producer: give it a transactional_id."
             )
-        self._standing.require_own_process(method)
-        if self._standing.state is ProducerState.FATAL_ERROR:
-            self._standing.require_no_error(method)
+        self._status.require_own_process(method)
+        if self._status.state is ProducerState.FATAL_ERROR:
+            self._status.require_no_error(method)
         return self._transaction
 
     def init_transactions(self) -> None:
-        """Become the newest instance of the transactional id, once, before anything else.
+        """Register as the newest instance of the transactional id. Call it once, first.
 
-        Finishes or aborts what an earlier instance left, and fences it. Raises
+        Finishes or aborts transactions of an earlier instance, and fences it. Raises
         IllegalTransition if called twice, GroupOwned, ConcurrentTransactions (try again).
         """
         with self._lock:
             session = self._session("init_transactions")
-            if self._standing.state is not ProducerState.UNINITIALIZED:
+            if self._status.state is not ProducerState.UNINITIALIZED:
                 raise IllegalTransition(
-                    f"init_transactions() was called already (state {self._standing.state})."
+                    f"init_transactions() was called already (state {self._status.state})."
                 )
             self._use(session.register(self._connection.runtime.entropy.token()))
-            self._standing.state = ProducerState.READY
+            self._status.state = ProducerState.READY
 
     def _use(self, registration: Registration) -> None:
-        """In a new epoch sequences start again, and no append of the old one can land any more."""
-        self._sender.appender.session = ProducerSession(registration.pid, registration.epoch)
+        """Send in a new epoch, after which topics refuse appends of the old one."""
+        self._sender.appender.use_producer(registration.pid, registration.epoch)
 
     def begin_transaction(self, tag: str = "") -> TxId:
-        """Open a transaction; returns its id, which `outcome()` accepts.
+        """Begin a transaction; returns its id, which `outcome()` accepts.
 
         `tag` is your own idempotency key, such as an order's number: of all transactions of this
-        transactional id (or transaction.group) with the same tag, one commits. `outcome(tag)` tells
-        later, also after a crash, how it ended. Raises ProducerFenced, by default only with a tag
-        (else the first flush does, or the commit), and DuplicateTransaction if one with this tag
-        is committed: then there is nothing to do, and none is open.
+        transactional id (or transaction.group) with the same tag, one commits. `outcome(tag)`
+        returns how it ended, also after a crash. Raises DuplicateTransaction if a transaction with
+        this tag is committed: its work is done, and no transaction is begun. Raises
+        ProducerFenced, by default only with a tag; without one the first flush or the commit does.
         """
         with self._lock:
             session = self._session("begin_transaction")
-            self._standing.require_no_error("begin_transaction")
-            following = self._standing.following(ProducerState.IN_TRANSACTION, "begin_transaction")
+            self._status.require_no_error("begin_transaction")
+            method, target = "begin_transaction", ProducerState.IN_TRANSACTION
+            state = transition(self._status.state, target, method)
             try:
                 tx_id = session.begin(validate_tag(tag) if tag else "")
             except FencedError as error:
-                self._standing.note(error)
+                self._status.handle_error(error)
                 raise
             self._staged.clear()
-            self._standing.state = following
+            self._status.state = state
             return tx_id
 
     def send_offsets_to_transaction(
@@ -350,26 +355,27 @@ class Producer:
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
         group: ConsumerGroupMetadata | str,
     ) -> None:
-        """Commit a group's positions with this transaction: the offset of the next record to read.
+        """Commit a group's offsets with this transaction; each is that of the next record to read.
 
-        Pass `consumer.group_metadata()`: it has the group's known positions, so that a faster
-        instance of the group is noticed (CommitFailed). An empty mapping does nothing.
-        After OutcomeUnknown or a retriable error the commit sends these offsets again, and does
-        not happen without them. After any other error the transaction can only be aborted.
+        Pass `consumer.group_metadata()`: it contains the positions that the consumer started from,
+        so that a commit of another instance of the group is detected (CommitFailed). An empty
+        mapping does nothing. After OutcomeUnknown or a retriable error the commit sends these
+        offsets again, and does not happen without them. After any other error the transaction can
+        only be aborted.
         """
         with self._lock:
             session = self._session("send_offsets_to_transaction")
-            self._standing.require_sendable("send_offsets_to_transaction")
+            self._status.require_sendable("send_offsets_to_transaction")
             try:
                 self._unpended.append((group, dict(checked_mapping(offsets, "23"))))
             except Exception as error:
-                self._standing.refused("a group's offsets", error)
+                self._status.handle_refusal("a group's offsets", error)
                 raise
-            self._sender.begin()
+            self._sender.start()
             self._pend_offsets(session)
 
     def _pend_offsets(self, session: TransactionSession) -> None:
-        """A refused record is missing from the transaction, so the rest may not commit."""
+        """Pend the given offsets. If some are refused, the transaction may not commit."""
         while self._unpended:
             group, offsets = self._unpended[0]
             try:
@@ -379,8 +385,8 @@ class Producer:
                     session.pend(name, pending)
                 self._staged.require_inputs()
             except Exception as error:
-                if not (isinstance(error, TxlogError) and may_be_asked_again(error)):
-                    self._standing.refused("a group's offsets", error)
+                if not (isinstance(error, TxlogError) and may_be_retried(error)):
+                    self._status.handle_refusal("a group's offsets", error)
                     self._unpended.popleft()
                 raise
             if not isinstance(group, str):
@@ -388,76 +394,73 @@ class Producer:
             self._unpended.popleft()
 
     def commit_transaction(self) -> None:
-        """Write what is buffered, then commit all of it and the offsets, or none (R37).
+        """Flush, then commit all records and offsets of the transaction, or none (R37).
 
-        Raises OutcomeUnknown or a retriable error: call it again, unchanged. Raises
-        ProducerFenced or an abortable error: nothing of the transaction is, or will be, visible.
+        After OutcomeUnknown or a retriable error call it again. After ProducerFenced or an
+        abortable error nothing of the transaction is, or will be, visible.
         """
         with self._lock:
             session = self._session("commit_transaction")
-            self._standing.require_no_error("commit_transaction")
-            if self._standing.state is ProducerState.IN_TRANSACTION:
+            self._status.require_no_error("commit_transaction")
+            if self._status.state is ProducerState.IN_TRANSACTION:
                 self._sender.flush()
                 self._pend_offsets(session)
-            self._standing.advance(ProducerState.COMMITTING, "commit_transaction")
+            self._status.advance(ProducerState.COMMITTING, "commit_transaction")
             staged = self._staged
             try:
                 if not session.may_be_decided:
                     make_decidable(session, self._sender.appender, staged)
                 base_offsets = session.commit(staged.participants())
             except TxlogError as error:
-                self._standing.note(error, is_lost=isinstance(error, UnknownTopic))
+                self._status.handle_error(error, is_lost=isinstance(error, UnknownTopic))
                 raise
-            # Before it is ready again: what Ctrl-C keeps from being noted, the repeat notes.
+            # Before the state is READY: if Ctrl-C interrupts this, the repeated call does it.
             for group, pending in self._groups:
                 group.committed.update({offset.where: offset.end for offset in pending})
             self._groups = []
-            self._standing.advance(ProducerState.READY, "commit_transaction")
+            self._status.advance(ProducerState.READY, "commit_transaction")
             staged.complete(base_offsets)
 
     def abort_transaction(self) -> None:
-        """Drop the buffer and abort. Allowed after an abortable error.
+        """Drop the buffer and abort the transaction. Allowed after an abortable error.
 
-        Raises ProducerFenced if a newer instance has done it.
+        Raises ProducerFenced if a newer instance has aborted it.
         """
         with self._lock:
             session = self._session("abort_transaction")
-            self._standing.advance(ProducerState.ABORTING, "abort_transaction")
-            # An append of unknown outcome may still land: only a new epoch bars it (R9, KIP-360).
-            self._is_uncertain |= self._standing.error is not None
-            self._is_uncertain |= self._sender.has_unwritten or bool(self._unpended)
-            self._is_uncertain |= session.has_begun and not self._staged.is_empty
-            self._drop_buffers()
+            self._status.advance(ProducerState.ABORTING, "abort_transaction")
+            # Only a new epoch refuses an append of unknown outcome (R9, KIP-360).
+            self._needs_new_epoch |= self._status.error is not None
+            self._needs_new_epoch |= self._sender.has_unwritten or bool(self._unpended)
+            self._needs_new_epoch |= session.has_begun and not self._staged.is_empty
+            self._sender.abort()
+            self._unpended.clear()
+            self._groups = []
             try:
-                self._is_uncertain |= session.abort()
-                if self._is_uncertain:
+                self._needs_new_epoch |= session.abort()
+                if self._needs_new_epoch:
                     self._use(session.renew())
             except TxlogError as error:
-                self._standing.note(error)
+                self._status.handle_error(error)
                 raise
-            self._standing.error = None
-            self._is_uncertain = False
-            self._standing.advance(ProducerState.READY, "abort_transaction")
-
-    def _drop_buffers(self) -> None:
-        self._sender.drop()
-        self._unpended.clear()
-        self._groups = []
+            self._status.error = None
+            self._needs_new_epoch = False
+            self._status.advance(ProducerState.READY, "abort_transaction")
 
     @contextmanager
     def transaction(self, tag: str = "") -> Iterator[TxId]:
-        """`with producer.transaction():` commits at the end, aborts on an exception.
+        """`with producer.transaction():` commits at the end, and aborts on an exception.
 
-        If the commit itself raises because its outcome is not known yet, it is neither aborted nor
-        committed: call `commit_transaction()` again.
+        If the commit raises because its outcome is not known, the transaction is not aborted: call
+        `commit_transaction()` again.
         """
         tx_id = self.begin_transaction(tag)
         try:
             yield tx_id
             self.commit_transaction()
         except BaseException:
-            if self._standing.is_open:
-                # The block's own error is raised; the next call reports the fence.
+            if self._status.is_open:
+                # The exception of the block is raised; the next call reports the fence.
                 with suppress(FencedError):
                     self.abort_transaction()
             raise
@@ -466,27 +469,27 @@ class Producer:
 
     def partitions_for(self, topic: str) -> list[int]:
         """The topic's partitions. Raises UnknownTopic, and IllegalTransition once closed."""
-        if self._standing.state is ProducerState.CLOSED:
+        if self._status.state is ProducerState.CLOSED:
             raise refusal(ProducerState.CLOSED, "partitions_for")
         return list(range(len(self._connection.cluster.present_topic(topic).state.partitions)))
 
     def close(self) -> None:
-        """Flush, or abort the open transaction, and release everything. In a fork: only release."""
-        if not self._standing.is_own_process:
+        """Flush, or abort the open transaction. In a fork this does nothing."""
+        if not self._status.is_own_process:
             return
         with self._lock:
-            if self._standing.state is ProducerState.CLOSED:
+            if self._status.state is ProducerState.CLOSED:
                 return
             try:
-                if self._transaction is None and self._standing.error is None:
+                if self._transaction is None and self._status.error is None:
                     self.flush()
-                elif self._standing.is_open:
-                    with suppress(FencedError):  # Its successor has aborted it.
+                elif self._status.is_open:
+                    with suppress(FencedError):  # A newer instance has aborted it.
                         self.abort_transaction()
                 if self._transaction is not None:
                     self._transaction.join()
             finally:
-                self._standing.state = ProducerState.CLOSED
+                self._status.state = ProducerState.CLOSED
 
     def __enter__(self) -> Producer:
         return self

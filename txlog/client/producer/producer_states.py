@@ -1,8 +1,11 @@
-"""The states of a producer, each with its legal predecessors (Kafka's client), and the error that
-answers every further call.
+"""The state of a producer, as in Kafka's TransactionManager: legal transitions, and the error that
+every further call raises.
 
-It guards the client's half of I5: a transaction with a gap, because a record was refused or given
-up, can only be aborted. It must not know records, stores or coordinators.
+It guards the client's half of I5: a transaction that lacks a record, because it was refused or
+given up, can only be aborted; and I7 across fork(2): a producer works only in the process that
+created it. Parent and child would give the same sequences and transaction numbers to different
+records, and all but the first would be taken for repeats. It must not know records, stores or
+coordinators.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ from __future__ import annotations
 from enum import StrEnum
 from os import getpid
 
-from txlog.client.producer.own_process import in_a_fork
 from txlog.errors import AbortableError, FencedError, IllegalTransition, TxlogError, UsageError
 
 
@@ -53,7 +55,8 @@ _ADVICE = {
 
 
 def transition(current: ProducerState, target: ProducerState, method: str) -> ProducerState:
-    """`target`, if it may follow `current`. Raises IllegalTransition, which says what to call."""
+    """`target`, if it may follow `current`. Raises IllegalTransition, which says what to call
+    instead."""
     if current not in PREDECESSORS[target]:
         raise refusal(current, method)
     return target
@@ -68,8 +71,17 @@ def refusal(current: ProducerState, method: str) -> IllegalTransition:
     )
 
 
-class ProducerStanding:
-    """The state of one producer. Its owner calls it from one thread at a time."""
+def forked_error(kind: str, method: str) -> IllegalTransition:
+    """The error for a method that is called in a fork of the process that created the object."""
+    return IllegalTransition(
+        f"{method}() is not possible: this {kind} was made in another process, which was forked, "
+        "and the log could not distinguish what the two send. Nothing was written; make a "
+        f"{kind} in each process, after the fork."
+    )
+
+
+class ProducerStatus:
+    """The state and the error of one producer. Its owner calls it from one thread at a time."""
 
     def __init__(self, *, is_transactional: bool) -> None:
         self.state = ProducerState.UNINITIALIZED if is_transactional else ProducerState.READY
@@ -80,12 +92,12 @@ class ProducerStanding:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a transaction to abort."""
+        """Whether a transaction is open, so that it can be aborted."""
         return self.state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR)
 
     @property
     def is_own_process(self) -> bool:
-        """Whether this process created the producer, and not its parent before a fork."""
+        """Whether this process created the producer; false in a fork."""
         return getpid() == self._process
 
     # Checks of calls.
@@ -93,10 +105,10 @@ class ProducerStanding:
     def require_own_process(self, method: str) -> None:
         """Raises IllegalTransition in a forked process."""
         if getpid() != self._process:
-            raise in_a_fork("producer", method)
+            raise forked_error("producer", method)
 
     def require_no_error(self, method: str) -> None:
-        """A producer in an error state answers every call with that error (as KafkaProducer)."""
+        """Raises the producer's error, if it is in an error state (as KafkaProducer does)."""
         self.require_own_process(method)
         error = self.error
         if error is not None:
@@ -104,45 +116,41 @@ class ProducerStanding:
             raise type(error)(f"{text} {error.message}", **error.facts) from error
 
     def require_sendable(self, method: str) -> None:
-        """Raises the error, or IllegalTransition in a state where nothing can be sent."""
+        """Raises the producer's error, or IllegalTransition if records cannot be sent now."""
         self.require_no_error(method)
         if self.state is not self._sends_in:
             raise refusal(self.state, method)
 
-    def following(self, target: ProducerState, method: str) -> ProducerState:
-        """`target`, if it may come next. Raises IllegalTransition, which says what to call."""
-        return transition(self.state, target, method)
-
     def advance(self, target: ProducerState, method: str) -> None:
-        """Change the state. Raises IllegalTransition, which says what to call."""
-        self.state = self.following(target, method)
+        """Change the state. Raises IllegalTransition, which says what to call instead."""
+        self.state = transition(self.state, target, method)
 
     # Errors.
 
-    def note(self, error: TxlogError, is_lost: bool = False) -> None:
-        """Record what an error of the log means for this producer (KIP-1050).
+    def handle_error(self, error: TxlogError, is_lost: bool = False) -> None:
+        """Change the state as an error of the log requires (KIP-1050).
 
-        With `is_lost` a part of the transaction was given up: the rest may not commit.
+        With `is_lost` records of the transaction were given up, so it may not commit.
         """
         if isinstance(error, FencedError) or error.fatal:
             self.state, self.error = ProducerState.FATAL_ERROR, error
         elif self._is_transactional and (is_lost or isinstance(error, AbortableError)):
             self.state, self.error = ProducerState.ABORTABLE_ERROR, error
         elif isinstance(error, AbortableError):
-            # Without a transaction there is nothing to abort, and sequences are lost for good.
+            # Without a transaction nothing can be aborted, and the lost sequences leave a gap.
             self.state, self.error = ProducerState.FATAL_ERROR, error
 
-    def refused(self, what: str, error: Exception) -> None:
-        """A record or an offset was refused, so the rest may not commit: a program that ignores the
-        error would commit a part (KafkaProducer.doSend).
+    def handle_refusal(self, what: str, error: Exception) -> None:
+        """Make the open transaction abortable only, because `what` was refused: a program that
+        ignores the error would commit the rest (as KafkaProducer.doSend does).
 
-        The reason does not matter: a store that did not answer, or a serializer that raised, leaves
-        the same gap.
+        The cause does not matter: the transaction lacks the record as well if the store did not
+        answer or a serializer raised.
         """
         if self.state is not ProducerState.IN_TRANSACTION:
             return
         if isinstance(error, FencedError):
-            self.note(error)
+            self.handle_error(error)
             return
         kept: TxlogError
         if isinstance(error, UsageError | AbortableError):

@@ -1,215 +1,377 @@
-"""Records between `send` and the log: those that wait, and those not known to be stored.
+"""The sender of a producer: records from `send` until the log has stored them.
 
-It guards the client's half of R9: a flush whose outcome is unknown stays here and is sent again as
-it is, with the same partitions and so the same sequences, until the log has answered; only what is
-known not to be stored is given up, with an error for its sender. It must not know the producer's
-states.
+It guards the client's half of R9: a flush whose outcome is unknown stays here, and is sent again
+unchanged, with the same partitions and so the same sequences, until the log has answered. Records
+are given up, with an error for their sender, only if they are known not to be stored. In the log,
+partitions are declared before records are appended. It must not know the producer's states.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 
-from txlog.client.producer.flush_routes import Flush, FlushRoute
-from txlog.engine.append.accumulator import Partitions, ProducerBatch, TopicCheck, new_batch
+from txlog.catalog.cluster import Cluster
+from txlog.clock import begun, tried
 from txlog.engine.append.appender import Appender
-from txlog.engine.append.delivery import Delivery
-from txlog.engine.append.record_times import is_append_time
+from txlog.engine.append.producer_batch import ProducerBatch, TopicCheck, new_batch
+from txlog.engine.append.record_metadata import ProduceRequestResult
+from txlog.engine.append.record_preparation import Partitions, is_append_time
 from txlog.engine.connection import Connection
-from txlog.errors import OutcomeUnknown, TxlogError, UsageError
+from txlog.engine.transaction_session import TransactionSession
+from txlog.errors import (
+    OutcomeUnknown,
+    StoreDenied,
+    StoreUnavailable,
+    TxlogError,
+    UnknownTopic,
+    UsageError,
+)
+from txlog.topic.records.batch import Segment
 from txlog.topic.topic_log import TopicLog
 
 
+@dataclass(slots=True)
+class Flush:
+    """Records of one topic that are written together."""
+
+    number: int
+    topic: TopicLog
+    batch: pa.RecordBatch
+    partitions: Partitions
+    result: ProduceRequestResult
+    topic_check: TopicCheck | None = None
+    """The running check of a topic that was taken from this process's cache."""
+    upload: Callable[[], tuple[Segment, ...]] | None = None
+    """The running upload of staged records; returns their segments."""
+
+
+class FlushWriter(Protocol):
+    """Writes the flushes of one producer: into the log at once, or staged for the commit."""
+
+    in_background: bool
+    """Whether the program goes on while a flush is written."""
+
+    def topic(self, name: str) -> tuple[TopicLog, TopicCheck | None]:
+        """The topic of that name, and the check of it if one is running. Raises UnknownTopic."""
+
+    def start(self, flush: Flush) -> None:
+        """Start to write the flush if that happens in the background. Raises nothing."""
+
+    def write(self, flush: Flush) -> None:
+        """Write the flush, or wait until it is written, and set its result.
+
+        May be called again with the same flush, also after it was written (Ctrl-C). Raises the
+        error that kept the flush from being stored.
+        """
+
+    def abort(self) -> None:
+        """Drop the records of the transaction, which is being aborted."""
+
+
+class InLogWriter:
+    """Appends records to their topic at once, also those of an open transaction, as Kafka does."""
+
+    in_background = False
+
+    def __init__(
+        self, cluster: Cluster, appender: Appender, session: TransactionSession | None
+    ) -> None:
+        self._cluster = cluster
+        self._appender = appender
+        self._session = session
+
+    def topic(self, name: str) -> tuple[TopicLog, TopicCheck | None]:
+        """See FlushWriter. On a far store the cached topic, while a check of it is running."""
+        cluster = self._cluster
+        known = cluster.topic(name) if cluster.is_far else None
+        if known is None or not known.state.topic_id:
+            return cluster.present_topic(name), None
+        check = begun(cluster.runtime.fan_out, partial(cluster.present_topic, name))
+        return known, _with_one_answer(check)
+
+    def start(self, flush: Flush) -> None:
+        """See FlushWriter."""
+
+    def write(self, flush: Flush) -> None:
+        """See FlushWriter."""
+        try:
+            base_offsets = self._append(flush)
+        except UnknownTopic:
+            successor = self._successor(flush)
+            if successor is None:
+                raise
+            self._appender.forget()  # First: its sequences are those of the deleted topic.
+            flush.topic, flush.topic_check = successor, None
+            base_offsets = self._append(flush)
+        flush.result.succeed(flush.partitions, base_offsets)
+
+    def _append(self, flush: Flush) -> Mapping[int, int]:
+        """The base offset of each partition. The topic is checked during the upload."""
+        session, topic = self._session, flush.topic
+        meanwhile: list[Callable[[], object]] = []
+        if flush.topic_check is not None:
+            meanwhile.append(partial(_require_same, topic, flush.topic_check))
+        if session is None:
+            return self._appender.append(topic, flush.batch, flush.partitions, None, meanwhile)
+        partitions = set(np.flatnonzero(np.bincount(flush.partitions)).tolist())
+        if not session.has_declared(topic, partitions):
+            meanwhile.append(partial(session.declare, topic, partitions))
+        with session.aborted_unless_fenced():
+            return self._appender.append(
+                topic, flush.batch, flush.partitions, session.tx_id, meanwhile
+            )
+
+    def _successor(self, flush: Flush) -> TopicLog | None:
+        """The topic of the same name that existed when the records were sent, if the records mean
+        the same in it."""
+        if flush.topic_check is None:
+            return None
+        with suppress(TxlogError):
+            found = flush.topic_check()
+            if found.topic_id != flush.topic.topic_id and _are_alike(flush.topic, found):
+                return found
+        return None
+
+    def abort(self) -> None:
+        """See FlushWriter."""
+
+
 class Sender:
-    """The buffer of one producer. Its owner calls it from one thread at a time."""
+    """The buffered and unwritten records of one producer. Its owner calls it from one thread at a
+    time."""
 
     def __init__(
         self,
         connection: Connection,
         appender: Appender,
-        route: FlushRoute,
-        note: Callable[[TxlogError, bool], None],
+        writer: FlushWriter,
+        on_error: Callable[[TxlogError, bool], None],
         *,
         is_transactional: bool = False,
         bytes_max: int = 32 << 20,
     ) -> None:
-        """`note` is called with every error, and whether records were given up for it. `bytes_max`
-        limits what is on its way beside what the program sends."""
+        """`on_error` is called with every error, and whether records were given up because of it.
+        `bytes_max` limits the records being written in the background."""
         self.appender = appender
-        self.route = route
+        self.writer = writer
         self.batches: dict[str, ProducerBatch] = {}
-        """By topic; `send` puts its records here."""
+        """Buffered records by topic, to which `Producer.send` adds."""
         self.buffered_bytes = 0
         self._connection = connection
         self._is_transactional = is_transactional
         self._bytes_max = bytes_max
-        self._note = note
+        self._on_error = on_error
         self._last_number = 0
         self._unwritten: deque[Flush] = deque()
-        self._given_up: TxlogError | None = None
-        """What some records were given up for, until the flush that says so."""
+        self._deferred_error: TxlogError | None = None
+        """Why records were given up; the next flush raises it at its end."""
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
-        return not self.batches and not self._unwritten and self._given_up is None
+        """Whether a flush would do nothing."""
+        return not self.batches and not self._unwritten and self._deferred_error is None
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether a flush was begun whose outcome is unknown."""
-        return bool(self._unwritten) and not self.route.goes_on
+        """Whether a flush into the log was started whose outcome is unknown."""
+        return bool(self._unwritten) and not self.writer.in_background
 
     def next_sticky(self) -> int:
-        """Where records without a key go this time: to another partition each time."""
+        """The next partition, modulo their number, for records without a key."""
         self._sticky += 1
         return self._sticky
 
-    def new_batch(self, topic: str, flush: Callable[[], None]) -> ProducerBatch:
+    def new_batch(self, name: str, flush: Callable[[], None]) -> ProducerBatch:
         """A new batch for a topic. Raises UnknownTopic."""
-        log, topic_check = self.route.topic(topic)
-        batch = new_batch(log, flush)
+        topic, topic_check = self.writer.topic(name)
+        batch = new_batch(topic, flush)
         batch.topic_check = topic_check
-        self.batches[topic] = batch
+        self.batches[name] = batch
         return batch
 
     def write_batch(
         self,
-        log: TopicLog,
+        topic: TopicLog,
         topic_check: TopicCheck | None,
         batch: pa.RecordBatch,
         partitions: Partitions,
-        delivery: Delivery,
+        result: ProduceRequestResult,
     ) -> None:
-        """Write records that are a batch already, behind those that were sent before them.
+        """Write a batch of records after those that were sent before it.
 
-        They are taken if all of those are written, or may be by the next flush. Raises what kept
-        either from being stored.
+        The batch is accepted if the earlier records are written, or the next flush may write them.
+        Raises the error that kept the batch or the earlier records from being stored.
         """
-        taken = self._new_flush(log, batch, partitions, delivery, topic_check)
-        if self.route.goes_on:
-            self._collect()
-            self._unwritten.append(taken)
-            self.relieve()
+        flush = self._new_flush(topic, batch, partitions, result, topic_check)
+        if self.writer.in_background:
+            self._drain()
+            self._unwritten.append(flush)
+            self.make_room()
             return
         try:
             self.flush()
         except TxlogError as error:
-            if self._stays(error):
-                self._unwritten.append(taken)
+            if self._is_retried(error):
+                self._unwritten.append(flush)
             raise
-        self._unwritten.append(taken)
+        self._unwritten.append(flush)
         self.flush()
 
     def _new_flush(
         self,
-        log: TopicLog,
+        topic: TopicLog,
         batch: pa.RecordBatch,
         partitions: Partitions,
-        delivery: Delivery,
+        result: ProduceRequestResult,
         topic_check: TopicCheck | None,
     ) -> Flush:
         self._last_number += 1
-        return Flush(self._last_number, log, batch, partitions, delivery, topic_check)
+        return Flush(self._last_number, topic, batch, partitions, result, topic_check)
 
-    def _collect(self) -> None:
-        """Records leave for the very topic that they were checked against (rule R11)."""
+    def _drain(self) -> None:
+        """Turn buffered records into flushes, each to the topic that its records were checked
+        against (rule R11)."""
         if not self.batches:
             return
         now_ms = self._connection.runtime.clock.wall_ms()
         unwritten = self._unwritten.copy()
         for batch in self.batches.values():
-            if not batch.delivery.timestamps:
+            if not batch.result.timestamps:
                 continue
             if is_append_time(batch.topic.state.config):
-                batch.delivery.timestamps = [now_ms] * len(batch.delivery.timestamps)
+                batch.result.timestamps = [now_ms] * len(batch.result.timestamps)
             records, partitions = batch.to_arrow(self.next_sticky())
             unwritten.append(
-                self._new_flush(batch.topic, records, partitions, batch.delivery, batch.topic_check)
+                self._new_flush(batch.topic, records, partitions, batch.result, batch.topic_check)
             )
-        # With no call in between: Ctrl-C finds every record in one of the two, and in one only.
+        # With no call in between: Ctrl-C leaves every record in exactly one of the two.
         self.batches, self._unwritten = {}, unwritten
 
-    def relieve(self) -> None:
-        """The buffer is full: write it. Where the program may go on meanwhile, it waits only while
-        too much is on its way. Raises what `flush` raises."""
-        if not self.route.goes_on:
+    def make_room(self) -> None:
+        """Write a full buffer; in the background, if not too much is being written already. Raises
+        as `flush` does."""
+        if not self.writer.in_background:
             self.flush()
             return
-        self.begin()
+        self.start()
         while sum(flush.batch.nbytes for flush in self._unwritten) > self._bytes_max:
             self._write_next()
 
-    def begin(self) -> None:
-        """Begin to write what waits, where the program may go on meanwhile."""
-        if self.route.goes_on:
-            self._collect()
+    def start(self) -> None:
+        """Start to write buffered records if that happens in the background."""
+        if self.writer.in_background:
+            self._drain()
             self.buffered_bytes = 0
-            self._begin_uploads()
+            self._start_uploads()
 
-    def _begin_uploads(self) -> None:
+    def _start_uploads(self) -> None:
         for flush in self._unwritten:
-            self.route.begin(flush)
+            self.writer.start(flush)
 
     def flush(self) -> None:
-        """Write what was sent, in order of topic. What is not known to be stored stays (R9).
+        """Write all records that were sent, in order of topic. Records not known to be stored stay
+        here (R9).
 
-        A topic that is gone, say, keeps no other one's records back: its error comes at the end.
+        An error of one topic, such as a deleted one, is raised at the end, after the records of
+        the other topics are written.
         """
-        self._collect()
-        self._begin_uploads()
+        self._drain()
+        self._start_uploads()
         while self._unwritten:
             self._write_next()
         self.buffered_bytes = 0
-        if self._given_up is not None:
-            given_up, self._given_up = self._given_up, None
-            raise given_up
+        if self._deferred_error is not None:
+            error, self._deferred_error = self._deferred_error, None
+            raise error
 
     def _write_next(self) -> None:
-        """The oldest flush. Raises what keeps those behind it from being written, too."""
+        """Write the oldest flush. Raises an error that also stops the flushes after it."""
         flush = self._unwritten[0]
         try:
-            self.route.write(flush)
+            self.writer.write(flush)
         except TxlogError as error:
-            self._refused(flush, error)
+            self._handle_failure(flush, error)
             return
         self._unwritten.popleft()
         self.appender.forget()
-        # Last, because a callback may raise, or flush: stored records are not sent again.
-        flush.delivery.fire_callback()
+        # Last, because a callback may raise or flush: stored records must not be sent again.
+        flush.result.fire_callback()
 
-    def _refused(self, flush: Flush, error: TxlogError) -> None:
-        """Raises the error, unless what comes after it may be written all the same."""
-        is_lost = not self._stays(error)
-        self._note(error, is_lost)
+    def _handle_failure(self, flush: Flush, error: TxlogError) -> None:
+        """Raises the error, unless the flushes after this one may still be written."""
+        is_lost = not self._is_retried(error)
+        self._on_error(error, is_lost)
         if is_lost:
             self._unwritten.popleft()
             self.appender.forget()
-            flush.delivery.fail(error)
+            flush.result.fail(error)
         if not is_lost or self._is_transactional or not isinstance(error, UsageError):
             raise error
-        self._given_up = self._given_up or error
+        self._deferred_error = self._deferred_error or error
 
-    def _stays(self, error: TxlogError) -> bool:
-        return self.appender.may_repeat and may_be_asked_again(error)
+    def _is_retried(self, error: TxlogError) -> bool:
+        return self.appender.may_repeat and may_be_retried(error)
 
-    def drop(self) -> None:
-        """Drop everything: the transaction is aborted."""
-        for delivery in [batch.delivery for batch in self.batches.values()] + [
-            flush.delivery for flush in self._unwritten
-        ]:
-            delivery.cancel()
+    def abort(self) -> None:
+        """Drop all records, because the transaction is being aborted."""
+        buffered = [batch.result for batch in self.batches.values()]
+        for result in buffered + [flush.result for flush in self._unwritten]:
+            result.abort()
         self.batches = {}
         self._unwritten.clear()
-        self._given_up = None
-        self.route.drop()
+        self._deferred_error = None
+        self.writer.abort()
         self.appender.forget()
         self.buffered_bytes = 0
 
 
-def may_be_asked_again(error: TxlogError) -> bool:
-    """Whether the same call may succeed later, or may have succeeded unnoticed."""
+def may_be_retried(error: TxlogError) -> bool:
+    """Whether the same call may succeed later, or may have succeeded without an answer."""
     return error.retriable or isinstance(error, OutcomeUnknown)
+
+
+def _with_one_answer(topic_check: TopicCheck) -> TopicCheck:
+    """A check that keeps its first answer, also an error: decisions based on it must not change."""
+    answers: list[TopicCheck] = []
+
+    def answer() -> TopicLog:
+        if not answers:
+            answers.append(tried(topic_check))
+        return answers[0]()
+
+    return answer
+
+
+def _require_same(topic: TopicLog, topic_check: TopicCheck) -> None:
+    """Raises UnknownTopic if the topic was deleted before its records were sent. If the check
+    cannot be made, the topic's own journal decides."""
+    try:
+        found = topic_check()
+    except (StoreUnavailable, OutcomeUnknown, StoreDenied):
+        return
+    if found.topic_id != topic.topic_id:
+        raise UnknownTopic(
+            f"topic {topic.name!r} was deleted and created again, and now takes other records than "
+            "those that were sent. Send them again.",
+            topic=topic.name,
+            topic_id=topic.topic_id,
+        )
+
+
+def _are_alike(before: TopicLog, after: TopicLog) -> bool:
+    """Whether both topics accept the same records and put each into the same partition."""
+    old, new = before.state, after.state
+    return (
+        old.config == new.config
+        and len(old.partitions) == len(new.partitions)
+        and before.schema().equals(after.schema())
+    )

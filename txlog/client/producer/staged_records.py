@@ -1,32 +1,42 @@
-"""Records of a producer's open transaction that are stored, and that no topic names yet.
+"""Staged records of a producer's open transaction: stored, and not yet named by any topic.
 
-None of them is in a topic before the decision, so that an open transaction blocks no reader and an
-abort writes nothing (R38). The decision names their segments, and each topic's marker
-gives them their offsets. It guards R40: a topic is checked once more before the decision. It must
-not know how records are buffered, nor the states of a producer.
+They are in no topic before the decision, so an open transaction blocks no reader and an abort
+writes nothing (R38). The decision names their segments, and each topic's marker gives them their
+offsets. It guards R40: a topic is checked again before the decision. It must not know how records
+are buffered, nor the producer's states.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from weakref import ref
 
+from txlog.catalog.cluster import Cluster
+from txlog.client.producer.sender import Flush
 from txlog.clock import Runtime, begun
 from txlog.coordinator.events import Participant
 from txlog.engine.append.appender import ENTRY_BATCHES_MAX, Appender, row_counts_of
-from txlog.engine.append.delivery import Delivery
+from txlog.engine.append.producer_batch import TopicCheck
+from txlog.engine.append.record_metadata import ProduceRequestResult
 from txlog.engine.transaction_session import TransactionSession
-from txlog.errors import UnknownTopic
+from txlog.errors import (
+    OutcomeUnknown,
+    StoreDenied,
+    StoreUnavailable,
+    TxlogError,
+    UnknownTopic,
+)
 from txlog.groups.offsets import deleted_meanwhile
 from txlog.topic.records.batch import Segment
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
-LOOK_AGE_MS_MAX = 1_000
-"""A check of a topic's tip that began so long before the commit is made once more."""
+CHECK_AGE_MS_MAX = 1_000
+"""A check of a topic's tip that began longer than this before the commit is made again."""
 
 BaseOffsets = Mapping[str, Mapping[int, int]]
 """topic id -> partition -> offset of the transaction's first record there."""
@@ -38,13 +48,13 @@ class _StagedFlush:
 
     topic: TopicLog
     segments: tuple[Segment, ...]
-    delivery: Callable[[], Delivery | None]
-    """The promise to its sender, as long as the sender keeps it."""
+    result: Callable[[], ProduceRequestResult | None]
+    """The result for the sender of the records, unless the sender has dropped it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TipCheck:
-    """A check of a topic's tip that is under way, or done."""
+    """A check of a topic's tip, running or done."""
 
     begun_ms: float
     state: Callable[[], TopicState]
@@ -52,37 +62,38 @@ class _TipCheck:
 
 @dataclass(slots=True)
 class StagedRecords:
-    """What one transaction has staged so far. Its owner calls it from one thread at a time."""
+    """The records that one transaction has staged so far. Its owner calls it from one thread at a
+    time."""
 
     runtime: Runtime
     _flushes: dict[int, _StagedFlush] = field(default_factory=dict)
-    """By the number of the flush, in the order of `send`."""
+    """By number of the flush, in the order of `send`."""
     _checks: dict[str, _TipCheck] = field(default_factory=dict)
     """By topic id."""
     _by_topic: list[tuple[TopicLog, tuple[Segment, ...]]] | None = None
     _inputs: dict[str, TopicLog] = field(default_factory=dict)
-    """Topic id -> a topic whose positions are committed."""
+    """Topic id -> a topic of which the transaction commits consumer offsets."""
     _appended: dict[str, Mapping[int, int]] = field(default_factory=dict)
-    """Topic id -> base offsets of what was put into the log before the decision."""
+    """Topic id -> base offsets of segments that were appended before the decision."""
 
     def clear(self) -> None:
-        """For the next transaction."""
+        """Start the next transaction."""
         self._flushes, self._checks, self._inputs = {}, {}, {}
         self._by_topic, self._appended = None, {}
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is staged, as of records that go into the log at once."""
+        """Whether nothing is staged; always true of a producer that writes into the log at once."""
         return not self._flushes
 
     @property
     def entry_weight(self) -> int:
-        """How much of an entry it takes to name them all, in stored batches."""
-        segments = [s for _, segments in self.unnamed() for s in segments]
+        """The space in an entry that naming all segments takes, in stored batches."""
+        segments = [s for _, segments in self.not_appended() for s in segments]
         return sum(2 + len(segment.batches) for segment in segments)
 
     def begin_check(self, topic: TopicLog) -> None:
-        """Begin to check the tip of a topic, beside the upload of its records."""
+        """Start to check the tip of a topic, during the upload of its records."""
         now_ms = self.runtime.clock.monotonic_ms()
         check = begun(self.runtime.fan_out, partial(topic.catch_up, linearizable=True))
         self._checks[topic.topic_id] = _TipCheck(now_ms, check)
@@ -93,24 +104,28 @@ class StagedRecords:
         self.begin_check(topic)
 
     def add(
-        self, number: int, topic: TopicLog, segments: tuple[Segment, ...], delivery: Delivery
+        self,
+        number: int,
+        topic: TopicLog,
+        segments: tuple[Segment, ...],
+        result: ProduceRequestResult,
     ) -> None:
-        """A flush is stored. The same one again changes nothing: Ctrl-C may repeat this call."""
-        kept = (lambda: delivery) if delivery.has_callback else ref(delivery)
+        """Add a stored flush. Idempotent, because Ctrl-C may repeat this call."""
+        kept = (lambda: result) if result.has_callback else ref(result)
         self._by_topic = None
         self._flushes[number] = _StagedFlush(topic, segments, kept)
 
-    def note_appended(self, topic: TopicLog, base_offsets: Mapping[int, int]) -> None:
-        """The topic's staged records are in its log now, because the decision could not name them
-        all; there they are undecided before the decision."""
+    def add_appended(self, topic: TopicLog, base_offsets: Mapping[int, int]) -> None:
+        """Record that the topic's staged segments were appended before the decision, because one
+        entry could not name all segments of the transaction."""
         self._appended[topic.topic_id] = base_offsets
 
     def require_topics(self) -> None:
         """Raises UnknownTopic if a topic was deleted since its records were sent (R40), and
-        CommitFailed if one was whose positions are committed (R11)."""
-        outputs = [topic for topic, _ in self._parts()]
+        CommitFailed if a topic was deleted of which consumer offsets are committed (R11)."""
+        outputs = [topic for topic, _ in self._segments_by_topic()]
         topics = [*outputs, *self._inputs.values()]
-        oldest_ms = self.runtime.clock.monotonic_ms() - LOOK_AGE_MS_MAX
+        oldest_ms = self.runtime.clock.monotonic_ms() - CHECK_AGE_MS_MAX
         for topic in topics:
             known = self._checks.get(topic.topic_id)
             if known is None or known.begun_ms < oldest_ms:
@@ -120,14 +135,14 @@ class StagedRecords:
         self.require_inputs()
 
     def require_inputs(self) -> None:
-        """Raises CommitFailed if the check finds one deleted whose positions are committed."""
+        """Raises CommitFailed if a topic was deleted of which consumer offsets are committed."""
         for topic in self._inputs.values():
             if self._state(topic).closed:
                 raise deleted_meanwhile(topic.name)
 
     def require_open(self, topic: TopicLog) -> None:
-        """Raises UnknownTopic if the check finds it deleted; and what keeps it from being
-        checked, then the next call checks again."""
+        """Raises UnknownTopic if the topic was deleted, and the error of a failed check, which the
+        next call repeats."""
         if self._state(topic).closed:
             raise _deleted(topic)
 
@@ -138,18 +153,20 @@ class StagedRecords:
         return state
 
     def participants(self) -> tuple[Participant, ...]:
-        """What the decision names, in order of the topics' first records."""
+        """The topics and segments that the decision names, in order of the topics' first
+        records."""
         return tuple(
             Participant(topic.topic_id, topic.name, segments=segments)
-            for topic, segments in self.unnamed()
+            for topic, segments in self.not_appended()
         )
 
-    def unnamed(self) -> list[tuple[TopicLog, tuple[Segment, ...]]]:
-        """Each topic with its segments in order, unless they stand in its log already. Until
-        something is added these are the very same tuples."""
-        return [part for part in self._parts() if part[0].topic_id not in self._appended]
+    def not_appended(self) -> list[tuple[TopicLog, tuple[Segment, ...]]]:
+        """Each topic with its segments in order, except topics whose segments were appended.
+        Returns the same tuples until a flush is added."""
+        parts = self._segments_by_topic()
+        return [part for part in parts if part[0].topic_id not in self._appended]
 
-    def _parts(self) -> list[tuple[TopicLog, tuple[Segment, ...]]]:
+    def _segments_by_topic(self) -> list[tuple[TopicLog, tuple[Segment, ...]]]:
         if self._by_topic is None:
             found: dict[str, tuple[TopicLog, list[Segment]]] = {}
             for flush in self._flushes.values():
@@ -158,63 +175,118 @@ class StagedRecords:
         return self._by_topic
 
     def complete(self, base_offsets: BaseOffsets) -> None:
-        """The transaction is committed: each record has its offset, if it is known.
+        """Set the offsets of all records, as the transaction is committed.
 
-        It is not known where another process wrote the marker long ago. Raises what a callback
-        raises.
+        An offset stays unknown if another process wrote the marker long ago. Raises what a
+        callback raises.
         """
         flushes, known = self._flushes, {**base_offsets, **self._appended}
         self.clear()
         rows: Counter[tuple[str, int]] = Counter()
-        deliveries: list[tuple[Delivery, dict[int, int]]] = []
+        located: list[tuple[ProduceRequestResult, dict[int, int]]] = []
         for flush in flushes.values():
             topic_id = flush.topic.topic_id
             first = known.get(topic_id, {})
             counts = row_counts_of(flush.segments)
-            if (delivery := flush.delivery()) is not None:
+            if (result := flush.result()) is not None:
                 bases = {p: first[p] + rows[topic_id, p] if p in first else -1 for p in counts}
-                deliveries.append((delivery, bases))
+                located.append((result, bases))
             rows.update({(topic_id, p): count for p, count in counts.items()})
-        for delivery, bases in deliveries:
-            delivery.locate(bases)
-        for delivery, _ in deliveries:
-            delivery.fire_callback()
+        for result, bases in located:
+            result.set_committed(bases)
+        for result, _ in located:
+            result.fire_callback()
 
-    def cancel(self) -> None:
-        """The transaction is aborted: none of them will be read."""
+    def abort(self) -> None:
+        """Drop all records, because the transaction is being aborted."""
         for flush in self._flushes.values():
-            if (delivery := flush.delivery()) is not None:
-                delivery.cancel()
+            if (result := flush.result()) is not None:
+                result.abort()
         self.clear()
 
 
+class StagedWriter:
+    """Uploads records while the program goes on; they are in no topic before the commit."""
+
+    in_background = True
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        appender: Appender,
+        session: TransactionSession,
+        records: StagedRecords,
+    ) -> None:
+        self._cluster = cluster
+        self._appender = appender
+        self._session = session
+        self._records = records
+
+    def topic(self, name: str) -> tuple[TopicLog, TopicCheck | None]:
+        """See FlushWriter. The cached topic: it is checked during the upload."""
+        return self._cluster.known_topic(name), None
+
+    def start(self, flush: Flush) -> None:
+        """See FlushWriter."""
+        self._upload_of(flush)
+
+    def _upload_of(self, flush: Flush) -> Callable[[], tuple[Segment, ...]]:
+        upload = flush.upload
+        if upload is None:
+            self._session.begin_fencing_check()
+            self._records.begin_check(flush.topic)
+            stage = partial(self._appender.stage, flush.topic, flush.batch, flush.partitions)
+            flush.upload = upload = begun(self._records.runtime.fan_out, stage)
+        return upload
+
+    def write(self, flush: Flush) -> None:
+        """See FlushWriter. The next call repeats a failed upload. A flush that could not be
+        committed in time is refused at once, not only at the commit."""
+        upload = self._upload_of(flush)
+        try:
+            segments = upload()
+        except TxlogError:
+            flush.upload = None
+            raise
+        self._session.require_not_fenced()
+        self._session.require_in_time()
+        with suppress(StoreUnavailable, OutcomeUnknown, StoreDenied):  # The commit checks again.
+            self._records.require_open(flush.topic)
+        flush.result.succeed_staged(flush.partitions)
+        self._records.add(flush.number, flush.topic, segments, flush.result)
+
+    def abort(self) -> None:
+        """See FlushWriter. The vacuum deletes the uploaded segments."""
+        self._records.abort()
+
+
 def make_decidable(session: TransactionSession, appender: Appender, staged: StagedRecords) -> None:
-    """What is staged may be committed, by one entry. Raises UnknownTopic (R40), and as
-    `append_staged` does if one entry cannot name it."""
+    """Make sure that one entry can commit the staged records: append them first if an entry cannot
+    name them all. Raises UnknownTopic (R40), and as `append_staged` does."""
     staged.require_topics()
     if session.has_begun or staged.entry_weight > ENTRY_BATCHES_MAX:
         append_staged(session, appender, staged)
 
 
 def append_staged(session: TransactionSession, appender: Appender, staged: StagedRecords) -> None:
-    """Put into the topics' logs what one entry cannot name: BEGIN, then appends (design 0011).
+    """Append staged segments to their topics before the decision, after BEGIN (design 0011).
 
-    May be called again after an error that says so: what is stored is known by its sequences.
+    May be repeated after a retriable error: stored segments are known by their sequences.
     """
-    parts = staged.unnamed()
+    parts = staged.not_appended()
     for topic, segments in parts:
         session.declare(topic, {b.partition for s in segments for b in s.batches})
     for topic, segments in parts:
         with session.aborted_unless_fenced():
             base_offsets = appender.append_staged(topic, segments, session.tx_id)
-        staged.note_appended(topic, base_offsets)
+        staged.add_appended(topic, base_offsets)
         appender.forget()
 
 
 def _deleted(topic: TopicLog) -> UnknownTopic:
     return UnknownTopic(
-        f"topic {topic.name!r} was deleted since this process looked at it; abort the transaction. "
-        "Then send to a topic that is there, of that name or another.",
+        f"topic {topic.name!r} was deleted after this process read it; abort the transaction. "
+        "Then send to a topic that exists, of that name or another.",
         topic=topic.name,
         topic_id=topic.topic_id,
     )

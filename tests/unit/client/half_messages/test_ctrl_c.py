@@ -28,12 +28,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.bytecode]
 
 SENDING = [
     "client/producer/producer.py",
-    "engine/append/accumulator.py",
+    "engine/append/producer_batch.py",
     "client/producer/sender.py",
-    "client/producer/flush_routes.py",
 ]
 STAGING = ["client/producer/staged_records.py", *SENDING]
-APPENDING = ["engine/append/appender.py", "engine/append/delivery.py", "topic/topic_log.py"]
+APPENDING = ["engine/append/appender.py", "engine/append/record_metadata.py", "topic/topic_log.py"]
 TRANSACTIONS = [
     "client/producer/producer.py",
     "client/producer/sender.py",
@@ -217,10 +216,10 @@ def test_a_transaction_is_whole_or_not_there_after_ctrl_c(modules: list[str], re
 
 def go_on(producer: Producer, story: Story) -> None:
     """As the docstrings say: what was to be committed is committed again, and so with an abort."""
-    if producer._standing.state is ProducerState.COMMITTING:
+    if producer._status.state is ProducerState.COMMITTING:
         producer.commit_transaction()
         story.certain += story.under_way
-    elif producer._standing.state in (ProducerState.ABORTING, ProducerState.IN_TRANSACTION):
+    elif producer._status.state in (ProducerState.ABORTING, ProducerState.IN_TRANSACTION):
         producer.abort_transaction()
         story.under_way = []
 
@@ -240,7 +239,7 @@ def test_an_abort_is_made_again_after_ctrl_c(records: str, is_over: bool) -> Non
             story.log.admin.abort_transaction(tx_id)
         with interruption:
             producer.abort_transaction()
-        if producer._standing.state is not ProducerState.READY:
+        if producer._status.state is not ProducerState.READY:
             producer.abort_transaction()
         for number in range(2):
             with producer.transaction():

@@ -17,8 +17,8 @@ def sequences(log: MemoryLog, topic: str, pid: int) -> dict[int, tuple[RecentBat
 
 def skip_sequences(producer: Producer, count: int) -> None:
     """As if so many records before had been lost: nothing else leads there."""
-    session = producer._sender.appender.session
-    session.next_sequences = {k: v + count for k, v in session.next_sequences.items()}
+    appender = producer._sender.appender
+    appender.next_sequences = {k: v + count for k, v in appender.next_sequences.items()}
 
 
 def test_idempotence_is_on_unless_it_is_switched_off(log: MemoryLog) -> None:
@@ -30,7 +30,7 @@ def test_idempotence_is_on_unless_it_is_switched_off(log: MemoryLog) -> None:
 
 def test_every_new_producer_gets_a_pid_of_its_own(log: MemoryLog) -> None:
     producers = [log.producer(), log.elsewhere(), log.producer("a"), log.elsewhere("b")]
-    pids = [producer._sender.appender.session.pid for producer in producers]
+    pids = [producer._sender.appender.pid for producer in producers]
     assert len(set(pids)) == 4
     assert "pid" not in vars(producers[0].config.__class__), "it is invisible to the user"
 
@@ -44,7 +44,7 @@ def test_I7_sequences_begin_at_zero_and_rise_by_one_a_record_in_each_partition(
             for _ in range(count):
                 producer.send("t", b"x", partition=partition)
         producer.flush()
-    assert sequences(log, "t", producer._sender.appender.session.pid) == {
+    assert sequences(log, "t", producer._sender.appender.pid) == {
         0: (RecentBatch(0, 2, 0), RecentBatch(3, 4, 3)),
         1: (RecentBatch(0, 0, 0), RecentBatch(1, 2, 1)),
     }
@@ -75,7 +75,7 @@ def test_I7_a_gap_is_refused_and_ends_a_producer_without_transactions(log: Memor
     future = producer.send("u", b"after a gap")
     with pytest.raises(OutOfOrderSequence, match="sequences 6 to 6 came, but 1 is next"):
         producer.flush()
-    assert producer._standing.state is ProducerState.FATAL_ERROR
+    assert producer._status.state is ProducerState.FATAL_ERROR
     with pytest.raises(OutOfOrderSequence):
         future.get()
     with pytest.raises(OutOfOrderSequence, match=r"send\(\) is not possible: .* error state"):

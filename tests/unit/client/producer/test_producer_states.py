@@ -178,7 +178,7 @@ def test_the_grid_is_whole() -> None:
 @pytest.mark.both_ways
 @pytest.mark.parametrize("state", State)
 def test_every_state_is_reached_by_what_leads_there(log: MemoryLog, state: State) -> None:
-    assert ENTER[state](log)._standing.state is state
+    assert ENTER[state](log)._status.state is state
 
 
 @pytest.mark.both_ways
@@ -189,14 +189,14 @@ def test_a_method_in_a_state_leads_where_the_grid_says(
     producer = ENTER[state](log)
     if isinstance(expected, State):
         CALLS[method](producer)
-        assert producer._standing.state is expected
+        assert producer._status.state is expected
         return
     before = log.objects()
     with pytest.raises(expected) as refused:
         CALLS[method](producer)
     assert method.removesuffix("_offsets") in str(refused.value)
     assert type(refused.value) is expected
-    assert producer._standing.state is state, "a call that may not be made changes nothing"
+    assert producer._status.state is state, "a call that may not be made changes nothing"
     assert log.changed_since(before) == []
 
 

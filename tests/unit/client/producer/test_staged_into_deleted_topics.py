@@ -32,7 +32,7 @@ def test_R40_a_commit_into_a_deleted_topic_decides_nothing(log: MemoryLog) -> No
     log.clock.advance(2_000)
     with pytest.raises(UnknownTopic, match="abort the transaction"):
         producer.commit_transaction()
-    assert producer._standing.state is ProducerState.ABORTABLE_ERROR
+    assert producer._status.state is ProducerState.ABORTABLE_ERROR
     producer.abort_transaction()
     assert log.admin.outcome(tx_id) is TransactionOutcome.ABORTED
     assert (log.values("u"), log.process().offsets.fetch("g", [U0])[U0]) == ([], None)

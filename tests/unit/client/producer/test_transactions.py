@@ -56,7 +56,7 @@ def test_the_canonical_loop_stores_both_records_or_neither(log: MemoryLog) -> No
     with pytest.raises(ZeroDivisionError):
         _fail_in_a_block(producer, ZeroDivisionError())
     assert log.values("t") == [b"record1", b"record2"]
-    assert producer._standing.state is ProducerState.READY
+    assert producer._status.state is ProducerState.READY
 
 
 @pytest.mark.both_ways
@@ -339,7 +339,7 @@ def test_damage_is_fatal_to_the_producer_that_meets_it(log: MemoryLog) -> None:
         producer.flush()
     with pytest.raises(CorruptData, match="abort_transaction.. is not possible"):
         producer.abort_transaction()
-    assert producer._standing.state is ProducerState.FATAL_ERROR
+    assert producer._status.state is ProducerState.FATAL_ERROR
 
 
 @pytest.mark.both_ways

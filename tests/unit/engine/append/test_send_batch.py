@@ -12,8 +12,8 @@ import pytest
 from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import answer_lost, never_lands, unavailable
 from txlog.engine.append import appender
-from txlog.engine.append.delivery import BatchMetadata
 from txlog.engine.append.partitioner import partition_for_key
+from txlog.engine.append.record_metadata import BatchMetadata
 from txlog.errors import (
     InvalidRecord,
     OutcomeUnknown,
@@ -313,7 +313,7 @@ def test_a_table_that_waits_for_its_commit_keeps_a_number_a_partition_and_none_a
     for _ in range(3):
         producer.send_batch("t", pa.table({"value": [b"x"] * 100}), on_delivery=told.append)
     producer.flush()
-    kept = [flush.delivery() for flush in producer._staged._flushes.values()]
+    kept = [flush.result() for flush in producer._staged._flushes.values()]
     assert [delivery._partitions.nbytes for delivery in kept if delivery] == [0, 0, 0]
     producer.commit_transaction()
     assert [sum(part.records for part in parts) for parts in told] == [100, 100, 100]

@@ -29,16 +29,16 @@ def test_urls_name_buckets_and_containers() -> None:
 
 def test_a_key_file_is_told_from_other_credentials(tmp_path: Path) -> None:
     key = {"type": "service_account", "client_email": "me", "private_key": "hush"}
-    of_account, of_user = tmp_path / "key.json", tmp_path / "user.json"
+    of_account, from_user = tmp_path / "key.json", tmp_path / "user.json"
     of_account.write_text(json.dumps(key))
-    of_user.write_text('{"type": "authorized_user", "refresh_token": "hush"}')
+    from_user.write_text('{"type": "authorized_user", "refresh_token": "hush"}')
     for token in (str(of_account), key):
         settings = gcs.bucket_settings("lake", {"token": token})
         given = json.loads(str(settings.config["service_account_key"]))
         assert given == {**key, "private_key_id": ""}
         assert "hush" not in repr(settings)
-    assert gcs.bucket_settings("lake", {"token": str(of_user)}).config == {
-        "application_credentials": str(of_user),
+    assert gcs.bucket_settings("lake", {"token": str(from_user)}).config == {
+        "application_credentials": str(from_user),
         "base_url": gcs.ENDPOINT,
     }
     for of_the_machine in (None, "google_default", "cloud"):

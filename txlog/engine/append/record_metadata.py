@@ -1,7 +1,6 @@
-"""What `send` returns: a future of the record's place.
+"""What `send` returns: a future of the record's metadata, as in Kafka's clients.
 
-Values and a small future; no I/O of its own. A record has its offset once its flush has won a
-journal slot, never before (I2).
+No I/O of its own. A record has its offset once its flush has won a journal slot, never before (I2).
 """
 
 from __future__ import annotations
@@ -16,37 +15,37 @@ from txlog.errors import OutcomeUnknown, TransactionAborted, TxlogError
 
 
 class RecordMetadata(NamedTuple):
-    """A record's place, in kafka-python's words."""
+    """Topic, partition, offset and time of a record, as in kafka-python."""
 
     topic: str
     partition: int
     offset: int
-    """-1 if it has none yet, as its transaction is open, or none that is known: the record was a
-    repeat, another process finished the transaction, or the topic was deleted during the commit."""
+    """-1 while the transaction is open, and if the offset is not known: the record was a repeat,
+    another process finished the transaction, or the topic was deleted during the commit."""
     timestamp: int
 
     @property
     def has_offset(self) -> bool:
-        """As in Kafka's RecordMetadata."""
+        """Whether the offset is known, as in Kafka's RecordMetadata."""
         return self.offset >= 0
 
 
 class BatchMetadata(NamedTuple):
-    """Where the records of one table went in one partition: one behind the other from there."""
+    """The consecutive offsets that records of one table have in one partition."""
 
     topic: str
     partition: int
     base_offset: int
-    """-1 if it is not known: see RecordMetadata.offset."""
+    """-1 if it is not known; see RecordMetadata.offset."""
     records: int
 
 
 OnDelivery: TypeAlias = Callable[[Sequence[BatchMetadata]], None]
-"""Called once, when the records of a table are in their topic (confluent-kafka's word)."""
+"""Called once, when the records of a table are in their topic; named as in confluent-kafka."""
 
 
-class Delivery:
-    """All records of one flush to one topic; their futures share it."""
+class ProduceRequestResult:
+    """The result of one flush to one topic, which the futures of its records share, as in Kafka."""
 
     __slots__ = (
         "__weakref__",
@@ -76,31 +75,31 @@ class Delivery:
         self._offsets: npt.NDArray[np.int64] | None = None
         self._error: TxlogError | None = None
         self._is_open = False
-        """The records are staged in an open transaction."""
+        """Whether the records are staged in an open transaction."""
 
     @property
     def done(self) -> bool:
-        """Whether the records are stored, or known not to be."""
+        """Whether the records are stored, or known not to be stored."""
         return self._partitions is not None or self._error is not None
 
     @property
     def has_callback(self) -> bool:
-        """Whether the caller gave one."""
+        """Whether the caller gave a callback."""
         return self._on_delivery is not None
 
-    def stage(self, partitions: npt.NDArray[np.int32]) -> None:
-        """The records are stored and have no offsets before their transaction commits."""
+    def succeed_staged(self, partitions: npt.NDArray[np.int32]) -> None:
+        """The records are staged, and get offsets when their transaction commits."""
         self._is_open = True
         self.succeed(partitions, {})
 
-    def locate(self, base_offsets: Mapping[int, int]) -> None:
-        """Their transaction is committed: where they are."""
+    def set_committed(self, base_offsets: Mapping[int, int]) -> None:
+        """The transaction is committed, and the staged records have these offsets."""
         self._base_offsets, self._offsets = base_offsets, None
         self._is_open = False
 
     def succeed(self, partitions: npt.NDArray[np.int32], base_offsets: Mapping[int, int]) -> None:
         """The records are stored; `partitions` has one value a record, in order of `send`."""
-        # The offsets first: with the partitions it is done, as other threads see it.
+        # The offsets first: to other threads, the result is done once it has partitions.
         self._base_offsets = base_offsets
         if self._on_delivery is not None:  # No record of a table has a future.
             self._counts = np.bincount(partitions)
@@ -108,7 +107,7 @@ class Delivery:
         self._partitions = partitions
 
     def fire_callback(self) -> None:
-        """Call the callback, once the records are stored and committed. Raises what it raises."""
+        """Call the callback if the records are stored and committed. Raises what it raises."""
         if self._on_delivery is None or self._is_open:
             return
         if self._partitions is not None:
@@ -123,26 +122,27 @@ class Delivery:
         """The records are not stored."""
         self._error = error
 
-    def cancel(self) -> None:
+    def abort(self) -> None:
         """The transaction was aborted before the records were in their topic."""
         self.fail(
             TransactionAborted(
                 f"the transaction was aborted before this record was in topic {self.topic!r}; send "
-                "it again in the next one."
+                "it again in the next transaction."
             )
         )
 
     def metadata(self, index: int) -> RecordMetadata:
-        """Where the record is; flushes first if need be. In an open transaction that is by default
-        not known yet (`RecordMetadata.has_offset`). Raises what the flush raised."""
+        """The metadata of a record, after a flush if it is not stored yet. A staged record of an
+        open transaction has no offset (`RecordMetadata.has_offset`). Raises what the flush raised.
+        """
         if not self.done:
             self._flush()
         if self._error is not None:
             raise self._error
         if self._partitions is None:
             raise OutcomeUnknown(
-                f"topic {self.topic!r}: the flush of this record was interrupted when it was "
-                "refused. Read the topic from before it, and send it again if it is not there."
+                f"topic {self.topic!r}: the flush of this record was refused and interrupted. "
+                "Read the topic from before the record, and send it again if it is not there."
             )
         if self._offsets is None:
             self._offsets = _offsets(self._partitions, self._base_offsets)
@@ -157,7 +157,7 @@ class Delivery:
 def _offsets(
     partitions: npt.NDArray[np.int32], base_offsets: Mapping[int, int]
 ) -> npt.NDArray[np.int64]:
-    """Offsets in order of `send`: each partition's records keep their order."""
+    """Offsets in order of `send`; -1 where the base offset is not known."""
     offsets = np.full(len(partitions), -1, dtype=np.int64)
     for partition, base in base_offsets.items():
         mine = np.flatnonzero(partitions == partition)
@@ -169,21 +169,21 @@ def _offsets(
 class RecordFuture:
     """kafka-python's future of one record."""
 
-    __slots__ = ("_delivery", "_index")
+    __slots__ = ("_index", "_result")
 
-    def __init__(self, delivery: Delivery, index: int) -> None:
-        self._delivery = delivery
+    def __init__(self, result: ProduceRequestResult, index: int) -> None:
+        self._result = result
         self._index = index
 
     def is_done(self) -> bool:
-        """Whether the record is stored, or known not to be."""
-        return self._delivery.done
+        """Whether the record is stored, or known not to be stored."""
+        return self._result.done
 
     def get(self, timeout_ms: int | None = None) -> RecordMetadata:
-        """Where the record is; writes the buffer if that has not happened yet. In an open
-        transaction it has no offset yet, unless its records are in the log: ask after the commit.
+        """The record's metadata; flushes the producer if the record is not stored yet. A staged
+        record gets its offset at the commit.
 
-        `timeout_ms` is accepted for kafka-python's sake: the store's own deadline holds. Raises
-        what kept the record from being stored.
+        `timeout_ms` is accepted for compatibility with kafka-python and ignored: the store's own
+        deadline applies. Raises the error that kept the record from being stored.
         """
-        return self._delivery.metadata(self._index)
+        return self._result.metadata(self._index)

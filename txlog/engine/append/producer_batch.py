@@ -1,4 +1,4 @@
-"""Records that wait for their flush: one batch a topic, which Arrow holds once it is sent.
+"""Buffered records: one batch for each topic, which becomes an Arrow batch at the flush.
 
 It guards that `send` itself refuses a record that its topic cannot hold, before anything is
 written. `add` is the hot path: it only checks types and appends to lists.
@@ -11,7 +11,6 @@ from copy import deepcopy
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from txlog.arrow_columns import (
@@ -20,9 +19,15 @@ from txlog.arrow_columns import (
     missing_values,
     numbers_column,
 )
-from txlog.engine.append.delivery import Delivery, RecordFuture
-from txlog.engine.append.partitioner import partition_for_keys
-from txlog.errors import InvalidRecord, RecordTooLarge
+from txlog.engine.append.record_metadata import ProduceRequestResult, RecordFuture
+from txlog.engine.append.record_preparation import (
+    Partitions,
+    check_partition,
+    checked_headers,
+    keyed_partitions,
+    too_large,
+)
+from txlog.errors import InvalidRecord
 from txlog.topic.records.rows import record_batch_from_rows
 from txlog.topic.records.schema import (
     KAFKA_SCHEMA,
@@ -33,24 +38,23 @@ from txlog.topic.records.schema import (
 from txlog.topic.topic_log import TopicLog
 
 Headers = Sequence[tuple[str, bytes | None]]
-Partitions = npt.NDArray[np.int32]
 
 _HEADERS_TYPE = KAFKA_SCHEMA.field("headers").type
 _ROW_OVERHEAD_BYTES = 64
 
 
 TopicCheck = Callable[[], TopicLog]
-"""A check that is under way: answers the topic of that name as of now, or raises what it found."""
+"""A running check: returns the present topic of a name, or raises what the check found."""
 
 
 class ProducerBatch(Protocol):
-    """Waiting records of one topic."""
+    """Buffered records of one topic."""
 
     topic: TopicLog
     topic_check: TopicCheck | None
-    """Of a topic that was taken as this process knew it when the batch was begun."""
+    """The running check of a topic that was taken from this process's cache."""
     size_bytes: int
-    delivery: Delivery
+    result: ProduceRequestResult
 
     def add(
         self,
@@ -67,22 +71,14 @@ class ProducerBatch(Protocol):
 
     @property
     def is_current(self) -> bool:
-        """Whether the topic's schema and configuration are still those that it began with."""
+        """Whether the topic still has the schema and the limit that the batch began with."""
 
 
 def new_batch(topic: TopicLog, flush: Callable[[], None]) -> ProducerBatch:
-    """The right batch for the schema of the topic, which is caught up."""
+    """A batch for the schema of the topic, with which the caller has caught up."""
     if is_kafka_schema(topic.schema()):
         return KafkaProducerBatch(topic, flush)
     return TypedProducerBatch(topic, flush)
-
-
-def check_partition(topic: TopicLog, partition: object) -> int:
-    """Raises UnknownPartition, InvalidRecord."""
-    if isinstance(partition, bool) or not isinstance(partition, int):
-        raise InvalidRecord(f"partition must be a whole number, not {partition!r}.")
-    topic.check_partition(partition)
-    return partition
 
 
 class KafkaProducerBatch:
@@ -94,7 +90,7 @@ class KafkaProducerBatch:
         "_size_max",
         "_values",
         "_wanted",
-        "delivery",
+        "result",
         "size_bytes",
         "topic",
         "topic_check",
@@ -104,13 +100,13 @@ class KafkaProducerBatch:
         self.topic = topic
         self.topic_check: TopicCheck | None = None
         self._size_max = topic.state.config.max_message_bytes
-        self.delivery = Delivery(topic.name, flush)
+        self.result = ProduceRequestResult(topic.name, flush)
         self.size_bytes = 0
         self._keys: list[bytes | None] = []
         self._values: list[bytes | None] = []
         self._headers: dict[int, list[tuple[bytes, bytes | None]]] = {}
         self._wanted: dict[int, int] = {}
-        """Index of a record -> the partition that its sender asked for."""
+        """Index of a record -> the partition that its sender named."""
 
     def add(
         self,
@@ -132,14 +128,14 @@ class KafkaProducerBatch:
             size += len(key)
         checked = None
         if headers:
-            checked, more = _checked_headers(headers)
+            checked, more = checked_headers(headers)
             size += more
         if size > self._size_max:
             raise too_large(self.topic.name, size, self._size_max)
         if partition is not None:
             check_partition(self.topic, partition)
-        keys, delivery = self._keys, self.delivery
-        index = len(delivery.timestamps)
+        keys, result = self._keys, self.result
+        index = len(result.timestamps)
         if len(keys) != index:
             self._drop_torn(index)
         keys.append(key)
@@ -148,9 +144,9 @@ class KafkaProducerBatch:
             self._wanted[index] = partition
         if checked is not None:
             self._headers[index] = checked
-        delivery.timestamps.append(timestamp_ms)
+        result.timestamps.append(timestamp_ms)
         self.size_bytes += size + _ROW_OVERHEAD_BYTES
-        return RecordFuture(delivery, index)
+        return RecordFuture(result, index)
 
     @property
     def is_current(self) -> bool:
@@ -160,7 +156,7 @@ class KafkaProducerBatch:
 
     def to_arrow(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
         """See ProducerBatch."""
-        count = len(self.delivery.timestamps)
+        count = len(self.result.timestamps)
         self._drop_torn(count)
         keys = binary_column(self._keys)
         columns = [
@@ -169,14 +165,15 @@ class KafkaProducerBatch:
             _headers_column([self._headers.get(i) for i in range(count)])
             if self._headers
             else pa.nulls(count, _HEADERS_TYPE),
-            _timestamps(self.delivery.timestamps),
+            _timestamps(self.result.timestamps),
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=physical_schema(KAFKA_SCHEMA))
         chosen = keyed_partitions(keys, len(self.topic.state.partitions), sticky)
         return batch, _with_wanted(chosen, self._wanted)
 
     def _drop_torn(self, count: int) -> None:
-        """Drop what Ctrl-C left of an incomplete record: a record counts once it has its time."""
+        """Drop the rest of a record whose `add` was interrupted by Ctrl-C: a record counts only
+        once it has its time."""
         del self._keys[count:], self._values[count:]
         self._headers.pop(count, None)
         self._wanted.pop(count, None)
@@ -189,7 +186,7 @@ class TypedProducerBatch:
         self.topic = topic
         self.topic_check: TopicCheck | None = None
         self._schema = topic.schema()
-        self.delivery = Delivery(topic.name, flush)
+        self.result = ProduceRequestResult(topic.name, flush)
         self.size_bytes = 0
         self._is_nested = any(pa.types.is_nested(kind) for kind in self._schema.types)
         self._rows: list[Mapping[str, object]] = []
@@ -222,15 +219,15 @@ class TypedProducerBatch:
         if partition is not None:
             check_partition(self.topic, partition)
         row = deepcopy(dict(value)) if self._is_nested else dict(value)
-        index = len(self.delivery.timestamps)
+        index = len(self.result.timestamps)
         self._drop_torn(index)
         self._rows.append(row)
         self._keys.append(key)
         if partition is not None:
             self._wanted[index] = partition
-        self.delivery.timestamps.append(timestamp_ms)
+        self.result.timestamps.append(timestamp_ms)
         self.size_bytes += row_batch.nbytes + _ROW_OVERHEAD_BYTES
-        return RecordFuture(self.delivery, index)
+        return RecordFuture(self.result, index)
 
     @property
     def is_current(self) -> bool:
@@ -239,7 +236,7 @@ class TypedProducerBatch:
 
     def to_arrow(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
         """See ProducerBatch."""
-        self._drop_torn(len(self.delivery.timestamps))
+        self._drop_torn(len(self.result.timestamps))
         rows = record_batch_from_rows(self._rows, self._schema)
         key_column = self.topic.state.config.key_column
         keys = binary_column(self._keys)
@@ -249,7 +246,7 @@ class TypedProducerBatch:
             column = rows.column(self._schema.get_field_index(key_column))
             by_column = keyed_partitions(column, count, sticky)
             chosen = np.where(missing_values(keys), by_column, chosen)
-        stamps = _timestamps(self.delivery.timestamps)
+        stamps = _timestamps(self.result.timestamps)
         batch = pa.RecordBatch.from_arrays(
             [*rows.columns, stamps], schema=physical_schema(self._schema)
         )
@@ -259,11 +256,6 @@ class TypedProducerBatch:
         """See KafkaProducerBatch."""
         del self._rows[count:], self._keys[count:]
         self._wanted.pop(count, None)
-
-
-def keyed_partitions(keys: pa.Array, count: int, sticky: int) -> Partitions:
-    """By key; records without one share the partition given by `sticky`."""
-    return partition_for_keys(keys, count, lambda _: sticky % count)
 
 
 def _with_wanted(chosen: Partitions, wanted: Mapping[int, int]) -> Partitions:
@@ -286,51 +278,9 @@ def _headers_column(headers: Sequence[list[tuple[bytes, bytes | None]] | None]) 
     return list_column(counts, items, _HEADERS_TYPE)
 
 
-def _checked_headers(headers: object) -> tuple[list[tuple[bytes, bytes | None]], int]:
-    if not isinstance(headers, Sequence) or isinstance(headers, str | bytes):
-        raise InvalidRecord(
-            f"headers are a list of pairs, as in [('trace', b'7')], not {headers!r:.80}."
-        )
-    checked: list[tuple[bytes, bytes | None]] = []
-    size = 0
-    for pair in headers:
-        name, value = _checked_header(pair)
-        checked.append((name.encode(), value))
-        size += len(name) + len(value or b"")
-    return checked, size
-
-
-def _checked_header(pair: object) -> tuple[str, bytes | None]:
-    if isinstance(pair, tuple | list) and len(pair) == 2:
-        name, value = pair
-        if isinstance(name, str) and isinstance(value, bytes | None) and _is_text(name):
-            return name, value
-    raise InvalidRecord(f"a header is a pair of a text and bytes (or None), not {pair!r:.80}.")
-
-
-def _is_text(value: str) -> bool:
-    # Half a surrogate pair cannot be encoded in UTF-8.
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _not_bytes(topic: str, what: str, value: object) -> InvalidRecord:
     return InvalidRecord(
         f"topic {topic!r}: the {what} must be bytes or None, not {type(value).__name__}; encode "
         f"it, or give the producer a {what}_serializer.",
         topic=topic,
-    )
-
-
-def too_large(topic: str, size: int, limit: int) -> RecordTooLarge:
-    """The error for a record over `max.message.bytes`."""
-    return RecordTooLarge(
-        f"a record of {size} bytes for topic {topic!r} is over its max.message.bytes of {limit}; "
-        "send less, or raise the limit with 'txlog topic config'.",
-        topic=topic,
-        size_bytes=size,
-        limit_bytes=limit,
     )

@@ -8,7 +8,7 @@ import pytest
 from tests.logs.memory_log import MemoryLog
 from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.half_store import stage
-from txlog.engine.append.record_times import with_record_times
+from txlog.engine.append.record_preparation import with_record_times
 from txlog.errors import InvalidConfig, InvalidRecord
 from txlog.model import TopicPartition
 from txlog.settings import TopicConfig

@@ -22,11 +22,12 @@ from tests.unit.machine_without_journal import Fold
 from tests.unit.segments import segment
 from tests.unit.topic_commands import marker, new_topic
 from txlog.clock import SerialFanOut
-from txlog.coordinator.carrier import OPENINGS_MAX, Carriers
-from txlog.coordinator.carrying import (
+from txlog.coordinator.carrier import (
     ACTIVE_SLOTS,
     BROUGHT_BATCHES_MAX,
     BROUGHT_MAX,
+    OPENINGS_MAX,
+    Carriers,
     active_coordinators,
     markers_to_bring,
 )

@@ -1,0 +1,289 @@
+"""What `send` and `send_batch` accept: partitions, headers, sizes, times, and columns of tables.
+
+It guards that a record which its topic cannot hold is refused before anything is written, also for
+its time: `message.timestamp.type` and Kafka's limits on records' own times (KIP-937), of which none
+is before 1970 (ProducerRecord's rule). The client's clock decides here which records are accepted,
+and never whether the log stays consistent (I14). Pure, but for the topic's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from txlog.arrow_columns import whole_numbers
+from txlog.engine.append.partitioner import partition_for_keys
+from txlog.errors import InvalidRecord, RecordTooLarge
+from txlog.settings import LOG_APPEND_TIME, LONG_MAX, TopicConfig
+from txlog.topic.records.conversion import (
+    TIMESTAMP_COLUMN,
+    TIMESTAMP_FIELD,
+    adapt,
+    with_timestamp,
+)
+from txlog.topic.records.schema import is_kafka_schema, physical_schema
+from txlog.topic.topic_log import TopicLog
+
+Partitions = npt.NDArray[np.int32]
+"""The partition of each record."""
+
+
+# Partitions, headers and sizes.
+
+
+def check_partition(topic: TopicLog, partition: object) -> int:
+    """Raises UnknownPartition, InvalidRecord."""
+    if isinstance(partition, bool) or not isinstance(partition, int):
+        raise InvalidRecord(f"partition must be a whole number, not {partition!r}.")
+    topic.check_partition(partition)
+    return partition
+
+
+def keyed_partitions(keys: pa.Array, count: int, sticky: int) -> Partitions:
+    """The partition of each key by its hash; records without a key share the partition `sticky`
+    modulo `count`."""
+    return partition_for_keys(keys, count, lambda _: sticky % count)
+
+
+def checked_headers(headers: object) -> tuple[list[tuple[bytes, bytes | None]], int]:
+    """The headers in the form that is stored, and their size. Raises InvalidRecord."""
+    if not isinstance(headers, Sequence) or isinstance(headers, str | bytes):
+        raise InvalidRecord(
+            f"headers are a list of pairs, as in [('trace', b'7')], not {headers!r:.80}."
+        )
+    checked: list[tuple[bytes, bytes | None]] = []
+    size = 0
+    for pair in headers:
+        name, value = _checked_header(pair)
+        checked.append((name.encode(), value))
+        size += len(name) + len(value or b"")
+    return checked, size
+
+
+def _checked_header(pair: object) -> tuple[str, bytes | None]:
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        name, value = pair
+        if isinstance(name, str) and isinstance(value, bytes | None) and _is_text(name):
+            return name, value
+    raise InvalidRecord(f"a header is a pair of a text and bytes (or None), not {pair!r:.80}.")
+
+
+def _is_text(value: str) -> bool:
+    # Half a surrogate pair cannot be encoded in UTF-8.
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def too_large(topic: str, size: int, limit: int) -> RecordTooLarge:
+    """The error for a record over `max.message.bytes`."""
+    return RecordTooLarge(
+        f"a record of {size} bytes for topic {topic!r} is over its max.message.bytes of {limit}; "
+        "send less, or raise the limit with 'txlog topic config'.",
+        topic=topic,
+        size_bytes=size,
+        limit_bytes=limit,
+    )
+
+
+# Times.
+
+
+def is_append_time(config: TopicConfig) -> bool:
+    """Whether the topic's records get the time of their append."""
+    return config.message_timestamp_type == LOG_APPEND_TIME
+
+
+def record_time(topic: TopicLog, timestamp_ms: object, now_ms: int) -> int:
+    """The time of a record: the sender's if it gave one, else `now_ms`. Raises InvalidRecord."""
+    if timestamp_ms is None:
+        return now_ms
+    if type(timestamp_ms) is not int or not 0 <= timestamp_ms <= LONG_MAX:
+        raise InvalidRecord(
+            f"timestamp_ms must be whole milliseconds since 1970, not {timestamp_ms!r:.40}."
+        )
+    if is_append_time(topic.state.config):
+        return now_ms
+    _require_within(topic, timestamp_ms, timestamp_ms, now_ms)
+    return timestamp_ms
+
+
+def with_record_times(topic: TopicLog, batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
+    """The batch with the `_timestamp` column that the topic stores, as the last one.
+
+    A null or missing time becomes `now_ms`. Raises InvalidRecord.
+    """
+    index = batch.schema.get_field_index(TIMESTAMP_COLUMN)
+    if index >= 0 and is_append_time(topic.state.config):
+        batch, index = batch.remove_column(index), -1
+    timed = with_timestamp(batch, now_ms)
+    if index >= 0 and timed.num_rows:
+        times_ms = whole_numbers(timed.column(TIMESTAMP_COLUMN).view(pa.int64()))
+        _require_within(topic, int(times_ms.min()), int(times_ms.max()), now_ms)
+    return timed
+
+
+def _require_within(topic: TopicLog, oldest_ms: int, newest_ms: int, now_ms: int) -> None:
+    if oldest_ms < 0:
+        raise InvalidRecord(
+            f"a record for topic {topic.name!r} has the time {oldest_ms}; times are milliseconds "
+            "since 1970, and not negative. Keep an earlier time in the value or a column.",
+            topic=topic.name,
+            timestamp_ms=oldest_ms,
+        )
+    config = topic.state.config
+    early, late = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+    # LONG_MAX means no limit, and no difference of times exceeds it.
+    if min(now_ms - oldest_ms, LONG_MAX) > early:
+        raise _outside(topic, oldest_ms, now_ms - oldest_ms, "before", early)
+    if min(newest_ms - now_ms, LONG_MAX) > late:
+        raise _outside(topic, newest_ms, newest_ms - now_ms, "after", late)
+
+
+def _outside(
+    topic: TopicLog, timestamp_ms: int, by_ms: int, where: str, limit_ms: int
+) -> InvalidRecord:
+    name = f"message.timestamp.{where}.max.ms"
+    return InvalidRecord(
+        f"a record for topic {topic.name!r} has the time {timestamp_ms}, {by_ms} ms {where} this "
+        f"machine's clock; its {name} is {limit_ms}. Correct the time (it is in milliseconds), or "
+        f"raise the limit with 'txlog topic config {topic.name} {name}=...'.",
+        topic=topic.name,
+        timestamp_ms=timestamp_ms,
+    )
+
+
+# Tables.
+
+
+@dataclass(frozen=True, slots=True)
+class BatchColumns:
+    """The columns of a table that hold keys, partitions and times, as the caller names them."""
+
+    key: str | None = None
+    partition: str | int | None = None
+    timestamp: str | None = None
+
+
+def prepared_batch(
+    topic: TopicLog,
+    table: pa.Table | pa.RecordBatch,
+    columns: BatchColumns,
+    now_ms: int,
+    sticky: int,
+) -> tuple[pa.RecordBatch, Partitions]:
+    """The table in the physical schema of the topic, and the partition of each row. The caller has
+    caught up with the topic. Raises InvalidRecord, RecordTooLarge, UnknownPartition."""
+    for what, name in (("key", columns.key), ("timestamp", columns.timestamp)):
+        if name is not None and not isinstance(name, str):
+            raise InvalidRecord(f"{what} is {name!r:.40}; give the name of a column.")
+    batch = _one_batch(table)
+    partitions = _partitions(topic, batch, columns, sticky)
+    if isinstance(columns.partition, str) and columns.partition not in topic.schema().names:
+        batch = batch.drop_columns([columns.partition])
+    if columns.timestamp is not None:
+        stamps = _timestamps(_column(batch, columns.timestamp), columns.timestamp)
+        replaced = {TIMESTAMP_COLUMN, columns.timestamp} - set(topic.schema().names)
+        kept = [i for i, name in enumerate(batch.schema.names) if name not in replaced]
+        batch = batch.select(kept).append_column(TIMESTAMP_COLUMN, stamps)
+    adapted = adapt(with_record_times(topic, batch, now_ms), physical_schema(topic.schema()))
+    require_small_records(topic, adapted)
+    return adapted, partitions
+
+
+def _timestamps(column: pa.Array, name: str) -> pa.Array:
+    if pa.types.is_integer(column.type) or pa.types.is_temporal(column.type):
+        try:
+            return column.cast(TIMESTAMP_FIELD.type)
+        except pa.ArrowException as error:
+            reason = str(error)
+    else:
+        reason = "it is neither a time nor a number of milliseconds"
+    raise InvalidRecord(
+        f"column {name!r} ({column.type}) cannot be the records' timestamp: {reason}. Cast it to "
+        f"{TIMESTAMP_FIELD.type}.",
+        column=name,
+    )
+
+
+def require_small_records(topic: TopicLog, batch: pa.RecordBatch) -> None:
+    """Raises RecordTooLarge. A slice within the limit holds no record over it, so only larger
+    slices are halved and checked again."""
+    limit = topic.state.config.max_message_bytes
+    user = batch.drop_columns([TIMESTAMP_COLUMN])
+    parts = [user]
+    while parts:
+        part = parts.pop()
+        if part.nbytes <= limit:
+            continue
+        if part.num_rows > 1:
+            half = part.num_rows // 2
+            parts += [part.slice(half), part.slice(0, half)]
+        elif (size := _record_bytes(topic, part)) > limit:
+            raise too_large(topic.name, size, limit)
+
+
+def _record_bytes(topic: TopicLog, row: pa.RecordBatch) -> int:
+    """The size as `send` counts it: of a Kafka record, its key, value and headers only."""
+    if not is_kafka_schema(topic.schema()):
+        return int(row.nbytes)
+    (record,) = row.to_pylist()
+    headers = [part for header in record["headers"] or () for part in header.values()]
+    return sum(len(part or b"") for part in (record["key"], record["value"], *headers))
+
+
+def _one_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    if isinstance(table, pa.RecordBatch):
+        return table
+    if not isinstance(table, pa.Table):
+        raise InvalidRecord(
+            f"send_batch takes a pyarrow Table or RecordBatch, not {type(table).__name__}."
+        )
+    batches = table.combine_chunks().to_batches()
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema=table.schema)
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    if batch.schema.names.count(name) != 1:
+        raise InvalidRecord(
+            f"the table has no column {name!r}; it has {', '.join(batch.schema.names)}."
+        )
+    return batch.column(batch.schema.names.index(name))
+
+
+def _partitions(
+    topic: TopicLog, batch: pa.RecordBatch, columns: BatchColumns, sticky: int
+) -> Partitions:
+    count = len(topic.state.partitions)
+    if isinstance(columns.partition, str):
+        return _explicit(topic, _column(batch, columns.partition))
+    if columns.partition is not None:
+        partition = check_partition(topic, columns.partition)
+        return np.full(batch.num_rows, partition, dtype=np.int32)
+    key = columns.key or topic.state.config.key_column
+    if not key and is_kafka_schema(topic.schema()) and "key" in batch.schema.names:
+        key = "key"
+    if not key:
+        return np.full(batch.num_rows, sticky % count, dtype=np.int32)
+    return keyed_partitions(_column(batch, key), count, sticky)
+
+
+def _explicit(topic: TopicLog, column: pa.Array) -> Partitions:
+    if column.null_count or not pa.types.is_integer(column.type):
+        raise InvalidRecord(
+            f"topic {topic.name!r}: the partition column must be whole numbers without nulls; it "
+            f"is {column.type} with {column.null_count} nulls."
+        )
+    if len(column):
+        numbers = whole_numbers(column)
+        for partition in (int(numbers.min()), int(numbers.max())):
+            topic.check_partition(partition)
+    return whole_numbers(column.cast(pa.int32()))
