@@ -46,7 +46,7 @@ CLIENTS = (
     *_named("tests/unit/engine/append", "flush_failures record_preparation"),
     *_named(
         "tests/unit/maintenance",
-        "lost_journals maintenance_pass retention_bounds unknown_outcomes vacuum_races",
+        "expiry lost_journals maintenance_pass unknown_outcomes vacuum_races",
     ),
 )
 """Those of producers, consumers and the administration that take about a second or less."""

@@ -18,7 +18,7 @@ from tests.protocol.world import PROCESS, Process, World
 from tests.stores.faulty_stores import DyingStore
 from txlog.engine.connection import Connection, open_connection
 from txlog.layout import is_segment
-from txlog.maintenance.segment_references import references
+from txlog.maintenance.vacuum import references
 from txlog.model import TxId
 
 

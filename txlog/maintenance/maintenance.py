@@ -17,8 +17,7 @@ from typing import Protocol
 from txlog.engine.connection import Connection
 from txlog.errors import InvalidName, TxlogError, UnknownTopic
 from txlog.journal.replication.replica import BOUNDARIES_APART_ENTRIES
-from txlog.maintenance.producer_expiry import retirable_producers
-from txlog.maintenance.retention_bounds import deletable_log_starts
+from txlog.maintenance.expiry import deletable_log_starts, retirable_producers
 from txlog.maintenance.vacuum import Candidates, Vacuum
 from txlog.settings import ProcessSettings
 from txlog.storage.capabilities import sweep_unfinished

@@ -29,7 +29,7 @@ from txlog.layout import (
     JournalLayout,
     journal_root,
 )
-from txlog.maintenance.segment_references import staged_segments, stored_objects_of
+from txlog.maintenance.vacuum import staged_segments, stored_objects_of
 from txlog.model import TxId
 from txlog.settings import TopicConfig
 from txlog.storage.policy.read_ahead import ReadAheadStore

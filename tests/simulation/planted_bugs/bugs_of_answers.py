@@ -18,7 +18,7 @@ from txlog.engine.append.appender import Appender
 from txlog.errors import InternalError, OutcomeUnknown, ProducerFenced, StoreDenied
 from txlog.journal.replication import follower
 from txlog.journal.replication.replica import Replica
-from txlog.maintenance import maintenance, retention_bounds
+from txlog.maintenance import expiry, maintenance
 from txlog.topic.read.reader import batch_source, read_batches
 from txlog.topic.state import TopicState
 from txlog.topic.upkeep import compaction
@@ -66,7 +66,7 @@ def retention_without_age(patch: Patch) -> None:
         ends = {p: state.last_stable_offset(p) for p in range(len(state.partitions))}
         return {p: end for p, end in ends.items() if end > state.partitions[p].log_start}
 
-    patch.setattr(retention_bounds, "expired_log_starts", expired)
+    patch.setattr(expiry, "expired_log_starts", expired)
 
 
 def tombstones_go_at_once(patch: Patch) -> None:

@@ -14,16 +14,15 @@ from txlog.coordinator import rules as coordinator_rules
 from txlog.engine.connection import Connection
 from txlog.errors import MissingObject
 from txlog.groups import state as offsets_state
-from txlog.maintenance import maintenance, retention_bounds, segment_references, vacuum
-from txlog.maintenance.segment_references import _staged, _stored, present_topics
-from txlog.maintenance.vacuum import Vacuum
+from txlog.maintenance import expiry, maintenance, vacuum
+from txlog.maintenance.vacuum import Vacuum, _staged, _stored, present_topics
 from txlog.topic import rules as topic_rules
 from txlog.topic.index.index import IndexedBatch
 from txlog.topic.read import reader
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep import compaction, retention, rewriting
-from txlog.topic.upkeep.newest_keys import NewestKeys
+from txlog.topic.upkeep.compaction import NewestKeys
 
 Patch = pytest.MonkeyPatch
 
@@ -80,7 +79,6 @@ def no_R18(patch: Patch) -> None:
         stored = [path for topic in present_topics(connection) for path in _stored(topic)]
         return frozenset((*stored, *_staged(connection)))
 
-    patch.setattr(segment_references, "references", references)
     patch.setattr(vacuum, "references", references)
 
 
@@ -109,8 +107,8 @@ def retention_above_the_lso(patch: Patch) -> None:
             local.setattr(TopicState, "last_stable_offset", TopicState.end_offset)
             return _LOG_START(state, command)
 
-    patch.setattr(retention_bounds, "bounded_log_starts", bounded)
-    patch.setattr(retention_bounds, "expired_log_starts", expired)
+    patch.setattr(expiry, "bounded_log_starts", bounded)
+    patch.setattr(expiry, "expired_log_starts", expired)
     patch.setattr(topic_rules, "_decide_log_start", decide)
 
 
@@ -126,7 +124,7 @@ def retention_of_the_incomplete(patch: Patch) -> None:
         limits = {p: min(at, state.last_stable_offset(p)) for p, at in wanted.items()}
         return {p: at for p, at in limits.items() if at > state.partitions[p].log_start}
 
-    patch.setattr(retention_bounds, "bounded_log_starts", bounded)
+    patch.setattr(expiry, "bounded_log_starts", bounded)
     patch.setattr(record_deletion, "bounded_log_starts", bounded)
 
 

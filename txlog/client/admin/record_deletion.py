@@ -14,7 +14,7 @@ from txlog.client.positions.position_arguments import checked_offsets
 from txlog.coordinator.transaction import PREPARED
 from txlog.engine.connection import Connection
 from txlog.errors import OffsetOutOfRange, TxlogError
-from txlog.maintenance.retention_bounds import bounded_log_starts
+from txlog.maintenance.expiry import bounded_log_starts
 from txlog.model import TopicPartition
 from txlog.topic.events import AdvanceLogStart
 

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from txlog.topic.upkeep import newest_keys
-from txlog.topic.upkeep.newest_keys import NewestKeys
+from txlog.topic.upkeep import compaction
+from txlog.topic.upkeep.compaction import NewestKeys
 
 
 def keys(*values: bytes | None) -> pa.Array:
@@ -44,7 +44,7 @@ def test_a_record_without_a_key_is_never_superseded() -> None:
 def test_records_that_come_in_parts_are_known_as_if_they_came_at_once(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(newest_keys, "_GATHER_ROWS", at_once)
+    monkeypatch.setattr(compaction, "_GATHER_ROWS", at_once)
     known = NewestKeys()
     for offset, key in enumerate((b"a", b"b", b"a", b"c", b"b")):
         known.add(0, keys(key), offsets(offset))

@@ -1,8 +1,9 @@
-"""Up to which offsets a topic's records may be deleted, as the whole log knows it.
+"""What a topic may delete or forget, according to the journals of the whole log.
 
-It guards I12: no retention touches a transaction that is not complete. Besides the topic's own last
-stable offset, it keeps what a decided transaction has here until its coordinator says that it is
-complete everywhere.
+It guards I12: a record of a transaction that is not complete in every topic is kept, even below the
+topic's own last stable offset. It guards R11: a topic forgets an idempotent producer after a long
+silence, and a transactional producer once its coordinator has forgotten it. The topic's own rules
+check both again.
 """
 
 from __future__ import annotations
@@ -63,3 +64,30 @@ def first_offsets(state: TopicState, tx_id: TxId) -> Mapping[int, int]:
     if is_in_tail or not producer.is_finished(tx_id):
         return found
     return {p: bounds.log_start for p, bounds in enumerate(state.partitions)}
+
+
+def retirable_producers(connection: Connection, topic: TopicLog, before_ms: int) -> tuple[int, ...]:
+    """Ids that were silent since `before_ms`, or that no coordinator knows any more.
+
+    The topic is read before the coordinators: an id is registered there before it appears here.
+    """
+    producers = topic.catch_up(linearizable=True).producers
+    transactional = {pid for pid, known in producers.items() if known.is_transactional}
+    silent = [
+        pid
+        for pid, known in producers.items()
+        if pid not in transactional and known.stored_ms < before_ms
+    ]
+    if transactional:
+        transactional -= _registered(connection)
+    return tuple(sorted((*silent, *transactional)))
+
+
+def _registered(connection: Connection) -> set[int]:
+    """Producer ids that may still begin or end a transaction."""
+    found: set[int] = set()
+    for coordinator in connection.caught_up():
+        for known in coordinator.state.ids.values():
+            found.add(known.pid)
+            found.update(tx_id.pid for tx_id in known.open)
+    return found

@@ -9,7 +9,7 @@ from txlog.client.half_messages.half_store import stage
 from txlog.client.producer.producer import Producer
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import OffsetOutOfRange, StoreUnavailable
-from txlog.maintenance.retention_bounds import deletable_log_starts
+from txlog.maintenance.expiry import deletable_log_starts
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings
 from txlog.topic.topic_log import TopicLog
