@@ -41,7 +41,8 @@ from pyspark.sql.types import (
 )
 
 from txlog.errors import IncompatibleSchema, InvalidOption, InvalidRecord
-from txlog.topic.records.schema import TIMESTAMP_COLUMN, is_kafka_schema
+from txlog.topic.records.conversion import TIMESTAMP_COLUMN
+from txlog.topic.records.schema import is_kafka_schema
 
 DECIMAL_DIGITS_MAX = 38
 """Spark's widest decimal."""

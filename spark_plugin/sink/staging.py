@@ -41,7 +41,7 @@ from txlog.errors import InvalidRecord, UnknownPartition
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, adapt
 from txlog.topic.records.schema import is_kafka_schema, physical_schema
-from txlog.topic.records.segment_draft import SegmentDraft
+from txlog.topic.records.segment_writer import SegmentWriter
 from txlog.topic.topic_log import TopicLog
 
 SEGMENT_BYTES = 32 << 20
@@ -102,7 +102,7 @@ class Staging:
         # Rows without a key go to another partition with each batch, as the producer's do.
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
         self._topics = {one.opened.name: one.within(connection.cluster) for one in metadata}
-        self._drafts: dict[str, SegmentDraft] = {}
+        self._drafts: dict[str, SegmentWriter] = {}
         self._rows: dict[str, int] = {}
         self._segments: dict[str, list[Callable[[], Segment]]] = {}
         self._under_way: deque[Callable[[], Segment]] = deque()

@@ -20,7 +20,7 @@ from txlog.journal.boundaries.boundary import decode_boundary
 from txlog.journal.entry import decode_entry, seal
 from txlog.journal.snapshot import decode_snapshot
 from txlog.topic.index.index import ChunkRef, decode_batches, decode_refs
-from txlog.topic.records.segment_scan import scan_segment
+from txlog.topic.records.segment_reader import scan_segment
 from txlog.verify.log_audit import JournalReport, LogReport
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

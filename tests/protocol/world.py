@@ -21,7 +21,7 @@ from txlog.storage.store import ByteRange
 from txlog.testing.clock import ManualClock, SeededEntropy, StillBackground
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.schema import encode_schema, physical_schema
-from txlog.topic.records.segment import decode_batch
+from txlog.topic.records.segment_reader import decode_batch
 from txlog.topic.topic_log import TopicLog
 
 SCHEMA = pa.schema([pa.field("v", pa.int64())])

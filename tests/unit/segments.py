@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from txlog.storage.store import whole
-from txlog.topic.records import segment as segments
+from txlog.topic.records import segment_writer
 from txlog.topic.records.batch import Segment, SegmentBatch
 
 
@@ -13,7 +13,7 @@ def encode_segment(
     batches: Mapping[int, Sequence[pa.RecordBatch]], **options: object
 ) -> tuple[memoryview, tuple[SegmentBatch, ...]]:
     """A segment in one piece, as it lies in a store."""
-    parts, located = segments.encode_segment(batches, **options)
+    parts, located = segment_writer.encode_segment(batches, **options)
     return memoryview(whole(parts)), located
 
 

@@ -34,7 +34,7 @@ from txlog.testing.facts.offsets_facts import GroupFacts, OffsetsFacts, offsets_
 from txlog.testing.facts.topic_facts import TopicFacts, topic_facts
 from txlog.topic.events import MarkerWritten
 from txlog.topic.machine import TopicMachine
-from txlog.topic.records.segment_scan import segment_problem
+from txlog.topic.records.segment_reader import segment_problem
 
 __all__ = ["Finding", "LogFacts", "check_log", "log_facts"]
 

@@ -42,8 +42,7 @@ from txlog.topic.index.index import (
 from txlog.topic.machine import TopicMachine
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.schema import decode_schema
-from txlog.topic.records.segment import encode_segment
-from txlog.topic.records.segment_draft import SegmentDraft
+from txlog.topic.records.segment_writer import SegmentWriter, encode_segment
 from txlog.topic.state import TopicState
 from txlog.topic.stored_values import require_own_batches
 
@@ -232,12 +231,12 @@ class TopicLog:
         self.store.put_new(path, data)
         return Segment(path, schema_id, parts)
 
-    def new_segment(self, schema_id: int, *, is_rewrite: bool = False) -> SegmentDraft:
+    def new_segment(self, schema_id: int, *, is_rewrite: bool = False) -> SegmentWriter:
         """The same, batch by batch: the segment does not exist before the draft is finished.
 
         `is_rewrite`: the records are in the topic already, and remain in it unchanged.
         """
-        return SegmentDraft(
+        return SegmentWriter(
             self.store,
             self.layout.segment(self.new_name()),
             schema_id,

@@ -17,7 +17,7 @@ from txlog.layout import is_segment
 from txlog.storage.policy.read_ahead import ReadAheadStore
 from txlog.storage.store import ByteRange, Store
 from txlog.topic.index.index import ChunkRef, IndexedBatch, merged_spans, spans_of_batches
-from txlog.topic.records.segment_scan import footer_range, named_batches
+from txlog.topic.records.segment_reader import footer_range, named_batches
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 

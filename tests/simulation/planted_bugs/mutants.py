@@ -31,7 +31,7 @@ from txlog.testing.simulation.actors import bank_transfers
 from txlog.topic import rules as topic_rules
 from txlog.topic.read import cut
 from txlog.topic.records.batch import Segment
-from txlog.topic.records.segment import encode_segment
+from txlog.topic.records.segment_writer import encode_segment
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 

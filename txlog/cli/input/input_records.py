@@ -15,8 +15,7 @@ import pyarrow as pa
 from txlog.cli.input.column_values import Read, time_count
 from txlog.cli.input.input_lines import LineBlock
 from txlog.errors import InvalidRecord, TxlogError
-from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
-from txlog.topic.records.rows import record_batch_from_rows
+from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD, record_batch_from_rows
 
 PARTITION_COLUMN = "_partition"
 ENVELOPE = frozenset({"topic", "partition", "offset", "timestamp"})

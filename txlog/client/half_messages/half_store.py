@@ -35,7 +35,7 @@ from txlog.topic.read.reader import FetchedBatch
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.conversion import adapt
 from txlog.topic.records.schema import is_kafka_schema, physical_schema
-from txlog.topic.records.segment import decode_batch
+from txlog.topic.records.segment_reader import decode_batch
 from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)

@@ -28,13 +28,8 @@ from txlog.engine.append.record_preparation import (
     too_large,
 )
 from txlog.errors import InvalidRecord
-from txlog.topic.records.rows import record_batch_from_rows
-from txlog.topic.records.schema import (
-    KAFKA_SCHEMA,
-    TIMESTAMP_FIELD,
-    is_kafka_schema,
-    physical_schema,
-)
+from txlog.topic.records.conversion import TIMESTAMP_FIELD, record_batch_from_rows
+from txlog.topic.records.schema import KAFKA_SCHEMA, is_kafka_schema, physical_schema
 from txlog.topic.topic_log import TopicLog
 
 Headers = Sequence[tuple[str, bytes | None]]

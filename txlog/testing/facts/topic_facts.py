@@ -25,7 +25,7 @@ from txlog.topic.events import (
 )
 from txlog.topic.number_ranges import holds, with_numbers
 from txlog.topic.records.batch import Segment
-from txlog.topic.records.segment_scan import segment_problem
+from txlog.topic.records.segment_reader import segment_problem
 from txlog.topic.state import NEW_PRODUCER, TopicState
 
 

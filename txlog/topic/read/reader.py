@@ -25,10 +25,9 @@ from txlog.layout import is_segment
 from txlog.model import IsolationLevel
 from txlog.storage.store import ByteRange, Bytes, Store
 from txlog.topic.index.index import IndexedBatch
-from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.records.conversion import OFFSET_COLUMN, adapt
 from txlog.topic.records.schema import compacted_schema, physical_schema
-from txlog.topic.records.segment import batch_head, decode_batch
+from txlog.topic.records.segment_reader import batch_head, decode_batch
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
@@ -345,15 +344,6 @@ def _decode(
     columns: Sequence[str] | None,
     head: MessageHead | None,
 ) -> FetchedBatch:
-    stored = SegmentBatch(
-        batch.partition,
-        batch.record_count,
-        batch.position,
-        batch.length,
-        batch.crc32,
-        batch.timestamp_min_ms,
-        batch.timestamp_max_ms,
-    )
     if batch.schema_id not in source.schemas:
         raise CorruptData(
             f"topic {source.topic!r} says that {batch.segment} has schema {batch.schema_id}, and "
@@ -367,7 +357,7 @@ def _decode(
     if present is not None and batch.stored_rows >= 0:
         present.append(OFFSET_COLUMN)
     records = decode_batch(
-        data, stored, written, columns=present, object_name=batch.segment, head=head
+        data, batch, written, columns=present, object_name=batch.segment, head=head
     )
     offsets = None
     if batch.stored_rows >= 0:

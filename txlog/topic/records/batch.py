@@ -1,8 +1,7 @@
-"""The vocabulary of stored record batches: where they are and how to recognise them.
+"""Stored record batches as values: where their bytes are, and what a reader compares them with.
 
-Values only. A reader compares the stored bytes with `crc32` and `length` (I15). This module must
-not know how a segment is encoded, nor the offsets of its records: those are given when a journal
-slot is won.
+A reader compares the bytes with `crc32` and `length` (I15). This module must not know how a segment
+is encoded, nor the offsets of its records, which are given when a journal slot is won.
 """
 
 from __future__ import annotations
@@ -14,7 +13,13 @@ from txlog.model import ByteCount, Crc32, Offset, Partition, Within
 from txlog.stored import stored, stored_list
 
 ROWS_MAX = 1 << 28
-"""Rows of one batch: each has a time of 8 bytes, and no batch may take more than 5 << 28 bytes."""
+"""Rows of one batch: each has a timestamp of 8 bytes, within DECODED_BYTES_MAX."""
+
+DECODED_BYTES_MAX = 5 << 28
+"""Memory that one batch may take: a record of the largest `max.message.bytes` (1 GiB) fits."""
+
+PARTITION_LABEL = "partition"
+"""Name of the label by which a segment's batch carries its partition."""
 
 RowCount: TypeAlias = Annotated[int, Within(1, ROWS_MAX)]
 
@@ -33,8 +38,8 @@ RowCount: TypeAlias = Annotated[int, Within(1, ROWS_MAX)]
 class SegmentBatch:
     """One record batch of one partition, inside a segment.
 
-    `position` and `length` are bytes and span one whole encapsulated Arrow IPC message; `crc32`
-    is the checksum (zlib's) of exactly these bytes. Timestamps are milliseconds since 1970, UTC.
+    `position` and `length` are in bytes and span one encapsulated Arrow IPC message; `crc32` is
+    zlib's checksum of exactly these bytes. Timestamps are milliseconds since 1970, UTC.
     """
 
     partition: Partition
@@ -44,6 +49,11 @@ class SegmentBatch:
     crc32: Crc32
     timestamp_min_ms: int
     timestamp_max_ms: int
+
+    @property
+    def record_count(self) -> int:
+        """The same as of an index row, which may have fewer records than offsets."""
+        return self.row_count
 
 
 @stored("segment", path="path", schema_id="schema_id", batches="batches")

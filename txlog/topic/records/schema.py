@@ -16,31 +16,7 @@ import pyarrow as pa
 
 from txlog.errors import CorruptData, IncompatibleSchema
 from txlog.topic.records.column_types import canonical_field, require_distinct_names, widens
-from txlog.topic.records.conversion import (
-    OFFSET_FIELD,
-    TIMESTAMP_COLUMN,
-    TIMESTAMP_FIELD,
-    adapt,
-    with_timestamp,
-)
-from txlog.topic.records.rows import record_batch_from_rows
-
-__all__ = [
-    "KAFKA_SCHEMA",
-    "RESERVED_NAMES",
-    "TIMESTAMP_COLUMN",
-    "TIMESTAMP_FIELD",
-    "adapt",
-    "compacted_schema",
-    "decode_schema",
-    "encode_schema",
-    "evolve",
-    "is_kafka_schema",
-    "physical_schema",
-    "record_batch_from_rows",
-    "validate_schema",
-    "with_timestamp",
-]
+from txlog.topic.records.conversion import OFFSET_FIELD, TIMESTAMP_COLUMN, TIMESTAMP_FIELD
 
 KAFKA_SCHEMA = pa.schema(
     [

@@ -30,7 +30,7 @@ from txlog.topic.read.reader import BatchSource, FetchedBatch, batch_source, rea
 from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.records.conversion import OFFSET_FIELD
 from txlog.topic.records.schema import compacted_schema
-from txlog.topic.records.segment_draft import SegmentDraft
+from txlog.topic.records.segment_writer import SegmentWriter
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
@@ -112,22 +112,22 @@ def _source(topic: TopicLog, state: TopicState, schema_id: int) -> BatchSource:
 def rewrite(topic: TopicLog, unit: Unit, parts: Iterable[Part], batch_bytes: int) -> Rewritten:
     """Store what stays of a unit in new segments, one for each schema and form."""
     runs = _runs(sorted(parts, key=lambda part: (part.row.partition, part.row.base_offset)))
-    drafts: dict[tuple[int, bool], SegmentDraft] = {}
+    writers: dict[tuple[int, bool], SegmentWriter] = {}
     written: list[_BatchRun] = []
     try:
         for run in _limited(runs, batch_bytes):
             if run.record_count:
                 key = (run.first.schema_id, run.is_dense)
-                if key not in drafts:
-                    drafts[key] = topic.new_segment(run.first.schema_id, is_rewrite=True)
-                _write(drafts[key], run)
+                if key not in writers:
+                    writers[key] = topic.new_segment(run.first.schema_id, is_rewrite=True)
+                _write(writers[key], run)
             written.append(run)
-        located = {key: iter(draft.finish().batches) for key, draft in drafts.items()}
+        located = {key: iter(writer.finish().batches) for key, writer in writers.items()}
     except BaseException:
-        for draft in drafts.values():
-            draft.discard()
+        for writer in writers.values():
+            writer.discard()
         raise
-    paths = {key: draft.path for key, draft in drafts.items()}
+    paths = {key: writer.path for key, writer in writers.items()}
     rows = [row for run in written for row in _rows(run, located, paths)]
     rows.sort(key=lambda row: (row.slot, row.partition, row.base_offset))
     return Rewritten(unit, tuple(rows), tuple(paths.values()))
@@ -225,13 +225,13 @@ def _limited(runs: Iterable[_BatchRun], batch_bytes: int) -> Iterator[_BatchRun]
         yield piece
 
 
-def _write(draft: SegmentDraft, run: _BatchRun) -> None:
+def _write(writer: SegmentWriter, run: _BatchRun) -> None:
     partition = run.first.partition
     for part in run.parts:
         batch = part.kept.batch
         if batch.num_rows:
-            draft.add(partition, batch if run.is_dense else _with_offsets(part.kept))
-    draft.end_batch(partition)
+            writer.add(partition, batch if run.is_dense else _with_offsets(part.kept))
+    writer.end_batch(partition)
 
 
 def _with_offsets(kept: FetchedBatch) -> pa.RecordBatch:

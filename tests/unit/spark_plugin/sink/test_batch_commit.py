@@ -25,7 +25,7 @@ from txlog.errors import CheckpointConflict, GroupOwned, InvalidOption, Producer
 from txlog.model import TransactionOutcome, TxId
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.conversion import with_timestamp
-from txlog.topic.records.segment_draft import SegmentDraft
+from txlog.topic.records.segment_writer import SegmentWriter
 from txlog.topic.topic_log import TopicLog
 
 
@@ -163,7 +163,7 @@ def test_a_batch_of_more_stored_batches_than_an_entry_takes_is_committed(
 
 def segment_of(topic: TopicLog, row: pa.RecordBatch, count: int) -> Segment:
     """A segment of so many batches of one record each."""
-    draft = SegmentDraft(
+    draft = SegmentWriter(
         topic.store,
         topic.layout.segment(segment_id(Runtime())),
         topic.catch_up().newest_schema_id,

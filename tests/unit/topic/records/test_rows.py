@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.unit.topic.records.arrow_strategies import batches, schemas
 from txlog.errors import InvalidRecord
-from txlog.topic.records.rows import record_batch_from_rows
+from txlog.topic.records.conversion import record_batch_from_rows
 from txlog.topic.records.schema import KAFKA_SCHEMA
 
 UTC = dt.UTC

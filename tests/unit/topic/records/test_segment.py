@@ -20,12 +20,11 @@ from txlog.errors import (
     RecordTooLarge,
     UsageError,
 )
-from txlog.topic.records import segment as segment_module
+from txlog.topic.records import segment_writer
 from txlog.topic.records.batch import SegmentBatch
-from txlog.topic.records.conversion import adapt, with_timestamp
-from txlog.topic.records.rows import record_batch_from_rows
+from txlog.topic.records.conversion import adapt, record_batch_from_rows, with_timestamp
 from txlog.topic.records.schema import KAFKA_SCHEMA, physical_schema
-from txlog.topic.records.segment import decode_batch
+from txlog.topic.records.segment_reader import decode_batch
 
 STORED = physical_schema(KAFKA_SCHEMA)
 COMPRESSIONS = st.sampled_from(["none", "lz4", "zstd"])
@@ -176,7 +175,7 @@ def test_a_slice_of_empty_lists_is_not_stored_with_the_offsets_of_its_neighbours
 
 
 def test_a_record_that_no_reader_would_accept_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_module, "DECODED_BYTES_MAX", 10_000)
+    monkeypatch.setattr(segment_writer, "DECODED_BYTES_MAX", 10_000)
     with pytest.raises(RecordTooLarge, match="accepts more than 10000"):
         encode_segment({0: [kafka_batch(1, value_bytes=20_000)]}, batch_bytes_max=1_000)
 

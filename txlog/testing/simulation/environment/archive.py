@@ -10,7 +10,7 @@ replicas, indexes or readers.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ from txlog.topic.events import (
 from txlog.topic.index.index import ChunkRef, IndexedBatch, decode_batches, decode_refs
 from txlog.topic.machine import TopicMachine
 from txlog.topic.records.batch import Segment, SegmentBatch
-from txlog.topic.records.segment import decode_batch
+from txlog.topic.records.segment_reader import decode_batch
 
 
 class Stored(NamedTuple):
@@ -223,8 +223,6 @@ class _Fold:
         data = self._archive[path].data
         schema = pa.ipc.open_file(pa.py_buffer(data)).schema
         stored = data[batch.position : batch.position + batch.length]
-        if isinstance(batch, IndexedBatch):
-            batch = replace(batch, row_count=batch.record_count)
         return list(texts_of(decode_batch(stored, batch, schema, object_name=path)))
 
     def _rewrite(self, path: str, added: Sequence[ChunkRef]) -> None:

@@ -11,8 +11,7 @@ from tests.unit.segments import encode_segment
 from tests.unit.topic.records.arrow_strategies import FEW, physical_batches
 from txlog.errors import CorruptData
 from txlog.topic.records.conversion import with_timestamp
-from txlog.topic.records.segment import decode_batch
-from txlog.topic.records.segment_scan import scan_segment
+from txlog.topic.records.segment_reader import decode_batch, scan_segment
 
 COMPRESSIONS = st.sampled_from(["none", "lz4", "zstd"])
 SMALL = with_timestamp(pa.record_batch({"x": [1, 2, 3]}), 1)

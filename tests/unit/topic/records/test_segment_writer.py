@@ -10,9 +10,8 @@ from txlog.errors import InvalidRecord
 from txlog.storage import LocalStore, MemoryStore, Store
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.conversion import with_timestamp
-from txlog.topic.records.segment import decode_batch
-from txlog.topic.records.segment_draft import SegmentDraft
-from txlog.topic.records.segment_scan import scan_segment
+from txlog.topic.records.segment_reader import decode_batch, scan_segment
+from txlog.topic.records.segment_writer import SegmentWriter
 
 PATH = "topics/t/segments/s"
 
@@ -26,8 +25,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     )
 
 
-def draft(store: Store, compression: str = "none") -> SegmentDraft:
-    return SegmentDraft(store, PATH, 3, compression=compression, batch_bytes_max=10_000)
+def writer(store: Store, compression: str = "none") -> SegmentWriter:
+    return SegmentWriter(store, PATH, 3, compression=compression, batch_bytes_max=10_000)
 
 
 def numbers(first: int, count: int) -> pa.RecordBatch:
@@ -52,7 +51,7 @@ def rows_of(store: Store, segment: Segment, partition: int) -> list[int]:
 def test_each_partition_keeps_its_order_however_the_batches_come(
     store: Store, compression: str
 ) -> None:
-    new = draft(store, compression)
+    new = writer(store, compression)
     expected: dict[int, list[int]] = {0: [], 1: [], 2: []}
     for step in range(90):
         batch = numbers(step * 100, 1 + step * 7 % 400)
@@ -70,15 +69,17 @@ def test_each_partition_keeps_its_order_however_the_batches_come(
 
 def test_a_store_that_takes_objects_whole_gets_each_partition_together() -> None:
     store = MemoryStore(Runtime())
-    new = draft(store)
+    new = writer(store)
     for step in range(40):
         new.add(step % 2, numbers(step, 500))
     partitions = [batch.partition for batch in new.finish().batches]
     assert partitions == sorted(partitions)
 
 
-def test_I5_nobody_sees_a_draft_and_nothing_stays_of_one_that_is_discarded(store: Store) -> None:
-    new = draft(store)
+def test_I5_a_segment_has_no_name_before_it_is_finished_and_nothing_stays_of_one_that_is_discarded(
+    store: Store,
+) -> None:
+    new = writer(store)
     for step in range(20):
         new.add(0, numbers(step, 1000))
     assert list(store.list_after("")) == []
@@ -87,8 +88,8 @@ def test_I5_nobody_sees_a_draft_and_nothing_stays_of_one_that_is_discarded(store
     assert store.get(PATH) is None
 
 
-def test_a_draft_without_records_is_refused_and_leaves_nothing(store: Store) -> None:
-    new = draft(store)
+def test_a_segment_without_records_is_refused_and_leaves_nothing(store: Store) -> None:
+    new = writer(store)
     new.add(0, numbers(0, 0))
     with pytest.raises(InvalidRecord, match="at least one record"):
         new.finish()
@@ -96,7 +97,7 @@ def test_a_draft_without_records_is_refused_and_leaves_nothing(store: Store) -> 
 
 
 def test_a_batch_of_another_schema_is_refused(store: Store) -> None:
-    new = draft(store)
+    new = writer(store)
     new.add(0, numbers(0, 1))
     other = pa.RecordBatch.from_pydict({"m": ["text"]})
     with pytest.raises(InvalidRecord, match="differ in schema"):

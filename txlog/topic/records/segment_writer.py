@@ -1,0 +1,328 @@
+"""Writing a segment: record batches of many partitions in one Arrow IPC file, written once.
+
+It guards I15: every batch is stored with its length and checksum, which a reader compares with the
+bytes before Arrow sees them; and I5: a segment has no name before it is complete. A segment is a
+plain Arrow file that any Arrow reader opens; each batch has its partition as a label, so that a
+segment can be read without the journal. It must not know offsets.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.arrow_columns import numbers_column, whole_numbers
+from txlog.errors import InvalidConfig, InvalidRecord, RecordTooLarge
+from txlog.journal.message import read_head
+from txlog.storage.new_object import open_new
+from txlog.storage.store import Store
+from txlog.topic.records.batch import DECODED_BYTES_MAX, PARTITION_LABEL, Segment, SegmentBatch
+from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
+
+BATCH_BYTES_MAX = 1_250_000
+"""Size of a stored batch before compression. Spark reads batches of about 1 MB fastest, and passes
+10,000 rows at once: at 100 bytes each, with offsets and timestamps, they stay one batch."""
+
+_CODECS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
+_FILE_HEAD = 8
+"""Arrow's magic and its padding; then the schema message, then the batches."""
+_LABEL_BYTES_MAX = 256
+
+
+class SegmentWriter:
+    """Stores one segment while its records arrive. Call `finish` or `discard` in the end.
+
+    A disk gets each batch as it fills up, so that a writer takes the memory of one batch a
+    partition. Other stores get the whole segment at the end, with each partition's batches
+    together.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        schema_id: int,
+        *,
+        compression: str,
+        batch_bytes_max: int,
+        require: Callable[[pa.RecordBatch], None] = lambda batch: None,
+    ) -> None:
+        """`require` raises for records that the topic cannot hold."""
+        self.path = path
+        self._schema_id = schema_id
+        self._require = require
+        self._object = open_new(store, path)
+        self._encoder = SegmentEncoder(
+            self._object.write,
+            compression=compression,
+            batch_bytes_max=batch_bytes_max,
+            groups_partitions=self._object.is_kept_in_memory,
+        )
+        self.size_bytes = 0
+        """Bytes of the records so far, before compression."""
+
+    def add(self, partition: int, batch: pa.RecordBatch) -> None:
+        """Add records in the topic's physical schema. Raises InvalidRecord, StoreFull, ..."""
+        self._require(batch)
+        self._encoder.add(partition, batch)
+        self.size_bytes += batch.nbytes
+
+    def end_batch(self, partition: int) -> None:
+        """Store later records of that partition in another batch than those so far."""
+        self._encoder.flush(partition)
+
+    def finish(self) -> Segment:
+        """Make the segment durable. Readers see it only when an append or a marker names it."""
+        try:
+            batches = self._encoder.finish()
+            self._object.finish()
+        except BaseException:
+            self.discard()
+            raise
+        return Segment(self.path, self._schema_id, batches)
+
+    def discard(self) -> None:
+        """Remove everything that was written."""
+        self._object.discard()
+
+
+class SegmentEncoder:
+    """Encodes one segment, message by message, and passes the bytes to `write`.
+
+    Batches are merged and split so that a stored batch is at most `batch_bytes_max` bytes before
+    compression, or a single record; the order within a partition is kept. All batches have the same
+    physical schema. Uncompressed bytes are views of the batches: nothing is copied.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[tuple[memoryview, ...]], None],
+        *,
+        compression: str = "none",
+        batch_bytes_max: int = BATCH_BYTES_MAX,
+        groups_partitions: bool = False,
+    ) -> None:
+        """`groups_partitions`: each partition's batches are together, so all are kept to the end.
+
+        Raises InvalidConfig.
+        """
+        self._write = write
+        self._options = pa.ipc.IpcWriteOptions(compression=_codec(compression))
+        self._batch_bytes_max = batch_bytes_max
+        self._groups_partitions = groups_partitions
+        self._output = _Output()
+        self._file: pa.ipc.RecordBatchFileWriter | None = None
+        self._schema: pa.Schema | None = None
+        self._waiting: dict[int, list[pa.RecordBatch]] = {}
+        self._waiting_bytes: dict[int, int] = {}
+        self._written: list[SegmentBatch] = []
+
+    def add(self, partition: int, batch: pa.RecordBatch) -> None:
+        """Add records of that partition. Raises InvalidRecord, RecordTooLarge, and what `write`
+        raises."""
+        if not batch.num_rows:
+            return
+        self._schema = _require_physical(batch, self._schema)
+        size = self._waiting_bytes.get(partition, 0) + batch.nbytes
+        if not self._groups_partitions and size > self._batch_bytes_max:
+            self.flush(partition)
+            size = batch.nbytes
+        self._waiting.setdefault(partition, []).append(batch)
+        self._waiting_bytes[partition] = size
+
+    def finish(self) -> tuple[SegmentBatch, ...]:
+        """Write the rest; returns where each batch is. Raises InvalidRecord if there is none."""
+        for partition in sorted(self._waiting):
+            self.flush(partition)
+        if self._file is None:
+            raise InvalidRecord("a segment needs at least one record; there is nothing to write.")
+        self._file.close()
+        self._write(self._output.take())
+        return tuple(self._written)
+
+    def flush(self, partition: int) -> None:
+        """Write that partition's records, apart from those that are added later."""
+        batches = self._waiting.pop(partition, ())
+        self._waiting_bytes.pop(partition, None)
+        for batch in _resized(batches, self._batch_bytes_max):
+            self._write_batch(partition, batch)
+
+    def _write_batch(self, partition: int, batch: pa.RecordBatch) -> None:
+        if self._file is None:
+            sink = pa.PythonFile(self._output, mode="w")
+            self._file = pa.ipc.new_file(sink, batch.schema, options=self._options)
+        start = self._output.length
+        self._file.write_batch(batch, custom_metadata={PARTITION_LABEL: str(partition)})
+        taken = self._output.take()
+        message: Sequence[memoryview] = taken
+        if not start:  # Arrow has just written the magic and the schema.
+            start, message = _without_opening(taken)
+        self._written.append(_described(partition, batch, start, message))
+        self._write(taken)
+
+
+class _Output:
+    """A file for Arrow. It keeps what Arrow writes, without a copy, until it is taken."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._kept: list[memoryview] = []
+        self.length = 0
+        """Bytes written so far."""
+
+    def write(self, data: bytes | pa.Buffer) -> int:
+        view = memoryview(data).cast("B")
+        self._kept.append(view)
+        self.length += len(view)
+        return len(view)
+
+    def take(self) -> tuple[memoryview, ...]:
+        """The bytes written since the last call."""
+        kept, self._kept = tuple(self._kept), []
+        return kept
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def encode_segment(
+    batches: Mapping[int, Sequence[pa.RecordBatch]],
+    *,
+    compression: str = "none",
+    batch_bytes_max: int = BATCH_BYTES_MAX,
+) -> tuple[tuple[memoryview, ...], tuple[SegmentBatch, ...]]:
+    """One segment of these batches, given by partition, and where each of its batches is.
+
+    Its bytes come as consecutive views; see SegmentEncoder, also for the errors.
+    """
+    body: list[memoryview] = []
+    encoder = SegmentEncoder(
+        body.extend,
+        compression=compression,
+        batch_bytes_max=batch_bytes_max,
+        groups_partitions=True,
+    )
+    for partition, added in batches.items():
+        for batch in added:
+            encoder.add(partition, batch)
+    written = encoder.finish()
+    return tuple(body), written
+
+
+def _without_opening(pieces: Sequence[memoryview]) -> tuple[int, list[memoryview]]:
+    """The length of the magic and the schema's message, and the pieces after them."""
+    opening = memoryview(b"".join(pieces))[_FILE_HEAD:]
+    start = left = _FILE_HEAD + read_head(opening, "the new segment").length
+    place = 0
+    while left >= len(pieces[place]):
+        left -= len(pieces[place])
+        place += 1
+    return start, [pieces[place][left:], *pieces[place + 1 :]]
+
+
+def _codec(compression: str) -> str | None:
+    if compression not in _CODECS:
+        raise InvalidConfig(
+            f"compression {compression!r} is unknown; it must be one of {', '.join(_CODECS)}."
+        )
+    return _CODECS[compression]
+
+
+def _require_physical(batch: pa.RecordBatch, expected: pa.Schema | None) -> pa.Schema:
+    """The schema of all batches of a segment. Raises InvalidRecord."""
+    schema = batch.schema
+    if schema.names.count(TIMESTAMP_COLUMN) != 1 or schema.field(-1) != TIMESTAMP_FIELD:
+        raise InvalidRecord(
+            f"a stored batch ends with the column {TIMESTAMP_FIELD}; this one ends with "
+            f"{schema.field(-1)}. Bring it into the topic's physical schema first."
+        )
+    if expected is not None and not schema.equals(expected):
+        raise InvalidRecord(
+            "the batches of a segment differ in schema; bring all into the topic's physical "
+            f"schema first. One has {schema.names}, another {expected.names}."
+        )
+    if batch.column(batch.num_columns - 1).null_count:
+        raise InvalidRecord("a record has no timestamp; give it one.", column=TIMESTAMP_COLUMN)
+    return schema
+
+
+def _described(
+    partition: int, batch: pa.RecordBatch, position: int, message: Sequence[memoryview]
+) -> SegmentBatch:
+    crc32 = 0
+    for part in message:
+        crc32 = zlib.crc32(part, crc32)
+    stamps = whole_numbers(batch.column(batch.num_columns - 1).view(pa.int64()))
+    return SegmentBatch(
+        partition=partition,
+        row_count=batch.num_rows,
+        position=position,
+        length=sum(map(len, message)),
+        crc32=crc32,
+        timestamp_min_ms=int(stamps.min()),
+        timestamp_max_ms=int(stamps.max()),
+    )
+
+
+def _resized(batches: Sequence[pa.RecordBatch], bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """The same records in batches that are neither too large nor needlessly small."""
+    group: list[pa.RecordBatch] = []
+    group_bytes = 0
+    for batch in batches:
+        size = batch.nbytes
+        if group and group_bytes + size > bytes_max:
+            yield from _split(_merged(group), bytes_max)
+            group, group_bytes = [], 0
+        group.append(batch)
+        group_bytes += size
+    if group:
+        yield from _split(_merged(group), bytes_max)
+
+
+def _merged(group: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return group[0] if len(group) == 1 else pa.concat_batches(group)
+
+
+def _split(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    batch, size = _compact(batch)
+    if size <= bytes_max:
+        yield batch
+    elif batch.num_rows == 1:
+        if size > DECODED_BYTES_MAX:
+            raise RecordTooLarge(
+                f"a record takes {size} bytes; no reader accepts more than {DECODED_BYTES_MAX}. "
+                "Split it, or store a reference to it.",
+                size=size,
+            )
+        yield batch
+    else:
+        # Records differ in size: with some room, few parts must be split again.
+        parts = min(batch.num_rows, size * 33 // (bytes_max * 32) + 1)
+        row_count = -(-batch.num_rows // max(parts, 2))
+        for start in range(0, batch.num_rows, row_count):
+            yield from _split(batch.slice(start, row_count), bytes_max)
+
+
+def _compact(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+    """The batch and the bytes of its message, without the unused parts of nested columns.
+
+    If all lists of a slice are empty, Arrow's writer stores the whole buffer of offsets that their
+    items would have: megabytes for a column of nulls. A copy of that column has none.
+    """
+    size = pa.ipc.get_record_batch_size(batch) + _LABEL_BYTES_MAX
+    nested = [i for i, field in enumerate(batch.schema) if pa.types.is_nested(field.type)]
+    if not nested or size <= batch.nbytes * 5 // 4 + 4096:
+        return batch, size
+    every_row = numbers_column(np.arange(batch.num_rows))
+    columns = list(batch.columns)
+    for index in nested:
+        columns[index] = columns[index].take(every_row)
+    batch = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    return batch, pa.ipc.get_record_batch_size(batch) + _LABEL_BYTES_MAX
