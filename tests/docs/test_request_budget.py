@@ -12,7 +12,7 @@ from txlog.engine.producer_config import IN_LOG, STAGED
 from txlog.engine.transaction_session import TransactionSession
 from txlog.groups.state import PendingOffset
 from txlog.storage import CountingStore, MemoryStore, RequestCounts
-from txlog.topic.records.schema import record_batch_from_rows, with_timestamp
+from txlog.topic.records.conversion import record_batch_from_rows, with_timestamp
 
 REQUESTS = Page(ROOT / "docs" / "requests.md")
 PARTITIONS = 3

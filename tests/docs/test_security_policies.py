@@ -22,7 +22,7 @@ from txlog.model import TopicPartition
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import manual_runtime
-from txlog.topic.records.schema import record_batch_from_rows, with_timestamp
+from txlog.topic.records.conversion import record_batch_from_rows, with_timestamp
 
 PAGE = Page(ROOT / "docs" / "security.md")
 ROUNDS = 12

@@ -90,6 +90,10 @@ MODULES = {
     "coordinator": Mutated("txlog/coordinator/coordinator.py", (*COORDINATOR, *CLIENTS)),
     "recovery": Mutated("txlog/coordinator/recovery.py", (*COORDINATOR, *CLIENTS)),
     "topic-rules": Mutated("txlog/topic/rules.py", TOPICS),
+    "topic-producers": Mutated(
+        "txlog/topic/producer_state.py",
+        (*TOPICS, *_named("tests/unit/topic", "number_ranges sequence")),
+    ),
     "topic-state": Mutated("txlog/topic/state.py", TOPICS),
     "groups-state": Mutated("txlog/groups/state.py", GROUPS),
     "groups": Mutated("txlog/groups/offsets.py", (*GROUPS, *COORDINATOR, *CLIENTS)),
@@ -131,7 +135,6 @@ MODULES = {
     "retention": Mutated(
         "txlog/topic/upkeep/retention.py", ("tests/unit/topic/upkeep/test_retention.py",)
     ),
-    "sequence": Mutated("txlog/topic/sequence.py", ("tests/unit/topic/test_sequence.py",)),
     "index": Mutated(
         "txlog/topic/index/index.py",
         (*TOPICS, "tests/unit/topic/read/test_cut.py", "tests/unit/topic/upkeep/test_rewriting.py"),

@@ -16,8 +16,7 @@ from txlog.journal.machine import Decided
 from txlog.journal.replication.replica import Replica
 from txlog.model import Decision, TxId
 from txlog.topic import rules as topic_rules
-from txlog.topic.sequence import NextInOrder
-from txlog.topic.state import ProducerStateEntry
+from txlog.topic.producer_state import ProducerStateEntry
 
 Patch = pytest.MonkeyPatch
 
@@ -46,7 +45,7 @@ def without_R15_for_readers(patch: Patch) -> None:
 
 def without_I7(patch: Patch) -> None:
     """Whatever a producer sends is stored."""
-    patch.setattr(topic_rules, "check_sequence", lambda *arguments: NextInOrder())
+    patch.setattr(topic_rules, "repeated_offset", lambda *arguments: None)
 
 
 def without_R3_release_before_abort(patch: Patch) -> None:

@@ -24,8 +24,8 @@ from txlog.model import (
     validate_topic_name,
 )
 from txlog.stored import stored, stored_list
+from txlog.topic.machine import require_own_segments
 from txlog.topic.records.batch import Segment
-from txlog.topic.stored_values import require_own_segments
 
 
 @stored(

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from txlog.engine.connection import Connection
 from txlog.model import TxId
-from txlog.topic.state import NEW_PRODUCER, TopicState
+from txlog.topic.producer_state import NEW_PRODUCER
+from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.retention import expired_log_starts
 

@@ -1,30 +1,34 @@
 """The topic's rules as a machine on a journal: codecs of its events and of its snapshots.
 
-It must not decide anything: rules are in `topic_rules.py`, the fold is in `topic_state.py`.
+It guards I15 and I16 against anyone who can write to the store: what is decoded may name only the
+topic's own segments and partitions, and a batch only once. Commands are decided in `rules.py`, and
+events are applied in `state.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, get_args
+from dataclasses import dataclass, field, replace
+from typing import get_args
 
 from txlog.errors import CorruptData
 from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.machine import Chunk, Decided
-from txlog.model import (
-    EpochOrNone,
-    Offset,
-    OffsetOrNone,
-    Partition,
-    ProducerId,
-    SegmentMs,
-    SlotOrNone,
-    TxId,
-)
+from txlog.layout import LogLayout
+from txlog.model import ProducerId, SlotOrNone, TxId, validate_segment_id
 from txlog.settings import TopicConfig
 from txlog.stored import stored, stored_list
-from txlog.topic.events import CleanerCheckpoint, TopicCommand, TopicEvent
+from txlog.topic.events import (
+    BatchesAppended,
+    ChunksReplaced,
+    CleanerCheckpoint,
+    LogStartAdvanced,
+    MarkerWritten,
+    PartitionsAdded,
+    TopicCommand,
+    TopicEvent,
+    TopicOpened,
+)
 from txlog.topic.index.index import (
     ChunkRef,
     IndexedBatch,
@@ -33,19 +37,10 @@ from txlog.topic.index.index import (
     SealedIndex,
     are_in_order,
 )
+from txlog.topic.producer_state import ProducerStateEntry
+from txlog.topic.records.batch import Segment
 from txlog.topic.rules import decide
-from txlog.topic.state import (
-    AppliedTransaction,
-    OpenTransaction,
-    PartitionState,
-    ProducerStateEntry,
-    RecentBatch,
-    TopicState,
-    TxMark,
-    apply,
-    sealed_at,
-)
-from txlog.topic.stored_values import require_plausible, require_sound
+from txlog.topic.state import PartitionState, TopicState, TxMark, apply, sealed_at
 
 _EVENTS = EventCodec(*get_args(TopicEvent))
 
@@ -64,7 +59,7 @@ _EVENTS = EventCodec(*get_args(TopicEvent))
 )
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The small fields of the state."""
+    """The fields of the state that have no section of their own."""
 
     topic_id: str
     name: str
@@ -77,51 +72,11 @@ class _Head:
     retired: tuple[tuple[ProducerId, ProducerId], ...] = ()
 
 
-@stored(
-    "producer_state",
-    epoch="producer_epoch",
-    recent="recent_batches",
-    open="open_transaction",
-    finished_epoch="finished_epoch",
-    finished_floor="finished_floor",
-    finished_above="finished_above",
-    last="last_transaction",
-    stored_ms="stored_ms",
-    earlier="earlier_transactions",
-)
-@dataclass(frozen=True, slots=True)
-class _ProducerState:
-    """The stored form of a ProducerStateEntry: with the bounds of its numbers."""
-
-    epoch: EpochOrNone
-    recent: Mapping[Partition, tuple[RecentBatch, ...]] = field(default_factory=dict)
-    open: OpenTransaction | None = None
-    finished_epoch: EpochOrNone = -1
-    finished_floor: OffsetOrNone = -1
-    finished_above: tuple[tuple[Offset, Offset], ...] = ()
-    last: AppliedTransaction | None = None
-    stored_ms: SegmentMs = 0
-    earlier: tuple[AppliedTransaction, ...] = ()
-
-    @staticmethod
-    def of(state: ProducerStateEntry) -> _ProducerState:
-        """The form to store."""
-        return _ProducerState(**_parts(state))
-
-    def state(self) -> ProducerStateEntry:
-        """The stored state."""
-        return ProducerStateEntry(**_parts(self))
-
-
-def _parts(state: ProducerStateEntry | _ProducerState) -> dict[str, Any]:
-    return {part.name: getattr(state, part.name) for part in fields(ProducerStateEntry)}
-
-
 @stored_list("producer", pid="producer_id", state="state")
 @dataclass(frozen=True, slots=True)
 class _Producer:
     pid: ProducerId
-    state: _ProducerState
+    state: ProducerStateEntry
 
 
 @stored_list("transaction_mark", tx_id="tx_id", mark="mark")
@@ -150,7 +105,7 @@ SECTIONS = SectionCodec(
 
 
 class TopicMachine:
-    """`window_slots` is the number of entries after which a snapshot is taken."""
+    """The rules of one topic. A snapshot is taken every `window_slots` entries."""
 
     def __init__(self, window_slots: int = 64) -> None:
         self._window_slots = window_slots
@@ -160,16 +115,16 @@ class TopicMachine:
         return TopicState()
 
     def decide(self, state: TopicState, command: TopicCommand) -> Decided:
-        """See `topic_rules`."""
+        """See `rules.py`."""
         return decide(state, command)
 
     def apply(self, state: TopicState, event: TopicEvent, slot: int) -> TopicState:
-        """See `topic_state`. Raises CorruptData for an event that cannot follow."""
+        """See `state.py`. Raises CorruptData for an event that cannot follow the state."""
         require_plausible(state, event)
         return apply(state, event, slot)
 
     def close_entry(self, state: TopicState, slot: int) -> TopicState:
-        """Seal old rows when a snapshot is due, so that every replica seals equally."""
+        """Seal old rows when a snapshot is due, so that all replicas seal the same rows."""
         if (slot + 1) % self._window_slots:
             return state
         return sealed_at(state, slot, self._window_slots)
@@ -184,7 +139,7 @@ class TopicMachine:
         return event
 
     def encode_state(self, state: TopicState) -> Mapping[str, Iterable[Json]]:
-        """Sections of a snapshot; the sealed index only by reference."""
+        """Sections of a snapshot. The sealed index is there by reference only."""
         levels = state.sealed.levels
         head = _Head(
             state.topic_id,
@@ -198,13 +153,12 @@ class TopicMachine:
             state.retired,
         )
         refs = (_Leveled(level, ref) for level, found in enumerate(levels) for ref in found)
-        producers = (_Producer(p, _ProducerState.of(known)) for p, known in state.producers.items())
         return SECTIONS.encode(
             {
                 "topic": [head],
                 "schema": state.schemas,
                 "partition": state.partitions,
-                "producer": producers,
+                "producer": (_Producer(*item) for item in state.producers.items()),
                 "tail": state.tail,
                 "mark": (_Mark(*item) for item in state.marks.items()),
                 "chunk": refs,
@@ -212,10 +166,10 @@ class TopicMachine:
         )
 
     def decode_state(self, sections: Mapping[str, list[Json]]) -> TopicState:
-        """The state of such sections. Raises CorruptData."""
+        """The state of these sections. Raises CorruptData."""
         found = SECTIONS.decode(sections)
         if len(found["topic"]) != 1:
-            raise CorruptData("a snapshot of a topic without its head")
+            raise CorruptData("a topic's snapshot lacks its section 'topic'")
         head: _Head = found["topic"][0]
         sealed = _sealed(head.level_count, found["chunk"])
         state = TopicState(
@@ -225,7 +179,7 @@ class TopicMachine:
             config=head.config,
             schemas=tuple(found["schema"]),
             partitions=tuple(found["partition"]),
-            producers={producer.pid: producer.state.state() for producer in found["producer"]},
+            producers={producer.pid: producer.state for producer in found["producer"]},
             retired=head.retired,
             horizon=head.horizon,
             cleaner=head.cleaner,
@@ -242,7 +196,7 @@ class TopicMachine:
         return state.sealed.unsaved
 
     def without_unsaved(self, state: TopicState) -> TopicState:
-        """The state once they are saved."""
+        """The state once these chunks are saved."""
         return replace(state, sealed=SealedIndex(state.sealed.levels))
 
 
@@ -254,7 +208,76 @@ def _sealed(level_count: int, refs: list[_Leveled]) -> SealedIndex:
     )
     sealed = SealedIndex(levels)
     if any(leveled.ref.level != leveled.level or leveled.level >= level_count for leveled in refs):
-        raise CorruptData("a chunk of the index is referred to on another level than its own")
+        raise CorruptData("a chunk of the index and a reference to it differ in their level")
     if not are_in_order(sealed.roots()):
         raise CorruptData("the chunks of the index are not consecutive")
     return sealed
+
+
+# What stored events and states may say about the topic's objects.
+
+
+def require_own_segments(topic: str, topic_id: str, segments: Iterable[Segment]) -> None:
+    """Check that the segments are in the topic's folder, and that their batches do not overlap.
+
+    Raises CorruptData.
+    """
+    folder = LogLayout("").topic(topic, topic_id).segments
+    for segment in segments:
+        if not segment.path.startswith(folder):
+            text = f"{segment.path!r:.200} is not a segment of topic {topic!r} ({folder})"
+            raise CorruptData(text)
+        end = 0
+        for batch in segment.batches:
+            if batch.position < end:
+                raise CorruptData(f"{segment.path} is named with batches that overlap")
+            end = batch.position + batch.length
+
+
+def require_plausible(state: TopicState, event: TopicEvent) -> None:
+    """Check that `decide` could have led from this state to this event. Raises CorruptData."""
+    match event:
+        case BatchesAppended() | MarkerWritten():
+            require_own_segments(state.name, state.topic_id, event.segments)
+        case TopicOpened():
+            if state.topic_id:
+                raise CorruptData(f"topic {state.name!r} is opened a second time")
+        case PartitionsAdded():
+            if event.partition_count < len(state.partitions):
+                raise CorruptData(f"topic {state.name!r} loses partitions, which no topic does")
+        case LogStartAdvanced():
+            for partition, log_start in event.log_starts.items():
+                if log_start > state.bounds(partition).next_offset:
+                    raise CorruptData(f"partition {partition} would begin after its end")
+        case ChunksReplaced():
+            if any(
+                len(state.partitions) <= span.partition for r in event.added for span in r.spans
+            ):
+                raise CorruptData("the index gets batches of partitions that do not exist")
+
+
+def require_own_batches(folder: str, rows: Iterable[IndexedBatch]) -> None:
+    """Check that rows of the index name segments in that folder, or none. Raises CorruptData."""
+    for row in rows:
+        if not row.segment.startswith(folder) and row.record_count:
+            raise CorruptData(f"{row.segment!r:.200} is not a segment in {folder}")
+
+
+def require_sound(state: TopicState) -> None:
+    """Check that a snapshot's partitions are consistent. Raises CorruptData."""
+    count = len(state.partitions)
+    if state.horizon:
+        validate_segment_id(state.horizon)
+    if any(partition.log_start > partition.next_offset for partition in state.partitions):
+        raise CorruptData("a partition begins after its end")
+    held = {span.partition for ref in state.sealed.roots() for span in ref.spans}
+    held.update(row.partition for row in state.tail)
+    if max(held, default=-1) >= count:
+        raise CorruptData(f"the index has batches of partitions beyond the last, {count - 1}")
+    slot = state.sealed_slot
+    for row in state.tail:
+        if row.slot < slot:
+            raise CorruptData("the newest batches of the index are not consecutive")
+        slot = row.slot
+    folder = LogLayout("").topic(state.name, state.topic_id).segments
+    require_own_batches(folder, state.tail)

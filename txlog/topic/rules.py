@@ -60,10 +60,9 @@ from txlog.topic.events import (
     TopicEvent,
     WriteMarker,
 )
-from txlog.topic.number_ranges import holds
+from txlog.topic.producer_state import NEW_PRODUCER, ProducerStateEntry, holds, repeated_offset
 from txlog.topic.records.batch import Segment
-from txlog.topic.sequence import Repeated, check_sequence
-from txlog.topic.state import NEW_PRODUCER, ProducerStateEntry, TopicState
+from txlog.topic.state import TopicState
 
 
 def decide(state: TopicState, command: TopicCommand) -> Decided:
@@ -200,7 +199,7 @@ def _check_producer(
             "was aborted, perhaps by its timeout. Abort it here, then begin again.",
             tx_id=str(tx_id),
         )
-    if opened is not None and (opened.epoch, opened.number) != (tx_id.epoch, tx_id.number):
+    if opened is not None and not producer.has_open(tx_id):
         raise InternalError(
             f"producer {command.pid} has transaction {opened.number} open in topic "
             f"{state.name!r} and sends records of {tx_id.number} (rule R10). Please report this."
@@ -216,18 +215,18 @@ def _decide_sequenced(
     answer: dict[int, int] = {}
     repeated: set[int] = set()
     for partition, row_count in row_counts.items():
-        check = check_sequence(
+        known = repeated_offset(
             f"topic {state.name!r} partition {partition}, producer {command.pid}",
             command.base_sequences[partition],
             row_count,
             producer.last_sequence(partition, command.epoch),
             producer.recent.get(partition, ()),
         )
-        if isinstance(check, Repeated):
-            answer[partition] = check.base_offset
-            repeated.add(partition)
-        else:
+        if known is None:
             answer[partition] = state.partitions[partition].next_offset
+        else:
+            answer[partition] = known
+            repeated.add(partition)
     fresh = {p: offset for p, offset in answer.items() if p not in repeated}
     result = AppendResult(answer, frozenset(repeated))
     if not fresh:

@@ -1,7 +1,7 @@
-"""State of a topic's journal, and what each event does to it. Pure: a fold, nothing else.
+"""State of a topic's journal, and what each event does to it. A pure fold.
 
 It guards I2 (offsets are given in slot order and never change), I9 (a marker touches only its own
-transaction) and the last stable offset. `topic_rules.py` decides what a command may lead to.
+transaction) and the last stable offset. `rules.py` decides which events a command leads to.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from txlog.errors import InvariantViolated
-from txlog.layout import segment_time_ms
-from txlog.model import Decision, Epoch, Offset, OffsetOrNone, Partition, Slot, TxId
+from txlog.model import Decision, Offset, Slot, TxId
 from txlog.settings import TopicConfig
-from txlog.stored import stored, stored_list
+from txlog.stored import stored
 from txlog.topic.events import (
     NO_PRODUCER,
     BatchesAppended,
@@ -33,12 +32,14 @@ from txlog.topic.events import (
     TopicOpened,
 )
 from txlog.topic.index.index import IndexedBatch, SealedIndex
-from txlog.topic.number_ranges import NumberRanges, above, holds, with_number, with_numbers
+from txlog.topic.producer_state import (
+    NEW_PRODUCER,
+    NumberRanges,
+    OpenTransaction,
+    ProducerStateEntry,
+    with_numbers,
+)
 from txlog.topic.records.batch import Segment
-
-RECENT_BATCHES = 5
-"""Batches of a producer and partition whose offsets are known to repeats (Kafka keeps as many)."""
-
 
 _DEFAULTS = TopicConfig()
 
@@ -50,106 +51,6 @@ class PartitionState:
 
     log_start: Offset = 0
     next_offset: Offset = 0
-
-
-@stored_list(
-    "recent_batch",
-    base_sequence="base_sequence",
-    last_sequence="last_sequence",
-    base_offset="base_offset",
-)
-@dataclass(frozen=True, slots=True)
-class RecentBatch:
-    """A stored flush of a producer to a partition: the answer to a repeat of it."""
-
-    base_sequence: Offset
-    last_sequence: Offset
-    base_offset: Offset
-
-
-@stored(
-    "open_transaction",
-    number="number",
-    epoch="producer_epoch",
-    first_slot="first_slot",
-    first_offsets="first_offsets",
-)
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """A transaction with records in the log and no marker yet."""
-
-    number: Offset
-    epoch: Epoch
-    first_slot: Slot
-    first_offsets: Mapping[Partition, Offset]
-    """partition -> offset of its first record there."""
-
-
-@stored(
-    "applied_transaction",
-    number="number",
-    epoch="producer_epoch",
-    slot="slot",
-    decision="decision",
-    topic_ids="topic_ids",
-    coordinator="coordinator",
-    first_offsets="first_offsets",
-)
-@dataclass(frozen=True, slots=True)
-class AppliedTransaction:
-    """A transaction that was finished here, and may not be finished in its other topics yet: a
-    producer's last one (rule R5), or one above its floor (rule R7)."""
-
-    number: Offset
-    epoch: Epoch
-    slot: Slot
-    decision: Decision
-    topic_ids: tuple[str, ...] = ()
-    coordinator: OffsetOrNone = -1
-    first_offsets: Mapping[Partition, Offset] = field(default_factory=dict)
-    """partition -> offset of its first record here; only if it wrote several topics."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerStateEntry:
-    """What the topic remembers of a pid (Kafka's ProducerStateEntry)."""
-
-    epoch: int
-    recent: Mapping[int, tuple[RecentBatch, ...]] = field(default_factory=dict)
-    """partition -> its last batches of this epoch, oldest first."""
-    open: OpenTransaction | None = None
-    finished_epoch: int = -1
-    finished_floor: int = -1
-    finished_above: NumberRanges = ()
-    """Numbers above the floor that are finished too (rule R7): there may be very many of them
-    while one transaction stays open."""
-    last: AppliedTransaction | None = None
-    stored_ms: int = 0
-    """When its newest appended segment was named: information, because clocks may be wrong."""
-
-    earlier: tuple[AppliedTransaction, ...] = ()
-    """Earlier ones above the floor that wrote to several topics: if the producer has several open,
-    they may not be finished in the other topics yet (rule R7)."""
-
-    @property
-    def is_transactional(self) -> bool:
-        """Whether it has, or had, a transaction here; such an id never appends outside of one."""
-        return self.open is not None or self.finished_epoch >= 0
-
-    def last_sequence(self, partition: int, epoch: int) -> int:
-        """Sequence of the last stored record of that epoch; -1 before the first."""
-        recent = self.recent.get(partition, ()) if epoch == self.epoch else ()
-        return recent[-1].last_sequence if recent else -1
-
-    def is_finished(self, tx_id: TxId) -> bool:
-        """Whether that transaction's marker was applied: by order (rules R6, R7)."""
-        if tx_id.epoch != self.finished_epoch:
-            return tx_id.epoch < self.finished_epoch
-        number = tx_id.number
-        return number <= self.finished_floor or holds(self.finished_above, number)
-
-
-NEW_PRODUCER = ProducerStateEntry(epoch=-1)
 
 
 @stored("mark", slot="slot", first_slot="first_slot", aborted="aborted", topic_ids="topic_ids")
@@ -306,29 +207,33 @@ def _producers_retired(state: TopicState, pids: Iterable[int]) -> TopicState:
 
 
 def _append(state: TopicState, event: BatchesAppended, slot: int) -> TopicState:
-    tx_number = -1 if event.tx_id is None else event.tx_id.number
-    rows = tuple(_indexed(event.segments, event.base_offsets, slot, event, tx_number))
+    number = -1 if event.tx_id is None else event.tx_id.number
+    producer = (event.pid, event.epoch, number)
+    rows = _indexed(event.segments, event.base_offsets, slot, producer, event.base_sequences)
     state = _extended(state, rows, event.base_offsets)
     if event.pid == NO_PRODUCER:
         return state
-    producer = _appended(state.producers.get(event.pid, NEW_PRODUCER), event, rows, slot)
-    return replace(state, producers={**state.producers, event.pid: producer})
+    row_counts: dict[int, int] = {}
+    for row in rows:
+        row_counts[row.partition] = row_counts.get(row.partition, 0) + row.row_count
+    known = state.producers.get(event.pid, NEW_PRODUCER)
+    changed = known.after_append(event, row_counts, slot)
+    return replace(state, producers={**state.producers, event.pid: changed})
 
 
 def _indexed(
     segments: Iterable[Segment],
     base_offsets: Mapping[int, int],
     slot: int,
-    event: BatchesAppended | None,
-    number: int,
-    tx_id: TxId | None = None,
-) -> Iterator[IndexedBatch]:
-    """Index rows of an event: offsets and sequences are consecutive within each partition."""
+    producer: tuple[int, int, int],
+    base_sequences: Mapping[int, int],
+) -> tuple[IndexedBatch, ...]:
+    """Index rows of an event: offsets and sequences are consecutive within each partition.
+
+    `producer` is a producer id, its epoch, and the number of a transaction, or -1 for each.
+    """
     next_offset = dict(base_offsets)
-    base_sequences = event.base_sequences if event is not None else {}
-    pid, epoch = (event.pid, event.epoch) if event is not None else (-1, -1)
-    if tx_id is not None:
-        pid, epoch = tx_id.pid, tx_id.epoch
+    rows = []
     for segment in segments:
         for batch in segment.batches:
             partition = batch.partition
@@ -336,23 +241,24 @@ def _indexed(
             next_offset[partition] = offset + batch.row_count
             base = base_sequences.get(partition, -1)
             sequence = -1 if base < 0 else base + offset - base_offsets[partition]
-            yield IndexedBatch(
-                slot,
-                partition,
-                offset,
-                batch.row_count,
-                segment.path,
-                batch.position,
-                batch.length,
-                batch.crc32,
-                segment.schema_id,
-                batch.timestamp_min_ms,
-                batch.timestamp_max_ms,
-                pid,
-                epoch,
-                number,
-                sequence,
+            rows.append(
+                IndexedBatch(
+                    slot,
+                    partition,
+                    offset,
+                    batch.row_count,
+                    segment.path,
+                    batch.position,
+                    batch.length,
+                    batch.crc32,
+                    segment.schema_id,
+                    batch.timestamp_min_ms,
+                    batch.timestamp_max_ms,
+                    *producer,
+                    sequence,
+                )
             )
+    return tuple(rows)
 
 
 def _extended(
@@ -373,107 +279,21 @@ def _extended(
     return replace(state, partitions=tuple(partitions), tail=state.tail + rows)
 
 
-def _appended(
-    producer: ProducerStateEntry, event: BatchesAppended, rows: tuple[IndexedBatch, ...], slot: int
-) -> ProducerStateEntry:
-    """The producer's sequences, and its open transaction, after an append."""
-    recent = dict(producer.recent) if event.epoch == producer.epoch else {}
-    row_counts: dict[int, int] = {}
-    for row in rows:
-        row_counts[row.partition] = row_counts.get(row.partition, 0) + row.row_count
-    for partition, base in event.base_sequences.items():
-        if partition in row_counts:
-            batch = RecentBatch(
-                base, base + row_counts[partition] - 1, event.base_offsets[partition]
-            )
-            recent[partition] = (*recent.get(partition, ()), batch)[-RECENT_BATCHES:]
-    opened = producer.open
-    if event.tx_id is not None:
-        known = opened.first_offsets if opened is not None else {}
-        opened = OpenTransaction(
-            number=event.tx_id.number,
-            epoch=event.tx_id.epoch,
-            first_slot=opened.first_slot if opened is not None else slot,
-            first_offsets={**event.base_offsets, **known},
-        )
-    stored_ms = max(segment_time_ms(segment.path) for segment in event.segments)
-    return replace(
-        producer,
-        epoch=event.epoch,
-        recent=recent,
-        open=opened,
-        stored_ms=max(stored_ms, producer.stored_ms),
-    )
-
-
 def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
     """Every marker is recorded, whether or not its transaction is open here (rule R10)."""
     tx_id = event.tx_id
     producer = state.producers.get(tx_id.pid, NEW_PRODUCER)
-    is_own = producer.open is not None and (
-        (producer.open.epoch, producer.open.number) == (tx_id.epoch, tx_id.number)
-    )
-    rows = tuple(
-        _indexed(event.segments, event.base_offsets, slot, None, tx_id.number, tx_id=tx_id)
-    )
+    producer_of_tx = (tx_id.pid, tx_id.epoch, tx_id.number)
+    rows = _indexed(event.segments, event.base_offsets, slot, producer_of_tx, {})
     state = _extended(state, rows, event.base_offsets)
     marks = state.marks
+    is_own = producer.has_open(tx_id)
     if rows or is_own:
         first_slot = producer.open.first_slot if is_own and producer.open else slot
         mark = TxMark(slot, first_slot, event.decision is Decision.ABORT, event.topic_ids)
         marks = {**marks, tx_id: mark}
-    first_offsets = dict(event.base_offsets)
-    if is_own and producer.open is not None:
-        first_offsets |= producer.open.first_offsets
-    producer = _finished(producer, event, slot, first_offsets if event.topic_ids else {})
-    if is_own:
-        producer = replace(producer, open=None)
-    return replace(state, marks=marks, producers={**state.producers, tx_id.pid: producer})
-
-
-def _finished(
-    producer: ProducerStateEntry, event: MarkerWritten, slot: int, first_offsets: Mapping[int, int]
-) -> ProducerStateEntry:
-    """The order of finished transactions, and the fence, after a marker (rules R6, R7, R10)."""
-    tx_id = event.tx_id
-    same_epoch = tx_id.epoch == producer.finished_epoch
-    floor = max(event.floor, producer.finished_floor) if same_epoch else event.floor
-    finished = with_number(producer.finished_above if same_epoch else (), tx_id.number)
-    epoch = max(producer.epoch, tx_id.epoch, event.fence_epoch)
-    return replace(
-        producer,
-        epoch=epoch,
-        recent=producer.recent if epoch == producer.epoch else {},
-        finished_epoch=tx_id.epoch,
-        finished_floor=floor,
-        finished_above=above(finished, floor),
-        last=AppliedTransaction(
-            tx_id.number,
-            tx_id.epoch,
-            slot,
-            event.decision,
-            event.topic_ids,
-            event.coordinator,
-            first_offsets,
-        ),
-        earlier=_earlier(producer, tx_id.epoch, floor),
-    )
-
-
-def _earlier(
-    producer: ProducerStateEntry, epoch: int, floor: int
-) -> tuple[AppliedTransaction, ...]:
-    """Transactions before the newest that may be unfinished in other topics. Each is examined only
-    when the floor rises: while one transaction is open, the cost of a marker must not grow with the
-    number before it.
-    """
-    kept = producer.earlier
-    if (epoch, floor) != (producer.finished_epoch, producer.finished_floor):
-        kept = tuple(one for one in kept if one.epoch == epoch and one.number > floor)
-    last = producer.last
-    if last is None or not last.topic_ids or last.epoch != epoch or last.number <= floor:
-        return kept
-    return (*kept, last)
+    producers = {**state.producers, tx_id.pid: producer.after_marker(event, slot)}
+    return replace(state, marks=marks, producers=producers)
 
 
 def sealed_at(state: TopicState, slot: int, window_slots: int) -> TopicState:

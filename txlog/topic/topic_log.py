@@ -39,12 +39,11 @@ from txlog.topic.index.index import (
     decode_batches,
     decode_refs,
 )
-from txlog.topic.machine import TopicMachine
+from txlog.topic.machine import TopicMachine, require_own_batches
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.schema import decode_schema
 from txlog.topic.records.segment_writer import SegmentWriter, encode_segment
 from txlog.topic.state import TopicState
-from txlog.topic.stored_values import require_own_batches
 
 CHUNKS_CACHED_MAX = 256
 

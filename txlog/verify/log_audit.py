@@ -38,10 +38,11 @@ from txlog.storage.store import Store, StoredObject
 from txlog.topic.events import TopicOpened
 from txlog.topic.index.index import IndexedBatch
 from txlog.topic.machine import TopicMachine
+from txlog.topic.producer_state import NEW_PRODUCER
 from txlog.topic.read.reader import BatchSource, read_batches, relocated_batches
 from txlog.topic.records.schema import decode_schema
 from txlog.topic.records.segment_reader import segment_problem
-from txlog.topic.state import NEW_PRODUCER, TopicState
+from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 from txlog.verify.index_audit import IndexAudit
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.topic.number_ranges import NumberRanges, above, holds, with_number, with_numbers
+from txlog.topic.producer_state import NumberRanges, above, holds, with_number, with_numbers
 
 NUMBERS = st.integers(0, 40)
 

@@ -12,15 +12,8 @@ from txlog.model import TxId
 from txlog.settings import TopicConfig
 from txlog.topic.events import AppendBatches, CloseTopic, OpenTopic, SealIndex
 from txlog.topic.machine import TopicMachine
-from txlog.topic.state import (
-    AppliedTransaction,
-    PartitionState,
-    ProducerStateEntry,
-    RecentBatch,
-    TopicState,
-    TxMark,
-    sealed_at,
-)
+from txlog.topic.producer_state import AppliedTransaction, ProducerStateEntry, RecentBatch
+from txlog.topic.state import PartitionState, TopicState, TxMark, sealed_at
 
 FIRST, SECOND, NEWER = TxId(7, 0, 0), TxId(7, 0, 1), TxId(7, 1, 0)
 

@@ -29,7 +29,7 @@ from txlog.topic.events import (
     SealIndex,
 )
 from txlog.topic.index.index import ChunkKey
-from txlog.topic.number_ranges import holds, with_numbers
+from txlog.topic.producer_state import holds, with_numbers
 from txlog.topic.state import TopicState
 
 TX = TxId(9, 0, 0)

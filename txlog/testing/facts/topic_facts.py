@@ -23,10 +23,10 @@ from txlog.topic.events import (
     ProducersRetired,
     TopicOpened,
 )
-from txlog.topic.number_ranges import holds, with_numbers
+from txlog.topic.producer_state import NEW_PRODUCER, holds, with_numbers
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.segment_reader import segment_problem
-from txlog.topic.state import NEW_PRODUCER, TopicState
+from txlog.topic.state import TopicState
 
 
 @dataclass(slots=True)

@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from txlog.model import Decision, TopicPartition, TxId
 from txlog.topic.index.index import IndexedBatch
-from txlog.topic.number_ranges import holds
-from txlog.topic.state import NEW_PRODUCER, AppliedTransaction, TopicState, TxMark
+from txlog.topic.producer_state import NEW_PRODUCER, AppliedTransaction, holds
+from txlog.topic.state import TopicState, TxMark
 from txlog.topic.topic_log import TopicLog
 
 Ends: TypeAlias = dict[TopicPartition, int]

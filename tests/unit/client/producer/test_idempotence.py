@@ -7,7 +7,7 @@ from tests.stores.scripted_store import answer_lost
 from txlog.client.producer.producer import Producer
 from txlog.client.producer.producer_states import ProducerState
 from txlog.errors import OutOfOrderSequence, StoreUnavailable, TxlogError
-from txlog.topic.state import RecentBatch
+from txlog.topic.producer_state import RecentBatch
 
 
 def sequences(log: MemoryLog, topic: str, pid: int) -> dict[int, tuple[RecentBatch, ...]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from txlog.testing.simulation.actors.role import Recurring
 from txlog.testing.simulation.environment.process import SimulatedProcess
-from txlog.topic.state import NEW_PRODUCER
+from txlog.topic.producer_state import NEW_PRODUCER
 
 
 class OffsetObserver(Recurring):
