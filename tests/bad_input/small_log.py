@@ -49,8 +49,8 @@ def objects() -> dict[str, bytes]:
             producer.commit_transaction()
     for producer in (in_log, staging):
         producer.close()
-    log.process().cluster.topic("v").prune(keep_entries=5)
-    log.process().cluster.topic("u").prune(keep_entries=14)
+    log.process().cluster.topic("v").journal.prune(keep_entries=5)
+    log.process().cluster.topic("u").journal.prune(keep_entries=14)
     log.check()
     return log.objects()
 

@@ -273,7 +273,7 @@ def test_I15_a_damaged_chunk_is_named_when_its_records_are_looked_for(
 @pytest.fixture
 def pruned(log: MemoryLog) -> MemoryLog:
     """The same, with the topic's old entries deleted behind a boundary."""
-    assert log.process().cluster.topic("u").prune(keep_entries=5) > 20
+    assert log.process().cluster.topic("u").journal.prune(keep_entries=5) > 20
     assert read_all(log) == EXPECTED
     return log
 

@@ -135,9 +135,9 @@ def maintain(store: Store) -> None:
             assert maintenance.run_once().failures == []
             clock.sleep_ms(100_000_000)
     # In time, as `run_once` does it once a journal has grown by some thousand entries.
-    assert connection.cluster.prune(1)
+    assert connection.cluster.journal.prune(1)
     assert sum(coordinator.prune(1, 1) for coordinator in connection.coordinators())
-    assert sum(connection.cluster.topic(name).prune(1, 1) for name in TOPICS)
+    assert sum(connection.cluster.topic(name).journal.prune(1, 1) for name in TOPICS)
 
 
 def administer(store: Store) -> None:

@@ -272,7 +272,7 @@ def _maintain(connection: Connection) -> None:
     """Everything at once: the journals are cut down, too."""
     _pass(connection)
     for topic in RESULTS:
-        assert connection.cluster.topic(topic).prune(2) > 0
+        assert connection.cluster.topic(topic).journal.prune(2) > 0
     assert connection.coordinator_of(NAME).prune(2) > 0
 
 

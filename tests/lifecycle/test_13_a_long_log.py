@@ -22,7 +22,7 @@ def test_a_long_log_is_opened_with_few_requests_and_read_whole(place: LogPlace) 
     assert counts.of("get", "entry") < 64
     pruned = place.process().cluster.topic(topic)
     # In a bucket they are kept until their boundary is old enough (R14).
-    assert pruned.prune(keep_entries=20) + pruned.kept_entries == 61
+    assert pruned.journal.prune(keep_entries=20) + pruned.journal.kept_entries == 61
     assert place.values(topic) == [b"%d" % number for number in range(COMMITS)]
     with producer.transaction():
         producer.send(topic, b"after")

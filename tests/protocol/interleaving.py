@@ -201,7 +201,7 @@ class Interleaving:
         if journal == "transactions":
             self._try(index, lambda: connection.coordinator(0)._journal.prune(keep))
         else:
-            self._try(index, lambda: self.processes[index].topic(journal).prune(keep))
+            self._try(index, lambda: self.processes[index].topic(journal).journal.prune(keep))
 
     def _keep(self) -> int:
         return self.random.randint(0, 3)

@@ -27,7 +27,7 @@ def write(log: MemoryLog, transactional_id: str = "id") -> list[bytes]:
 def test_I12_pruning_takes_entries_and_never_a_record(log: MemoryLog) -> None:
     written = write(log)
     segments = {path for path in log.objects() if "/segments/" in path}
-    assert log.connection.cluster.topic("a").prune(0) > TRANSACTIONS
+    assert log.connection.cluster.topic("a").journal.prune(0) > TRANSACTIONS
     assert {path for path in log.objects() if "/segments/" in path} == segments
     assert log.values("a") == written
     log.check()
@@ -39,7 +39,7 @@ def test_I12_an_open_transaction_outlives_the_entries_that_it_began_in(log: Memo
     opened.send("a", b"open", partition=1)
     opened.flush()
     written = write(log)
-    log.connection.cluster.topic("a").prune(0)
+    log.connection.cluster.topic("a").journal.prune(0)
     assert log.values("a") == written
     opened.commit_transaction()
     assert log.values("a") == [*written, b"open"]

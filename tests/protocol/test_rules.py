@@ -398,7 +398,7 @@ def prune_all(process: Process, keep: int = 0) -> None:
     """Every journal of a transaction, and snapshots first."""
     coordinator(process)._journal.prune(keep)
     for topic in ("a", "b"):
-        process.topic(topic).prune(keep)
+        process.topic(topic).journal.prune(keep)
 
 
 def test_R14_a_pruned_log_goes_on_as_if_nothing_were_gone(world: World) -> None:

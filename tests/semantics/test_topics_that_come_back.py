@@ -200,7 +200,7 @@ def test_R15_a_topic_with_the_name_of_a_deleted_one_is_found_although_old_entrie
     producer.send("u", b"old").get()
     assert polled(consumer) == [b"old"]
     recreate(log, "u", b"new")
-    log.process().cluster.prune(1)
+    log.process().cluster.journal.prune(1)
     present = log.process().cluster.present_topic("u").topic_id
     assert process.cluster.present_topic("u", linearizable=True).topic_id == present
     assert polled(consumer) == [b"new"]
@@ -214,7 +214,7 @@ def test_R15_a_topic_with_the_name_of_a_deleted_one_is_deleted_by_whoever_lags(
     process = log.process()
     process.cluster.present_topic("u")
     recreate(log, "u", b"new")
-    log.process().cluster.prune(1)
+    log.process().cluster.journal.prune(1)
     process.cluster.delete_topic("u")
     assert "u" not in log.process().cluster.state().topics
 
@@ -224,14 +224,14 @@ def test_R15_a_topic_with_the_name_of_a_deleted_one_is_deleted_by_whoever_lags(
 
 def test_a_deletion_that_somebody_else_finishes_is_done(log: MemoryLog) -> None:
     cluster, other = log.connection.cluster, log.process()
-    execute = cluster._replica.execute
+    execute = cluster.journal.execute
 
     def overtaken(command: object) -> object:
         if isinstance(command, DeleteTopic):
             other.cluster.finish_deletion(command.name)
         return execute(command)
 
-    cluster._replica.execute = overtaken  # type: ignore[method-assign]
+    cluster.journal.execute = overtaken  # type: ignore[method-assign]
     log.admin.delete_topics(["u", "t"])
     assert log.admin.list_topics() == []
 

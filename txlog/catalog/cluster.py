@@ -104,7 +104,7 @@ class Cluster:
             grace_ms=settings.pruning_grace_ms,
         )
         self.layout = LogLayout(file.log_id)
-        self._replica: Replica[ClusterState] = Replica(
+        self.journal: Replica[ClusterState] = Replica(
             store, self.layout.cluster(), ClusterMachine(), runtime, self.options
         )
         self.carry: Callable[[TopicLog], None] | None = None
@@ -152,13 +152,13 @@ class Cluster:
 
     def state(self, *, linearizable: bool = False) -> ClusterState:
         """The current topics; they may lag like `TopicLog.catch_up`, unless `linearizable`."""
-        return self._replica.catch_up(linearizable=linearizable)
+        return self.journal.catch_up(linearizable=linearizable)
 
     def topics(self) -> list[TopicLog]:
         """All current topics, sorted by name; none is caught up. A topic whose deletion was
         interrupted is among them: its own journal says that it is closed."""
         with self._lock:
-            known = self._replica.catch_up(linearizable=True).topics
+            known = self.journal.catch_up(linearizable=True).topics
             return [self._topic_log(known[name].opened) for name in sorted(known)]
 
     def topic(self, name: str) -> TopicLog:
@@ -174,7 +174,7 @@ class Cluster:
                 return known
             created = self._created(name, "" if known is None else known.topic_id)
             if created is None:
-                raise unknown_topic(name, self._replica.state, self.store.url)
+                raise unknown_topic(name, self.journal.state, self.store.url)
             return self._topic_log(created.opened)
 
     def present_topic(self, name: str, *, linearizable: bool = False) -> TopicLog:
@@ -232,9 +232,9 @@ class Cluster:
     def _created(self, name: str, closed_id: str = "") -> TopicCreated | None:
         """None, or an incarnation that is known to be closed, only if that is certain: the entry of
         its successor may have been pruned (rule R15)."""
-        created = self._replica.catch_up().topics.get(name)
+        created = self.journal.catch_up().topics.get(name)
         if created is None or created.opened.topic_id == closed_id:
-            created = self._replica.catch_up(linearizable=True).topics.get(name)
+            created = self.journal.catch_up(linearizable=True).topics.get(name)
         return created
 
     def _topic_log(self, opened: TopicOpened) -> TopicLog:
@@ -247,7 +247,7 @@ class Cluster:
     def _new_topic_log(self, opened: TopicOpened) -> TopicLog:
         topic = TopicLog(self.store, opened, self.runtime, self.options)
         if self.carry is not None:
-            topic.carry_by(self.carry)
+            topic.journal.carry = partial(self.carry, topic)
         return topic
 
     def create_topic(
@@ -259,7 +259,9 @@ class Cluster:
         topic_id = self.runtime.entropy.token()[:16]
         opened = TopicOpened(topic_id, name, partition_count, schema, config)
         topic = self._new_topic_log(opened)
-        peeked = self.fan_out.start(topic.peek)  # In parallel with the entry that names it.
+        peeked = self.fan_out.start(
+            topic.journal.catch_up
+        )  # In parallel with the entry that names it.
         self._execute(CreateTopic(opened, self.runtime.clock.wall_ms()))
         peeked()
         with self._lock:
@@ -280,7 +282,7 @@ class Cluster:
         topic = self._topic_of(name, linearizable=True)
         topic.execute(CloseTopic())
         with suppress(UnknownTopic):  # Another process has finished it.
-            self._replica.execute(DeleteTopic(name, topic.topic_id))
+            self.journal.execute(DeleteTopic(name, topic.topic_id))
         with self._lock:
             self._topics.pop(name, None)
 
@@ -289,34 +291,25 @@ class Cluster:
 
         Returns whether there was such a name; any process may call it, any number of times.
         """
-        created = self._replica.catch_up(linearizable=True).topics.get(name)
+        created = self.journal.catch_up(linearizable=True).topics.get(name)
         if created is None:
             return False
         topic = self.topic_of_id(name, created.opened.topic_id)
         if not topic.catch_up(linearizable=True).closed:
             return False
         with suppress(UnknownTopic):  # Another process was faster.
-            self._replica.execute(DeleteTopic(name, topic.topic_id))
+            self.journal.execute(DeleteTopic(name, topic.topic_id))
         with self._lock:
             self._topics.pop(name, None)
         return True
 
-    def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
-        """Delete old entries of the cluster's journal behind a boundary; returns how many."""
-        return self._replica.prune(keep_entries, apart_entries)
-
-    @property
-    def kept_entries(self) -> int:
-        """Entries that the last pruning left until their boundary is old enough (rule R14)."""
-        return self._replica.kept_entries
-
     def _execute(self, command: CreateTopic | AllocateProducerIds) -> Any:
         """The first command of a log begins its journal: there is no topic before that."""
-        if self._replica.next_slot == 0:
-            self._replica.catch_up()
-        if self._replica.next_slot == 0:
+        if self.journal.next_slot == 0:
+            self.journal.catch_up()
+        if self.journal.next_slot == 0:
             require_nothing_led_to(self.store, self.layout.cluster(), f"{TOPICS}/")
-        return self._replica.execute(command)
+        return self.journal.execute(command)
 
     # Producer ids.
 

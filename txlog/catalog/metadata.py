@@ -44,7 +44,7 @@ class TopicMetadata:
     def within(self, cluster: Cluster) -> TopicLog:
         """The topic, in another process. It asks nothing as long as records are only staged."""
         topic = TopicLog(cluster.store, self.opened, cluster.runtime, cluster.options)
-        topic.show(self._state())
+        topic.journal.show(self._state())
         return topic
 
     def _state(self) -> TopicState:

@@ -73,19 +73,19 @@ class Carriers:
         except TxlogError as error:
             log.info("the carrier of topic %s ends: %s", topic.name, error)
         finally:
-            topic.end_carrying()
+            topic.journal.is_carrying = False
             with self._lock:
                 self._running.discard(topic.topic_id)
 
     def _carry_on(self, topic: TopicLog) -> None:
         markers: tuple[WriteMarker, ...] = ()
         idle = 0
-        while topic.is_carrying and idle < IDLE_ROUNDS_MAX:
+        while topic.journal.is_carrying and idle < IDLE_ROUNDS_MAX:
             begun_ms = self._runtime.clock.monotonic_ms()
             active = self._active(topic)
             calls: list[Callable[[], object]] = [one.look_ahead for one in active]
             if markers:
-                calls.insert(0, partial(topic.bring, markers))
+                calls.insert(0, partial(topic.journal.bring, markers))
             self._runtime.fan_out.run_all(calls)
             states = [(coordinator.partition, coordinator.state) for coordinator in active]
             markers = markers_to_bring(topic.state, states)

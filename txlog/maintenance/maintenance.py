@@ -234,12 +234,12 @@ class Maintenance:
         return f"producers forgotten: {count}" if count else ""
 
     def _pruning(self, topic: TopicLog) -> str:
-        return self._pruned(topic.name, topic)
+        return self._pruned(topic.name, topic.journal)
 
     # Everything else.
 
     def _prune_others(self) -> None:
-        journals: dict[str, _Prunable] = {"cluster": self._connection.cluster}
+        journals: dict[str, _Prunable] = {"cluster": self._connection.cluster.journal}
         for coordinator in self._connection.coordinators():
             journals[f"coordinator {coordinator.partition}"] = coordinator
         for subject, journal in journals.items():

@@ -72,7 +72,9 @@ class Vacuum:
         listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
         roots = frozenset(topic.layout.root for topic in present_topics(self._connection))
         found = list(self._unreferenced(listed, horizon, roots))
-        doomed = [topic.name for topic in self._deleted(listed, _ENTRIES) if topic.is_end_due()]
+        doomed = [
+            topic.name for topic in self._deleted(listed, _ENTRIES) if topic.journal.is_close_due()
+        ]
         now_ms = self._connection.runtime.clock.monotonic_ms()
         return Candidates(tuple(found), tuple(doomed), now_ms)
 
@@ -126,8 +128,8 @@ class Vacuum:
         """Write the last boundary of every deleted topic that has none yet (rule R14)."""
         ended = []
         for topic in self._deleted(listed, _ENTRIES):
-            if _is_ended(topic) and topic.is_end_due():
-                topic.end()
+            if _is_ended(topic) and topic.journal.is_close_due():
+                topic.journal.close()
                 ended.append(topic.name)
         return ended
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -65,7 +64,7 @@ class TopicLog:
         self.layout: JournalLayout = LogLayout(options.log_id).topic(opened.name, opened.topic_id)
         self._runtime = runtime
         self._options = options
-        self._replica = Replica(
+        self.journal: Replica[TopicState] = Replica(
             store, self.layout, TopicMachine(options.snapshot_entries), runtime, options
         )
         self._schemas: dict[int, pa.Schema] = {}
@@ -90,12 +89,12 @@ class TopicLog:
     @property
     def state(self) -> TopicState:
         """The newest state that this process has seen."""
-        return self._replica.state
+        return self.journal.state
 
     @property
     def next_slot(self) -> int:
         """The journal's slot above the last entry that this process has seen."""
-        return self._replica.next_slot
+        return self.journal.next_slot
 
     def catch_up(self, *, linearizable: bool = False) -> TopicState:
         """The current state; opens the journal if it is not open yet.
@@ -103,11 +102,11 @@ class TopicLog:
         Unless `linearizable`, it may lag for a few calls if old entries were pruned (R15).
         Raises CorruptData if the journal is lost, and the store's errors.
         """
-        state = self._replica.catch_up(linearizable=linearizable)
+        state = self.journal.catch_up(linearizable=linearizable)
         if not state.topic_id:
             require_nothing_led_to(self.store, self.layout)
-            self._replica.execute(OpenTopic(self.opened))
-            state = self._replica.state
+            self.journal.execute(OpenTopic(self.opened))
+            state = self.journal.state
         if state.topic_id != self.topic_id:
             raise CorruptData(
                 f"{self.layout.root} holds the journal of topic {state.name!r} (id "
@@ -126,66 +125,18 @@ class TopicLog:
 
         No more is read. Raises as `catch_up` does.
         """
-        return self._replica.take(slot, data)
-
-    def show(self, state: TopicState) -> None:
-        """Let `state` be as another process has seen it, until this one opens the journal: for
-        staging records (`metadata.py`)."""
-        self._replica.show(state)
-
-    def peek(self) -> TopicState:
-        """The current state of a topic that may not have a name yet; begins nothing."""
-        return self._replica.catch_up()
+        return self.journal.take(slot, data)
 
     def begin(self) -> None:
         """Write its first entry, if there is none. Only for the process that has just created its
         id: no other process can have left anything in its folder before."""
-        self._replica.execute(OpenTopic(self.opened))
+        self.journal.execute(OpenTopic(self.opened))
 
     def execute(self, command: TopicCommand) -> Any:
         """Run a command of `topic_events`; returns its answer or raises its rejection."""
-        if not self._replica.state.topic_id:
+        if not self.journal.state.topic_id:
             self.catch_up()
-        return self._replica.execute(command, is_carried=isinstance(command, WriteMarker))
-
-    def bring(self, markers: Sequence[WriteMarker]) -> None:
-        """Write markers of other processes' transactions, as far as they fit; what does not is
-        left to those. Raises the store's errors."""
-        self._replica.bring(markers)
-
-    @property
-    def is_carrying(self) -> bool:
-        """Whether this process carries (`txlog/journal/replication/carrying.py`)."""
-        return self._replica.is_carrying
-
-    def carry_by(self, begin: Callable[[TopicLog], None]) -> None:
-        """From now on `begin` is called when this process is to carry; it must not wait."""
-        self._replica.carry = partial(begin, self)
-
-    def end_carrying(self) -> None:
-        """There is nothing to carry any more, or this process cannot."""
-        self._replica.is_carrying = False
-
-    def snapshot(self) -> int:
-        """Write a snapshot now; returns the last slot that it covers."""
-        return self._replica.snapshot()
-
-    def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
-        """Delete old journal entries behind a boundary; returns how many."""
-        return self._replica.prune(keep_entries, apart_entries)
-
-    @property
-    def kept_entries(self) -> int:
-        """Entries that the last pruning left until their boundary is old enough (rule R14)."""
-        return self._replica.kept_entries
-
-    def end(self) -> int:
-        """End the journal of a deleted topic; returns how many entries were deleted."""
-        return self._replica.close()
-
-    def is_end_due(self) -> bool:
-        """Whether `end` would do something now, while there are entries."""
-        return self._replica.is_close_due()
+        return self.journal.execute(command, is_carried=isinstance(command, WriteMarker))
 
     def new_name(self) -> str:
         """A new name for an object of the topic, above the staging horizon; names sort by the time

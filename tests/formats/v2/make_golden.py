@@ -141,9 +141,9 @@ def make() -> tuple[MemoryLog, list[str]]:
     rare.make_replaced(log)
     rare.make_cleaned_again(log)
     rare.make_buried(log)
-    log.process().cluster.topic("plain").prune(keep_entries=6)
+    log.process().cluster.topic("plain").journal.prune(keep_entries=6)
     log.clock.advance(SETTINGS.boundary_grace_ms + 1)
-    log.process().cluster.topic("plain").prune(keep_entries=6)
+    log.process().cluster.topic("plain").journal.prune(keep_entries=6)
     return log, [*asked, "order-1", "paid", "open", "9-9-9"]
 
 

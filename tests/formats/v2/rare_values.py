@@ -170,4 +170,4 @@ def make_buried(log: MemoryLog) -> None:
     log.admin.create_topic("buried", 1)
     topic = log.process().cluster.topic("buried")
     log.admin.delete_topics(["buried"])
-    topic.end()
+    topic.journal.close()

@@ -87,10 +87,10 @@ def test_R32_deletion_obeys_the_grace_of_the_file_on_any_store() -> None:
     topic = near.create_topic("t", 1, encode_schema(SCHEMA), TopicConfig())
     for count in range(5):
         topic.execute(AdvanceHorizon(number(count)))
-    assert topic.prune(0) == 0
-    assert topic.kept_entries == topic.next_slot > 5
+    assert topic.journal.prune(0) == 0
+    assert topic.journal.kept_entries == topic.next_slot > 5
     clock.advance(WEEK_MS + 1)
-    assert topic.prune(0) == topic.next_slot
+    assert topic.journal.prune(0) == topic.next_slot
 
 
 def test_who_is_near_says_so_also_through_others(tmp_path: object) -> None:

@@ -97,7 +97,7 @@ def test_R15_a_topic_that_was_closed_long_ago_is_not_found(world: World) -> None
     cluster.topic("a").catch_up()
     lengthen(other, "a")
     other.topic("a").execute(CloseTopic())
-    other.topic("a").prune(keep_entries=1)
+    other.topic("a").journal.prune(keep_entries=1)
     assert cluster.find_topic("a") is None
 
 
@@ -107,7 +107,7 @@ def test_R15_what_is_deleted_is_the_present_incarnation(world: World) -> None:
     lengthen(other, "a")
     old = other.topic("a")
     other.delete_topic("a")
-    old.prune(keep_entries=1)
+    old.journal.prune(keep_entries=1)
     create(other)
     cluster.delete_topic("a")
     with pytest.raises(UnknownTopic):
@@ -129,7 +129,7 @@ def test_R11_a_deletion_spares_a_topic_that_took_the_name_meanwhile(
         assert other.finish_deletion("a")
         created.append(create(other))
 
-    slot = cluster._replica.next_slot
+    slot = cluster.journal.next_slot
     process.store.before("create", NAMES.cluster().entry(slot), finish_and_create)
     getattr(cluster, verb)("a")
     assert process.store.is_met
@@ -151,7 +151,7 @@ def test_R15_a_deletion_that_was_cut_off_long_ago_is_finished(world: World) -> N
     cluster.topic("a").catch_up()
     lengthen(other, "a")
     other.topic("a").execute(CloseTopic())
-    other.topic("a").prune(keep_entries=1)
+    other.topic("a").journal.prune(keep_entries=1)
     assert cluster.finish_deletion("a")
 
 
@@ -161,7 +161,7 @@ def test_R15_a_topic_that_others_created_long_ago_is_looked_for_surely(world: Wo
     for name in "bcdefgh":
         create(other, name)
     other.topic("h").execute(CloseTopic())
-    other.prune(keep_entries=1)
+    other.journal.prune(keep_entries=1)
     assert list(cluster.state().topics) == ["a"], "this read may lag"
     assert cluster.finish_deletion("h")
 
@@ -202,9 +202,9 @@ def test_snapshots_and_pruning_of_its_journal_follow_what_is_asked(world: World)
         create(cluster, name)  # 6 entries with the first one, where one in 4 has a snapshot.
     layout = NAMES.cluster()
     assert world.store.get(layout.snapshot(3)) is not None
-    assert cluster.prune(keep_entries=4, apart_entries=3) == 0
-    assert cluster.prune(keep_entries=5) == 1
-    assert cluster.prune(keep_entries=3, apart_entries=2) == 2
+    assert cluster.journal.prune(keep_entries=4, apart_entries=3) == 0
+    assert cluster.journal.prune(keep_entries=5) == 1
+    assert cluster.journal.prune(keep_entries=3, apart_entries=2) == 2
 
 
 def test_I7_a_process_takes_producer_ids_in_blocks_and_leaves_none_out(world: World) -> None:

@@ -64,7 +64,7 @@ def test_its_segments_are_named_above_the_horizon_that_the_driver_knew() -> None
     horizon = f"{driver.log.clock.wall_ms() + 10_000:012x}" + "0" * 20
     state = driver.topic().state
     topic = driver.topic()
-    topic.show(type(state)(topic_id=state.topic_id, name=state.name, horizon=horizon))
+    topic.journal.show(type(state)(topic_id=state.topic_id, name=state.name, horizon=horizon))
     assert topic.new_name() > horizon
 
 
@@ -73,12 +73,14 @@ def test_R31_what_was_handed_over_is_shown_and_not_decided_by() -> None:
     driver = Driver()
     topic = driver.topic()
     shown = topic.state
-    topic.show(type(shown)(topic_id=topic.topic_id, name="out", schemas=("a", "b"), horizon="f"))
+    topic.journal.show(
+        type(shown)(topic_id=topic.topic_id, name="out", schemas=("a", "b"), horizon="f")
+    )
     assert topic.state.schemas == ("a", "b")
     state = topic.catch_up(linearizable=True)
     assert state == driver.log.connection.cluster.present_topic("out", linearizable=True).state
     assert driver.asked("/boundaries/")
-    topic.show(shown)
+    topic.journal.show(shown)
     assert topic.state == state, "what this process has read is not replaced"
 
 

@@ -123,7 +123,7 @@ def widen_and_prune(typed: MemoryLog) -> None:
     typed.admin.evolve_schema("typed", WIDE)
     for _ in range(5):
         typed.producer().send("typed", {"id": 0}).get()
-    typed.connection.cluster.topic("typed").prune(1)
+    typed.connection.cluster.topic("typed").journal.prune(1)
 
 
 def test_a_record_has_an_added_column_although_old_entries_were_pruned(typed: MemoryLog) -> None:

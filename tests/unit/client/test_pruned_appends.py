@@ -21,7 +21,7 @@ def prune_behind_the_next_entry(log: MemoryLog) -> None:
             producer.send("u", b"other").get()
         topic = other.cluster.topic("u")
         topic.catch_up()
-        topic.prune(1)
+        topic.journal.prune(1)
 
     def once_created() -> None:
         log.store.on("get", "topics/u/.*/boundaries/", preceded_by(elsewhere))

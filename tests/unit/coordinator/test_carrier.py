@@ -214,12 +214,12 @@ def test_R43_a_carrier_brings_markers_and_completes_nothing(world: World) -> Non
     topic.catch_up()
     coordinator(carrier).catch_up()
     carriers = Carriers(carrier.connection.runtime, carrier.connection.coordinators)
-    topic._replica.is_carrying = True
+    topic.journal.is_carrying = True
     carriers._carry(topic)
     assert (shown(world, "a"), shown(world, "b")) == ([0, 1], [])
     known = coordinator(world.process()).catch_up().ids["x"]
     assert known.state is TransactionState.PREPARE_COMMIT
-    assert not topic.is_carrying, "it found nothing more"
+    assert not topic.journal.is_carrying, "it found nothing more"
     assert coordinator(process).write_markers("x", tx) == {
         parts[0].topic_id: {0: 1},
         parts[1].topic_id: {0: 0},

@@ -184,7 +184,7 @@ def maintain(root: Path) -> Any:
 
 
 def prune(root: Path) -> Any:
-    return connect(str(root)).cluster.topic("t").prune(2)
+    return connect(str(root)).cluster.topic("t").journal.prune(2)
 
 
 def filled(root: Path) -> Path:

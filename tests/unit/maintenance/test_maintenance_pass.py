@@ -50,7 +50,7 @@ def test_a_topic_that_is_deleted_as_a_pass_begins_is_passed_over(log: MemoryLog)
 
 def next_entry(log: MemoryLog) -> str:
     """Of the list of topics: where a reader looks for what is new."""
-    return log.connection.cluster.layout.cluster().entry(log.connection.cluster._replica.next_slot)
+    return log.connection.cluster.layout.cluster().entry(log.connection.cluster.journal.next_slot)
 
 
 def delete(log: MemoryLog, name: str) -> None:

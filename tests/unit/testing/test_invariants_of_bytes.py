@@ -56,7 +56,7 @@ def test_a_sound_log_that_was_pruned_has_no_findings(log: SoundLog) -> None:
     coordinator(log.process)._journal.prune(2)
     log.process.connection.offsets._journal(0).prune(0)
     for name in ("a", "b", "src"):
-        log.process.topic(name).prune(1)
+        log.process.topic(name).journal.prune(1)
     assert check_log(log.store) == []
     log.commit(3, 4, "a", "b")
     assert check_log(log.store) == []
@@ -130,7 +130,7 @@ def test_I1_an_entry_that_was_published_twice_is_found(log: SoundLog) -> None:
 
 
 def test_I1_a_boundary_that_goes_back_is_found(log: SoundLog) -> None:
-    log.process.topic("b").prune(2)
+    log.process.topic("b").journal.prune(2)
     create_boundary(log.store, log.topic("b"), Boundary(1, 1, 2, "token"))
     assert "I1" in invariants(log)
 
@@ -149,7 +149,7 @@ def test_I15_a_damaged_entry_is_found(log: SoundLog) -> None:
 
 
 def test_I15_a_damaged_boundary_is_found(log: SoundLog) -> None:
-    log.process.topic("b").prune(2)
+    log.process.topic("b").journal.prune(2)
     log.store.replace(log.topic("b").boundary(0), b"{}")
     assert "I15" in invariants(log)
 
@@ -158,7 +158,7 @@ def test_I15_a_damaged_boundary_is_found(log: SoundLog) -> None:
 def test_I15_the_snapshot_that_a_boundary_names_must_be_sound(log: SoundLog, damage: str) -> None:
     layout = log.topic("b")
     slot = log.process.topic("b").snapshot()
-    log.process.topic("b").prune(2)
+    log.process.topic("b").journal.prune(2)
     path = layout.snapshot(slot)
     log.store.delete(path) if damage == "missing" else log.store.replace(path, b"x")
     assert (path, "I15") in {(f.path, f.invariant) for f in check_log(log.store)}

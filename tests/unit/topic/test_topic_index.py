@@ -270,7 +270,7 @@ def test_I15_no_snapshot_refers_to_a_chunk_that_was_damaged_before_it() -> None:
     path = topic.layout.chunk(0, 3)
     store.replace(path, b"other bytes")
     with pytest.raises(CorruptData, match="damaged") as caught:
-        follower.prune(keep_entries=1)
+        follower.journal.prune(keep_entries=1)
     assert path in caught.value.message
     assert store.get(topic.layout.boundary(0)) is None, "and nothing was pruned"
 

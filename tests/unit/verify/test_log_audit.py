@@ -146,7 +146,7 @@ def test_damage_in_several_places_is_named_in_one_go(log: MemoryLog) -> None:
 
 
 def test_R14_a_boundary_and_the_snapshot_that_it_names_are_checked(log: MemoryLog) -> None:
-    topic(log, "u").prune(keep_entries=5)
+    topic(log, "u").journal.prune(keep_entries=5)
     assert audit(log).findings == []
     (boundary,) = paths(log, "boundaries/")
     for path in (boundary, *paths(log, "^topics/u/.*/snapshots/")[-1:]):

@@ -35,7 +35,7 @@ def test_R15_lists_are_of_now_also_after_journals_were_pruned(log: MemoryLog) ->
     log.admin.create_topic("new")
     consumer = log.consumer("t", group_id="g")
     consumer.commit({TopicPartition("t", 0): 0})
-    log.connection.cluster.prune(0, 1)
+    log.connection.cluster.journal.prune(0, 1)
     log.connection.coordinator_of("g").prune(0, 1)
     assert sorted(idle.connection.cluster.state().topics) == ["t", "u"], "it lags"
     assert (idle.list_topics(), idle.list_groups()) == (["new", "t", "u"], ["g"])
@@ -205,7 +205,7 @@ def test_R15_an_admin_who_lags_behind_a_pruned_journal_undoes_nothing(log: Memor
     for number in range(10):
         log.producer().send("t", b"%d" % number).get()
     other.cluster.present_topic("t", linearizable=True)
-    assert other.cluster.topic("t").prune(2)
+    assert other.cluster.topic("t").journal.prune(2)
     lagging.alter_topic_config("t", {"compression.type": "zstd"})
     config = log.admin.describe_topic("t").config
     assert (config.retention_ms, config.compression_type) == (5, "zstd")
@@ -386,5 +386,5 @@ def test_R15_a_topic_is_not_unknown_because_its_creation_was_pruned() -> None:
     early = log.process().cluster
     assert not early.state().topics
     log.admin.create_topic("orders")
-    log.connection.cluster.prune(0)
+    log.connection.cluster.journal.prune(0)
     assert early.topic("orders").name == "orders"

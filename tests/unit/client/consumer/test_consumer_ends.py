@@ -36,7 +36,7 @@ def test_a_process_that_was_idle_while_old_entries_were_pruned_sees_what_came_si
     Consumer("u", root=idle)
     for _ in range(10):
         fill(log, 4)
-    assert log.process().cluster.topic("u").prune(keep_entries=5) > 10
+    assert log.process().cluster.topic("u").journal.prune(keep_entries=5) > 10
     options = {"root": idle, "auto_offset_reset": "earliest"}
     assert Consumer(**options).end_offsets([U0]) == {U0: 40}
     assert offsets(Consumer("u", **options)) == list(range(40))
@@ -71,7 +71,7 @@ def test_R15_a_group_is_not_reset_by_a_process_that_lags_behind_a_pruned_journal
     assert len(offsets(reader)) == 9
     reader.commit()
     log.producer().send("u", b"next").get()
-    log.connection.cluster.topic("u").prune(0)
+    log.connection.cluster.topic("u").journal.prune(0)
     assert stale.cluster.present_topic("u").state.end_offset(0) == 0, "it lags"
     options = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
     consumer = Consumer("u", root=stale, group_id="g", **options)

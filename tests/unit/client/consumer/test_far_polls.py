@@ -223,9 +223,9 @@ def test_entries_that_are_pruned_while_a_poll_waits_are_not_missed(log: FarLog) 
         for number in range(3):
             producer.send("t", b"%d" % number, partition=0).get()
         topic = other.cluster.topic("t")
-        topic.prune(1)
+        topic.journal.prune(1)
         log.rounds.clock.sleep_ms(other.cluster.file.settings.pruning_grace_ms + 1)
-        topic.prune(1)
+        topic.journal.prune(1)
 
     while_it_waits(log, send_and_prune)
     assert values(consumer.poll(timeout_ms=5_000)) == [b"0", b"1", b"2"]

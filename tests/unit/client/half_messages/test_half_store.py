@@ -39,7 +39,7 @@ def test_R15_a_schema_that_this_process_has_not_seen_is_looked_up(
 ) -> None:
     log.admin.evolve_schema("u", KAFKA_SCHEMA.append(pa.field("news", pa.string())))
     send_half(log, {"value": b"half", "news": "more"})
-    log.connection.cluster.topic("u").prune(0)
+    log.connection.cluster.topic("u").journal.prune(0)
     assert len(idle.cluster.present_topic("u").state.schemas) == 1, "it lags"
     (message,) = read_by(idle).messages
     assert message.value["news"] == "more"
@@ -51,7 +51,7 @@ def test_R15_messages_of_a_topic_that_was_deleted_meanwhile_are_left_out(
     send_half(log, b"half")
     log.admin.delete_topics(["u"])
     topic = log.connection.cluster.topic_of_id("u", idle.cluster.topic("u").topic_id)
-    topic.end()
+    topic.journal.close()
     for path in log.objects():
         if "/segments/" in path:
             log.memory.delete(path)

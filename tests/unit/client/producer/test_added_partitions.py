@@ -26,7 +26,7 @@ def add_partition_and_prune(log: MemoryLog) -> None:
     log.admin.create_partitions("u", 2)
     for _ in range(5):
         log.producer().send("u", b"0", partition=0).get()
-    log.connection.cluster.topic("u").prune(1)
+    log.connection.cluster.topic("u").journal.prune(1)
 
 
 def test_a_record_goes_to_an_added_partition_although_old_entries_were_pruned(

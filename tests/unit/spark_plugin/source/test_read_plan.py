@@ -57,7 +57,7 @@ def test_R15_a_process_that_lags_behind_a_pruned_journal_reads_the_whole_batch(
     stale = log.process()
     assert stale.cluster.present_topic("t").state.end_offset(0) == 0
     put(log, 6)
-    log.connection.cluster.topic("t").prune(0)
+    log.connection.cluster.topic("t").journal.prune(0)
     assert stale.cluster.present_topic("t").state.end_offset(0) == 0, "it lags"
     options = replace(OPTIONS, fail_on_data_loss=fails)
     assert planned(stale, PartitionRange(0, 6), options) == 6
@@ -71,7 +71,7 @@ def test_R15_so_does_one_that_has_not_seen_that_their_transaction_has_ended(log:
     stale = log.process()
     assert stale.cluster.present_topic("t").state.last_stable_offset(0) == 0
     producer.commit_transaction()
-    log.connection.cluster.topic("t").prune(0)
+    log.connection.cluster.topic("t").journal.prune(0)
     assert stale.cluster.present_topic("t").state.last_stable_offset(0) == 0, "it lags"
     assert planned(stale, PartitionRange(0, 1)) == 1
 
@@ -81,7 +81,7 @@ def test_R15_and_one_that_has_not_seen_the_partition(log: MemoryLog) -> None:
     topic = stale.cluster.present_topic("t")
     log.admin.create_partitions("t", 2)
     log.producer().send("t", b"there", partition=1).get()
-    log.connection.cluster.topic("t").prune(0)
+    log.connection.cluster.topic("t").journal.prune(0)
     assert len(stale.cluster.present_topic("t").state.partitions) == 1, "it lags"
     tasks = plan_reads({"t": topic}, {TopicPartition("t", 1): PartitionRange(0, 1)}, OPTIONS)
     assert [span.batches[0].record_count for task in tasks for span in task.spans] == [1]

@@ -125,7 +125,7 @@ def lagging(log: MemoryLog) -> Connection:
     for number in (COUNT, COUNT + 1):
         producer.send(SOURCE.topic, b"%d" % number)
         producer.flush()
-    log.connection.cluster.topic(SOURCE.topic).prune(0)
+    log.connection.cluster.topic(SOURCE.topic).journal.prune(0)
     assert process.cluster.present_topic(SOURCE.topic).state.end_offset(0) == COUNT, "it lags"
     return process
 
@@ -207,7 +207,7 @@ def test_R15_a_pattern_finds_topics_that_were_created_meanwhile(
     assert "numbered" not in process.cluster.state().topics
     log.admin.create_topic("numbered", 1)
     log.producer().send("numbered", b"new").get()
-    log.connection.cluster.prune(0, 1)
+    log.connection.cluster.journal.prune(0, 1)
     assert "numbered" not in process.cluster.state().topics, "it lags"
     monkeypatch.setattr(batch_reader, "open_log", lambda options: process)
     options = ReaderOptions(OPTIONS.root, subscribe_pattern="numbe.*", starting_offsets=EARLIEST)

@@ -304,7 +304,7 @@ def test_I11_a_look_is_repeated_where_a_tail_does_not_reach_back_to_its_beginnin
     world, reader = World(), World()
     for name, log in reader.logs.items():
         log.store = world.logs[name].store
-        log._replica._store = log.store
+        log.journal._store = log.store
     for _ in range(20):
         for topic in TOPICS:
             world.write(1, topic, 0, 1, staged=True)

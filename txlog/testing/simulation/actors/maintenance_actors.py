@@ -80,7 +80,7 @@ class MaintenanceActor(Recurring):
     def prune_topic(self, process: SimulatedProcess) -> None:
         """Old entries of a topic go."""
         topic = process.connection.cluster.topic(process.random.choice(self._topics))
-        _note_pruned(process, topic.prune(process.random.randint(0, 3)))
+        _note_pruned(process, topic.journal.prune(process.random.randint(0, 3)))
 
     def prune_coordinator(self, process: SimulatedProcess) -> None:
         """Old entries of a coordinator go."""
@@ -89,7 +89,9 @@ class MaintenanceActor(Recurring):
 
     def prune_cluster(self, process: SimulatedProcess) -> None:
         """Old entries of the list of topics go."""
-        _note_pruned(process, process.connection.cluster.prune(process.random.randint(0, 3)))
+        _note_pruned(
+            process, process.connection.cluster.journal.prune(process.random.randint(0, 3))
+        )
 
     def maintain(self, process: SimulatedProcess) -> None:
         """What is decided is finished, and what is late ended."""
@@ -233,10 +235,10 @@ def prune_often(process: SimulatedProcess) -> None:
     names = sorted(connection.cluster.state().topics)
     keep = process.random.randint(0, 6)
     for name in names:
-        _note_pruned(process, connection.cluster.present_topic(name).prune(keep, 3))
+        _note_pruned(process, connection.cluster.present_topic(name).journal.prune(keep, 3))
     for coordinator in connection.coordinators():
         _note_pruned(process, coordinator.prune(keep, 3))
-    _note_pruned(process, connection.cluster.prune(keep, 3))
+    _note_pruned(process, connection.cluster.journal.prune(keep, 3))
 
 
 def _note_pruned(process: SimulatedProcess, entries: int) -> None:
