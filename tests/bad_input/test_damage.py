@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.catalog.cluster import create_cluster
+from txlog.catalog.cluster_file import create_cluster
 from txlog.errors import CorruptData, MissingObject, NotATxlog, UnsupportedFormat
 from txlog.journal.entry import seal
 from txlog.journal.snapshot import decode_snapshot

@@ -8,7 +8,7 @@ import pytest
 from tests.docs.guarded_store import ACTIONS, GuardedStore, Policy
 from tests.docs.pages import Page
 from tests.source_tree import ROOT
-from txlog.catalog.cluster import create_cluster
+from txlog.catalog.cluster_file import create_cluster
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer

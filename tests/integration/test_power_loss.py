@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pytest
 
-from txlog.catalog.cluster import create_cluster
+from txlog.catalog.cluster_file import create_cluster
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer

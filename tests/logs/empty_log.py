@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from txlog.catalog.cluster import create_cluster
+from txlog.catalog.cluster_file import create_cluster
 from txlog.layout import CLUSTER_FILE
 from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore

@@ -126,7 +126,11 @@ MODULES = {
     ),
     "cluster-file": Mutated(
         "txlog/catalog/cluster_file.py",
-        ("tests/unit/catalog/test_cluster.py", "tests/bad_input/test_every_field.py"),
+        (
+            *_named("tests/unit/catalog", "boundary_settings cluster"),
+            *_named("tests/unit/maintenance", "lost_journals"),
+            "tests/bad_input/test_every_field.py",
+        ),
     ),
     "cut": Mutated(
         "txlog/topic/read/cut.py",

@@ -6,7 +6,7 @@ from tests.unit.machine_without_journal import Fold
 from tests.unit.segments import segment
 from txlog.model import Decision, TxId
 from txlog.settings import TopicConfig
-from txlog.topic.events import AppendBatches, OpenTopic, TopicOpened, WriteMarker
+from txlog.topic.events import AppendBatches, TopicOpened, WriteMarker
 from txlog.topic.machine import TopicMachine
 from txlog.topic.state import TopicState
 
@@ -17,7 +17,7 @@ COMMIT, ABORT = Decision.COMMIT, Decision.ABORT
 def new_topic() -> Fold[TopicState]:
     """Open, with three partitions and no records."""
     fold = Fold(TopicMachine())
-    fold.run(OpenTopic(OPENED))
+    fold.run(OPENED)
     return fold
 
 

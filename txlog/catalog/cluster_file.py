@@ -1,16 +1,18 @@
-"""The cluster file: what a log says of itself, written once when it is created.
+"""The cluster file: a log's id, format and settings, written once when the log is created.
 
-It guards that a place without a log, or a newer format, is told from damage. It must not
-know where it is read.
+It guards that a root on a store that is not atomic is refused before a log is written there, and
+that a root without a log, a newer format and damage are different errors.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+from txlog.clock import Runtime, SerialFanOut, begun
 from txlog.errors import CorruptData, NotATxlog, StoreUnavailable, UnsupportedFormat
-from txlog.journal.codec import decode
 from txlog.journal.entry import (
     FORMAT_VERSION,
     checked_body,
@@ -18,9 +20,20 @@ from txlog.journal.entry import (
     unsupported,
     written_by,
 )
-from txlog.layout import CLUSTER_FILE, is_log_id
+from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL, is_log_id
+from txlog.journal.codec import decode, encode
+from txlog.journal.entry import FORMAT_VERSION, checked_body, seal, written_by
+from txlog.journal.lost import first_below
 from txlog.model import WallMs
-from txlog.settings import LogSettings
+from txlog.settings import (
+    BOUNDARY_GRACE_MS,
+    BOUNDARY_TRUST_MS,
+    FAR_COORDINATORS,
+    LogSettings,
+)
+from txlog.storage.abilities import is_near
+from txlog.storage.policy.probe import ProbeResult, probe
+from txlog.storage.store import Exists, Store
 from txlog.stored import stored
 
 
@@ -34,19 +47,19 @@ from txlog.stored import stored
 )
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """Content of the cluster file: written once, when the log is created."""
+    """Content of the cluster file."""
 
     format_version: int
     log_id: str
     created_ms: WallMs
     settings: LogSettings
     probe: str
-    """What the probe of the store said, as JSON text: information only."""
+    """Result of the probe of the store, as JSON text. For information."""
 
 
 def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
-    """Raises NotATxlog if it is of another format, CorruptData if it is damaged, StoreUnavailable
-    if something else than a store has answered."""
+    """Decode a cluster file. Raises NotATxlog if it has another format, CorruptData if it is
+    damaged, StoreUnavailable if a web server has answered in place of the store."""
     path = f"{url}/{CLUSTER_FILE}"
     if data.lstrip().startswith(b"<"):
         raise StoreUnavailable(
@@ -79,3 +92,69 @@ def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
             f"{path} is not a cluster file ({error.message}); restore it from a backup.", path=path
         ) from error
     return file
+
+
+def create_cluster(
+    store: Store,
+    runtime: Runtime,
+    settings: LogSettings | None = None,
+    require_place: Callable[[], object] = lambda: None,
+) -> ClusterFile:
+    """Create a log: probe the store, then write the cluster file. An existing log stays as it is.
+
+    Raises StoreNotAtomic if the store fails the probe, CorruptData if a log has lost its cluster
+    file, what `require_place` raises if there is no log, and what `read_cluster_file` raises.
+    """
+    fan_out = SerialFanOut() if is_near(store) else runtime.fan_out
+    listed = begun(fan_out, partial(first_below, store, f"{CLUSTER_JOURNAL}/"))
+    allowed = begun(fan_out, require_place)
+    existing = read_cluster_file(store) or _created_meanwhile(store, listed())
+    if existing is not None:
+        return existing
+    allowed()
+    result: ProbeResult = probe(store, runtime)
+    file = ClusterFile(
+        FORMAT_VERSION,
+        runtime.entropy.token(),
+        runtime.clock.wall_ms(),
+        settings or default_log_settings(store),
+        json.dumps(result.as_json()),
+    )
+    data = seal(json.dumps(encode(file), separators=(",", ":")).encode())
+    answer = store.create(CLUSTER_FILE, data)
+    return decode_cluster_file(answer.data, store.url) if isinstance(answer, Exists) else file
+
+
+def default_log_settings(store: Store) -> LogSettings:
+    """The settings of a log that is created there. On a distant store a boundary check is trusted
+    for a time, because it takes a round trip, and there are more coordinators."""
+    if is_near(store):
+        return LogSettings()
+    return LogSettings(
+        transaction_state_log_num_partitions=FAR_COORDINATORS,
+        boundary_trust_ms=BOUNDARY_TRUST_MS,
+        boundary_grace_ms=BOUNDARY_GRACE_MS,
+    )
+
+
+def _created_meanwhile(store: Store, first: str) -> ClusterFile | None:
+    """None if no other process has begun a log there: `first`, the first listed object of the
+    cluster's journal, is empty. The file is written before that journal and has the number of
+    coordinators: with another number a transactional id could change its coordinator (I4)."""
+    if not first:
+        return None
+    file = read_cluster_file(store)
+    if file is None:
+        path = f"{store.url}/{CLUSTER_FILE}"
+        raise CorruptData(
+            f"{path} is lost: an object that is only written after it exists ({first}). Restore it "
+            "from a backup.",
+            path=path,
+        )
+    return file
+
+
+def read_cluster_file(store: Store) -> ClusterFile | None:
+    """The cluster file, or None if there is no log. Raises NotATxlog, CorruptData."""
+    data = store.get(CLUSTER_FILE)
+    return None if data is None else decode_cluster_file(data, store.url)

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import get_args
 
-from txlog.catalog.cluster import read_cluster_file
-from txlog.catalog.cluster_file import ClusterFile
+from txlog.catalog.cluster_file import ClusterFile, read_cluster_file
 from txlog.catalog.state import ClusterMachine, ClusterState
 from txlog.coordinator.events import CoordinatorEvent, Participant
 from txlog.engine.connection import Connection

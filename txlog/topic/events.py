@@ -249,13 +249,6 @@ TopicEvent: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTopic:
-    """Open the journal of a topic that the cluster has created; any process may do so."""
-
-    opened: TopicOpened
-
-
-@dataclass(frozen=True, slots=True)
 class AppendBatches:
     """Append records, inside a transaction or outside of any. Answer: AppendResult."""
 
@@ -365,7 +358,7 @@ class CloseTopic:
 
 
 TopicCommand: TypeAlias = (
-    OpenTopic
+    TopicOpened
     | AppendBatches
     | WriteMarker
     | AddPartitions

@@ -48,7 +48,6 @@ from txlog.topic.events import (
     IndexSealed,
     LogStartAdvanced,
     MarkerWritten,
-    OpenTopic,
     PartitionsAdded,
     ProducersRetired,
     ReplaceChunks,
@@ -58,6 +57,7 @@ from txlog.topic.events import (
     TopicClosed,
     TopicCommand,
     TopicEvent,
+    TopicOpened,
     WriteMarker,
 )
 from txlog.topic.producer_state import NEW_PRODUCER, ProducerStateEntry, holds, repeated_offset
@@ -68,8 +68,8 @@ from txlog.topic.state import TopicState
 def decide(state: TopicState, command: TopicCommand) -> Decided:
     """The events of `command`. Raises the rejection."""
     match command:
-        case OpenTopic():
-            return Decided() if state.topic_id else Decided((command.opened,))
+        case TopicOpened():
+            return Decided() if state.topic_id else Decided((command,))
         case CloseTopic():
             return Decided() if state.closed else Decided((TopicClosed(),))
         case WriteMarker():

@@ -29,7 +29,7 @@ from txlog.journal.replication.replica import Replica
 from txlog.layout import JournalLayout, LogLayout
 from txlog.model import PARTITIONS_MAX
 from txlog.storage.store import Store
-from txlog.topic.events import OpenTopic, TopicCommand, TopicOpened, WriteMarker
+from txlog.topic.events import TopicCommand, TopicOpened, WriteMarker
 from txlog.topic.index.index import (
     ChunkKey,
     ChunkRef,
@@ -105,7 +105,7 @@ class TopicLog:
         state = self.journal.catch_up(linearizable=linearizable)
         if not state.topic_id:
             require_nothing_led_to(self.store, self.layout)
-            self.journal.execute(OpenTopic(self.opened))
+            self.journal.execute(self.opened)
             state = self.journal.state
         if state.topic_id != self.topic_id:
             raise CorruptData(
@@ -130,7 +130,7 @@ class TopicLog:
     def begin(self) -> None:
         """Write its first entry, if there is none. Only for the process that has just created its
         id: no other process can have left anything in its folder before."""
-        self.journal.execute(OpenTopic(self.opened))
+        self.journal.execute(self.opened)
 
     def execute(self, command: TopicCommand) -> Any:
         """Run a command of `topic_events`; returns its answer or raises its rejection."""

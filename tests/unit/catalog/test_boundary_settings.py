@@ -6,7 +6,8 @@ import pytest
 
 from tests.protocol.world import SCHEMA
 from tests.stores.faulty_stores import HookedStore
-from txlog.catalog.cluster import create_cluster, open_cluster
+from txlog.catalog.cluster import open_cluster
+from txlog.catalog.cluster_file import create_cluster
 from txlog.engine.connection import open_connection
 from txlog.errors import InvalidConfig
 from txlog.journal.entry import checked_body

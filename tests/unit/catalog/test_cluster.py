@@ -6,14 +6,8 @@ import pytest
 
 from tests.protocol.world import NAMES, SCHEMA, World
 from tests.stores.faulty_stores import HookedStore
-from txlog.catalog.cluster import (
-    PRODUCER_ID_BLOCK,
-    Cluster,
-    create_cluster,
-    open_cluster,
-    read_cluster_file,
-)
-from txlog.catalog.cluster_file import decode_cluster_file
+from txlog.catalog.cluster import PRODUCER_ID_BLOCK, Cluster, open_cluster
+from txlog.catalog.cluster_file import create_cluster, decode_cluster_file, read_cluster_file
 from txlog.errors import CorruptData, NotATxlog, StoreUnavailable, UnknownTopic
 from txlog.layout import CLUSTER_FILE, TOPICS, number
 from txlog.settings import TopicConfig

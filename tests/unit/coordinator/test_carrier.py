@@ -37,7 +37,7 @@ from txlog.coordinator.transaction import TransactionState
 from txlog.errors import StoreUnavailable
 from txlog.model import Decision, TxId
 from txlog.settings import TopicConfig
-from txlog.topic.events import CloseTopic, OpenTopic, RetireProducers, TopicOpened, WriteMarker
+from txlog.topic.events import CloseTopic, RetireProducers, TopicOpened, WriteMarker
 from txlog.topic.machine import TopicMachine
 from txlog.topic.state import TopicState
 
@@ -50,7 +50,7 @@ STAGED = Participant(A, "t", segments=(segment({0: 2}, folder=f"topics/t/{A}"),)
 def topic() -> Fold[TopicState]:
     """With that id, and three partitions."""
     fold = Fold(TopicMachine())
-    fold.run(OpenTopic(TopicOpened(A, "t", 3, "schema 0", TopicConfig())))
+    fold.run(TopicOpened(A, "t", 3, "schema 0", TopicConfig()))
     return fold
 
 

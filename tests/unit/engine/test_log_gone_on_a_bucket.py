@@ -7,7 +7,7 @@ import pytest
 
 from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import preceded_by, unavailable
-from txlog.catalog.cluster import create_cluster
+from txlog.catalog.cluster_file import create_cluster
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime, SerialFanOut

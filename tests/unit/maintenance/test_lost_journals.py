@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.catalog.cluster import create_cluster, open_cluster
+from txlog.catalog.cluster import open_cluster
+from txlog.catalog.cluster_file import create_cluster
 from txlog.errors import CorruptData
 from txlog.layout import CLUSTER_FILE
 from txlog.maintenance.vacuum import Vacuum

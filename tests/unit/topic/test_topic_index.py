@@ -17,7 +17,7 @@ from txlog.model import Decision
 from txlog.settings import TopicConfig
 from txlog.storage import CountingStore, MemoryStore, Store
 from txlog.testing.clock import manual_runtime
-from txlog.topic.events import OpenTopic, TopicCommand, TopicOpened
+from txlog.topic.events import TopicCommand, TopicOpened
 from txlog.topic.index.index import FANOUT, IndexedBatch, SealedIndex
 from txlog.topic.machine import TopicMachine
 from txlog.topic.state import TopicState
@@ -104,7 +104,7 @@ def test_a_state_from_a_snapshot_is_the_state_from_the_entries(
 @settings(max_examples=examples(60), derandomize=True)
 def test_a_snapshot_says_all_that_the_state_says(steps: list[Step]) -> None:
     fold = Fold(TopicMachine(window_slots=4))
-    fold.run(OpenTopic(OPENED))
+    fold.run(OPENED)
     History(fold).take(steps)
     assert fold.reopened() == fold.state
 
@@ -113,7 +113,7 @@ def test_a_snapshot_says_all_that_the_state_says(steps: list[Step]) -> None:
 @settings(max_examples=examples(60), derandomize=True)
 def test_nothing_that_is_undecided_is_sealed(steps: list[Step]) -> None:
     fold = Fold(TopicMachine(window_slots=2))
-    fold.run(OpenTopic(OPENED))
+    fold.run(OPENED)
     history = History(fold)
     history.take(steps)
     undecided = {tx_id for tx_id, _ in fold.state.open_transactions()}
@@ -133,7 +133,7 @@ def many_commits(topic: LoggedTopic | Fold[TopicState], count: int) -> History:
 
 def test_the_state_stays_small() -> None:
     fold = Fold(TopicMachine(window_slots=2))
-    fold.run(OpenTopic(OPENED))
+    fold.run(OPENED)
     many_commits(fold, 3 * FANOUT)
     assert len(fold.state.tail) <= 2 * 2 * 2
     assert all(len(level) < FANOUT for level in fold.state.sealed.levels)
@@ -277,7 +277,7 @@ def test_I15_no_snapshot_refers_to_a_chunk_that_was_damaged_before_it() -> None:
 
 def test_an_index_does_not_compare_what_is_only_kept_for_saving() -> None:
     fold = Fold(TopicMachine(window_slots=2))
-    fold.run(OpenTopic(OPENED))
+    fold.run(OPENED)
     many_commits(fold, 20)
     assert fold.state.sealed.unsaved
     assert fold.state.sealed == SealedIndex(fold.state.sealed.levels)

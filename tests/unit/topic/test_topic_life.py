@@ -23,7 +23,6 @@ from txlog.topic.events import (
     AppendBatches,
     CloseTopic,
     EvolveSchema,
-    OpenTopic,
     RetireProducers,
     SealIndex,
     TopicOpened,
@@ -74,7 +73,7 @@ def test_R11_nothing_lands_in_a_topic_that_was_deleted(topic: Fold[TopicState]) 
         topic.run(plain({0: 1}))
     assert topic.run(marker(TxId(1, 0, 0), COMMIT, segments=(segment({0: 1}),))) is None
     assert topic.run(CloseTopic()) is None
-    assert topic.run(OpenTopic(OPENED)) is None
+    assert topic.run(OPENED) is None
     for command in (
         AddPartitions(9),
         EvolveSchema("s", 0),
@@ -97,7 +96,7 @@ def test_what_changes_nothing_writes_nothing(topic: Fold[TopicState]) -> None:
 
 def test_a_topic_is_opened_once(topic: Fold[TopicState]) -> None:
     before = topic.state
-    topic.run(OpenTopic(TopicOpened("other", "t", 9, "schema", TopicConfig())))
+    topic.run(TopicOpened("other", "t", 9, "schema", TopicConfig()))
     assert topic.state == before
 
 

@@ -10,7 +10,7 @@ from tests.unit.topic_commands import ABORT, OPENED, append, marker, new_topic, 
 from txlog.layout import segment_id_at
 from txlog.model import TxId
 from txlog.settings import TopicConfig
-from txlog.topic.events import AppendBatches, CloseTopic, OpenTopic, SealIndex
+from txlog.topic.events import AppendBatches, CloseTopic, SealIndex
 from txlog.topic.machine import TopicMachine
 from txlog.topic.producer_state import AppliedTransaction, ProducerStateEntry, RecentBatch
 from txlog.topic.state import PartitionState, TopicState, TxMark, sealed_at
@@ -222,5 +222,5 @@ def test_the_first_sequence_is_0_and_rows_of_no_producer_have_none(
 
 def test_a_topic_has_the_configuration_that_it_was_opened_with() -> None:
     fold = Fold(TopicMachine())
-    fold.run(OpenTopic(replace(OPENED, config=TopicConfig(retention_ms=5))))
+    fold.run(replace(OPENED, config=TopicConfig(retention_ms=5)))
     assert fold.state.config == TopicConfig(retention_ms=5)

@@ -14,7 +14,8 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from txlog.catalog.cluster import Cluster, read_cluster_file
+from txlog.catalog.cluster import Cluster
+from txlog.catalog.cluster_file import read_cluster_file
 from txlog.cli.doctor.check import Check, failed_with, passed, warned
 from txlog.cli.output.output import counted
 from txlog.clock import Runtime

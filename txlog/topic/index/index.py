@@ -277,14 +277,16 @@ def _key(chunk: Chunk) -> ChunkKey:
     return ChunkKey(chunk.first_slot, chunk.last_slot)
 
 
+def span_of(row: IndexedBatch) -> PartitionSpan:
+    """What one batch covers of its partition."""
+    return PartitionSpan(
+        row.partition, row.base_offset, row.next_offset, row.timestamp_max_ms, row.length
+    )
+
+
 def spans_of_batches(rows: Iterable[IndexedBatch]) -> tuple[PartitionSpan, ...]:
     """What these batches cover, by partition."""
-    return _merge(
-        PartitionSpan(
-            row.partition, row.base_offset, row.next_offset, row.timestamp_max_ms, row.length
-        )
-        for row in rows
-    )
+    return _merge(span_of(row) for row in rows)
 
 
 def chunk_ref(data: bytes, key: ChunkKey, level: int, spans: tuple[PartitionSpan, ...]) -> ChunkRef:

@@ -11,7 +11,7 @@ from tests.unit.machine_without_journal import Fold
 from tests.unit.topic_commands import append, new_topic
 from txlog.model import TxId
 from txlog.settings import TopicConfig
-from txlog.topic.events import AdvanceLogStart, AppendBatches, OpenTopic, TopicOpened
+from txlog.topic.events import AdvanceLogStart, AppendBatches, TopicOpened
 from txlog.topic.index.index import FANOUT, ChunkRef, decode_batches, decode_refs
 from txlog.topic.machine import TopicMachine
 from txlog.topic.records.batch import Segment, SegmentBatch
@@ -43,7 +43,7 @@ class Topic:
 
     def __post_init__(self) -> None:
         self.fold: Fold[TopicState] = Fold(TopicMachine(window_slots=2))
-        self.fold.run(OpenTopic(TopicOpened("id", "t", PARTITIONS, "schema", TopicConfig())))
+        self.fold.run(TopicOpened("id", "t", PARTITIONS, "schema", TopicConfig()))
 
     def append(self, batch: Stored) -> None:
         """An entry of its own."""
