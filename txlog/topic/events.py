@@ -1,8 +1,8 @@
-"""Events and commands of a topic's journal.
+"""Events and commands of a topic's journal, as values.
 
-Values only. What a command leads to is decided in `topic_rules.py`; what an event means for the
-state is in `topic_state.py`. Offsets, partitions and sequences are as in Kafka; markers take no
-offset, so that a lag counts records.
+`rules.py` decides which events a command leads to; `state.py` applies them. Offsets, partitions and
+sequences are as in Kafka, except that a marker takes no offset, so that a lag counts records. A
+command whose event has the same content is that event: a topic is opened by `TopicOpened`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_PRODUCER = -1
 
 
 def check_partition_count(topic: str, count: int) -> None:
-    """Refuse an impossible number. Raises InvalidConfig."""
+    """Raises InvalidConfig for a number of partitions that no topic can have."""
     if type(count) is not int or not 1 <= count <= PARTITIONS_MAX:
         raise InvalidConfig(
             f"topic {topic!r} cannot have {count!r} partitions; choose 1 to {PARTITIONS_MAX}."
@@ -52,14 +52,14 @@ def check_partition_count(topic: str, count: int) -> None:
 )
 @dataclass(frozen=True, slots=True)
 class CleanerCheckpoint:
-    """How far merging and compaction have examined a topic, in slots of its journal."""
+    """How far merging and compaction have processed a topic, in slots of its journal."""
 
     merged_slot: SlotOrNone = -1
-    """Nothing at or below it is worth merging."""
+    """No segment at or below it is worth merging."""
     cleaned_slot: SlotOrNone = -1
-    """For every key with a record at or below it, older records are deleted."""
+    """Of every key with a record at or below this slot, older records are deleted."""
     delete_horizon_ms: int = -1
-    """When the first tombstones at or below it may be dropped; -1 if there are none."""
+    """When the first tombstones at or below `cleaned_slot` may be dropped; -1 without any."""
 
 
 # Events.
@@ -75,7 +75,8 @@ class CleanerCheckpoint:
 )
 @dataclass(frozen=True, slots=True)
 class TopicOpened:
-    """First event of the journal."""
+    """First event of the journal. As a command it opens the journal of a topic that the cluster has
+    created, which any process may do."""
 
     topic_id: str
     name: str
@@ -85,7 +86,8 @@ class TopicOpened:
     config: TopicConfig
 
     def __post_init__(self) -> None:
-        """Check name and id, which become part of paths. Raises InvalidName, InvalidConfig."""
+        """Check the name and the id, which become parts of paths. Raises InvalidName,
+        InvalidConfig."""
         validate_topic_name(self.name, internal=True)
         validate_topic_id(self.topic_id)
         check_partition_count(self.name, self.partition_count)
@@ -102,16 +104,16 @@ class TopicOpened:
 )
 @dataclass(frozen=True, slots=True)
 class BatchesAppended:
-    """Records of one flush. Batches of a partition are consecutive from its base offset."""
+    """Records of one flush. Those of a partition are consecutive from its base offset."""
 
     segments: tuple[Segment, ...]
     base_offsets: Mapping[Partition, Offset]
-    """partition -> offset of its first record here."""
+    """partition -> offset of its first record in this event."""
     pid: ProducerIdOrNone = NO_PRODUCER
     epoch: EpochOrNone = -1
     tx_id: TxId | None = None
     base_sequences: Mapping[Partition, Offset] = field(default_factory=dict)
-    """partition -> sequence of its first record here; empty without a producer."""
+    """partition -> sequence of its first record in this event; empty without a producer."""
 
 
 @stored(
@@ -127,27 +129,28 @@ class BatchesAppended:
 )
 @dataclass(frozen=True, slots=True)
 class MarkerWritten:
-    """COMMIT or ABORT of one transaction (attributes: control and transactional, as in Kafka)."""
+    """The COMMIT or ABORT marker of one transaction."""
 
     tx_id: TxId
     decision: Decision
     floor: OffsetOrNone
-    """Every number of this pid and epoch up to here is finished (rule R7)."""
+    """Every transaction of this pid and epoch up to this number is finished (rule R7)."""
     coordinator: OffsetOrNone
-    """Partition of the transaction log that decided: the coordinator to ask about it."""
+    """The coordinator that decided, by its partition of the transaction log."""
     fence_epoch: EpochOrNone = -1
-    """Appends of this pid below this epoch are refused from here on."""
+    """Appends of this pid below this epoch are refused from this marker on."""
     topic_ids: tuple[str, ...] = ()
-    """Every topic that the transaction wrote to, if there are several (rule R13)."""
+    """All topics that the transaction wrote to, if there are several (rule R13)."""
     segments: tuple[Segment, ...] = ()
     """Staged records that become visible with this marker."""
     base_offsets: Mapping[Partition, Offset] = field(default_factory=dict)
+    """partition -> offset of its first staged record."""
 
 
 @stored("partitions_added", partition_count="partition_count")
 @dataclass(frozen=True, slots=True)
 class PartitionsAdded:
-    """The topic has this many partitions from here on."""
+    """The topic has this many partitions from now on."""
 
     partition_count: int
 
@@ -159,7 +162,7 @@ class PartitionsAdded:
 @stored("schema_evolved", schema="schema")
 @dataclass(frozen=True, slots=True)
 class SchemaEvolved:
-    """The next schema id means this schema."""
+    """This schema gets the next schema id."""
 
     schema: str
 
@@ -167,7 +170,7 @@ class SchemaEvolved:
 @stored("config_altered", config="config")
 @dataclass(frozen=True, slots=True)
 class ConfigAltered:
-    """The topic's configuration from here on."""
+    """The topic has this configuration from now on."""
 
     config: TopicConfig
 
@@ -175,7 +178,7 @@ class ConfigAltered:
 @stored("horizon_advanced", segment_id="segment_id")
 @dataclass(frozen=True, slots=True)
 class HorizonAdvanced:
-    """Segments with a smaller id can no longer be appended (rule R17)."""
+    """Segments with a smaller id are refused from now on (rule R17)."""
 
     segment_id: str
 
@@ -195,13 +198,13 @@ class LogStartAdvanced:
 @stored("index_sealed")
 @dataclass(frozen=True, slots=True)
 class IndexSealed:
-    """The decided batches so far move into the sealed index, where they can be rewritten."""
+    """All decided batches move into the sealed index, where they can be rewritten."""
 
 
 @stored("chunks_replaced", removed="removed", added="added")
 @dataclass(frozen=True, slots=True)
 class ChunksReplaced:
-    """The same offsets are now in other chunks and segments: merged or compacted."""
+    """The same offsets are in other chunks and segments after merging or compaction."""
 
     removed: tuple[ChunkKey, ...]
     added: tuple[ChunkRef, ...]
@@ -210,7 +213,7 @@ class ChunksReplaced:
 @stored("cleaner_advanced", checkpoint="checkpoint")
 @dataclass(frozen=True, slots=True)
 class CleanerAdvanced:
-    """How far merging and compaction have come (Kafka's cleaner checkpoint)."""
+    """Progress of merging and compaction (Kafka's cleaner checkpoint)."""
 
     checkpoint: CleanerCheckpoint
 
@@ -218,7 +221,7 @@ class CleanerAdvanced:
 @stored("producers_retired", pids="producer_ids")
 @dataclass(frozen=True, slots=True)
 class ProducersRetired:
-    """These producer ids are never used again: their sequences and order are forgotten."""
+    """The topic forgets these producer ids: their sequences and the order of their transactions."""
 
     pids: tuple[ProducerId, ...]
 
@@ -226,7 +229,7 @@ class ProducersRetired:
 @stored("topic_closed")
 @dataclass(frozen=True, slots=True)
 class TopicClosed:
-    """The topic was deleted; nothing follows."""
+    """The topic was deleted. No event follows."""
 
 
 TopicEvent: TypeAlias = (
@@ -250,7 +253,7 @@ TopicEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class AppendBatches:
-    """Append records, inside a transaction or outside of any. Answer: AppendResult."""
+    """Append records, in a transaction or without one. Answer: AppendResult."""
 
     segments: tuple[Segment, ...]
     pid: int = NO_PRODUCER
@@ -261,17 +264,18 @@ class AppendBatches:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """partition -> offset of the first record that was sent to it; -1 for a repeat whose offset
-    is no longer known. `duplicates` are the partitions whose records were already stored."""
+    """Where appended records are."""
 
     base_offsets: Mapping[int, int]
+    """partition -> offset of its first record; -1 for a repeat whose offset is no longer known."""
     duplicates: frozenset[int] = frozenset()
+    """Partitions whose records were stored before."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteMarker:
-    """Finish a transaction here. Answer: partition -> offset of its first staged record there, or
-    None if it was finished before, and that is not known any more."""
+    """Finish a transaction in this topic. Answer: partition -> offset of its first staged record,
+    or None if it was finished before and the offsets are no longer known."""
 
     tx_id: TxId
     decision: Decision
@@ -291,7 +295,7 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True)
 class EvolveSchema:
-    """Make `schema` the newest. `expected_id` is the id it was derived from. Answer: its id."""
+    """Make `schema` the newest. It was made from schema `expected_id`. Answer: its id."""
 
     schema: str
     expected_id: int
@@ -299,7 +303,7 @@ class EvolveSchema:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfig:
-    """Replace the configuration, if it still is `expected`, from which the new one was made."""
+    """Replace the configuration if it is still `expected`, from which the new one was made."""
 
     config: TopicConfig
     expected: TopicConfig
@@ -307,7 +311,7 @@ class AlterConfig:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceHorizon:
-    """Refuse segments below this id from here on."""
+    """Refuse segments below this id from now on."""
 
     segment_id: str
 
@@ -326,18 +330,18 @@ class SealIndex:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceChunks:
-    """Replace chunks by rewritten ones. `segment_ids` are those of the new segments."""
+    """Replace chunks by rewritten ones. `segment_ids` are the ids of the new segments."""
 
     removed: tuple[ChunkKey, ...]
     added: tuple[ChunkRef, ...]
     segment_ids: tuple[str, ...]
     key_column: str | None = None
-    """The key by which records were removed; None if none were."""
+    """The `key.column` of the compaction; None after merging."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceCleaner:
-    """Record how far the topic was examined, with this `key.column`."""
+    """Record the progress of merging, and of compaction by this `key.column`."""
 
     checkpoint: CleanerCheckpoint
     key_column: str
@@ -349,7 +353,7 @@ class RetireProducers:
 
     pids: tuple[int, ...]
     silent_before_ms: int
-    """Idempotent producers that have stored something since are kept."""
+    """Idempotent producers with an append after this time are kept."""
 
 
 @dataclass(frozen=True, slots=True)

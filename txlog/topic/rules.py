@@ -1,9 +1,9 @@
-"""What a command on a topic leads to. Pure.
+"""The events that a command on a topic leads to. Pure; a rejection is the error that is raised.
 
-It applies markers in the order of their transactions (R6, R7), records every marker and refuses
-what follows it (R10), and refuses another incarnation of the topic (R11) and segments below the
-staging horizon (R17). A rejection is the error that is raised. It guards I7 (sequences), I8
-(fencing by epoch) and I9 (a transaction's end touches only its own records).
+Markers are idempotent by the order of their transactions (R6, R7), and what follows the marker of
+its own transaction is refused (R10), as are segments below the staging horizon (R17) and producers
+that the topic has forgotten (R11). It guards I7 (sequences), I8 (fencing by epoch) and I9 (a
+transaction's end touches only its own records).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _decide_append(state: TopicState, command: AppendBatches) -> Decided:
 
 
 def _require_above_horizon(state: TopicState, segment_id: str) -> None:
-    """Rule R17: below the horizon an unreferenced segment may already be deleted."""
+    """Raises SegmentExpired: below the horizon an unreferenced segment may be deleted (R17)."""
     if segment_id < state.horizon:
         raise SegmentExpired(
             f"segment {segment_id} is older than the staging horizon of topic {state.name!r} and "
@@ -144,7 +144,7 @@ def _check_segments(state: TopicState, segments: Iterable[Segment]) -> None:
 
 
 def check_segment(state: TopicState, segment: Segment) -> None:
-    """Check that the topic has its schema and its partitions."""
+    """Check that the topic has the segment's schema and partitions."""
     if not 0 <= segment.schema_id < len(state.schemas):
         raise InternalError(
             f"{segment.path} names schema {segment.schema_id}, which topic {state.name!r} "
@@ -174,8 +174,8 @@ def _check_producer(
     if holds(state.retired, command.pid):
         raise UnknownProducerId(
             f"topic {state.name!r} has forgotten producer {command.pid}, which was silent for too "
-            "long: what is stored of it is no longer known. Close this producer and open a new "
-            "one; what it had not acknowledged may or may not be stored.",
+            "long: its stored sequences are no longer known, and sends that were not acknowledged "
+            "may or may not be stored. Close this producer and open a new one.",
             pid=command.pid,
         )
     if command.epoch < producer.epoch:
@@ -255,10 +255,11 @@ def _without(segments: tuple[Segment, ...], partitions: set[int]) -> tuple[Segme
 
 
 def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
-    """Idempotent by order (R6, R7). A deleted topic needs no marker: it has no readers.
+    """Decide a marker. It is idempotent by the order of transactions (R6, R7).
 
-    A retired producer's marker is not new either: its transactions were complete before it retired.
-    None of that ever changes. No other refusal of a decision exists (R46).
+    A deleted topic needs no marker, as it has no readers. A retired producer's transactions were
+    complete before it retired. Neither ever changes, and no other refusal of a decision exists
+    (R46).
     """
     if state.closed or holds(state.retired, command.tx_id.pid):
         return Decided(settled=True)
@@ -266,7 +267,7 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
     if producer.is_finished(command.tx_id):
         return Decided((), _staged_offsets(state, command.tx_id), settled=True)
     segments = command.segments if command.decision is Decision.COMMIT else ()
-    for segment in segments:  # An old state may not know them yet: a refusal is checked again.
+    for segment in segments:  # An old state may lack the schema: the caller catches up and retries.
         check_segment(state, segment)
     base_offsets = {p: state.partitions[p].next_offset for p in _row_counts(segments)}
     event = MarkerWritten(
@@ -283,8 +284,8 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
 
 
 def _staged_offsets(state: TopicState, tx_id: TxId) -> dict[int, int] | None:
-    """partition -> offset of the first record that its marker appended, whichever process wrote it;
-    None if it is unknown by now."""
+    """partition -> offset of the first record that the transaction's marker appended, whichever
+    process wrote it. None if that is no longer known."""
     mark = state.marks.get(tx_id)
     if mark is None:
         return None
@@ -298,7 +299,7 @@ def _staged_offsets(state: TopicState, tx_id: TxId) -> dict[int, int] | None:
 
 
 def _decide_log_start(state: TopicState, command: AdvanceLogStart) -> Decided:
-    """Nothing at or above the last stable offset is deleted (I12)."""
+    """Refuse to delete anything at or above the last stable offset (I12)."""
     risen: dict[int, int] = {}
     for partition, offset in command.log_starts.items():
         if not 0 <= partition < len(state.partitions):
@@ -326,21 +327,21 @@ def _decide_log_start(state: TopicState, command: AdvanceLogStart) -> Decided:
 
 
 def _decide_chunks(state: TopicState, command: ReplaceChunks) -> Decided:
-    """Rewritten chunks replace exactly those from which they were made."""
+    """Rewritten chunks may replace only the chunks from which they were made."""
     if command.key_column is not None:
         _require_key_column(state, command.key_column)
     for name in (*command.segment_ids, *(ref.name for ref in command.added)):
         _require_above_horizon(state, name)
     if state.sealed.find(command.removed) is None:
         raise PublishContention(
-            f"the index of topic {state.name!r} was changed by another process meanwhile; look at "
-            "it again."
+            f"the index of topic {state.name!r} was changed by another process meanwhile; read it "
+            "again."
         )
     return Decided((ChunksReplaced(command.removed, command.added),))
 
 
 def _require_key_column(state: TopicState, key_column: str) -> None:
-    """Compaction is valid only for the key that it used: the topic's current key."""
+    """Raises PublishContention unless compaction has used the topic's current key."""
     if key_column != state.config.key_column:
         raise PublishContention(
             f"the key.column of topic {state.name!r} was changed from {key_column!r} to "
@@ -349,17 +350,18 @@ def _require_key_column(state: TopicState, key_column: str) -> None:
 
 
 def _decide_config(state: TopicState, command: AlterConfig) -> Decided:
-    """Another admin's concurrent change is not overwritten."""
+    """Refuse to overwrite another admin's concurrent change."""
     if state.config not in (command.expected, command.config):
         raise PublishContention(
             f"the configuration of topic {state.name!r} was changed by another admin meanwhile; "
-            "look at it again."
+            "read it again."
         )
     return Decided(tuple(_configured(state, command.config)))
 
 
 def _configured(state: TopicState, config: TopicConfig) -> Iterator[TopicEvent]:
-    """Nothing has been compacted by another key yet, so the cleaner starts again."""
+    """The change, and with a new key the cleaner's start from the beginning: nothing has been
+    compacted by that key yet."""
     if config != state.config:
         yield ConfigAltered(config)
     cleaner = CleanerCheckpoint(merged_slot=state.cleaner.merged_slot)
@@ -368,7 +370,7 @@ def _configured(state: TopicState, config: TopicConfig) -> Iterator[TopicEvent]:
 
 
 def _decide_retired(state: TopicState, command: RetireProducers) -> Decided:
-    """Producers with an open transaction, or that returned meanwhile, are kept (rule R11)."""
+    """Keep producers that have an open transaction, or were active meanwhile (rule R11)."""
     idle = []
     for pid in sorted(set(command.pids)):
         known = state.producers.get(pid)

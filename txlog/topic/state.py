@@ -56,7 +56,7 @@ class PartitionState:
 @stored("mark", slot="slot", first_slot="first_slot", aborted="aborted", topic_ids="topic_ids")
 @dataclass(frozen=True, slots=True)
 class TxMark:
-    """How a transaction with records in the tail was decided."""
+    """The decision of a transaction with records in the tail."""
 
     slot: Slot
     first_slot: Slot
@@ -66,7 +66,7 @@ class TxMark:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """Everything that a replica of a topic's journal knows."""
+    """The whole state of a topic's journal."""
 
     topic_id: str = ""
     """Empty before the journal is opened."""
@@ -77,25 +77,25 @@ class TopicState:
     partitions: tuple[PartitionState, ...] = ()
     producers: Mapping[int, ProducerStateEntry] = field(default_factory=dict)
     retired: NumberRanges = ()
-    """Producer ids that are forgotten for good: an append or a marker of one is never taken for a
-    new one (I7, I8). Ids rise and retire roughly in order, so that the ranges are few."""
+    """Producer ids that are forgotten for good: an append of one is never taken for a new
+    producer's (I7, I8). Ids rise and retire roughly in order, so the ranges are few."""
     horizon: str = ""
-    """Segments with a smaller id are refused."""
+    """The staging horizon: segments with a smaller id are refused."""
     cleaner: CleanerCheckpoint = field(default_factory=CleanerCheckpoint)
     tail: tuple[IndexedBatch, ...] = ()
     marks: Mapping[TxId, TxMark] = field(default_factory=dict)
-    """Decided transactions that have records in the tail, or were decided since its beginning."""
+    """Decided transactions with records in the tail, or whose marker is above the sealed slots."""
     sealed: SealedIndex = field(default_factory=SealedIndex)
     sealed_slot: int = -1
     """The last slot that the sealed index covers."""
 
     @property
     def newest_schema_id(self) -> int:
-        """Id of the schema that new records should have."""
+        """Id of the schema for new records."""
         return len(self.schemas) - 1
 
     def open_transactions(self) -> Iterator[tuple[TxId, OpenTransaction]]:
-        """Transactions with records and without a marker."""
+        """Transactions that have records here and no marker yet."""
         for pid, producer in self.producers.items():
             if producer.open is not None:
                 yield TxId(pid, producer.open.epoch, producer.open.number), producer.open
@@ -105,7 +105,7 @@ class TopicState:
         return self.partitions[partition] if partition < len(self.partitions) else PartitionState()
 
     def end_offset(self, partition: int) -> int:
-        """The offset after the last record, whatever its transaction's state."""
+        """The offset after the last record, committed or not."""
         return self.partitions[partition].next_offset
 
     def last_stable_offset(self, partition: int) -> int:
@@ -118,7 +118,7 @@ class TopicState:
         return min(first, default=self.partitions[partition].next_offset)
 
     def decided(self, row: IndexedBatch) -> IndexedBatch:
-        """A tail row with the decision of its marker, if it has one by now."""
+        """A tail row with its transaction's decision, if there is a marker."""
         mark = self.marks.get(row.tx_id) if row.number >= 0 else None  # type: ignore[arg-type]
         if mark is None:
             return row
@@ -174,7 +174,7 @@ def _open(event: TopicOpened) -> TopicState:
 
 
 def _closed(state: TopicState) -> TopicState:
-    """No reader needs it: the rest is as small as possible, because its last snapshot stays."""
+    """The state of a deleted topic. It is as small as possible, because its last snapshot stays."""
     return TopicState(
         topic_id=state.topic_id,
         name=state.name,
@@ -186,7 +186,7 @@ def _closed(state: TopicState) -> TopicState:
 
 
 def _log_start_advanced(state: TopicState, event: LogStartAdvanced) -> TopicState:
-    """Nothing of an open transaction is below a log start (I12), so whole rows can be dropped."""
+    """Drop rows below the log starts. They belong to no open transaction (I12)."""
     partitions = list(state.partitions)
     for partition, log_start in event.log_starts.items():
         known = partitions[partition]
@@ -264,7 +264,7 @@ def _indexed(
 def _extended(
     state: TopicState, rows: tuple[IndexedBatch, ...], base_offsets: Mapping[int, int]
 ) -> TopicState:
-    """The tail and the partitions with these rows; I2: they begin where the partition ends."""
+    """The tail and the partitions with these rows, which must begin where a partition ends (I2)."""
     partitions = list(state.partitions)
     for partition, base_offset in base_offsets.items():
         if partitions[partition].next_offset != base_offset:
@@ -297,10 +297,10 @@ def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
 
 
 def sealed_at(state: TopicState, slot: int, window_slots: int) -> TopicState:
-    """Move old, decided rows from the tail into the sealed index; the newest window stays.
+    """Move old, decided rows from the tail into the sealed index. The newest `window_slots` stay.
 
-    Nothing at or above the first record of an open transaction is sealed, so a chunk never
-    changes, and a consistent cut finds every undecided neighbour in the tail (rule R13).
+    Nothing at or above the first record of an open transaction is sealed, so a chunk never changes,
+    and a consistent cut finds every undecided transaction in the tail (rule R13).
     """
     first_open = min((t.first_slot for _, t in state.open_transactions()), default=slot + 1)
     limit = min(slot - window_slots, first_open - 1)

@@ -1,6 +1,6 @@
 """One topic on its journal: staging segments, appending, markers, and finding batches by offset.
 
-All I/O of a topic but the reading of records is here; `topic_rules.py` decides what may happen. It
+All I/O of a topic is here except the reading of records; `rules.py` decides what may happen. It
 must not know transactions beyond their markers, nor consumer groups.
 """
 
@@ -78,7 +78,7 @@ class TopicLog:
 
     @property
     def fan_out(self) -> FanOut:
-        """Makes several requests at once."""
+        """Runs several calls at once."""
         return self._runtime.fan_out
 
     @property
@@ -88,18 +88,18 @@ class TopicLog:
 
     @property
     def state(self) -> TopicState:
-        """The newest state that this process has seen."""
+        """The newest state that this process has read."""
         return self.journal.state
 
     @property
     def next_slot(self) -> int:
-        """The journal's slot above the last entry that this process has seen."""
+        """The slot after the last journal entry that this process has read."""
         return self.journal.next_slot
 
     def catch_up(self, *, linearizable: bool = False) -> TopicState:
-        """The current state; opens the journal if it is not open yet.
+        """The current state; opens the journal first if necessary.
 
-        Unless `linearizable`, it may lag for a few calls if old entries were pruned (R15).
+        Unless `linearizable`, it may lag for a few calls after old entries were pruned (R15).
         Raises CorruptData if the journal is lost, and the store's errors.
         """
         state = self.journal.catch_up(linearizable=linearizable)
@@ -117,41 +117,42 @@ class TopicLog:
         return state
 
     def entry_at(self, slot: int) -> bytes | None:
-        """What stands there just now: one request. Only `take_entry` may believe it."""
+        """The entry of that slot, if it is in the store: one request. Only `take_entry` checks
+        whether the entry counts (R15)."""
         return self.store.get(self.layout.entry(slot))
 
     def take_entry(self, slot: int, data: bytes) -> bool:
-        """Go on by an entry that was found there, if it is the next one; answers whether it was.
+        """Apply an entry from `entry_at` if it is the next one; returns whether it was.
 
-        No more is read. Raises as `catch_up` does.
+        It reads no further entry. Raises as `catch_up` does.
         """
         return self.journal.take(slot, data)
 
     def begin(self) -> None:
-        """Write its first entry, if there is none. Only for the process that has just created its
-        id: no other process can have left anything in its folder before."""
+        """Write the topic's first entry, if there is none. Only for the process that has just
+        created the topic id: its folder was empty before, so a lost journal is impossible."""
         self.journal.execute(self.opened)
 
     def execute(self, command: TopicCommand) -> Any:
-        """Run a command of `topic_events`; returns its answer or raises its rejection."""
+        """Run a command of `events.py`; returns its answer or raises its rejection."""
         if not self.journal.state.topic_id:
             self.catch_up()
         return self.journal.execute(command, is_carried=isinstance(command, WriteMarker))
 
     def new_name(self) -> str:
-        """A new name for an object of the topic, above the staging horizon; names sort by the time
-        they were drawn."""
+        """A new name for an object of the topic, above the staging horizon. Names sort by the time
+        at which they were made."""
         return segment_id(self._runtime, self.state.horizon)
 
     # Schemas and segments.
 
     def schema(self, schema_id: int | None = None) -> pa.Schema:
-        """The Arrow schema of that id; the newest by default. Raises CorruptData if it is
-        unknown."""
+        """The Arrow schema with that id, by default the newest. Raises CorruptData for an unknown
+        id."""
         state = self.state if self.state.topic_id else self.catch_up()
         wanted = state.newest_schema_id if schema_id is None else schema_id
         if wanted not in self._schemas:
-            if wanted >= len(state.schemas):  # The staging process had seen more (R15).
+            if wanted >= len(state.schemas):  # The staging process had read more entries (R15).
                 state = self.catch_up(linearizable=True)
             if not 0 <= wanted < len(state.schemas):
                 raise CorruptData(
@@ -167,7 +168,7 @@ class TopicLog:
     def stage(self, batches: Mapping[int, Sequence[pa.RecordBatch]], schema_id: int) -> Segment:
         """Write one segment with these batches (by partition, in the physical schema).
 
-        It is durable on return; readers see it only when an append or a marker names it.
+        It is durable on return. Readers see it only when an append or a marker names it.
         """
         for added in batches.values():
             for batch in added:
@@ -182,9 +183,9 @@ class TopicLog:
         return Segment(path, schema_id, parts)
 
     def new_segment(self, schema_id: int, *, is_rewrite: bool = False) -> SegmentWriter:
-        """The same, batch by batch: the segment does not exist before the draft is finished.
+        """Write one segment batch by batch. It has no name in the store before it is finished.
 
-        `is_rewrite`: the records are in the topic already, and remain in it unchanged.
+        `is_rewrite`: the records are in the topic already and stay in it unchanged.
         """
         return SegmentWriter(
             self.store,
@@ -196,10 +197,8 @@ class TopicLog:
         )
 
     def require_keys(self, batch: pa.RecordBatch) -> None:
-        """Compaction keeps the newest record of each key, so each needs one (Kafka's rule).
-
-        Raises InvalidRecord.
-        """
+        """Raises InvalidRecord for a record without a key in a compacted topic (Kafka's rule):
+        compaction keeps the newest record of each key."""
         config = self.state.config
         if config.is_compacted and batch.column(config.key_column or "key").null_count:
             raise InvalidRecord(
@@ -211,8 +210,8 @@ class TopicLog:
     # Finding batches.
 
     def check_partition(self, partition: int) -> None:
-        """Raises UnknownPartition according to the current state: this process may not know the
-        newest partitions yet, and an old check of a pruned journal lags (rule R15)."""
+        """Raises UnknownPartition unless the topic has that partition now. A partition beyond the
+        known ones is looked up in a linearizable read (rule R15)."""
         count = len(self.state.partitions)
         if count <= partition < PARTITIONS_MAX:
             count = len(self.catch_up(linearizable=True).partitions)
@@ -224,7 +223,7 @@ class TopicLog:
             )
 
     def check_offset(self, state: TopicState, partition: int, offset: int) -> None:
-        """Raises OffsetOutOfRange unless the offset can be read from, now or later."""
+        """Raises OffsetOutOfRange unless the offset is between the log start and the end."""
         bounds = state.bounds(partition)
         if not bounds.log_start <= offset <= bounds.next_offset:
             raise OffsetOutOfRange(
@@ -239,8 +238,8 @@ class TopicLog:
             )
 
     def require_offset(self, partition: int, offset: int) -> None:
-        """The same for the current state: this process may not know the newest records yet, as an
-        old check of a pruned journal lags (rule R15)."""
+        """The same for the current state. An offset beyond the known end is looked up in a
+        linearizable read (rule R15)."""
         state = self.state
         if offset > state.bounds(partition).next_offset:
             state = self.catch_up(linearizable=True)
@@ -249,7 +248,7 @@ class TopicLog:
     def batches(
         self, state: TopicState, partition: int, start: int, end: int
     ) -> Iterator[IndexedBatch]:
-        """Batches of a partition that have an offset in [start, end), in order."""
+        """Batches of a partition with an offset in [start, end), in order."""
         return self._batches_where(
             state,
             lambda ref: _overlaps(ref, partition, start, end),
@@ -261,7 +260,7 @@ class TopicLog:
     def batches_at_time(
         self, state: TopicState, partition: int, timestamp_ms: int
     ) -> Iterator[IndexedBatch]:
-        """Batches of a partition with a record of that time or later, in order of offset."""
+        """Batches of a partition with a record of that time or later, by offset."""
 
         def is_late(part: IndexedBatch | PartitionSpan) -> bool:
             return part.partition == partition and part.timestamp_max_ms >= timestamp_ms
@@ -314,8 +313,8 @@ class TopicLog:
     def chunk(self, state: TopicState, ref: ChunkRef) -> ChunkContent:
         """The content of a chunk of that state: batches, or references to chunks below it.
 
-        Raises CorruptData, MissingObject, and BoundaryMoved if it was replaced and removed
-        meanwhile: catch up, then look again.
+        Raises CorruptData, MissingObject, and BoundaryMoved if the chunk was replaced and removed
+        meanwhile: catch up, then try again.
         """
         key = ref.key
         with self._chunks_lock:
@@ -355,8 +354,8 @@ class TopicLog:
         return rows
 
     def _missing_chunk(self, state: TopicState, path: str) -> MissingObject | BoundaryMoved:
-        """R19: it may be missing because the index has moved on; only the current state shows
-        it."""
+        """The error for a missing chunk. Only the current state shows whether the chunk was
+        replaced (R19) or is lost."""
         if self.catch_up(linearizable=True).sealed != state.sealed:
             return BoundaryMoved(
                 f"the index of topic {self.name!r} was rewritten while it was being read; try "
