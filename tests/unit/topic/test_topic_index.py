@@ -215,7 +215,7 @@ def test_a_chunk_that_no_snapshot_has_saved_is_kept(kind: str) -> None:
     state = follower.catch_up()
     assert len(state.sealed.unsaved) == 1
     check(history, follower, state)
-    assert follower.snapshot() == 7
+    assert follower.journal.snapshot() == 7
     opened = LoggedTopic(store, 4, seed=3).log
     check(history, opened, opened.catch_up())
 
