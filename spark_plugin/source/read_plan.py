@@ -42,8 +42,8 @@ from txlog.topic.read.reader import (
     FETCHES_AHEAD_MAX,
     BatchSource,
     FetchedBatch,
-    Wanted,
-    read_beforehand,
+    SourceRead,
+    read_sources,
     relocated_batches,
     sliced,
     sliced_records,
@@ -240,7 +240,7 @@ def read_from(
     wanted = [_wanted(kept.store, span, task, layouts, options) for span in task.spans]
     # A disk answers faster than a thread starts.
     fetches_max = 1 if is_near(kept.store) else FETCHES_AHEAD_MAX
-    for place, whole in read_beforehand(wanted, kept.fan_out, fetches_max):
+    for place, whole in read_sources(wanted, kept.fan_out, fetches_max):
         span = task.spans[place]
         yield from _converted(whole, span, layouts[span.topic])
 
@@ -251,13 +251,13 @@ def _wanted(
     task: ReadTask,
     layouts: Mapping[str, ReadLayout],
     options: ReaderOptions,
-) -> Wanted:
+) -> SourceRead:
     """What to fetch for a span: its batches, and in them the columns that Spark asks for."""
     schemas = {n: decode_schema(text) for n, text in enumerate(task.schemas[span.topic])}
     relocate = partial(_relocated, options, span)
     source = BatchSource(store, span.topic, schemas, len(schemas) - 1, relocate)
     columns = list(layouts[span.topic].stored_columns)
-    return Wanted(source, span.batches, columns or [schemas[source.newest_schema_id].names[0]])
+    return SourceRead(source, span.batches, columns or [schemas[source.newest_schema_id].names[0]])
 
 
 def _relocated(options: ReaderOptions, span: ReadSpan, batch: IndexedBatch) -> list[IndexedBatch]:

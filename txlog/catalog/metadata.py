@@ -1,10 +1,10 @@
-"""Metadata of a log and its topics, as Spark's driver has read them and its tasks take them.
+"""Metadata of a log and its topics, which Spark's driver reads and passes to its tasks.
 
-Values that are pickled, for processes that stage records and leave the decision to another one:
-with them they need neither the log's file nor a journal. It guards R31: nothing in it is a boundary
-check, a registration or a state that is decided by. What it says may be old by the time it is used:
-the coordinator refuses segments below its horizon, and a topic is looked at before a decision that
-names records for it (R40).
+Pickled values for processes that stage records and leave the decision to another process: they need
+neither the cluster file nor a journal. It guards R31: it contains no boundary check, no
+registration, and no state that a decision rests on. It may be old when it is used: the coordinator
+refuses segments below its horizon, and a topic is read again before a decision that names records
+for it (R40).
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from txlog.topic.topic_log import TopicLog
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """What must be known of a topic in order to stage records for it."""
+    """What a process needs to stage records for a topic."""
 
     opened: TopicOpened
-    """Its incarnation."""
+    """The topic's name and incarnation."""
     config: TopicConfig
     schemas: tuple[str, ...]
-    """By id, as they are stored."""
+    """Encoded schemas, by id."""
     partition_count: int
     horizon: str
-    """Of staging: segments that are named below it would be refused (R17)."""
+    """The staging horizon: segments with a smaller id are refused (R17)."""
 
     @staticmethod
     def of(topic: TopicLog) -> TopicMetadata:
-        """The topic as this process has seen it."""
+        """The topic as this process last read it."""
         state = topic.state
         return TopicMetadata(
             topic.opened, state.config, state.schemas, len(state.partitions), state.horizon
         )
 
     def within(self, cluster: Cluster) -> TopicLog:
-        """The topic, in another process. It asks nothing as long as records are only staged."""
+        """The topic in another process. Staging records makes no request to its journal."""
         topic = TopicLog(cluster.store, self.opened, cluster.runtime, cluster.options)
         topic.journal.show(self._state())
         return topic
@@ -60,7 +60,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class LogMetadata:
-    """A log, and those of its topics that are written."""
+    """A log, and the topics to write to."""
 
     file: ClusterFile
     topics: tuple[TopicMetadata, ...] = ()

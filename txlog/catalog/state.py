@@ -1,7 +1,7 @@
-"""The cluster's journal: the topics, and the producer ids that are given out. Pure.
+"""The cluster's journal: the topics, and the producer ids that were given out. Pure.
 
-A topic's own journal is the authority on its partitions, schema and configuration; the cluster only
-gives a name its incarnation id (rule R11), so that a topic that is deleted and created again is
+A topic's own journal is the authority on its partitions, schema and configuration. The cluster only
+gives a name its incarnation id (rule R11), so that a topic which is deleted and created again is
 another topic.
 """
 
@@ -23,7 +23,7 @@ from txlog.topic.events import TopicOpened
 @stored("topic_created", opened="topic", created_ms="created_ms")
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
-    """A name has a topic from here on; `opened` is the first event of its journal."""
+    """The name has a topic from now on; `opened` is the first event of the topic's journal."""
 
     opened: TopicOpened
     created_ms: WallMs
@@ -32,7 +32,7 @@ class TopicCreated:
 @stored("topic_deleted", name="name", topic_id="topic_id")
 @dataclass(frozen=True, slots=True)
 class TopicDeleted:
-    """The name is free again."""
+    """The name is free from now on."""
 
     name: str
     topic_id: str
@@ -41,7 +41,7 @@ class TopicDeleted:
 @stored("producer_ids_allocated", next_pid="next_producer_id")
 @dataclass(frozen=True, slots=True)
 class ProducerIdsAllocated:
-    """Producer ids below this one are given out."""
+    """All producer ids below this one were given out."""
 
     next_pid: ProducerId
 
@@ -59,11 +59,11 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """Take the name away. Answer: TopicOpened of what was deleted."""
+    """Free the name. Answer: TopicOpened of the deleted topic."""
 
     name: str
     topic_id: str = ""
-    """Only this incarnation (rule R11); empty: any."""
+    """Delete only this incarnation (rule R11); empty: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,14 @@ ClusterCommand: TypeAlias = CreateTopic | DeleteTopic | AllocateProducerIds
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Everything that a replica of the cluster's journal knows."""
+    """The whole state of the cluster's journal."""
 
     topics: Mapping[str, TopicCreated] = field(default_factory=dict)
     next_pid: int = 0
 
 
 def unknown_topic(name: str, state: ClusterState, url: str = "") -> UnknownTopic:
-    """The error for an unknown name, with the nearest one that exists."""
+    """The error for an unknown name, with the nearest existing name."""
     near = difflib.get_close_matches(name, state.topics, n=1)
     where = f" in {url}" if url else ""
     remedy = (
@@ -166,7 +166,7 @@ class ClusterMachine(SimpleMachine):
         )
 
     def decode_state(self, sections: Mapping[str, list[Json]]) -> ClusterState:
-        """The state of such sections. Raises CorruptData."""
+        """The state of these sections. Raises CorruptData."""
         found = SECTIONS.decode(sections)
         (next_pid,) = found["next_producer_id"] or [0]
         return ClusterState({topic.opened.name: topic for topic in found["topic"]}, next_pid)

@@ -19,7 +19,7 @@ from txlog.topic.upkeep.retention import expired_log_starts
 
 
 def deletable_log_starts(connection: Connection, topic: TopicLog, now_ms: int) -> dict[int, int]:
-    """partition -> where its log could start, by `retention.ms` and `retention.bytes`.
+    """partition -> where its log may start, by `retention.ms` and `retention.bytes`.
 
     Raises CorruptData, StoreUnavailable.
     """
@@ -31,7 +31,8 @@ def deletable_log_starts(connection: Connection, topic: TopicLog, now_ms: int) -
 def bounded_log_starts(
     connection: Connection, topic: TopicLog, wanted: Mapping[int, int]
 ) -> dict[int, int]:
-    """The same offsets, lowered to incomplete transactions; only those that rise."""
+    """These offsets, lowered to the first records of incomplete transactions. Only offsets above
+    the log start are in it."""
     opened = [
         transaction.tx_id
         for coordinator in connection.caught_up()
@@ -50,7 +51,8 @@ def bounded_log_starts(
 
 
 def first_offsets(state: TopicState, tx_id: TxId) -> Mapping[int, int]:
-    """partition -> the first record of that transaction; all log starts if they are unknown."""
+    """partition -> offset of the transaction's first record. If that is unknown: of every partition
+    the log start."""
     producer = state.producers.get(tx_id.pid, NEW_PRODUCER)
     opened = producer.open
     if opened is not None and (opened.epoch, opened.number) == (tx_id.epoch, tx_id.number):
@@ -60,7 +62,7 @@ def first_offsets(state: TopicState, tx_id: TxId) -> Mapping[int, int]:
         if row.tx_id == tx_id:
             found.setdefault(row.partition, row.base_offset)
     mark = state.marks.get(tx_id)
-    # The first records of a long one may be sealed already, while the last are in the tail.
+    # The first records of a long transaction may be sealed while the last are in the tail.
     is_in_tail = mark is not None and mark.first_slot > state.sealed_slot
     if is_in_tail or not producer.is_finished(tx_id):
         return found
@@ -68,7 +70,7 @@ def first_offsets(state: TopicState, tx_id: TxId) -> Mapping[int, int]:
 
 
 def retirable_producers(connection: Connection, topic: TopicLog, before_ms: int) -> tuple[int, ...]:
-    """Ids that were silent since `before_ms`, or that no coordinator knows any more.
+    """Ids without an append since `before_ms`, and transactional ones that no coordinator has.
 
     The topic is read before the coordinators: an id is registered there before it appears here.
     """
@@ -85,7 +87,7 @@ def retirable_producers(connection: Connection, topic: TopicLog, before_ms: int)
 
 
 def _registered(connection: Connection) -> set[int]:
-    """Producer ids that may still begin or end a transaction."""
+    """Producer ids of the coordinators, which may still begin or end a transaction."""
     found: set[int] = set()
     for coordinator in connection.caught_up():
         for known in coordinator.state.ids.values():

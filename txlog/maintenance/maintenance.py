@@ -1,8 +1,8 @@
-"""Recurring work, in one pass: end late transactions, delete old records.
+"""Recurring work, in one pass: end late transactions, delete old records, merge and compact.
 
-Any number of processes may run it at once, or none: every step is a decision in a journal, and only
-space and names wait for it. A failure with one subject is reported, and the others are still
-processed. It decides nothing itself.
+Any number of processes may run it at once: every step is a decision in a journal. Without it a log
+only grows, and names stay in use. A failure with one subject is reported, and the other subjects
+are still processed. It decides nothing itself.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ log = logging.getLogger(__name__)
 
 DAY_MS = 86_400_000
 RETIRED_PIDS_MAX = 10_000
-"""Producer ids of one command: its event must fit in an entry."""
+"""Producer ids of one command, whose event must fit into an entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceAction:
-    """One step that a pass did, or could not do."""
+    """One step of a pass, done or failed."""
 
     task: str
     """Such as `retention`."""
     subject: str
-    """A topic, a transactional id, a coordinator."""
+    """A topic, a coordinator or a store."""
     detail: str
     is_failure: bool = False
 
 
 @dataclass(slots=True)
 class MaintenanceReport:
-    """What one pass did, in order."""
+    """The steps of one pass, in order."""
 
     actions: list[MaintenanceAction] = field(default_factory=list)
 
@@ -58,11 +58,11 @@ class MaintenanceReport:
 
 
 class _Prunable(Protocol):
-    """A journal, or several."""
+    """A journal, or the coordinator that stands for its journal."""
 
     @property
     def kept_entries(self) -> int:
-        """Entries that the last pruning kept, although they are below a boundary."""
+        """Entries below a boundary that the last pruning kept."""
 
     def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
         """Returns how many entries were deleted."""
@@ -77,19 +77,19 @@ class Maintenance:
         settings: ProcessSettings | None = None,
         topics: Iterable[str] = (),
     ) -> None:
-        """`topics`: only these are maintained; without any, all of them."""
+        """`topics`: the only topics to maintain; all of the log's if there are none."""
         self._connection = connection
         self._settings = settings or connection.cluster.process
         self._topics = tuple(topics)
         self._vacuum = Vacuum(connection, self._settings.staging_retention_ms)
         self._candidates: Candidates | None = None
         self._kept_entries: dict[str, int] = {}
-        """Subject -> entries that its last pruning kept for the time being."""
+        """Subject -> entries that its last pruning kept until their boundary is old enough."""
         self._report = MaintenanceReport()
 
     def run_once(self, *, vacuum: bool = True) -> MaintenanceReport:
-        """One pass. Raises InvalidName, UnknownTopic for named topics; every other error is in the
-        report."""
+        """Run one pass. Raises InvalidName, UnknownTopic for named topics; the report has every
+        other error."""
         self._report = MaintenanceReport()
         cluster = self._connection.cluster
         topics = [found for name in self._names() if (found := self._found(name)) is not None]
@@ -106,13 +106,13 @@ class Maintenance:
         return self._report
 
     def vacuum_once(self) -> MaintenanceReport:
-        """Only the second half of a vacuum, if the last pass has found something to delete."""
+        """Run only the second half of a vacuum, if the last pass has found candidates."""
         self._report = MaintenanceReport()
         self._attempt("vacuum", self._connection.cluster.store.url, self._vacuum_once)
         return self._report
 
     def _attempt(self, task: str, subject: str, call: Callable[[], str]) -> None:
-        """`call` returns what it did, or an empty text."""
+        """Report what `call` returns that it did (empty: nothing), or its error."""
         try:
             detail = call()
         except TxlogError as error:
@@ -127,7 +127,7 @@ class Maintenance:
         self._report.actions.append(failed)
 
     def _names(self) -> Iterable[str]:
-        """Names of this pass's topics; if they cannot be listed, the rest is still maintained."""
+        """Names of this pass's topics. If they cannot be listed, the rest is still maintained."""
         if self._topics:
             return self._topics
         try:
@@ -147,8 +147,8 @@ class Maintenance:
         return None  # It was deleted since it was listed, or cannot be read.
 
     def _open_all(self, topics: Sequence[TopicLog]) -> None:
-        """In parallel on a distant store. A topic that cannot be opened is reported in its own
-        step."""
+        """Open the topics in parallel on a distant store. A topic that cannot be opened is reported
+        in its own step."""
         cluster = self._connection.cluster
         if not cluster.is_near:
             list(cluster.answers([partial(_opened, topic) for topic in topics]))
@@ -197,7 +197,7 @@ class Maintenance:
 
     def _finish_deletion(self, name: str) -> str:
         finished = self._connection.cluster.finish_deletion(name)
-        return "finished what was cut off" if finished else ""
+        return "finished a deletion that was interrupted" if finished else ""
 
     def _retention(self, topic: TopicLog) -> str:
         starts = deletable_log_starts(self._connection, topic, self._now_ms())
@@ -246,8 +246,8 @@ class Maintenance:
             self._attempt("pruning", subject, partial(self._pruned, subject, journal))
 
     def _pruned(self, subject: str, journals: _Prunable) -> str:
-        """What was deleted, and what is kept until no process can trust an earlier check: reported
-        once, and again when the number changes."""
+        """What was deleted, and how many entries are kept until no process can trust an earlier
+        boundary check. A kept number is reported once, and again when it changes."""
         settings = self._settings
         count = journals.prune(settings.journal_retention_entries, BOUNDARIES_APART_ENTRIES)
         deleted = f"entries deleted: {count}" if count else ""
@@ -260,29 +260,30 @@ class Maintenance:
         return f"{deleted}; {kept}" if deleted else kept
 
     def _temporaries(self) -> str:
-        """Delete what dead writers left half written; nothing can refer to it."""
+        """Delete unfinished files of dead writers, which no entry can refer to."""
         store, age_ms = self._connection.cluster.store, self._settings.staging_retention_ms
         count = sweep_unfinished(store, age_ms)
         return f"files deleted: {count}" if count else ""
 
     def _vacuum_once(self) -> str:
-        """Look, and in a later pass delete what was seen long enough ago (docs/design/0014)."""
+        """Find candidates, and in a later pass delete those that are old enough
+        (docs/design/0014)."""
         if self._candidates is None or self._candidates.is_empty:
             self._candidates = self._vacuum.find_candidates()
             return ""
-        return "" if self.second_look_in_ms() else self._sweep(self._candidates)
+        return "" if self.sweep_due_in_ms() else self._sweep(self._candidates)
 
     @property
     def candidates(self) -> Candidates:
-        """What the last pass found unreferenced, and a later one may delete."""
+        """The unreferenced objects of the last pass, which a later pass may delete."""
         return self._candidates or Candidates()
 
-    def second_look_in_ms(self) -> float | None:
-        """When what the last pass found unreferenced may be deleted; None if it found nothing."""
+    def sweep_due_in_ms(self) -> float | None:
+        """Milliseconds until the candidates of the last pass may be deleted; None without any."""
         before = self._candidates
         if before is None or before.is_empty:
             return None
-        waited_ms = self._connection.runtime.clock.monotonic_ms() - before.looked_ms
+        waited_ms = self._connection.runtime.clock.monotonic_ms() - before.found_ms
         return max(self._settings.file_delete_delay_ms - waited_ms, 0)
 
     def _sweep(self, before: Candidates) -> str:

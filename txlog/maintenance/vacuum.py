@@ -1,9 +1,11 @@
 """Deleting unreferenced stored objects: segments, index chunks, and the rest of deleted topics.
 
 It guards I12 and I14: an object is deleted only if it lies below a staging horizon that is in every
-journal, so that no commit can refer to it any more (R17), if the coordinators were asked before the
-topics (R18), and if two passes, apart in time, found it unreferenced. Clocks and listings decide
-nothing: they only say what to look at. A process that dies in between has deleted less.
+journal, so that no commit can refer to it any more (R17), and if two passes, apart in time, found
+it unreferenced. References are read from the coordinators before the topics (R18): a staged segment
+moves from its coordinator to its topic and never back, so in the other order a transaction that is
+applied between the two reads would appear in neither. Clocks and listings only propose candidates.
+If a process dies, fewer objects are deleted.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ _ENTRIES = ("entries",)
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What one pass found unreferenced, and when (monotonic clock)."""
+    """Unreferenced objects that one pass found, and when (monotonic clock)."""
 
     objects: tuple[StoredObject, ...] = ()
     topics: tuple[str, ...] = ()
     """Deleted topics whose journals still exist."""
-    looked_ms: float = 0
+    found_ms: float = 0
 
     @property
     def is_empty(self) -> bool:
@@ -50,16 +52,16 @@ class Candidates:
 
 @dataclass(slots=True)
 class VacuumReport:
-    """What a vacuum deleted."""
+    """The result of one sweep."""
 
     objects: int = 0
     bytes: int = 0
     topics_ended: list[str] = field(default_factory=list)
-    """Deleted topics whose journals were ended by this pass."""
+    """Deleted topics whose journals this pass has ended."""
 
 
 class Vacuum:
-    """One log's vacuum, as one process runs it; any number of processes may."""
+    """The vacuum of one log. Any number of processes may run it."""
 
     def __init__(self, connection: Connection, staging_retention_ms: int) -> None:
         """`staging_retention_ms`: younger segments are kept."""
@@ -67,21 +69,21 @@ class Vacuum:
         self._staging_retention_ms = staging_retention_ms
 
     def find_candidates(self) -> Candidates:
-        """What could be deleted: nothing is changed. Raises CorruptData, StoreUnavailable."""
+        """What may be deleted. Changes nothing. Raises CorruptData, StoreUnavailable."""
         horizon = self._wanted_horizon()
         listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
         roots = frozenset(topic.layout.root for topic in present_topics(self._connection))
         found = list(self._unreferenced(listed, horizon, roots))
-        doomed = [
+        ending = [
             topic.name for topic in self._deleted(listed, _ENTRIES) if topic.journal.is_close_due()
         ]
         now_ms = self._connection.runtime.clock.monotonic_ms()
-        return Candidates(tuple(found), tuple(doomed), now_ms)
+        return Candidates(tuple(found), tuple(ending), now_ms)
 
     def sweep(self, before: Candidates) -> VacuumReport:
-        """Delete those candidates of an earlier pass that are still unreferenced.
+        """Delete the candidates of an earlier pass that are still unreferenced.
 
-        Raises CorruptData, StoreUnavailable; then call it again.
+        Raises CorruptData, StoreUnavailable; after these it may be called again.
         """
         report = VacuumReport()
         roots, horizon = self._advance_horizon(before)
@@ -101,31 +103,30 @@ class Vacuum:
         return segment_id_at(now_ms - self._staging_retention_ms)
 
     def _advance_horizon(self, before: Candidates) -> tuple[frozenset[str], str]:
-        """Raise the horizon above these candidates in every topic and coordinator, before the
-        second pass.
+        """Raise the horizon above these candidates in every topic and coordinator.
 
-        A horizon that is already high enough is not written: an interrupted vacuum, as on a full
-        disk, does not repeat its work. Returns the topics' roots, because a topic that is created
-        afterwards has no horizon and nothing of it may be deleted; and the lowest horizon of all.
+        A horizon that is already high enough is not written, so that an interrupted vacuum, as on a
+        full disk, does not repeat its work. Returns the topics' roots, because a topic that is
+        created afterwards has no horizon and keeps all its objects; and the lowest horizon.
         """
         wanted = self._wanted_horizon()
         topics = {topic.layout.root: topic for topic in present_topics(self._connection)}
         newest = _newest_id(before.objects, topics, wanted)
-        standing: dict[str, str] = {}
+        horizons: dict[str, str] = {}
         for root, topic in topics.items():
             try:
-                standing[root] = _topic_horizon(topic, newest, wanted)
+                horizons[root] = _topic_horizon(topic, newest, wanted)
             except UnknownTopic:  # It was deleted meanwhile; its deletion may be interrupted.
                 self._connection.cluster.finish_deletion(topic.name)
         # Topics first, and no coordinator above the lowest of them: producers name staged segments
         # above the topic's horizon.
-        lowest = min(standing.values(), default=wanted)
+        lowest = min(horizons.values(), default=wanted)
         coordinators = self._connection.coordinators()
         in_coordinators = [_coordinator_horizon(one, newest, lowest) for one in coordinators]
-        return frozenset(standing), min(lowest, *in_coordinators)
+        return frozenset(horizons), min(lowest, *in_coordinators)
 
     def _end_deleted(self, listed: Sequence[StoredObject]) -> list[str]:
-        """Write the last boundary of every deleted topic that has none yet (rule R14)."""
+        """Write the last boundary of every deleted topic that still lacks it (rule R14)."""
         ended = []
         for topic in self._deleted(listed, _ENTRIES):
             if _is_ended(topic) and topic.journal.is_close_due():
@@ -134,7 +135,7 @@ class Vacuum:
         return ended
 
     def _deleted(self, listed: Iterable[StoredObject], kinds: Container[str]) -> Iterator[TopicLog]:
-        """Topics that have objects of these kinds and no name any more; listed before the names
+        """Deleted topics that have objects of these kinds. The objects were listed before the names
         are read. An ended topic keeps its last boundary and snapshot for ever."""
         cluster = self._connection.cluster
         present = {t.opened.topic_id for t in cluster.state().topics.values()}
@@ -147,7 +148,8 @@ class Vacuum:
     def _unreferenced(
         self, listed: Iterable[StoredObject], horizon: str, roots: frozenset[str]
     ) -> Iterator[StoredObject]:
-        """Only of topics in `roots`: there no new reference below the horizon can appear."""
+        """Unreferenced objects of topics in `roots`, which can get no new reference below the
+        horizon, and of ended topics."""
         objects = list(listed)
         deleted = self._deleted(objects, _LEFT_BY_DELETED)
         ended = {topic.layout.root for topic in deleted if _is_ended(topic)}
@@ -155,18 +157,18 @@ class Vacuum:
         for stored in objects:
             root, kind, object_id = _parts(stored.path)
             if root in ended:
-                is_litter = kind in _LEFT_BY_DELETED
+                is_unreferenced = kind in _LEFT_BY_DELETED
             else:
-                # An original chunk has no name, and a replaced one never comes back.
+                # A chunk that replaced none has no name. A replaced chunk is never used again.
                 is_old = kind in _COLLECTED and (not object_id or object_id < horizon)
-                is_litter = root in roots and is_old and stored.path not in referenced
-            if is_litter:
+                is_unreferenced = root in roots and is_old and stored.path not in referenced
+            if is_unreferenced:
                 yield stored
 
 
 def _parts(path: str) -> tuple[str, str, str]:
-    """A topic's folder, the kind of the object, and the id to compare with the horizon; all empty
-    for a name that txlog does not write: the object belongs to another program."""
+    """A topic's folder, the kind of the object, and its id, which is compared with the horizon. All
+    are empty for a name that txlog does not write: the object belongs to another program."""
     root = journal_root(path)
     if root is None:
         return "", "", ""
@@ -175,7 +177,7 @@ def _parts(path: str) -> tuple[str, str, str]:
 
 
 def _newest_id(objects: Iterable[StoredObject], topics: Container[str], horizon: str) -> str:
-    """The highest id of those that may be deleted only below a horizon; empty if there is none."""
+    """The highest id among the objects that may be deleted only below a horizon, or ""."""
     parts = (_parts(stored.path) for stored in objects)
     ids = (name for root, kind, name in parts if root in topics and kind in _COLLECTED)
     return max((name for name in ids if name < horizon), default="")
@@ -189,14 +191,14 @@ def _topic_horizon(topic: TopicLog, newest: str, wanted: str) -> str:
 
 
 def _coordinator_horizon(coordinator: Coordinator, newest: str, wanted: str) -> str:
-    """The same for a coordinator."""
+    """The coordinator's horizon, raised unless it was above `newest`."""
     if newest and coordinator.catch_up().horizon <= newest:
         coordinator.advance_horizon(wanted)
     return coordinator.state.horizon
 
 
 def _is_ended(topic: TopicLog) -> bool:
-    """Whether a deleted topic accepts no commands any more."""
+    """Whether the journal of a deleted topic says so."""
     return topic.catch_up(linearizable=True).closed
 
 
@@ -208,7 +210,7 @@ def references(connection: Connection) -> frozenset[str]:
 
     Time and memory grow with the number of segments. Raises CorruptData, StoreUnavailable.
     """
-    # Coordinators first: staged segments move from them to the topics and never back (R18).
+    # The coordinators first (R18).
     found = set(_staged(connection))
     topics = [partial(_stored, topic) for topic in present_topics(connection)]
     for stored in connection.cluster.answers(topics):
@@ -217,7 +219,7 @@ def references(connection: Connection) -> frozenset[str]:
 
 
 def staged_segments(state: CoordinatorState) -> Iterator[str]:
-    """Segments that an open transaction of that coordinator names."""
+    """Segments that the open transactions of that coordinator name."""
     for _, transaction in state.open_transactions():
         for participant in transaction.participants:
             yield from (segment.path for segment in participant.segments)
@@ -243,7 +245,7 @@ def stored_objects_of(topic: TopicLog, state: TopicState) -> Iterator[str]:
 
 
 def present_topics(connection: Connection) -> Iterator[TopicLog]:
-    """Every topic that the log has now."""
+    """Every current topic of the log."""
     cluster = connection.cluster
     for name, created in cluster.state().topics.items():
         yield cluster.topic_of_id(name, created.opened.topic_id)

@@ -25,7 +25,7 @@ def test_I16_any_number_of_silent_producers_is_forgotten_in_one_pass(log: Memory
     silent = dict.fromkeys(range(FIRST_PID, FIRST_PID + 2 * COUNT, 2), known)
     assert len(json.dumps(list(silent))) > ENTRY_BYTES_MAX
     topic.journal._at = replace(topic.journal._at, state=replace(topic.state, producers=silent))
-    topic.snapshot()
+    topic.journal.snapshot()
     log.clock.advance(8 * 86_400_000)
     before = topic.next_slot
     report = Maintenance(log.process(), ProcessSettings(), ["u"]).run_once()

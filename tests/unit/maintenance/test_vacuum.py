@@ -406,15 +406,15 @@ def test_what_is_due_is_told_from_what_is_not_there(log: MemoryLog) -> None:
     settings = ProcessSettings(file_delete_delay_ms=60_000)
     maintenance = Maintenance(log.process(), settings)
     maintenance.run_once()
-    assert maintenance.second_look_in_ms() is None
+    assert maintenance.sweep_due_in_ms() is None
     stage(log, b"abandoned")
     log.clock.advance(DAY_MS + 1)
     maintenance.run_once()
-    assert maintenance.second_look_in_ms() == 60_000
+    assert maintenance.sweep_due_in_ms() == 60_000
     log.clock.advance(90_000)
-    assert maintenance.second_look_in_ms() == 0
+    assert maintenance.sweep_due_in_ms() == 0
     assert len(maintenance.vacuum_once().actions) == 1
-    assert maintenance.second_look_in_ms() is None
+    assert maintenance.sweep_due_in_ms() is None
 
 
 def test_one_damaged_topic_does_not_keep_the_others_from_being_looked_after(

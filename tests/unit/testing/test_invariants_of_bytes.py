@@ -157,7 +157,7 @@ def test_I15_a_damaged_boundary_is_found(log: SoundLog) -> None:
 @pytest.mark.parametrize("damage", ["missing", "cut"])
 def test_I15_the_snapshot_that_a_boundary_names_must_be_sound(log: SoundLog, damage: str) -> None:
     layout = log.topic("b")
-    slot = log.process.topic("b").snapshot()
+    slot = log.process.topic("b").journal.snapshot()
     log.process.topic("b").journal.prune(2)
     path = layout.snapshot(slot)
     log.store.delete(path) if damage == "missing" else log.store.replace(path, b"x")

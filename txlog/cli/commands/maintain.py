@@ -75,7 +75,7 @@ def maintain(
     maintenance = Maintenance(connection, _settings(session, config), topics or ())
     if once:
         report = maintenance.run_once(vacuum=vacuum)
-        if (delay_ms := maintenance.second_look_in_ms()) is not None:
+        if (delay_ms := maintenance.sweep_due_in_ms()) is not None:
             for action in report.actions:
                 session.say(_line(action))
             session.say(_waiting(maintenance.candidates, delay_ms))

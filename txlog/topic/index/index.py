@@ -1,11 +1,11 @@
 """The batch index of a topic: which bytes hold which offsets. Pure values.
 
-Recent batches are in the state itself (the tail); older ones are sealed into chunks that are
+Recent batches are in the state itself (the tail). Older ones are sealed into chunks, which are
 written once and shared by all later snapshots, in a tree, so that the state stays small however
-long the log is (docs/design/0003). Only decided batches below every open transaction are sealed: a
-chunk never changes; merging and compaction put other chunks in its place. It guards I2 (dense
-offsets: every row continues the one before it). Another process may have written a chunk, so it
-also guards I16: every step into the tree leads to a lower level and to other slots, so it ends.
+long the log is (docs/design/0003). Only decided batches below every open transaction are sealed, so
+a chunk never changes; merging and compaction replace chunks. It guards I2 (dense offsets: every row
+continues the row before it). Another process may have written a chunk, so it also guards I16: every
+step down the tree leads to a lower level and to fewer slots, so a walk ends.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from txlog.stored import stored, stored_form, stored_list
 from txlog.topic.records.batch import ROWS_MAX
 
 FANOUT = 64
-"""References on one level of the tree before they are packed into a node."""
+"""References on one level of the tree. So many are packed into one node of the level above."""
 
 LEVELS_MAX = 16
-"""Levels of the tree: 64 to the 11th batches are more than there are slots."""
+"""Levels of the tree. Eleven would do: 64 to the 11th is more than the number of slots."""
 
 Level: TypeAlias = Annotated[int, Within(0, LEVELS_MAX - 1)]
 LevelCount: TypeAlias = Annotated[int, Within(0, LEVELS_MAX)]
 
 OffsetCount: TypeAlias = Annotated[int, Within(1, OFFSET_MAX)]
-"""Offsets that one row covers: compaction may have emptied very many."""
+"""Offsets that one row covers. They may be very many once compaction has removed the records."""
 StoredRows: TypeAlias = Annotated[int, Within(-1, ROWS_MAX)]
 
 
@@ -88,7 +88,7 @@ StoredRows: TypeAlias = Annotated[int, Within(-1, ROWS_MAX)]
 )
 @dataclass(frozen=True, slots=True)
 class IndexedBatch:
-    """One record batch: where its bytes are, and its properties."""
+    """One row of the index: where the bytes of a record batch are, and what it holds."""
 
     slot: Slot
     partition: Partition
@@ -112,26 +112,26 @@ class IndexedBatch:
     """Slot of the transaction's marker; -1 while it is open, or without a transaction."""
     aborted: bool = False
     stored_rows: StoredRows = -1
-    """Records that compaction has left, each with its offset in the segment; -1: all, with
-    consecutive offsets; 0: there is nothing to read."""
+    """Number of records that compaction has left, each with its offset in the segment; 0: the
+    batch has no bytes. -1: all records are left, with consecutive offsets."""
     delete_horizon_ms: int = -1
-    """When compaction may drop its tombstones; -1 if it has not met any."""
+    """When compaction may drop its tombstones; -1 if compaction has found none."""
     topic_ids: tuple[str, ...] = ()
     """All topics of its transaction, if there are several."""
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last one that it covers."""
+        """The offset after the last one that the batch covers."""
         return self.base_offset + self.row_count
 
     @property
     def record_count(self) -> int:
-        """Records in its bytes."""
+        """Number of records in its bytes."""
         return self.row_count if self.stored_rows < 0 else self.stored_rows
 
     @property
     def tx_id(self) -> TxId | None:
-        """The transaction it belongs to."""
+        """The transaction of its records, if any."""
         return None if self.number < 0 else TxId(self.pid, self.epoch, self.number)
 
 
@@ -145,7 +145,7 @@ class IndexedBatch:
 )
 @dataclass(frozen=True, slots=True)
 class PartitionSpan:
-    """What a chunk covers of one partition."""
+    """What a chunk, or a batch, covers of one partition."""
 
     partition: Partition
     first_offset: Offset
@@ -176,7 +176,7 @@ class ChunkKey:
 )
 @dataclass(frozen=True, slots=True)
 class ChunkRef:
-    """A chunk: its slots, how to check its bytes, and what it covers."""
+    """A reference to a chunk: its slots, how to check its bytes, and what it covers."""
 
     first_slot: Slot
     last_slot: Slot
@@ -186,7 +186,7 @@ class ChunkRef:
     crc32: Crc32
     spans: tuple[PartitionSpan, ...]
     name: str = ""
-    """Distinguishes it from the chunks that it replaced; empty if it replaced none."""
+    """Distinguishes the chunk from those that it replaced; empty if it replaced none."""
 
     @property
     def key(self) -> ChunkKey:
@@ -194,20 +194,20 @@ class ChunkRef:
         return ChunkKey(self.first_slot, self.last_slot, self.name)
 
     def span(self, partition: int) -> PartitionSpan | None:
-        """What it covers of that partition."""
+        """What the chunk covers of that partition."""
         return next((span for span in self.spans if span.partition == partition), None)
 
 
 @dataclass(frozen=True, slots=True)
 class SealedIndex:
-    """The tree of chunks. `levels[0]` are the newest leaves; each level is older than the one
-    below it. `unsaved` are contents that may not be in the store yet."""
+    """The tree of chunks. `levels[0]` are the newest leaves; each level is older than the level
+    below it. `unsaved` are chunks that may not be in the store yet."""
 
     levels: tuple[tuple[ChunkRef, ...], ...] = ()
     unsaved: tuple[Chunk, ...] = field(default=(), compare=False)
 
     def roots(self) -> tuple[ChunkRef, ...]:
-        """All references of the state, oldest first."""
+        """The references that the state itself has, oldest first."""
         return tuple(ref for level in reversed(self.levels) for ref in level)
 
     def with_leaf(
@@ -220,7 +220,7 @@ class SealedIndex:
         )
 
     def find(self, removed: Sequence[ChunkKey]) -> tuple[int, int] | None:
-        """Level and place of these references, if all exist and are consecutive."""
+        """Level and position of these references if they exist, one after the other."""
         for level, refs in enumerate(self.levels):
             keys = [ref.key for ref in refs]
             if removed and removed[0] in keys:
@@ -230,11 +230,11 @@ class SealedIndex:
         return None
 
     def replaced(self, removed: Sequence[ChunkKey], added: tuple[ChunkRef, ...]) -> SealedIndex:
-        """The index with these references in place of those, which `find` must find."""
+        """The index with the references `added` in place of `removed`, which `find` must find."""
         found = self.find(removed)
         if found is None:
             raise InvariantViolated(
-                f"I2: chunks {removed[:1]} are not in the index. Please report this."
+                f"I2: the index does not have chunks {removed[:1]}. Please report this."
             )
         level, place = found
         refs = self.levels[level]
@@ -246,7 +246,7 @@ class SealedIndex:
         return replaced
 
     def from_log_starts(self, log_starts: Sequence[int]) -> SealedIndex:
-        """The index without chunks that have nothing at or above these offsets, by partition."""
+        """The index without the chunks that lie below these log starts, given by partition."""
         levels = tuple(
             tuple(ref for ref in refs if is_alive(ref.spans, log_starts)) for refs in self.levels
         )
@@ -269,7 +269,7 @@ class SealedIndex:
 
 
 def is_alive(spans: Iterable[PartitionSpan], log_starts: Sequence[int]) -> bool:
-    """Whether any of it is at or above the log starts, given by partition."""
+    """Whether a span reaches above the log starts, given by partition."""
     return any(span.next_offset > log_starts[span.partition] for span in spans)
 
 
@@ -340,7 +340,7 @@ _REF_SCHEMA = pa.schema([pa.field("ref", pa.string())])
 
 
 def encode_batches(rows: Sequence[IndexedBatch]) -> bytes:
-    """A leaf: one Arrow IPC file, a row a batch. Equal rows give equal bytes."""
+    """A leaf: an Arrow IPC file with one row for each batch. Equal rows give equal bytes."""
     columns = [
         _column([getattr(row, attribute) for row in rows], part.type)
         for attribute, part in zip(_ROW_FIELDS, _ROW_SCHEMA, strict=True)
@@ -361,13 +361,13 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def encode_refs(refs: Sequence[ChunkRef]) -> bytes:
-    """A node: one Arrow IPC file, a row a reference."""
+    """A node: an Arrow IPC file with one row for each reference."""
     texts = [json.dumps(encode(ref), separators=(",", ":")) for ref in refs]
     return encode_file(pa.record_batch([text_column(texts)], schema=_REF_SCHEMA))
 
 
 def decode_batches(data: bytes, ref: ChunkRef, path: str) -> tuple[IndexedBatch, ...]:
-    """The batches of a leaf. Raises CorruptData naming `path`."""
+    """The batches of a leaf. Raises CorruptData, which names `path`."""
     batch = _checked(data, ref, path, _ROW_SCHEMA)
     _check_numbers(batch, ref, path)
     columns = batch.to_pydict()
@@ -377,7 +377,7 @@ def decode_batches(data: bytes, ref: ChunkRef, path: str) -> tuple[IndexedBatch,
 
 
 def _check_numbers(batch: pa.RecordBatch, ref: ChunkRef, path: str) -> None:
-    """Check that a leaf's numbers are within bounds, and its slots are those of the reference."""
+    """Check the bounds of a leaf's numbers, and that its slots are within the reference's."""
     if any(column.null_count for column in batch.columns):
         raise _not_a_chunk(path, "a value is missing")
     numbers = np.stack([whole_numbers(batch.column(name)) for name in _NUMBERS])
@@ -390,7 +390,7 @@ def _check_numbers(batch: pa.RecordBatch, ref: ChunkRef, path: str) -> None:
 
 
 def decode_refs(data: bytes, ref: ChunkRef, path: str) -> tuple[ChunkRef, ...]:
-    """The references of a node. Raises CorruptData naming `path`."""
+    """The references of a node. Raises CorruptData, which names `path`."""
     texts = _checked(data, ref, path, _REF_SCHEMA)["ref"].to_pylist()
     try:
         found = tuple(decode(ChunkRef, json.loads(text)) for text in texts)
@@ -407,7 +407,7 @@ def decode_refs(data: bytes, ref: ChunkRef, path: str) -> tuple[ChunkRef, ...]:
 
 
 def are_in_order(refs: Sequence[ChunkRef]) -> bool:
-    """Whether each covers later slots than the one before it: no slot is covered twice."""
+    """Whether each covers later slots than the one before it, so that no slot is covered twice."""
     is_forward = all(ref.first_slot <= ref.last_slot for ref in refs)
     return is_forward and all(a.last_slot < b.first_slot for a, b in pairwise(refs))
 

@@ -1,8 +1,8 @@
-"""Parts of a topic's sealed index that are rewritten together, and the index with a part replaced.
+"""Units of a topic's sealed index, which merging and compaction rewrite, and their replacement.
 
-A *unit* is a run of neighbouring leaves below one node, so that one event can exchange it: the leaf
-that replaces them, and copies of the nodes above it up to a root. It must not know what is
-rewritten, nor why.
+A *unit* is a run of neighbouring leaves below one node. One event replaces it: by one leaf, and by
+copies of the nodes above the leaf up to a root. This module must not know what is rewritten, nor
+why.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
 ROWS_MAX = 16_384
-"""Batches of one unit: the most that its leaf may have, unless a single leaf has more."""
+"""Batches of one unit, and so of the leaf that replaces it, unless a single leaf has more."""
 
 NewChunk: TypeAlias = tuple[ChunkRef, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Neighbouring leaves, with their batches."""
+    """Neighbouring leaves with their batches."""
 
     path: tuple[ChunkRef, ...]
-    """Nodes above them, from a root down; empty if they are roots themselves."""
+    """Nodes above the leaves, from a root down; empty if the leaves are roots."""
     leaves: tuple[ChunkRef, ...]
     rows: tuple[IndexedBatch, ...]
 
     @property
     def last_slot(self) -> int:
-        """The last slot that it covers."""
+        """The last slot that the unit covers."""
         return self.leaves[-1].last_slot
 
     @property
     def root_keys(self) -> tuple[ChunkKey, ...]:
-        """The references in the state that lead to it."""
+        """The references in the state that lead to the unit."""
         return (self.path[0].key,) if self.path else tuple(leaf.key for leaf in self.leaves)
 
 
 def units(
     topic: TopicLog, state: TopicState, after_slot: int, bytes_max: int, last_slot: int
 ) -> Iterator[Unit]:
-    """Units of leaves above `after_slot` that end at `last_slot` at the latest, oldest first.
+    """Units of the leaves above `after_slot` and up to `last_slot`, oldest first.
 
-    Each has up to `bytes_max` stored bytes and ROWS_MAX batches, and at least one leaf.
+    Each has at least one leaf, and at most `bytes_max` stored bytes and ROWS_MAX batches.
     """
     for path, leaves in _siblings(topic, state, state.sealed.roots(), (), after_slot):
         wanted = [leaf for leaf in leaves if after_slot < leaf.last_slot <= last_slot]
@@ -69,7 +69,7 @@ def _siblings(
     path: tuple[ChunkRef, ...],
     after_slot: int,
 ) -> Iterator[tuple[tuple[ChunkRef, ...], list[ChunkRef]]]:
-    """Leaves below the same node, with the nodes above them."""
+    """The leaves below each node, with the nodes above them."""
     for ref in refs:
         if ref.level and ref.last_slot > after_slot:
             below = [part for part in topic.chunk(state, ref) if isinstance(part, ChunkRef)]
@@ -113,9 +113,9 @@ def rebuilt(
     children: Callable[[ChunkRef], Sequence[ChunkRef]],
     new_name: Callable[[], str],
 ) -> tuple[tuple[ChunkRef, ...], list[NewChunk]]:
-    """The root references that replace the unit's, and the chunks to store before they are used.
+    """The root references that replace the unit's, and the new chunks, which must be stored first.
 
-    `children` returns the references in a node; without rows nothing replaces the leaves.
+    `children` returns the references in a node. Without rows the leaves are removed.
     """
     removed = tuple(leaf.key for leaf in unit.leaves)
     added: tuple[ChunkRef, ...] = ()

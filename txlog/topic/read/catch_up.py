@@ -1,8 +1,8 @@
 """Catching up with several topics, so that a consistent cut can be found.
 
-Each topic is read by its own requests, so a round has as many moments as topics: in the meantime a
-producer may finish a transaction, and begin another, which one of the states contains and the other
-does not. It guards I11: transactions that were decided since the round began are marked as such.
+The topics are read at different times. Between two of these reads a producer may finish one
+transaction and begin another, which one state then contains and the other does not. It guards I11:
+each state still has the decisions of all transactions that were decided since the round began.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ ROUNDS_MAX = 20
 def catch_up_all(
     topics: Sequence[TopicLog], fan_out: FanOut, *, linearizable: bool = False
 ) -> None:
-    """Catch up with all topics, so that `cut.undelivered` can find what crosses their states.
+    """Catch up with all topics, so that `cut.undelivered` finds transactions across their states.
 
-    A topic's state remembers how transactions were decided as far back as its tail reaches. If that
-    is not to the beginning of this round, another one follows, which finds little that is new. One
-    topic alone may lag like `TopicLog.catch_up`, unless it is `linearizable`.
-    Raises PublishContention if the topics grow faster than they can be read.
+    A topic's state has the decisions of transactions as far back as its tail. If the tail does not
+    reach back to the beginning of this round, another round follows, which finds few new entries.
+    A single topic may lag as `TopicLog.catch_up` may, unless `linearizable`. Raises
+    PublishContention if the topics grow faster than they can be read.
     """
     for _ in range(ROUNDS_MAX):
         known = [topic.next_slot for topic in topics]

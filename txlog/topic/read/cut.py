@@ -1,8 +1,8 @@
 """Consistent cuts: end offsets below which every transaction is complete or absent. Pure.
 
-It guards I11, also across partitions and topics, and R13: the least unit is a connected group of
-transactions, and a limit may be exceeded by one such group only. It uses only the batch index,
-never a record; how much of it depends on the distance to the end, not on the length of the log.
+It guards I11, across partitions and topics, and R13: the smallest unit is a connected group of
+transactions, and only one such group may exceed a limit. It reads the batch index and no record;
+how much of the index depends on the distance to the end, not on the length of the log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ends: TypeAlias = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic at one moment, and how to walk through its index."""
+    """A state of a topic, with its index."""
 
     state: TopicState
     batches_from_slot: Callable[[int], Iterator[IndexedBatch]]
@@ -32,12 +32,12 @@ class TopicView:
     """Batches at or after those offsets, in slot order."""
 
     def where(self, partition: int) -> TopicPartition:
-        """That partition, by name."""
+        """The topic's partition of that number."""
         return TopicPartition(self.state.name, partition)
 
 
 def view_of(topic: TopicLog) -> TopicView:
-    """A topic's newest state, and its index."""
+    """A view of the topic's newest state that this process has read."""
     state = topic.state
     return TopicView(
         state,
@@ -49,11 +49,11 @@ def view_of(topic: TopicLog) -> TopicView:
 def undelivered(topics: Sequence[TopicView]) -> Iterator[tuple[TopicView, TxId, Mapping[int, int]]]:
     """Committed transactions that some of these topics have applied and others have not.
 
-    Yields each topic that has applied one, with its first offset in every partition. At one moment
-    only a producer's last transaction can be in this state (rule R5), or those above its floor if
-    it has several open (rule R7). But views are from several moments (see `catch_up_all`): a
-    transaction that was decided after the first of them may be new to one view and absent from the
-    others.
+    Yields each topic that has applied one, with its first offset in every partition. At any one
+    time only a producer's last transaction can be applied in part (rule R5), or those above its
+    floor if it has several open (rule R7). But the views were read at different times (see
+    `catch_up_all`): a transaction that was decided after the first read may be in one view and
+    absent from the others.
     """
     by_id = {view.state.topic_id: view.state for view in topics}
     if len(by_id) < 2:
@@ -89,14 +89,14 @@ def _first_offsets(view: TopicView, tx_id: TxId, mark: TxMark) -> Mapping[int, i
 
 def _is_finished(state: TopicState, tx_id: TxId) -> bool:
     if state.closed or holds(state.retired, tx_id.pid):
-        return True  # A producer retires only when all of its transactions are complete.
+        return True  # A producer is retired only after all of its transactions are complete.
     return state.producers.get(tx_id.pid, NEW_PRODUCER).is_finished(tx_id)
 
 
 def stable_ends(topics: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> Ends:
-    """The highest consistent cut at read_committed, according to these views.
+    """The highest consistent cut of these views at read_committed.
 
-    `starts` is a consistent cut below it: the reader's position.
+    `starts` is the reader's position, a consistent cut below the result.
     """
     ends = {
         view.where(partition): view.state.last_stable_offset(partition)
@@ -107,7 +107,7 @@ def stable_ends(topics: Sequence[TopicView], starts: Mapping[TopicPartition, int
         _lower(ends, view, first_offsets)
     while _close_downward(topics, starts, ends):
         pass
-    # A reader at a log start is in the middle of records that were deleted up to it.
+    # A reader at a log start may stand in the middle of a transaction whose beginning was deleted.
     return {where: max(end, starts[where]) for where, end in ends.items()}
 
 
@@ -123,7 +123,10 @@ def _lower(ends: Ends, view: TopicView, offsets: Mapping[int, int]) -> bool:
 def _close_downward(
     topics: Sequence[TopicView], starts: Mapping[TopicPartition, int], ends: Ends
 ) -> bool:
-    """Remove what a transaction above the cut has below it; True if that lowered the cut."""
+    """Lower the cut below all records of the transactions that have records above it.
+
+    Returns whether the cut was lowered.
+    """
     above: dict[TxId, tuple[str, ...]] = {}
     first_slots: dict[tuple[str, TxId], int] = {}
     for view in topics:
@@ -152,13 +155,14 @@ def _batches_of(
     first_slots: Mapping[tuple[str, TxId], int],
     starts: Mapping[TopicPartition, int],
 ) -> Iterator[IndexedBatch]:
-    """Rows that include all of these transactions' in this topic, beginning as late as possible."""
+    """Rows of this topic, from as late a slot as possible, that include all of these transactions'
+    rows."""
     slots = []
     for tx_id in tx_ids:
         mark = view.state.marks.get(tx_id)
         slot = mark.first_slot if mark else first_slots.get((view.state.topic_id, tx_id))
         if slot is None:
-            # It is wholly below the cut here and sealed; the reader has not passed it yet.
+            # All of it is below the cut here, and sealed, but not below the reader's position.
             return view.batches_since(_of_topic(view, starts))
         slots.append(slot)
     return view.batches_from_slot(min(slots))
@@ -170,7 +174,7 @@ def _is_committed(batch: IndexedBatch) -> bool:
 
 @dataclass(slots=True)
 class _Window:
-    """The batches of one topic from the start of a batch on, walked only as far as necessary."""
+    """The batches of one topic from the reader's position on, read only as far as necessary."""
 
     view: TopicView
     starts: Mapping[int, int]
@@ -186,11 +190,11 @@ class _Window:
 
     @property
     def backlog(self) -> int:
-        """Offsets from the window's start to the highest cut."""
+        """Number of offsets from the window's start to the highest cut."""
         return sum(high - self.starts[partition] for partition, high in self.highs.items())
 
     def pull(self) -> IndexedBatch | None:
-        """The next batch below the highest cut."""
+        """Read the next batch below the highest cut."""
         if self._walk is None:
             self._walk = self.view.batches_since(self.starts)
         for batch in self._walk:
@@ -211,25 +215,25 @@ class _Window:
             known[batch.partition] = (min(first, begin), max(end, batch.next_offset))
 
     def begin_of(self, batch: IndexedBatch) -> int:
-        """Where it begins for this reader, which may be in its middle: at a log start."""
+        """The first offset that the reader needs: a log start may be in the middle of a batch."""
         return max(batch.base_offset, self.starts[batch.partition])
 
     def oldest(self) -> IndexedBatch | None:
-        """The first batch; None if everything below the highest cut was deleted."""
+        """The first batch; None if all records below the highest cut were deleted."""
         return self.batches[0] if self.batches else self.pull()
 
     def is_late(self, ends: Ends) -> bool:
-        """Whether the cut takes nothing of the oldest batch."""
+        """Whether the oldest batch lies wholly above the cut."""
         first = self.oldest()
         return first is not None and not _is_below(self, first, ends)
 
     def until_slot(self, slot: int) -> None:
-        """Walk past that slot."""
+        """Read past that slot."""
         while not self.exhausted and self.slot <= slot:
             self.pull()
 
     def until_transaction(self, tx_id: TxId) -> None:
-        """Walk until that transaction was seen and is complete, or to the end."""
+        """Read until all of that transaction was found, or to the end."""
         while not self.exhausted and tx_id not in self.parts:
             self.pull()
         if tx_id in self.decided:
@@ -241,12 +245,11 @@ def limited_cut(
 ) -> Ends:
     """The next consistent cut that advances by at most `limit` offsets from `starts`.
 
-    `starts` and `highs` are consistent cuts. Topics share the limit by their backlog, at least one
-    offset each as far as it suffices; within a topic, records are taken in the order in which they
-    were written. If a topic's share does not hold its oldest transaction, with all that is
-    connected, that group is taken first. A group larger than the limit is taken alone (rule R13)
-    when it is its topic's turn, so that it does not wait for ever beside a busy topic. Deleted
-    offsets count for nothing.
+    `starts` and `highs` are consistent cuts. Topics share the limit by their backlog, with at least
+    one offset each while it lasts; within a topic, records are taken in the order of writing. If a
+    topic's share cannot hold its oldest transaction with its connected group, that group is taken
+    first. A group larger than the limit is taken alone (rule R13) when it is its topic's turn, so
+    that a busy topic does not delay it for ever. Deleted offsets do not count.
     """
     begins = _past_deleted(topics, starts, highs)
     windows = [w for view in topics if (w := _window(view, begins, highs)).backlog]
@@ -274,12 +277,12 @@ def _past_deleted(
 
 
 def _turn(starts: Ends, count: int) -> int:
-    """A number below `count` that differs from cut to cut, without memory of the last one."""
+    """A number below `count` that varies from cut to cut, from the positions alone."""
     return zlib.crc32(str(sum(starts.values())).encode()) % count
 
 
 def _shared(windows: Sequence[_Window], starts: Ends, highs: Ends, limit: int) -> Ends:
-    """Every topic by its share; incomplete transactions are left out."""
+    """Advance every topic by its share of the limit, without incomplete transactions."""
     backlog = sum(window.backlog for window in windows)
     if backlog <= limit:
         return dict(highs)
@@ -303,8 +306,8 @@ def _window(view: TopicView, starts: Ends, highs: Ends) -> _Window:
 
 
 def _fill(window: _Window, ends: Ends, limit: int) -> None:
-    """Take batches in the order of the journal until the limit is reached; after the last one there
-    are only deleted offsets."""
+    """Take batches in the order of the journal until the limit is reached. After the last batch all
+    offsets are deleted, and are taken too."""
     room = limit
     while room > 0 and (batch := window.pull()) is not None:
         where = window.view.where(batch.partition)
@@ -319,7 +322,7 @@ def _fill(window: _Window, ends: Ends, limit: int) -> None:
 
 
 def _exclude_torn(windows: Sequence[_Window], ends: Ends) -> None:
-    """Lower the cut until no transaction crosses it."""
+    """Lower the cut until it divides no transaction."""
     lowered = True
     while lowered:
         lowered = False
@@ -362,16 +365,16 @@ def _is_below(window: _Window, batch: IndexedBatch, ends: Ends) -> bool:
 def _is_whole(window: _Window, tx_id: TxId, ends: Ends) -> bool:
     """Whether all of the transaction's records in this topic are below the cut."""
     if tx_id not in window.parts:
-        # It comes later here; or retention deleted its records, and there is nothing to tear.
+        # Its records come later in this topic, or retention has deleted them.
         window.until_transaction(tx_id)
     parts = window.parts.get(tx_id, {})
     return all(end <= ends[window.view.where(p)] for p, (_, end) in parts.items())
 
 
 def _oldest_group(windows: Sequence[_Window], window: _Window, starts: Ends, limit: int) -> Ends:
-    """Raise the cut above the oldest batch of a topic, and above all that is connected to it.
+    """Raise the cut above the oldest batch of a topic and its connected group.
 
-    Records outside of transactions are connected to nothing: at most `limit` of them are taken.
+    Records without a transaction have no such group: at most `limit` of them are taken.
     """
     ends = dict(starts)
     first = window.oldest()

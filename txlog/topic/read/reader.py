@@ -1,9 +1,9 @@
 """Reading records: from batches of the index to Arrow record batches.
 
 It guards I3 (aborted and open transactions are left out at read_committed), I15 (every batch is
-checked against its length and CRC32 before it is decoded) and R19 (a missing segment is judged
-against the state as it is now: merging may have put its records elsewhere). It must not know
-consumer groups or positions.
+compared with its length and CRC32 before it is decoded) and R19 (a missing segment is an error only
+according to the current state: merging may have moved its records). It must not know consumer
+groups or positions.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
 FETCH_BYTES_MAX = 16 << 20
-"""Bytes requested from the store at once: a reader's memory besides its results."""
+"""Bytes of one request to the store. A reader needs that memory besides its results."""
 
 FETCHES_AHEAD_MAX = 8
 FETCHES_AHEAD_BYTES_MAX = 32 << 20
-"""Requests that a task of Spark's has under way, and what they hold in memory together (I16)."""
+"""Requests that a Spark task has under way, and their memory together (I16)."""
 
 _DECODED_TOGETHER = 32
-"""Batches that one thread decodes: small ones are not worth a call each."""
+"""Batches that one call decodes: small ones are not worth a call each."""
 
 DECODED_FETCH_BYTES_MAX = 64 << 20
-"""Memory of batches that are read ahead together, unless one of them takes more (I16)."""
+"""Memory of the batches of one `read_ahead`, unless a single batch takes more (I16)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatch:
-    """Records of one partition, in order of offset.
+    """Records of one partition, by offset.
 
     `batch` has the topic's columns and `_timestamp`, or the requested columns.
     """
 
     partition: int
     base_offset: int
-    """The first offset that it covers."""
+    """The first offset that the batch covers."""
     batch: pa.RecordBatch
     stored_offsets: npt.NDArray[np.int64] | None = None
-    """Offset of each record, if compaction has removed others; None: they are consecutive from
-    `base_offset` on."""
+    """Offset of each record if compaction has removed others; None if the offsets are consecutive
+    from `base_offset` on."""
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -101,21 +101,20 @@ def visible_batches(
 
 @dataclass(frozen=True, slots=True)
 class BatchSource:
-    """Where to read batches of one topic from; has no journal, so that it can be sent to tasks."""
+    """What is needed to read batches of one topic without its journal, so that tasks can."""
 
     store: Store
     topic: str
     schemas: Mapping[int, pa.Schema]
-    """Topic schema of each id that may occur, and of the newest."""
+    """Schema id -> topic schema: of the batches to read, and the newest."""
     newest_schema_id: int
     relocate: Callable[[IndexedBatch], Sequence[IndexedBatch]]
-    """Called if a batch's segment is missing: returns the batches that now have its records, if
-    merging or compaction moved them. Raises OffsetOutOfRange if they were deleted, or
-    MissingObject."""
+    """Called for a batch whose segment is missing. Returns the batches that have its records after
+    merging or compaction. Raises OffsetOutOfRange for deleted records, or MissingObject."""
 
 
 def batch_source(topic: TopicLog, state: TopicState, start: int | None = None) -> BatchSource:
-    """The batches of a topic whose journal is open in this process.
+    """The source of a topic whose journal is open in this process.
 
     `start` is the first requested offset; by default the log start in `state`.
     """
@@ -135,10 +134,10 @@ def batch_source(topic: TopicLog, state: TopicState, start: int | None = None) -
 
 
 def relocated_batches(topic: TopicLog, batch: IndexedBatch, start: int) -> list[IndexedBatch]:
-    """Where the records of a batch with a missing segment are now (rule R19).
+    """The batches that now have the records of a batch whose segment is missing (rule R19).
 
-    Records below `start` are not needed: a deletion may have cut the batch. Raises OffsetOutOfRange
-    if others were deleted, MissingObject if the log still refers to the segment.
+    Records below `start` are not needed. Raises OffsetOutOfRange if needed records were deleted,
+    MissingObject if the log still refers to the segment.
     """
     state = topic.catch_up(linearizable=True)
     first = max(start, batch.base_offset)
@@ -158,27 +157,27 @@ def relocated_batches(topic: TopicLog, batch: IndexedBatch, start: int) -> list[
 def read_batches(
     source: BatchSource, batches: Sequence[IndexedBatch], columns: Sequence[str] | None = None
 ) -> Iterator[FetchedBatch]:
-    """Decode these batches, in order, in the topic's newest schema.
+    """Read these batches, in order, in the topic's newest schema.
 
-    Raises CorruptData naming the segment, MissingObject, StoreUnavailable.
+    Raises CorruptData, which names the segment, MissingObject, StoreUnavailable.
     """
     for group in _in_fetches(batches):
         yield from _read(source, group, columns)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Rows of one source that are to be read, and of which columns; None: of all."""
+class SourceRead:
+    """Batches to read from one source, and the columns of them; None: all columns."""
 
     source: BatchSource
     batches: Sequence[IndexedBatch]
     columns: Sequence[str] | None = None
 
 
-def read_beforehand(
-    wanted: Sequence[Wanted], fan_out: FanOut, fetches_max: int = FETCHES_AHEAD_MAX
+def read_sources(
+    wanted: Sequence[SourceRead], fan_out: FanOut, fetches_max: int = FETCHES_AHEAD_MAX
 ) -> Iterator[tuple[int, FetchedBatch]]:
-    """The same for several sources in turn: each batch with its source's place in `wanted`.
+    """Read several sources one after the other. Yields each batch with the index of its source.
 
     Up to `fetches_max` requests are under way at once, for FETCHES_AHEAD_BYTES_MAX together.
     """
@@ -205,7 +204,7 @@ def read_beforehand(
 def read_at_once(
     source: BatchSource, batches: Sequence[IndexedBatch], fan_out: FanOut
 ) -> list[FetchedBatch]:
-    """All of them, with several requests in parallel. Raises as `read_batches` does."""
+    """All of these batches, by parallel requests. Raises as `read_batches` does."""
     calls = [lambda g=group: list(_read(source, g, None)) for group in _in_fetches(batches)]
     return [fetched for found in fan_out.run_all(calls) for fetched in found]
 
@@ -213,10 +212,9 @@ def read_at_once(
 def read_ahead(
     source: BatchSource, batches: Sequence[IndexedBatch], fan_out: FanOut, decoded_bytes_max: int
 ) -> tuple[list[FetchedBatch], int]:
-    """The first of these batches, and how many: at least one, and as many as claim to take
-    `decoded_bytes_max` in memory, which may be a thousand times their size in the store.
-
-    Raises as `read_batches` does.
+    """The first of these batches, and their number: at least one, and as many as fit into
+    `decoded_bytes_max` of memory, by parallel requests. A decoded batch may be a thousand times
+    its stored size. Raises as `read_batches` does.
     """
     calls = [partial(_fetched, source, group) for group in _in_fetches(batches)]
     found = [pair for pairs in fan_out.run_all(calls) for pair in pairs]
@@ -239,7 +237,7 @@ def _all_decoded(
     heads: Sequence[MessageHead | None],
     start: int,
 ) -> list[FetchedBatch]:
-    """A group of them, from `start` on."""
+    """Decode up to _DECODED_TOGETHER batches, from index `start` on."""
     known = heads[start : start + _DECODED_TOGETHER]
     pairs = zip(found[start:], known, strict=False)
     return [one for pair, head in pairs for one in _decoded(source, *pair, None, head)]
@@ -248,7 +246,7 @@ def _all_decoded(
 def _fetched(
     source: BatchSource, group: Sequence[IndexedBatch]
 ) -> list[tuple[IndexedBatch, Bytes | None]]:
-    """The batches with their bytes; None if their segment is missing."""
+    """The batches of one segment with their bytes; with None if the segment is missing."""
     path = group[0].segment
     if not is_segment(path):
         raise CorruptData(
@@ -284,7 +282,8 @@ def _read(
 def _read_elsewhere(
     source: BatchSource, batch: IndexedBatch, columns: Sequence[str] | None
 ) -> Iterator[FetchedBatch]:
-    """The records of a batch that were moved. It ends, because each call reads a later state."""
+    """The records of a batch whose segment is missing. The recursion ends: each `relocate` reads a
+    later state."""
     for other in source.relocate(batch):
         for fetched in _read(source, [other], columns):
             yield sliced(fetched, batch.base_offset, batch.next_offset)
@@ -309,7 +308,7 @@ def sliced(fetched: FetchedBatch, start: int, end: int) -> FetchedBatch:
 
 
 def sliced_records(fetched: FetchedBatch, first: int, count: int) -> FetchedBatch:
-    """The part of a batch from its record number `first` on, at most `count`; zero-copy."""
+    """At most `count` records of a batch, from its record number `first` on; zero-copy."""
     offsets = fetched.stored_offsets
     part = None if offsets is None else offsets[first : first + count]
     base_offset = fetched.base_offset if not first else fetched.offset_at(first)
@@ -324,7 +323,7 @@ def evolved(fetched: FetchedBatch, physical: pa.Schema) -> FetchedBatch:
 
 
 def _in_fetches(batches: Sequence[IndexedBatch]) -> Iterator[list[IndexedBatch]]:
-    """Runs of batches of one segment, limited in bytes, so that each run is one request."""
+    """Groups of neighbouring batches of one segment, each small enough for one request."""
     group: list[IndexedBatch] = []
     size = 0
     for batch in batches:
@@ -346,9 +345,8 @@ def _decode(
 ) -> FetchedBatch:
     if batch.schema_id not in source.schemas:
         raise CorruptData(
-            f"topic {source.topic!r} says that {batch.segment} has schema {batch.schema_id}, and "
-            f"knows {len(source.schemas)}. Run 'txlog verify' to find the entry or snapshot that "
-            "says so.",
+            f"topic {source.topic!r} says that {batch.segment} has schema {batch.schema_id} of "
+            f"{len(source.schemas)}. Run 'txlog verify' to find the entry or snapshot that says so.",
             path=batch.segment,
         )
     schema = source.schemas[batch.schema_id]
@@ -368,7 +366,7 @@ def _decode(
 
 
 def _checked_offsets(batch: IndexedBatch, records: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """I2: offsets rise, within the bounds that the index gives. Raises CorruptData."""
+    """Check that offsets rise within the bounds of the index (I2). Raises CorruptData."""
     offsets = whole_numbers(records.column(OFFSET_COLUMN))
     rises = bool((np.diff(offsets) > 0).all())
     if not rises or offsets[0] < batch.base_offset or offsets[-1] >= batch.next_offset:

@@ -1,8 +1,8 @@
-"""Which Arrow types a topic's columns may have, and which type another one can safely become.
+"""The Arrow types that a topic's columns may have, and the safe conversions between them.
 
 Pure rules over types, no data. `canonical_type` is an allow-list: a type that Arrow adds later is
-refused until it is listed here. Two questions are kept apart: `widens` is what a topic's schema may
-do to stored records; `fits` is what may happen to a batch on its way into a topic.
+refused until it is listed here. `widens` says what a change of schema may do to stored records;
+`fits` says what may happen to a batch on its way into a topic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from txlog.errors import IncompatibleSchema
 from txlog.model import has_control_characters
 
 NESTING_DEPTH_MAX = 32
-"""Levels of lists, structs and maps. Arrow's own IPC reader gives up at 64."""
+"""Levels of lists, structs and maps. Arrow's IPC reader supports 64."""
 
 _types = pa.types
 
@@ -54,10 +54,10 @@ def canonical_field(field: pa.Field, path: str, depth: int = 0) -> pa.Field:
 
 
 def canonical_type(kind: pa.DataType, path: str, depth: int = 0) -> pa.DataType:
-    """The form in which a topic keeps `kind`; `path` names the column in errors.
+    """The form in which a topic stores `kind`; `path` names the column in errors.
 
-    Large strings, binaries and lists become plain ones, every name of UTC becomes "UTC", names of
-    list items become Arrow's default. Raises IncompatibleSchema for a type that is not supported.
+    Large strings, binaries and lists become plain ones, every name of UTC becomes "UTC", and list
+    items get Arrow's default name. Raises IncompatibleSchema for a type that is not supported.
     """
     if depth > NESTING_DEPTH_MAX:
         raise IncompatibleSchema(
@@ -110,10 +110,9 @@ def _canonical_item(field: pa.Field, path: str, depth: int) -> pa.Field:
 
 
 def require_distinct_names(names: Iterable[str], path: str = "") -> None:
-    """Refuse no names, an empty one, one with control characters (also those that change the
-    direction of text), or two that differ only in case, as Spark does.
-
-    Raises IncompatibleSchema.
+    """Check the names of columns. Raises IncompatibleSchema if there are none, for an empty name,
+    for control characters (also those that change the direction of text), and for two names that
+    differ only in case, which Spark cannot tell apart.
     """
     place = f"struct {path!r}" if path else "the schema"
     seen: dict[str, str] = {}
@@ -165,7 +164,7 @@ def _remedy(kind: pa.DataType) -> str:
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether every value of the flat type `old` is exactly one value of the wider type `new`."""
+    """Whether the flat type `new` has every value of `old` exactly, and is wider."""
     if _types.is_decimal(old) and _types.is_decimal(new):
         whole_digits_gained = (new.precision - new.scale) - (old.precision - old.scale)
         return bool(whole_digits_gained >= 0 and new.scale >= old.scale)
@@ -175,8 +174,8 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
 def fits(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether a column of type `source` may be written into a canonical column of type `target`.
 
-    Beyond `widens`: other layouts of the same values (large, view, dictionary), text into binary
-    (as UTF-8), coarser into finer time units, columns of nulls. Null values are not checked.
+    In addition to `widens`: other layouts of the same values (large, view, dictionary), text into
+    binary (as UTF-8), coarser into finer time units, columns of nulls. Null values are not checked.
     """
     if _types.is_dictionary(source):
         return fits(source.value_type, target)
@@ -223,7 +222,7 @@ def _nested_fits(source: pa.DataType, target: pa.DataType) -> bool:
     if _types.is_fixed_size_list(target):
         same = _types.is_fixed_size_list(source) and source.list_size == target.list_size
         return same and fits(source.value_type, target.value_type)
-    # List views are left out: pyarrow 26 casts them to lists that have lost their items.
+    # List views do not fit: pyarrow 26 casts them to lists without their items.
     listed = _types.is_list(source) or _types.is_large_list(source)
     return listed and fits(source.value_type, target.value_type)
 

@@ -1,9 +1,8 @@
-"""Schemas of topics: what they may be, how they are stored, how they may change.
+"""Schemas of topics: their validation, their stored form, and the changes that are allowed.
 
-A topic has a *topic schema*, which its users see, and a *physical schema*, which its segments
-have: the same with a last column `_timestamp`, in milliseconds UTC, never null. Changes only add,
-so that every stored segment stays readable under every later schema. Pure functions; `conversion`
-and `rows` bring data into a schema.
+A topic has a *topic schema*, which its users see, and a *physical schema*, which its segments have:
+the same with a last column `_timestamp`, in milliseconds UTC, never null. Every stored segment
+stays readable under every later schema. Pure functions; `conversion.py` brings data into a schema.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ KAFKA_SCHEMA = pa.schema(
         ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
 )
-"""The default schema of a topic: a Kafka record, without the timestamp that every topic has."""
+"""The default schema of a topic: a Kafka record. Its timestamp is in the physical schema."""
 
 RESERVED_NAMES = frozenset(
     {"_topic", "_partition", "_offset", TIMESTAMP_COLUMN, "_timestamp_type", "_key", "_headers"}
 )
-"""Names that readers add to a record, so that no topic may use them (in any case)."""
+"""Names of columns that readers add. A topic may not use them, in upper or lower case."""
 
 _DECODING_ERRORS = (pa.ArrowException, OSError, ValueError, TypeError, MemoryError)
 
 
 def validate_schema(schema: pa.Schema) -> pa.Schema:
-    """The canonical form of a topic schema: no metadata, plain layouts, UTC by that name.
+    """The canonical form of a topic schema: without metadata, with plain layouts and "UTC".
 
     Raises IncompatibleSchema, which names the column and the remedy, for a schema without columns,
     names that are reserved or differ only in case, and types that a topic cannot hold.
@@ -61,7 +60,8 @@ def physical_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def compacted_schema(schema: pa.Schema) -> pa.Schema:
-    """The same for batches that lack some records: with each record's offset before its time."""
+    """The physical schema of batches from which compaction has removed records: it has the column
+    `_offset` before `_timestamp`."""
     return schema.append(OFFSET_FIELD).append(TIMESTAMP_FIELD)
 
 
@@ -71,13 +71,13 @@ def is_kafka_schema(schema: pa.Schema) -> bool:
 
 
 def encode_schema(schema: pa.Schema) -> str:
-    """Base64 text of the schema as an Arrow IPC message: the form in journals."""
+    """The schema as journals have it: Base64 text of an Arrow IPC message."""
     return base64.b64encode(schema.serialize()).decode("ascii")
 
 
 @lru_cache(maxsize=1_024)  # Many topics have one schema.
 def decode_schema(text: str) -> pa.Schema:
-    """Read what `encode_schema` wrote. Raises CorruptData for anything else."""
+    """The schema of a text that `encode_schema` made. Raises CorruptData for any other text."""
     try:
         data = base64.b64decode(text, validate=True)
         return _canonical(pa.ipc.read_schema(pa.py_buffer(data)))
@@ -91,9 +91,9 @@ def decode_schema(text: str) -> pa.Schema:
 def evolve(old: pa.Schema, new: pa.Schema) -> pa.Schema:
     """The schema of a topic after a change from `old` to `new`; both are topic schemas.
 
-    Columns go by name. New nullable columns come last, whatever their place in `new`; integers,
-    floats and decimals may become wider; a column may become nullable. Structs, lists and maps
-    follow the same rules inside. Raises IncompatibleSchema, which names every other change.
+    Columns are matched by name. New nullable columns come last, whatever their place in `new`;
+    integers, floats and decimals may become wider; a column may become nullable. The same holds
+    inside structs, lists and maps. Raises IncompatibleSchema, which names every other change.
     """
     before, after = validate_schema(old), validate_schema(new)
     problems: list[str] = []

@@ -1,8 +1,8 @@
-"""Key compaction: for every key the newest record stays, at its offset (KIP-58, KIP-354, KIP-534).
+"""Key compaction: of every key the newest record stays, at its offset (KIP-58, KIP-354, KIP-534).
 
-It guards I2 and I12: only sealed batches are touched, which are below the last stable offset.
-Records of an aborted transaction never supersede others. A tombstone, a record without a value,
-stays for `delete.retention.ms` after the first pass that met it, so that readers that keep up see
+It guards I2 and I12: it rewrites only sealed batches, which are below the last stable offset.
+Records of an aborted transaction never supersede others. A tombstone (a record without a value)
+stays for `delete.retention.ms` after the first pass that found it, so that readers that keep up see
 it. Any number of processes may compact at once.
 """
 
@@ -25,7 +25,7 @@ from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.rewriting import (
     OVERTAKEN,
-    Part,
+    KeptBatch,
     live_batches,
     publish,
     rewrite,
@@ -39,29 +39,29 @@ _GATHER_ROWS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class CompactionLimits:
-    """What one pass may take."""
+    """Memory of one pass, and sizes of what it writes."""
 
     keys_max: int
-    """Keys in memory; other keys wait for the next pass."""
+    """Keys in memory. A pass with more leaves the newer records to the next pass."""
     batch_bytes: int
 
 
 @dataclass(slots=True)
 class CompactionReport:
-    """What one pass over a topic did."""
+    """The result of one pass over a topic."""
 
     records_removed: int = 0
     tombstones_removed: int = 0
     records_kept: int = 0
     bytes_written: int = 0
     interrupted: str = ""
-    """Why it ended early: another process works on the same topic."""
+    """Why the pass ended early: another process works on the same topic. Else empty."""
 
 
 def compact(
     topic: TopicLog, now_ms: int, limits: CompactionLimits, *, force: bool = False
 ) -> CompactionReport:
-    """One pass, if it is due or `force` is given. Raises CorruptData, StoreUnavailable."""
+    """Run one pass if it is due, or with `force`. Raises CorruptData, StoreUnavailable."""
     report = CompactionReport()
     state = topic.catch_up(linearizable=True)
     if not state.config.is_compacted:
@@ -79,7 +79,8 @@ def compact(
 
 
 def is_due(topic: TopicLog, state: TopicState, now_ms: int) -> bool:
-    """Whether enough is new (`min.cleanable.dirty.ratio`), or a record has waited long enough."""
+    """Whether enough bytes are new (`min.cleanable.dirty.ratio`), the oldest new record is older
+    than `max.compaction.lag.ms`, or tombstones have expired."""
     config, cleaner = state.config, state.cleaner
     if 0 <= cleaner.delete_horizon_ms <= now_ms:
         return True
@@ -108,7 +109,8 @@ def _is_young(config: TopicConfig, timestamp_ms: int, now_ms: int) -> bool:
 
 
 def _leaves(topic: TopicLog, state: TopicState, refs: Sequence[ChunkRef]) -> Iterator[ChunkRef]:
-    """Leaves above what was compacted, and whole nodes below it: only their sizes count."""
+    """The leaves above the compacted slots, and whole nodes below, of which only the size
+    counts."""
     for ref in refs:
         if not ref.level or ref.last_slot <= state.cleaner.cleaned_slot:
             yield ref
@@ -128,7 +130,7 @@ class NewestKeys:
         self._gathered: dict[int, list[pa.Table]] = {}
 
     def __len__(self) -> int:
-        """Keys, over all partitions."""
+        """Number of keys in all partitions."""
         for partition in list(self._gathered):
             self._reduce(partition)
         return sum(table.num_rows for table in self._tables.values())
@@ -144,7 +146,7 @@ class NewestKeys:
     def is_newest(
         self, partition: int, keys: pa.Array, offsets: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Which of these records have no known later one with the same key.
+        """Whether each of these records is the newest known one of its key.
 
         A record without a key is never superseded.
         """
@@ -173,12 +175,12 @@ class NewestKeys:
 
 @dataclass(slots=True)
 class _Pass:
-    """One pass over a topic: first it finds the newest record of each key, then rewrites units."""
+    """One pass over a topic: it finds the newest record of each key, then rewrites the units."""
 
     topic: TopicLog
     state: TopicState
     config: TopicConfig
-    """The topic's key at the beginning: if it changes, nothing is published."""
+    """The topic's configuration at the beginning. If its key changes, nothing is published."""
     now_ms: int
     limits: CompactionLimits
     report: CompactionReport
@@ -216,7 +218,7 @@ class _Pass:
         self.topic.execute(AdvanceCleaner(checkpoint, self.config.key_column))
 
     def _read_keys(self) -> int:
-        """Collect the keys of new records, as far as they fit; returns the last slot read."""
+        """Collect the keys of new records, up to `keys_max`; returns the last slot read."""
         cleaned = self.state.cleaner.cleaned_slot
         last_slot = cleaned
         size = self.config.segment_bytes
@@ -235,35 +237,35 @@ class _Pass:
         for fetched in read_batches(source, rows, columns=[self.key_column]):
             self.newest.add(fetched.partition, fetched.batch.column(0), fetched.offsets)
 
-    def _select(self, row: IndexedBatch, fetched: FetchedBatch) -> Part:
+    def _select(self, row: IndexedBatch, fetched: FetchedBatch) -> KeptBatch:
         """The records of a batch that stay."""
         if not fetched.batch.num_rows or row.aborted:
-            return Part(row, _taken(fetched, np.zeros(fetched.batch.num_rows, dtype=bool)))
+            return KeptBatch(row, _taken(fetched, np.zeros(fetched.batch.num_rows, dtype=bool)))
         keys = self._keys(fetched.batch)
         stays = self.newest.is_newest(row.partition, keys, fetched.offsets)
         stays &= fetched.offsets >= self.state.partitions[row.partition].log_start
-        # Records without a key supersede nothing.
+        # A record without a key and a value supersedes no other: it is not a tombstone.
         tombstones = _tombstones(fetched.batch, self.config.key_column) & stays
         tombstones &= np.asarray(keys.is_valid())
         if not tombstones.any():
-            return Part(row, _taken(fetched, stays))
+            return KeptBatch(row, _taken(fetched, stays))
         go_ms = row.delete_horizon_ms
         if 0 <= go_ms <= self.now_ms:
             self.report.tombstones_removed += int(tombstones.sum())
-            return Part(row, _taken(fetched, stays & ~tombstones))
+            return KeptBatch(row, _taken(fetched, stays & ~tombstones))
         if go_ms < 0:
             go_ms = min(self.now_ms + self.config.delete_retention_ms, LONG_MAX)
         self.horizons.append(go_ms)
-        return Part(row, _taken(fetched, stays), go_ms)
+        return KeptBatch(row, _taken(fetched, stays), go_ms)
 
     def _keys(self, batch: pa.RecordBatch) -> pa.Array:
-        """Records written before the key's column was added have no key."""
+        """The key column: nulls for records that were written before the column was added."""
         if self.key_column in batch.schema.names:
             return batch.column(self.key_column)
         kind = physical_schema(self.topic.schema()).field(self.key_column).type
         return pa.nulls(batch.num_rows, kind)
 
-    def _count(self, parts: Sequence[Part]) -> None:
+    def _count(self, parts: Sequence[KeptBatch]) -> None:
         kept = sum(part.kept.batch.num_rows for part in parts)
         self.report.records_kept += kept
         self.report.records_removed += sum(part.row.record_count for part in parts) - kept
@@ -280,7 +282,7 @@ def _taken(fetched: FetchedBatch, stays: npt.NDArray[np.bool_]) -> FetchedBatch:
     )
 
 
-def _is_changed(part: Part) -> bool:
+def _is_changed(part: KeptBatch) -> bool:
     return (
         part.kept.batch.num_rows != part.row.record_count
         or part.delete_horizon_ms != part.row.delete_horizon_ms
@@ -288,8 +290,8 @@ def _is_changed(part: Part) -> bool:
 
 
 def _tombstones(batch: pa.RecordBatch, key_column: str) -> npt.NDArray[np.bool_]:
-    """Records that say that their key is gone: without a value, or in a typed topic without any
-    column but the key. A topic with no column but its key has none."""
+    """The tombstones: records without a value, or in a typed topic with nulls in all columns but
+    the key. A topic whose only column is the key has none."""
     names = [name for name in batch.schema.names[:-1] if name != key_column]
     if not key_column:
         names = [_KAFKA_VALUE]

@@ -1,7 +1,7 @@
-"""Merging small segments under unchanged offsets: readers open fewer objects.
+"""Merging small segments under unchanged offsets, so that readers open fewer objects.
 
-It changes no record and no offset (I2), also not of aborted transactions. Any number of processes
-may merge at once: the first to publish exchanges a stretch.
+It changes no record and no offset (I2), not even of aborted transactions. Any number of processes
+may merge at once: the first to publish replaces a unit.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.rewriting import (
     OVERTAKEN,
-    everything,
     live_batches,
     publish,
     rewrite,
+    select_all,
     selected_parts,
 )
 
 SEGMENTS_MIN = 8
-"""Merging fewer is not worth the writing: each record is rewritten a few times at most."""
+"""Merging fewer is not worth the writing. With so many, a record is rewritten a few times only."""
 
 
 @dataclass(slots=True)
 class MergeReport:
-    """What one pass over a topic did."""
+    """The result of one pass over a topic."""
 
     segments_before: int = 0
     segments_after: int = 0
     bytes_written: int = 0
     interrupted: str = ""
-    """Why it ended early: another process works on the same topic."""
+    """Why the pass ended early: another process works on the same topic. Else empty."""
 
 
 def merge_segments(
@@ -59,7 +59,7 @@ def merge_segments(
 def next_unit(
     topic: TopicLog, state: TopicState, after_slot: int, segments_min: int = SEGMENTS_MIN
 ) -> Unit | None:
-    """The next run of leaves whose segments are worth merging."""
+    """The next unit whose segments are worth merging."""
     found = units(topic, state, after_slot, state.config.segment_bytes, state.sealed_slot)
     return next(
         (u for u in found if len(segments_of(live_batches(u, state))) >= segments_min), None
@@ -75,7 +75,7 @@ def _merge(
     topic: TopicLog, state: TopicState, unit: Unit, batch_bytes: int, report: MergeReport
 ) -> None:
     rows = live_batches(unit, state)
-    rewritten = rewrite(topic, unit, selected_parts(topic, state, rows, everything), batch_bytes)
+    rewritten = rewrite(topic, unit, selected_parts(topic, state, rows, select_all), batch_bytes)
     publish(topic, state, rewritten)
     report.segments_before += len(segments_of(rows))
     report.segments_after += len(rewritten.segment_paths)
@@ -83,7 +83,8 @@ def _merge(
 
 
 def _note_progress(topic: TopicLog, state: TopicState) -> None:
-    """Only what is below whole nodes is never examined again: newer leaves are still collected."""
+    """Record how far no later pass needs to look: up to the last packed node. Leaves above it may
+    still form larger units."""
     nodes = [ref.last_slot for ref in state.sealed.roots() if ref.level]
     merged = max([state.cleaner.merged_slot, *nodes])
     if merged > state.cleaner.merged_slot:

@@ -1,9 +1,10 @@
 """Rewriting sealed batches into fewer and larger ones: shared by merging and compaction.
 
-It guards I2 (every offset keeps its record; the offsets that a batch covers stay covered) and I11
-(batches of different transactions are never stored as one, so that consistent cuts do not move).
-Nor are tombstones that expire at different times. New segments and chunks are durable before the
-event that refers to them; a process that dies before it leaves objects that vacuum collects.
+It guards I2 (every offset keeps its record, and covered offsets stay covered) and I11 (batches of
+different transactions are never stored as one, so that consistent cuts do not move). Tombstones
+that expire at different times are never stored as one batch either. New segments and chunks are
+durable before the event that refers to them. If a process dies before that event, vacuum collects
+the new objects.
 """
 
 from __future__ import annotations
@@ -35,37 +36,38 @@ from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
 OVERTAKEN = (PublishContention, BoundaryMoved, SegmentExpired)
-"""Another process was first: the rest waits for the next pass. A store that is full or does not
-answer is not among these, and is a failure."""
+"""Errors that say that another process was first: the pass ends early, and the next one goes on. A
+store that is full or does not answer is a failure, and is not among these."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """The records of a stored batch that stay; `row` describes their new form."""
+class KeptBatch:
+    """The records of a stored batch that stay."""
 
     row: IndexedBatch
     kept: FetchedBatch
     tombstones_go_ms: int | None = None
-    """None: it has none; -1: no pass of compaction has met those that it may have."""
+    """When the batch's tombstones expire. None without tombstones; -1 if compaction has not looked
+    for them yet."""
 
     @property
     def delete_horizon_ms(self) -> int:
-        """The same as the index stores it: -1 for both."""
+        """The value in the index, which has -1 for both None and -1."""
         return -1 if self.tombstones_go_ms is None else self.tombstones_go_ms
 
 
-Selection: TypeAlias = Callable[[IndexedBatch, FetchedBatch], Part]
-"""Chooses what stays of a batch."""
+Selection: TypeAlias = Callable[[IndexedBatch, FetchedBatch], KeptBatch]
+"""Chooses the records of a batch that stay."""
 
 
-def everything(row: IndexedBatch, fetched: FetchedBatch) -> Part:
-    """Everything stays: merging removes nothing."""
-    return Part(row, fetched, row.delete_horizon_ms if fetched.batch.num_rows else None)
+def select_all(row: IndexedBatch, fetched: FetchedBatch) -> KeptBatch:
+    """All records stay, as in merging."""
+    return KeptBatch(row, fetched, row.delete_horizon_ms if fetched.batch.num_rows else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A rewritten unit: not part of the topic before it is published."""
+    """A rewritten unit. It becomes part of the topic when it is published."""
 
     unit: Unit
     rows: tuple[IndexedBatch, ...]
@@ -73,14 +75,14 @@ class Rewritten:
 
 
 def live_batches(unit: Unit, state: TopicState) -> list[IndexedBatch]:
-    """Batches of a unit that have an offset at or above the log start."""
+    """Batches of a unit with an offset at or above the log start."""
     return [r for r in unit.rows if r.next_offset > state.partitions[r.partition].log_start]
 
 
 def selected_parts(
     topic: TopicLog, state: TopicState, rows: Sequence[IndexedBatch], select: Selection
-) -> list[Part]:
-    """Read these batches, and choose what stays of each. Raises CorruptData (I15)."""
+) -> list[KeptBatch]:
+    """Read these batches and select the records that stay. Raises CorruptData (I15)."""
     parts = [select(row, _nothing(row)) for row in rows if not row.record_count]
     stored = [row for row in rows if row.record_count]
     for schema_id in sorted({row.schema_id for row in stored}):
@@ -97,7 +99,7 @@ def _nothing(row: IndexedBatch) -> FetchedBatch:
 
 
 def _source(topic: TopicLog, state: TopicState, schema_id: int) -> BatchSource:
-    """Batches in the schema that they were written in: rewriting changes no record."""
+    """A source that reads batches in the schema of their segment: rewriting changes no record."""
 
     def moved(row: IndexedBatch) -> list[IndexedBatch]:
         raise PublishContention(
@@ -109,8 +111,9 @@ def _source(topic: TopicLog, state: TopicState, schema_id: int) -> BatchSource:
     return replace(batch_source(topic, state), newest_schema_id=schema_id, relocate=moved)
 
 
-def rewrite(topic: TopicLog, unit: Unit, parts: Iterable[Part], batch_bytes: int) -> Rewritten:
-    """Store what stays of a unit in new segments, one for each schema and form."""
+def rewrite(topic: TopicLog, unit: Unit, parts: Iterable[KeptBatch], batch_bytes: int) -> Rewritten:
+    """Store the kept records of a unit in new segments: one for each schema, with and without
+    offsets."""
     runs = _runs(sorted(parts, key=lambda part: (part.row.partition, part.row.base_offset)))
     writers: dict[tuple[int, bool], SegmentWriter] = {}
     written: list[_BatchRun] = []
@@ -136,9 +139,9 @@ def rewrite(topic: TopicLog, unit: Unit, parts: Iterable[Part], batch_bytes: int
 def publish(
     topic: TopicLog, state: TopicState, rewritten: Rewritten, key_column: str | None = None
 ) -> None:
-    """Replace the original by it; `key_column` is the key that it was compacted by.
+    """Replace the original unit. `key_column` is the key of the compaction; None after merging.
 
-    Raises PublishContention if another process has rewritten a part of it, SegmentExpired.
+    Raises PublishContention if another process has rewritten a part of the unit, SegmentExpired.
     """
     unit = rewritten.unit
 
@@ -152,14 +155,14 @@ def publish(
     topic.execute(ReplaceChunks(unit.root_keys, added, segment_ids, key_column))
 
 
-# Runs: parts that are stored as one batch.
+# Runs: kept batches that are stored as one.
 
 
 @dataclass(slots=True)
 class _BatchRun:
     """Neighbouring batches of a partition that may be stored as one."""
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[KeptBatch] = field(default_factory=list)
 
     @property
     def first(self) -> IndexedBatch:
@@ -171,7 +174,7 @@ class _BatchRun:
 
     @property
     def is_dense(self) -> bool:
-        """Whether none of its records was ever removed."""
+        """Whether no record of the run was ever removed."""
         return all(part.kept.batch.num_rows == part.row.row_count for part in self.parts)
 
     @property
@@ -179,8 +182,8 @@ class _BatchRun:
         return max(part.delete_horizon_ms for part in self.parts)
 
 
-def _identity(part: Part) -> tuple[object, ...]:
-    """Batches of different identities are never stored as one."""
+def _identity(part: KeptBatch) -> tuple[object, ...]:
+    """Batches are stored as one only if they are equal in this."""
     row = part.row
     if not part.kept.batch.num_rows and not row.topic_ids:
         return ("empty",)
@@ -189,9 +192,9 @@ def _identity(part: Part) -> tuple[object, ...]:
     return (row.tx_id, row.first_slot, row.decided_slot, row.aborted, row.topic_ids, row.schema_id)
 
 
-def _runs(parts: Sequence[Part]) -> Iterator[_BatchRun]:
-    """Neighbours of one identity whose tombstones expire at one time. Empty batches join the plain
-    records before them."""
+def _runs(parts: Sequence[KeptBatch]) -> Iterator[_BatchRun]:
+    """Runs of neighbours with one identity, whose tombstones expire at one time. An empty batch
+    joins plain records before it."""
     run = _BatchRun()
     identity: tuple[object, ...] = ()
     go_ms: int | None = None
@@ -211,18 +214,18 @@ def _runs(parts: Sequence[Part]) -> Iterator[_BatchRun]:
 
 
 def _limited(runs: Iterable[_BatchRun], batch_bytes: int) -> Iterator[_BatchRun]:
-    """Runs of at most about `batch_bytes`, or one stored batch."""
+    """The same runs, divided into runs of at most about `batch_bytes` or one stored batch."""
     for run in runs:
-        piece, size = _BatchRun(), 0
+        limited, size = _BatchRun(), 0
         for part in run.parts:
             length = part.kept.batch.nbytes if part.kept.batch.num_rows else 0
-            # An empty batch never begins a piece: it does not know its neighbours' schema.
-            if piece.parts and length and size + length > batch_bytes:
-                yield piece
-                piece, size = _BatchRun(), 0
-            piece.parts.append(part)
+            # An empty batch begins no run: its schema may differ from that of its neighbours.
+            if limited.parts and length and size + length > batch_bytes:
+                yield limited
+                limited, size = _BatchRun(), 0
+            limited.parts.append(part)
             size += length
-        yield piece
+        yield limited
 
 
 def _write(writer: SegmentWriter, run: _BatchRun) -> None:
@@ -249,7 +252,7 @@ def _rows(
     located: dict[tuple[int, bool], Iterator[SegmentBatch]],
     paths: dict[tuple[int, bool], str],
 ) -> Iterator[IndexedBatch]:
-    """The index rows of a run: together they cover the offsets that its batches covered."""
+    """The index rows of a run. Together they cover all offsets that its batches covered."""
     last = run.parts[-1].row
     for left, right in pairwise(run.parts):
         if left.row.next_offset != right.row.base_offset:
@@ -296,7 +299,7 @@ def _row(
 
 
 def _empty(run: _BatchRun) -> IndexedBatch:
-    """Offsets without records. It names no segment."""
+    """A row that covers offsets without records. It names no segment."""
     first, last = run.first, run.parts[-1].row
     row = replace(
         first,
