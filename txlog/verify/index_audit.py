@@ -2,8 +2,8 @@
 
 It guards I2, I7 and I15 for operators: `log_audit.py` reads the records; this module checks that
 each chunk covers what the reference to it says, that no batch is in the index twice, that a
-segment's own footer names the batches that the index names, and that the segment contains nothing
-else. It may list: no decision depends on its result.
+segment's footer names the batches that the index names, and that the segment contains no other
+bytes. It may use listings: no decision depends on its result.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
 BATCHES_KEPT_MAX = 1_000_000
-"""Batches that are compared: a forged index repeats one again and again, a sound one never does."""
+"""Batches that are remembered. A forged index may repeat a batch; a sound one never does."""
 
 SEGMENTS_KEPT_MAX = 64
 
 ROWS_AHEAD_MAX = 64
 BYTES_AHEAD_MAX = 4 << 20
-"""Batches that are read at once from a distant store, and their total size (I16)."""
+"""Batches that are read together from a distant store, and their total size (I16)."""
 
 Report = Callable[[Finding], object]
 
 
 class IndexAudit:
-    """One check of the index of a topic in one state."""
+    """An audit of a topic's index in one state."""
 
     def __init__(self, store: Store, topic: TopicLog, state: TopicState, report: Report) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class IndexAudit:
         )
 
     def check_tree(self) -> None:
-        """Each chunk covers what its reference says. Raises CorruptData, BoundaryMoved."""
+        """Check that chunks cover what their references say. Raises CorruptData, BoundaryMoved."""
         self._check(self._state.sealed.roots())
 
     def _check(self, refs: Sequence[ChunkRef]) -> None:
@@ -66,9 +66,9 @@ class IndexAudit:
             self._check(below)
 
     def read_ahead(self, rows: Iterable[IndexedBatch]) -> Iterator[IndexedBatch]:
-        """The same rows, in order. If the store reads ahead, the data that `check_segment` and the
-        reader of each row need was read together with its neighbours'. Raises as `rows` does, after
-        the rows before."""
+        """The same rows, in order. If the store reads ahead, it fetches what `check_segment` and
+        the reader need for several rows together. An error of `rows` is raised after the rows
+        before it."""
         if not isinstance(self._store, ReadAheadStore):
             yield from rows
             return
@@ -88,7 +88,7 @@ class IndexAudit:
                 return
 
     def _wanted(self, window: Sequence[IndexedBatch]) -> dict[str, list[ByteRange]]:
-        """The batches, and the footers of their segments."""
+        """Segment -> byte ranges of its batches and its footer."""
         wanted: dict[str, list[ByteRange]] = {}
         for row in window:
             if row.record_count and is_segment(row.segment):
@@ -98,7 +98,7 @@ class IndexAudit:
         return wanted
 
     def is_new(self, row: IndexedBatch) -> bool:
-        """Whether the batch is met for the first time; otherwise it is a finding (I7)."""
+        """Whether this is the batch's first row; a second row is a finding (I7)."""
         place = hash((row.segment, row.position))
         if place in self._seen:
             text = f"the batch at byte {row.position} is in the index twice"
@@ -110,14 +110,14 @@ class IndexAudit:
         return True
 
     def check_segment(self, row: IndexedBatch) -> None:
-        """Its segment's footer names it, and fills the file. A file that a listing does not show
-        yet, or any more, is left to the reader of the batch."""
+        """Check that the segment's footer names the batch, and that its batches fill the file. A
+        file that is not in the listing is left to the reader of the batch."""
         if row.segment not in self._sizes:
             return
         try:
             is_named = (row.position, row.length) in self._named(row.segment)
         except MissingObject:
-            return  # It was merged and collected meanwhile, or the read will report it.
+            return  # It was merged and collected meanwhile, or the reader will report it.
         except CorruptData as error:
             self._report(Finding(row.segment, "I15", error.message))
             return

@@ -1,9 +1,9 @@
-"""A whole log read and checked for consistency: every journal, every stored batch, every reference.
+"""Reads a whole log and checks it: every journal, every stored batch, every reference.
 
-It guards I15 for operators, and finds unreferenced objects. Journals are audited one by one
-(`txlog/journal/audit.py`); here their topics' records are decoded, and the journals' references to
-segments followed. Nothing is written: the audited states are used, never a topic that opening would
-begin. Coordinators come before topics (rule R18). Other processes may write meanwhile.
+It guards I15 for operators, and finds unreferenced objects. `txlog/journal/audit.py` audits each
+journal; this module decodes the topics' records and follows the journals' references to segments.
+It writes nothing: it uses the audited states, because opening a topic would begin its journal.
+Coordinators come before topics (rule R18). Other processes may write meanwhile.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ OnBytes = Callable[[int], object]
 
 _DELETED = "of a deleted topic"
 _COLLECTED = {"segments": "segment", "chunks": "index chunk"}
-"""Folders that a journal's own state must name."""
+"""Folder -> kind of the objects that a topic's state must refer to."""
 
 
 @dataclass(slots=True)
 class JournalReport:
-    """What was read of one journal, and of the records that it refers to."""
+    """The audit of one journal, and of the records that it refers to."""
 
     name: str
     entries: int = 0
@@ -65,12 +65,12 @@ class JournalReport:
     size_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Facts that are not damage, but worth knowing."""
+    """Facts for the operator that are not damage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreferenced:
-    """Objects of one kind that nothing refers to."""
+    """Unreferenced objects of one kind."""
 
     kind: str
     objects: tuple[StoredObject, ...]
@@ -83,25 +83,25 @@ class Unreferenced:
 
 @dataclass(frozen=True, slots=True)
 class LogReport:
-    """A whole log, or some of its topics."""
+    """The audit of a whole log, or of some of its topics."""
 
     journals: tuple[JournalReport, ...]
     unreferenced: tuple[Unreferenced, ...] = ()
-    """Not searched for in single topics, nor in a damaged log, where references are missing."""
+    """Empty for single topics, and for a damaged log, where references are missing."""
 
     @property
     def findings(self) -> list[Finding]:
-        """Everything that is wrong, by journal."""
+        """All findings, by journal."""
         return [finding for journal in self.journals for finding in journal.findings]
 
     @property
     def notes(self) -> list[str]:
-        """Facts that are not damage, but worth knowing."""
+        """Facts for the operator that are not damage."""
         return [note for journal in self.journals for note in journal.notes]
 
 
 def stored_objects(connection: Connection) -> list[StoredObject]:
-    """All objects below the log's root, by listing."""
+    """A listing of all objects below the log's root."""
     return list(connection.cluster.store.list_after(""))
 
 
@@ -111,10 +111,10 @@ def audit_log(
     listed: Sequence[StoredObject] = (),
     on_bytes: OnBytes = lambda _: None,
 ) -> LogReport:
-    """Read a log, or only the named topics. `listed` is from `stored_objects`, taken before.
+    """Audit a log, or only the named topics. `listed` is the result of `stored_objects` before.
 
-    `on_bytes` is called with the bytes as they are read. Raises UnknownTopic, and the store's
-    errors. On a distant store journals are read in parallel, and ahead along the listing.
+    `on_bytes` is called with the number of bytes of each read. Raises UnknownTopic, and the store's
+    errors. On a distant store journals are read in parallel, and ahead in the order of the listing.
     """
     audit = _LogAudit(connection, listed, on_bytes)
     if topics:
@@ -127,7 +127,7 @@ def audit_log(
 
 
 class _LogAudit:
-    """One walk over a log."""
+    """One audit of a log."""
 
     def __init__(
         self, connection: Connection, listed: Sequence[StoredObject], on_bytes: OnBytes
@@ -136,17 +136,18 @@ class _LogAudit:
         self._store = ReadOnlyStore(connection.cluster.store)
         self._listed = listed
         self._on_bytes = on_bytes
-        self._telling = connection.runtime.new_lock()
+        self._counting = connection.runtime.new_lock()
         self._decoding = connection.runtime.new_lock()
-        """Limit of one batch's memory: it may take a thousand times its stored size."""
+        """Held while a batch is decoded: one at a time, as it may take a thousand times its stored
+        size in memory."""
         self._staged: list[tuple[str, TxId, Participant]] = []
         self.known: set[str] = set()
-        """Folders of the journals that the log has."""
+        """Folders of the log's journals."""
         self.named: set[str] = set()
         """Segments and index chunks that their states refer to."""
 
     def topics(self, names: Sequence[str]) -> Iterator[JournalReport]:
-        """Only these."""
+        """Audit these topics only."""
         cluster = self._cluster_audit()
         known = dict(self._topic_ids(cluster))
         for name in names:
@@ -155,7 +156,7 @@ class _LogAudit:
         yield from self._topics([(name, known[name]) for name in names])
 
     def everything(self) -> Iterator[JournalReport]:
-        """All journals: the cluster's, the coordinators', the topics'."""
+        """Audit all journals: the cluster's, the coordinators', the topics'."""
         settings, layout = self._cluster.file.settings, self._cluster.layout
         cluster = self._cluster_audit()
         yield _report(cluster, cluster.layout.name)
@@ -180,16 +181,16 @@ class _LogAudit:
 
     def _audit(self, store: Store, layout: JournalLayout, machine: Machine[Any]) -> Audit[Any]:
         self.known.add(layout.root)
-        return audit_journal(store, layout, machine, on_bytes=self._tell)
+        return audit_journal(store, layout, machine, on_bytes=self._count)
 
-    def _tell(self, count: int) -> None:
-        with self._telling:
+    def _count(self, count: int) -> None:
+        with self._counting:
             self._on_bytes(count)
 
     def _cluster_audit(self) -> Audit[ClusterState]:
-        """Without an entry of it there is no topic: if one exists, the journal is lost."""
+        """Audit the cluster's journal. If it is empty and a topic exists, it is lost."""
         layout = self._cluster.layout.cluster()
-        of_a_topic = next(iter(self._store.list_after(f"{TOPICS}/")), None)  # Before the names.
+        of_a_topic = next(iter(self._store.list_after(f"{TOPICS}/")), None)  # Before the journal.
         found = self._audit(self._ahead(), layout, ClusterMachine())
         if of_a_topic is not None and _is_empty(found):
             found.findings.append(lost_journal(layout.root, [of_a_topic.path]))
@@ -197,9 +198,8 @@ class _LogAudit:
         return found
 
     def _topic_ids(self, cluster: Audit[ClusterState]) -> list[tuple[str, str]]:
-        """Name and id of each topic; also by their folders if the cluster's journal is damaged.
-
-        A deleted topic may then be among them: better than leaving one out.
+        """Name and id of each topic. If the cluster's journal is damaged, also by the folders of
+        topics, so that deleted topics may be among them and none is left out.
         """
         found = {(name, topic.opened.topic_id) for name, topic in cluster.state.topics.items()}
         if not cluster.is_whole:
@@ -214,7 +214,7 @@ class _LogAudit:
         opened = TopicOpened(topic_id, name, 1, "", TopicConfig())
         topic = TopicLog(self._ahead(), opened, self._cluster.runtime, self._cluster.options)
         for _ in range(ATTEMPTS_MAX - 1):
-            with suppress(BoundaryMoved):  # Merging or compaction has moved the records being read.
+            with suppress(BoundaryMoved):  # Merging or compaction has moved the records meanwhile.
                 return self._read_once(topic)
         return self._read_once(topic)
 
@@ -233,7 +233,8 @@ class _LogAudit:
     def _check_begun(
         self, topic: TopicLog, found: Audit[TopicState], report: JournalReport
     ) -> None:
-        """The cluster names it: so it has a journal, or its creation was interrupted."""
+        """Report a topic without a journal: the journal is lost, or the creation was
+        interrupted."""
         left = objects_without_journal(self._store, topic.layout) if _is_empty(found) else None
         if left:
             report.findings.append(lost_journal(topic.layout.root, left))
@@ -241,7 +242,7 @@ class _LogAudit:
             report.notes.append(not_begun(topic.name, topic.layout.root))
 
     def _read_topic(self, topic: TopicLog, state: TopicState, report: JournalReport) -> None:
-        """Decode every batch of the index, and check that offsets are dense."""
+        """Decode every batch of the index, and check that the offsets are dense."""
         if state.closed:
             return
         try:
@@ -254,7 +255,7 @@ class _LogAudit:
                 for row in _dense(rows, partition, (start, end), topic.layout.root, report):
                     self._read_batch(source, row, report, index)
             named = frozenset(stored_objects_of(topic, state))
-            with self._telling:
+            with self._counting:
                 self.named.update(named)
         except CorruptData as error:
             report.findings.append(_finding(error, topic.layout.root))
@@ -267,18 +268,19 @@ class _LogAudit:
         index.check_segment(row)
         report.batches += 1
         report.size_bytes += row.length
-        self._tell(row.length)
+        self._count(row.length)
         try:
             with self._decoding:
                 fetched = read_batches(source, [row])
                 report.records += sum(part.batch.num_rows for part in fetched)
         except OffsetOutOfRange:
-            return  # It was deleted meanwhile (rule R19).
+            return  # The records were deleted meanwhile (rule R19).
         except CorruptData as error:
             report.findings.append(_finding(error, row.segment))
 
     def _check_staged(self, topic_id: str, state: TopicState, report: JournalReport) -> None:
-        """An open transaction's staged segments exist, and are whole, until they are applied."""
+        """Check that staged segments of open transactions exist and are whole until they are
+        applied."""
         for root, tx_id, participant in self._staged:
             producer = state.producers.get(tx_id.pid, NEW_PRODUCER)
             if participant.topic_id != topic_id or producer.is_finished(tx_id):
@@ -291,7 +293,7 @@ class _LogAudit:
 
 
 _OFFSET_MAX = (1 << 63) - 1
-"""Beyond any offset: batches above the end of the state are found, too."""
+"""Above any offset, so that batches above the end of the partition are found too."""
 
 
 def _dense(
@@ -301,7 +303,7 @@ def _dense(
     root: str,
     report: JournalReport,
 ) -> Iterator[IndexedBatch]:
-    """The same rows; a finding wherever they skip or repeat an offset within bounds (I2)."""
+    """The same rows, with a finding wherever they skip or repeat an offset within bounds (I2)."""
     expected, end = bounds  # The log start may be in the middle of a batch.
     is_first = True
     for row in rows:
@@ -337,7 +339,7 @@ def _report(found: Audit[Any], name: str) -> JournalReport:
 
 
 def _is_empty(found: Audit[Any]) -> bool:
-    """Neither an entry nor a boundary exists, readable or not."""
+    """Whether the journal has neither entries nor boundaries, not even damaged ones."""
     return found.is_whole and found.tip < 0
 
 
@@ -367,7 +369,7 @@ def _unreferenced(
 
 
 def _kind(path: str, known: set[str], named: set[str]) -> str:
-    """Why nothing refers to that object; "" if something does, or if it is a journal's own."""
+    """The kind of an unreferenced object; "" for a referenced one and for objects of a journal."""
     root = journal_root(path)
     if path == CLUSTER_FILE:
         return ""
