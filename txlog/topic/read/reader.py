@@ -346,8 +346,8 @@ def _decode(
     if batch.schema_id not in source.schemas:
         raise CorruptData(
             f"the index of topic {source.topic!r} says that {batch.segment} has schema "
-            f"{batch.schema_id}, but the topic has {len(source.schemas)} schemas. Run 'txlog verify' "
-            "to find the entry or snapshot that says so.",
+            f"{batch.schema_id}, but the topic has {len(source.schemas)} schemas. Run 'txlog "
+            "verify' to find the entry or snapshot that says so.",
             path=batch.segment,
         )
     schema = source.schemas[batch.schema_id]
