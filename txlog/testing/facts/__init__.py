@@ -1,1 +1,1 @@
-"""Facts of stored journals and topics, which the invariants are checked against."""
+"""Facts of stored journals and topics, against which the invariants are checked."""

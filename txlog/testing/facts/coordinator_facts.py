@@ -1,7 +1,7 @@
-"""What a coordinator's stored bytes say of its transactions, and whether it keeps I4, I8 and I10.
+"""Checks a coordinator's stored transactions against I4, I8 and I10.
 
-Epochs, numbers and decisions are counted here anew from the events, by a ledger that knows nothing
-of the coordinator's own state machine. It must not look into topics: that is `invariants.py`.
+A ledger counts epochs, numbers and decisions anew from the events, without the coordinator's own
+state machine. It must not read topics: `invariants.py` compares the two.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from txlog.testing.facts.journal_walk import Step, Walk
 
 @dataclass(slots=True)
 class TransactionFacts:
-    """One transaction, as far as the live entries and the state at their start tell."""
+    """One transaction, from the live entries and the state before them."""
 
     tx_id: TxId
     decision: Decision | None = None
@@ -40,12 +40,12 @@ class TransactionFacts:
     participants: tuple[Participant, ...] = ()
     groups: tuple[str, ...] = ()
     is_known_whole: bool = True
-    """Its participants are known: its events are not pruned."""
+    """Whether all participants are known: its events are not pruned."""
 
 
 @dataclass(slots=True)
 class _Holder:
-    """What the ledger knows of a transactional id."""
+    """The ledger's entry for a transactional id."""
 
     pid: int
     epoch: int
@@ -64,19 +64,19 @@ class CoordinatorFacts:
 
     @property
     def is_forgetful(self) -> bool:
-        """What was decided may be gone: with its events, and from the outcomes that are kept.
+        """Whether decisions may be lost: their events are pruned, and outcomes were dropped.
 
-        Outcomes are dropped only when there are too many. What is not complete is never dropped.
+        Outcomes are dropped only when there are too many; incomplete transactions never are.
         """
         return self.walk.is_pruned and len(self.walk.base.outcomes) > OUTCOME_GENERATIONS_MAX
 
     def decision(self, tx_id: TxId) -> Decision | None:
-        """COMMIT or ABORT, once decided."""
+        """COMMIT or ABORT; None while undecided."""
         known = self.transactions.get(tx_id)
         return None if known is None else known.decision
 
     def can_still_commit(self, tx_id: TxId) -> bool:
-        """Neither decided, nor barred by a later epoch or number (rules R3, R4)."""
+        """Whether it is neither decided nor barred by a later epoch or number (R3, R4)."""
         known = self.transactions.get(tx_id)
         if known is not None:
             return known.decision is None
@@ -87,7 +87,7 @@ class CoordinatorFacts:
 
 
 def coordinator_facts(partition: int, walk: Walk[CoordinatorState]) -> CoordinatorFacts:
-    """Check one coordinator; what is wrong is in `walk.findings`."""
+    """Check one coordinator. Findings are in `walk.findings`."""
     facts = CoordinatorFacts(partition, walk)
     _from_base(facts)
     ledger = _Ledger(facts)
@@ -121,7 +121,7 @@ class _Ledger:
         self._marks = {key: mark.batch_id for key, mark in facts.walk.base.marks.items()}
 
     def note(self, step: Step) -> None:
-        """Count one event."""
+        """Take one event into account."""
         match step.event:
             case ProducerInitialised():
                 self._initialised(step, step.event)
@@ -162,7 +162,7 @@ class _Ledger:
         )
 
     def _opened(self, step: Step, name: str, tx_id: TxId) -> None:
-        """A transaction's first event: of the newest epoch, and with an unused number."""
+        """Check a transaction's first event: it has the newest epoch and an unused number."""
         holder = self._facts.holders.get(name)
         if holder is None or (holder.pid, holder.epoch) != (tx_id.pid, tx_id.epoch):
             self._report("I8", step, f"{tx_id} begins, but {name!r} has {holder}")
@@ -189,38 +189,38 @@ class _Ledger:
         elif holder is None or (holder.pid, holder.epoch) != (tx_id.pid, tx_id.epoch):
             self._report("I8", step, f"{tx_id} commits, but a newer epoch exists: {holder}")
         self._decide(step, tx_id, Decision.COMMIT)
-        if event.dead_letter:  # The letters take the place of the messages.
+        if event.dead_letter:  # Dead letters replace the messages.
             self._facts.transactions[tx_id].participants = ()
         self._join(tx_id, event.participants, event.groups)
         if event.mark is not None:
             self._marked(step, event.mark)
 
     def _marked(self, step: Step, mark: ReplayMark) -> None:
-        """A micro-batch comes after the one before it. A write of a `foreachBatch` may leave some
-        out: it has a label, or does not see the checkpoint, so that no plan is known (rule R30)."""
+        """Check that a micro-batch follows its predecessor. A write of a `foreachBatch` may skip
+        batches: it has a label, or cannot read the checkpoint, so that no plan is known (R30)."""
         newest = self._marks.get(mark.key)
         may_skip = bool(mark.label) or not mark.fingerprint
         text = f"batch {mark.batch_id} of {mark.key} comes after batch {newest}"
         if newest is not None and mark.batch_id <= newest:
             self._report("I10", step, f"{text} (rule R2)")
         elif newest is not None and mark.batch_id > newest + 1 and not may_skip:
-            self._report("I10", step, f"{text}: what is between them never came")
+            self._report("I10", step, f"{text}: those between them are missing")
         self._marks[mark.key] = mark.batch_id
 
     def _aborted(self, step: Step, event: AbortPrepared) -> None:
         holder = self._facts.holders.get(event.transactional_id)
-        doomed = {event.tx_id}
+        aborted = {event.tx_id}
         if holder is not None and event.epoch != holder.epoch:
-            doomed |= {o for o in holder.open if self._facts.decision(o) is None}
+            aborted |= {o for o in holder.open if self._facts.decision(o) is None}
             holder.epoch, holder.number = event.epoch, -1
-        for tx_id in sorted(doomed):
+        for tx_id in sorted(aborted):
             self._decide(step, tx_id, Decision.ABORT)
 
     def _barred(self, step: Step, event: TransactionBarred) -> None:
         tx_id = event.tx_id
         holder = self._facts.holders.get(event.transactional_id)
         if tx_id in self._facts.transactions:
-            self._report("I4", step, f"{tx_id} is barred, but it was heard of before (rule R3)")
+            self._report("I4", step, f"{tx_id} is barred, but it had begun before (rule R3)")
         self._facts.transactions[tx_id] = TransactionFacts(tx_id, Decision.ABORT, is_complete=True)
         if holder is not None and holder.epoch == tx_id.epoch:
             holder.number = max(holder.number, tx_id.number)

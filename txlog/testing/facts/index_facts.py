@@ -1,8 +1,8 @@
-"""Whether a topic's index finds, at every offset that can be read, what its events put there.
+"""Compares a topic's index with its events, at every offset that can be read.
 
-It proves I2 where batches were merged, compacted or deleted: what the index has of a partition is
-without a gap from its log start to its end, no stored batch holds records of two transactions, and
-what was not rewritten is as it was.
+It proves I2 after batches were merged, compacted or deleted: the index of a partition has no gap
+from the log start to the end, no stored batch has records of two transactions, and batches that
+were not rewritten are unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def check_index(
     decisions: Mapping[TxId, Decision],
     index: Sequence[IndexedBatch],
 ) -> None:
-    """`index` are the rows of the newest state; `events` those that were ever appended."""
+    """`index` are the rows of the newest state; `events` are all rows that were ever appended."""
     if walk.state.closed:
         return
     for partition, bounds in enumerate(walk.state.partitions):
@@ -43,7 +43,7 @@ def _check_range(
     bounds: PartitionState,
     rows: Sequence[IndexedBatch],
 ) -> None:
-    """Offsets from the log start to the end, each of them once."""
+    """Check that the rows have each offset from the log start to the end once."""
     found = [row for row in rows if row.next_offset > bounds.log_start]
     begins = [row.base_offset for row in found] + [bounds.next_offset]
     ends = [min(begins[0], bounds.log_start), *(row.next_offset for row in found)]
@@ -63,8 +63,9 @@ def _check_range(
 def _check_rows(
     walk: Walk[TopicState], events: Sequence[Row], rows: Sequence[IndexedBatch]
 ) -> None:
-    """What was not rewritten is as it was; what was has the transaction that it had."""
-    # What compaction has emptied has no place, and stands first where old entries were pruned.
+    """Check that rows which were not rewritten are unchanged, and that others kept their
+    transaction."""
+    # A row that compaction has emptied names no segment. It comes first if old entries were pruned.
     stored = {(row.path, row.batch.position): row for row in events if row.path}
     for row in rows:
         known = stored.get((row.segment, row.position))

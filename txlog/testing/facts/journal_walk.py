@@ -1,7 +1,7 @@
-"""One journal's stored bytes, walked from end to end, with every event of its live entries.
+"""One journal's stored bytes, read from end to end, with every event of its live entries.
 
-`txlog/journal/audit.py` does the walk; here its events are kept, for proofs that count anew what
-they say. It decides nothing.
+`txlog/journal/audit.py` reads them; this module keeps the events, for proofs that compute the state
+anew. It judges nothing.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ PartT = TypeVar("PartT")
 
 @dataclass(slots=True)
 class Walk(Generic[StateT]):
-    """What a journal holds: the state at its start, every event since, the state at its end."""
+    """A journal: the state at its start, every event since, and the state at its end."""
 
     audit: Audit[StateT]
     steps: list[Step] = field(default_factory=list)
 
     @property
     def layout(self) -> JournalLayout:
-        """Names of its objects."""
+        """Names of the journal's objects."""
         return self.audit.layout
 
     @property
     def base(self) -> StateT:
-        """The state that the newest boundary's snapshot holds."""
+        """The state in the newest boundary's snapshot."""
         return self.audit.base
 
     @property
     def state(self) -> StateT:
-        """The state at the end."""
+        """The state after the last entry."""
         return self.audit.state
 
     @property
     def findings(self) -> list[Finding]:
-        """What is wrong."""
+        """Everything that is wrong with it."""
         return self.audit.findings
 
     @property
     def is_whole(self) -> bool:
-        """The fold came to the end, so that `state` can be relied on."""
+        """Whether every entry could be applied, so that `state` is right."""
         return self.audit.is_whole
 
     @property
     def is_pruned(self) -> bool:
-        """Old events are gone: what is not among the steps may have been."""
+        """Whether old events are gone, so that the steps may not have all that happened."""
         return self.audit.is_pruned
 
     def part(self, part_of: Callable[[StateT], PartT], *events: type) -> Walk[PartT]:
-        """What it holds of one part of its state; `events` are the kinds of that part."""
+        """The walk of one part of the state; `events` are the kinds of events of that part."""
         whole = self.audit
         audit = Audit(
             whole.layout,
@@ -75,12 +75,12 @@ class Walk(Generic[StateT]):
         return Walk(audit, [step for step in self.steps if isinstance(step.event, events)])
 
     def report(self, invariant: str, path: str, message: str) -> None:
-        """Note what was found."""
+        """Add a finding."""
         self.audit.report(invariant, path, message)
 
 
 def walk_journal(store: Store, layout: JournalLayout, machine: Machine[StateT]) -> Walk[StateT]:
-    """Read every boundary, entry and snapshot of a journal. Raises nothing that bytes can cause."""
+    """Read every boundary, entry and snapshot of a journal. Damaged bytes become findings."""
     steps: list[Step] = []
     audit = audit_journal(store, layout, machine, on_begin=steps.clear, on_step=steps.append)
     return Walk(audit, steps)

@@ -1,7 +1,7 @@
-"""What the coordinators' journals say of consumer groups, and whether they keep I6.
+"""Checks the consumer groups in the coordinators' journals against I6.
 
-Positions and pends are counted here anew from the events. It must not ask a coordinator: that the
-right transactions were applied is shown in `invariants.py`.
+It computes positions and pends anew from the events. It must not read transactions: whether the
+right ones were applied is checked in `invariants.py`.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ class GroupFacts:
     committed: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
     pending: dict[TxId, Pending] = field(default_factory=dict)
     applied: dict[TxId, str] = field(default_factory=dict)
-    """Transaction -> path of the entry that made its offsets the group's."""
+    """Transaction -> path of the entry that committed its offsets."""
     released: dict[TxId, str] = field(default_factory=dict)
     coordinators: dict[TxId, int] = field(default_factory=dict)
-    """Where to ask about a transaction."""
+    """Transaction -> its coordinator."""
     last_commit: TxId | None = None
     was_deleted: bool = False
 
 
 @dataclass(slots=True)
 class OffsetsFacts:
-    """The groups of one coordinator's journal."""
+    """The consumer groups of one coordinator's journal."""
 
     walk: Walk[OffsetsState]
     groups: dict[str, GroupFacts] = field(default_factory=dict)
 
 
 def offsets_facts(walk: Walk[OffsetsState]) -> OffsetsFacts:
-    """Check the groups of one journal; what is wrong is in `walk.findings`."""
+    """Check the groups of one journal. Findings are in `walk.findings`."""
     facts = OffsetsFacts(walk)
     for name, group in walk.base.groups.items():
         facts.groups[name] = GroupFacts(
@@ -122,7 +122,7 @@ def _apply(facts: OffsetsFacts, step: Step, group: GroupFacts, event: PendingApp
 def _commit(
     facts: OffsetsFacts, step: Step, group: GroupFacts, offsets: tuple[PendingOffset, ...]
 ) -> None:
-    """I6: a range begins where the one before it ended, in one incarnation of a topic."""
+    """I6: within one incarnation of a topic, each range begins at the end of its predecessor."""
     for offset in offsets:
         known = group.committed.get(offset.where)
         if known is None or known.topic_id != offset.topic_id:
@@ -136,7 +136,7 @@ def _commit(
 
 
 def _check_state(facts: OffsetsFacts) -> None:
-    """The state that replicas answer from says what the events say."""
+    """Compare the replicas' state with the positions computed from the events."""
     for name, group in facts.groups.items():
         state = facts.walk.state.group(name)
         told = {where: (at.topic_id, at.offset) for where, at in state.committed.items()}

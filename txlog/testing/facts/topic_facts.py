@@ -1,8 +1,8 @@
-"""What a topic's stored bytes hold, and whether it keeps I2, I7, I8, I9 and I15.
+"""Checks a topic's stored bytes against I2, I7, I8, I9 and I15.
 
-Offsets, sequences and transactions are counted here anew from the events; the index that the topic
-itself keeps must tell the same, and every batch must lie in its segment with its length and
-checksum. It must not ask a coordinator: that is `invariants.py`.
+It computes offsets, sequences and transactions anew from the events and compares the topic's own
+index with them; every batch must be in its segment with its length and checksum. It must not read a
+coordinator: `invariants.py` compares the two.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from txlog.topic.state import TopicState
 
 @dataclass(slots=True)
 class TopicFacts:
-    """A topic, proven from its bytes."""
+    """A topic, computed from its bytes."""
 
     walk: Walk[TopicState]
     name: str
     topic_id: str
     rows: list[Row] = field(default_factory=list)
     markers: dict[TxId, tuple[Decision, MarkerWritten]] = field(default_factory=dict)
-    """Of the live entries."""
+    """The markers of the live entries."""
     written: dict[TxId, set[int]] = field(default_factory=dict)
     """Transaction -> partitions in which it has records."""
 
     @property
     def is_closed(self) -> bool:
-        """The topic was deleted: nothing more is written to it."""
+        """Whether the topic was deleted, so that nothing more may be written to it."""
         return self.walk.state.closed
 
     def decisions(self) -> dict[TxId, Decision]:
-        """Of the transactions whose markers live."""
+        """The decisions of the transactions whose markers are in live entries."""
         return {tx_id: decision for tx_id, (decision, _) in self.markers.items()}
 
     def is_finished(self, tx_id: TxId) -> bool:
-        """Whether a marker of that transaction has been here, or never need come."""
+        """Whether the transaction has a marker here, or needs none."""
         return self.has_marker(tx_id) or holds(self.walk.state.retired, tx_id.pid)
 
     def has_marker(self, tx_id: TxId) -> bool:
-        """Whether a marker of it has been seen so far, in a live entry or a pruned one."""
+        """Whether its marker was found so far, in a live entry or a pruned one."""
         if tx_id in self.markers:
             return True
         producer = self.walk.base.producers.get(tx_id.pid, NEW_PRODUCER)
@@ -64,9 +64,9 @@ class TopicFacts:
 
 
 def topic_facts(store: Store, walk: Walk[TopicState], name: str, topic_id: str) -> TopicFacts:
-    """Check one topic; what is wrong is in `walk.findings`."""
+    """Check one topic. Findings are in `walk.findings`."""
     facts = TopicFacts(walk, name, topic_id)
-    # The base may name chunks that were replaced, and collected, since.
+    # Chunks of the base may have been replaced and collected since.
     facts.rows.extend(map(row_of, stored_rows(store, walk, walk.base, is_present=False)))
     _Replay(facts).run()
     for row in facts.rows:
@@ -84,7 +84,7 @@ def topic_facts(store: Store, walk: Walk[TopicState], name: str, topic_id: str) 
 
 
 class _Replay:
-    """One pass over the events, with offsets, epochs and transactions counted by itself."""
+    """One pass over the events, which computes offsets, epochs and transactions."""
 
     def __init__(self, facts: TopicFacts) -> None:
         self._facts = facts
@@ -96,7 +96,7 @@ class _Replay:
         self._retired = base.retired
 
     def run(self) -> None:
-        """Every event in order."""
+        """Check every event, in order."""
         for step in self._walk.steps:
             match step.event:
                 case BatchesAppended():
@@ -156,7 +156,7 @@ class _Replay:
         owner: tuple[int, int, int],
         base_sequences: Mapping[int, int],
     ) -> None:
-        """Give every batch its offset, and see that the event gave the same (I2)."""
+        """Compute the offset of every batch, and compare it with the event's (I2)."""
         for partition, base in base_offsets.items():
             if self._next.get(partition) != base:
                 expected = self._next.get(partition)
@@ -179,10 +179,10 @@ class _Replay:
 
 
 def _check_sequences(facts: TopicFacts) -> None:
-    """I7: per (pid, epoch, partition) from 0 on, without a gap and without a repeat.
+    """I7: sequences per (pid, epoch, partition) rise from 0, without a gap and without a repeat.
 
-    Of what was pruned, batches that were merged have no sequence any more. There sequences may only
-    rise, and the live entries go on from what the base's producers remember.
+    Merged batches have no sequences any more. So below the base sequences only have to rise, and
+    the live entries continue those of the base's producers.
     """
     base, base_slot = facts.walk.base, facts.walk.audit.base_slot
     pruned: dict[tuple[int, int, int], int] = {}
@@ -209,7 +209,7 @@ def _check_sequences(facts: TopicFacts) -> None:
 
 
 def _check_once(facts: TopicFacts) -> None:
-    """No stored batch is in the log twice, and none of another topic."""
+    """Check that no stored batch is in the topic twice, or belongs to another topic."""
     walk = facts.walk
     seen: set[tuple[str, int]] = set()
     for row in facts.rows:
@@ -222,7 +222,7 @@ def _check_once(facts: TopicFacts) -> None:
 
 
 def _check_segments(store: Store, facts: TopicFacts, rows: list[Row]) -> None:
-    """Every segment that is referred to holds these batches."""
+    """Check that every segment contains the batches that rows name in it."""
     by_path: dict[str, list[Row]] = {}
     for row in rows:
         by_path.setdefault(row.path, []).append(row)

@@ -1,6 +1,6 @@
-"""Batches of a topic as its stored bytes tell them: from its events, or from its index.
+"""Rows of a topic's stored batches, from its events or from its index.
 
-It only reads; whether the two agree is for `index_facts` and `topic_facts` to say.
+It only reads. `index_facts.py` and `topic_facts.py` compare the two.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txlog.topic.state import TopicState
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A batch at its place in the log, as the events tell it."""
+    """A batch with its offset, in the form that events give."""
 
     slot: int
     partition: int
@@ -33,12 +33,12 @@ class Row:
 
     @property
     def tx_id(self) -> TxId | None:
-        """The transaction it belongs to."""
+        """The transaction of its records, if any."""
         return None if self.number < 0 else TxId(self.pid, self.epoch, self.number)
 
 
 def row_of(row: IndexedBatch) -> Row:
-    """A row of the index in the form of an event's."""
+    """A row of the index in the form that events give."""
     batch = SegmentBatch(
         row.partition,
         row.record_count,
@@ -64,7 +64,7 @@ def row_of(row: IndexedBatch) -> Row:
 def stored_rows(
     store: Store, walk: Walk[TopicState], state: TopicState, *, is_present: bool = True
 ) -> Iterator[IndexedBatch]:
-    """Rows of a state's index: from the store where it has the chunk, else as folded."""
+    """Rows of a state's index: chunks from the store if they are there, else from the state."""
     for ref in state.sealed.roots():
         yield from _chunk_rows(store, walk, state, ref, is_present)
     yield from state.tail

@@ -1,4 +1,4 @@
-"""Many seeds: in several processes, with progress, and a command for each that fails."""
+"""Runs many seeds in several processes, with progress and a command for each failing seed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from txlog.testing.simulation.environment.world import Scenario, World
 from txlog.testing.simulation.run import SeedResult, checked, checked_world
 
 STOPPED = 130
-"""The exit status of a run that was ended early, as shells have it for Ctrl-C."""
+"""Exit status of a run that was ended early; shells use it for Ctrl-C."""
 
 SEEDS_AT_ONCE = 20
-"""Seeds that a worker takes at a time."""
+"""Seeds that a worker process runs at a time."""
 
 
 @dataclass(slots=True)
 class CampaignTally:
-    """What a campaign has seen."""
+    """Totals of a campaign."""
 
     seeds: int = 0
     requests: int = 0
@@ -36,7 +36,7 @@ class CampaignTally:
     failed: list[SeedResult] = field(default_factory=list)
 
     def add(self, found: SeedResult) -> None:
-        """Count one seed."""
+        """Add the result of one seed."""
         self.seeds += 1
         self.requests += found.requests
         self.faults.update(found.faults)
@@ -60,7 +60,7 @@ def campaign(
     workers: int = 1,
     until: float = float("inf"),
 ) -> Iterator[SeedResult]:
-    """Every seed in every scenario, until that moment of `time.monotonic()`; seed by seed."""
+    """Run each seed in every scenario, seed by seed, until that time of `time.monotonic()`."""
     work = ((name, seed) for seed in seeds for name in scenarios)
     judge = partial(_checked, scenarios)
     if workers == 1:
@@ -69,7 +69,7 @@ def campaign(
                 return
             yield judge(item)
         return
-    # Forked, so that scenarios need not be sent: they hold functions.
+    # Forked, because scenarios contain functions, which cannot be pickled.
     with multiprocessing.get_context("fork").Pool(workers, _adopt, (scenarios,)) as pool:
         for found in pool.imap_unordered(_adopted, work, chunksize=SEEDS_AT_ONCE):
             yield found
@@ -83,11 +83,11 @@ def _checked(scenarios: Mapping[str, Scenario], item: tuple[str, int]) -> SeedRe
 
 
 _scenarios: dict[str, Scenario] = {}
-"""Of a worker: what it was forked with."""
+"""In a worker process: what it was forked with."""
 
 
 def _adopt(scenarios: Mapping[str, Scenario]) -> None:
-    # Ctrl-C is for the parent, which ends its workers by SIGTERM.
+    # Ctrl-C is handled by the parent, which ends its workers by SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _scenarios.update(scenarios)
@@ -98,8 +98,8 @@ def _adopted(item: tuple[str, int]) -> SeedResult:
 
 
 def main(arguments: Sequence[str] | None, scenarios: Mapping[str, Scenario], program: str) -> int:
-    """The command line; 0 if every seed is sound, 1 if one is not, STOPPED if it was ended early
-    by SIGINT or SIGTERM: then it says what it has seen by then."""
+    """The command line. Returns 0 if all seeds are sound, 1 if one is not, STOPPED if SIGINT or
+    SIGTERM ended the run early; it then reports the seeds run so far."""
     parser = _parser(scenarios, program)
     asked = parser.parse_args(arguments)
     chosen = {name: scenarios[name] for name in asked.scenario or scenarios}

@@ -1,7 +1,7 @@
 """Scenarios of edge cases: ids at their last epochs, wrong hints, decisions that are applied late,
 staged records that wait for their decision, wrong clocks.
 
-What happens once in a million transactions elsewhere happens here in every history.
+What is rare in other scenarios happens here in every history.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from txlog.testing.simulation.environment.world import BOUNDARY_TRUST_MS, Scenar
 _WORN = {"ta": 2, "kb": 1}
 
 _EPOCHS = {"one": EPOCH_MAX - 1, "two": EPOCH_MAX}
-"""Transactional ids, and where they stand when the world begins."""
+"""Transactional ids, and their epochs when the world begins."""
 
 
 def _worn_out(connection: Connection) -> None:
-    """These ids have been registered so many times; of it a snapshot is left."""
+    """Store a snapshot in which these ids have been registered so many times."""
     for name in _EPOCHS:
         coordinator = connection.coordinator_of(name)
         coordinator.init_producer(InitProducer(name, "before", TIMEOUT_MS))
@@ -62,16 +62,16 @@ def _worn_out(connection: Connection) -> None:
 
 
 def _as_snapshot(store: Store, layout: JournalLayout, state: SharedState) -> None:
-    """Let a snapshot say that the entries of a journal have led to this state."""
+    """Replace the newest snapshot of a journal by one of this state."""
     slot = max(parse_number(found.path) or 0 for found in store.list_after(layout.entries))
     path = layout.entry(slot)
     _, crc32 = decode_entry(store.get(path) or b"", path, slot)
-    store.delete(layout.snapshot(slot))  # One that is there is taken to say the same.
+    store.delete(layout.snapshot(slot))  # An existing snapshot is never overwritten.
     write_snapshot(store, layout, SharedMachine(), state, (slot, crc32, -1), check=False)
 
 
 def _worn(choices: random.Random) -> Sequence[Role]:
-    """The last epoch of a producer id cannot be fenced by a higher one: all else must do."""
+    """Producer ids at their last epoch, which no higher epoch can fence."""
     topics = tuple(_WORN)
     return [
         TransactionalProducer("p1", "one", topics),
@@ -90,7 +90,7 @@ _PRUNED = {"ta": 1}
 
 
 def _pruned(choices: random.Random) -> Sequence[Role]:
-    """Several prune one journal all the time, each as far as it knows."""
+    """Several processes prune one journal all the time, each by its own state."""
     topics = tuple(_PRUNED)
     duty = choices.choice(("prune_topic", "prune_coordinator"))
     return [
@@ -106,7 +106,7 @@ _FLAKY = {"ta": 1, "kb": 1}
 
 
 def _many_unknown(choices: random.Random) -> Faults:
-    """No process dies, and few learn the outcome of their requests."""
+    """No process dies, and few requests are answered."""
     return Faults(
         lost_response=choices.choice((0.02, 0.1)),
         partition=choices.choice((0.01, 0.03)),
@@ -118,7 +118,7 @@ def _many_unknown(choices: random.Random) -> Faults:
 
 
 def _flaky(choices: random.Random) -> Sequence[Role]:
-    """What is asked again was often done the first time."""
+    """Repeated requests were often carried out the first time."""
     topics = tuple(_FLAKY)
     others: list[Role] = [
         TransactionalProducer("p2", "one", topics),
@@ -140,7 +140,7 @@ _WITNESSED = {"ta": 1, "tb": 2}
 
 
 def _stalls(choices: random.Random) -> Faults:
-    """Everybody stands still now and then, and few die."""
+    """All processes pause now and then, and few die."""
     return Faults(
         crash_after=choices.choice((0.0, 0.004)),
         pause=choices.choice((0.005, 0.02)),
@@ -150,7 +150,7 @@ def _stalls(choices: random.Random) -> Faults:
 
 
 def _witnessed(choices: random.Random) -> Sequence[Role]:
-    """Copies whose commits are looked at in the middle, and applied by late actors."""
+    """Copies whose commits are observed half way, and applied by late actors."""
     return [
         TransactionalProducer("p1", "one", ("ta",)),
         Copier("c1", "copier 1", "g", "ta", "tb", lingers=True),
@@ -168,7 +168,7 @@ _HINTED = {"ta": 1, "tb": 1}
 
 
 def _hinted(choices: random.Random) -> Sequence[Role]:
-    """Journals are pruned, and their hints are old, wrong or gone."""
+    """Journals are pruned, and their hints are old, wrong or missing."""
     topics = tuple(_HINTED)
     duties = ("prune_topic", "prune_coordinator", "maintain")
     writers: list[Role] = [
@@ -192,7 +192,7 @@ _COLLECTED = {"ta": 1, "kb": 1, "tc": 1}
 
 
 def _collected(choices: random.Random) -> Sequence[Role]:
-    """What is staged waits for its decision, while collectors look for unreferenced objects."""
+    """Staged records wait for their decision while vacuums look for unreferenced objects."""
     topics = tuple(_COLLECTED)
     database = LocalDatabase()
     return [
@@ -209,7 +209,7 @@ _LATE_APPENDS = {"ta": 1}
 
 
 def _long_stalls(choices: random.Random) -> Faults:
-    """Requests and processes stand still for longer than unreferenced segments are kept."""
+    """Requests and processes pause for longer than unreferenced segments are kept."""
     return Faults(
         pause=choices.choice((0.01, 0.03)),
         slow=choices.choice((0.01, 0.05)),
@@ -218,7 +218,7 @@ def _long_stalls(choices: random.Random) -> Faults:
 
 
 def _late_appends(choices: random.Random) -> Sequence[Role]:
-    """What was uploaded is appended late, while a vacuum runs."""
+    """Uploaded segments are appended late, while a vacuum runs."""
     topics = tuple(_LATE_APPENDS)
     return [
         *(PlainProducer(f"plain {number}", topics) for number in range(1, 5)),
@@ -231,7 +231,7 @@ _DENIED = {"ta": 1, "kb": 1, "tc": 2}
 
 
 def _refusals(choices: random.Random) -> Faults:
-    """Credentials expire, mostly while it is not known what became of a request."""
+    """Credentials expire, mostly while the outcome of a request is unknown."""
     return Faults(
         denied=choices.choice((0.01, 0.03)),
         lost_response=choices.choice((0.02, 0.1)),
@@ -242,7 +242,7 @@ def _refusals(choices: random.Random) -> Faults:
 
 
 def _denied(choices: random.Random) -> Sequence[Role]:
-    """A denied actor does not take for undone what was done."""
+    """A refused request says nothing about an earlier one whose outcome is unknown."""
     topics = ("ta", "kb")
     return [
         PlainProducer("plain 1", topics),
@@ -262,7 +262,7 @@ _TRUSTED = {"ta": 1, "tb": 1}
 
 
 def _days(choices: random.Random) -> Faults:
-    """Processes and requests stand still for longer than anything is kept, and clocks are wrong."""
+    """Processes and requests pause for longer than any object is kept, and clocks are wrong."""
     return Faults(
         crash_midway=choices.choice((0.0, 0.01)),
         lost_response=choices.choice((0.0, 0.03)),
@@ -278,7 +278,7 @@ def _days(choices: random.Random) -> Faults:
 
 
 def _trusted(choices: random.Random) -> Sequence[Role]:
-    """Looks at boundaries are trusted, and everything is pruned all the time."""
+    """Boundary checks are trusted for a time, while all journals are pruned."""
     topics = tuple(_TRUSTED)
     duties = choices.choice(
         (("prune_topic",), ("prune_coordinator",), ("prune_topic", "prune_coordinator", "maintain"))
@@ -303,7 +303,7 @@ _WRONG_CLOCKS = {"ta": 1, "tb": 2}
 
 
 def _jumps(choices: random.Random) -> Faults:
-    """Wall clocks are wrong, so that what has just begun is late to others."""
+    """Wall clocks are wrong, so that to other processes new transactions are late."""
     return Faults(
         clock_jump=choices.choice((0.005, 0.02)),
         crash_after=choices.choice((0.0, 0.004)),
@@ -314,7 +314,8 @@ def _jumps(choices: random.Random) -> Faults:
 
 
 def _wrong_clocks(choices: random.Random) -> Sequence[Role]:
-    """Several copy for one group, each of which may abort what it takes for late of the others."""
+    """Several copiers of one group, each of which may abort transactions of the others that it
+    considers late."""
     return [
         TransactionalProducer("p1", "one", ("ta",)),
         PlainProducer("plain", ("ta",)),
@@ -328,8 +329,8 @@ _CROWDED = {"ta": 1, "tb": 2}
 
 
 def _crowded(choices: random.Random) -> Sequence[Role]:
-    """Many processes commit to the same topics all the time, some with several threads: who wins
-    carries what the others decided, and dies of it now and then."""
+    """Many processes commit to the same topics all the time, some with several threads. The winner
+    of a slot carries decisions of the others, and sometimes dies while it does."""
     topics = tuple(_CROWDED)
     ids = choices.choice((("teller 5", "teller 6"), ("teller 1", "teller 2")))
     return [

@@ -1,6 +1,6 @@
-"""What actors of a world did and were told: JSON lines, one event each.
+"""What actors of a world did and were answered: JSON lines, one event each.
 
-Checkers read nothing else of a history but this and the stored bytes. An event is a dictionary with
+Checkers read only this and the stored bytes. An event is a dictionary with
 `at` (request number, the step), `ms` (virtual time), `who` (actor and life) and `what`; the other
 keys belong to its kind:
 
@@ -25,25 +25,25 @@ keys belong to its kind:
     counts      sinks                   what follows `<` in their records are numbers from 0 on
     batch_done  query batch label reads wrote   the sink said that this micro-batch is in
     mistaken    tx                      it contains a mistake, for which it must be refused
-    poll        isolation records       what a reader was given, in order; `reader` names it if
+    poll        isolation records       what a reader received, in order; `reader` names it if
                                         there are several in one life, `group` what it is of
-    cut         topics records limit    what a reader was given up to its next consistent cut, and
+    cut         topics records limit    what a reader received up to its next consistent cut, and
                                         the number of records that it asked for
     witnessed   tx group applied        the group's last offsets are of tx, which these topics have
                                         applied a moment later
-    joining     group reader            a consumer of a group is about to ask where it stands
+    joining     group reader            a consumer of a group is about to ask for its position
     joined      group reader positions  where it begins, [topic, partition, offset]
     moving      move group reader positions         a group is about to be moved there
-    moved       move group answer       answer: ok, failed (it stands where it stood), unknown
-    caught_up   isolation topics        a reader saw nothing more, long after the last work
-    stuck       isolation topics        a reader did not come to an end
+    moved       move group answer       answer: ok, failed (its position is unchanged), unknown
+    caught_up   isolation topics        a reader found nothing more, long after the last work
+    stuck       isolation topics        a reader never reached the end
     maintained  tasks                   a pass of maintenance did these
-    died                                the process is gone
-    ended       text                    it met what ends a program: a topic that is not there
+    died                                the process has died
+    ended       text                    it met an error that ends a program: a missing topic
     failure     text                    an actor met an error that it may not meet
     lived_with  text                    the product logged an error and went on, as it may
     holds       transactional_id        under which it commits from now on
-    answered    tx answer               the product was told how a local transaction has ended
+    answered    tx answer               the product was told how a local transaction ended
     deleting    topic partition offset  about to delete the records below it
     ending      tx                      about to abort it, whichever actor owns it
     conditions  faults                  what went wrong in this world, by name; noted at the end
@@ -57,9 +57,9 @@ keys belong to its kind:
     placed      steps                   text of each record -> the step at which it was uploaded
     letters     letters                 the dead letters: [tx, topic, text]
     outcome     tx outcome              how it ended, asked at the end
-    position    group topic topic_id partition offset        where a group stands at the end
+    position    group topic topic_id partition offset        position of a group at the end
 
-A transaction is named `pid-epoch-number`, a half transaction `group/id`; null stands for none.
+A transaction is named `pid-epoch-number`, a half transaction `group/id`; null means none.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ Record: TypeAlias = list[Any]
 
 
 class History:
-    """The events of one world, in the order in which they happened."""
+    """The events of one world, in order."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -94,7 +94,7 @@ class History:
 
 
 def read_history(lines: Iterable[str]) -> History:
-    """The history that these JSON lines hold."""
+    """The history in these JSON lines."""
     history = History()
     history.events = [json.loads(line) for line in lines if line.strip()]
     return history

@@ -1,4 +1,4 @@
-"""One seed of one scenario, run and checked."""
+"""Runs and checks one seed of one scenario."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WRITES = ("put_object", "delete_object")
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """What came of a seed."""
+    """The result of one seed."""
 
     scenario: str
     seed: int
@@ -31,7 +31,7 @@ class SeedResult:
     faults: Counter[str]
     events: Counter[str]
     work: Counter[str]
-    """What was committed, and what upkeep did."""
+    """Counts of committed work, and of what maintenance did."""
 
     def __str__(self) -> str:
         found = "\n  ".join(str(finding) for finding in self.findings) or "sound"
@@ -44,10 +44,10 @@ def checked(scenario: Scenario, seed: int) -> SeedResult:
 
 
 def checked_world(world: World) -> SeedResult:
-    """The same of a world that has not run; what it has seen can be written down afterwards.
+    """Run this world and check it. The caller can write its history afterwards.
 
-    Whatever a world or a checker raises is a finding, too: a long run must not end with it, nor a
-    replay before its history is written.
+    An error of a world or a checker is a finding, too: it must not end a long run, nor a replay
+    before its history is written.
     """
     try:
         world.run()
@@ -66,7 +66,7 @@ def checked_world(world: World) -> SeedResult:
 
 
 def result_of(world: World) -> SeedResult:
-    """Of a world that has run."""
+    """The result of a world that has run."""
     state = world.state
     findings = (
         *anomalies(state.history),
@@ -88,7 +88,7 @@ def result_of(world: World) -> SeedResult:
 
 
 def _work(history: History) -> Iterator[str]:
-    """What was done, a name for each: histories in which nothing happens show nothing."""
+    """Counts of what was done, by name: histories in which nothing happens prove nothing."""
     for event in history.of("outcome"):
         if event["outcome"] == COMMITTED:
             is_batch = event["tx"].startswith(BATCH)
@@ -101,7 +101,7 @@ def _work(history: History) -> Iterator[str]:
 
 
 def _stored(world: World) -> Iterator[Anomaly]:
-    """I1 to I11 and I15, by the bytes alone."""
+    """Findings of I1 to I11 and I15 in the stored bytes alone."""
     steps = {path: step for step, _, _, method, path, _ in world.state.trace if method in _WRITES}
     for finding in log_facts(world.state.service.store).all_findings():
         step = steps.get(finding.path, -1)

@@ -1,4 +1,4 @@
-"""Who is there in each kind of world, by name."""
+"""The scenarios: the roles in each kind of world, by name."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ _PRODUCED = {"ta": 2, "kb": 1}
 
 
 def _perhaps(choices: random.Random, role: Role) -> list[Role]:
-    """It is there in half of the worlds."""
+    """The role, in half of the worlds."""
     return [role] if choices.random() < 0.5 else []
 
 
 def maintenance_roles(
     choices: random.Random, topics: tuple[str, ...], share: float = 0.4
 ) -> list[Role]:
-    """Upkeep, in a part of the worlds: actors that merge, collect and prune, and actors that add
-    partitions and columns."""
+    """Maintenance, in a part of the worlds: actors that merge, vacuum and prune, and actors that
+    add partitions and columns."""
     if choices.random() >= share:
         return []
     return [MaintenanceJob("keeper"), MaintenanceActor("builder", topics, WIDENING_DUTIES, 300)]
 
 
 def _producers(choices: random.Random) -> Sequence[Role]:
-    """Two instances of one id, which fence each other, one of another, and a plain one."""
+    """Two instances of one transactional id, which fence each other, one of another id, and a plain
+    producer."""
     topics = tuple(_PRODUCED)
     return [
         TransactionalProducer("p1", "one", topics),
@@ -59,7 +60,8 @@ _COPIED = {"ta": 2, "tb": 1, "tc": 2}
 
 
 def _copiers(choices: random.Random) -> Sequence[Role]:
-    """Two of one group, sometimes under one id; a second group goes on from there, or back."""
+    """Two copiers of one group, sometimes under one id; a second group copies the result further,
+    or back."""
     last = choices.choice(("tc", "ta"))
     return [
         TransactionalProducer("p", "producer", ("ta",)),
@@ -77,7 +79,7 @@ _BANK = {"ka": 2, "tb": 1, "tc": 2}
 
 
 def _bank(choices: random.Random) -> Sequence[Role]:
-    """Staged transfers, in one id and in several, and what is read of them."""
+    """Staged transfers, under one id and under several, and readers of them."""
     topics = tuple(_BANK)
     return [
         TransferProducer("t1", "teller 1", topics),
@@ -93,7 +95,7 @@ _HALVES = {"ka": 1, "tb": 2}
 
 
 def _halves(choices: random.Random) -> Sequence[Role]:
-    """Two senders of one group, which are asked about each other's messages."""
+    """Two senders of one group, which get check-backs for each other's messages."""
     topics = tuple(_HALVES)
     database = LocalDatabase()
     return [
@@ -110,7 +112,7 @@ _STORM = {"ta": 1, "tb": 2, "kc": 1}
 
 
 def _storm(choices: random.Random) -> Sequence[Role]:
-    """Something of everything, and two maintenance actors that prune and add beneath it."""
+    """A role of each kind, and two maintenance actors that prune journals and add partitions."""
     topics = tuple(_STORM)
     roles: list[Role] = [
         TransactionalProducer("p1", "one", topics),
@@ -135,7 +137,7 @@ _UPKEEP = {"ta": 1, "kb": 2}
 
 
 def _upkeep(choices: random.Random) -> Sequence[Role]:
-    """Segments are merged and collected beneath those who write and read them."""
+    """Segments are merged and collected while actors write and read them."""
     topics = tuple(_UPKEEP)
     others: list[Role] = [
         TransferProducer("t1", "teller", topics),
@@ -157,7 +159,7 @@ _LATE = {"ta": 1, "tb": 1}
 
 
 def _late(choices: random.Random) -> Sequence[Role]:
-    """Stalled actors apply decisions that they met, beside quick ones."""
+    """Actors that pause apply old decisions, beside quick actors."""
     topics = tuple(_LATE)
     return [
         TransactionalProducer("p1", "one", ("ta",)),
@@ -175,7 +177,7 @@ _FOLLOWED = {"ta": 2, "kb": 1}
 
 
 def _followers(choices: random.Random) -> Sequence[Role]:
-    """Consumers of groups that commit by hand and by themselves, without a transaction."""
+    """Consumers of groups that commit manually and automatically, without a transaction."""
     topics = tuple(_FOLLOWED)
     isolation = choices.choice(("read_committed", "read_uncommitted"))
     return [
@@ -195,7 +197,7 @@ _RETAINED = {"da": 2, "ca": 2, "tb": 1, "tc": 1}
 
 
 def _retention(choices: random.Random) -> Sequence[Role]:
-    """Records are deleted by age, by hand and by key beneath those who write and read them."""
+    """Records are deleted by age, by request and by key while actors write and read them."""
     topics = tuple(_RETAINED)
     others: list[Role] = [
         TransactionalProducer("p2", choices.choice(("one", "two")), ("da", "ca")),
@@ -221,7 +223,7 @@ _SHARED = {"ta": 2, "kb": 1, "tc": 1}
 
 
 def _threads(choices: random.Random) -> Sequence[Role]:
-    """Two processes, each with several actors on one connection; they fence each other, too."""
+    """Two processes, each with several actors on one connection, which also fence each other."""
     topics = tuple(_SHARED)
     return [
         *in_one_process(
@@ -246,7 +248,7 @@ _COMPACTED = {"ca": 1}
 
 
 def _compacted(choices: random.Random) -> Sequence[Role]:
-    """One topic is compacted all the time, so that tombstones go, too."""
+    """One topic is compacted all the time, so that tombstones are removed, too."""
     topics = tuple(_COMPACTED)
     return [
         TransactionalProducer("p1", "one", topics),
@@ -262,7 +264,7 @@ _MORTAL = {"xa": 1, "xb": 1, "tc": 1}
 
 
 def _mortals(choices: random.Random) -> Sequence[Role]:
-    """Topics are deleted, and created again, beneath those who write and read them."""
+    """Topics are deleted and created again while actors write and read them."""
     topics = tuple(_MORTAL)
     return [
         TransactionalProducer("p1", "one", topics),

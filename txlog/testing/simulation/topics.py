@@ -1,9 +1,8 @@
-"""Topics of a world: what their names say of them, and records as texts.
+"""Topics of a world: their kinds, by their names, and their records as texts.
 
-A topic whose name begins with `k` or `c` has Kafka's schema, any other one a column `v`; evolved
-ones have more, and a text that names one of these has its checksum there. `c` is compacted, `d`
-deletes what is old, and `x` may be deleted and created again.
-It must not know who writes them.
+A topic whose name begins with `k` or `c` has Kafka's schema, any other one a column `v`. An evolved
+topic has more columns; a text that names one of these has its checksum in that column. A topic `c`
+is compacted, `d` deletes old records, and `x` may be deleted and created again.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from txlog.topic.records.schema import KAFKA_SCHEMA
 TYPED = pa.schema([pa.field("v", pa.string())])
 
 KEYS = 3
-"""Keys of a compacted topic: few, so that much is superseded."""
+"""Keys of a compacted topic: few, so that many records are superseded."""
 
 ADDED = tuple(f"added_{number}" for number in range(4))
 """Columns that a typed topic may get."""
 
 _TEXT = "text"
-"""The header that tells a tombstone's text."""
+"""The header with a tombstone's text."""
 
 _CONFIGS: Mapping[str, Mapping[str, object]] = {
     "c": {
@@ -46,27 +45,27 @@ def schema_of(topic: str) -> pa.Schema:
 
 
 def config_of(topic: str) -> Mapping[str, object]:
-    """What it is created with besides."""
+    """The configuration that a topic is created with."""
     return _CONFIGS.get(topic[0], {})
 
 
 def is_typed(topic: str) -> bool:
-    """Whether it may get more columns."""
+    """Whether the topic may get more columns."""
     return topic[0] not in "kc"
 
 
 def is_mortal(topic: str) -> bool:
-    """Whether it may be deleted and created again."""
+    """Whether the topic may be deleted and created again."""
     return topic[0] == "x"
 
 
 def key_of(topic: str, value: str) -> str | None:
-    """The key of a record, in a compacted topic: by its text alone."""
+    """The key of a record in a compacted topic, from its text alone."""
     return f"key {zlib.crc32(value.encode()) % KEYS}" if topic[0] == "c" else None
 
 
 def is_tombstone(topic: str, value: str) -> bool:
-    """Whether the record says that its key is gone."""
+    """Whether the record is a tombstone."""
     return topic[0] == "c" and zlib.crc32(value.encode()) % 7 == 0
 
 
@@ -81,12 +80,12 @@ def payload(topic: str, value: str) -> Any:
 
 
 def with_column(value: str, column: str) -> str:
-    """The text of a record that has something in that column: `value&0`."""
+    """The text of a record with a value in that column: `value&0`."""
     return f"{value}&{ADDED.index(column)}"
 
 
 def _added(value: str) -> str | None:
-    """The column that a text names; what follows `<` is another record's text."""
+    """The column that a text names. What follows `<` is another record's text."""
     found = re.search(r"&(\d)", value.partition("<")[0])
     return ADDED[int(found[1])] if found else None
 
@@ -96,7 +95,7 @@ def _number(value: str) -> int:
 
 
 def _checked(row: Mapping[str, Any]) -> str:
-    """The text of a row; another one, which was never sent, if its columns differ from it."""
+    """The text of a row. If its columns do not fit the text: one that was never sent."""
     text: str = row["v"]
     added = _added(text)
     expected = {} if added is None else {added: _number(text)}
@@ -110,7 +109,7 @@ def headers_of(topic: str, value: str) -> list[tuple[str, bytes]] | None:
 
 
 def text_of(record: Any) -> str:
-    """The text of a record that a consumer was given."""
+    """The text of a record from a consumer."""
     value = record.value
     if value is None:
         value = dict(record.headers)[_TEXT]
@@ -130,7 +129,7 @@ def texts_of(rows: pa.RecordBatch) -> Iterator[str]:
 
 
 def as_history(records: Any) -> list[Record]:
-    """What `poll` answered, as the history keeps it."""
+    """The records of a `poll`, in the form of the history."""
     return [
         [record.topic, record.partition, record.offset, text_of(record)]
         for where in sorted(records)
@@ -139,6 +138,7 @@ def as_history(records: Any) -> list[Record]:
 
 
 def require_topics(connection: Connection, names: Iterable[str]) -> None:
-    """Raises UnknownTopic: a consumer would wait until there is another topic of that name."""
+    """Raises UnknownTopic for a missing topic. A consumer would wait until one of that name
+    exists."""
     for name in names:
         connection.cluster.present_topic(name, linearizable=True)

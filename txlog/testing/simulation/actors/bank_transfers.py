@@ -29,11 +29,11 @@ from txlog.topic.read.reader import batch_source, read_batches, sliced, visible_
 from txlog.topic.topic_log import TopicLog
 
 CUTS_MAX = 100
-"""Cuts that a reader makes to read to the end; more mean that it is stuck."""
+"""Cuts that a reader needs at most to read to the end. With more it is stuck."""
 
 
 class TransferProducer:
-    """Moves amounts between accounts, two or three records of two topics a transfer."""
+    """Moves amounts between accounts. A transfer has two or three records in two topics."""
 
     is_reader: ClassVar[bool] = False
     is_always_restarted: ClassVar[bool] = False
@@ -46,8 +46,8 @@ class TransferProducer:
         wait_ms: int = 0,
         rest_ms: int = 10_000,
     ) -> None:
-        """`wait_ms`: up to so long it waits before a decision, and again before it applies it;
-        `rest_ms`: up to so long between two transfers."""
+        """`wait_ms`: the longest wait before a decision, and again before it is applied; `rest_ms`:
+        the longest pause between two transfers."""
         self.name = name
         self._id = transactional_id
         self._topics = topics
@@ -74,7 +74,7 @@ class TransferProducer:
         return session
 
     def _transfer(self, process: SimulatedProcess, session: TransactionSession) -> bool:
-        """One transfer; whether the session can go on."""
+        """Make one transfer. Returns whether the session can go on."""
         session.begin()
         tx = str(session.tx_id)
         messages = list(self._messages(process))
@@ -109,7 +109,7 @@ class TransferProducer:
         session: TransactionSession,
         participants: tuple[Participant, ...],
     ) -> None:
-        """It takes its time before the decision, and before it is applied."""
+        """Wait before the decision, or before it is applied."""
         if self._wait_ms:
             process.sleep(self._wait_ms / 4, self._wait_ms)
             coordinator = process.connection.coordinator_of(self._id)
@@ -117,7 +117,7 @@ class TransferProducer:
             process.sleep(self._wait_ms / 4, self._wait_ms)
 
     def _messages(self, process: SimulatedProcess) -> Iterator[Message]:
-        """Amounts that sum to zero; the key carries the text."""
+        """Amounts that sum to zero; the key has the text."""
         self._transfers += 1
         amount = process.random.randint(1, 99)
         topics = process.random.sample(self._topics, 2)
@@ -134,7 +134,7 @@ class TransferProducer:
 
 
 class ConsistentCutReader:
-    """Reads several topics from cut to cut, each at most so many records long."""
+    """Reads several topics from cut to cut, each of limited length."""
 
     is_reader: ClassVar[bool] = True
     is_always_restarted: ClassVar[bool] = True
@@ -160,7 +160,7 @@ class ConsistentCutReader:
         process.note("stuck", isolation="read_committed", topics=self._topics)
 
     def _audit(self, process: SimulatedProcess, starts: Ends) -> bool:
-        """Read up to the next cut; whether there was anything."""
+        """Read up to the next cut. Returns whether there was anything."""
         logs = [process.connection.cluster.topic(name) for name in self._topics]
         catch_up_all(logs, process.runtime.fan_out)
         views = [view_of(log) for log in logs]
@@ -174,7 +174,7 @@ class ConsistentCutReader:
         try:
             found = [record for log in logs for record in _records(log, starts, ends)]
         except OffsetOutOfRange:
-            return True  # Deleted since the look.
+            return True  # They were deleted after the cut was made.
         self._unblock(process, views, starts)
         if all(ends[where] == starts[where] for where in ends):
             return False
@@ -183,7 +183,8 @@ class ConsistentCutReader:
         return True
 
     def _unblock(self, process: SimulatedProcess, views: Sequence[TopicView], at: Ends) -> None:
-        """As the Spark source does: what is in the way, or applied in some topics only."""
+        """Finish open transactions, and those that are applied in some topics only, as the Spark
+        source does."""
         in_the_way: set[TxId] = {tx_id for _, tx_id, _ in undelivered(views)}
         for view in views:
             for tx_id, opened in view.state.open_transactions():

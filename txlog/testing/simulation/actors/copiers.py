@@ -1,6 +1,6 @@
 """Consume, transform, produce, as actors: records and offsets in one transaction.
 
-Several of one group take turns without knowing of each other: the slower one is refused (I6).
+Several copiers of one group work without coordination: the slower one is refused (I6).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Copier:
         *,
         lingers: bool = False,
     ) -> None:
-        """`lingers`: it takes its time after its offsets, and then may think better of it."""
+        """`lingers`: it waits after it has sent its offsets, and then may abort."""
         self.name = name
         self._lingers = lingers
         self._id = transactional_id
@@ -83,7 +83,8 @@ class Copier:
     def _copy(
         self, process: SimulatedProcess, producer: Producer, consumer: Consumer
     ) -> tuple[bool, bool]:
-        """One poll and its transaction; whether the producer, and the consumer, can go on."""
+        """Make one poll and its transaction. Returns whether the producer and the consumer can go
+        on."""
         polled = as_history(consumer.poll(max_records=process.random.randint(1, 5)))
         if not polled:
             return True, True
@@ -96,7 +97,7 @@ class Copier:
         except FencedError:
             return False, False
         except (AbortableError, *UNCLEAR):
-            # Not all records and offsets are in it: so it must not be committed.
+            # Not all records and offsets are in it, so it must not be committed.
             return abort(process, producer, tx), False
         if self._lingers and process.random.random() < 0.3:
             return abort(process, producer, tx), False

@@ -10,13 +10,13 @@ from txlog.testing.simulation.environment.process import SimulatedProcess
 
 
 class TransactionAborter(Recurring):
-    """Ends transactions that were open when it looked, and may be anything by now."""
+    """Aborts transactions that were open a while ago, whatever has become of them."""
 
     pause_ms = (10, 20_000)
     met = (IllegalTransition, UnknownTransaction, *EXPECTED)
 
     def turn(self, process: SimulatedProcess) -> None:
-        """Looks, waits, and ends one of them."""
+        """List the open transactions, wait, and abort one of them."""
         listed = Admin(process.connection).list_transactions()
         opened = [one.tx_id for each in listed for one in each.all_open]
         opened += [one.tx_id for each in listed for one in each.pended]
@@ -28,7 +28,7 @@ class TransactionAborter(Recurring):
 
 
 class HintCorrupter(Recurring):
-    """Makes hints old, wrong or gone: a restored backup, a cache, an administrator (R16)."""
+    """Replaces or deletes hints, as a restored backup, a cache or an administrator may (R16)."""
 
     pause_ms = (10, 5_000)
 
@@ -38,7 +38,7 @@ class HintCorrupter(Recurring):
         self._seen: dict[str, list[bytes]] = {}
 
     def turn(self, process: SimulatedProcess) -> None:
-        """One journal's hint."""
+        """Replace or delete one journal's hint."""
         self._corrupt(process, self._chosen(process).hint)
 
     def _chosen(self, process: SimulatedProcess) -> JournalLayout:

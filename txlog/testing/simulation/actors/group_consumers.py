@@ -1,7 +1,7 @@
-"""Groups that commit outside of transactions, as actors: by hand, by themselves, and by a reset.
+"""Groups that commit outside of transactions, as actors: manually, automatically, and by a reset.
 
-What is read and not yet committed may be read again; no consumer of the group reads again what is
-committed, and no record is skipped. `group_checks.py` checks that.
+A record that was read and not yet committed may be read again. No consumer of the group reads a
+committed record again, and none is skipped. `group_checks.py` checks that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AUTO_COMMIT_MS = 2_000
 
 
 class GroupConsumer:
-    """A consumer of a group; when it knows that another one was faster, it starts again."""
+    """A consumer of a group. When it finds that another consumer was faster, it starts again."""
 
     is_reader: ClassVar[bool] = False
     is_always_restarted: ClassVar[bool] = False
@@ -32,7 +32,7 @@ class GroupConsumer:
     def __init__(
         self, name: str, group: str, topics: tuple[str, ...], isolation: str, *, is_auto: bool
     ) -> None:
-        """`is_auto`: polls commit by themselves what polls before them have brought."""
+        """`is_auto`: each poll commits the records of the polls before it."""
         self.name = name
         self._group = group
         self._topics = topics
@@ -111,13 +111,13 @@ class GroupConsumer:
         told(process, self._group, move, consumer.commit)
 
     def _leave(self, process: SimulatedProcess, consumer: Consumer) -> None:
-        """Closing commits, if that is automatic."""
+        """Close the consumer, which commits if commits are automatic."""
         move = self._moving(process, consumer) if self._is_auto else ""
         told(process, self._group, move, consumer.close)
 
 
 class OffsetResetter(Recurring):
-    """Puts a group back: to the earliest record, or by some."""
+    """Resets a group: to the earliest record, or by a few records."""
 
     pause_ms = (1_000, 60_000)
 
@@ -128,7 +128,7 @@ class OffsetResetter(Recurring):
         self._moves = 0
 
     def turn(self, process: SimulatedProcess) -> None:
-        """One partition, as it was planned a moment before."""
+        """Reset one partition as planned some time before."""
         count = len(process.connection.cluster.present_topic(self._topic).state.partitions)
         where = TopicPartition(self._topic, process.random.randrange(count))
         known = process.connection.offsets.group(self._group).committed.get(where)
@@ -153,7 +153,7 @@ class OffsetResetter(Recurring):
 
 
 def told(process: SimulatedProcess, group: str, move: str, call: Callable[[], object]) -> None:
-    """Make the call that moves a group, and note what it is answered."""
+    """Make the call that moves a group, and note its answer."""
     answer = "unknown"
     try:
         call()
@@ -161,11 +161,11 @@ def told(process: SimulatedProcess, group: str, move: str, call: Callable[[], ob
     except AbortableError:
         answer = "failed"
         raise
-    finally:  # Also when the process dies: then no actor was told.
+    finally:  # Also if the process dies, in which case no actor has an answer.
         if move:
             process.note("moved", move=move, group=group, answer=answer)
 
 
 def positions_of(consumer: Consumer) -> Positions:
-    """Where a consumer stands."""
+    """The positions of a consumer."""
     return [[*where, consumer.position(where)] for where in sorted(consumer.assignment())]

@@ -1,7 +1,7 @@
 """Half messages as actors: a local transaction, its messages, and check-backs by any live sender.
 
-The local database is all that survives a sender's death, as in life: it is written within
-`execute_local_transaction` and read by the producer that is asked later.
+As in real programs only the local database survives a sender's death. The sender writes it in
+`execute_local_transaction`; the producer that gets a check-back later reads it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from txlog.testing.simulation.topics import payload
 CHECK_MS = 5_000
 CHECKS_MAX = 4
 LAST_CHECKS_MAX = 60
-"""Passes over what is open that a sender makes at the end; more mean that it is stuck."""
+"""Passes over open half messages that a sender makes at the end. With more it is stuck."""
 
 
 @dataclass(slots=True)
 class LocalDatabase:
-    """What the local transactions of a group have done, by transaction id."""
+    """Results of the local transactions of a group, by transaction id."""
 
     ended: dict[str, LocalTransactionState] = field(default_factory=dict)
 
 
 class HalfSender:
-    """A live producer of a group: sends, and is asked about what others of it have sent."""
+    """A producer of a group: it sends, and answers check-backs for all senders of the group."""
 
     is_reader: ClassVar[bool] = False
     is_always_restarted: ClassVar[bool] = True
@@ -79,7 +79,7 @@ class HalfSender:
         return producer
 
     def _send(self, process: SimulatedProcess, producer: TransactionMQProducer) -> None:
-        """One local transaction with one to three messages; again if it was not stored."""
+        """Run one local transaction with one to three messages; again if it was not stored."""
         self._sent += 1
         name = f"{self.name}-{self._sent}"
         tx = f"{self._group}/{name}"
@@ -98,7 +98,7 @@ class HalfSender:
             try:
                 result = producer.send_message_in_transaction(messages, transaction_id=name)
             except DuplicateTransaction:
-                return  # It was stored after all, and committed by a check.
+                return  # It was stored after all, and a check-back has committed it.
             except UNCLEAR:
                 continue
             if result.send_status is SendStatus.SEND_OK:
@@ -107,13 +107,13 @@ class HalfSender:
     def execute_local_transaction(
         self, half: HalfTransaction, arg: Any
     ) -> LocalTransactionState | None:
-        """The local transaction: durable at once, and its answer may come late or never."""
+        """The local transaction. It is durable at once; its answer may come late or never."""
         process = self._process
         if process is None:
             raise RuntimeError("a local transaction without a process.")
         chance = process.random.random()
         if chance < 0.1:
-            return LocalTransactionState.UNKNOW  # It was never begun, and will stay unknown.
+            return LocalTransactionState.UNKNOW  # It was never begun, and its state stays unknown.
         is_commit = chance < 0.8
         decided = (
             LocalTransactionState.COMMIT_MESSAGE
@@ -128,7 +128,7 @@ class HalfSender:
         return self._answer(half, decided if process.random.random() < 0.8 else None)
 
     def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState | None:
-        """What the database says; of what it does not know, nothing."""
+        """The answer from the database; UNKNOWN for a transaction that it lacks."""
         return self._answer(half, self._database.ended.get(half.transaction_id))
 
     def _answer(

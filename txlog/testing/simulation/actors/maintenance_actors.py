@@ -1,7 +1,7 @@
 """Maintenance, as actors: pruning, vacuum, compaction, more partitions, more columns.
 
-Whatever else removes or moves what is stored gets an actor like this one: a method for each kind of
-work, drawn by the process's own chance, all the while.
+Other features that remove or move stored data get an actor like this one: with a method for each
+kind of work, which the process draws at random again and again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LIMITS = ProcessSettings(
     file_delete_delay_ms=500,
     journal_retention_entries=4,
 )
-"""Of maintenance: so short that it does all of its work within a world's time."""
+"""Settings of maintenance, so short that it does all of its work within a world's time."""
 
 
 _HARMLESS = (
@@ -58,7 +58,7 @@ WIDENING_DUTIES = ("add_partition", "evolve")
 
 
 class MaintenanceActor(Recurring):
-    """Does one thing after the other; some of it twice, as two of its kind may be there."""
+    """Does one duty after the other. Some are done twice, as there may be two such actors."""
 
     def __init__(
         self,
@@ -74,32 +74,32 @@ class MaintenanceActor(Recurring):
         self.pause_ms = (10, pause_max_ms * len(duties))
 
     def turn(self, process: SimulatedProcess) -> None:
-        """One of its duties."""
+        """Do one of its duties."""
         getattr(self, process.random.choice(self._duties))(process)
 
     def prune_topic(self, process: SimulatedProcess) -> None:
-        """Old entries of a topic go."""
+        """Prune old entries of a topic."""
         topic = process.connection.cluster.topic(process.random.choice(self._topics))
         _note_pruned(process, topic.journal.prune(process.random.randint(0, 3)))
 
     def prune_coordinator(self, process: SimulatedProcess) -> None:
-        """Old entries of a coordinator go."""
+        """Prune old entries of a coordinator."""
         coordinator = process.random.choice(process.connection.coordinators())
         _note_pruned(process, coordinator.prune(process.random.randint(0, 3)))
 
     def prune_cluster(self, process: SimulatedProcess) -> None:
-        """Old entries of the list of topics go."""
+        """Prune old entries of the cluster's journal."""
         _note_pruned(
             process, process.connection.cluster.journal.prune(process.random.randint(0, 3))
         )
 
     def maintain(self, process: SimulatedProcess) -> None:
-        """What is decided is finished, and what is late ended."""
+        """Finish decided transactions, and abort late ones."""
         for coordinator in process.connection.coordinators():
             coordinator.maintain()
 
     def add_partition(self, process: SimulatedProcess) -> None:
-        """A topic gets one more partition."""
+        """Add a partition to a topic."""
         name = process.random.choice(self._topics)
         cluster = process.connection.cluster
         count = len(cluster.present_topic(name).state.partitions)
@@ -107,14 +107,14 @@ class MaintenanceActor(Recurring):
             return
         try:
             Admin(process.connection).create_partitions(name, count + 1)
-        except InvalidConfig as error:  # Another actor was faster, and the number only grows.
+        except InvalidConfig as error:  # Another actor was faster. The number only grows.
             if len(cluster.present_topic(name, linearizable=True).state.partitions) <= count:
                 process.note("failure", text=f"one partition more is refused: {error}")
             return
         process.note("maintained", tasks=["new partition"])
 
     def evolve(self, process: SimulatedProcess) -> None:
-        """A typed topic gets one more column."""
+        """Add a column to a typed topic."""
         name = process.random.choice(list(filter(is_typed, self._topics)))
         column = pa.field(process.random.choice(ADDED), pa.int64())
         cluster = process.connection.cluster
@@ -134,14 +134,14 @@ class MaintenanceActor(Recurring):
         process.note("maintained", tasks=["new column"])
 
     def compact(self, process: SimulatedProcess) -> None:
-        """Of each key the newest record stays, and no tombstone for ever."""
+        """Compact a topic, and remove expired tombstones."""
         topic = process.connection.cluster.present_topic(process.random.choice(self._topics))
         settings = process.connection.cluster.process
         limits = CompactionLimits(settings.compaction_keys_max, settings.batch_bytes)
         compact(topic, process.runtime.clock.wall_ms(), limits)
 
     def delete_records(self, process: SimulatedProcess) -> None:
-        """The oldest records of a partition go."""
+        """Delete the oldest records of a partition."""
         name = process.random.choice(self._topics)
         state = process.connection.cluster.present_topic(name, linearizable=True).state
         partition = process.random.randrange(len(state.partitions))
@@ -149,11 +149,11 @@ class MaintenanceActor(Recurring):
         where = TopicPartition(name, partition)
         offset = process.random.randint(low, high)
         process.note("deleting", topic=name, partition=partition, offset=offset)
-        with suppress(OffsetOutOfRange):  # What is not complete everywhere is kept.
+        with suppress(OffsetOutOfRange):  # Records of incomplete transactions are kept.
             Admin(process.connection).delete_records({where: offset})
 
     def recreate(self, process: SimulatedProcess) -> None:
-        """A topic is deleted, and after a while there is one of its name again."""
+        """Delete a topic, and create one of its name after a while."""
         name = process.random.choice(self._topics)
         admin = Admin(process.connection)
         with suppress(UnknownTopic):
@@ -163,7 +163,7 @@ class MaintenanceActor(Recurring):
 
 
 def create_again(admin: Admin, name: str) -> None:
-    """A topic of that name, if there is none."""
+    """Create a topic of that name if there is none."""
     with suppress(TopicExists):
         admin.create_topic(name, 1, schema_of(name), config_of(name))
 
@@ -196,11 +196,11 @@ class MaintenanceJob:
             done = sorted({action.task for action in report.actions if not action.is_failure})
             process.note("maintained", tasks=done)
             if process.random.random() < 0.2:
-                process.network.die()  # The job ends; another process begins with the next one.
+                process.network.die()  # The job ends. Another process runs the next one.
 
 
 class VacuumActor(Recurring):
-    """Vacuums all the time, and lets nothing be that is older than a moment."""
+    """Vacuums all the time, with a very short retention of unreferenced objects."""
 
     pause_ms = (10, 500)
 
@@ -209,7 +209,7 @@ class VacuumActor(Recurring):
         self._retention_ms = retention_ms
 
     def turn(self, process: SimulatedProcess) -> None:
-        """Finds candidates, and deletes them a moment later."""
+        """Find candidates, and sweep them soon afterwards."""
         vacuum = Vacuum(process.connection, self._retention_ms)
         found = vacuum.find_candidates()
         process.sleep(1, 200)
@@ -218,10 +218,10 @@ class VacuumActor(Recurring):
 
 
 def merge_often(process: SimulatedProcess) -> None:
-    """Merging, long before it pays."""
+    """Merge segments long before it is worthwhile."""
     cluster = process.connection.cluster
     names = sorted(cluster.state().topics)
-    if not names:  # All are deleted, for now.
+    if not names:  # All topics are deleted for now.
         return
     topic = cluster.present_topic(process.random.choice(names))
     found = merge_segments(topic, cluster.process.batch_bytes, segments_min=2)
@@ -230,7 +230,8 @@ def merge_often(process: SimulatedProcess) -> None:
 
 
 def prune_often(process: SimulatedProcess) -> None:
-    """Pruning, long before it pays: maintenance itself does it every few thousand entries."""
+    """Prune journals long before it is worthwhile: maintenance itself prunes every few thousand
+    entries."""
     connection = process.connection
     names = sorted(connection.cluster.state().topics)
     keep = process.random.randint(0, 6)
@@ -247,12 +248,12 @@ def _note_pruned(process: SimulatedProcess, entries: int) -> None:
 
 
 class Straggler(Recurring):
-    """Meets a decided transaction, stalls, and applies it long after others have finished it."""
+    """Finds a decided transaction, pauses, and applies it long after others have finished it."""
 
     pause_ms = (5, 500)
 
     def turn(self, process: SimulatedProcess) -> None:
-        """Every decision that it meets."""
+        """Apply the decisions that it found, after a pause."""
         connection = process.connection
         for coordinator in connection.coordinators():
             state = coordinator.catch_up()

@@ -1,6 +1,6 @@
-"""An observer of the moment between two steps of a commit, which no client is shown.
+"""An observer of the state between two steps of a commit, which no client sees.
 
-It must not finish anything that it meets: others would no longer see it unfinished.
+It must not finish the transactions that it finds: other actors are to find them unfinished.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from txlog.topic.producer_state import NEW_PRODUCER
 
 
 class OffsetObserver(Recurring):
-    """Sees offsets of a group that a transaction committed, and then whether its topics have it."""
+    """Reads offsets that a transaction committed, and then whether its topics have applied it."""
 
     pause_ms = (20, 2_000)
 
@@ -21,7 +21,8 @@ class OffsetObserver(Recurring):
         self._topics = topics
 
     def turn(self, process: SimulatedProcess) -> None:
-        """The group first, then the topics: what is applied before the offsets is there by then."""
+        """Read the group first, then the topics: a transaction is applied before its offsets are
+        committed."""
         tx_id = process.connection.offsets.group(self._group).last_commit
         if tx_id is None:
             return

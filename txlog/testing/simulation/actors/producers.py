@@ -1,7 +1,7 @@
-"""Producers as actors: transactions whose records are staged, or go into the log at once, and
-plain idempotent ones.
+"""Producers as actors: transactional ones, with staged records or records in the log, and plain
+idempotent ones.
 
-They guard nothing; what they were told stands in the history, and is held against the log later.
+They note their answers in the history, which is compared with the log later.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from txlog.testing.simulation.environment.process import SimulatedProcess
 from txlog.testing.simulation.topics import ADDED, headers_of, key_of, payload, with_column
 
 TRIES = 4
-"""Times that one call is made before its producer is given up."""
+"""Attempts of one call before its producer is given up."""
 
 
 class TransactionalProducer:
-    """Transactions over several topics; some are aborted, and some left open."""
+    """Writes transactions over several topics. Some are aborted, and some are left open."""
 
     is_reader: ClassVar[bool] = False
     is_always_restarted: ClassVar[bool] = False
@@ -50,7 +50,7 @@ class TransactionalProducer:
             return None
 
     def _transaction(self, process: SimulatedProcess, producer: Producer) -> bool:
-        """One transaction, however it ends; whether the producer can go on."""
+        """Run one transaction. Returns whether the producer can go on."""
         self._sent = []
         try:
             tx = begun(process, producer)
@@ -67,7 +67,7 @@ class TransactionalProducer:
             if process.random.random() < 0.5:
                 return abort(process, producer, tx)
         if process.random.random() < 0.03:
-            return False  # It is forgotten, and stays open.
+            return False  # The transaction stays open.
         if process.random.random() < 0.2:
             return abort(process, producer, tx)
         return commit(process, producer, tx, self._sent)[1]
@@ -77,20 +77,20 @@ class TransactionalProducer:
         values = self.values(process.random.randint(1, 3))
         values = [with_news(process, topic, value) for value in values]
         process.note("send", tx=tx, topic=topic, values=values)
-        for value in values:  # What `send` raises for, it has not taken.
+        for value in values:  # A record for which `send` raises is not sent.
             self._sent.append((value, send(process, producer, topic, value)))
         if process.random.random() < 0.4:
             producer.flush()
             process.sleep(1, 5_000)
 
     def values(self, count: int) -> list[str]:
-        """Records that no other actor writes."""
+        """Values that no other actor writes."""
         self._values += count
         return [f"{self.name}/{number}" for number in range(self._values - count, self._values)]
 
 
 class PlainProducer:
-    """Idempotent, without transactions: every flush is durable on its own."""
+    """Writes without transactions: every flush is durable on its own."""
 
     is_reader: ClassVar[bool] = False
     is_always_restarted: ClassVar[bool] = False
@@ -108,7 +108,7 @@ class PlainProducer:
                 producer = producer or Producer(process.connection)
                 self._flush(process, producer)
             except StoreDenied:
-                pass  # What was given up is given up; the producer goes on.
+                pass  # The producer goes on after it has given up these records.
             except EXPECTED:
                 producer = None
             process.sleep(1, 20_000)
@@ -132,8 +132,8 @@ class PlainProducer:
 
 
 def registered(process: SimulatedProcess, transactional_id: str) -> Producer:
-    """Ready to begin. Where it keeps the records of open transactions is drawn, so that instances
-    of one id, and others who meet their transactions, have both ways before them."""
+    """A registered producer. Whether it stages records is drawn, so that instances of one id, and
+    processes that find their transactions, have to deal with both ways."""
     producer = Producer(
         process.connection,
         transactional_id=transactional_id,
@@ -145,7 +145,7 @@ def registered(process: SimulatedProcess, transactional_id: str) -> Producer:
 
 
 def begun(process: SimulatedProcess, producer: Producer) -> str:
-    """The next transaction."""
+    """Begin the next transaction."""
     tx = str(producer.begin_transaction())
     if producer.config.transaction_records == STAGED:
         process.note("staged", tx=tx)
@@ -153,7 +153,7 @@ def begun(process: SimulatedProcess, producer: Producer) -> str:
 
 
 def with_news(process: SimulatedProcess, topic: str, value: str) -> str:
-    """The text of a record; half of those of a topic that has more columns fill one of them."""
+    """The text of a record. In a topic with more columns, half of the records fill one of them."""
     log = process.connection.cluster.topic(topic)
     columns = [name for name in ADDED if log.state.schemas and name in log.schema().names]
     if not columns or process.random.random() < 0.5:
@@ -162,7 +162,7 @@ def with_news(process: SimulatedProcess, topic: str, value: str) -> str:
 
 
 def send(process: SimulatedProcess, producer: Producer, topic: str, value: str) -> RecordFuture:
-    """One record, to any partition that this process knows of."""
+    """Send one record, to any partition that this process knows."""
     partitions = len(process.connection.cluster.topic(topic).state.partitions) or 1
     key = key_of(topic, value)
     return producer.send(
@@ -177,7 +177,7 @@ def send(process: SimulatedProcess, producer: Producer, topic: str, value: str) 
 def note_written(
     process: SimulatedProcess, tx: str | None, sent: list[tuple[str, RecordFuture]]
 ) -> None:
-    """What the log says of where the records are."""
+    """Note the acknowledged places of the records."""
     records = [
         [found.topic, found.partition, found.offset, value]
         for value, found in ((value, future.get()) for value, future in sent)
@@ -188,9 +188,9 @@ def note_written(
 def commit(
     process: SimulatedProcess, producer: Producer, tx: str, sent: list[tuple[str, RecordFuture]]
 ) -> tuple[bool, bool]:
-    """Commit, and ask again while it is not clear.
+    """Commit, and repeat the call while the outcome is unknown.
 
-    Whether it is known to be committed, and whether the producer can go on.
+    Returns whether it is known to be committed, and whether the producer can go on.
     """
     process.note("committing", tx=tx, values=[value for value, _ in sent])
     for _ in range(TRIES):
@@ -214,7 +214,8 @@ def commit(
 
 
 def abort(process: SimulatedProcess, producer: Producer, tx: str) -> bool:
-    """Abort, likewise; whether the producer can go on."""
+    """Abort, and repeat the call while the outcome is unknown. Returns whether the producer can go
+    on."""
     for _ in range(TRIES):
         try:
             producer.abort_transaction()

@@ -1,4 +1,4 @@
-"""Readers as actors: they poll while everything goes on, and to the end when it is over."""
+"""Readers as actors: they poll while the world is busy, and then read to the end."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from txlog.testing.simulation.environment.process import SimulatedProcess
 from txlog.testing.simulation.topics import as_history, require_topics
 
 QUIET_TRIES = 50
-"""Polls that a reader makes to read to the end; more mean that it is stuck."""
+"""Polls that a reader needs at most to read to the end. With more it is stuck."""
 
 
 class Reader:
-    """Follows topics from their start; a new life begins there again."""
+    """Reads topics from their start. A new life begins there again."""
 
     is_reader: ClassVar[bool] = True
     is_always_restarted: ClassVar[bool] = True
@@ -61,5 +61,5 @@ class Reader:
 
 
 def lag(process: SimulatedProcess) -> int:
-    """Polls without a record after which nothing more comes: one may lag behind pruning (R15)."""
+    """Empty polls after which nothing more comes: a poll may lag behind pruning (R15)."""
     return process.connection.cluster.process.boundary_probe_polls

@@ -1,8 +1,8 @@
-"""What an actor does with its lives, and the errors that any of them may meet.
+"""Roles of actors, and the errors that any of them may meet.
 
-A role is a program that its process runs. When the process dies, the same role begins anew in
-another one, with nothing but what a real program would have outside: its own fields stand for a
-database or a checkpoint, and what it writes down there it must mean so.
+A role is a program that its process runs. When the process dies, the role starts again in another
+process. Its fields are what a real program would have outside of the process, such as a database or
+a checkpoint: only durable data may be kept in them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from txlog.errors import (
 from txlog.testing.simulation.environment.process import SimulatedProcess
 
 UNCLEAR = (RetriableError, OutcomeUnknown, StoreDenied)
-"""Ask again."""
+"""Errors after which a call is repeated."""
 
 EXPECTED = (*UNCLEAR, AbortableError, FencedError)
-"""What the product may raise if it is used correctly. All else is a finding."""
+"""Errors that the product may raise if it is used correctly. Every other error is a finding."""
 
 TIMEOUT_MS = 30_000
-"""Of transactions: shorter than the longest pause, longer than most work."""
+"""Timeout of transactions: shorter than the longest pause, longer than most work."""
 
 
 def poll_wait_ms(process: SimulatedProcess) -> float:
@@ -37,14 +37,14 @@ def poll_wait_ms(process: SimulatedProcess) -> float:
 
 
 class Recurring(ABC):
-    """A role that does the same again and again while the world is busy, whatever it meets."""
+    """A role that takes the same turn again and again while the world is busy, despite errors."""
 
     is_reader: ClassVar[bool] = False
     is_always_restarted: ClassVar[bool] = False
     pause_ms: tuple[float, float]
-    """Between two turns, at least and at most."""
+    """Pause between two turns, at least and at most."""
     met: ClassVar[tuple[type[TxlogError], ...]] = EXPECTED
-    """Errors that end a turn, and no more."""
+    """Errors that end a turn, but not the role."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -58,21 +58,21 @@ class Recurring(ABC):
 
     @abstractmethod
     def turn(self, process: SimulatedProcess) -> None:
-        """What it does each time."""
+        """Take one turn."""
 
 
 class Role(Protocol):
-    """One program."""
+    """A program that one process runs."""
 
     name: str
 
     @property
     def is_reader(self) -> bool:
-        """It ends once it has read to the end, and not with the work."""
+        """Whether it ends when it has read to the end, not when the work is done."""
 
     @property
     def is_always_restarted(self) -> bool:
-        """It is always started again: others wait for it."""
+        """Whether it is always started again, because others wait for it."""
 
     def live(self, process: SimulatedProcess) -> None:
-        """One life, to its proper end; ProcessDied passes through it."""
+        """Run one life to its end. ProcessDied passes through it."""

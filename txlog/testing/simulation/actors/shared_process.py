@@ -1,7 +1,7 @@
 """Several actors in one process: threads that share a connection, its replicas and their locks.
 
-What they ask of one journal at the same time goes into one entry. When the process dies, all of
-them die; in the next life they meet in one process again.
+Their concurrent commands on one journal go into one entry. When the process dies, all of them die;
+in the next life they share one process again.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from txlog.testing.simulation.environment.process import SimulatedProcess
 
 
 class SharedProcess:
-    """The process that its roles share, as long as it lives."""
+    """The process that roles share while it lives."""
 
     def __init__(self) -> None:
         self._process: SimulatedProcess | None = None
 
     def process(self, own: SimulatedProcess) -> SimulatedProcess:
-        """The one that is there, or else this one."""
+        """The shared process, or `own` if there is none."""
         if self._process is None or self._process.network.is_dead:
             self._process = own
         return self._process
 
 
 class SharedProcessRole:
-    """A role in a process that others are in as well."""
+    """A role in a shared process."""
 
     is_reader = False
 
@@ -42,6 +42,6 @@ class SharedProcessRole:
 
 
 def in_one_process(*roles: Role) -> Sequence[Role]:
-    """These roles, in one process."""
+    """Put these roles into one process."""
     shared = SharedProcess()
     return [SharedProcessRole(role, shared) for role in roles]
