@@ -68,7 +68,7 @@ def test_R15_nothing_is_staged_for_a_topic_that_was_deleted_long_ago(
 ) -> None:
     """The transaction would commit without it, and no consumer would ever read that."""
     log.admin.delete_topics(["u"])
-    log.connection.cluster.topic_of_id("u", idle.cluster.topic("u").topic_id).end()
+    log.connection.cluster.topic_of_id("u", idle.cluster.topic("u").topic_id).journal.close()
     with pytest.raises(UnknownTopic, match="'u'"):
         stage(idle, [Message("u", b"lost")], "name")
     log.admin.create_topic("u", 1)

@@ -1,1 +1,1 @@
-"""Checks of a history: everything that a log may not do."""
+"""Checks of a history: the anomalies that a log must not show."""

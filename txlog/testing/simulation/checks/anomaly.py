@@ -1,7 +1,4 @@
-"""What checks of a history find: one thing that may not be, and at which step it shows.
-
-It must not know what is checked.
-"""
+"""The finding of a check: one anomaly, and the step of the history at which it shows."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from txlog.testing.simulation.checks.history_facts import HistoryFacts
 
 @dataclass(frozen=True, slots=True, order=True)
 class Anomaly:
-    """One thing that may not be."""
+    """One anomaly of a history."""
 
     at: int
     """The step at which it shows; -1 for the end."""

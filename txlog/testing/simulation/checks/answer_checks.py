@@ -1,7 +1,7 @@
-"""Answers that did not come true: acknowledged and gone, promised and otherwise, refused in vain.
+"""Wrong answers: of outcomes that were otherwise, and refusals without a reason.
 
-Like `history_checks.py` it reads the events alone. It proves I4 and I10 as users see them, and that
-what may succeed does: a log that refuses everything loses nothing.
+Like `history_checks.py` it reads the events alone. It proves I4 and I10 as users see them, and
+liveness: a log that refuses every write would lose none.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from txlog.testing.simulation.checks.history_facts import COMMITTED, HistoryFact
 from txlog.testing.simulation.history import Event
 
 _ENDS = {"COMMIT_MESSAGE": COMMITTED, "ROLLBACK_MESSAGE": "ABORTED"}
-"""What a local transaction answers, and how its messages end."""
+"""Answer of a local transaction -> outcome of its messages."""
 
 _SENDS_MIN = 3
-"""Transactions, or flushes, of which none is ever told to be stored: then something is wrong."""
+"""Number of transactions or flushes among which at least one must be acknowledged."""
 
 
 def wrong_answers(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """I4: a commit or an abort that was answered, and ended otherwise."""
+    """I4: the outcome of a commit or an abort differs from its answer."""
     for event in facts.history.of("commit", "abort"):
         outcome, answer = facts.outcomes.get(event["tx"]), event["answer"]
         promised = (answer == "ok") == (event["what"] == "commit")
         is_known = event["what"] == "abort" or event["tx"] in facts.asked
         if promised and is_known and not facts.values(event["tx"]):
-            continue  # Nothing was written, so no coordinator need know of it.
+            continue  # Nothing was written, so a coordinator need not have it.
         if answer != "unknown" and promised != (outcome == COMMITTED):
             text = f"{event['what']} of {event['tx']} was answered {answer}, it is {outcome}"
             yield Anomaly(event["at"], "wrong answer", text)
 
 
 def lost_batches(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """I10: a micro-batch that the sink said is in, is in, once; so is all that was read for it.
+    """I10: an acknowledged micro-batch is in the log once, with every record that was read for it.
 
-    Some of that may have come with another batch of its query: a checkpoint that was put back may
-    have one that begins elsewhere, and ends where the log's does.
+    Another batch of the query may contain some of these records: a restored checkpoint may have a
+    batch that begins elsewhere and ends at the same offsets.
     """
     attempts: Counter[tuple[object, ...]] = Counter()
     stored: dict[tuple[object, ...], set[str]] = {}
@@ -54,7 +54,7 @@ def lost_batches(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def _left(facts: HistoryFacts, values: Iterable[str]) -> set[str]:
-    """Two runs of a batch read the same, but for what was deleted between them."""
+    """Check that two runs of a batch read the same records, except for deleted ones."""
     return set(values) - (facts.shown.keys() - facts.kept_shown.keys())
 
 
@@ -63,10 +63,10 @@ def _batch(event: Event) -> tuple[object, ...]:
 
 
 def local_decisions(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """I10: half messages are shown if, and only if, their local transaction committed.
+    """I10: half messages are visible if and only if their local transaction committed.
 
-    Those without any answer for too long are dead letters; also those whose every answer was lost
-    with its receiver.
+    Those that were without an answer for too long are dead letters, also if all answers were lost
+    when their receivers died.
     """
     answered = {e["tx"] for e in _kept_answers(facts)}
     decided = {e["tx"]: e for e in facts.history.of("local")}
@@ -82,9 +82,10 @@ def local_decisions(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def asks_to_commit(event: Event) -> bool:
-    """Whether the log is told to commit a transaction from here on.
+    """Whether the log may commit a transaction from this event on.
 
-    Half messages are sent first: who answers for them tells it later, and may be another process.
+    Half messages are sent before that: the answer to a check-back, perhaps of another process,
+    commits them later.
     """
     if event["what"] == "answered":
         return _ENDS.get(event["answer"]) == COMMITTED
@@ -113,7 +114,7 @@ def _kept_answers(facts: HistoryFacts) -> Iterator[Event]:
 
 
 def wrong_letters(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """I4: what was given up is a dead letter, each message once, and nothing else is."""
+    """I4: each message of a given-up half transaction is a dead letter once, and no other is."""
     for event in facts.history.of("letters"):
         found = Counter((tx, value) for tx, _, value in event["letters"])
         expected = Counter(
@@ -129,7 +130,8 @@ def wrong_letters(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def refusals(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """Liveness: where nothing goes wrong, who has an id for himself is not refused."""
+    """Liveness: without faults, an actor that does not share its transactional id is not
+    refused."""
     if facts.faults != set():
         return
     ids: dict[str, set[str]] = {}
@@ -139,7 +141,7 @@ def refusals(facts: HistoryFacts) -> Iterator[Anomaly]:
     rivals = _groups_of_several(facts)
     ended = {e["tx"] for e in facts.history.of("ending")}
     for event in facts.history.of("commit"):
-        # A process of several actors holds several: which of them it was is not told.
+        # A process with several actors has several ids, and the event does not say which one.
         mine = ids.get(_role(event), set())
         is_alone = len(mine) == 1 and all(shared[name] == 1 for name in mine)
         is_alone &= event["tx"] not in rivals | ended
@@ -151,10 +153,8 @@ def refusals(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def _without_success(facts: HistoryFacts, fenced: set[str]) -> Iterator[Anomaly]:
-    """An actor, or a whole group, that sends repeatedly while none of it is ever stored.
-
-    Or none of a group gets as far as sending. Records with a mistake are refused rightly.
-    """
+    """An actor or a whole group that sends repeatedly and never has a record stored, or a group
+    that never sends. Records with a deliberate mistake are refused rightly."""
     holders = {_role(event) for event in facts.history.of("holds")}
     if holders and not holders & {_role(event) for event in facts.history.of("send")}:
         yield Anomaly(-1, "refused", f"none of {sorted(holders)} ever sent anything")
@@ -178,7 +178,7 @@ def _without_success(facts: HistoryFacts, fenced: set[str]) -> Iterator[Anomaly]
 
 
 def _groups_of_several(facts: HistoryFacts) -> set[str]:
-    """Transactions that move a group which several move."""
+    """Transactions that commit offsets of a group which several actors commit."""
     members: dict[str, set[str]] = {}
     for event in facts.history.of("copies"):
         members.setdefault(event["group"], set()).add(_role(event))

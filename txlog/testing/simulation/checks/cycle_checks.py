@@ -1,8 +1,8 @@
-"""Circles of committed transactions: who wrote before whom, and who read from whom.
+"""Cycles of committed transactions by the order of their writes, and of reads after writes.
 
-They are G0 and G1c of Adya, as far as a log forbids them. It proves I3 as an order of moments:
-what is read was decided and shown before. It reads the events alone; of how a transaction came to
-its offsets it must know only whether that was before its decision or after.
+They are Adya's G0 and G1c, as far as a log forbids them. It proves I3 as an order in time: a record
+that is read was decided and visible before. It reads the events alone; of a transaction's offsets
+it knows only whether they were given before its decision or after it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Node = TypeVar("Node", bound=Hashable)
 def write_cycles(facts: HistoryFacts) -> Iterator[Anomaly]:
     """G0: partitions of a topic hold staged transactions in one order.
 
-    Those in the log may interleave their writes, as in Kafka; so may topics (rule R13).
+    Transactions in the log may interleave their writes, as in Kafka, and so may topics (rule R13).
     """
     for topic, records in _committed(facts):
         wrote: dict[str, set[str]] = {}
@@ -33,19 +33,19 @@ def write_cycles(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def circular_flow(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """G1c: no actor read what was written after what it made from it, itself or through others.
+    """G1c: no actor reads a record that was written after, and because of, the record it makes from
+    it, directly or through other actors.
 
-    A transaction begins, is decided, and is shown in each of its topics. An actor that reads a
-    record is
-    shown it, and what he makes from it begins later. Staged records get their offsets when they are
-    shown, so that topics may hold two transactions in two orders (R13); those in the log have
-    theirs before the decision, and may stand between each other.
+    A transaction begins, is decided, and becomes visible in each of its topics. An actor reads a
+    record after it is visible, and begins what it makes from it later. Staged records get their
+    offsets when they become visible, so two topics may have two transactions in different orders
+    (R13). Records in the log get theirs before the decision, and may interleave.
     """
     follow: dict[_Moment, set[_Moment]] = {}
     for earlier, later in (*_lives(facts), *_reads(facts), *_writes(facts)):
         follow.setdefault(earlier, set()).add(later)
     for cycle in cycles(follow):
-        if any(moment.what == _BEGINS for moment in cycle):  # Else there was no read: it is G0.
+        if any(moment.what == _BEGINS for moment in cycle):  # Without a read it is G0.
             step = max(facts.begun(moment.tx) for moment in cycle)
             text = " -> ".join(map(str, cycle))
             yield Anomaly(step, "G1c circular information flow", text)
@@ -75,7 +75,7 @@ def _shown(tx: str, topic: str) -> _Moment:
 
 
 def _lives(facts: HistoryFacts) -> Iterator[tuple[_Moment, _Moment]]:
-    """Of one transaction."""
+    """The order of the steps of one transaction."""
     for topic, records in _committed(facts):
         for tx in {facts.writer.get(record[3]) for record in records} - {None}:
             yield _begins(str(tx)), _decided(str(tx))
@@ -91,7 +91,7 @@ def _reads(facts: HistoryFacts) -> Iterator[tuple[_Moment, _Moment]]:
 
 
 def _writes(facts: HistoryFacts) -> Iterator[tuple[_Moment, _Moment]]:
-    """One got an offset before another one did in the same partition."""
+    """The order of two transactions by their offsets in one partition."""
     for topic, records in _committed(facts):
         for extents in _extents(facts, records).values():
             for one, other in permutations(sorted(extents), 2):
@@ -103,7 +103,7 @@ def _writes(facts: HistoryFacts) -> Iterator[tuple[_Moment, _Moment]]:
 
 
 def _extents(facts: HistoryFacts, records: list[Record]) -> dict[int, dict[str, list[int]]]:
-    """Partition -> transaction -> its offsets there."""
+    """Partition -> transaction -> its offsets."""
     found: dict[int, dict[str, list[int]]] = {}
     for _, partition, offset, value in records:
         tx = facts.writer.get(value)
@@ -130,9 +130,9 @@ def _written_after(facts: HistoryFacts, records: list[Record]) -> Iterator[tuple
 
 
 def cycles(edges: Mapping[Node, set[Node]]) -> Iterator[list[Node]]:
-    """One cycle for each node that is first seen to lead back to one on its own way.
+    """Cycles of a graph: one for each back edge of a depth-first search, without recursion.
 
-    `edges` lead from a node to those that come after it. Depth first, without recursion.
+    `edges` lead from a node to the nodes after it.
     """
     done: set[Node] = set()
     for root in sorted(edges, key=str):

@@ -1,7 +1,7 @@
-"""What is gone, and may not be: I12 as a history shows it.
+"""Records that are missing and should not be: I12 as a history shows it.
 
-`stored` events tell what there ever was, which entry deleted what, and when. Ages are compared only
-where no clock jumped. It reads the events alone.
+`stored` events have every record that was ever stored, and the entry that deleted it. Ages are
+compared only if no clock jumped. It reads the events alone.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from txlog.testing.simulation.topics import is_tombstone, key_of
 _LATE = frozenset(
     ("pause", "slow", "partition", "lost_request", "late_landing", "disk_full", "clock_jump")
 )
-"""Faults that put minutes between a look at the clock and what is done then."""
+"""Faults that can put minutes between reading a clock and the deletion after it."""
 
 _LOOK_MS = 2_000.0
-"""Without them it takes less: a pass looks at the clock, and then at the topic."""
+"""Without them it takes less: a pass reads the clock, and then the topic."""
 
 
 def wrong_deletions(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """I12: only what may be deleted is gone, and what is deleted is gone."""
+    """I12: only records that may be deleted are missing, and deleted records are missing."""
     for label, event in facts.stored.items():
         for step, text in event["violations"]:
             yield Anomaly(step, "wrong deletion", text)
@@ -35,7 +35,8 @@ def wrong_deletions(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def _gone_in_vain(facts: HistoryFacts, label: str, event: Event) -> Iterator[Anomaly]:
-    """Neither below the log start nor superseded; or there although it is."""
+    """Records that are missing but neither below the log start nor superseded, or present below the
+    log start."""
     kept = {record[3] for record in facts.kept.get((READ_COMMITTED, label), ())}
     older = _older(facts, label)
     newer: set[tuple[int, str]] = set()
@@ -44,7 +45,7 @@ def _gone_in_vain(facts: HistoryFacts, label: str, event: Event) -> Iterator[Ano
         is_below = offset < event["log_starts"].get(str(partition), 0)
         is_superseded = key is not None and (partition, key) in newer
         step = event["gone"].get(value, [-1])[0]
-        # A tombstone goes by itself, once there is nothing that it would hide.
+        # A tombstone is removed once there is no older record of its key.
         is_spent = is_tombstone(label, value) and all(
             hidden[3] not in kept and _was_gone(event, hidden, step) for hidden in older[value]
         )
@@ -58,7 +59,7 @@ def _gone_in_vain(facts: HistoryFacts, label: str, event: Event) -> Iterator[Ano
 
 
 def _older(facts: HistoryFacts, label: str) -> dict[str, list[Record]]:
-    """Value -> the records of the same key that are before it in its partition."""
+    """Value -> the records of the same key before it in its partition."""
     found: dict[str, list[Record]] = {}
     known: dict[tuple[int, str], list[Record]] = {}
     for record in facts.final[READ_COMMITTED, label]:
@@ -69,7 +70,7 @@ def _older(facts: HistoryFacts, label: str) -> dict[str, list[Record]]:
 
 
 def _was_gone(event: Event, record: Record, step: int) -> bool:
-    """Whether it was rewritten away, or below the log start, by that step."""
+    """Whether the record was removed by a rewriting, or below the log start, at that step."""
     _, partition, offset, value = record
     return event["gone"].get(value, [math.inf])[0] <= step or any(
         deleted <= step and offset < starts.get(str(partition), 0)
@@ -78,7 +79,7 @@ def _was_gone(event: Event, record: Record, step: int) -> bool:
 
 
 def _early(facts: HistoryFacts, label: str, event: Event) -> Iterator[Anomaly]:
-    """Below a log start before its time, without a request."""
+    """Records that are below a log start before their age allows it, without a request."""
     if facts.faults is None or "clock_jump" in facts.faults:
         return
     asked: dict[int, int] = {}
@@ -100,7 +101,7 @@ def _early(facts: HistoryFacts, label: str, event: Event) -> Iterator[Anomaly]:
 
 
 def _early_tombstones(facts: HistoryFacts, label: str, event: Event) -> Iterator[Anomaly]:
-    """Deleted automatically before a reader at the end can have seen it."""
+    """Tombstones that were deleted automatically before a reader at the end can have read them."""
     if facts.faults is None or facts.faults & _LATE:
         return
     newer: set[tuple[int, str]] = set()

@@ -1,8 +1,8 @@
-"""What a group that commits outside of transactions may not show: something again, or never.
+"""Anomalies of groups that commit outside of transactions: records read again, or never.
 
-Like `history_checks.py` it reads the events alone. A consumer of such a group begins where the
-group stands: no lower than the last commit that was answered before, but for a reset, and nowhere
-that no actor moved it to. It proves I6 and I10 as these groups see them.
+Like `history_checks.py` it reads the events alone. A consumer of such a group begins at the group's
+position: one to which an actor moved it, and except after a reset not below the last acknowledged
+commit. It proves I6 and I10 as these groups see them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class _Move:
     mover: str
     began: float
     ended: float
-    """When it was answered; never, if no actor was told that it is done."""
+    """When it was acknowledged; never without an acknowledgement."""
     left: float
-    """When its actor had an answer, or gave up."""
+    """When its actor got an answer or gave up."""
     answer: str
 
 
 def group_anomalies(history: History) -> list[Anomaly]:
-    """All of them; empty if the history is sound."""
+    """All anomalies of groups; empty if the history is sound."""
     moves = _moves(history)
     if not moves:
         return []
@@ -61,7 +61,7 @@ def _moves(history: History) -> dict[_Place, list[_Move]]:
         for topic, partition, offset in event.get("positions", ()):
             mine = (event["reader"], topic, partition)
             if event["what"] == "moving":
-                # A position that is not new to a consumer moves nothing: a reset stays.
+                # A commit of the position that a consumer started at moves nothing: a reset stays.
                 is_done = answer == "ok" and stands.get(mine) != offset
                 known_end = ended if is_done or answer == "failed" else _NEVER
                 found = _Move(offset, event["reader"], number, known_end, ended, answer)
@@ -107,8 +107,8 @@ def _wrong_start(
 
 
 def _wrong_refusals(history: History, moves: dict[_Place, list[_Move]]) -> Iterator[Anomaly]:
-    """Only a group that another actor has moved, or may have, refuses a commit: an actor that moved
-    it itself finds out, even without an answer."""
+    """A commit may be refused only if another actor has moved the group, or may have. An actor that
+    moved it itself finds that out, even without an answer."""
     steps = {
         e["move"]: (number, e) for number, e in enumerate(history.events) if e["what"] == "moving"
     }
@@ -123,15 +123,15 @@ def _wrong_refusals(history: History, moves: dict[_Place, list[_Move]]) -> Itera
 
 
 def _was_moved(moves: list[_Move], reader: str, asked: int) -> bool:
-    """Whether another one may have moved the group since this one knew where it stands. Nothing of
-    before lands once a commit has taken the place behind it."""
+    """Whether another actor may have moved the group since this one read its position. Earlier
+    requests have no effect once a later commit is stored."""
     mine = [m for m in moves if m.mover == reader and m.answer == "ok" and m.ended < asked]
     known = max((m.began for m in mine), default=-1)
     return any(m.mover != reader and m.answer != "failed" and m.left > known for m in moves)
 
 
 def _passed_over(history: History) -> Iterator[Anomaly]:
-    """Every record below a group's position was returned to a consumer of it."""
+    """Every record below a group's position was returned to one of its consumers."""
     facts = HistoryFacts(history)
     groups = {e["group"] for e in history.of("joined")}
     given: dict[str, set[str]] = {group: set() for group in groups}

@@ -1,8 +1,8 @@
-"""What a history may not show: the anomalies of Jepsen's Kafka workload, and this log's own.
+"""Checks of a history: the anomalies of Jepsen's Kafka workload, and those of this log.
 
-`anomalies` reads the events alone; it knows nothing of the product's code. Names are those of
-jepsen.tests.kafka and of Adya where they have one. It proves I2, I3, I5, I6, I9, I10 and I11 as
-users see them; what is stored is checked by `txlog.testing.invariants`.
+`anomalies` reads the events alone, and uses none of the product's code. Names are those of
+jepsen.tests.kafka and of Adya, if there are any. It proves I2, I3, I5, I6, I9, I10 and I11 as users
+see them; `txlog.testing.invariants` checks the stored bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from txlog.testing.simulation.history import History, Record
 
 
 def anomalies(history: History) -> list[Anomaly]:
-    """Everything that is wrong with a history; empty if it is sound."""
+    """All anomalies of a history; empty if it is sound."""
     facts = HistoryFacts(history)
     return sorted({found for check in CHECKS for found in check(facts)})
 
@@ -39,7 +39,7 @@ def failures(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def duplicates(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """I7: a record that was sent once, at two places."""
+    """I7: a record that was sent once has two offsets."""
     places: dict[str, Record] = {}
     for (isolation, _), records in facts.final.items():
         for record in records if isolation != READ_COMMITTED else ():
@@ -50,9 +50,10 @@ def duplicates(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def lost_writes(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """I3: acknowledged, and not there.
+    """I3: an acknowledged record is missing.
 
-    One without an offset was in no topic when it was acknowledged, if its topic was deleted before.
+    A record without an offset was in no topic when it was acknowledged, if its topic was deleted
+    before.
     """
     for event in facts.history.of("written"):
         for record in event["records"]:
@@ -63,7 +64,7 @@ def lost_writes(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def aborted_reads(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """G1a, I3: a reader got a record whose transaction did not commit, or that was never sent."""
+    """G1a, I3: a reader got a record whose transaction did not commit, or which was never sent."""
     for event in facts.history.of("poll", "cut", "final"):
         sees_all = event.get("isolation", READ_COMMITTED) != READ_COMMITTED
         for record in event["records"]:
@@ -78,7 +79,8 @@ def aborted_reads(facts: HistoryFacts) -> Iterator[Anomaly]:
 def early_reads(facts: HistoryFacts) -> Iterator[Anomaly]:
     """G1a, I3: a reader got a record before its transaction was asked to commit.
 
-    A later commit does not excuse it. A staged record is in no topic before, at any level.
+    A later commit does not excuse it. A staged record is in no topic before its decision, at any
+    isolation level.
     """
     asked: set[str | None] = {None}
     for event in facts.history.of("committing", "answered", "poll", "cut", "final"):
@@ -93,7 +95,7 @@ def early_reads(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def torn_transactions(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """G1b, I5: at the end a committed transaction is there whole."""
+    """G1b, I5: at the end all records of a committed transaction are there."""
     shown: dict[str, set[str]] = {}
     for value in facts.shown:
         tx = facts.writer.get(value)
@@ -114,7 +116,8 @@ def torn_transactions(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def torn_cuts(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """G1b, I11: a consistent cut holds every transaction whole, over partitions and topics."""
+    """G1b, I11: a consistent cut has all records of a transaction or none, in all partitions and
+    topics."""
     seen: dict[str, set[str]] = {}
     for event in facts.history.of("cut"):
         known = seen.setdefault(event["who"], set())
@@ -131,9 +134,9 @@ def torn_cuts(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def unbalanced_cuts(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """I11: the bank's total is nothing in every cut. An amount is what follows the colon.
+    """I11: the bank's total is zero in every cut. The amount follows the colon.
 
-    Where records were deleted, perhaps before the cut was read, this is undecidable.
+    If records were deleted, perhaps before the cut was read, this cannot be decided.
     """
     totals: Counter[str] = Counter()
     for event in facts.history.of("cut"):
@@ -147,9 +150,9 @@ def unbalanced_cuts(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def inconsistent_offsets(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """I2: an offset shows one record to everybody, always, and a record has one offset.
+    """I2: an offset has the same record for every reader at any time, and a record has one offset.
 
-    A producer that repeats what it sent may not be told the offset any more: -1.
+    The answer to a repeated send may be -1 in place of an offset that is no longer known.
     """
     known: dict[tuple[str, int, int], str] = {}
     places: dict[str, Record] = {}
@@ -170,9 +173,10 @@ def inconsistent_offsets(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def uneven_polls(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """Positions only rise, and pass over nothing that is visible.
+    """Positions of a reader only rise, and skip no visible record.
 
-    A reader without a group begins at the start: what is readable at the end was readable then.
+    A reader without a group begins at the start: a record that is readable at the end was readable
+    then.
     """
     given: dict[tuple[str, str, str, int], list[int]] = {}
     for event in facts.history.of("poll", "cut"):
@@ -194,13 +198,13 @@ def uneven_polls(facts: HistoryFacts) -> Iterator[Anomaly]:
 def _passed_over(
     facts: HistoryFacts, isolation: str, before: list[int], topic: str, partition: int, offset: int
 ) -> list[int]:
-    """Offsets between the one before and this one that can be read."""
+    """Readable offsets between the previous one and this one."""
     records = facts.kept.get((isolation, topic), ()) if before else ()
     return [r[2] for r in records if r[1] == partition and before[0] < r[2] < offset]
 
 
 def unseen(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """Liveness: long after the last work every reader has seen everything."""
+    """Liveness: long after the last work every reader has read all records."""
     seen: dict[str, set[str]] = {}
     for event in facts.history.of("poll", "cut"):
         seen.setdefault(event["who"], set()).update(record[3] for record in event["records"])
@@ -228,16 +232,16 @@ def offset_gaps(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def open_ends(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """Liveness: long after the last work nothing is open."""
+    """Liveness: long after the last work no transaction is open."""
     for tx, outcome in facts.outcomes.items():
         if outcome == "OPEN":
             yield Anomaly(facts.begun(tx), "stuck", f"{tx} is still open")
 
 
 def offset_ranges(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """I6: what transactions moved a group by follows each other, and leads to where it stands.
+    """I6: the ranges by which transactions moved a group are consecutive and end at its position.
 
-    Of one that wrote nothing it may be unknown whether it committed: it may stand in between.
+    The outcome of a transaction without records may be unknown: its range may be among them.
     """
     ranges: dict[tuple[str, str, int], list[tuple[int, int, str]]] = {}
     perhaps: dict[tuple[str, str, int], dict[int, set[int]]] = {}
@@ -260,7 +264,8 @@ def offset_ranges(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def _bridged(at: int, goal: int, perhaps: Mapping[int, Collection[int]]) -> int:
-    """How far one comes from `at`, not beyond `goal`; where several ways part, any is taken."""
+    """The end of a chain of ranges from `at`, not beyond `goal`. Of several chains any is
+    followed."""
     reached, waiting = {at}, [at]
     while waiting:
         ends = {end for end in perhaps.get(waiting.pop(), ()) if end <= goal} - reached
@@ -270,10 +275,10 @@ def _bridged(at: int, goal: int, perhaps: Mapping[int, Collection[int]]) -> int:
 
 
 def lost_updates(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """I5, I10: each record below a group's position was copied once, and none above, nor from
-    before where its query began.
+    """I5, I10: each record between the start of a group's query and the group's position was copied
+    once, and no other record was.
 
-    What was deleted may have gone before it was copied.
+    A deleted record may be missing: it may have been deleted before it could be copied.
     """
     told = {(e["group"], *e["sources"], *e["sinks"]): e for e in facts.history.of("copies")}
     for event in told.values():
@@ -309,7 +314,7 @@ def _below_position(
 
 
 def gaps_in_counts(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """I10: of a source that counts, each number is there once, and none is left out."""
+    """I10: each number of a source that counts is there once, without a gap."""
     for sink in sorted({sink for e in facts.history.of("counts") for sink in e["sinks"]}):
         records = facts.final.get((READ_COMMITTED, sink), ())
         found = sorted(

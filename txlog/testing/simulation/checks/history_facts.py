@@ -1,8 +1,8 @@
-"""A history, indexed, with every record under the topic that it was really in.
+"""An index of a history, with every record under the incarnation of its topic.
 
-Where records, or whole topics, are deleted meanwhile, `stored` events tell what there ever was:
-then `final` is that, and `kept` is what could still be read at the end. A topic that was deleted
-and created again is several topics here, told apart by the record: `x`, `x@1`. It must not judge.
+If records or whole topics are deleted meanwhile, `stored` events have every record that was ever
+stored: then `final` has these, and `kept` those that could be read at the end. The incarnations of
+a topic that was deleted and created again have different labels: `x`, `x@1`. It must not judge.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class HistoryFacts:
 
     def __init__(self, history: History) -> None:
         self.stored: dict[str, Event] = dict(_incarnations(history))
-        """Topic -> what was ever stored in it; empty if nothing was deleted in this world."""
+        """Topic -> all records ever stored in it; empty if nothing was deleted in this world."""
         self.history = _relabelled(history, self.stored)
         self.writer: dict[str, str | None] = {}
-        """Value -> the transaction that writes it."""
+        """Value -> the transaction that wrote it."""
         self.sent_to: dict[str, str] = {}
-        """Value -> the topic that it is sent to, by name."""
+        """Value -> name of the topic to which it was sent."""
         for event in history.of("send"):
             self.writer.update(dict.fromkeys(event["values"], event["tx"]))
             self.sent_to.update(dict.fromkeys(event["values"], event["topic"]))
@@ -45,22 +45,22 @@ class HistoryFacts:
             e["tx"]: e["at"] for e in history.of("send", "committing") if e["tx"] is not None
         }
         self.staged: set[str] = {event["tx"] for event in history.of("staged")}
-        """Transactions whose records are in no topic before they were asked to commit."""
+        """Transactions whose records are in no topic before the request to commit."""
         self.faults: set[str] | None = None
-        """What went wrong in this world; None if unknown."""
+        """The faults of this world; None if unknown."""
         for event in history.of("conditions"):
             self.faults = set(event["faults"])
         self.outcomes: dict[str, str] = {e["tx"]: e["outcome"] for e in history.of("outcome")}
         self.kept: _Topics = {
             (e["isolation"], e["topic"]): e["records"] for e in self.history.of("final")
         }
-        """What can be read at the end."""
+        """Records that can be read at the end."""
         self.final: _Topics = dict(self._ever()) if self.stored else self.kept
-        """What could be read if nothing had been deleted."""
+        """Records that could be read if nothing had been deleted."""
         self.shown = _by_value(self.final)
-        """Value -> its record, of all that is committed at the end."""
+        """Value -> its record, if it is committed at the end."""
         self.kept_shown = _by_value(self.kept)
-        """Of those, what was not deleted."""
+        """The same without deleted records."""
         self.asked: dict[str, Event] = {e["tx"]: e for e in history.of("committing")}
         labels = {e["topic_id"]: label for label, e in self.stored.items()}
         self.positions: dict[tuple[str, str, int], int] = {
@@ -74,47 +74,48 @@ class HistoryFacts:
         }
 
     def step(self, value: str) -> int:
-        """When a record was stored, or at least sent."""
+        """The step at which a record was stored, or else sent."""
         sent: Event = self.sent.get(value, {"at": -1})
         return self._placed.get(value, int(sent["at"]))
 
     def begun(self, tx: str) -> int:
-        """When a transaction was sent, or asked to commit."""
+        """The step at which a transaction was first sent, or asked to commit."""
         return self._begun.get(tx, -1)
 
     def values(self, tx: str) -> list[str]:
-        """What it was asked to commit."""
+        """The values that the transaction was asked to commit."""
         return list(self.asked.get(tx, {"values": ()})["values"])
 
     def is_committed(self, tx: str | None) -> bool:
-        """Whether it ended so; what is in no transaction is committed when it is stored."""
+        """Whether the transaction committed. A record without a transaction is committed when it is
+        stored."""
         return tx is None or self.outcomes.get(tx) == COMMITTED
 
     def went_with_its_topic(self, value: str) -> bool:
-        """Whether it may never have been stored, as a topic of its name was deleted since.
+        """Whether the record may never have been stored because a topic of its name was deleted.
 
-        A producer looks up the topic after the record was sent.
+        A producer looks the topic up after the record was sent.
         """
         sent: Event = self.sent.get(value, {"topic": ""})
         topics = [e for e in self.stored.values() if e["topic"] == sent["topic"]]
         return any(sent["at"] <= e["closed_at"] for e in topics)
 
     def is_of_the_deleted(self, value: str) -> bool:
-        """Whether it was stored in a topic that was deleted."""
+        """Whether the record was stored in a topic that was deleted."""
         record = self.shown.get(value)
         return record is not None and self.is_closed(record[0])
 
     def is_closed(self, topic: str) -> bool:
-        """Whether it was deleted."""
+        """Whether the topic was deleted."""
         return bool(self.stored.get(topic, _OPEN)["is_closed"])
 
     def is_whole(self, topic: str) -> bool:
-        """Whether nothing committed of a topic was deleted."""
+        """Whether no committed record of the topic was deleted."""
         mine = [record[3] for record in self.final.get((READ_COMMITTED, topic), ())]
         return not self.is_closed(topic) and all(value in self.kept_shown for value in mine)
 
     def newest(self, name: str) -> str:
-        """The topic that had that name last."""
+        """The newest topic of that name."""
         return _newest(self.stored, name)
 
     def _ever(self) -> Iterator[tuple[tuple[str, str], list[Record]]]:
@@ -148,7 +149,7 @@ def _newest(stored: Mapping[str, Event], name: str) -> str:
 
 
 def _relabelled(history: History, stored: Mapping[str, Event]) -> History:
-    """With the label of its own topic in every record, where a name stood for several."""
+    """The records with the labels of their own topics, if a name had several."""
     several = {e["topic"] for label, e in stored.items() if "@" in label}
     if not several:
         return history

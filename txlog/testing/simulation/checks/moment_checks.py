@@ -1,7 +1,7 @@
-"""Anomalies of one moment, which heal: what a witness saw between two steps, too long a cut.
+"""Temporary anomalies, which are gone at the end: of a half-applied commit, and of a cut.
 
 Like `history_checks.py` it reads the events alone. It proves R8 (offsets after all topics, I5) and
-R13 (a limit is exceeded by one connected group only).
+R13 (only one connected group may exceed a limit).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from txlog.testing.simulation.history import History, Record
 
 
 def moment_anomalies(history: History) -> list[Anomaly]:
-    """All of them; empty if the history is sound."""
+    """All temporary anomalies; empty if the history is sound."""
     facts = HistoryFacts(history)
     return sorted({*offsets_first(facts), *wide_cuts(facts)})
 
 
 def offsets_first(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """I5, R8: a reader of offsets that a transaction committed finds it applied in its topics."""
+    """I5, R8: when a reader finds the offsets of a transaction, its topics have applied it."""
     topics = {value: e["topic"] for e in facts.history.of("send") for value in e["values"]}
     for event in facts.history.of("witnessed"):
         wrote = {topics[value] for value in facts.asked.get(event["tx"], {"values": ()})["values"]}
@@ -32,7 +32,7 @@ def offsets_first(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def wide_cuts(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """R13: a cut that exceeds its limit is one connected group, as some first record begins it."""
+    """R13: a cut that exceeds its limit is one connected group."""
     for event in facts.history.of("cut"):
         records: list[Record] = event["records"]
         if len(records) <= event.get("limit", len(records)):
@@ -44,7 +44,8 @@ def wide_cuts(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def _group_of(facts: HistoryFacts, first: Record, records: list[Record]) -> list[Record]:
-    """What has to come with that record: the rest of its transaction, and all that is below."""
+    """The records that a cut with that record must have: the rest of its transaction, and all
+    records below."""
     ends = {(first[0], first[1]): first[2]}
     while True:
         group = [r for r in records if r[2] <= ends.get((r[0], r[1]), -1)]

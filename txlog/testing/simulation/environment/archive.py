@@ -1,10 +1,10 @@
-"""What was ever stored in each topic, from the entries and segments that the service ever took.
+"""Everything that was ever stored in each topic, from all entries and segments of a history.
 
 Retention, compaction, vacuum and the deletion of topics remove records and objects. The service
-keeps a copy of each, and here they become the topics as they would be if nothing had been removed:
-what checkers hold everything against. It proves I12 on the way, as only here the order of entries
-of different journals is known, and what each rewriting took away. It must not use the product's
-replicas, indexes or readers.
+keeps a copy of each, from which this module builds the topics as if nothing had been removed, for
+checkers to compare with. It also proves I12, because only here the order of entries of different
+journals is known, and what each rewriting removed. It must not use the product's replicas, indexes
+or readers.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class Stored(NamedTuple):
     """An object as it was first stored."""
 
     number: int
-    """It rises."""
+    """Rises from object to object."""
     step: int
-    """How many requests there had been when it was stored: not when it was asked for, nor answered,
-    and whatever was answered; 0 for what was there before."""
+    """Number of requests before it was stored, whenever the write was sent or answered; 0 for
+    objects of the world's first log."""
     ms: float
-    """When, in virtual time; 0.0 for what was there before."""
+    """When it was stored, in virtual time; 0.0 for objects of the world's first log."""
     data: bytes
 
 
 Archive = Mapping[str, Stored]
-"""Path -> what was stored there first."""
+"""Path -> the object that was stored there first."""
 
 
 @dataclass(slots=True)
@@ -68,23 +68,23 @@ class Incarnation:
     records: list[Record] = field(default_factory=list)
     log_starts: dict[int, int] = field(default_factory=dict)
     violations: list[tuple[str, str]] = field(default_factory=list)
-    """Entries, and what may not be in them: deletions of what was not finished (I12)."""
+    """Entries with a violation of I12, and what it is: deletions of unfinished transactions."""
     owners: list[tuple[int, int, TxId]] = field(default_factory=list)
-    """Partition, offset after the batch, and transaction of each batch of one."""
+    """Partition, end offset and transaction of each batch of a transaction."""
     deletions: list[tuple[str, Mapping[int, int]]] = field(default_factory=list)
-    """The entries that raised log starts, and to what."""
+    """The entries that raised log starts, with the new log starts."""
     gone: dict[str, str] = field(default_factory=dict)
-    """Text of a record that was rewritten away -> the entry that did it."""
+    """Text of a record that a rewriting removed -> the entry that removed it."""
     markers: dict[TxId, tuple[int, Sequence[str]]] = field(default_factory=dict)
-    """When each transaction was finished here, and the ids of all topics it wrote."""
+    """When each transaction was finished here, and the ids of all its topics."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was deleted."""
+        """Whether the topic was deleted."""
         return bool(self.closed_in)
 
     def facts(self, archive: Archive) -> dict[str, Any]:
-        """As the event `stored` has them."""
+        """The content of the event `stored`."""
         config = self.config
 
         def moment(path: str) -> list[float]:
@@ -119,7 +119,7 @@ def incarnations(archive: Archive, names: Collection[str]) -> list[Incarnation]:
 
 
 def _check_completeness(archive: Archive, known: Sequence[Incarnation]) -> None:
-    """I12: what a transaction has is deleted in no topic before it is finished in all of them."""
+    """I12: a transaction's records are deleted only after it is finished in all of its topics."""
     by_id = {one.topic_id: one for one in known}
     for one in known:
         for path, starts in one.deletions:
@@ -140,7 +140,7 @@ def _check_completeness(archive: Archive, known: Sequence[Incarnation]) -> None:
 
 
 def uploaded(archive: Archive, names: Collection[str]) -> dict[str, str]:
-    """Text of each record of topics with these names -> the segment that it was first stored in."""
+    """Text of each record of topics with these names -> its first segment."""
     found: dict[str, str] = {}
     for path, stored in archive.items():
         folder, _, rest = path.partition("/")
@@ -153,7 +153,7 @@ def uploaded(archive: Archive, names: Collection[str]) -> dict[str, str]:
 
 
 class _Fold:
-    """Counts offsets anew from the events of one journal."""
+    """Computes offsets anew from the events of one journal."""
 
     def __init__(self, archive: Archive, layout: JournalLayout) -> None:
         self._archive = archive
@@ -163,7 +163,7 @@ class _Fold:
         self._open: dict[TxId, dict[int, int]] = {}
 
     def run(self) -> Incarnation | None:
-        """All entries in order; None if the topic was never opened."""
+        """Apply all entries in order. None if the topic was never opened."""
         for path, event in self._events():
             at = self._archive[path].number
             if self._topic is not None and self._topic.is_closed:
@@ -190,12 +190,12 @@ class _Fold:
 
     @property
     def topic(self) -> Incarnation:
-        """It is opened by the first event."""
+        """The topic, which the first event opens."""
         assert self._topic is not None
         return self._topic
 
     def _events(self) -> Iterator[tuple[str, TopicEvent]]:
-        """Each with the entry that it is in."""
+        """The events, each with its entry."""
         machine = TopicMachine()
         for slot in count():
             path = self._layout.entry(slot)
@@ -226,7 +226,7 @@ class _Fold:
         return list(texts_of(decode_batch(stored, batch, schema, object_name=path)))
 
     def _rewrite(self, path: str, added: Sequence[ChunkRef]) -> None:
-        """What these chunks cover and do not have any more is gone."""
+        """Note the records that these chunks cover and no longer have."""
         for ref in added:
             chunk = self._layout.chunk(ref.first_slot, ref.last_slot, ref.name)
             data = self._archive[chunk].data

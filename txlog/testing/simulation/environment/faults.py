@@ -1,7 +1,7 @@
-"""What goes wrong in a simulated world, each kind with its own probability.
+"""The faults of a simulated world, each kind with its own probability.
 
-A profile is drawn by the seed. Probabilities are of one request, unless said otherwise. It guards
-nothing in the product; `service.py` carries the faults out.
+The seed draws a profile. A probability is that of one request, unless said otherwise. `network.py`
+carries the faults out.
 """
 
 from __future__ import annotations
@@ -17,51 +17,52 @@ class Faults:
     crash_before: float = 0.0
     """The process dies before its request is sent."""
     crash_midway: float = 0.0
-    """Of a write: the process dies while it is on its way, and it is carried out later."""
+    """Of a write: the process dies while the request is on its way, and it is carried out later."""
     crash_after: float = 0.0
-    """The process dies after its request was carried out, and before it knows."""
+    """The process dies after its request was carried out, and before the answer arrives."""
     lost_response: float = 0.0
-    """Carried out, but the answer is lost: the connection breaks."""
+    """The request is carried out, but the connection breaks before the answer."""
     lost_request: float = 0.0
-    """Not carried out, and the client cannot tell: no answer until its timeout."""
+    """The request is not carried out, and the client gets no answer until its timeout."""
     late_landing: float = 0.0
-    """The client gives up; the request is carried out later, perhaps after the process died."""
+    """The client times out, and the request is carried out later, perhaps after the process
+    died."""
     duplicate: float = 0.0
-    """Carried out, and once more later."""
+    """The request is carried out, and once more later."""
     replayed: float = 0.0
-    """Carried out twice at once; the client is told the second answer: its own 412."""
+    """The request is carried out twice at once, and the client gets the second answer: 412."""
     conflict_409: float = 0.0
-    """Refused with 409, not carried out."""
+    """The request is refused with 409 and not carried out."""
     error_503: float = 0.0
-    """Refused with 503, not carried out."""
+    """The request is refused with 503 and not carried out."""
     error_500_after: float = 0.0
-    """Carried out, and answered with 500."""
+    """The request is carried out and answered with 500."""
     slow: float = 0.0
-    """A hundred times slower than usual: often more than a request may take."""
+    """The request is a hundred times slower than usual, often slower than its timeout."""
     pause: float = 0.0
-    """The whole process stands still for longer than every timeout, before or after."""
+    """The whole process pauses for longer than every timeout, before or after the request."""
     partition: float = 0.0
-    """From now on, for a while, this process gets no answers; what it sends may arrive or not."""
+    """For a while this process gets no answers; its requests may arrive or not."""
     disk_full: float = 0.0
-    """Of a write: from now on, for a while, every write fails: 507."""
+    """Of a write: for a while every write fails with 507."""
     clock_jump: float = 0.0
     """The process's wall clock jumps, by seconds to a year, forward or back."""
     stale_list: float = 0.0
     """A listing lacks objects, or shows some that are gone."""
     partial_list: float = 0.0
-    """Of a page that is not the first: it fails, and fails again for a while."""
+    """Of a page that is not the first: it fails for a while."""
     denied: float = 0.0
-    """From now on, for a while, this process's credentials are refused: 403. Only in worlds of
-    their own: it says for certain that a request was not carried out, and so hides what is not."""
+    """For a while this process's credentials are refused with 403. Only in worlds of their own: a
+    403 says for certain that the request was not carried out, so it would hide other mistakes."""
     clock_stop: float = 0.0
-    """The process stands still, and none of its clocks knows: a machine that was frozen. Only in
-    worlds whose logs allow for so much, see LOST_MS_MAX."""
+    """The process pauses, and all of its clocks with it, as on a frozen machine. Only in worlds
+    whose logs allow for that, see LOST_MS_MAX."""
 
 
 _OF_WORLDS_OF_THEIR_OWN = ("denied", "clock_stop")
 
 LOST_MS_MAX = 5_000
-"""What the clocks of one process lose, all told."""
+"""Time that the clocks of one process lose at most, in total."""
 
 NONE = Faults()
 
@@ -88,7 +89,7 @@ MILD = Faults(
 
 
 def scaled(faults: Faults, factor: float) -> Faults:
-    """The same faults, so many times as likely."""
+    """The same faults with their probabilities times `factor`."""
     changes = {
         field.name: min(0.5, getattr(faults, field.name) * factor) for field in fields(faults)
     }
@@ -98,8 +99,8 @@ def scaled(faults: Faults, factor: float) -> Faults:
 def drawn(choices: random.Random) -> Faults:
     """A profile: none, a few of each kind, or many of some kinds only.
 
-    A history that fails all the time gets nowhere, and one in which everything is likely hides
-    what one kind alone would show.
+    A history with too many faults does no work, and one in which all kinds are likely hides what
+    one kind alone would show.
     """
     kind = choices.random()
     if kind < 0.1:
@@ -114,13 +115,14 @@ def drawn(choices: random.Random) -> Faults:
 
 
 def length_drawn(choices: random.Random) -> int:
-    """How many times as long as usual a history is: what meets much that was done before, such as
-    a checkpoint that is put back, shows nothing in a log that is almost empty."""
+    """How many times as long as usual a history is. A checkpoint that is restored from a backup,
+    for example, proves nothing in a log that is almost empty."""
     chance = choices.random()
     return 10 if chance < 0.03 else 5 if chance < 0.1 else 1
 
 
 def calmed(faults: Faults, length: int, choices: random.Random) -> Faults:
-    """Fewer of the same, in some worlds and most of the long ones: more work is done in them."""
+    """The same faults; fewer of them in some worlds and in most of the long ones, so that more work
+    is done."""
     is_calm = choices.random() < (0.15 if length == 1 else 0.7)
     return scaled(faults, 0.25) if is_calm else faults

@@ -1,7 +1,7 @@
 """The final state as a reader finds it: the last events of a history.
 
-It notes, and checks nothing: see `history_checks.py`. The archive is asked only for what the log
-itself no longer shows, and for when something was stored.
+It checks nothing: see `history_checks.py`. It uses the archive only for records that the log no
+longer has, and for the time at which objects were stored.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from txlog.testing.simulation.environment.process import SimulatedProcess
 from txlog.testing.simulation.topics import as_history, config_of, is_mortal, text_of
 
 BATCH = "batch "
-"""Begins the name of an attempt to commit a micro-batch. Its transaction is unknown: it counts
-as committed if anything of it is shown, and then all of it must be."""
+"""First part of the name of an attempt to commit a micro-batch. Its transaction is unknown: it
+counts as committed if any of its records is visible, and then all of them must be."""
 
 LETTERS_MAX = 100_000
 
@@ -26,12 +26,12 @@ _UNKNOWN = TransactionOutcome.UNKNOWN_ID
 
 
 def is_deleted_from(topic: str) -> bool:
-    """Whether its records, or it itself, may be deleted."""
+    """Whether the topic or its records may be deleted."""
     return bool(config_of(topic)) or is_mortal(topic)
 
 
 def note_final_state(process: SimulatedProcess, topics: Mapping[str, int]) -> None:
-    """Everything, and when it came."""
+    """Note all records, and when they were stored."""
     faults = sorted(name for name, count in process.network.world_state.counts.items() if count)
     process.note("conditions", faults=faults)
     for isolation in ("read_uncommitted", "read_committed"):
@@ -81,8 +81,8 @@ def _note_outcomes(process: SimulatedProcess) -> None:
 
 
 def outcome_of(process: SimulatedProcess, tx: str) -> TransactionOutcome:
-    """How it ended, according to its coordinator. One of which nothing is written is OPEN to a
-    coordinator, and blocks no reader."""
+    """The outcome of a transaction according to its coordinator. A coordinator calls one OPEN of
+    which nothing is written; it blocks no reader."""
     group, is_half, tag = tx.partition("/")
     if is_half:
         return process.connection.coordinator_of(group).outcome_of_tag(tag)
@@ -97,7 +97,7 @@ def _is_begun(process: SimulatedProcess, tx_id: TxId) -> bool:
 
 
 def _note_letters(process: SimulatedProcess) -> None:
-    """Dead letters; without half messages there are none."""
+    """Note the dead letters. Without half messages there are none."""
     try:
         found = pending_letters(process.connection, DEAD_LETTER_TOPIC, LETTERS_MAX)
     except UnknownTopic:

@@ -1,8 +1,8 @@
-"""Errors that the product logs and lives with: in a simulated world they are checked.
+"""Checks the errors that the product logs in a simulated world without raising them.
 
-Maintenance, snapshots, check-backs and blocked readers continue after an error. That is
-right for a store that fails, and hides a mistake of the product's own: what may not be met becomes
-a failure in the history. It must not know which call it was.
+Maintenance, snapshots, check-backs and blocked readers continue after an error. That is right for a
+store that fails, but would hide a mistake of the product: an unexpected error becomes a failure in
+the history. It must not know which call failed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from txlog.testing.simulation.actors.role import EXPECTED
 from txlog.testing.simulation.environment.world_state import WorldState
 
 _LIVED_WITH = (*EXPECTED, IllegalTransition, UnknownTopic, UnknownPartition, UnknownTransaction)
-"""What may be logged: topics are deleted beneath those who look after them, and what a reader has
-seen open may have been ended, and its id forgotten, since. An actor that aborts after an unknown
-outcome may find it decided: COMMIT. What stays open is found at the end."""
+"""Errors that may be logged. Topics are deleted during their maintenance; a transaction that a
+reader found open may have ended since, and its id may be forgotten; an abort after an unknown
+outcome may find the decision COMMIT. Transactions that stay open are found at the end."""
 
 
 class _LoggedErrorChecker(logging.Handler):
-    """Takes every line of the log, and looks at the error that is being handled meanwhile."""
+    """A log handler that checks the error which is being handled at each line."""
 
     def __init__(self, world_state: WorldState) -> None:
         super().__init__(logging.DEBUG)
@@ -32,7 +32,7 @@ class _LoggedErrorChecker(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = sys.exception()
-        if not isinstance(error, Exception):  # Nothing went wrong, or the process is dying.
+        if not isinstance(error, Exception):  # There is no error, or the process is dying.
             return
         who = self._world_state.scheduler.actor_name
         if isinstance(error, _LIVED_WITH):
@@ -44,7 +44,7 @@ class _LoggedErrorChecker(logging.Handler):
 
 @contextmanager
 def logged_errors_checked(world_state: WorldState) -> Iterator[None]:
-    """Nothing is printed meanwhile, and every line of the product's log is looked at."""
+    """Check every line of the product's log, and print none."""
     listener = _LoggedErrorChecker(world_state)
     with ExitStack() as stack:
         for name in ("txlog", "spark_plugin"):

@@ -1,7 +1,7 @@
-"""The way from one process to the service, and everything that goes wrong on it.
+"""The network between one process and the service, with its faults.
 
-Each request is one turn of its actor, so that any number of processes interleave at every one. A
-fault is drawn for each request by the world's seed. It must not know what the objects mean.
+Each request is one turn of its actor, so that processes interleave at every request. The world's
+seed draws a fault for each. It must not know what the objects mean.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ NO_ROOM = 507
 
 
 class ProcessDied(BaseException):
-    """The process is gone: nothing of it runs any more, not even its error handling."""
+    """The process has died: nothing of it runs any more, not even its error handling."""
 
 
 class Answered(Exception):
-    """The service refused; shaped as botocore's error is, so that the product reads it itself."""
+    """The service refused the request. It has the form of botocore's error, which the product
+    reads."""
 
     def __init__(self, answer: S3Response) -> None:
         super().__init__(f"HTTP {answer.status}")
@@ -43,29 +44,29 @@ class Answered(Exception):
 
 
 class NoAnswer(Exception):
-    """The connection broke, or the client waited long enough."""
+    """The connection broke, or the client timed out."""
 
 
 class Network:
-    """One process's way to the service: `S3Requests`, which `S3Store` is given."""
+    """One process's network to the service: the `S3Requests` of its `S3Store`."""
 
     def __init__(self, world_state: WorldState, process: str) -> None:
         self.world_state = world_state
         self.process = process
         self.is_dead = False
         self.wall_offset_ms = 0.0
-        """How far the process's wall clock is off."""
+        """Error of the process's wall clock."""
         self.lost_ms = 0.0
-        """Time that none of the process's clocks knows of."""
+        """Time that all of the process's clocks have lost."""
         self._cut_off_until_ms = 0.0
         self._denied_until_ms = 0.0
         self._broken_page = ("", -1.0)
-        """Where a listing cannot go on, and until when."""
+        """A page of a listing, and the time until which it fails."""
 
-    # What S3Store calls.
+    # Called by S3Store.
 
     def ask(self, attempts: Attempts, call: Callable[[Any], Awaitable[T]]) -> T | Failure:
-        """See S3Requests.ask: a coroutine that never waits, as all waiting is done by turns."""
+        """See S3Requests.ask. The coroutine never waits: all waiting is done by turns."""
         try:
             return _finished(call(_Files(self, attempts.timeout_ms())))
         except Exception as error:  # noqa: BLE001 - the product reads what it means
@@ -80,7 +81,7 @@ class Network:
     # One request.
 
     def send(self, request: S3Request, timeout_ms: float) -> S3Response:
-        """Carry it out, or let it go wrong. Raises NoAnswer, ProcessDied."""
+        """Carry the request out, perhaps with a fault. Raises NoAnswer, ProcessDied."""
         self.require_alive()
         world_state = self.world_state
         scheduler = world_state.scheduler
@@ -101,7 +102,7 @@ class Network:
         scheduler.sleep(latency_ms)
         handler = _AT_THE_SERVICE.get(fault) if fault else None
         answer = self._carry_out(request) if handler is None else handler(self, request, timeout_ms)
-        self.require_alive()  # Another actor of the process may have met its end meanwhile.
+        self.require_alive()  # Another actor of the process may have ended it meanwhile.
         what = f"{answer.status} {fault}" if fault else str(answer.status)
         world_state.trace_of(self.process, request, what)
         return answer
@@ -112,14 +113,14 @@ class Network:
             raise ProcessDied
 
     def die(self) -> NoReturn:
-        """Whatever this process had is gone."""
+        """End the process: everything in its memory is lost."""
         self.is_dead = True
         raise ProcessDied
 
     def _carry_out(self, request: S3Request) -> S3Response:
         world_state = self.world_state
         if not world_state.is_busy:
-            world_state.service.full_until_ms = -1.0  # Room was made.
+            world_state.service.full_until_ms = -1.0  # The disk has space again.
         elif world_state.scheduler.now_ms < self._denied_until_ms:
             world_state.count("denied")
             return S3Response(403, "ExpiredToken")
@@ -145,7 +146,7 @@ class Network:
         self.require_alive()
         raise NoAnswer(what)
 
-    # Faults before the request is carried out; they answer how long it takes.
+    # Faults before the request is carried out; they return how long it takes.
 
     def _slow(self, latency_ms: float) -> float:
         return latency_ms * 100 + self.world_state.log_uniform(10, 20_000)
@@ -189,8 +190,8 @@ class Network:
         self.die()
 
     def _pause(self, request: S3Request, timeout_ms: float) -> S3Response:
-        """Time stands still for this process alone, before the request is carried out or after;
-        then it goes on as if nothing had been."""
+        """Pause this process alone, before the request is carried out or after it; then it goes on
+        as usual."""
         duration_ms = self.world_state.log_uniform(5_000, 400_000)
         if self.world_state.scheduler.random.random() < 0.5:
             self.world_state.scheduler.sleep(duration_ms)
@@ -201,7 +202,7 @@ class Network:
         return answer
 
     def _stop_clock(self, request: S3Request, timeout_ms: float) -> S3Response:
-        """The machine is frozen, and its clocks go on from where they were."""
+        """Freeze the machine: its clocks lose that time."""
         left_ms = LOST_MS_MAX - self.lost_ms
         lost_ms = min(left_ms, self.world_state.log_uniform(100, LOST_MS_MAX))
         before = self.world_state.scheduler.random.random() < 0.5
@@ -248,7 +249,7 @@ class Network:
         return answer
 
     def _partial_list(self, request: S3Request, timeout_ms: float) -> S3Response:
-        """Repeats of the same page fail as well, so that the listing ends there."""
+        """Let a page fail, with all repeats of it, so that the listing ends there."""
         until_ms = self.world_state.scheduler.now_ms + self.world_state.log_uniform(10, 60_000)
         self._broken_page = (request.after, until_ms)
         return S3Response(503, "SlowDown")
@@ -262,12 +263,12 @@ _BEFORE: Mapping[str, Callable[[Network, float], float]] = {
     "denied": Network._deny,
 }
 _CUT_OFF = ("lost_request", "lost_response", "lost_request", "late_landing")
-"""What befalls a request of a process that is cut off."""
+"""Faults of a request of a process that is cut off."""
 
 _COUNTED_LATER = frozenset(
     ("disk_full", "late_landing", "duplicate", "stale_list", "partition", "denied")
 )
-"""Faults that may change nothing: what they do change is counted, where it does."""
+"""Faults that may have no effect: they are counted where they have one."""
 
 _AT_THE_SERVICE: Mapping[str, Callable[[Network, S3Request, float], S3Response]] = {
     "crash_before": Network._crash_before,
@@ -289,7 +290,7 @@ _AT_THE_SERVICE: Mapping[str, Callable[[Network, S3Request, float], S3Response]]
 
 
 def _finished(awaitable: Awaitable[T]) -> T:
-    """The result of a coroutine that has nothing to wait for."""
+    """The result of a coroutine that never waits."""
     try:
         cast("Coroutine[object, None, T]", awaitable).send(None)
     except StopIteration as end:
@@ -299,7 +300,7 @@ def _finished(awaitable: Awaitable[T]) -> T:
 
 
 class _Files:
-    """What stands for s3fs."""
+    """Takes the place of s3fs."""
 
     def __init__(self, network: Network, timeout_ms: float) -> None:
         self._network = network
@@ -328,5 +329,5 @@ class _Body:
         return None
 
     async def read(self) -> bytes:
-        """All of it."""
+        """The whole body."""
         return self._data

@@ -1,7 +1,7 @@
-"""One simulated process: its own connection, clock and chance, on one thread or on several actors'.
+"""One simulated process: its own connection, clock and random numbers, for one or several actors.
 
-Everything that it has in memory is lost when it dies. It must not share an object of the product
-with another process: they meet in the store only.
+All of its memory is lost when it dies. It must not share an object of the product with another
+process: processes share the store only.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ T = TypeVar("T")
 NewLock: TypeAlias = Callable[[], AbstractContextManager[object]]
 
 EPOCH_MS = 1_750_000_000_000
-"""Where virtual wall clocks begin, in ms since 1970."""
+"""Start of virtual wall clocks, in ms since 1970."""
 
 
 class ProcessClock:
-    """The world's time, as this process sees it: its wall clock may be off, and all of its clocks
-    may have stood still."""
+    """The clocks of this process: the wall clock may be wrong, and all of them may have lost
+    time."""
 
     def __init__(self, scheduler: Scheduler, network: Network) -> None:
         self._scheduler = scheduler
@@ -53,12 +53,13 @@ class ProcessClock:
         return self.monotonic_ms()
 
     def sleep_ms(self, duration_ms: float) -> None:
-        """Others run meanwhile."""
+        """Let other actors run meanwhile."""
         self._scheduler.sleep(duration_ms)
 
 
 class DrawnFanOut:
-    """Calls that threads would make at once: in any order here, and later ones perhaps never."""
+    """Makes calls that threads would make in parallel: in any order, and background calls perhaps
+    never."""
 
     def __init__(self, choices: random.Random, new_lock: NewLock) -> None:
         self._random = choices
@@ -77,7 +78,8 @@ class DrawnFanOut:
         return self.run_all(calls)
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
-        """See FanOut.start: now, or when a caller waits for it, or when the process is idle."""
+        """See FanOut.start. The call is made now, when a caller waits for it, or when the process
+        is idle."""
         if self._random.random() < 0.5:
             return _tried(call)
         lock = self._new_lock()
@@ -93,8 +95,8 @@ class DrawnFanOut:
         return lambda: once()()
 
     def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
-        """See FanOut.postpone: now, or on request, or when the process is idle, unless it
-        is taken before."""
+        """See FanOut.postpone. The call is made now, on request, or when the process is idle,
+        unless it is withdrawn before."""
         postponed = Postponed(call, self._new_lock())
         if self._random.random() < 0.5:
             postponed.begin()
@@ -103,13 +105,13 @@ class DrawnFanOut:
         return postponed
 
     def idle(self) -> None:
-        """Nothing else is to be done: what waits is done."""
-        while self._waiting:  # Also what those begin.
+        """Make the waiting calls: the process has nothing else to do."""
+        while self._waiting:  # And the calls that these begin.
             self._waiting.pop(0)()
 
 
 def _tried(call: Callable[[], T]) -> Callable[[], T]:
-    """Make the call now; its result, or its error, comes when it is asked for."""
+    """Make the call now. Its result or error is returned later."""
     try:
         result = call()
     except TxlogError as error:
@@ -123,13 +125,13 @@ def _tried(call: Callable[[], T]) -> Callable[[], T]:
 
 
 class SpawnedBackground:
-    """What a process does beside its work is an actor of its own, which dies with the process."""
+    """Runs each background call as an actor of its own, which dies with the process."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
 
     def repeat(self, call: Callable[[], object], interval_ms: float) -> Callable[[], None]:
-        """See Background.repeat; refused: actors make such calls in their own turns."""
+        """See Background.repeat. It is refused: actors make such calls in their own turns."""
         raise RuntimeError("a simulated process has no timers; make the call yourself.")
 
     def begin(self, call: Callable[[], object]) -> None:
@@ -143,7 +145,7 @@ class SpawnedBackground:
 
 
 class SimulatedProcess:
-    """One life of a process. It is made, and used, in its actor's turns only."""
+    """One life of a process. It is created and used in the turns of its actors only."""
 
     def __init__(self, network: Network, seed: str, limits: ProcessSettings) -> None:
         scheduler = network.world_state.scheduler
@@ -176,16 +178,17 @@ class SimulatedProcess:
             return self._connection
 
     def sleep(self, low_ms: float, high_ms: float) -> None:
-        """For a time of any order of magnitude between these; background work is done first."""
+        """Sleep for a time of any order of magnitude between these. Background work is done
+        first."""
         self.fan_out.idle()
         self.runtime.clock.sleep_ms(self.network.world_state.log_uniform(low_ms, high_ms))
         self.network.require_alive()
 
     @property
     def is_busy(self) -> bool:
-        """Whether new work is to be begun: faults last as long."""
+        """Whether actors begin new work; faults happen only in that time."""
         return self.network.world_state.is_busy
 
     def note(self, what: str, **facts: object) -> None:
-        """Add to the history what this process does, or is told."""
+        """Add an event of this process to the history."""
         self.network.world_state.note(self.network.process, what, **facts)

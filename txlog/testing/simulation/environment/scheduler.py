@@ -1,9 +1,8 @@
-"""Virtual time, and actors that take turns: one thread an actor, and only one of them runs.
+"""Virtual time, and actors that take turns: each actor is a thread, and only one of them runs.
 
-The running actor hands over the baton, at every request and every sleep, to the one due next;
-so the product's code runs as it is, on real threads, and still one seed gives one order of events.
-It guards nothing in the product. It must not read the machine's clock, nor let anything run beside
-the holder of the baton.
+At every request and every sleep the running actor lets the actor run that is due next. So the
+product's code runs unchanged on real threads, and one seed gives one order of events. It must not
+read the machine's clock, nor let a second actor run.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 TURNS_MAX = 40_000
-"""Turns of a history of usual length, twenty times those of the longest; more mean that it does not
-come to an end."""
+"""Most turns of a history of usual length: twenty times those of the longest one. A history with
+more does not end."""
 
 
 class Abandoned(BaseException):
-    """The history is over: the actor that gets this unwinds, and does nothing more."""
+    """Raised in an actor when the history is over, so that it does nothing more."""
 
 
 @dataclass(slots=True)
@@ -36,9 +35,9 @@ class Actor:
 
 
 class TurnLock:
-    """A lock among actors that share a process: an actor that waits for it gives its turn away.
+    """A lock among actors of one process. An actor that waits for it lets others run.
 
-    Its holder may take it again. Waiters are woken in their order, and may find it taken again.
+    Reentrant. Waiters are woken in their order, and may find it taken again.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -63,7 +62,7 @@ class TurnLock:
 
 
 class TurnEvent:
-    """What one actor of a process waits for, until another one says that it has come."""
+    """An event that one actor of a process waits for until another one sets it."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -94,7 +93,8 @@ _Item: TypeAlias = Actor | Callable[[], object]
 
 
 class Scheduler:
-    """The clock of a world, and who is next. `random` draws every choice, in one order."""
+    """The clock of a world, and the order of its actors. `random` draws every choice, in one
+    order."""
 
     def __init__(self, choices: random.Random) -> None:
         self.random = choices
@@ -104,7 +104,7 @@ class Scheduler:
         self.actors: list[Actor] = []
         self._threads: list[threading.Thread] = []
         self.on_failure: Callable[[str, str], object] = lambda who, text: None
-        """Told at once which actor raised what it should not have, as a traceback."""
+        """Called at once with an actor and the traceback of its unexpected error."""
         self._due: list[tuple[float, float, int, _Item]] = []
         self._count = 0
         self._is_over = False
@@ -112,7 +112,7 @@ class Scheduler:
         self._current: Actor | None = None
 
     def spawn(self, name: str, body: Callable[[], object], delay_ms: float = 0.0) -> Actor:
-        """An actor that begins after that time; during the history, too."""
+        """Add an actor that begins after that time, perhaps during the history."""
         actor = Actor(name, body)
         actor.may_go.acquire()
         self.actors.append(actor)
@@ -127,11 +127,11 @@ class Scheduler:
         thread.start()
 
     def at(self, delay_ms: float, action: Callable[[], object]) -> None:
-        """Let something happen by itself, such as a request that lands. It may not wait."""
+        """Call this function at that time, such as for a request that arrives. It must not wait."""
         self._put(delay_ms, action)
 
     def run(self) -> None:
-        """The whole history, to the end of the last actor."""
+        """Run the whole history, to the end of the last actor."""
         for actor in self.actors:
             self._start(actor)
         self._finished.acquire()
@@ -147,7 +147,7 @@ class Scheduler:
 
     @property
     def was_endless(self) -> bool:
-        """Whether the history was cut off."""
+        """Whether the history was ended because it had too many turns."""
         return self.turns > self.turns_max
 
     def sleep(self, duration_ms: float) -> None:
@@ -184,7 +184,7 @@ class Scheduler:
             raise Abandoned
 
     def wake(self, actor: Actor) -> None:
-        """Let an actor that is parked go on, at its turn."""
+        """Let a parked actor go on at its turn."""
         self._put(0.0, actor)
 
     @property
@@ -214,7 +214,7 @@ class Scheduler:
         heapq.heappush(self._due, (self.now_ms + max(0.0, delay_ms), tie, self._count, item))
 
     def _next(self) -> Actor | None:
-        """Whose turn it is; what happens by itself before that, happens."""
+        """The actor whose turn is next, after the calls of `at` that are due before it."""
         while self._due:
             due_ms, _, _, item = heapq.heappop(self._due)
             self.now_ms = max(self.now_ms, due_ms)

@@ -1,8 +1,8 @@
-"""An S3 service of the simulated world: what is stored, and what each request is answered.
+"""An S3 service of the simulated world: its objects, and its answer to each request.
 
-`S3Store` itself runs on it, with its read-backs, its repeats and its reading of HTTP statuses: the
-service stands where s3fs and the network are. A conditional PUT is exclusive and whole, as the
-conformance suite demands of a service; all that may go wrong on the way is `network.py`'s.
+The product's `S3Store` runs on it, with its read-backs, its retries and its reading of HTTP
+statuses: the service takes the place of s3fs and the network. A conditional PUT is exclusive and
+atomic, as the conformance suite demands of a service; `network.py` adds the faults.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ _ARCHIVED = ("/entries/", "/segments/", "/chunks/")
 
 
 class S3Request(NamedTuple):
-    """One request, as it was sent."""
+    """One request."""
 
     method: str
-    """s3fs's name of it: put_object, get_object, delete_object, list_objects_v2."""
+    """The operation, as s3fs names it: put_object, get_object, delete_object, list_objects_v2."""
     path: str
     body: bytes = b""
     if_absent: bool = False
     first: int = 0
-    """Of a range."""
+    """Byte range of a GET."""
     last: int | None = None
     after: str = ""
-    """Where a listing goes on."""
+    """Start of a listing."""
     is_later_page: bool = False
-    """Of a listing that has begun."""
+    """Whether it asks for a page of a listing after the first."""
 
     @property
     def changes(self) -> bool:
-        """Whether it writes."""
+        """Whether the request writes."""
         return self.method in ("put_object", "delete_object")
 
     @classmethod
     def of(cls, method: str, parameters: Mapping[str, object]) -> S3Request:
-        """From the parameters that s3fs is called with."""
+        """The request for these parameters of s3fs."""
         path = parameters.get("Key") or parameters.get("Prefix", "")
         if method == "get_object" and "Range" not in parameters:
-            return cls(method, str(path))  # Nearly every request.
+            return cls(method, str(path))  # Nearly all requests.
         span = str(parameters.get("Range", "bytes=0-")).removeprefix("bytes=").partition("-")
         after = parameters.get("ContinuationToken") or parameters.get("StartAfter") or ""
         return cls(
@@ -65,7 +65,7 @@ class S3Request(NamedTuple):
 
 
 class S3Response(NamedTuple):
-    """Status, S3's error code, and what came back."""
+    """Status, S3's error code, and content."""
 
     status: int
     code: str = ""
@@ -76,18 +76,18 @@ class S3Response(NamedTuple):
 
     @property
     def is_success(self) -> bool:
-        """Whether s3fs would return it, and not raise."""
+        """Whether s3fs returns it; otherwise it raises."""
         return self.status < 300
 
 
 class SimulatedS3:
-    """The objects, and their one true state at any moment."""
+    """The objects of the service."""
 
     def __init__(self, runtime: Runtime, objects: Mapping[str, bytes]) -> None:
         self.store = MemoryStore(runtime)
-        """What is stored, for checkers: their reads are not part of the history."""
+        """The stored objects, for checkers, whose reads are not part of the history."""
         self.archive: dict[str, Stored] = {}
-        """Every entry, segment and chunk of an index that was ever stored, as it was first."""
+        """Every entry, segment and index chunk that was ever stored, in its first version."""
         for path, data in objects.items():
             self._store(path, data, 0.0, 0)
         self.full_until_ms = -1.0
@@ -95,7 +95,7 @@ class SimulatedS3:
         """Path -> size of what a stale listing may still show."""
 
     def carry_out(self, request: S3Request, now_ms: float, step: int) -> S3Response:
-        """Do it, whole and at once. `step`: how many requests there have been."""
+        """Carry the request out atomically. `step`: the number of requests before it."""
         match request.method:
             case "put_object":
                 return self._put(request, now_ms, step)
@@ -138,14 +138,14 @@ class SimulatedS3:
             yield found.path, found.size_bytes, found.modified_ms
 
     def page(self, listed: Iterator[tuple[str, int, int]], request: S3Request) -> S3Response:
-        """The first page of these objects."""
+        """The first page of a listing of these objects."""
         found = sorted(item for item in listed if item[0] > request.after)
         return S3Response(
             200, listed=tuple(found[:PAGE_OBJECTS]), goes_on=len(found) > PAGE_OBJECTS
         )
 
     def stale_page(self, request: S3Request, hidden: frozenset[int]) -> S3Response:
-        """A page that lacks objects (by their number), and shows deleted ones."""
+        """A page that lacks objects (by their number) and has deleted ones."""
         listed = [item for n, item in enumerate(self._listed(request)) if n not in hidden]
         gone = [(path, size, 0) for path, size in self.deleted.items()]
         return self.page(
@@ -154,7 +154,7 @@ class SimulatedS3:
 
 
 def as_s3(answer: S3Response) -> dict[str, object]:
-    """A page of a listing as botocore parses it."""
+    """A page of a listing in the form that botocore gives."""
     contents = [
         {
             "Key": path,

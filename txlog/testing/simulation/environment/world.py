@@ -1,8 +1,8 @@
-"""One world: a seed, a scenario, and what came of it.
+"""One world: the history of one scenario and one seed.
 
-It puts the parts together: the service with a log on it, the roles with their processes, faults
-until the work is done, then rest, and a reader of the final state. It must not check anything:
-see `history_checks.py` and `invariants.py`.
+It puts the parts together: the service with a log, the roles with their processes, faults until the
+work is done, then rest, and a reader of the final state. It must not check anything: see
+`history_checks.py` and `invariants.py`.
 """
 
 from __future__ import annotations
@@ -53,25 +53,25 @@ from txlog.testing.simulation.topics import (
 )
 
 REST_MS = 4 * TIMEOUT_MS
-"""How long a world rests after its last work: every timeout is over then."""
+"""Time that a world rests after its last work, longer than every timeout."""
 
 PROBE_POLLS_MAX = 6
-"""Polls that a reader of a pruned journal may lag for."""
+"""Polls for which a reader of a pruned journal may lag."""
 
 LIVES_MAX = 6
-"""Of a role; those that must come back have more."""
+"""Lives of a role. Roles that are always restarted have more."""
 
 LOG_ID = "10" * 16
-"""Of the log that each world begins with."""
+"""Settings of the log that each world begins with."""
 
 NEVER_MS = 1 << 60
 
 DATES_APART_MS = 4_000
-"""How far the dates are apart that the servers of one store give."""
+"""Difference of the dates that the servers of one store give."""
 
 BOUNDARY_TRUST_MS = 5_000
 BOUNDARY_GRACE_MS = BOUNDARY_TRUST_MS + LOST_MS_MAX + DATES_APART_MS + 1_000
-"""As much as the worlds do to it, and no more (rule R15)."""
+"""The grace of the log: as long as faults of these worlds require, and no longer (rule R15)."""
 
 LIVES_AMONG_MORTALS_MAX = 50
 """The same, where a deleted topic ends lives."""
@@ -79,38 +79,39 @@ LIVES_AMONG_MORTALS_MAX = 50
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Who is there, on which topics."""
+    """The roles and topics of a kind of world."""
 
     name: str
     topics: Mapping[str, int]
     """Name -> partitions."""
     roles: Callable[[random.Random], Sequence[Role]]
     requests_max: int = 170
-    """Requests until faults stop, and no work is begun any more; some seeds have several times as
-    many."""
+    """Number of requests until faults stop and no new work is begun. Some seeds have several times
+    as many."""
     begin: Callable[[Connection], None] | None = None
-    """What has happened to the log before, if anything has."""
+    """Prepares the log before the history, if set."""
     faults: Callable[[random.Random], Faults] = drawn
-    """What may go wrong."""
+    """Draws the faults of a world."""
     log_presence_interval_ms: int = NEVER_MS
-    """How often processes look whether their log is still there; only in some worlds it may go."""
+    """How often processes check whether their log still exists. Logs are deleted in some worlds
+    only."""
     boundary_trust_ms: int = 0
-    """How long processes trust a look at a boundary, which then is old enough to delete by after
-    BOUNDARY_GRACE_MS. By default they look again each time."""
+    """How long processes trust a boundary check; entries below a boundary are then deleted after
+    BOUNDARY_GRACE_MS. By default they check each time."""
 
 
 @dataclass(slots=True)
 class World:
-    """The world of one seed. `run` once."""
+    """The world of one seed. `run` may be called once."""
 
     scenario: Scenario
     seed: int
     faults: Faults | None = None
-    """Instead of those that the seed draws."""
+    """Faults in place of those that the seed draws."""
     state: WorldState = field(init=False)
     roles: Sequence[Role] = field(init=False)
     length: int = field(init=False)
-    """How many times as long as usual its history is."""
+    """How many times as long as usual the history is."""
     _working: int = field(init=False, default=0)
     _reading: int = field(init=False, default=0)
     _limits: ProcessSettings = field(init=False, default_factory=ProcessSettings)
@@ -150,7 +151,7 @@ class World:
         self.roles = self.scenario.roles(choices)
 
     def run(self) -> None:
-        """Its whole history."""
+        """Run the whole history."""
         scheduler = self.state.scheduler
         for role in self.roles:
             if role.is_reader:
@@ -166,12 +167,12 @@ class World:
             self.state.note("world", "failure", text="the history does not come to an end")
 
     def process(self, name: str) -> SimulatedProcess:
-        """A process that knows nothing yet."""
+        """A new process."""
         seed = f"{self.scenario.name}/{self.seed}/{name}"
         return SimulatedProcess(Network(self.state, name), seed, self._limits)
 
     def fingerprint(self) -> str:
-        """SHA-256 of everything that happened and that is stored: equal for equal seeds."""
+        """SHA-256 of all events and all stored objects: equal for equal seeds."""
         digest = hashlib.sha256()
         for line in self.state.history.lines():
             digest.update(line.encode())
@@ -199,7 +200,7 @@ class World:
         return live
 
     def _is_over(self, role: Role, process: SimulatedProcess) -> bool:
-        """Whether that life ended as it should."""
+        """Whether that life ended properly."""
         try:
             role.live(process)
         except ProcessDied:
@@ -218,7 +219,7 @@ class World:
         lives = LIVES_AMONG_MORTALS_MAX if is_mortal_world else LIVES_MAX
         return lives * self.length
 
-    # After the work.
+    # After the work is done.
 
     def _rest(self) -> None:
         scheduler = self.state.scheduler
@@ -229,12 +230,12 @@ class World:
         self.state.is_draining = True
         while self._reading:
             scheduler.sleep(1_000)
-        # Its name begins the seed of its chance: with another one each seed is another history.
+        # Its name seeds its random numbers: with another name each seed gives another history.
         note_final_state(self.process("judge"), self.scenario.topics)
 
     def _maintain(self) -> None:
-        """What a cron job does; twice, as a clock that was ahead may have begun something that is
-        not late the first time."""
+        """Run maintenance as a cron job does. Twice, because a transaction that a clock ahead of
+        time has begun is not late the first time."""
         process = self.process("maintenance")
         for _ in range(2):
             for coordinator in process.connection.coordinators():
@@ -245,7 +246,7 @@ class World:
 
 
 class _ServiceClock:
-    """Dates what is stored; each server of the store by a clock of its own."""
+    """Dates the stored objects: each server of the store has its own clock."""
 
     def __init__(self, scheduler: Scheduler, choices: random.Random, apart_ms: float) -> None:
         self._scheduler = scheduler
@@ -269,7 +270,7 @@ class _ServiceClock:
 
 
 def forget_logs() -> None:
-    """Create every log again: one that was made with a planted bug must not be reused."""
+    """Create all logs again: a log that was created with a planted bug must not be reused."""
     _new_log.cache_clear()
 
 
@@ -280,7 +281,7 @@ def _new_log(
     begin: Callable[[Connection], None] | None,
     is_evolved: bool,
 ) -> Mapping[str, bytes]:
-    """The objects of a log with these topics: made once, as every world begins with a copy."""
+    """The objects of a log with these topics. Created once: every world begins with a copy."""
     runtime = Runtime(ManualClock(EPOCH_MS), SeededEntropy("log"), SerialFanOut())
     store = MemoryStore(runtime)
     body = json.dumps(encode(ClusterFile(FORMAT_VERSION, LOG_ID, 0, settings, "{}"))).encode()

@@ -1,7 +1,7 @@
-"""What all processes of a world share: time, the service, the faults, the records of it all.
+"""State that all processes of a world share: time, the service, the faults, the history.
 
-It must not decide what an actor does. While the world is busy, faults happen and work is begun;
-afterwards everything must come to rest.
+It must not decide what an actor does. While the world is busy, faults happen and actors begin work;
+afterwards all work must come to an end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OF_WRITES = frozenset(
 def _limits(
     faults: Faults, changes: bool, is_list: bool, is_later_page: bool
 ) -> tuple[tuple[float, str], ...]:
-    """What may befall such a request: a number below the limit, and above those before it."""
+    """Faults of such a request, each with its limit: the first one above a drawn number happens."""
     names = [
         field.name
         for field in fields(faults)
@@ -40,27 +40,27 @@ def _limits(
 
 @dataclass(slots=True)
 class WorldState:
-    """One for each world."""
+    """The shared state of one world."""
 
     scheduler: Scheduler
     service: SimulatedS3
     faults: Faults = NONE
     requests_max: int = 0
-    """Actors begin nothing new once so many requests were made."""
+    """Number of requests after which actors begin no new work."""
     requests: int = 0
     under_way: int = 0
-    """Requests without a waiting caller that will still be carried out."""
+    """Number of requests without a waiting caller that are still to be carried out."""
     is_draining: bool = False
-    """All work is done: readers read to the end, and leave."""
+    """Whether all work is done, so that readers read to the end and stop."""
     counts: Counter[str] = field(default_factory=Counter)
-    """Faults that had an effect, by name."""
+    """Name -> number of faults that had an effect."""
     history: History = field(default_factory=History)
     trace: list[tuple[int, float, str, str, str, str]] = field(default_factory=list)
-    """(number, time in ms, process, method, path, what happened) of each request."""
+    """Number, time in ms, process, method, path and result of each request."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether faults happen, and work is begun."""
+        """Whether faults happen and actors begin work."""
         return self.requests < self.requests_max
 
     def draw(self, request: S3Request) -> str:
@@ -75,17 +75,18 @@ class WorldState:
         return ""
 
     def count(self, fault: str) -> None:
-        """It had an effect; what is drawn and changes nothing is not counted."""
+        """Count a fault that had an effect. A fault that is drawn and changes nothing is not
+        counted."""
         self.counts[fault] += 1
 
     def carry_out(self, request: S3Request) -> S3Response:
-        """At the service, now."""
+        """Carry out a request at the service now."""
         return self.service.carry_out(request, self.scheduler.now_ms, self.requests)
 
     def land(
         self, request: S3Request, delay_ms: float, process: str, is_dead: Callable[[], bool]
     ) -> None:
-        """Let a request be carried out by itself, later; perhaps its process is dead by then."""
+        """Let a request be carried out later, perhaps after its process has died."""
         self.under_way += 1
 
         def landed() -> None:
@@ -111,7 +112,7 @@ class WorldState:
         )
 
     def note(self, who: str, what: str, **facts: object) -> None:
-        """An event of the history."""
+        """Add an event to the history."""
         self.history.note(self.requests, self.scheduler.now_ms, who, what, **facts)
 
     def log_uniform(self, low: float, high: float) -> float:
