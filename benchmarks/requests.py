@@ -21,12 +21,12 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from benchmarks import sample
 from benchmarks.figures import Figure, at_most
 from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter
 from spark_plugin.sink.participants import BatchIdentity
 from spark_plugin.sink.staging import Staging, TaskMessage
 from spark_plugin.source.read_plan import ReadTask
-from spark_plugin.source.starting_points import OffsetPoint, OffsetSpec
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer

@@ -20,8 +20,9 @@ from examples.demo.comparison import Difference, compare
 from examples.demo.expected import Expected
 from examples.demo.transactions import PRODUCER, Endings, endings
 from txlog.engine.connection import Connection
+from txlog.journal.audit import Finding
 from txlog.model import IsolationLevel, TopicPartition, TxId
-from txlog.testing.invariants import Finding, log_facts
+from txlog.testing.invariants import log_facts
 from txlog.topic.index.index import IndexedBatch
 from txlog.topic.read.reader import batch_source, read_batches, visible_batches
 from txlog.topic.topic_log import TopicLog

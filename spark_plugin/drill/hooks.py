@@ -16,8 +16,7 @@ from spark_plugin.drill.points import DrillPoints, DrillStep, points_of_process
 from spark_plugin.options import ReaderOptions, WriterOptions
 from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
-from txlog.storage.abilities import hold, is_near
-from txlog.storage.new_object import NewObject, open_new
+from txlog.storage.capabilities import NewObject, hold, is_near, open_new
 from txlog.storage.open import open_store
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
 

@@ -19,7 +19,7 @@ from spark_plugin.sink.staging import TaskMessage
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import Participant
 from txlog.engine.append import appender
-from txlog.engine.append.appender import Appender, ProducerSession
+from txlog.engine.append.appender import Appender
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import CheckpointConflict, UnknownTopic
@@ -149,8 +149,8 @@ def append_first(
     cluster = connection.cluster
     process = cluster.process
     registration = session.registration
-    producer = ProducerSession(registration.pid, registration.epoch)
-    batches = Appender(connection.runtime, process, producer)
+    batches = Appender(connection.runtime, process)
+    batches.use_producer(registration.pid, registration.epoch)
     topics = [(cluster.topic_of_id(part.topic, part.topic_id), part) for part in staged]
     for topic, part in topics:
         partitions = {b.partition for segment in part.segments for b in segment.batches}

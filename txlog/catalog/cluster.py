@@ -35,7 +35,8 @@ from txlog.errors import (
     UnknownTopic,
 )
 from txlog.journal.boundaries.presence import LogPresence
-from txlog.journal.lost import require_nothing_led_to
+from txlog.journal.lost_journal import require_nothing_led_to
+from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
 from txlog.layout import CLUSTER_FILE, TOPICS, LogLayout
 from txlog.model import validate_topic_name

@@ -13,17 +13,17 @@ from functools import partial
 
 from txlog.clock import Runtime, SerialFanOut, begun
 from txlog.errors import CorruptData, NotATxlog, StoreUnavailable, UnsupportedFormat
+from txlog.journal.codec import decode, encode
 from txlog.journal.entry import (
     FORMAT_VERSION,
     checked_body,
     not_understood,
+    seal,
     unsupported,
     written_by,
 )
+from txlog.journal.lost_journal import first_below
 from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL, is_log_id
-from txlog.journal.codec import decode, encode
-from txlog.journal.entry import FORMAT_VERSION, checked_body, seal, written_by
-from txlog.journal.lost import first_below
 from txlog.model import WallMs
 from txlog.settings import (
     BOUNDARY_GRACE_MS,
@@ -31,7 +31,7 @@ from txlog.settings import (
     FAR_COORDINATORS,
     LogSettings,
 )
-from txlog.storage.abilities import is_near
+from txlog.storage.capabilities import is_near
 from txlog.storage.policy.probe import ProbeResult, probe
 from txlog.storage.store import Exists, Store
 from txlog.stored import stored

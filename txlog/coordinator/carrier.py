@@ -24,8 +24,8 @@ from txlog.coordinator.state import CoordinatorState
 from txlog.coordinator.transaction import PREPARED
 from txlog.errors import TxlogError
 from txlog.topic.events import WriteMarker
-from txlog.topic.number_ranges import holds
-from txlog.topic.state import NEW_PRODUCER, TopicState
+from txlog.topic.producer_state import NEW_PRODUCER, holds
+from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from txlog.catalog.cluster import Cluster, open_cluster, read_cluster_file
-from txlog.catalog.cluster_file import ClusterFile
+from txlog.catalog.cluster import Cluster, open_cluster
+from txlog.catalog.cluster_file import ClusterFile, read_cluster_file
 from txlog.clock import Runtime
 from txlog.coordinator.carrier import Carriers
 from txlog.coordinator.coordinator import Coordinator, journal_of

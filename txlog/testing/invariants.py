@@ -19,6 +19,7 @@ from txlog.engine.connection import Connection
 from txlog.errors import CorruptData, NotATxlog
 from txlog.groups.shared_journal import SharedMachine, offsets_of, transactions_of
 from txlog.groups.state import OffsetsEvent
+from txlog.journal.audit import Finding
 from txlog.journal.entry import decode_entry
 from txlog.layout import TOPICS, JournalLayout, LogLayout, parse_number
 from txlog.model import Decision, TxId
@@ -28,7 +29,7 @@ from txlog.testing.facts.coordinator_facts import (
     TransactionFacts,
     coordinator_facts,
 )
-from txlog.testing.facts.journal_walk import Finding, Walk, walk_journal
+from txlog.testing.facts.journal_walk import Walk, walk_journal
 from txlog.testing.facts.offsets_facts import GroupFacts, OffsetsFacts, offsets_facts
 from txlog.testing.facts.topic_facts import TopicFacts, topic_facts
 from txlog.topic.events import MarkerWritten

@@ -6,8 +6,8 @@ import pytest
 
 from tests.stores.faulty_stores import HookedStore
 from tests.unit.held_fan_out import HeldFanOut
-from txlog.catalog.cluster import Cluster, create_cluster, open_cluster
-from txlog.catalog.cluster_file import ClusterFile
+from txlog.catalog.cluster import Cluster, open_cluster
+from txlog.catalog.cluster_file import ClusterFile, create_cluster
 from txlog.clock import Runtime, SerialFanOut
 from txlog.errors import NotATxlog
 from txlog.journal.entry import decode_entry, seal

@@ -30,6 +30,7 @@ from txlog.coordinator.events import (
     ProducerInitialised,
 )
 from txlog.errors import CorruptData, NotATxlog
+from txlog.journal.audit import Finding
 from txlog.journal.boundaries.boundary import Boundary
 from txlog.journal.boundaries.boundary import create as create_boundary
 from txlog.journal.entry import decode_entry, encode_entry
@@ -37,7 +38,7 @@ from txlog.journal.snapshot import decode_snapshot, encode_snapshot
 from txlog.model import Decision, TxId
 from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
-from txlog.testing.invariants import Finding, check_log
+from txlog.testing.invariants import check_log
 from txlog.topic.events import AppendBatches, BatchesAppended, MarkerWritten
 
 

@@ -27,8 +27,8 @@ from txlog.journal.lost_journal import (
     objects_without_journal,
     require_nothing_led_to,
 )
-from txlog.storage.capabilities import is_near
 from txlog.layout import PROBES, TOPICS
+from txlog.storage.capabilities import is_near
 from txlog.storage.disk.local import LocalStore
 from txlog.storage.open import open_store
 from txlog.storage.policy.probe import probe

@@ -28,7 +28,7 @@ from txlog.engine.given_arguments import given_transaction
 from txlog.errors import ProducerFenced, UnknownTransaction, UsageError
 from txlog.groups.state import Pending
 from txlog.model import TopicPartition, TransactionOutcome, TxId
-from txlog.topic.state import OpenTransaction
+from txlog.topic.producer_state import OpenTransaction
 
 _BY_RANK = (
     TransactionOutcome.COMMITTED,

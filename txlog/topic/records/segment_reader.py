@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from txlog.arrow_columns import whole_numbers
 from txlog.errors import CorruptData, IncompatibleSchema, MissingObject, UsageError
-from txlog.journal.message import RECORD_BATCH, SCHEMA, MessageHead, read_footer, read_head
+from txlog.journal.arrow_ipc import RECORD_BATCH, SCHEMA, MessageHead, read_footer, read_head
 from txlog.layout import is_segment
 from txlog.storage.store import ByteRange, Bytes, Store
 from txlog.topic.records.batch import DECODED_BYTES_MAX, PARTITION_LABEL, SegmentBatch
