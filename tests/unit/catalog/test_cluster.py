@@ -165,7 +165,7 @@ def test_R15_all_topics_are_those_that_there_are_now(world: World) -> None:
     cluster.state()
     for name in "fedcb":
         create(other, name)
-    other.prune(keep_entries=1)
+    other.journal.prune(keep_entries=1)
     assert [topic.name for topic in cluster.topics()] == list("abcdef")
 
 

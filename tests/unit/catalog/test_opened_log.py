@@ -45,7 +45,7 @@ def require_unasked(cluster: Cluster) -> None:
     store = cluster.store
     assert isinstance(store, HookedStore)
     store.before("get", CLUSTER_FILE, lambda: asked.append(CLUSTER_FILE))
-    cluster.options.presence.asked_beside(lambda: None)
+    cluster.options.presence.check_during(lambda: None)
     assert not asked
     assert not store.is_met
 
@@ -135,7 +135,7 @@ def test_a_log_whose_file_was_just_read_is_looked_for_after_the_interval() -> No
     clock.advance(PROCESS.log_presence_interval_ms - 1)
     require_unasked(cluster)
     clock.advance(1)
-    cluster.options.presence.asked_beside(lambda: None)
+    cluster.options.presence.check_during(lambda: None)
     assert store.is_met
 
 
@@ -147,7 +147,7 @@ def test_a_log_whose_file_another_process_has_read_is_looked_for_at_once() -> No
     assert cluster.options.writer == "host/7"
     asked: list[str] = []
     store.before("get", CLUSTER_FILE, lambda: asked.append(CLUSTER_FILE))
-    cluster.options.presence.asked_beside(lambda: None)
+    cluster.options.presence.check_during(lambda: None)
     assert asked
 
 
@@ -167,7 +167,7 @@ def test_a_disk_is_never_asked_for_the_file_again() -> None:
     cluster = opened(store, manual_runtime(1, clock))
     clock.advance(1_000 * PROCESS.log_presence_interval_ms)
     store.reset()
-    cluster.options.presence.asked_beside(lambda: None)
+    cluster.options.presence.check_during(lambda: None)
     assert store.reset().gets == 0
 
 

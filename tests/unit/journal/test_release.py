@@ -147,7 +147,7 @@ def test_I15_another_release_in_the_header_is_damage() -> None:
 def test_every_object_that_is_written_now_names_its_release() -> None:
     log = MemoryLog()
     log.admin.create_topic("t", 1)
-    assert log.connection.cluster.topic("t").prune(keep_entries=0)
+    assert log.connection.cluster.topic("t").journal.prune(keep_entries=0)
     sealed_ones = {
         path: data for path, data in log.objects().items() if data.startswith(b'{"format":2')
     }
