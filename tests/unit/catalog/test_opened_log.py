@@ -1,6 +1,8 @@
 """What an open log hands on to its journals: by its file, its store and its process."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -9,7 +11,7 @@ from tests.unit.held_fan_out import HeldFanOut
 from txlog.catalog.cluster import Cluster, open_cluster
 from txlog.catalog.cluster_file import ClusterFile, create_cluster
 from txlog.clock import Runtime, SerialFanOut
-from txlog.errors import NotATxlog
+from txlog.errors import InvalidConfig, NotATxlog
 from txlog.journal.entry import decode_entry, seal
 from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL
 from txlog.settings import LogSettings, ProcessSettings, TopicConfig
@@ -17,6 +19,8 @@ from txlog.storage import CountingStore, MemoryStore, Store
 from txlog.testing.clock import ManualClock, SeededEntropy, manual_runtime
 from txlog.testing.rounds import Rounds
 from txlog.topic.topic_log import TopicLog
+
+T = TypeVar("T")
 
 SETTINGS = LogSettings(journal_snapshot_entries=5, boundary_trust_ms=1_000, boundary_grace_ms=7_000)
 PROCESS = ProcessSettings(log_presence_interval_ms=300, publish_attempts_max=21)
@@ -214,18 +218,36 @@ def test_a_disk_says_at_once_that_the_log_is_gone() -> None:
 # How a log is created.
 
 
-class NoThreads(SerialFanOut):
-    """A fan-out that nothing may be begun on."""
-
-    def start(self, call: object) -> object:  # type: ignore[override]
-        raise AssertionError
-
-
 def test_that_a_disk_has_a_log_already_is_seen_without_threads() -> None:
+    class Threads(SerialFanOut):
+        def start(self, call: Callable[[], T]) -> Callable[[], T]:
+            begun.append(call)
+            return super().start(call)
+
+    begun: list[object] = []
     store = near_store()
     file = created(store)
-    runtime = Runtime(ManualClock(), SeededEntropy(1), NoThreads())
+    runtime = Runtime(ManualClock(), SeededEntropy(1), Threads())
     assert create_cluster(store, runtime) == file
+    assert not begun
+
+
+def test_a_log_on_a_disk_has_the_settings_of_a_disk_beside_those_asked_for() -> None:
+    asked = {"journal.snapshot.entries": 7}
+    cluster = open_cluster(near_store(), manual_runtime(), create=True, log_config=asked)
+    assert cluster.file.settings == LogSettings(journal_snapshot_entries=7)
+
+
+def test_no_log_is_created_in_a_place_that_is_refused() -> None:
+    def refuse() -> None:
+        raise InvalidConfig("not here.")
+
+    store = near_store()
+    with pytest.raises(InvalidConfig, match="not here"):
+        open_cluster(store, manual_runtime(), create=True, require_place=refuse)
+    assert list(store.list_after("")) == []
+    created(store)
+    open_cluster(store, manual_runtime(1), create=True, require_place=refuse)
 
 
 def test_what_precedes_the_creation_of_a_log_far_away_takes_one_round_trip() -> None:

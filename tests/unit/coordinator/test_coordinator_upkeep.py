@@ -15,7 +15,9 @@ from tests.protocol.steps import (
     tx_of,
 )
 from tests.protocol.world import NAMES, Process, World
-from txlog.errors import SegmentExpired
+from txlog.coordinator.events import GroupReleased, StagingHorizonAdvanced
+from txlog.errors import ProducerFenced, SegmentExpired
+from txlog.model import TransactionOutcome
 
 
 @pytest.fixture
@@ -140,3 +142,66 @@ def test_a_refused_segment_raises_the_horizon_of_its_topic(world: World, step: s
     with pytest.raises(SegmentExpired):
         refused[step]()
     assert world.process().topic("a").catch_up().horizon == "9" * 20
+
+
+# Commands in one entry, and what is read.
+
+HORIZON = "0" * 31 + "1"
+
+
+def next_slot(process: Process) -> int:
+    return coordinator(process)._journal.next_slot
+
+
+def test_a_begin_brings_along_what_stands_before_it_in_its_entry(world: World) -> None:
+    process = world.process()
+    tx = tx_of(register(process, "i"))
+    slot = next_slot(process)
+    before = (StagingHorizonAdvanced(HORIZON),)
+    coordinator(process).begin(NAME, tx, TIMEOUT_MS, before=before)
+    assert next_slot(process) == slot + 1
+    assert coordinator(process).state.horizon == HORIZON
+    assert tx in coordinator(process).state.ids[NAME].open
+
+
+def test_a_commit_brings_along_what_stands_before_it_and_what_is_together_with_it(
+    world: World,
+) -> None:
+    process = world.process()
+    register(process, "i", "other")
+    registration = register(process, "i", groups=("g",))
+    tx = tx_of(registration)
+    slot = next_slot(process)
+    coordinator(process).prepare_commit(
+        NAME,
+        tx,
+        before=(StagingHorizonAdvanced(HORIZON),),
+        together=(GroupReleased("g"),),
+    )
+    assert next_slot(process) == slot + 1
+    state = coordinator(process).state
+    assert (state.horizon, state.owners) == (HORIZON, {})
+    assert coordinator(process).outcome(tx) is TransactionOutcome.COMMITTED
+
+
+def test_what_is_together_with_a_commit_that_is_refused_is_not_stored(world: World) -> None:
+    process = world.process()
+    fenced = tx_of(register(process, "i", groups=("g",)))
+    register(process, "newer", groups=("g",))
+    slot = next_slot(process)
+    with pytest.raises(ProducerFenced):
+        coordinator(process).prepare_commit(NAME, fenced, together=(GroupReleased("g"),))
+    assert next_slot(process) == slot
+    assert coordinator(process).state.owners == {"g": NAME}
+
+
+def test_R15_a_coordinator_is_read_surely_of_now(world: World) -> None:
+    """The entry that its process would read next was pruned."""
+    process, other = world.process(), world.process()
+    register(process, "i", "first")
+    names = [f"id {number}" for number in range(7)]
+    for name in names:
+        register(other, "i", name)
+    coordinator(other).prune(keep_entries=1)
+    assert set(coordinator(process)._journal.catch_up().ids) == {"first"}, "this read may lag"
+    assert set(coordinator(process).catch_up().ids) == {"first", *names}

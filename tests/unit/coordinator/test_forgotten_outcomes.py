@@ -215,6 +215,23 @@ def one_coordinator(transaction_records: str) -> MemoryLog:
     return MemoryLog(settings, transaction_records=transaction_records)
 
 
+@pytest.mark.parametrize("step", ["abort", "prepare_abort"])
+def test_R39_only_an_owner_that_says_so_may_roll_back_what_was_forgotten(step: str) -> None:
+    log = one_coordinator("staged")
+    log.admin.create_topic("t", 1)
+    coordinator = log.connection.coordinator(0)
+    producer, other = log.producer("a"), log.producer("b")
+    tx_id = producer.begin_transaction()
+    producer.send("t", b"x")
+    producer.commit_transaction()
+    for _ in range(5):
+        with other.transaction():
+            other.send("t", b"y")
+    with pytest.raises(OutcomeUnknown):
+        getattr(coordinator, step)("a", tx_id)
+    getattr(coordinator, step)("a", tx_id, undecided=True)
+
+
 @pytest.mark.both_ways
 def test_R39_a_producer_that_asks_too_late_is_told_that_it_is_unknown(
     transaction_records: str,
