@@ -47,6 +47,8 @@ def test_a_topic_is_one_object_in_a_process(world: World) -> None:
     topic = cluster.topic("a")
     assert cluster.topic("a") is topic
     assert cluster.topic_of_id("a", topic.topic_id) is topic
+    assert cluster.topics() == [topic]
+    assert cluster.topic("a") is topic
     assert len(topic.topic_id) == 16
 
 
@@ -93,6 +95,26 @@ def test_R15_a_topic_that_was_closed_long_ago_is_not_found(world: World) -> None
     other.topic("a").execute(CloseTopic())
     other.topic("a").journal.prune(keep_entries=1)
     assert cluster.find_topic("a") is None
+
+
+def test_R15_the_successor_of_a_closed_topic_is_read_surely_too(world: World) -> None:
+    """Another thread has opened it meanwhile; since then it was closed and pruned."""
+    process, other = world.process(), cluster_of(world)
+    cluster = process.connection.cluster
+    old = cluster.topic("a")
+    old.catch_up()
+
+    def replace_and_close() -> None:
+        other.delete_topic("a")
+        new = create(other)
+        cluster.topic_of_id("a", new).catch_up()
+        lengthen(other, "a")
+        other.topic("a").execute(CloseTopic())
+        other.topic("a").prune(keep_entries=1)
+
+    process.store.before("get", old.layout.entry(old.next_slot), replace_and_close)
+    assert cluster.find_topic("a") is None
+    assert process.store.is_met
 
 
 def test_R15_what_is_deleted_is_the_present_incarnation(world: World) -> None:
