@@ -2,8 +2,8 @@
 
 It guards that batches pass to the JVM unchanged: Spark 4.2 compares the schema of a task's first
 batch with `to_arrow_schema(schema, timezone="UTC")` (names, types, nullability; not metadata),
-refuses it if they differ, and checks no later batch. The zone is UTC whatever the session's is. So
-every batch goes through `ReadLayout.convert`, which casts only what differs. Nothing is rounded: a
+refuses it if they differ, and does not check later batches. The zone is UTC in any session. So
+`ReadLayout.convert` converts every batch, and casts only columns that differ. It rounds nothing: a
 value that Spark's type cannot represent is an error that names the column.
 """
 
@@ -48,9 +48,9 @@ DECIMAL_DIGITS_MAX = 38
 """Spark's widest decimal."""
 
 CREATE_TIME = 0
-"""Kafka's `timestampType` of a time set by the sender."""
+"""Kafka's `timestampType` for the time that the sender set."""
 APPEND_TIME = 1
-"""The same for the time at which the record was written."""
+"""Kafka's `timestampType` for the time at which the record was written."""
 
 _types = pa.types
 
@@ -60,7 +60,7 @@ _PLAIN: Mapping[pa.DataType, DataType] = {
     pa.int16(): ShortType(),
     pa.int32(): IntegerType(),
     pa.int64(): LongType(),
-    # Spark has no unsigned numbers: the next wider type holds every value.
+    # Spark has no unsigned types; the next wider type holds every value.
     pa.uint8(): ShortType(),
     pa.uint16(): IntegerType(),
     pa.uint32(): LongType(),
@@ -79,14 +79,14 @@ _PLAIN: Mapping[pa.DataType, DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the rows of one batch come from, in order of offset."""
+    """The topic, partition and offsets of the rows of one batch."""
 
     topic: str
     partition: int
     base_offset: int
     """The offset of the first row."""
     stored_offsets: npt.NDArray[np.int64] | None = None
-    """The offset of every row, if compaction has left gaps."""
+    """The offset of each row, if compaction has left gaps."""
     timestamp_type: int = CREATE_TIME
 
 
@@ -144,10 +144,10 @@ _TYPED_ADDED = {
 
 @dataclass(frozen=True, slots=True)
 class ReadLayout:
-    """How a topic's batches become Spark's, for one schema that the user wants."""
+    """How to convert a topic's batches to one Spark schema."""
 
     schema: pa.Schema
-    """The schema that Spark compares with each task's first batch."""
+    """Spark compares it with the schema of each task's first batch."""
     stored_columns: tuple[str, ...]
     """The topic's columns to read, including `_timestamp` if it is needed."""
     is_kafka: bool
@@ -182,11 +182,11 @@ def _cast(array: pa.Array, field: pa.Field, origin: Origin) -> pa.Array:
 
 
 def available_schema(topic_schema: pa.Schema, *, include_headers: bool = False) -> StructType:
-    """Every column of a topic that Spark can get.
+    """All columns of a topic, as Spark's.
 
-    Kafka-shaped topics have Kafka's columns, headers only if wanted; typed ones their own columns,
-    then `_topic, _partition, _offset, _timestamp`. Raises IncompatibleSchema for a column that
-    Spark has no type for.
+    Kafka-shaped topics have Kafka's columns, headers only with `include_headers`; typed topics have
+    their own columns, then `_topic, _partition, _offset, _timestamp`. Raises IncompatibleSchema for
+    a column whose type Spark does not have.
     """
     is_kafka = is_kafka_schema(topic_schema)
     added = _KAFKA_ADDED if is_kafka else _TYPED_ADDED
@@ -205,9 +205,9 @@ def source_schema(
     *,
     include_headers: bool = False,
 ) -> StructType:
-    """The source's schema: the columns named by option `columns`, in that order, or all.
+    """The source's schema: the columns of option `columns`, in that order, or all.
 
-    Only these need a type that Spark has. Raises InvalidOption, IncompatibleSchema.
+    Only these columns must have a type that Spark has. Raises InvalidOption, IncompatibleSchema.
     """
     if columns is None:
         return available_schema(topic_schema, include_headers=include_headers)
@@ -225,7 +225,7 @@ def source_schema(
 
 
 def read_layout(topic_schema: pa.Schema, wanted: StructType) -> ReadLayout:
-    """How to give Spark the columns of `wanted`: the source's own schema, or the user's narrower.
+    """How to convert batches to `wanted`: the source's own schema, or the user's narrower one.
 
     Raises InvalidOption if a wanted column does not exist, has another type, or is declared not
     null although the topic may contain nulls.
@@ -237,9 +237,9 @@ def read_layout(topic_schema: pa.Schema, wanted: StructType) -> ReadLayout:
     if difference := _field_differences(topic_schema, wanted):
         raise InvalidOption(
             f"the columns of this DataFrame are not the topic's: {difference}. If the topic's "
-            "schema was changed since it was loaded, load it again by restarting the query. If the "
-            "reader was given a schema, declare the column as it is in the topic, and cast it in "
-            "the query."
+            "schema was changed since the DataFrame was loaded, restart the query to load it "
+            "again. If the reader was given a schema, declare the column as it is in the topic, "
+            "and cast it in the query."
         )
     stored = [added[name].stored if name in added else name for name in wanted.names]
     schema = to_arrow_schema(wanted, timezone="UTC")
@@ -270,7 +270,7 @@ def common_schema(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
             raise IncompatibleSchema(
                 f"topics {first!r} and {name!r} have different schemas, so one DataFrame cannot "
                 "contain both. Read them with two readers, and union their common columns; or give "
-                "the reader a schema with the columns that it should take from each.",
+                "the reader a schema with the columns to read from each.",
                 topics=[first, name],
             )
     return schema
@@ -281,15 +281,15 @@ def _spark_field(field: pa.Field) -> StructField:
 
 
 def spark_type(kind: pa.DataType, path: str) -> DataType:
-    """The Spark type that holds (nearly) every value of `kind`: see the module's docstring.
+    """The Spark type for `kind`; its rare values that do not fit are errors when they are read.
 
     `path` names the column in errors. Raises IncompatibleSchema.
     """
     found = _PLAIN.get(kind) or _timely(kind) or _decimal(kind) or _nested(kind, path)
     if found is None:
         raise IncompatibleSchema(
-            f"column {path!r} is {kind}, and Spark has no such type; leave it out: name "
-            "the others with option 'columns'.",
+            f"column {path!r} is {kind}, and Spark has no such type. To leave it out, name the "
+            "other columns with option 'columns'.",
             column=path,
         )
     return found

@@ -1,7 +1,7 @@
-"""Texts of Spark options to values. Pure; knows no option by name.
+"""Parsers of the values of Spark options. Pure; independent of the options' names.
 
 It guards that an invalid value is refused before anything is read or written: each parser raises
-InvalidOption that names the option, the value and the valid values.
+InvalidOption, which names the option, the value and the valid values.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ LATEST_OFFSET = -1
 
 
 class OffsetPoint(StrEnum):
-    """A position that is named, not numbered."""
+    """A position without a number."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
     COMMITTED = "committed"
-    """The group's committed offsets; earliest where it has none."""
+    """The group's committed offset; earliest in a partition without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """Value of `startingOffsets` and `endingOffsets`: one point for all, or one a partition."""
+    """A value of `startingOffsets` or `endingOffsets`: one for all partitions, or one for each."""
 
     point: OffsetPoint | None = None
     explicit: Mapping[TopicPartition, int | OffsetPoint] = field(default_factory=dict)
 
     def at(self, partition: TopicPartition) -> int | OffsetPoint:
-        """Where that partition starts or ends. Raises InvalidOption if the JSON lacks it."""
+        """The start or end of that partition. Raises InvalidOption if the JSON lacks it."""
         if self.point is not None:
             return self.point
         found = self.explicit.get(partition)
@@ -80,7 +80,7 @@ def text(name: str, value: str) -> str:
 
 
 def id_part(name: str, value: str) -> str:
-    """A text that the log stores within longer ids: short, and without control characters."""
+    """A short, printable text, because the log stores it as a part of longer ids."""
     if len(value) > ID_PART_LENGTH_MAX or not value.isprintable():
         raise invalid(name, value, f"a text of at most {ID_PART_LENGTH_MAX} printable characters")
     return text(name, value)
@@ -95,21 +95,23 @@ def flag(name: str, value: str) -> bool:
 
 
 def count(name: str, value: str) -> int:
-    """A whole number from 1 up."""
+    """A whole number of at least 1."""
     if not _WHOLE.fullmatch(value.strip()) or int(value) < 1:
         raise invalid(name, value, "a whole number of at least 1")
     return int(value)
 
 
 def version(name: str, value: str) -> int:
-    """A whole number from 0 up to 2**63 - 1, as a Spark batch id is."""
+    """A whole number from 0 to 2**63 - 1, as a Spark batch id."""
     if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) < 1 << 63):
-        raise invalid(name, value, "a whole number from 0 on, such as the batch id of foreachBatch")
+        raise invalid(
+            name, value, "a whole number of at least 0, such as the batch id of foreachBatch"
+        )
     return int(value)
 
 
 def size_bytes(name: str, value: str) -> int:
-    """A number of bytes, with a unit of 1,024 if wanted: 67108864, 64m, 64MiB."""
+    """A number of bytes, perhaps with a binary unit: 67108864, 64m, 64MiB."""
     match = _SIZE.fullmatch(value.strip())
     amount = int(match.group(1)) * _UNITS[match.group(2).lower()] if match else 0
     if amount < 1:
@@ -118,7 +120,7 @@ def size_bytes(name: str, value: str) -> int:
 
 
 def duration_ms(name: str, value: str) -> int:
-    """A time with Spark's units, such as 30s or 15m; a number alone is milliseconds."""
+    """A time with Spark's units, such as 30s or 15m, by default milliseconds."""
     match = _DURATION.fullmatch(value.strip())
     if match is None:
         raise invalid(name, value, "a time such as 500ms, 30s, 15m or 1h")
@@ -236,19 +238,21 @@ def _partition(name: str, number: str) -> int:
 
 def _offset(name: str, value: str, at: object) -> int | OffsetPoint:
     if type(at) is not int or at < EARLIEST_OFFSET:
-        raise invalid(name, value, "JSON with offsets from 0 up, or -1 for latest, -2 for earliest")
+        raise invalid(
+            name, value, "JSON with offsets of at least 0, or -1 for latest, -2 for earliest"
+        )
     return {EARLIEST_OFFSET: OffsetPoint.EARLIEST, LATEST_OFFSET: OffsetPoint.LATEST}.get(at, at)
 
 
 def storage_value(name: str, value: str) -> object:
-    """true, false and JSON objects are parsed; everything else stays a text."""
+    """true, false and JSON objects are parsed; any other value remains a text."""
     if value.strip().lower() in ("true", "false"):
         return flag(name, value)
     if value.lstrip().startswith("{"):
         try:
             return json.loads(value)
         except (ValueError, RecursionError) as error:
-            # The value may hold a secret: it is not shown.
+            # The message does not contain the value, which may be a secret.
             raise InvalidOption(
                 f"option {name!r} begins like JSON but is not valid; correct it.", option=name
             ) from error

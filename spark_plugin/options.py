@@ -1,9 +1,8 @@
-"""Options of the Spark source and sink: their names, their values, and which exclude others.
+"""Options of the Spark source and sink: names, parsers, defaults, and forbidden combinations.
 
-It guards that a wrong option is refused, with the nearest right one, before anything is read or
-written. Spark passes names in lower case and values as texts, whatever the user wrote
-(`.option("minPartitions", 8)` arrives as minpartitions, "8"), so names are compared in lower case.
-It must not open anything.
+It guards that a wrong option is refused, with the nearest valid one, before anything is read or
+written. Spark passes names in lower case and values as texts (`.option("minPartitions", 8)` arrives
+as minpartitions, "8"), so names are compared in lower case. It must not open anything.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from spark_plugin import option_values as values
@@ -34,29 +33,52 @@ OptionsT = TypeVar("OptionsT", "ReaderOptions", "WriterOptions")
 
 
 @dataclass(frozen=True, slots=True)
+class Option:
+    """An option's name for users, its parser, and its other names."""
+
+    name: str
+    parse: Parser
+    aliases: tuple[str, ...] = ()
+
+
+def _option(default: Any, name: str, parse: Parser, aliases: tuple[str, ...] = ()) -> Any:
+    """A field that an option sets."""
+    return field(default=default, metadata={"option": Option(name, parse, aliases)})
+
+
+def _transactional_id(name: str, value: str) -> str:
+    return validate_transactional_id(values.text(name, value))
+
+
+@dataclass(frozen=True, slots=True)
 class ReaderOptions:
     """Options of `spark.readStream.format("txlog")` and of `spark.read`."""
 
-    root: str
+    root: str = field(metadata={"option": Option("root", values.text, ("path",))})
     """`root`, or the argument of `load`: the log's URL."""
-    subscribe: tuple[str, ...] = ()
-    subscribe_pattern: str | None = None
-    starting_offsets: OffsetSpec = _LATEST
+    subscribe: tuple[str, ...] = _option((), "subscribe", values.topics)
+    subscribe_pattern: str | None = _option(None, "subscribePattern", values.pattern)
+    starting_offsets: OffsetSpec = _option(_LATEST, "startingOffsets", values.offsets)
     """For a query without a checkpoint. Default: latest in a stream, earliest in a batch."""
-    ending_offsets: OffsetSpec = _LATEST
+    ending_offsets: OffsetSpec = _option(_LATEST, "endingOffsets", values.offsets)
     """Batch only."""
-    group_id: str | None = None
-    columns: tuple[str, ...] | None = None
-    """Read only these columns: the cheapest projection."""
-    max_offsets_per_trigger: int | None = None
-    min_offsets_per_trigger: int | None = None
-    """A batch waits until there are this many new offsets, but no longer than the delay."""
-    max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
-    min_partitions: int | None = None
-    bytes_per_task: int = BYTES_PER_TASK
-    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
-    fail_on_data_loss: bool = True
-    include_headers: bool = False
+    group_id: str | None = _option(None, "group.id", values.group, ("kafka.group.id", "groupId"))
+    columns: tuple[str, ...] | None = _option(None, "columns", values.names)
+    """Only these columns are read; the bytes of others are not decoded."""
+    max_offsets_per_trigger: int | None = _option(None, "maxOffsetsPerTrigger", values.count)
+    min_offsets_per_trigger: int | None = _option(None, "minOffsetsPerTrigger", values.count)
+    """A batch waits for this many new offsets, at most `max_trigger_delay_ms`."""
+    max_trigger_delay_ms: int = _option(MAX_TRIGGER_DELAY_MS, "maxTriggerDelay", values.duration_ms)
+    min_partitions: int | None = _option(None, "minPartitions", values.count)
+    bytes_per_task: int = _option(BYTES_PER_TASK, "bytesPerTask", values.size_bytes)
+    isolation_level: IsolationLevel = _option(
+        IsolationLevel.READ_COMMITTED,
+        "isolation.level",
+        values.choice(IsolationLevel),
+        ("kafka.isolation.level",),
+    )
+    fail_on_data_loss: bool = _option(True, "failOnDataLoss", values.flag)
+    include_headers: bool = _option(False, "includeHeaders", values.flag)
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
     """Options for the store. They may contain credentials, and are never printed."""
 
@@ -71,89 +93,51 @@ class ReaderOptions:
 class WriterOptions:
     """Options of `df.writeStream.format("txlog")` and of `df.write`."""
 
-    root: str
+    root: str = field(metadata={"option": Option("root", values.text, ("path",))})
     """`root`, or the argument of `start` or `save`: the log's URL."""
-    topic: str | None = None
+    topic: str | None = _option(None, "topic", values.topic)
     """The topic for all rows; without it the column `topic` names each row's topic."""
-    key: str | None = None
+    key: str | None = _option(None, "key", values.text)
     """Column whose hash chooses the partition."""
-    partition: str | None = None
+    partition: str | None = _option(None, "partition", values.text)
     """Column with the partition's number."""
-    transactional_id: str | None = None
-    """Default: the query's own."""
-    checkpoint_location: str | None = None
-    checkpoint_file_system: str = LOCAL_FILE_SYSTEM
+    transactional_id: str | None = _option(
+        None, "transactional.id", _transactional_id, ("kafka.transactional.id",)
+    )
+    """Default: made of the query id."""
+    checkpoint_location: str | None = _option(None, "checkpointLocation", values.text)
+    checkpoint_file_system: str = _option(LOCAL_FILE_SYSTEM, "checkpointFileSystem", values.text)
     """Hadoop's fs.defaultFS, for a checkpointLocation without a scheme."""
-    query_name: str | None = None
-    group_takeover: bool = False
+    query_name: str | None = _option(None, "queryName", values.text)
+    group_takeover: bool = _option(False, "group.takeover", values.flag)
     """Take over the consumer group from the query that owns it."""
-    create_topics: bool | None = None
-    """Default: a job creates them; a query does at its start, and for topics that its rows name."""
-    partitions: int = PARTITIONS_OF_NEW_TOPIC
+    create_topics: bool | None = _option(None, "createTopics", values.flag)
+    """Default: a job creates missing topics; a query does at its start, and for new names later."""
+    partitions: int = _option(PARTITIONS_OF_NEW_TOPIC, "partitions", values.count)
     """For topics that are created."""
-    compression: str | None = None
-    """For topics that are created; default: the topic configuration's own."""
-    label: str = ""
+    compression: str | None = _option(
+        None,
+        "compression",
+        values.word(*COMPRESSION_TYPES),
+        ("compression.type", "kafka.compression.type"),
+    )
+    """For topics that are created. Default: the topic configuration's."""
+    label: str = _option("", "label", values.id_part)
     """Distinguishes several writes of one foreachBatch (rule R30)."""
-    txn_app_id: str | None = None
-    txn_version: int | None = None
-    """A job with this version of that application, or a lower one, runs once (as in Delta)."""
+    txn_app_id: str | None = _option(None, "txnAppId", values.id_part)
+    txn_version: int | None = _option(None, "txnVersion", values.version)
+    """The application's version: a version that is not above the newest changes nothing, as in
+    Delta."""
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
     """Options for the store. They may contain credentials, and are never printed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
-    name: str
-    parse: Parser
-    aliases: tuple[str, ...] = ()
+def options_of(kind: type[ReaderOptions] | type[WriterOptions]) -> dict[str, Option]:
+    """Field -> option."""
+    return {f.name: f.metadata["option"] for f in fields(kind) if "option" in f.metadata}
 
 
-def _transactional_id(name: str, value: str) -> str:
-    return validate_transactional_id(values.text(name, value))
-
-
-_READER = {
-    "root": _Option("root", values.text, ("path",)),
-    "subscribe": _Option("subscribe", values.topics),
-    "subscribe_pattern": _Option("subscribePattern", values.pattern),
-    "starting_offsets": _Option("startingOffsets", values.offsets),
-    "ending_offsets": _Option("endingOffsets", values.offsets),
-    "group_id": _Option("group.id", values.group, ("kafka.group.id", "groupId")),
-    "columns": _Option("columns", values.names),
-    "max_offsets_per_trigger": _Option("maxOffsetsPerTrigger", values.count),
-    "min_offsets_per_trigger": _Option("minOffsetsPerTrigger", values.count),
-    "max_trigger_delay_ms": _Option("maxTriggerDelay", values.duration_ms),
-    "min_partitions": _Option("minPartitions", values.count),
-    "bytes_per_task": _Option("bytesPerTask", values.size_bytes),
-    "isolation_level": _Option(
-        "isolation.level", values.choice(IsolationLevel), ("kafka.isolation.level",)
-    ),
-    "fail_on_data_loss": _Option("failOnDataLoss", values.flag),
-    "include_headers": _Option("includeHeaders", values.flag),
-}
-
-_WRITER = {
-    "root": _Option("root", values.text, ("path",)),
-    "topic": _Option("topic", values.topic),
-    "key": _Option("key", values.text),
-    "partition": _Option("partition", values.text),
-    "transactional_id": _Option("transactional.id", _transactional_id, ("kafka.transactional.id",)),
-    "checkpoint_location": _Option("checkpointLocation", values.text),
-    "checkpoint_file_system": _Option("checkpointFileSystem", values.text),
-    "query_name": _Option("queryName", values.text),
-    "group_takeover": _Option("group.takeover", values.flag),
-    "create_topics": _Option("createTopics", values.flag),
-    "partitions": _Option("partitions", values.count),
-    "compression": _Option(
-        "compression",
-        values.word(*COMPRESSION_TYPES),
-        ("compression.type", "kafka.compression.type"),
-    ),
-    "label": _Option("label", values.id_part),
-    "txn_app_id": _Option("txnAppId", values.id_part),
-    "txn_version": _Option("txnVersion", values.version),
-}
+_READER, _WRITER = options_of(ReaderOptions), options_of(WriterOptions)
 
 _HINTS = {
     "kafka.bootstrap.servers": "a txlog has no brokers: give the log's URL as 'root'",
@@ -175,13 +159,13 @@ _HINTS = {
     "enable.auto.commit": "the sink commits the offsets, in the transaction of the records",
     "groupidprefix": "name the group with 'group.id'",
 }
-"""Options of Kafka's and Delta's connectors that have another name here."""
+"""Options of Kafka's and Delta's connectors that do not exist here, and what to use instead."""
 
 
 def parse_reader_options(
     options: Mapping[str, str], *, streaming: bool | None = None
 ) -> ReaderOptions:
-    """Validate the source's options. `streaming` is None while it is unknown.
+    """Parse the source's options. `streaming` is None while it is unknown.
 
     Raises InvalidOption, InvalidName.
     """
@@ -198,7 +182,7 @@ def parse_reader_options(
 
 
 def parse_writer_options(options: Mapping[str, str]) -> WriterOptions:
-    """Validate the sink's options. Raises InvalidOption, InvalidName."""
+    """Parse the sink's options. Raises InvalidOption, InvalidName."""
     parsed = _build(WriterOptions, _parse("writer", _WRITER, _READER, options), "start")
     if parsed.key is not None and parsed.key == parsed.partition:
         raise InvalidOption(
@@ -237,8 +221,8 @@ def _check_version(parsed: WriterOptions) -> None:
 
 def _parse(
     kind: str,
-    table: Mapping[str, _Option],
-    others: Mapping[str, _Option],
+    table: Mapping[str, Option],
+    others: Mapping[str, Option],
     options: Mapping[str, str],
 ) -> dict[str, Any]:
     known = {
@@ -269,10 +253,10 @@ def _parse(
 
 
 def _refuse_catalog_table(options: Mapping[str, str]) -> None:
-    """Refuse a table of Spark's catalog that names no log where it is used.
+    """Refuse a table of Spark's catalog, whose options Spark 4.2 does not pass.
 
-    `CREATE TABLE` asks for the columns, with the table's properties as options; every use of the
-    table passes the options of that use only, so without any (Spark 4.2).
+    `CREATE TABLE` asks for the columns with the table's properties as options; each use of the
+    table passes only the options of that use, usually none.
     """
     if "provider" in {name.lower() for name in options}:
         raise InvalidOption(
@@ -282,9 +266,9 @@ def _refuse_catalog_table(options: Mapping[str, str]) -> None:
         )
     if not options:
         raise InvalidOption(
-            "the log's place is not given: there are no options at all. Set option 'root'. If this "
-            "is a table of Spark's catalog: Spark passes its OPTIONS to no source that is written "
-            f"in Python. {_VIEW_INSTEAD}"
+            "the log is not named, and no option is given. Set option 'root'. If this is a table "
+            "of Spark's catalog: Spark passes its OPTIONS to no source that is written in Python. "
+            f"{_VIEW_INSTEAD}"
         )
 
 
@@ -296,7 +280,7 @@ _VIEW_INSTEAD = (
 
 
 def _unknown(
-    kind: str, name: str, table: Mapping[str, _Option], others: Mapping[str, _Option]
+    kind: str, name: str, table: Mapping[str, Option], others: Mapping[str, Option]
 ) -> InvalidOption:
     hint = _HINTS.get(name.lower())
     if hint is not None:
@@ -304,7 +288,7 @@ def _unknown(
     if name.lower() in {option.name.lower() for option in others.values()}:
         other = "writer" if kind == "reader" else "reader"
         return InvalidOption(
-            f"option {name!r} is one of the {other}'s, not of the {kind}'s; leave it out here.",
+            f"option {name!r} is an option of the {other}, not of the {kind}; leave it out here.",
             option=name,
         )
     written = {spelling.lower(): spelling for spelling in sorted(o.name for o in table.values())}
@@ -312,7 +296,7 @@ def _unknown(
     remedy = (
         f"did you mean {written[near[0]]!r}?"
         if near
-        else (f"known are {', '.join(written.values())} and {STORAGE_PREFIX}*.")
+        else (f"the options are {', '.join(written.values())} and {STORAGE_PREFIX}*.")
     )
     return InvalidOption(f"unknown {kind} option {name!r}; {remedy}", option=name)
 
@@ -320,24 +304,24 @@ def _unknown(
 def _build(kind: Callable[..., OptionsT], found: Mapping[str, Any], method: str) -> OptionsT:
     if "root" not in found:
         raise InvalidOption(
-            f"the log's place is not given: set option 'root', or pass it to {method}(), as a "
-            "folder or a URL such as s3://bucket/log."
+            f"the log is not named: set option 'root', or pass it to {method}(), as a folder or a "
+            "URL such as s3://bucket/log."
         )
     return kind(**found)
 
 
 def _check_subscription(parsed: ReaderOptions) -> None:
     if bool(parsed.subscribe) == (parsed.subscribe_pattern is not None):
-        which = "both are" if parsed.subscribe else "neither is"
+        which, verb = ("both", "are") if parsed.subscribe else ("neither", "is")
         raise InvalidOption(
-            f"{which} given of 'subscribe' and 'subscribePattern'; give one of them."
+            f"{which} of 'subscribe' and 'subscribePattern' {verb} given; give one of them."
         )
 
 
 def _check_offsets(parsed: ReaderOptions) -> None:
     if parsed.starting_offsets.point is OffsetPoint.COMMITTED and parsed.group_id is None:
         raise InvalidOption(
-            "'startingOffsets' is committed, but there is no group: set 'group.id', too."
+            "'startingOffsets' is committed, but no group is given: set 'group.id', too."
         )
     for name, spec in _given(parsed):
         unread = sorted({tp.topic for tp in spec.explicit if not parsed.reads(tp.topic)})

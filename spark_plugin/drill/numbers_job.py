@@ -1,9 +1,9 @@
-"""Numbers become even and odd ones: two topics, written in one transaction a micro-batch.
+"""Divides numbers into two topics, even and odd, in one transaction a micro-batch.
 
     spark-submit spark_plugin/drill/numbers_job.py --root ./data --checkpoint ./checkpoint
 
 `txlog drill` runs it, kills it and starts it again. It is self-contained, like a job that is
-submitted to a cluster. SIGTERM asks it to process its input and to stop.
+submitted to a cluster. After SIGTERM it processes its input and stops.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
 
 WAIT_S = 1
-"""How often the job checks whether it was asked to finish."""
+"""How often the job checks for SIGTERM."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run until asked to finish; an error of the query ends the process with it."""
+    """Run until SIGTERM; an error of the query ends the process."""
     options = parse(arguments)
-    asked = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     spark = SparkSession.builder.appName("txlog drill").getOrCreate()
     query = start(spark, options)
-    while not asked.is_set():
+    while not stopped.is_set():
         if query.awaitTermination(WAIT_S):
             return
     query.processAllAvailable()
@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def start(spark: SparkSession, options: argparse.Namespace) -> StreamingQuery:
-    """The group's offsets are committed with the numbers, in the same transaction."""
+    """Start the query, which commits the group's offsets in the transaction of the numbers."""
     numbers = (
         spark.readStream.format("txlog")
         .option("subscribe", options.numbers)
@@ -69,7 +69,8 @@ def start(spark: SparkSession, options: argparse.Namespace) -> StreamingQuery:
 
 
 def storage_options() -> dict[str, str]:
-    """The store's options of `txlog drill`: not arguments, which other users can read."""
+    """The store's options of `txlog drill`, passed in the environment because other users can read
+    the arguments of a process."""
     found = json.loads(os.environ.get("TXLOG_STORAGE_OPTIONS") or "{}")
     return {
         f"storage.{name}": value if isinstance(value, str) else json.dumps(value)
@@ -83,7 +84,7 @@ def number(source: DataFrame) -> Column:
 
 
 def split(source: DataFrame, even: str, odd: str) -> DataFrame:
-    """Even numbers to one topic, odd ones to another."""
+    """The rows, each with the topic for its number."""
     topic = functions.when(number(source) % 2 == 0, even).otherwise(odd)
     return source.select(number(source).alias("n"), topic.alias("topic"))
 

@@ -12,8 +12,8 @@ from tests.source_tree import ROOT
 
 SPARK = Page(ROOT / "docs" / "spark.md")
 KINDS = {
-    "reader": (options.ReaderOptions, options._READER),
-    "writer": (options.WriterOptions, options._WRITER),
+    "reader": (options.ReaderOptions, options.options_of(options.ReaderOptions)),
+    "writer": (options.WriterOptions, options.options_of(options.WriterOptions)),
 }
 
 
@@ -28,7 +28,7 @@ def plain(cell: str) -> str:
     return cell.replace("`", "")
 
 
-def known(kind: str) -> Mapping[str, options._Option]:
+def known(kind: str) -> Mapping[str, options.Option]:
     """Option -> how the code parses it."""
     return {option.name: option for option in KINDS[kind][1].values()}
 

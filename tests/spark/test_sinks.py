@@ -273,7 +273,7 @@ def test_a_wrong_option_of_the_sink_is_refused(
         ({"maxOffsetPerTrigger": "5"}, "did you mean 'maxOffsetsPerTrigger'?"),
         ({"subscribe": "numbres"}, "there is no topic 'numbres' in .*; did you mean 'numbers'"),
         ({"group.id": "g" * 600}, "InvalidName: group.id .*length 600"),
-        ({"group.id": None}, "there is no group: set 'group.id', too"),
+        ({"group.id": None}, "no group is given: set 'group.id', too"),
         ({"columns": "valeu"}, "the topic has no column 'valeu'; did you mean 'value'?"),
         ({"root": "/nowhere/at all"}, "NotATxlog: there is no log at /nowhere/at all"),
     ],

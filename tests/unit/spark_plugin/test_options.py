@@ -208,7 +208,7 @@ def test_limits_of_a_batch_are_for_streams(name: str) -> None:
         ("startingofsets", "did you mean 'startingOffsets'?"),
         ("maxoffsetpertrigger", "did you mean 'maxOffsetsPerTrigger'?"),
         ("groupid.", "did you mean 'group.id'?"),
-        ("zzz", "known are"),
+        ("zzz", "the options are"),
         ("kafka.bootstrap.servers", "give the log's URL as 'root'"),
         ("assign", "name topics with 'subscribe'"),
         ("paths", "give load one path"),
@@ -321,9 +321,11 @@ def test_the_log_must_be_given() -> None:
 
 
 def test_exactly_one_kind_of_subscription() -> None:
-    with pytest.raises(InvalidOption, match="neither is given of"):
+    with pytest.raises(
+        InvalidOption, match="neither of 'subscribe' and 'subscribePattern' is given"
+    ):
         parse_reader_options({"path": "/log"})
-    with pytest.raises(InvalidOption, match="both are given of"):
+    with pytest.raises(InvalidOption, match="both of 'subscribe' and 'subscribePattern' are given"):
         parse_reader_options({**READER, "subscribepattern": "o.*"})
 
 
