@@ -212,7 +212,7 @@ def test_limits_of_a_batch_are_for_streams(name: str) -> None:
         ("kafka.bootstrap.servers", "give the log's URL as 'root'"),
         ("assign", "name topics with 'subscribe'"),
         ("paths", "give load one path"),
-        ("checkpointlocation", "is one of the writer's"),
+        ("checkpointlocation", "is an option of the writer"),
         ("storagekey", "unknown reader option"),
     ],
 )
@@ -230,7 +230,7 @@ def test_an_unknown_reader_option_is_refused_with_the_nearest_right_one(
     [
         ("topics", "did you mean 'topic'?"),
         ("transactionalid", "did you mean 'transactional.id'?"),
-        ("startingoffsets", "is one of the reader's"),
+        ("startingoffsets", "is an option of the reader"),
     ],
 )
 def test_an_unknown_writer_option_is_refused_with_the_nearest_right_one(
