@@ -1,1 +1,1 @@
-"""Programs that use txlog as its users do; the product imports nothing of them."""
+"""Programs that use txlog as its users do; the product does not import them."""

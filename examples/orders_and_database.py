@@ -1,6 +1,6 @@
-"""An order in a database and its message, both or neither, whichever process dies.
+"""An order in a database and its message: both or neither, even if a process dies.
 
-The program of docs/half-messages.md, as it stands there: `python -m examples.orders_and_database`.
+The program of docs/half-messages.md, as printed there: `python -m examples.orders_and_database`.
 """
 
 import os
@@ -37,7 +37,7 @@ class Orders:
         with sqlite3.connect(self.database) as connection:
             query = "SELECT 1 FROM orders WHERE id = ?"
             is_there = connection.execute(query, (half.transaction_id,)).fetchone()
-        # Not there yet: it may still be running, so do not report a failure.
+        # No row yet: the local transaction may still be running, so do not report a failure.
         return LocalTransactionState.COMMIT_MESSAGE if is_there else LocalTransactionState.UNKNOW
 
 

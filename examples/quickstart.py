@@ -1,6 +1,6 @@
 """Two topics, one transaction: an abort that no reader sees, and a commit.
 
-The first program of README.md, as it stands there: `python -m examples.quickstart`.
+The first program of README.md, as printed there: `python -m examples.quickstart`.
 """
 
 import os

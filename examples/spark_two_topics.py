@@ -1,6 +1,6 @@
 """Spark: one topic in, two topics and the group's offsets out, in one transaction a micro-batch.
 
-The Spark lines of README.md, as they stand there. They read what `examples.quickstart` wrote:
+The Spark lines of README.md, as printed there. They read what `examples.quickstart` wrote:
 `python -m examples.spark_two_topics`.
 """
 

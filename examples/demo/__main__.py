@@ -44,7 +44,7 @@ class Phases:
     _began_s: float = 0.0
 
     def end(self, name: str) -> None:
-        """That part is done."""
+        """End the present part."""
         now_s = self.narrator.elapsed_s
         self.seconds[name] = now_s - self._began_s
         self._began_s = now_s
@@ -97,7 +97,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace, narrator: Narrator, work: Path, scratch: Path) -> bool:
-    """All phases; whether the proof holds."""
+    """Run all phases. Returns whether the proof holds."""
     phases = Phases(narrator)
     narrator.say(f"log at {options.root}, checkpoints in {work}, --seed {options.seed}")
     prepare_work(work, fresh=options.fresh)
@@ -125,7 +125,7 @@ def run(options: argparse.Namespace, narrator: Narrator, work: Path, scratch: Pa
 
 
 def prepare_work(work: Path, *, fresh: bool) -> None:
-    """An empty folder: a checkpoint of another log would be refused by the jobs."""
+    """An empty folder, because the jobs refuse the checkpoint of another log."""
     if work.exists() and any(work.iterdir()):
         if not fresh:
             raise UsageError(f"{work} is not empty; choose another --work, or give --fresh.")
@@ -134,7 +134,7 @@ def prepare_work(work: Path, *, fresh: bool) -> None:
 
 
 def clean(scratch: Path, *, is_work_kept: bool) -> None:
-    """Remove what Spark has left, and the default work folder unless it is to be looked at."""
+    """Remove Spark's files, and the default work folder unless the user should examine it."""
     for path in scratch.iterdir():
         if path.is_dir() and not (is_work_kept and path.name == WORK):
             shutil.rmtree(path, ignore_errors=True)
@@ -146,7 +146,7 @@ def clean(scratch: Path, *, is_work_kept: bool) -> None:
 
 
 def untested(proof: Proof, drill: DemoDrill) -> list[str]:
-    """What the drill was to provoke and did not: then it has proven less than it says."""
+    """Planned situations that did not occur, so that the drill has proven less than planned."""
     found = [
         f"kill {kill.number} of job {job} came without {kill.point}"
         for job, drilled in drill.jobs.items()
@@ -161,7 +161,7 @@ def untested(proof: Proof, drill: DemoDrill) -> list[str]:
 
 
 def say_verdict(narrator: Narrator, proof: Proof, problems: list[str]) -> None:
-    """In words, below the table."""
+    """Print the result in words, below the table."""
     narrator.console.print(
         f"Records of aborted transactions, which no reader saw: {proof.records_aborted:,}. "
         f"Micro-batches that read nothing and wrote hours that the watermark had passed: "

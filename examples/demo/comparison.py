@@ -1,4 +1,4 @@
-"""Two tables compared record by record, as bags: order does not count, how often does."""
+"""Two tables compared record by record, as multisets, in any order."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ _EXPECTED, _FOUND = "__expected", "__found"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Counts of records. A record that was changed is one lost and one wrong."""
+    """Counts of records. A changed record counts as one lost and one wrong."""
 
     expected: int
     found: int
     lost: int
     duplicated: int
-    """Right records, more often than they should be."""
+    """Additional copies of expected records."""
     wrong: int
-    """Records that should not be there at all."""
+    """Records that are not expected at all."""
 
     @property
     def is_none(self) -> bool:
-        """Both hold the same records."""
+        """Whether both contain the same records."""
         return not (self.lost or self.duplicated or self.wrong)
 
 
 def compare(expected: pa.Table, found: pa.Table) -> Difference:
-    """Compare all columns of `expected`, which `found` must have, in its own types.
+    """Compare all columns, in the types of `found`.
 
-    Raises pa.ArrowException if a value of `expected` does not fit the other's type, and KeyError
-    if `found` lacks a column or has one more.
+    Raises pa.ArrowException if a value of `expected` does not fit its type in `found`, and KeyError
+    if one table has a column that the other lacks.
     """
     if set(expected.column_names) != set(found.column_names):
         names = set(expected.column_names) ^ set(found.column_names)

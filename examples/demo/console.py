@@ -1,4 +1,4 @@
-"""What the demo says while it runs: events with the time, and bars or lines of progress."""
+"""The demo's output while it runs: events with the time, and bars or lines of progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 LINE_EVERY_S = 10.0
-"""Without a terminal, progress is a line now and then."""
+"""Without a terminal, progress is printed as lines."""
 
 
 class Narrator:
@@ -29,7 +29,7 @@ class Narrator:
         return time.monotonic() - self._began
 
     def say(self, text: str) -> None:
-        """One event."""
+        """Print one event."""
         with self._lock:
             self.console.print(f"[dim]{self.elapsed_s:6.1f} s[/dim]  {text}", highlight=False)
 
@@ -50,7 +50,7 @@ class Narrator:
 
 
 class ProgressBoard:
-    """Several counts on their way to their totals."""
+    """Several counts and their totals."""
 
     def __init__(self, narrator: Narrator, bars: Progress, tasks: Mapping[str, TaskID]) -> None:
         self._narrator = narrator
@@ -59,7 +59,7 @@ class ProgressBoard:
         self._line_at = narrator.elapsed_s
 
     def show(self, counts: Mapping[str, int]) -> None:
-        """The counts as of now."""
+        """Show the present counts."""
         for name, count in counts.items():
             self._bars.update(self._tasks[name], completed=count)
         if self._bars.disable and self._narrator.elapsed_s - self._line_at >= LINE_EVERY_S:

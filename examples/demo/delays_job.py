@@ -1,11 +1,11 @@
-"""Flights become delays and cancellations: two topics, written in one transaction a micro-batch.
+"""Divides flights into delays and cancellations, two topics, in one transaction a micro-batch.
 
     spark-submit examples/demo/delays_job.py --root ./demo-data --checkpoint ./delays-checkpoint
 
-Stateless: if its checkpoint is lost, a new one goes on from the group's committed offsets
-(`startingOffsets=committed`), and `--take-over` takes the group from the query that had it. The
-file stands alone, as a job that is handed to a cluster does. SIGTERM asks it to finish what there
-is and to stop.
+The job is stateless: if its checkpoint is lost, it continues with a new one from the group's
+committed offsets (`startingOffsets=committed`), and `--take-over` takes the group over from the old
+query. It is self-contained, like a job that is submitted to a cluster. After SIGTERM it processes
+its input and stops.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.sql.streaming.query import StreamingQuery
 
 WAIT_S = 1
-"""How often the job looks whether it was asked to finish."""
+"""How often the job checks for SIGTERM."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run until asked to finish; an error of the query ends the process with it."""
+    """Run until SIGTERM; an error of the query ends the process."""
     options = parse(arguments)
     asked = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked.set())
@@ -50,7 +50,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def flights(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
-    """Committed flights, from the group's offsets on, or from the beginning if it has none."""
+    """The committed flights, from the group's offsets, or from the beginning if it has none."""
     return (
         spark.readStream.format("txlog")
         .option("subscribe", "flights")
@@ -62,7 +62,7 @@ def flights(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
 
 
 def delays_and_cancellations(rows: DataFrame) -> DataFrame:
-    """One row a flight; `topic` says where it goes. A column that its topic lacks is null."""
+    """One row for each flight, with its topic. Columns that the topic does not have are null."""
     is_flown = F.col("dep_time").isNotNull()
     return rows.select(
         F.when(is_flown, "delays").otherwise("cancellations").alias("topic"),
@@ -89,7 +89,7 @@ def delay_class(minutes: Column) -> Column:
 
 
 def start(rows: DataFrame, options: argparse.Namespace) -> StreamingQuery:
-    """The offsets of group `delays` are committed with the records, in the same transaction."""
+    """Start the query, which commits the group's offsets in the transaction of the records."""
     return (
         rows.writeStream.format("txlog")
         .queryName("delays")

@@ -1,12 +1,11 @@
 """The drill: both jobs run while flights are produced, and are killed again and again.
 
-How a job is started, killed and restarted is `txlog drill`'s own (txlog/cli/drill). This module
-adds the plan and the data. Each run is killed a random while after its first micro-batch: its whole
-process tree, or only the driver, so that Python workers are left behind which may still be
-committing. Then it is restarted from its checkpoint, but for one kill of the stateless job, after
-which the checkpoint is deleted. Flights are let in by portions, so that every run has some to work
-on, and so that the stateful job runs dry now and then, which is when it runs micro-batches without
-records.
+`txlog drill` starts, kills and restarts the jobs (txlog/cli/drill). This module adds the plan and
+the data. Each run is killed at a random time after its first micro-batch: its whole process tree,
+or only the driver, so that Python workers remain which may still be committing. Then it is
+restarted from its checkpoint, except after one kill of the stateless job, whose checkpoint is
+deleted. The producer sends flights in portions, so that every run has some to process, and so that
+the stateful job sometimes has none, and then runs micro-batches without records.
 """
 
 from __future__ import annotations
@@ -41,20 +40,20 @@ from txlog.engine.connection import connect
 from txlog.errors import UnknownGroup
 
 WAIT_S = 300.0
-"""Wait for a micro-batch, for one without records, and for the end of what is produced."""
+"""The limit for a micro-batch, for one without records, and for the end of the input."""
 
 DRY_WINDOW_MS = 500.0
-"""The longest delay after the plan of a batch without records: about as long as it takes."""
+"""The longest delay of a kill after a batch without records is planned: about its duration."""
 
 PORTION_TRANSACTIONS = 4
-"""Of the producer, between two rounds of kills: so few that a run may get to their end."""
+"""Transactions of the producer between two rounds of kills: few enough for one run."""
 
 GATE_S = 0.05
 PROGRESS_S = 0.5
 
 
 def plans(kills: int, seed: int) -> dict[str, list[Round]]:
-    """The kills of each job. The stateless one is killed once more: it loses its checkpoint once.
+    """The kills of each job. The stateless job has one more kill, at which it loses its checkpoint.
 
     One kill of the stateful job waits for a micro-batch without records.
     """
@@ -72,7 +71,7 @@ def _rounds(seed: int, job: str, kills: int, lost_at: int = -1, dry: int = -1) -
     for number in range(kills):
         is_dry = number == dry
         delay_ms = draw.uniform(0, DRY_WINDOW_MS if is_dry else KILL_WINDOW_MS)
-        # Of any two kills, one leaves the workers behind.
+        # Every second kill leaves the workers alive.
         with_workers = draw.random() < 0.5 if number % 2 == 0 else not rounds[-1].with_workers
         point = WITHOUT_RECORDS if is_dry else AT_RANDOM
         rounds.append(Round(point, delay_ms, with_workers, number == lost_at))
@@ -81,7 +80,7 @@ def _rounds(seed: int, job: str, kills: int, lost_at: int = -1, dry: int = -1) -
 
 @dataclass(slots=True)
 class DemoDrill:
-    """Both jobs and the producer, on one log. `run` does all of it."""
+    """Runs both jobs and the producer on one log."""
 
     root: str
     work: Path
@@ -92,11 +91,11 @@ class DemoDrill:
     produced: Produced = field(default_factory=Produced)
     is_produced: bool = False
     jobs: dict[str, Drill] = field(default_factory=dict)
-    """By the name of the job, which is also its consumer group's."""
+    """By the name of the job, which is also its consumer group."""
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self, flights: pa.Table) -> None:
-        """Produce, kill, restart, drain. Raises JobFailed, and whatever a part raises."""
+        """Produce, kill, restart, drain. Raises JobFailed, and the errors of its threads."""
         self.jobs.update({name: self._drill(name) for name in self.plans})
         threads = ThreadPoolExecutor(len(self.jobs) + 1, thread_name_prefix="drill")
         try:
@@ -108,7 +107,7 @@ class DemoDrill:
             threads.shutdown()
 
     def replays_of(self, job: str) -> int:
-        """How many micro-batches of a job were run again."""
+        """The number of a job's micro-batches that were run again."""
         drill = self.jobs[job]
         return sum(
             kill.found.is_in_flight and not drill.rounds[kill.number - 1].checkpoint_lost
@@ -153,7 +152,7 @@ class DemoDrill:
         return max(1, min(PORTION_TRANSACTIONS, transactions // (self._stages() + 1)))
 
     def _wait_for_turn(self, done: Produced, portion: int) -> None:
-        """Lets in a portion at first, one more when every job was killed once more, then all."""
+        """Let the producer send a portion, one more after each round of kills, then the rest."""
         while self._stage() < self._stages() and done.transactions >= portion * (self._stage() + 1):
             if self._stopped.wait(GATE_S):
                 raise JobFailed("the drill was stopped.")
@@ -162,14 +161,14 @@ class DemoDrill:
         return max(len(rounds) for rounds in self.plans.values())
 
     def _stage(self) -> int:
-        """Kills of the job that has had the fewest, of those that have some to come."""
+        """The fewest kills of a job so far, among the jobs that still have kills to come."""
         done = [(len(drill.kills), len(drill.rounds)) for drill in self.jobs.values()]
         return min((n for n, of in done if n < of), default=self._stages())
 
     # Progress.
 
     def _watch(self, parts: list[Future[None]], total: int) -> None:
-        """Show progress until every part is done. Raises what a part raises."""
+        """Show progress until every part is done. Raises the errors of the parts."""
         with self.narrator.progress(dict.fromkeys(("produced", *self.jobs), total)) as board:
             while wait(parts, timeout=PROGRESS_S).not_done:
                 board.show(self._counts())

@@ -1,7 +1,7 @@
-"""What every topic must hold, recomputed from the CSV with pyarrow alone.
+"""The expected records of every topic, recomputed from the CSV with pyarrow alone.
 
-It shares no code with the producer or the jobs, and reads the file in another way than they do:
-types are inferred, so that a column that `flights.py` would spoil shows as a difference.
+It shares no code with the producer or the jobs, and infers the types of the columns, so that a
+wrong type in `flights.py` shows as a difference.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 WATERMARK_DELAY_S = 600
-"""Hourly figures are written once no flight later than this behind the newest can change them."""
+"""The delay of the hourly job's watermark behind the newest flight."""
 
 HOUR_S = 3_600
 
@@ -28,9 +28,9 @@ class Expected:
     delays: pa.Table
     cancellations: pa.Table
     hourly: pa.Table
-    """Only the hours that are closed."""
+    """Only hours that the watermark has passed."""
     hours_open: int
-    """Origins and hours that the watermark has not passed: they stay in the job's state."""
+    """Number of origins and hours that the watermark has not passed; they stay in the state."""
 
 
 def expected_outputs(archive: Path, member: str = "flights.csv") -> Expected:
@@ -42,7 +42,7 @@ def expected_outputs(archive: Path, member: str = "flights.csv") -> Expected:
 
 
 def outputs_of(rows: pa.Table) -> Expected:
-    """The topics that these rows of the CSV lead to."""
+    """The expected topics for these rows of the CSV."""
     of_hour = pc.subtract(
         rows["sched_dep_time"], pc.multiply(pc.divide(rows["sched_dep_time"], 100), 100)
     )

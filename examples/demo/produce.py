@@ -1,7 +1,7 @@
 """The Python producer: flights into the log, in transactions of 10,000, some aborted on purpose.
 
-Records stand in the log before their transaction is decided, so that of an aborted attempt readers
-at read_committed have something to leave out; the same records are then sent again.
+Records are in the log before their transaction is decided, so that readers at read_committed must
+leave out those of aborted attempts; the producer then sends the same records again.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from txlog.client.producer.producer import Producer
 TRANSACTIONAL_ID = "flights-producer"
 TRANSACTION_ROWS = 10_000
 BATCH_ROWS = 2_500
-"""Rows of one `send_batch`: a transaction is in the log in several pieces before it is decided."""
+"""Rows of one `send_batch`: a transaction has several batches in the log before it is decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """How far the producer is."""
+    """The producer's progress."""
 
     records: int = 0
     """Committed ones."""
@@ -43,7 +43,7 @@ def produce(
     transaction_rows: int = TRANSACTION_ROWS,
     on_progress: Callable[[Produced], None] = lambda _: None,
 ) -> Produced:
-    """Send every flight once, in order. `gate` is called before each transaction, and may wait."""
+    """Send every flight once, in order. Calls `gate`, which may wait, before each transaction."""
     starts = range(0, flights.num_rows, transaction_rows)
     doomed = set(random.Random(seed).sample(starts, min(aborts, len(starts))))
     done = Produced()
@@ -66,7 +66,7 @@ def produce(
 
 
 def _send(producer: Producer, rows: pa.Table) -> None:
-    """Everything is written on return, and nothing of it is committed."""
+    """Send the rows; on return they are in the log and not committed."""
     producer.begin_transaction()
     for first in range(0, rows.num_rows, BATCH_ROWS):
         producer.send_batch(FLIGHTS, rows.slice(first, BATCH_ROWS), timestamp="event_time")

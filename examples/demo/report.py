@@ -17,7 +17,7 @@ NOTHING = ""
 
 
 def closing_table(proof: Proof, drill: DemoDrill, seconds: float) -> Table:
-    """One table: topics side by side, then what their writers went through."""
+    """One table: a column for each topic, with the figures of its writer."""
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("", no_wrap=True)
     for name in TOPICS:
@@ -47,7 +47,7 @@ def _record_rows(proof: Proof) -> dict[str, dict[str, int]]:
 
 
 def _writer_rows(proof: Proof, drill: DemoDrill) -> dict[str, list[int | None]]:
-    """Of the producer, the stateless job (delays and cancellations), the stateful job."""
+    """For the producer, the stateless job (delays and cancellations), and the stateful job."""
     ended = [proof.endings[name] for name in (PRODUCER, *GROUPS)]
     return {
         "transactions committed": [len(e.committed) for e in ended],
@@ -68,7 +68,7 @@ def _add(table: Table, title: str, figures: list[int | None]) -> None:
 def as_json(
     proof: Proof, drill: DemoDrill, phases_s: Mapping[str, float], seed: int
 ) -> dict[str, object]:
-    """Everything that the table shows, and each kill."""
+    """The contents of the table, and each kill."""
     ended = proof.endings
     return {
         "seed": seed,

@@ -1,4 +1,4 @@
-"""The place of the demo's log: made ready, or refused if an earlier demo's log is there."""
+"""Prepares the demo's log, or refuses the log of an earlier demo."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from txlog.storage.store import Store
 
 
 def prepare_root(root: str, *, fresh: bool) -> None:
-    """Create the log, if need be, and the demo's topics.
+    """Create the log, if it is missing, and the demo's topics.
 
-    A log that holds topics of the demo is refused, or deleted if `fresh`; with `fresh`, one that
-    holds other topics, too, is refused all the same. Raises TopicExists, StoreDenied,
+    A log with topics of the demo is refused, or deleted if `fresh`. A log that also has other
+    topics is never deleted. Raises TopicExists, StoreDenied,
     StoreNotAtomic, StoreUnavailable.
     """
     runtime = Runtime()
@@ -49,7 +49,7 @@ def _clear(store: Store, runtime: Runtime, *, fresh: bool) -> None:
 
 
 def _delete_all(store: Store, runtime: Runtime) -> None:
-    """The cluster file goes last: an interrupted deletion can be begun again."""
+    """Delete the log, the cluster file last, so that an interrupted deletion can be repeated."""
     paths = [stored.path for stored in store.list_after("")]
     paths = [path for path in paths if path != CLUSTER_FILE]
     runtime.fan_out.run_all([partial(store.delete, path) for path in paths])

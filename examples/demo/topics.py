@@ -1,4 +1,4 @@
-"""The demo's topics: what they are called, and which columns they have."""
+"""The names and columns of the demo's topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOURLY = "hourly"
 TOPICS = (FLIGHTS, DELAYS, CANCELLATIONS, HOURLY)
 
 _INSTANT = pa.timestamp("us", "UTC")
-"""Spark's only unit; `flights`, which Spark does not write, has the seconds of its source."""
+"""Spark's only unit. `flights`, which Spark does not write, has seconds as its source does."""
 
 
 def _columns(required: dict[str, pa.DataType], optional: dict[str, pa.DataType]) -> pa.Schema:
@@ -39,7 +39,7 @@ HOURLY_SCHEMA = _columns(
 
 
 def new_topics() -> list[NewTopic]:
-    """The four topics; records of one carrier, or of one airport, stay in order."""
+    """The four topics, keyed so that records of one carrier or airport stay in order."""
     by_carrier = {"key.column": "carrier"}
     return [
         NewTopic(FLIGHTS, 4, FLIGHTS_SCHEMA, by_carrier),

@@ -1,4 +1,4 @@
-"""What the log's coordinators say of the demo's transactions: how many ended how, and why.
+"""The outcomes of the demo's transactions, by the coordinators' events.
 
 It reads events as `txlog.testing.invariants` walked them, not what a coordinator has in memory.
 """
@@ -18,7 +18,7 @@ from txlog.model import TxId
 from txlog.testing.invariants import LogFacts
 
 PRODUCER = ""
-"""Stands for transactions that move no consumer group."""
+"""The key of transactions that move no consumer group."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Endings:
     committed: set[TxId] = field(default_factory=set)
     aborted: set[TxId] = field(default_factory=set)
     consumed: dict[TxId, tuple[OffsetRange, ...]] = field(default_factory=dict)
-    """What each committed one read."""
+    """The ranges that each committed transaction read."""
     watermark_only: int = 0
     """Micro-batches that read nothing and wrote records."""
 

@@ -30,7 +30,7 @@ from txlog.topic.topic_log import TopicLog
 SOURCE = "flights"
 GROUPS = ("delays", "hourly")
 KEY = ("event_time", "carrier", "flight")
-"""What names a flight."""
+"""The columns that identify a flight."""
 
 PARTITION, OFFSET, TRANSACTION = "__partition", "__offset", "__transaction"
 MICROSECONDS = pa.timestamp("us", "UTC")
@@ -38,7 +38,7 @@ MICROSECONDS = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True, slots=True)
 class GroupProof:
-    """Where a consumer group stands."""
+    """The position of a consumer group."""
 
     offsets_behind: int
     """Offsets between its committed positions and the ends of `flights`, over all partitions."""
@@ -46,11 +46,11 @@ class GroupProof:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was found; the log is sound if there are no `problems`."""
+    """The findings; the log is sound if `problems` is empty."""
 
     topics: dict[str, Difference]
     torn: dict[str, int]
-    """Transactions that are not whole, of `flights` and of the stateless job."""
+    """Incomplete transactions of `flights` and of the stateless job."""
     records_aborted: int
     """Records in `flights` that readers at read_committed leave out."""
     groups: dict[str, GroupProof]
@@ -60,7 +60,7 @@ class Proof:
     findings: list[Finding]
 
     def problems(self) -> list[str]:
-        """Everything that is lost, doubled or torn, in words."""
+        """A description of everything that is lost, doubled or torn."""
         found = []
         for name, difference in self.topics.items():
             if not difference.is_none:
@@ -105,7 +105,7 @@ def verify(connection: Connection, expected: Expected, transaction_rows: int) ->
 
 
 def read_topic(topic: TopicLog) -> pa.Table:
-    """Its committed records, each with partition, offset and transaction."""
+    """The topic's committed records, each with partition, offset and transaction."""
     state = topic.catch_up()
     source = batch_source(topic, state)
     columns = topic.schema().names
@@ -147,7 +147,7 @@ def _all_rows(topic: TopicLog) -> Iterator[IndexedBatch]:
 
 
 def _torn_sizes(flights: pa.Table, transaction_rows: int, total: int) -> int:
-    """Producer's transactions of a wrong size: all are full but for the last one."""
+    """The producer's transactions of a wrong size. All but the last must be full."""
     full, rest = divmod(total, transaction_rows)
     due = Counter([transaction_rows] * full + [rest] * bool(rest))
     sizes = flights.group_by(TRANSACTION).aggregate([([], "count_all")])["count_all"]
@@ -155,7 +155,7 @@ def _torn_sizes(flights: pa.Table, transaction_rows: int, total: int) -> int:
 
 
 def torn_transactions(flights: pa.Table, outputs: list[pa.Table], ended: Endings) -> int:
-    """Transactions that wrote other records than those whose offsets they committed."""
+    """Transactions whose records do not match the offsets that they committed."""
     read = _keys(flights, "reader", _readers(flights, ended))
     tables = [_keys(table, "writer", table[TRANSACTION]) for table in outputs]
     pairs = pa.concat_tables(tables).join(read, list(KEY), join_type="inner")

@@ -2,9 +2,9 @@
 
     python -m examples.income.delivery
 
-Each kind runs as a process that is killed with SIGKILL at each step of a batch in turn, and started
-again. Then the topics are read, and every order is looked for: in the receipts by its number, in
-the totals by the count of its minute. The exit status is 0 only if each kind kept its promise.
+Each kind of loop runs as a process that is killed with SIGKILL at each step of a batch in turn, and
+started again. Then every order is looked up in the topics: in the receipts by its number, in the
+totals by the count of its minute. The exit status is 0 only if each kind kept its guarantee.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEPT, BROKEN = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Between what should be there and what is."""
+    """The difference between expected and stored orders."""
 
     lost: int
     doubled: int
@@ -43,19 +43,19 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of the orders under one kind of delivery."""
+    """The result of one kind of delivery."""
 
     delivery: str
     kills: int
     receipts: Difference
     totals: Difference
-    """In orders, by the counts of their minutes."""
+    """Number of orders, by the counts of their minutes."""
     income_off_by_cents: int
-    """The income of all minutes, minus what it should be."""
+    """The income of all minutes minus the expected income."""
 
     @property
     def has_kept_its_promise(self) -> bool:
-        """And shown, if it is a weak one, that it promises no more."""
+        """Whether the guarantee held, and the weaker kinds showed the fault that they allow."""
         lost = self.receipts.lost + self.totals.lost
         doubled = self.receipts.doubled + self.totals.doubled
         match self.delivery:
@@ -68,7 +68,7 @@ class Finding:
 
 
 def drill(root: str, delivery: str, orders: Sequence[Order]) -> Finding:
-    """Kill it at every step, let it end, and count. Raises RuntimeError if a process fails."""
+    """Kill the loop at every step, let it end, and count. Raises RuntimeError if it fails."""
     for step in Step:
         _run(root, delivery, ["--die-at", step.name], -signal.SIGKILL)
     _run(root, delivery, [], 0)
@@ -89,7 +89,7 @@ def _run(root: str, delivery: str, more: Sequence[str], status: int) -> None:
 
 
 def counted(job: Job, delivery: str, orders: Sequence[Order]) -> Finding:
-    """What the two topics hold, beside the orders."""
+    """The contents of the two topics, compared with the orders."""
     totals = job.read_totals().of_minute
     income = sum(total.income_cents for total in totals.values())
     return Finding(
@@ -105,7 +105,7 @@ def counted(job: Job, delivery: str, orders: Sequence[Order]) -> Finding:
 
 
 def _receipts(job: Job) -> Counter[int]:
-    """How many each order has."""
+    """Order -> number of its receipts."""
     found: Counter[int] = Counter()
     reading = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
     with Consumer(job.receipts, root=job.root, **reading) as consumer:
@@ -114,7 +114,7 @@ def _receipts(job: Job) -> Counter[int]:
 
 
 def difference(expected: Counter[Hashable], found: Counter[Hashable]) -> Difference:
-    """Two bags: what only the first holds is lost, what only the second holds is doubled."""
+    """Compare multisets: the surplus of the first is lost, that of the second is doubled."""
     return Difference((expected - found).total(), (found - expected).total())
 
 

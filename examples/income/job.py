@@ -2,10 +2,10 @@
 
     spark-submit examples/income/job.py --root ./income-data --checkpoint ./income-checkpoint
 
-A minute is written once, when the watermark has passed its end: when an order has come that is
-`WATERMARK_DELAY` younger. The job does what there is and ends; start it again when there is more,
-or after a kill. The state lies in Spark's checkpoint, the rows and the group's offsets in the log,
-in one transaction a micro-batch. A micro-batch that Spark runs again changes nothing.
+The job writes a minute once, after the watermark has passed its end: after an order that is
+`WATERMARK_DELAY` younger. It processes the orders that exist and ends; start it again for more, or
+after a kill. The state is in Spark's checkpoint, the rows and the group's offsets in the log, in
+one transaction a micro-batch. A micro-batch that Spark runs again changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WATERMARK_DELAY = "1 minute"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read what there is, and end; an error of the query ends the process with it."""
+    """Process the orders that exist; an error of the query ends the process."""
     options = parse(arguments)
     spark = SparkSession.builder.appName("income").getOrCreate()
     start(income_per_minute(orders(spark, options)), options).awaitTermination()
@@ -38,7 +38,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def orders(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
-    """The committed orders, from where the group stands."""
+    """The committed orders, from the group's position."""
     return (
         spark.readStream.format("txlog")
         .option("subscribe", "orders")
@@ -51,7 +51,7 @@ def orders(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
 
 
 def income_per_minute(rows: DataFrame) -> DataFrame:
-    """One row for each minute that is over."""
+    """One row for each minute that the watermark has passed."""
     return (
         rows.withWatermark("ordered_at", WATERMARK_DELAY)
         .groupBy(F.window("ordered_at", "1 minute").alias("minute"))
@@ -61,7 +61,7 @@ def income_per_minute(rows: DataFrame) -> DataFrame:
 
 
 def start(rows: DataFrame, options: argparse.Namespace) -> StreamingQuery:
-    """Rows and offsets are one transaction; the topic is created with the rows' columns."""
+    """Write rows and offsets in one transaction; create the topic with the rows' columns."""
     return (
         rows.writeStream.format("txlog")
         .queryName("income")

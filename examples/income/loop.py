@@ -3,26 +3,25 @@
     python -m examples.income.loop --root ./income-data
 
 Each batch of orders is one transaction: a receipt for every order, a row with the new total of
-every minute that changed, and the offsets of the orders. A process that is killed, at any moment,
-leaves a transaction that is committed whole or aborted whole.
+every minute that changed, and the offsets of the orders. A process that is killed at any point
+leaves a transaction that is committed or aborted as a whole.
 
-*How the state comes back after a kill -9.* The totals live in memory only. The next process
+*Recovery of the state after a kill -9.* The totals are only in memory. The next process
 
-1. calls `init_transactions`, which finishes what its predecessor had decided, aborts what it had
-   not, and bars it from writing ever again. From here on LAST-COMMIT of the group, the transaction
-   that committed its offsets last, does not change under our hands;
+1. calls `init_transactions`, which finishes its predecessor's decided transaction, aborts an
+   undecided one, and fences the predecessor. From now on LAST-COMMIT of the group, the transaction
+   that committed its offsets last, does not change;
 2. reads the topic of totals from its start, at read_committed. It has one partition, so its rows
-   come in the order in which they were written, and the newest row of a minute is its total. What
-   an aborted transaction has left there is not handed out, so the rows end where LAST-COMMIT ends.
-   `read_to_end` makes sure of that: while another writer's transaction stands before the end, an
-   empty `poll` would mean "blocked", and the totals would be too low;
-3. goes on with the orders at the group's committed offsets, which LAST-COMMIT has committed
-   together with these rows. Rows and offsets therefore tell of the same orders: all that was
-   counted lies below the offsets, and nothing above them was.
+   come in the order in which they were written, and the newest row of a minute is its total. The
+   rows of aborted transactions are left out, so the rows end with LAST-COMMIT. `read_to_end`
+   guarantees that: if another writer's open transaction blocks the end, an empty `poll` does not
+   mean the end, and the totals would be too low;
+3. continues with the orders at the group's committed offsets, which LAST-COMMIT has committed
+   together with these rows. So the totals contain exactly the orders below the offsets.
 
-What step 3 builds on is checked (`require_one_story`): every row bears its transaction, and every
-offset has it as its note. If the newest row is not LAST-COMMIT's, or an operator has moved the
-offsets by hand, the loop refuses to count on.
+`require_one_story` checks this: every row contains its transaction, and every offset has it as its
+metadata. If the newest row is not LAST-COMMIT's, or an operator has moved the offsets by hand, the
+loop stops with an error.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ WAIT_MS = 200
 RECEIPTS_SCHEMA = pa.schema([pa.field("order_id", pa.int64(), nullable=False)])
 
 Batch = tuple[list[Order], dict[TopicPartition, int]]
-"""Orders, and the position behind them in each partition."""
+"""Orders, and the position after them in each partition."""
 
 
 class Step(StrEnum):
-    """Moments of a batch, at which a test may kill the process."""
+    """Steps of a batch, at which a test may kill the process."""
 
     READ = "orders read, nothing written"
     HALF = "receipts written, totals not"
@@ -61,7 +60,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Where one loop reads and writes."""
+    """The log, topics and group of one loop."""
 
     root: str | Connection
     group: str = "income-loop"
@@ -71,7 +70,7 @@ class Job:
     on_step: Callable[[Step], object] = lambda _: None
 
     def create_topics(self) -> None:
-        """The two that are written, unless they are there."""
+        """Create the two topics that the loop writes, unless they exist."""
         admin = Admin(self.root)
         wanted = {
             self.totals: NewTopic(self.totals, 1, TOTALS_SCHEMA),
@@ -80,7 +79,7 @@ class Job:
         admin.create_topics([wanted[name] for name in set(wanted) - set(admin.list_topics())])
 
     def consumer(self) -> Consumer:
-        """At the group's committed offsets, or at the first order."""
+        """A consumer at the group's committed offsets, or at the first order."""
         return Consumer(
             ORDERS,
             root=self.root,
@@ -91,13 +90,13 @@ class Job:
         )
 
     def send_receipts(self, producer: Producer, orders: Sequence[Order]) -> None:
-        """One for each order, written on return."""
+        """Write a receipt for each order; on return they are stored."""
         for order in orders:
             producer.send(self.receipts, {"order_id": order.order_id})
         producer.flush()
 
     def read_totals(self) -> Totals:
-        """The totals as the topic has them. Raises ReadBlocked if a transaction is in the way."""
+        """The totals in the topic. Raises ReadBlocked if an open transaction blocks the end."""
         found = Totals()
         reading = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
         with Consumer(self.totals, root=self.root, **reading) as consumer:
@@ -107,14 +106,14 @@ class Job:
 
 
 def batches(consumer: Consumer) -> Iterator[Batch]:
-    """The orders that are there, until none is left."""
+    """Yield the orders in batches, until none is left."""
     while polled := consumer.poll(timeout_ms=WAIT_MS, max_records=BATCH_ORDERS):
         orders = [Order(**record.value) for records in polled.values() for record in records]
         yield orders, {where: consumer.position(where) for where in polled}
 
 
 def run(job: Job) -> None:
-    """Count every order that there is, once."""
+    """Count every order exactly once."""
     job.create_topics()
     with Producer(job.root, transactional_id=job.group) as producer:
         producer.init_transactions()
@@ -137,7 +136,7 @@ def run(job: Job) -> None:
 
 
 def require_one_story(job: Job, totals: Totals) -> None:
-    """Totals and offsets are of the same transactions. Raises ValueError."""
+    """Require that totals and offsets are of the same transaction. Raises ValueError."""
     try:
         group = Admin(job.root).describe_group(job.group)
     except UnknownGroup:
@@ -155,7 +154,7 @@ def require_one_story(job: Job, totals: Totals) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Count what there is, and print the totals."""
+    """Count the orders, and print the totals."""
     parser = argparse.ArgumentParser(prog="python -m examples.income.loop")
     parser.add_argument("--root", default="./income-data", help="the log: a folder or a URL")
     job = Job(parser.parse_args(arguments).root)

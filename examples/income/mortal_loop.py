@@ -1,4 +1,4 @@
-"""One loop in a process of its own, which dies by SIGKILL at a step that is named.
+"""Runs one loop in a process that kills itself with SIGKILL at a given step.
 
     python -m examples.income.mortal_loop --root ./income-data "at least once" --die-at BETWEEN
 
@@ -16,7 +16,7 @@ from examples.income import loop, weaker_loops
 from examples.income.loop import Job, Step
 
 DYING_BATCH = 2
-"""It has done some work before."""
+"""The second batch, so that the process has committed some work before."""
 
 LOOPS: dict[str, Callable[[Job], None]] = {
     "at most once": weaker_loops.run_at_most_once,
@@ -26,13 +26,13 @@ LOOPS: dict[str, Callable[[Job], None]] = {
 
 
 def job_of(root: str, delivery: str, on_step: Callable[[Step], object] = lambda _: None) -> Job:
-    """The job of that kind; each has topics and a group of its own."""
+    """The job of that kind of delivery, with topics and a group of its own."""
     name = delivery.replace(" ", "-")
     return Job(root, f"income-{name}", f"income-{name}", f"receipts-{name}", on_step)
 
 
 def death_at(step: Step) -> Callable[[Step], None]:
-    """Ends this process when it comes to `step` in its second batch."""
+    """Kill this process when it reaches `step` in its second batch."""
     turns = 0
 
     def look(now: Step) -> None:

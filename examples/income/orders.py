@@ -1,9 +1,9 @@
-"""The orders: made up from a seed, the same ones on every machine, and put into a topic.
+"""The orders: generated from a seed, the same on every machine, and sent to a topic.
 
     python -m examples.income.orders --root ./income-data
 
-One attempt is aborted: its records are in the topic, too (`transaction_records="in.log"`), so that
-readers have something to leave out.
+One attempt is aborted. Its records are in the topic, too (`transaction_records="in.log"`), so that
+readers must leave them out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One order, with the names of the topic's columns."""
+    """One order; the fields are the topic's columns."""
 
     order_id: int
     ordered_at: dt.datetime
@@ -47,14 +47,14 @@ class Order:
 
     @property
     def minute(self) -> dt.datetime:
-        """The minute that its income belongs to."""
+        """The minute of the order's income."""
         return self.ordered_at.replace(second=0, microsecond=0)
 
 
 def made_up_orders(count: int = COUNT, seed: int = SEED) -> list[Order]:
-    """In order of time, one a second on average.
+    """Orders in order of time, one a second on average.
 
-    Only `Random.random` is used, whose numbers are the same in every version of Python.
+    This uses only `Random.random`, whose numbers are the same in every version of Python.
     """
     draw = random.Random(seed).random
     at, orders = OPENING, []
@@ -66,9 +66,9 @@ def made_up_orders(count: int = COUNT, seed: int = SEED) -> list[Order]:
 
 
 def produce(root: str, orders: Sequence[Order], *, create: bool = True) -> None:
-    """Make the log and the topic `orders`, and send the orders in transactions.
+    """Create the log and the topic `orders`, and send the orders in transactions.
 
-    Raises TopicExists if the topic is there already.
+    Raises TopicExists if the topic exists.
     """
     Admin(root, create=create).create_topic(ORDERS, 2, SCHEMA, {"key.column": "customer"})
     with Producer(root, transactional_id="shop", transaction_records="in.log") as producer:
@@ -89,7 +89,7 @@ def _send(producer: Producer, orders: Sequence[Order]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Produce them."""
+    """Produce the orders."""
     parser = argparse.ArgumentParser(prog="python -m examples.income.orders")
     parser.add_argument("--root", default="./income-data", help="the log: a folder or a URL")
     parser.add_argument("--count", type=int, default=COUNT, help="how many orders")

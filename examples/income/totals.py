@@ -1,4 +1,4 @@
-"""Income per minute so far: the state that a loop over orders keeps. Pure; it reads no log."""
+"""Income per minute so far: the state of a loop over orders. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOTALS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """Of one minute, so far."""
+    """The income of one minute so far."""
 
     orders: int = 0
     income_cents: int = 0
@@ -32,14 +32,14 @@ class Total:
 
 @dataclass(slots=True)
 class Totals:
-    """Of every minute, so far. The newest row of a minute holds its total."""
+    """The income of every minute so far. The newest row of a minute contains its total."""
 
     of_minute: dict[dt.datetime, Total] = field(default_factory=dict)
     written_by: str | None = None
     """The transaction of the last row that was read back."""
 
     def add(self, orders: Iterable[Order]) -> list[dt.datetime]:
-        """Count these orders in; answers the minutes that changed."""
+        """Add these orders. Returns the minutes that changed."""
         changed = set()
         for order in orders:
             before = self.of_minute.get(order.minute, Total())
@@ -60,6 +60,6 @@ class Totals:
         }
 
     def read_back(self, row: Mapping[str, Any]) -> None:
-        """Take a row over, in place of an earlier one of its minute."""
+        """Set a minute's total from a row of the topic."""
         self.of_minute[row["minute"]] = Total(row["orders"], row["income_cents"])
         self.written_by = row["written_by"]

@@ -1,7 +1,7 @@
 """The same work as `loop.py`, without transactions: at most once and at least once.
 
-Both do what `loop.py` does with the same orders, and differ in one thing: whether the group's
-offsets are committed before the output is written, or after it.
+Both process the same orders as `loop.py`. One commits the group's offsets before it writes its
+output, the other after.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from txlog import Producer
 
 
 def run_at_most_once(job: Job) -> None:
-    """Offsets first, and nothing is sent twice: what is killed in between is lost."""
+    """Commit the offsets first: a kill before the output loses the batch."""
     job.create_topics()
     totals = job.read_totals()
     with (
@@ -30,7 +30,7 @@ def run_at_most_once(job: Job) -> None:
 
 
 def run_at_least_once(job: Job) -> None:
-    """Output first: what is killed in between is done again."""
+    """Write the output first: a kill before the offsets repeats the batch."""
     job.create_topics()
     totals = job.read_totals()
     with Producer(job.root, enable_idempotence=False) as producer, job.consumer() as consumer:
