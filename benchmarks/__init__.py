@@ -1,1 +1,1 @@
-"""Measurements of txlog beside what it is made of and what a user would take instead."""
+"""Measurements of txlog, of the storage below it, and of its alternatives."""

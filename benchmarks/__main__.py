@@ -1,9 +1,9 @@
-"""`python -m benchmarks [NAME ...] [--json FILE]`: every benchmark in turn, and a table of each.
+"""`python -m benchmarks [NAME ...] [--json FILE]`: run benchmarks, and print a table of each.
 
-A NAME stands for all benchmarks whose names begin with it: `far` is what is on a far store.
+A NAME selects all benchmarks whose names begin with it, such as `far` for those on a far store.
 
-Ends with status 0 whatever the figures are: a target that is not met is a finding, no failure. A
-wrong result (a row too few) raises.
+The exit status is 0 for all figures: a missed target is a finding, not a failure. A wrong result
+(such as a missing row) raises.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def main() -> None:
-    """Measure what is asked for, print it, and write it down."""
+    """Run the benchmarks, print their tables, and write the JSON file."""
     asked = _arguments()
     logging.basicConfig(level=logging.WARNING)
     asked.folder.mkdir(parents=True, exist_ok=True)

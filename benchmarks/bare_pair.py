@@ -1,7 +1,8 @@
-"""A Python source and sink of bare Arrow files: what storing costs in Spark, whatever stores.
+"""A Python source and sink of bare Arrow files: the cost of storage alone in Spark.
 
-The source reads mapped Arrow files, the sink writes one a task, batch by batch, and makes it
-durable. No checksum, no partition, no transaction, no offset: a crash loses or doubles records.
+The source reads memory-mapped Arrow files; the sink writes one for each task, batch by batch, and
+makes it durable. Without checksums, partitions, transactions and offsets a crash loses or doubles
+records.
 """
 
 from __future__ import annotations
@@ -108,4 +109,4 @@ class _Writer(DataSourceStreamArrowWriter):
         assert count == self._expected, f"batch {batchId}: {count} rows of {self._expected}"
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The files stay, as they would."""
+        """Leave the files."""

@@ -1,7 +1,7 @@
-"""One transaction of four partitions and a group's offsets, beside the bare files it consists of.
+"""One transaction of four partitions and a group's offsets, compared with its files alone.
 
-The raw side writes the very files that a transaction wrote (same bytes, same folders, one after
-the other), each made durable before the next; whatever txlog takes beyond that is its own.
+The raw side writes the same files as the transaction (same bytes, same folders, one after the
+other), each made durable before the next. The rest of the time is txlog's own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KAFKA_P50_MS = 75.0
 
 
 class RecordingStore(CountingStore):
-    """A folder that remembers what was written since it was last asked."""
+    """A folder that records the files written since the last query."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(LocalStore(folder, Runtime()))
@@ -52,7 +52,7 @@ class RecordingStore(CountingStore):
 
 
 class Transactions:
-    """A producer, and a group whose offsets it commits."""
+    """A producer that also commits a group's offsets."""
 
     def __init__(self, connection: Connection) -> None:
         admin = Admin(connection)
@@ -77,13 +77,13 @@ class Transactions:
         self.done += 1
 
     def settle(self) -> None:
-        """Wait for COMMITTED, which a commit does not wait for (rule R8)."""
+        """Wait for COMMITTED, which is written after a commit returns (rule R8)."""
         coordinator = self._connection.coordinator_of("commits")
         while any(coordinator.catch_up().open_transactions()):
             pass
 
     def require_all(self) -> None:
-        """Every record and every offset of what was committed is there."""
+        """Check that the log has every committed record and offset."""
         state = self._connection.cluster.topic("output").catch_up()
         ends = [state.last_stable_offset(partition) for partition in range(PARTITIONS)]
         assert ends == [self.done * ROWS_PER_PARTITION] * PARTITIONS, ends
@@ -129,7 +129,7 @@ def run(folder: Path) -> Sequence[Figure]:
 
 
 class RawFiles:
-    """The files of one transaction, written again and again under new names."""
+    """Writes the files of one transaction repeatedly, under new names."""
 
     def __init__(self, folder: Path, files: Sequence[tuple[str, bytes]]) -> None:
         self.files = files
@@ -139,14 +139,14 @@ class RawFiles:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
 
     def write(self) -> None:
-        """One after the other, each durable before the next."""
+        """Write the files one after the other, each durable before the next."""
         self._number += 1
         for path, data in self.files:
             durable_file(f"{self._folder}/{path}-{self._number}", data)
 
 
 def _files_of_one(transactions: Transactions, store: RecordingStore) -> list[tuple[str, bytes]]:
-    """What a transaction writes when no snapshot is due: its COMMITTED entry comes last."""
+    """The files of a transaction without a snapshot; its COMMITTED entry is the last."""
     while True:
         store.written.clear()
         transactions.run()

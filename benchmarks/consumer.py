@@ -20,7 +20,7 @@ ROUNDS = 9
 
 
 def run(folder: Path) -> Sequence[Figure]:
-    """Rates, and their ratios to raw reads of the very same segments with pyarrow."""
+    """Rates, and their ratios to raw reads of the same segments with pyarrow."""
     root = str(folder / "log")
     _fill(root)
     one = in_turn({"poll": _polls(root), "raw": _raw_records(folder)}, ROUNDS)
@@ -37,7 +37,7 @@ def run(folder: Path) -> Sequence[Figure]:
 
 
 def _fill(root: str) -> None:
-    """One topic as one-by-one sends leave it, and one of large tables."""
+    """A topic written record by record, and one written as large tables."""
     admin = Admin(root, create=True)
     admin.create_topic("records", PARTITIONS)
     admin.create_topic("tables", PARTITIONS)

@@ -1,4 +1,4 @@
-"""A Python source and a Python sink that do nothing: the least that any such pair costs in Spark.
+"""A Python source and a Python sink that do nothing: the least cost of any such pair in Spark.
 
 The source makes its rows in memory, once a process; the sink counts them. Both use Arrow batches,
 as txlog does.
@@ -101,4 +101,4 @@ class _Writer(DataSourceStreamArrowWriter):
         assert count == self._expected, f"batch {batchId}: {count} rows of {self._expected}"
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing was kept."""
+        """Nothing to do."""

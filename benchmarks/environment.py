@@ -1,6 +1,6 @@
-"""Where the figures come from: machine, load, versions, and whether a sync reaches the disk.
+"""The environment of the figures: machine, load, versions, and whether a sync reaches the disk.
 
-Every run prints it, as no figure means anything without it.
+Every run prints it, because the figures depend on it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 from statistics import median
 
 LOAD_MAX = 1.5
-"""Above this at the start, the figures tell of the neighbours too."""
+"""With a higher load at the start, other processes influence the figures."""
 
 PACKAGES = ("pyarrow", "numpy", "fsspec", "pyspark", "delta-spark")
 
 
 def environment(folder: Path) -> dict[str, object]:
-    """Facts as JSON values; `folder` is where the logs will be."""
+    """Facts as JSON values; `folder` is the folder of the logs."""
     return {
         "processors": os.cpu_count(),
         "model": _processor(),
@@ -48,7 +48,7 @@ def described(facts: Mapping[str, object]) -> Iterator[str]:
 
 
 def sync_ms(folder: Path, rounds: int = 21) -> float:
-    """The median time to make one small new file durable, by its own sync."""
+    """The median time to write and sync one small new file."""
     taken = []
     for number in range(rounds):
         path = folder / f"sync-{number}"

@@ -1,7 +1,7 @@
 """`python -m benchmarks.far_batch_requests`: the requests of one micro-batch on a far store.
 
-A line for each: when it began and ended, in round trips, a star if it is one of the longest chain
-of requests that waited for each other, and which of Spark's Python processes made it.
+One line for each request: its start and end in round trips, a star if it is in the longest chain of
+requests that waited for each other, and Spark's Python process that made it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from benchmarks.spark_session import Pipeline, spark_session, use_manager
 from txlog.testing.request_log import Request, chain, described
 
 BATCHES = 6
-"""Micro-batches on the far store; the requests of the last whole one are shown."""
+"""Micro-batches on the far store; the benchmark shows the requests of the last complete one."""
 
 
 def main() -> None:
-    """Run the query of `far_micro_batch.py`, and print what was asked."""
+    """Run the query of `far_micro_batch.py`, and print its requests."""
     with far_store() as store, TemporaryDirectory() as folder:
         os.environ.update(store.env)
         session = spark_session()
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _observed(side: Pipeline, store: FarStore) -> tuple[list[Request], dict[int, str]]:
-    """Requests of a few micro-batches, and the processes that made them, while they live."""
+    """The requests of a few micro-batches, with the processes that made them."""
     store.far()
     store.line.logged()
     query = side.writer().start()
@@ -60,14 +60,14 @@ def _observed(side: Pipeline, store: FarStore) -> tuple[list[Request], dict[int,
 
 
 def _last_batch(requests: Sequence[Request]) -> list[Request]:
-    """What began after the commit of one batch, until that of the next has ended."""
+    """The requests after the commit of one batch, until the end of the next commit."""
     decided = [n for n, request in enumerate(requests) if _is_decision(request)]
     begins = list(_starts_after(requests, decided))
     return list(requests[begins[-2] : begins[-1]])
 
 
 def _starts_after(requests: Sequence[Request], decided: Sequence[int]) -> Iterator[int]:
-    """The first look of the source after each decision: it asks for the topic that it reads."""
+    """The source's first request after each decision, which reads the source topic."""
     for number in decided:
         for at in range(number, len(requests)):
             if requests[at].verb == "GET" and _is_entry_of("in", requests[at]):

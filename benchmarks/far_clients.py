@@ -1,4 +1,4 @@
-"""Clients of a far store, one at a time: what waits for what, beside peers on the same line."""
+"""Clients of a far store, one at a time, compared with other clients on the same line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TARGETS = {
 }
 S3FS_SHARE = at_most(1.25)
 BEFORE_THE_BEGIN_S = 0.2
-"""A consumer is waiting by then."""
+"""After this time a consumer is waiting."""
 
 
 def run(folder: Path) -> Sequence[Figure]:
@@ -64,7 +64,7 @@ def run(folder: Path) -> Sequence[Figure]:
 
 
 class FarClients:
-    """One client of each kind on a log of its own, and what it does in one go."""
+    """One client of each kind on a log of its own, and its operations."""
 
     def __init__(self, store: FarStore, place: str = "clients", **options: object) -> None:
         """`options` are further storage options."""
@@ -92,7 +92,7 @@ class FarClients:
         self._idle = self._new_consumer("latest", "in")
 
     def sides(self) -> dict[str, Side]:
-        """What clients that are there do, by the names of the rows."""
+        """Row -> operation of an open client."""
         return {
             "transaction: 1 topic x 4 partitions, 400 KB": lambda: timed(self.transaction),
             "transaction: 2 topics and a group's offsets": lambda: timed(self.transaction_of_two),
@@ -106,7 +106,7 @@ class FarClients:
         }
 
     def first_sides(self) -> dict[str, Side]:
-        """Some of them, as sides of another client of the store."""
+        """Some of these operations, as sides for another store client."""
         names = (
             "transaction: 1 topic x 4 partitions, 400 KB",
             "transaction: 2 topics and a group's offsets",
@@ -116,7 +116,7 @@ class FarClients:
         return {f"s3fs: {name}": self.sides()[name] for name in names}
 
     def openings(self) -> dict[str, Side]:
-        """What begins something."""
+        """Row -> operation that creates or opens something."""
         return {
             "create log": lambda: timed(self.create_log),
             "create topic": lambda: timed(self.create_topic),
@@ -127,7 +127,7 @@ class FarClients:
         }
 
     def transaction(self) -> None:
-        """One topic, four partitions."""
+        """Commit to one topic with four partitions."""
         self._transaction(self._producer, "a")
 
     def transaction_of_two(self) -> None:
@@ -135,7 +135,7 @@ class FarClients:
         self._transaction_of_two(self._producer, "a", "b", group="group")
 
     def in_log(self) -> None:
-        """One topic, whose records stand there before the decision; others write elsewhere."""
+        """Commit to one topic, with records in the log before the decision."""
         self._transaction(self._in_log, "c")
 
     def in_log_of_two(self) -> None:
@@ -155,15 +155,15 @@ class FarClients:
         producer.commit_transaction()
 
     def send_and_flush(self) -> None:
-        """One record of 100 bytes, durable and readable."""
+        """Send one record of 100 bytes and flush it."""
         self._idempotent.send("a", b"x" * 100, key=b"k")
         self._idempotent.flush()
 
     def end_to_end(self) -> float:
-        """Seconds until a waiting consumer, which has the log open by itself, has the record of a
-        transaction."""
+        """Seconds until a waiting consumer, with a connection of its own, has a transaction's
+        record."""
         while self._waiting.poll(0, max_records=100_000):
-            pass  # What the other sides have written.
+            pass  # Skip the records of the other sides.
         received = self._fan_out.start(self._received_s)
         time.sleep(BEFORE_THE_BEGIN_S)
         begun_s = time.perf_counter()
@@ -172,21 +172,21 @@ class FarClients:
         return received() - begun_s
 
     def _received_s(self) -> float:
-        """When records have come."""
+        """The time at which records arrived."""
         assert self._waiting.poll(60_000)
         return time.perf_counter()
 
     def create_log(self) -> None:
-        """At a place of its own."""
+        """Create a log under a new prefix."""
         place = self.store.server.url(f"log-{next(self._numbers)}")
         Admin(place, create=True, storage_options=self._options)
 
     def create_topic(self) -> None:
-        """Of four partitions."""
+        """Create a topic of four partitions."""
         self._admin.create_topic(f"new-{next(self._numbers)}", PARTITIONS)
 
     def first_records(self) -> None:
-        """A consumer of a process that has the log open."""
+        """First records of a new consumer in a process that has opened the log."""
         consumer = self._new_consumer("earliest")
         while not consumer.poll():
             pass
@@ -203,7 +203,7 @@ class FarClients:
         return producer
 
     def _elsewhere(self) -> Connection:
-        """The log as another process has it open."""
+        """A connection like that of another process."""
         return connect(self.root, storage_options=self._options, process=ProcessSettings())
 
     def _new_consumer(
@@ -222,7 +222,7 @@ class FarClients:
 
 
 def _shares_of_s3fs(taken: Mapping[str, Sequence[float]]) -> Iterator[Figure]:
-    """What a side takes with s3fs, as a share of what it takes with obstore."""
+    """A side's time with s3fs, divided by its time with obstore."""
     for name, seconds in taken.items():
         if name.startswith("s3fs: "):
             pairs = zip(seconds, taken[name.removeprefix("s3fs: ")], strict=True)
@@ -231,7 +231,7 @@ def _shares_of_s3fs(taken: Mapping[str, Sequence[float]]) -> Iterator[Figure]:
 
 
 def _chain_of_a_new_log(clients: FarClients) -> Figure:
-    """However long the server takes for each of the requests."""
+    """The number of requests that wait for each other, which does not depend on the server."""
     clients.store.line.logged()
     clients.create_log()
     waits = len(chain(clients.store.line.logged()))
@@ -239,7 +239,7 @@ def _chain_of_a_new_log(clients: FarClients) -> Figure:
 
 
 def _new_processes(clients: FarClients, folder: Path) -> list[Figure]:
-    """From the imports of a process to a topic's first records: time, and requests in a chain."""
+    """Time and waiting requests from a process's imports to a topic's first records."""
     options = {
         "root": clients.root,
         "topic": "in",
@@ -263,7 +263,7 @@ def _new_processes(clients: FarClients, folder: Path) -> list[Figure]:
 
 
 def _processor_time(clients: FarClients) -> Figure:
-    """On a line without delay; of all threads of this process."""
+    """Processor time of all threads of this process, on a line without delay."""
     clients.store.near()
     clients.transaction()
     taken = []

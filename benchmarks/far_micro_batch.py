@@ -1,8 +1,8 @@
-"""A micro-batch whose data is on a far store: txlog to txlog, and Delta to Delta beside it.
+"""A micro-batch whose data is on a far store: txlog to txlog, compared with Delta to Delta.
 
 Two partitions of ten rows a batch, as in `micro_batch_floor.py`; the checkpoint is on the disk.
-Delta reaches the bucket by Hadoop's S3A with its log store for a single driver, which takes the
-fewest requests of those that it has.
+Delta reaches the bucket through Hadoop's S3A with its log store for a single driver, which of its
+log stores makes the fewest requests.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PUTS_MAX = PARTITIONS + 1 + 2
 
 
 def run(folder: Path) -> Sequence[Figure]:
-    """Round trips of a micro-batch, and PUTs of txlog's."""
+    """Round trips of a micro-batch, and the PUTs of txlog."""
     with far_store() as store:
         os.environ.update(store.env)
         session = spark_session([HADOOP_AWS], _s3a(store))
@@ -56,7 +56,7 @@ def run(folder: Path) -> Sequence[Figure]:
 
 
 def _figures(store: FarStore, sides: dict[str, Pipeline], near_s: float) -> list[Figure]:
-    """`near_s`: what a micro-batch of txlog takes on the same server without the delay."""
+    """`near_s`: the time of txlog's micro-batch on the same server without the delay."""
     taken: dict[str, list[float]] = {name: [] for name in sides}
     puts: list[float] = []
     for _ in range(ROUNDS):

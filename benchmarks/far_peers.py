@@ -1,7 +1,7 @@
 """Other clients on the same far store: one bare conditional PUT, and an append to a Delta table.
 
 Each is measured if its package is installed (`pip install txlog-spark[bench]`). The table has as
-many bytes as txlog's transaction beside it.
+many bytes as txlog's transaction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REGION = "us-east-1"
 
 
 def peers(store: FarStore, table: pa.Table) -> dict[str, Side]:
-    """One side for each package that is there; its name is the row's."""
+    """One side for each installed package, by the name of its row."""
     makers: dict[str, tuple[str, Callable[[FarStore, pa.Table], Side]]] = {
         "obstore: one conditional PUT of 400 KB": ("obstore", _obstore_put),
         "delta-rs: append of 400 KB": ("deltalake", _delta_append),

@@ -1,6 +1,6 @@
 """A process that reads a topic's first records: `python -m benchmarks.far_reader OPTIONS`.
 
-It says how many seconds passed from its imports to the records.
+It prints the seconds from its imports to the records.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m benchmarks.far_requests [ROW]`: the requests of one operation on a far store.
 
-A line for each: when it began and ended, in round trips, and a star if it is one of the longest
-chain of requests that waited for each other. ROW begins the name of a row of `far_clients.py`.
+One line for each request: its start and end in round trips, and a star if it is in the longest
+chain of requests that waited for each other. ROW is the beginning of a row's name in `far_clients.py`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from benchmarks.far_store import ROUND_TRIP_MS, far_store
 from txlog.testing.request_log import described
 
 TIMES = 3
-"""The operation is done so often; the last time is shown."""
+"""Number of runs; the last one is shown."""
 
 
 def main() -> None:
-    """Do it, and print what was asked."""
+    """Run the operation, and print its requests."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.far_requests", description=__doc__)
     parser.add_argument("row", nargs="?", default="transaction")
     row = parser.parse_args().row

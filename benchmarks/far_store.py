@@ -1,8 +1,8 @@
-"""A bucket that is far away: an S3 server of this machine behind a line of the project's own.
+"""A distant bucket: an S3 server on this machine behind the project's simulated line.
 
-A server on the loopback interface answers within a millisecond, a real one in 20 to 50. What counts
-there is how many requests wait for each other, so figures are in round trips: they hold on any
-machine that is quick enough, and on any line.
+A server on the loopback interface answers within a millisecond, a real one in 20 to 50. The time
+depends on the number of requests that wait for each other, so figures are in round trips: they hold
+for any fast machine, and for any line.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ ROUND_TRIP_MS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class FarStore:
-    """The server, the line to it, and what clients must be told to take that line."""
+    """The server, the line to it, and the clients' settings for that line."""
 
     server: S3Server
     line: FarLine
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """For clients of txlog."""
+        """Storage options for clients of txlog."""
         return {**self.server.storage_options, "endpoint_url": self.line.endpoint_url}
 
     @property
     def env(self) -> dict[str, str]:
-        """For other processes."""
+        """Environment variables for other processes."""
         return {**self.server.env, "AWS_ENDPOINT_URL": self.line.endpoint_url}
 
     def far(self) -> None:
-        """A round trip takes ROUND_TRIP_MS from now on."""
+        """Make a round trip take ROUND_TRIP_MS from now on."""
         self.line.delay(ROUND_TRIP_MS)
 
     def near(self) -> None:
-        """It takes no time: to get ready."""
+        """Make the line take no time, for preparations."""
         self.line.delay(0.0)
 
     def bare_request_s(self) -> float:
-        """A HEAD of nothing on a connection that is open: the line, and the server's part."""
+        """Seconds of a HEAD of a missing object on an open connection: the line and the server."""
         place = urlsplit(self.line.endpoint_url)
         connection = http.client.HTTPConnection(place.hostname or "", place.port)
         try:
@@ -63,7 +63,7 @@ def _head(connection: http.client.HTTPConnection) -> None:
 
 @contextmanager
 def far_store() -> Iterator[FarStore]:
-    """A server and a line, as long as the block lasts; at first the line is short."""
+    """A server and a line for the block; at first the line has no delay."""
     with (
         S3Server.start(S3ServerKind.MINISTACK) as server,
         FarLine.to(server.endpoint_url) as line,

@@ -19,7 +19,7 @@ TOPIC = "shared"
 
 
 def run(folder: Path) -> Sequence[Figure]:
-    """Transactions a second, of all writers together."""
+    """Transactions a second of all writers together."""
     with far_store() as store:
         root = store.server.url("writers")
         admin = Admin(root, create=True, storage_options=store.storage_options)

@@ -1,7 +1,7 @@
-"""Figures, and how they are taken: sides in turn, in one run, the median of the pairs.
+"""Figures, and their measurement: all sides in turn in one run, ratios as medians over rounds.
 
-A figure of one side alone says as much about the machine as about txlog. So every side is measured
-in every round, one after the other, and a ratio is the median of the ratios within the rounds.
+A figure of one side alone depends on the machine as much as on txlog. So every round measures every
+side, one after the other, and a ratio is the median of the ratios within the rounds.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from statistics import median, quantiles
 from typing import TypeAlias
 
 Side: TypeAlias = Callable[[], float]
-"""Does the work once, checks its result, and answers the seconds that count."""
+"""Does the work once, checks its result, and returns the measured seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure should reach: at least, or at most."""
+    """The target of a figure: at least, or at most."""
 
     relation: str
     value: float
 
     def is_met(self, value: float) -> bool:
-        """Whether that value reaches it."""
+        """Whether that value meets the target."""
         return value >= self.value if self.relation == ">=" else value <= self.value
 
     def __str__(self) -> str:
@@ -54,13 +54,13 @@ class Figure:
 
     @property
     def verdict(self) -> str:
-        """met, NOT MET, or nothing if there is no target."""
+        """met, NOT MET, or empty without a target."""
         if self.target is None:
             return ""
         return "met" if self.target.is_met(self.value) else "NOT MET"
 
     def to_json(self) -> dict[str, object]:
-        """All of it, with the verdict."""
+        """The figure as JSON, with its verdict."""
         return {**asdict(self), "verdict": self.verdict}
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def in_turn(sides: Mapping[str, Side], rounds: int, warm_up: int = 1) -> dict[st
 
 
 def rate(name: str, seconds: Sequence[float], count: int, target: Target | None = None) -> Figure:
-    """Records a second, when each measurement is of `count` of them."""
+    """Records a second, if each measurement is of `count` records."""
     values = [count / taken for taken in seconds]
     return Figure(name, median(values), "records/s", target, quartiles(values))
 
@@ -96,7 +96,7 @@ def latency(name: str, seconds: Iterable[float], target: Target | None = None) -
 
 
 def p99(name: str, seconds: Iterable[float]) -> Figure:
-    """Milliseconds that 99 of 100 stay below."""
+    """The 99th percentile, in milliseconds."""
     return Figure(name, 1000 * quantiles(seconds, n=100, method="inclusive")[-1], "ms")
 
 
@@ -109,7 +109,7 @@ def ratio(
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float] | None:
-    """First and third; None of a single value."""
+    """The first and third quartile; None for a single value."""
     if len(values) < 2:
         return None
     first, _, third = quantiles(values, n=4, method="inclusive")

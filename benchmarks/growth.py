@@ -1,8 +1,8 @@
 """Opening, planning and committing on a topic of 100 commits, and on one of 10,000.
 
-Opening is the whole way of a new process: the cluster, the topic, and the registration of a
+Opening is all that a new process does: it opens the cluster and the topic, and registers a
 transactional id, which opens its coordinator. Both logs are measured in turn, from a cold start
-each time, over a whole cycle of snapshots. The requests are counted by a wrapping store.
+each time, over a whole cycle of snapshots. A wrapper of the store counts the requests.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHORT, LONG = 100, 10_000
 PARTITIONS = 2
 ROWS = 10
 CYCLE = 64
-"""Rounds: the topic's journal grows by one entry in each, and has a snapshot every 64."""
+"""Rounds. Each adds one entry to the topic's journal, which has a snapshot every 64."""
 
 
 def run(folder: Path) -> Sequence[Figure]:
@@ -78,7 +78,7 @@ class _Log:
 
     @classmethod
     def built(cls, folder: Path, commits: int) -> _Log:
-        """A log with that many commits; not synced while it is built, only while measured."""
+        """A log with that many commits, synced only while it is measured."""
         connection = open_connection(
             LocalStore(folder, Runtime(), durable=False), Runtime(), create=True
         )
@@ -146,7 +146,7 @@ def _commit(session: TransactionSession, topic: TopicLog, segment: Segment) -> N
 
 
 def _plan(topic: TopicLog, commits: int) -> Sequence[ReadTask]:
-    """The micro-batch that a reader two commits behind the end would get."""
+    """The micro-batch for a reader that is two commits behind the end."""
     view = view_of(topic)
     start = (commits - 2) * ROWS
     starts = {TopicPartition("t", partition): start for partition in range(PARTITIONS)}

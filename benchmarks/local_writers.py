@@ -14,7 +14,7 @@ TOPIC = "shared"
 
 
 def run(folder: Path) -> Sequence[Figure]:
-    """Transactions a second, of all writers together."""
+    """Transactions a second of all writers together."""
     root = str(folder / "log")
     Admin(root, create=True).create_topic(TOPIC, 1)
     return compared(Place(root, TOPIC, folder), 1, PROCESSES, times=1.0, pause_s=1.0)

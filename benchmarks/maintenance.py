@@ -1,7 +1,7 @@
-"""Compaction and merging, beside one plain read of the same topic; and what a reader gains.
+"""Compaction and merging, compared with one plain read of the topic; and the gain of a reader.
 
-The raw limit of both is to read everything once and to write what stays. Logs are made anew for
-each round and not synced while they are made.
+The raw limit of both is to read everything once and to write what remains. Each round builds new
+logs, without syncs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIMITS = CompactionLimits(keys_max=1_000_000, batch_bytes=1_250_000)
 
 
 def run(folder: Path) -> Sequence[Figure]:
-    """Rates, their ratios to a plain read, and the read of what was merged to that before."""
+    """Rates, their ratios to a plain read, and the ratio of reading after merging to before."""
     folders = map(folder.joinpath, map(str, count()))
     merged_logs: list[Connection] = []
     before: list[float] = []

@@ -1,8 +1,8 @@
 """The least time of a micro-batch: 2 partitions x 10 rows, warm, from source to sink.
 
-txlog to txlog beside a pair that stores nothing, and beside Delta to Delta; in turn, in one
-session, with each checkpoint manager. A side counts after 300 batches of its own, and the first
-batches after each start of its query do not count.
+txlog to txlog, compared with a pair that stores nothing and with Delta to Delta, in turn in one
+session, with each checkpoint manager. The first 300 batches of a side, and the first batches after
+each start of its query, do not count.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BATCHES_MAX = WARM_UP + 2 * (ROUNDS + 1) * (BATCHES + 10)
 
 
 def run(folder: Path) -> Sequence[Figure]:
-    """Milliseconds of the sides, and the ratios, for each checkpoint manager."""
+    """The sides' milliseconds and their ratios, for each checkpoint manager."""
     session = spark_session()
     sides = {
         "txlog": _txlog(session, folder),

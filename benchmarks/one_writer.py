@@ -1,6 +1,6 @@
-"""A process that commits one small transaction after the other: `python -m benchmarks.one_writer`.
+"""A process that commits small transactions one after the other: `python -m benchmarks.one_writer`.
 
-It says the moment of every commit, by the clock that all processes of a machine share.
+It prints the time of every commit, by the clock that all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> None:
     producer = Producer(options.pop("root"), **options)
     again(producer.init_transactions)
     while not told_to_end():
-        with suppress(PublishContention):  # Aborted: it lost its slot again and again.
+        with suppress(PublishContention):  # Aborted: it lost its slot too often.
             with producer.transaction():
                 producer.send(topic, b"x" * 100, key=b"k")
             tell(at=time.monotonic())

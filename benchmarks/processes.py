@@ -1,6 +1,6 @@
-"""Which of this machine's processes made a request, and what Spark has them for.
+"""The process of this machine that made a request, and its purpose in Spark.
 
-By the port of the client's connection, as /proc tells it on Linux while the connection is open.
+It is found by the port of the client's connection, in Linux's /proc while the connection is open.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ ROLES = {
     "python_streaming_sink_runner": "commit",
     "pyspark.worker": "task",
 }
-"""Module in the command line of a Python process of Spark's -> what it does."""
+"""Module in the command line of a Spark Python process -> its purpose."""
 
 _PROC = Path("/proc")
 
 
 def owners(ports: Iterable[int]) -> dict[int, str]:
-    """Port -> role and process id, of those that are found."""
+    """Port -> role and process id, for the processes that are found."""
     wanted = set(ports)
     inodes = {inode: port for inode, port in _sockets() if port in wanted}
     found = {}
@@ -40,7 +40,7 @@ def _sockets() -> Iterator[tuple[str, int]]:
 
 
 def _open_sockets(pid: str) -> Iterator[str]:
-    """Their inodes; none of a process that has ended meanwhile, or is another user's."""
+    """The sockets' inodes; empty for a process that has ended or belongs to another user."""
     folder = _PROC / pid / "fd"
     try:
         names = os.listdir(folder)

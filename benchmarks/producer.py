@@ -58,7 +58,7 @@ def _sends(admin: Admin, producer: Producer) -> Side:
 
 
 def _idempotent_sends(admin: Admin, producer: Producer) -> Side:
-    """What a transaction costs beyond this is what atomicity costs."""
+    """The rate without transactions: the difference is the cost of atomicity."""
     admin.create_topic("idempotent", PARTITIONS)
     records = list(zip(sample.values(TRANSACTION), sample.keys(TRANSACTION), strict=True))
 
@@ -72,7 +72,7 @@ def _idempotent_sends(admin: Admin, producer: Producer) -> Side:
 
 
 def _raw_sends(folder: Path) -> Side:
-    """The same records, from Python's own values, as one durable file for each transaction."""
+    """The same records, from Python values, as one durable file for each transaction."""
     values, keys = sample.values(TRANSACTION), sample.keys(TRANSACTION)
     numbers = iter(range(1_000_000))
 
@@ -107,7 +107,7 @@ def _raw_batches(folder: Path) -> Side:
 
 
 def _require_records(root: str, topic: str, count: int) -> None:
-    """Every record that was sent is in the log."""
+    """Check that the log has every sent record."""
     state = connect(root).cluster.topic(topic).catch_up()
     stored = sum(state.last_stable_offset(p) for p in range(PARTITIONS))
     assert stored == count, f"{topic}: {stored} records of {count}"

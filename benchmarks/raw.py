@@ -1,7 +1,7 @@
-"""The least that any log on this disk must do, written with bare calls: what txlog is held against.
+"""The least work of any log on this disk, with bare calls, for comparison.
 
-A file is made as a log must make it: whole and synced under a temporary name, then linked to its
-own, then its folder synced.
+A file is created as a log must create it: written and synced under a temporary name, then linked to
+its own name, then its folder is synced.
 """
 
 from __future__ import annotations

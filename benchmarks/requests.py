@@ -1,8 +1,8 @@
-"""Requests of a micro-batch, an idle poll and a cold start, counted by a wrapping store.
+"""Requests of a micro-batch, an idle poll and a cold start, counted by a wrapper of the store.
 
-The steps are the plugin's own, in the order in which Spark calls them, in one process so that one
-store sees them all. docs/requests.md has the budget. The benchmark writes the checkpoint's
-files, which Spark would write; they are not part of the log and are not counted.
+The steps are the plugin's, in Spark's order, in one process so that one wrapper counts them all.
+docs/requests.md has the budget. The benchmark writes the checkpoint's files, which Spark would
+write; they are not part of the log and are not counted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SCHEMA = StructType([StructField("value", BinaryType())])
 
 
 def run(folder: Path) -> Sequence[Figure]:
-    """Writes a batch beside their budget, reads a batch, and that none of them is a LIST."""
+    """The PUTs of a batch and their budget, the GETs of a batch, and that there is no LIST."""
     figures: list[Figure] = []
     lists = 0
     for partitions in (2, 64):
@@ -70,7 +70,7 @@ def _requests(name: str, value: float, **target: float) -> Figure:
 
 @dataclass
 class _Spark:
-    """What Spark does around the plugin: the checkpoint's files."""
+    """The checkpoint's files, which Spark writes."""
 
     folder: Path
     batch_id: int = -1
@@ -147,13 +147,13 @@ class _Batches:
         return TaskMessage(QUERY, self._spark.batch_id, "run", plan, staged)
 
     def _settle(self) -> None:
-        """Wait for COMMITTED: it is one of the requests."""
+        """Wait for COMMITTED, which is one of the requests."""
         coordinator = self._connection.coordinator_of("g")
         while any(True for _ in coordinator.state.open_transactions()):
             self._connection.runtime.clock.sleep_ms(1)
 
     def other_requests(self) -> list[Figure]:
-        """An idle poll, and opening the topic cold."""
+        """The requests of an idle poll and of opening the topic cold."""
         consumer = Consumer("in", root=self._connection, auto_offset_reset="latest")
         consumer.poll()
         self._store.reset()

@@ -1,4 +1,4 @@
-"""The records that are measured: 100 bytes each, hard to compress, the same in every run."""
+"""The measured records: 100 bytes each, hard to compress, the same in every run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def values(count: int, seed: int = 7) -> list[bytes]:
 
 
 def keys(count: int) -> list[bytes]:
-    """Keys of 8 bytes, 1,000 different ones; they come on top of the 100 bytes."""
+    """1,000 different keys of 8 bytes, in addition to the 100 bytes."""
     return [b"key-%04d" % (number % KEYS) for number in range(count)]
 
 

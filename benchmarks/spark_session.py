@@ -1,4 +1,4 @@
-"""One Spark session for all sides, and the running of their queries batch by batch.
+"""One Spark session for all sides, which runs their queries batch by batch.
 
 Every side runs with the same settings: conf/spark-defaults.conf (Unix sockets), and each checkpoint
 manager in turn.
@@ -60,7 +60,7 @@ def spark_session(
 
 
 def use_manager(session: SparkSession, *, quick: bool) -> None:
-    """The checkpoint manager of queries that are started from here on."""
+    """Set the checkpoint manager of the queries that are started after this."""
     if quick:
         session.conf.set(MANAGER, QUICK_MANAGER)
     else:
@@ -69,14 +69,14 @@ def use_manager(session: SparkSession, *, quick: bool) -> None:
 
 @dataclass
 class Pipeline:
-    """A query that is started and stopped on one checkpoint."""
+    """A query that can be stopped and started on one checkpoint."""
 
     name: str
     writer: Callable[[], DataStreamWriter]
     next_batch: int = 0
 
     def run(self, batches: int) -> list[Progress]:
-        """So many batches more; their progress, in order. Raises what the query raises."""
+        """Run that many batches. Returns their progress, in order. Raises the query's error."""
         query = self.writer().start()
         last = self.next_batch + batches - 1
         deadline = time.monotonic() + BATCH_SECONDS_MAX * batches
@@ -87,7 +87,7 @@ class Pipeline:
         query.stop()
         done = [dict(p) for p in map(_as_dict, query.recentProgress) if p["numInputRows"]]
         found = [p for p in done if self.next_batch <= p["batchId"] <= last]
-        # Spark may have gone on a little before it was stopped.
+        # Spark may have run more batches before it stopped.
         self.next_batch = max(p["batchId"] for p in done) + 1
         return found
 

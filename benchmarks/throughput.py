@@ -1,8 +1,8 @@
 """Two million rows of 100 bytes through source, identity and sink, in one micro-batch.
 
-txlog to txlog beside a pair that stores nothing, a pair of bare Arrow files (what storing costs,
-whatever stores), and Delta to Delta; in turn, in one session. Each run is a new query of two such
-batches, of which the second counts.
+txlog to txlog, compared with a pair that stores nothing, with a pair of bare Arrow files (the cost
+of storage alone), and with Delta to Delta, in turn in one session. Each run is a new query of two
+such batches, of which the second counts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run(folder: Path) -> Sequence[Figure]:
         taken: dict[str, list[float]] = {name: [] for name in sides}
         for number in range(ROUNDS + 1):
             for name, side in sides.items():
-                # Or the sync of one side waits for what another has written and deleted.
+                # Otherwise the sync of one side waits for the writes of another.
                 os.sync()
                 seconds = side(number)
                 if number:
@@ -63,7 +63,7 @@ def run(folder: Path) -> Sequence[Figure]:
 
 
 def _seconds(pipeline: Pipeline) -> float:
-    """Of the second batch. Delta's files, and so its batches, differ by a few rows."""
+    """The rate of the second batch. Delta's files, and so its batches, differ by a few rows."""
     progress = pipeline.run(BATCHES)
     counts = [p["numInputRows"] for p in progress]
     assert sum(counts) == ROWS * BATCHES, f"{pipeline.name}: {counts}"
@@ -151,7 +151,7 @@ def _bare(session: SparkSession, folder: Path) -> Callable[[int], float]:
 
 
 def _delta(session: SparkSession, folder: Path) -> Callable[[int], float]:
-    """The same rows, in as many files a batch as the others have tasks."""
+    """The same rows, with as many files in a batch as the other sides have tasks."""
     source = str(folder / "delta-in")
     same = session.read.format("txlog").schema(SCHEMA).option("subscribe", "in")
     files = same.load(str(folder / "log")).repartition(BATCHES * PARTITIONS)

@@ -1,4 +1,4 @@
-"""Processes that write to one topic at once, and what they commit in sum."""
+"""Processes that write to one topic at once, and the commits of all together."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ SECONDS = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where they write."""
+    """The place that the processes write to."""
 
     root: str
     topic: str
     folder: Path
-    """For what they say."""
+    """The folder of their output."""
     storage_options: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What each of several processes committed within SECONDS."""
+    """The commits of several processes within SECONDS."""
 
     moments: Sequence[Sequence[float]]
-    """Of each process, when its commits returned, in order."""
+    """For each process, the times at which its commits returned, in order."""
 
     @property
     def rate(self) -> float:
-        """Commits a second, in sum."""
+        """Commits a second of all processes together."""
         return sum(map(len, self.moments)) / SECONDS
 
     @property
     def least(self) -> float:
-        """What the slowest process committed, by the mean of all."""
+        """The commits of the slowest process, divided by the mean of all."""
         counts = [len(moments) for moments in self.moments]
         return min(counts) * len(counts) / max(1, sum(counts))
 
     def longest_s(self) -> float:
-        """The longest time in which a process committed nothing."""
+        """The longest time without a commit of a process."""
         steps = (
             later - earlier for moments in self.moments for earlier, later in pairwise(moments)
         )
@@ -54,8 +54,8 @@ class Written:
 def compared(
     place: Place, few: int, many: int, times: float = 0.0, pause_s: float = 0.0
 ) -> list[Figure]:
-    """What many processes commit beside few. `times` is how many times as much it should be, and
-    `pause_s` how long one may commit nothing."""
+    """The commits of many processes compared with few. Targets: `times` as many, and at most
+    `pause_s` without a commit of a process."""
     alone, together = written(place, few), written(place, many)
     return [
         rate_of(_processes(few), alone.rate),
@@ -80,12 +80,12 @@ def _processes(number: int) -> str:
 
 
 def rate_of(name: str, commits_a_second: float, target: Target | None = None) -> Figure:
-    """A figure of it."""
+    """A figure of these commits."""
     return Figure(name, commits_a_second, "transactions/s", target)
 
 
 def written(place: Place, number: int) -> Written:
-    """All on one topic. What counts begins when every process has committed once."""
+    """Run the processes on one topic. Measurement begins after the first commit of each."""
     processes = [
         WorkerProcess(
             "benchmarks.one_writer",
@@ -119,5 +119,5 @@ def _within(moments: Sequence[float], begun: float, ended: float) -> list[float]
 
 
 def within(moments: Sequence[float], begun: float, ended: float) -> int:
-    """How many there are."""
+    """The number of commits in the interval."""
     return len(_within(moments, begun, ended))
