@@ -1,7 +1,7 @@
 """`python -m benchmarks.far_requests [ROW]`: the requests of one operation on a far store.
 
 One line for each request: its start and end in round trips, and a star if it is in the longest
-chain of requests that waited for each other. ROW is the beginning of a row's name in `far_clients.py`.
+chain of requests that waited for each other. ROW is the start of a row name in `far_clients.py`.
 """
 
 from __future__ import annotations
