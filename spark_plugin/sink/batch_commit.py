@@ -75,7 +75,7 @@ run registers again if its last commit came from another process.
 
 
 _LABELS_REMEDY = (
-    "A foreachBatch that writes more than once must tell its writes apart: leave the first one as "
+    "The writes of one foreachBatch need different labels: leave the first one as "
     "it is, give each of the others its own .option('label', ...), and start the query again."
 )
 

@@ -3,8 +3,8 @@
 A job creates missing topics, and so does a query when it starts. If a topic is missing later in a
 query, it was deleted with its records and its configuration: the sink creates it again only if the
 option `createTopics` says so. A name that never had a topic may still get one, as rows may name it
-for the first time. A listing tells the two apart (I14 allows it, as nothing of the protocol depends
-on it); without LIST permission the sink creates nothing.
+for the first time. A listing distinguishes the two (I14 allows it, as nothing of the protocol
+depends on it); without LIST permission the sink creates nothing.
 
 It guards that the driver refuses a DataFrame which cannot be written, before any task runs: for
 some types (year-month intervals) pyarrow would fail inside the task with a KeyError.
@@ -71,11 +71,11 @@ class Creation(StrEnum):
     NONE = "none"
 
 
-def creation(asked: bool | None, *, is_later: bool) -> Creation:
+def creation(requested: bool | None, *, is_later: bool) -> Creation:
     """By the option `createTopics` (None: not given), and whether this is a later batch."""
-    if asked is None:
+    if requested is None:
         return Creation.NEW_NAMES if is_later else Creation.ALL
-    return Creation.ALL if asked else Creation.NONE
+    return Creation.ALL if requested else Creation.NONE
 
 
 def prepare_topics(options: WriterOptions, schema: StructType, allowed: Creation) -> LogMetadata:

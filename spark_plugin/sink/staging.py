@@ -200,16 +200,16 @@ class Staging:
         if column is None:
             return chosen, rows
         index = rows.schema.get_field_index(column)
-        asked = rows.column(index)
-        if asked.null_count and self._options.partition is not None:
+        numbers = rows.column(index)
+        if numbers.null_count and self._options.partition is not None:
             raise InvalidRecord(
                 f"topic {topic.name!r}: the partition column {column!r} has a null; every row "
                 "needs a partition."
             )
-        _check_partitions(topic, asked, count)
+        _check_partitions(topic, numbers, count)
         if column not in topic.schema().names:
             rows = rows.remove_column(index)
-        filled = pc.fill_null(asked.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
+        filled = pc.fill_null(numbers.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
         return np.where(filled < 0, chosen, filled).astype(np.int32), rows
 
     def _chosen_by_key(self, topic: TopicLog, rows: pa.RecordBatch, count: int) -> Partitions | int:
@@ -253,12 +253,13 @@ def _castable(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return rows
 
 
-def _check_partitions(topic: TopicLog, asked: pa.Array, count: int) -> None:
-    if not pa.types.is_integer(asked.type):
+def _check_partitions(topic: TopicLog, numbers: pa.Array, count: int) -> None:
+    if not pa.types.is_integer(numbers.type):
         raise InvalidRecord(
-            f"topic {topic.name!r}: the partition column is {asked.type}; it must be whole numbers."
+            f"topic {topic.name!r}: the partition column is {numbers.type}; it must have whole "
+            "numbers."
         )
-    bounds = pc.min_max(asked)
+    bounds = pc.min_max(numbers)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     if low is not None and not 0 <= low <= high < count:
         raise UnknownPartition(

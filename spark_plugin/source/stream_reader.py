@@ -42,7 +42,7 @@ from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
 
-_WHERE = "the offset that Spark handed to the source"
+_WHERE = "the offset that Spark passed to the source"
 
 
 class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

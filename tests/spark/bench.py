@@ -1,4 +1,4 @@
-"""A log and a Spark session on it: queries that run to the end of what is there."""
+"""A log and a Spark session on it: queries that run to the end of their input."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Bench:
     source_format: str = "txlog"
     sink_format: str = "txlog"
     progress: list[Any] = field(default_factory=list)
-    """Of the last query: one for each micro-batch."""
+    """The progress of the last query's micro-batches."""
     is_damaged: bool = False
-    """The test has damaged the log: its invariants are not looked at."""
+    """Whether the test has damaged the log, so that its invariants are not checked."""
 
     @property
     def checkpoint(self) -> Path:
-        """The checkpoint of a query that has not asked for another one."""
+        """The default checkpoint of a query."""
         return self.folder / "checkpoint"
 
     def source(self, topics: str = "numbers", options: Options | None = None) -> DataFrame:
-        """These topics as a stream, from the group's offsets on; an option of None is left out."""
+        """The topics as a stream, from the group's offsets; options that are None are left out."""
         given = {
             "root": self.log.url,
             "subscribe": topics,
@@ -58,7 +58,7 @@ class Bench:
     def run(
         self, frame: DataFrame, topic: str | None = "out", options: Options | None = None
     ) -> None:
-        """Write all that is there now; raises what the query failed with."""
+        """Process the present input; raises the query's error."""
         given = {
             "root": self.log.url,
             "topic": topic,
@@ -71,12 +71,12 @@ class Bench:
     def write(
         self, frame: DataFrame, topic: str | None = "out", options: Options | None = None
     ) -> None:
-        """Write a frame that is not a stream: as `run`, and quicker by the start of a source."""
+        """Write a batch DataFrame: as `run`, without the time to start a source."""
         given = {"root": self.log.url, "topic": topic, **(options or {})}
         frame.write.format(self.sink_format).mode("append").options(**_texts(given)).save()
 
     def counted(self, count: int, *columns: str) -> DataFrame:
-        """The numbers below `count` in a frame, not a stream; `n` may be null, as a topic's."""
+        """The numbers below `count` as a batch DataFrame; `n` is nullable, as in a topic."""
         return self.spark.range(count).selectExpr("nullif(id, -1) AS n").selectExpr(*columns or "n")
 
     def run_each(
@@ -92,7 +92,7 @@ class Bench:
     def batches(
         self, frame: DataFrame, options: Options | None = None, column: str = "n"
     ) -> list[list[Any]]:
-        """What each micro-batch holds."""
+        """The contents of each micro-batch."""
         found: list[list[Any]] = []
         self.run_each(
             frame, lambda rows, _: found.append([row[column] for row in rows.collect()]), options
@@ -106,31 +106,31 @@ class Bench:
         finally:
             self.progress = list(query.recentProgress)
 
-    # What may happen to a checkpoint.
+    # Changes of a checkpoint.
 
     def lose_commit(self) -> None:
-        """As if Spark had died before it wrote its newest commit file."""
+        """Delete the newest commit file, as if Spark had died before it wrote it."""
         folder = self.checkpoint / "commits"
         self.lose(max(int(f.name) for f in folder.iterdir() if f.name.isdigit()), "commits")
 
     def lose(self, batch: int, *folders: str) -> None:
-        """Delete the files of a batch from these folders of it."""
+        """Delete the files of a batch from these folders of the checkpoint."""
         for folder in folders:
             for name in (f"{batch}", f".{batch}.crc"):
                 (self.checkpoint / folder / name).unlink()
 
     def keep_checkpoint(self) -> Path:
-        """A copy of it."""
+        """Copy the checkpoint."""
         copy = self.folder / "copy of the checkpoint"
         shutil.copytree(self.checkpoint, copy)
         return copy
 
     def lose_checkpoint(self) -> None:
-        """Delete it."""
+        """Delete the checkpoint."""
         shutil.rmtree(self.checkpoint)
 
     def put_back(self, copy: Path) -> None:
-        """The copy instead of what is there."""
+        """Replace the checkpoint by the copy."""
         self.lose_checkpoint()
         shutil.copytree(copy, self.checkpoint)
 
@@ -149,5 +149,5 @@ def bench_in(spark: SparkSession, folder: Path) -> Iterator[Bench]:
 
 
 def _texts(options: Options) -> dict[str, str]:
-    """As Spark takes them; None leaves one out."""
+    """The options as texts, without those that are None."""
     return {name: str(value) for name, value in options.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Makes the archive of Spark's classes that the JVMs of tests start from, once an environment.
+"""Creates the archive of Spark's classes with which the JVMs of tests start, once an environment.
 
 `python -m tests.spark.class_archive`. A JVM takes it only if its own version and Spark's jars are
 the very ones that it was made with. Without it, tests take longer and do the same.
@@ -17,7 +17,7 @@ EXIT_LIMIT_S = 120
 
 
 def main() -> None:
-    """Run what most tests run, and let the JVM keep the classes that this took."""
+    """Run a typical test, and let the JVM archive the classes that it loaded."""
     with tempfile.TemporaryDirectory(dir=CLASS_ARCHIVE.parent) as folder:
         made = Path(folder) / CLASS_ARCHIVE.name
         os.environ |= SPARK_ENVIRONMENT | {"TXLOG_TESTS_CLASSES_TO": str(made)}
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def _run_queries(folder: Path) -> None:
-    """Records into a topic, by a stream into another one, and a look at that; then the JVM's end.
+    """Produce records, copy them by a stream, read the copy, and end the JVM.
 
     PySpark is imported here, once its variables are set.
     """

@@ -1,4 +1,4 @@
-"""A client of Spark Connect, which a test starts: `python -m tests.spark.connect_client <folder>`.
+"""A client of Spark Connect that a test starts: `python -m tests.spark.connect_client <folder>`.
 
 SPARK_REMOTE names the server. It prints, as JSON, what came of a job with versions, of a write with
 a label in a `foreachBatch`, and of a query whose newest batch is replayed.
@@ -37,13 +37,13 @@ def stream(spark: SparkSession, root: str) -> DataFrame:
 
 
 def finish(writer: Any, checkpoint: str) -> None:
-    """Write what is there; raises what the query failed with."""
+    """Process the present input; raises the query's error."""
     writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
     writer.start().awaitTermination()
 
 
 def refusal(spark: SparkSession, root: str) -> str:
-    """What a label is told."""
+    """The error for a write with a label."""
 
     def write(rows: DataFrame, batch_id: int) -> None:
         writer = rows.write.format("txlog").mode("append")
@@ -57,7 +57,7 @@ def refusal(spark: SparkSession, root: str) -> str:
 
 
 def copied(spark: SparkSession, root: str) -> list[int]:
-    """What a query has written whose batch ran twice, as if Spark had died before it noted it."""
+    """The output of a query whose batch ran twice, as after a death of Spark."""
     for _ in range(2):
         writer = stream(spark, root).writeStream.format("txlog")
         finish(writer.options(root=root, topic="copies"), f"{root}-copied")
@@ -67,7 +67,7 @@ def copied(spark: SparkSession, root: str) -> list[int]:
 
 
 def main(root: str) -> None:
-    """All of it, on a new log."""
+    """Run everything on a new log."""
     spark = SparkSession.builder.getOrCreate()
     found = {"jobs": jobs(spark, root), "copied": copied(spark, root)}
     print(json.dumps({**found, "refusal": refusal(spark, root)}))

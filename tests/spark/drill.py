@@ -20,13 +20,13 @@ from tests.spark.small_log import SmallLog
 from txlog.cli.spark_environment import python_path
 
 WAIT_S = 150.0
-"""The longest that a driver may take for anything."""
+"""The limit for anything that a driver does."""
 
 POLL_S = 0.1
 
 
 def until(is_true: Callable[[], bool], what: str) -> None:
-    """Wait for something that another process brings about."""
+    """Wait until another process makes the condition true."""
     deadline = time.monotonic() + WAIT_S
     while not is_true():
         if time.monotonic() > deadline:
@@ -53,13 +53,13 @@ class Driver:
         return file.read_text() if file.exists() else None
 
     def check_alive(self) -> None:
-        """Fail with what it said, if it or one of its queries has ended."""
+        """Fail with the driver's output if it or one of its queries has ended."""
         errors = [file.read_text() for file in self.folder.glob("*.error")]
         assert not errors, "\n".join(errors)
         assert self.process.poll() is None, (self.folder / "output").read_text()
 
     def kill(self) -> None:
-        """SIGKILL to the JVM first, which knows what runs, then to everything that it started."""
+        """Send SIGKILL to the JVM first, then to all processes that it started."""
         while found := self._processes():
             for process in sorted(found, key=_is_python):
                 try:
@@ -70,12 +70,12 @@ class Driver:
         self.process.wait()
 
     def _processes(self) -> list[psutil.Process]:
-        """Those of its session, as Spark's Python daemons leave the process group."""
+        """The processes of its session, because Spark's Python daemons leave the process group."""
         return [p for p in psutil.process_iter() if _session_of(p) == self.process.pid]
 
 
 def start_driver(module: str, arguments: Sequence[str], folder: Path) -> Driver:
-    """A driver in a session of its own; it stops at the places of its `pauses`."""
+    """A driver in a session of its own; it stops at the points in its `pauses`."""
     pauses = DrillPoints(folder / "pauses")
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(
@@ -107,24 +107,25 @@ def _session_of(process: psutil.Process) -> int | None:
 
 @dataclass(frozen=True)
 class Job:
-    """One query on `numbers`: its group and its output topics bear its name."""
+    """One query on `numbers`; its group and its output topics have its name."""
 
     name: str
     is_named: bool = True
-    """Whether its transactional id bears its name, too; otherwise Spark's query id is in it."""
+    """Whether its transactional id is its name; otherwise it is made of Spark's query id."""
     is_stateful: bool = False
-    """Counts of tens to `<name>.tens`, instead of numbers to `<name>.even` and `<name>.odd`."""
+    """Whether it writes counts of tens to `<name>.tens`, instead of numbers to `<name>.even` and
+    `<name>.odd`."""
     is_foreach: bool = False
-    """Two writes of a `foreachBatch`, with labels, in place of one query's one write."""
+    """Whether it has two labelled writes in a `foreachBatch` instead of one sink."""
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What it writes."""
+        """The topics that it writes."""
         return (f"{self.name}.tens",) if self.is_stateful else self.halves
 
     @property
     def halves(self) -> tuple[str, str]:
-        """Where the even and the odd numbers go."""
+        """The topics of the even and of the odd numbers."""
         return f"{self.name}.even", f"{self.name}.odd"
 
 
@@ -141,11 +142,11 @@ class Drill:
         return self.folder / f"checkpoint of {job.name}"
 
     def lose_checkpoint(self, job: Job) -> None:
-        """Delete it."""
+        """Delete a query's checkpoint."""
         shutil.rmtree(self.checkpoint(job))
 
     def start(self, jobs: Sequence[Job], *, taking_over: Sequence[Job] = ()) -> Driver:
-        """A new driver, beside others that may still run."""
+        """Start a new driver, while others may still run."""
         folder = self.folder / f"driver {len(self.drivers)}"
         folder.mkdir()
         config = folder / "jobs.json"
@@ -171,7 +172,7 @@ class Drill:
         return {"name": job.name, **kind, "read": read, "write": write}
 
     def settle(self, driver: Driver, jobs: Sequence[Job]) -> None:
-        """Wait until these queries have done all that there is to do."""
+        """Wait until these queries have processed all input."""
 
         def is_settled() -> bool:
             driver.check_alive()
@@ -180,7 +181,7 @@ class Drill:
         until(is_settled, f"the end of the input, in {[job.name for job in jobs]},")
 
     def _is_done(self, job: Job) -> bool:
-        """The group has consumed all, and Spark counts every batch that it planned as done."""
+        """Whether the group has consumed all, and Spark has finished every planned batch."""
         checkpoint = self.checkpoint(job)
         planned, done = (newest(checkpoint / folder) for folder in ("offsets", "commits"))
         if planned is None or planned != done:
@@ -193,29 +194,29 @@ class Drill:
 
     @property
     def tens_past(self) -> int:
-        """Tens that lie wholly before the newest number, which is the watermark."""
+        """The number of tens that are complete before the newest number, which is the watermark."""
         return (self.log.next_number - 1) // 10
 
     def output_of(self, job: Job) -> list[list[int]]:
-        """What each of its topics holds: numbers; of a stateful one, the counts, too."""
+        """The contents of each of its topics: numbers, and for a stateful query the counts."""
         found = [sorted(row["n"] for row in self.log.rows(topic)) for topic in job.topics]
         if job.is_stateful:
             found.append([row["count"] for row in self.log.rows(job.topics[0])])
         return found
 
     def expected_of(self, job: Job) -> list[list[int]]:
-        """What they hold if nothing is lost or doubled."""
+        """The contents if nothing is lost or doubled."""
         if job.is_stateful:
             return [[10 * ten for ten in range(self.tens_past)], [10] * self.tens_past]
         put = range(self.log.next_number)
         return [[n for n in put if n % 2 == rest] for rest in (0, 1)]
 
     def close(self) -> None:
-        """Kill what still runs."""
+        """Kill the drivers that still run."""
         for driver in self.drivers:
             driver.kill()
 
 
 def newest(folder: Path) -> int | None:
-    """The highest number of a file there."""
+    """The highest file number in the folder."""
     return max((int(f.name) for f in folder.glob("*") if f.name.isdigit()), default=None)

@@ -19,16 +19,16 @@ from spark_plugin.drill.numbers_job import number, split
 from tests.spark.session import small_session
 
 SLOW_START = "Python worker failed to connect back"
-"""What Spark says if a Python process takes more than ten seconds to start: the machine is busy."""
+"""Spark's message if a Python process takes more than ten seconds to start on a busy machine."""
 
 STARTS_MAX = 6
 
 TRIGGER = "500 milliseconds"
-"""Ten queries that look for news ten times a second would keep a core busy with it."""
+"""Ten queries that poll ten times a second would keep a core busy."""
 
 
 def start(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
-    """Start one query, and wait until its source is there."""
+    """Start one query, and wait until its source runs."""
     query = begin(spark, job)
     for _ in range(STARTS_MAX):
         while query.isActive and query.status["message"].startswith("Initializing"):
@@ -41,7 +41,7 @@ def start(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
 
 
 def begin(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
-    """One query: what it reads, what it makes of it, what it writes."""
+    """One query, with its source, its transformation and its sink."""
     name = job["name"]
     source = spark.readStream.format("txlog").options(**job["read"]).load()
     if job["is_foreach"]:
@@ -52,7 +52,7 @@ def begin(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
 
 
 def begin_foreach(source: DataFrame, name: str, options: dict[str, str]) -> StreamingQuery:
-    """A write for each half of the numbers; the offsets are the second one's."""
+    """A write for each half of the numbers; the second one commits the offsets."""
 
     def write(rows: DataFrame, _: int) -> None:
         for rest, half in enumerate(("even", "odd")):
@@ -69,7 +69,7 @@ def begin_foreach(source: DataFrame, name: str, options: dict[str, str]) -> Stre
 
 
 def windows(source: DataFrame) -> DataFrame:
-    """How many numbers of each ten there are; told once the watermark has passed them."""
+    """The count of numbers in each ten, after the watermark has passed them."""
     seconds = source.select(functions.timestamp_seconds(number(source)).alias("at"))
     counted = (
         seconds.withWatermark("at", "0 seconds")

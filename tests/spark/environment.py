@@ -1,4 +1,4 @@
-"""Variables with which Spark starts quickly in tests, also where a user's program starts it."""
+"""Variables with which Spark starts quickly in tests, even if a user's program starts it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.source_tree import ROOT
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -XX:MetaspaceSize=192m"
-"""A JVM that lives for a minute never earns back what the second compiler costs.
+"""In a JVM that lives for a minute the second compiler costs more than it saves.
 
 Spark's classes fill 150 MB, and each time they reach a smaller limit all garbage is collected.
 """

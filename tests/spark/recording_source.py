@@ -1,4 +1,4 @@
-"""A Spark source and sink without a log: they write down what Spark tells them, and count rows.
+"""A Spark source and sink without a log: they record Spark's calls, and count rows.
 
 Offsets are written in txlog's own format, so that the plugin's modules can be tried on checkpoints
 that Spark wrote. The option `events` names the file of the record, `rows` a file that holds how
@@ -44,13 +44,13 @@ FIRST_SECOND = 1_700_000_000
 
 
 def record(options: Mapping[str, str], what: str, /, **facts: Any) -> None:
-    """Add one event, with the process it happened in."""
+    """Add one event, with its process."""
     with Path(options["events"]).open("a") as file:
         file.write(json.dumps({"what": what, "pid": os.getpid(), **facts}, default=str) + "\n")
 
 
 def files_of(options: Mapping[str, str]) -> dict[str, list[str]]:
-    """What the checkpoint holds just now, as far as the options tell where it is."""
+    """The present contents of the checkpoint, if the options name it."""
     place = options.get("checkpointlocation")
     if place is None or not place.startswith("/"):
         return {}
@@ -62,7 +62,7 @@ def files_of(options: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def properties() -> dict[str, str | None]:
-    """The identity of the micro-batch, as a task sees it."""
+    """The identity of the micro-batch, read in a task."""
     context = TaskContext.get()
     return {name: context.getLocalProperty(name) if context else None for name in PROPERTIES}
 
@@ -76,7 +76,7 @@ class Numbers(InputPartition):
 
 
 class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the numbers below what the file `rows` says."""
+    """Reads the numbers below the number in the file `rows`."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = options
@@ -138,14 +138,14 @@ class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task wrote, and as part of which batch."""
+    """The rows of a task, and its batch."""
 
     rows: int
     identity: dict[str, str | None]
 
 
 class RecordingWriter(DataSourceStreamArrowWriter):
-    """Counts rows; fails where the option `fail` says, while the file `failing` exists."""
+    """Counts rows; fails in the step of option `fail` while the file `failing` exists."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._options = options

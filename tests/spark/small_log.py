@@ -1,4 +1,4 @@
-"""A log on the local disk for one test: what is put in, and what a consumer finds in it."""
+"""A log on the local disk for one test, with a producer and a consumer."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class SmallLog:
 
     @property
     def url(self) -> str:
-        """What Spark's option `root` takes."""
+        """The value of Spark's option `root`."""
         return str(self.root)
 
     def put(self, topic: str, count: int, *, key: bytes | None = None) -> range:
-        """The next `count` numbers, as texts, in one transaction over the topic's partitions."""
+        """Send the next `count` numbers, as texts, in one transaction over all partitions."""
         numbers = range(self.next_number, self.next_number + count)
         self.next_number = numbers.stop
         partitions = len(self.admin.describe_topic(topic).partitions)
@@ -65,11 +65,11 @@ class SmallLog:
         return sorted(row[name] for row in self.rows(topic))
 
     def lag(self, group: str) -> int:
-        """Records that the group has not committed; of a group without offsets, the lot."""
+        """Number of records above the group's committed offsets, or of all records."""
         return sum(end - at for at, end in self.positions(group).values())
 
     def positions(self, group: str) -> dict[str, tuple[int, int]]:
-        """Partition -> the group's committed offset, and the end of what it can read."""
+        """Partition -> the group's committed offset, and the last stable offset."""
         found = self.connection.offsets.group(group)
         ends = {
             f"{topic.name}-{part.partition}": (topic.name, part)
@@ -96,7 +96,7 @@ def small_log(
             admin.create_topic(name, kind)
         else:
             admin.create_topic(name, 2, kind)
-    # In the log, so that readers meet what is open and what was aborted; the sinks stage theirs.
+    # In the log, so that readers meet open and aborted records; the sinks stage theirs.
     producer = Producer(connection, transactional_id="input", transaction_records="in.log")
     producer.init_transactions()
     return SmallLog(root, connection, admin, producer)

@@ -22,12 +22,12 @@ Rows = Iterator[pa.RecordBatch]
 
 
 def gated(frame: DataFrame, gate: Path) -> DataFrame:
-    """The frame, by tasks that touch `<gate>.reached` and wait for the file `gate`."""
+    """The DataFrame, by tasks that create `<gate>.reached` and wait for the file `gate`."""
     return _through(frame, partial(_wait, str(gate)))
 
 
 def dying(frame: DataFrame, flag: Path) -> DataFrame:
-    """The frame, by tasks the first of which is killed after its rows; it makes the file `flag`."""
+    """The DataFrame; the first task creates the file `flag` and is killed after its rows."""
     return _through(frame, partial(_pass_on_and_die_once, str(flag)))
 
 
@@ -56,7 +56,7 @@ def _die_once(flag: str) -> None:
 
 
 class DyingSink(TxlogDataSource):
-    """The sink, whose first task is killed once it has staged; its file is the query's name."""
+    """The sink, whose first task is killed after it has staged; the query's name is its file."""
 
     @classmethod
     def name(cls) -> str:

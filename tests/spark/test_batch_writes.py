@@ -81,7 +81,7 @@ def test_R30_offsets_join_the_write_that_names_the_checkpoint(bench: Bench) -> N
 
 
 def test_R30_a_second_write_of_a_batch_without_a_label_of_its_own_is_refused(bench: Bench) -> None:
-    """Its rows are other rows: they must not count as in."""
+    """The second write has other rows, which must not count as committed."""
 
     def write_twice(rows: DataFrame, batch_id: int) -> None:
         bench.write(rows)
@@ -114,7 +114,7 @@ def test_a_label_may_leave_out_batches(bench: Bench) -> None:
 
 
 def write_everywhere(bench: Bench, rows: DataFrame) -> None:
-    """From each place that a user may write a batch from, under a job group of the user's own."""
+    """From every kind of thread and session, under a job group of the user's own."""
     context = bench.spark.sparkContext
     context.setJobGroup("mine", "all that my team runs")
     bench.write(rows)
@@ -141,7 +141,7 @@ def test_R30_a_job_group_of_the_users_own_keeps_no_replay_from_its_batch(bench: 
         bench.lose_commit()
     expected = [base + n for base in (0, 100, 200, 300) for n in range(3)]
     assert bench.log.column("out", "n") == expected
-    # The batch after it is of the same run wherever it is written from.
+    # The next batch belongs to the same run in any thread or session.
     bench.log.put("numbers", 2)
     bench.run_each(bench.numbers(), lambda rows, _: write_everywhere(bench, rows))
     expected = [base + n for base in (0, 100, 200, 300) for n in range(5)]
@@ -174,7 +174,7 @@ def test_R30_two_queries_of_a_session_under_one_job_group_do_not_meet(bench: Ben
 
 
 def write_in_thread(bench: Bench, *arguments: Any) -> None:
-    """In a thread of the user's own, which has an active session and no property of the query's."""
+    """In a thread of the user's own, with an active session and without the query's properties."""
     bench.spark.createDataFrame([(0,)], "n int")
     bench.write(*arguments)
 
@@ -183,7 +183,7 @@ def write_in_thread(bench: Bench, *arguments: Any) -> None:
 def test_R30_a_write_that_is_told_no_batch_is_refused_if_it_means_one(
     bench: Bench, option: str
 ) -> None:
-    """In a thread of the user's own it passed for a plain job, and a replay doubled its rows."""
+    """As a plain job in a thread of the user's own, a replay doubled its rows."""
 
     def write(rows: DataFrame, batch_id: int) -> None:
         value = {"label": "mine", "checkpointLocation": bench.checkpoint}[option]

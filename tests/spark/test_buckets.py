@@ -1,4 +1,4 @@
-"""A log in a bucket: Spark's workers are forked, and obstore survives no fork, but these do."""
+"""A log in a bucket: queries work in Spark's forked workers, although obstore survives no fork."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Spark on topics that were compacted, cut down or merged meanwhile."""
+"""Spark on topics that are compacted, truncated or merged while it runs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`txlog drill` with Spark: the bundled job on a log that is used for more, and a user's job."""
+"""`txlog drill` with Spark: the bundled job on a log with other topics, and a user's job."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ letters = letters.option("maxOffsetsPerTrigger", "10").load(root)
 sink = letters.select("value").writeStream.format("txlog").option("topic", "copies")
 sink.option("checkpointLocation", checkpoint).start(root).awaitTermination()
 """
-"""Like most jobs it knows nothing of signals. It has small batches, so that there is always one."""
+"""Like most jobs it handles no signal. Its batches are small, so that one is always running."""
 
 LETTERS = [b"%d" % number for number in range(1_000)]
 

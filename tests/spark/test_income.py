@@ -1,4 +1,4 @@
-"""The Spark job of examples/income: killed once it has decided, it writes each minute once."""
+"""The Spark job of examples/income: it is killed after a decision, and writes each minute once."""
 
 import datetime as dt
 from collections import Counter
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.extra, pytest.mar
 
 GROUP, TOPIC = "income-job", "income-of-past-minutes"
 DECIDED = DrillPoint(DrillStep.AFTER, "transactions/", ("commit_prepared", f'"{GROUP}"'), number=2)
-"""Of the second micro-batch: only its successor can show what it has written."""
+"""The decision of the second micro-batch, whose output only its successor can complete."""
 
 
 def started(folder: Path, root: str, number: int) -> Driver:
@@ -41,7 +41,7 @@ def written(root: str) -> list[tuple[dt.datetime, int, int]]:
 
 
 def expected(orders: list[Order]) -> list[tuple[dt.datetime, int, int]]:
-    """Of the minutes that ended a minute before the newest order."""
+    """The totals of the minutes that ended a minute before the newest order."""
     newest = max(order.ordered_at for order in orders)
     past = [o for o in orders if o.minute + dt.timedelta(minutes=2) <= newest]
     counts = Counter(order.minute for order in past)

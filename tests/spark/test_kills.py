@@ -1,4 +1,4 @@
-"""SIGKILL to a driver whose queries stand at every step of the commit: nothing lost, nothing twice.
+"""SIGKILL to a driver with queries at every step of the commit: nothing is lost or doubled.
 
 One driver runs all the queries. Each is stopped at a step of its own, in the middle of a batch;
 then every process of the driver is killed, and a second driver goes on from the checkpoints. A
@@ -24,29 +24,29 @@ COUNT = 20
 NUMBERS = pa.schema([("n", pa.int64())])
 COUNTS = pa.schema([("n", pa.int64()), ("count", pa.int64())])
 MANY_JOURNALS = LogSettings(transaction_state_log_num_partitions=512)
-"""So that no two queries share one: a process that stands still holds the journal it writes to."""
+"""So many that no two queries share one: a stopped process locks the journal that it writes to."""
 
 TRANSACTIONS, TOPICS = "transactions/", "topics/"
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Where a query is stopped, and what the log shows of its batch while it stands there."""
+    """Where a query is stopped, and the state of its batch in the log at that point."""
 
     job: Job
     place: DrillPoint
     topics_written: int = 0
-    """Of its topics, those that show the batch's records."""
+    """Which of its topics show the batch's records."""
     has_moved: bool = False
     """Whether the group's committed offsets include the batch."""
     has_pend: bool = True
     open: str | None = None
-    """State of its transaction in the coordinator."""
+    """The state of its transaction in the coordinator."""
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What a reader found while a query stood still: the changing fields of `Stop`."""
+    """The state that a reader found while a query was stopped: the changing fields of `Stop`."""
 
     topics_written: int
     has_moved: bool
@@ -55,7 +55,7 @@ class Sight:
 
 
 def own(job: Job, step: DrillStep, path: str, *words: str, number: int = 1) -> DrillPoint:
-    """A place for this query only: entries hold its group or its transactional id."""
+    """A point of this query only: its entries contain its group or its transactional id."""
     return DrillPoint(step, path, (*words, f'"{job.name}"'), number)
 
 
@@ -92,29 +92,29 @@ STOPS = stops()
 LOST = Job("lost", is_named=False)
 """Its checkpoint is deleted after the kill."""
 WINDOWS = Job("windows", is_stateful=True)
-"""Killed when its watermark-only batch is decided: the second one after new numbers."""
+"""Killed after the decision of its watermark-only batch, the second batch after new numbers."""
 FOREACH = Job("foreach", is_foreach=True)
-"""Killed between the two writes of a batch: the first one is decided."""
+"""Killed between the two writes of a batch, after the decision of the first."""
 CONTENDED = Job("contended")
-"""Later, two drivers run it at once."""
+"""Two drivers run it at once later."""
 JOBS = [*(stop.job for stop in STOPS.values()), LOST, WINDOWS, FOREACH, CONTENDED]
 
 
 @dataclass
 class Killed:
-    """The drill after its one kill: the second driver has gone on from the checkpoints."""
+    """The drill after its only kill: a second driver has continued from the checkpoints."""
 
     drill: Drill
     driver: Driver
     seen: dict[str, Sight]
-    """What the log showed at each stop."""
+    """The state of the log at each stop."""
     cut: dict[str, int]
-    """Records that Spark would have read of the two topics that one transaction was half in."""
+    """Records that Spark would have read of two topics while one transaction was half applied."""
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
-    """Run, stop everywhere, look, kill, go on."""
+    """Run, stop at every point, read the log, kill, continue."""
     folder = tmp_path_factory.mktemp("drill")
     topics: dict[str, int | pa.Schema] = {"numbers": 2}
     for job in JOBS:
@@ -132,7 +132,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
         drill.lose_checkpoint(LOST)
         second = drill.start(JOBS, taking_over=[LOST])
         drill.settle(second, JOBS)
-        # A batch more: a transaction that lacks only its last step is completed by the next one.
+        # One more batch: it completes a transaction that lacks only its last step.
         drill.log.put("numbers", COUNT)
         drill.settle(second, JOBS)
         yield Killed(drill, second, seen, cut)
@@ -141,7 +141,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
 
 
 def run_into_the_stops(drill: Drill, driver: Driver) -> None:
-    """New numbers for all; every query but one is stopped within its batch."""
+    """Send new numbers to all queries, and stop all but one within their batch."""
     places = {stop.job: stop.place for stop in STOPS.values()}
     places[LOST] = own(LOST, DrillStep.AFTER, TRANSACTIONS, "offsets_pended")
     places[WINDOWS] = own(WINDOWS, DrillStep.AFTER, TRANSACTIONS, "commit_prepared", number=2)
@@ -159,13 +159,13 @@ def run_into_the_stops(drill: Drill, driver: Driver) -> None:
         until(lambda: not missing(), "every stop")
     except AssertionError as error:
         raise AssertionError(f"{error}: {missing()} did not stop") from error
-    # Its commit does not wait for the last step, which comes by itself.
+    # Its commit does not wait for the last step, which is done in the background.
     last = STOPS["before Spark's commit file"].job
     until(lambda: sight(drill, last).open is None, "the completion")
 
 
 def sight(drill: Drill, job: Job) -> Sight:
-    """What is to be seen of its newest batch."""
+    """The state of its newest batch, as a reader sees it."""
     connection = drill.log.connection
     expected = drill.expected_of(job)
     group = connection.offsets.group(job.name)
@@ -180,7 +180,7 @@ def sight(drill: Drill, job: Job) -> Sight:
 
 
 def planned(drill: Drill, topics: str) -> int:
-    """Records that a query would read of these topics just now."""
+    """Number of records that a query would read of these topics now."""
     source = TxlogDataSource({"root": drill.log.url, "subscribe": topics})
     reader = source.reader(source.schema())
     return sum(span.end - span.start for task in reader.partitions() for span in task.spans)
@@ -199,7 +199,7 @@ def test_I5_I10_a_query_killed_there_loses_and_doubles_nothing(killed: Killed, n
 
 
 def check_whole(drill: Drill, job: Job) -> None:
-    """Everything is there once, the group is at the end, and nothing is left open."""
+    """Check that all records exist once, the group is at the end, and no transaction is open."""
     assert drill.output_of(job) == drill.expected_of(job)
     assert drill.log.lag(job.name) == 0
     until(lambda: sight(drill, job).open is None, "the completion")
@@ -244,7 +244,7 @@ def test_R12_R27_the_older_of_two_runs_on_one_checkpoint_is_fenced(killed: Kille
     older.pauses.release(CONTENDED.name)
     until(lambda: older.error_of(CONTENDED.name) is not None, "the end of the older run")
     said = older.error_of(CONTENDED.name) or ""
-    # It is fenced, or finds that its batch is in already: then Spark's own files tell it.
+    # It is fenced, or finds that its batch is committed: then Spark's own files conflict.
     assert "ProducerFenced" in said or "CONCURRENT_STREAM_LOG_UPDATE" in said
     drill.log.put("numbers", COUNT)
     drill.settle(newer, [CONTENDED])
@@ -252,6 +252,6 @@ def test_R12_R27_the_older_of_two_runs_on_one_checkpoint_is_fenced(killed: Kille
 
 
 def test_the_log_keeps_every_invariant_after_all_of_it(killed: Killed) -> None:
-    """The last test of the module: what still runs is killed first."""
+    """The last test of the module: it first kills the drivers that still run."""
     killed.drill.close()
     assert check_log(killed.drill.log.connection) == []

@@ -1,4 +1,4 @@
-"""Checkpoints that are replayed, lost, put back or written by two: exactly once, or refused."""
+"""Checkpoints that are replayed, lost, restored or shared by two runs: exactly once, or refused."""
 
 import json
 from collections.abc import Iterator
@@ -21,16 +21,16 @@ TAKE_OVER = {"group.takeover": True}
 
 @dataclass(frozen=True)
 class Replay:
-    """A batch of six numbers that Spark ran again, four more numbers having come meanwhile."""
+    """A batch of six numbers that Spark ran again after four more numbers had been sent."""
 
     bench: Bench
     before: list[Row]
-    """What the topic held before."""
+    """The topic's rows before the replay."""
 
 
 @pytest.fixture(scope="module")
 def replay(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replay]:
-    """Run once for the tests that only look."""
+    """Run once for the tests that only read."""
     with bench_in(spark, tmp_path_factory.mktemp("replay")) as bench:
         bench.log.put("numbers", 6)
         bench.run(bench.numbers())
@@ -98,7 +98,7 @@ def test_R12_a_new_query_takes_the_group_only_if_told_to(bench: Bench) -> None:
     bench.log.put("numbers", 6)
     bench.run(bench.numbers())
     bench.lose_checkpoint()
-    # Not even if it is told to, where it begins before the committed offsets.
+    # It begins before the committed offsets, even with takeover.
     earliest = bench.numbers(options={"startingOffsets": "earliest"})
     with pytest.raises(PySparkException, match="Another query has consumed these records"):
         bench.run(earliest, options=TAKE_OVER)
@@ -107,7 +107,7 @@ def test_R12_a_new_query_takes_the_group_only_if_told_to(bench: Bench) -> None:
     with pytest.raises(PySparkException, match="is owned by .*group.takeover=true"):
         bench.run(bench.numbers())
     assert bench.log.column("out", "n") == list(range(6))
-    # The very same checkpoint goes on once it may.
+    # The same checkpoint continues with takeover.
     bench.run(bench.numbers(), options=TAKE_OVER)
     assert bench.log.column("out", "n") == list(range(10))
     assert bench.log.lag(GROUP) == 0
@@ -129,7 +129,7 @@ def test_a_lost_checkpoint_with_a_transactional_id_of_ones_own_needs_no_take_ove
 
 
 def run_two_batches(bench: Bench, *sizes: int) -> None:
-    """In one run of the query: a transaction each, which a limit keeps apart."""
+    """In one run of the query, with one transaction in each batch because of the limit."""
     for size in sizes:
         bench.log.put("numbers", size)
     bench.run(bench.numbers(options={"maxOffsetsPerTrigger": min(sizes)}))
@@ -138,7 +138,7 @@ def run_two_batches(bench: Bench, *sizes: int) -> None:
 
 def test_R2_an_old_checkpoint_that_was_put_back_is_refused_with_the_numbers(bench: Bench) -> None:
     run_two_batches(bench, 6, 4)
-    # As it was after batch 0: a stateless one consists of these files.
+    # The state after batch 0: a stateless checkpoint consists of these files.
     bench.lose(1, "offsets", "commits")
     bench.log.put("numbers", 2)
     with pytest.raises(PySparkException) as refused:
@@ -166,14 +166,14 @@ def test_R23_a_checkpoint_without_the_offsets_of_the_batch_before_is_refused(ben
     run_two_batches(bench, 4, 4)
     bench.lose_commit()
     bench.lose(0, "offsets")
-    # Spark looks for it before it asks the source or the sink.
+    # Spark reads it before it calls the source or the sink.
     with pytest.raises(PySparkException, match="Previous batch 0 not found"):
         bench.run(bench.numbers())
     assert bench.log.column("out", "n") == list(range(8))
 
 
 def test_R1_rows_of_a_plan_that_was_replaced_meanwhile_are_refused(bench: Bench) -> None:
-    """Another run of the query plans the batch anew while the tasks of this one run."""
+    """Another run of the query replans the batch while the tasks of this run are running."""
     bench.log.put("numbers", 4)
     gate = bench.folder / "gate"
     query = (
@@ -192,7 +192,7 @@ def test_R1_rows_of_a_plan_that_was_replaced_meanwhile_are_refused(bench: Bench)
 
 
 def plan_further(file: Path, to: int) -> None:
-    """What a second run would write there: the same batch, with later ends."""
+    """The plan of a second run: the same batch, with later ends."""
     *head, line = file.read_text().split("\n")
     plan = json.loads(line)
     for bounds in plan["topics"]["numbers"]["partitions"].values():
@@ -234,7 +234,7 @@ def test_nothing_new_makes_no_batch_and_aborted_records_move_the_offsets(bench: 
 
 
 def tens(bench: Bench) -> DataFrame:
-    """A stateful query: how many numbers of each ten there are, once it is past."""
+    """A stateful query: the count of numbers in each complete ten."""
     at = bench.numbers().select(functions.timestamp_seconds("n").alias("at"))
     counted = (
         at.withWatermark("at", "0 seconds").groupBy(functions.window("at", "10 seconds")).count()
@@ -256,7 +256,7 @@ def test_R23_a_watermark_only_batch_writes_its_rows_once_also_when_replayed(benc
     bench.log.put("numbers", 10)
     bench.run(tens(bench))
     assert bench.log.column("out", "n") == [10, 1010, 2010]
-    # A checkpoint with state is refused, too, if an old one was put back.
+    # A restored older checkpoint with state is refused, too.
     bench.put_back(old)
     with pytest.raises(PySparkException, match="the log has batches of this query up to"):
         bench.run(tens(bench))
@@ -267,7 +267,7 @@ def test_R23_a_watermark_only_batch_writes_its_rows_once_also_when_replayed(benc
 
 
 def rates(bench: Bench) -> DataFrame:
-    """Ten rows a batch, the same ones whenever they are asked for."""
+    """Ten rows a batch, the same at every read."""
     source = bench.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10)
     return source.option("numPartitions", 2).load().select(functions.col("value").alias("n"))
 
@@ -283,7 +283,7 @@ def test_R2_a_replayed_batch_of_another_source_changes_nothing(bench: Bench) -> 
 
 
 def test_R2_a_batch_after_another_plan_than_the_log_has_is_refused(bench: Bench) -> None:
-    """The checkpoint was put back, and a batch planned anew that the old run noted as done."""
+    """The checkpoint was restored, and the old run recorded a batch that was replanned as done."""
     bench.run(rates(bench))
     before = bench.log.column("out", "n")
     newest = max((bench.checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
@@ -295,7 +295,7 @@ def test_R2_a_batch_after_another_plan_than_the_log_has_is_refused(bench: Bench)
     with pytest.raises(PySparkException, match=f"another batch {newest.name}, the one before it"):
         bench.run(rates(bench))
     assert bench.log.column("out", "n") == before
-    # Its own plan again, without the one that was made after the other.
+    # Its own plan again, without the plan that followed the other one.
     newest.write_text(plan)
     refused = int(newest.name) + 1
     for name in (f"{refused}", f".{refused}.crc"):

@@ -1,4 +1,4 @@
-"""A query whose log and checkpoint lie in a bucket, the checkpoint through Hadoop's own S3A."""
+"""A query whose log and checkpoint are in a bucket; Spark writes the checkpoint by Hadoop's S3A."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ pytestmark = [
 ]
 
 HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0"
-"""Of the Hadoop that PySpark 4.2 brings."""
+"""The Hadoop version of PySpark 4.2."""
 
 POINTS = ("rows staged", "after PREPARE_COMMIT", "commit returned")
-"""Where the driver, its JVM and its workers are killed, in the middle of a batch each time."""
+"""The points at which driver, JVM and workers are killed, each in the middle of a batch."""
 
 WAIT_S = 240.0
 
@@ -63,7 +63,7 @@ def test_I5_I6_I10_a_query_with_its_checkpoint_in_a_bucket_survives_kills(tmp_pa
 
 
 def environment(server: S3Server, folder: Path) -> dict[str, str]:
-    """For the driver: where the bucket is, for txlog by variables and for Hadoop by settings."""
+    """The bucket's address for the driver: variables for txlog, settings for Hadoop."""
     found = {**spark_environment(folder), **server.env}
     settings = {
         "endpoint": server.endpoint_url,

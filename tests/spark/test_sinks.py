@@ -1,4 +1,4 @@
-"""The sink in Spark: where rows go, which topics are made, and who owns the group meanwhile.
+"""The sink in Spark: the topics of rows, the topics that it creates, and the owner of the group.
 
 What a task and the driver make of rows is the same with and without a stream, and is tried without:
 a query begins with an interpreter for its source. What is refused ends a query in three places,
@@ -58,7 +58,7 @@ def test_a_partition_column_chooses_the_partition(bench: Bench) -> None:
 
 
 def check_untouched(bench: Bench, topic: str = "out") -> None:
-    """Nothing was written, and no offset was committed or is pending."""
+    """Check that nothing was written, and that no offset is committed or pending."""
     assert bench.log.rows(topic) == []
     group = bench.log.connection.offsets.group(GROUP)
     assert not group.committed
@@ -101,7 +101,7 @@ def put_records(bench: Bench) -> None:
 
 @pytest.mark.parametrize("way", ["batch", "stream"])
 def test_a_frame_of_kafkas_source_is_copied_record_by_record(bench: Bench, way: str) -> None:
-    """It made a typed topic with offset, topic and partition as data."""
+    """The sink once created a typed topic with offset, topic and partition as data."""
     put_records(bench)
     options = {"includeHeaders": True}
     if way == "stream":
@@ -132,7 +132,7 @@ WAYS = ("option", "column", "foreachBatch")
 
 
 def run_to_made(bench: Bench, way: str, options: dict[str, object] | None = None) -> None:
-    """Write the numbers that are new to the topic `made`, which is named in one of the ways."""
+    """Write the new numbers to the topic `made`, which is named in one of the ways."""
     if way == "option":
         bench.run(bench.numbers(), "made", options)
     elif way == "column":
@@ -145,7 +145,7 @@ def run_to_made(bench: Bench, way: str, options: dict[str, object] | None = None
 def test_a_topic_that_was_deleted_is_made_again_only_if_that_is_asked_for(
     bench: Bench, way: str
 ) -> None:
-    """It was made anew in silence, without what it held and how it was configured."""
+    """The sink once created the topic again without its records and configuration."""
     bench.log.put("numbers", 2)
     run_to_made(bench, way)
     bench.log.admin.delete_topics(["made"])
@@ -178,7 +178,7 @@ def test_a_column_sends_each_row_to_its_topic_in_one_transaction(bench: Bench) -
     assert bench.log.column("keyed", "n") == [0, 2, 4]
     assert bench.log.column("out", "n") == [1, 3, 5]
     (sink,) = [t for t in bench.log.admin.list_transactions() if t.transactional_id != "input"]
-    # No caller waits for its completion (R8): it may be open still, and is decided.
+    # It is decided and may not be completed yet (R8).
     tx_id = sink.last_tx_id if sink.open is None else sink.open.tx_id
     assert str(tx_id).endswith("-0-0")
 
@@ -207,7 +207,7 @@ def test_a_column_that_no_topic_can_hold_is_refused_before_any_task_runs(bench: 
 
 
 def test_R11_rows_for_a_topic_that_was_created_again_go_to_the_new_one(bench: Bench) -> None:
-    """The processes of the tasks have met the old one."""
+    """The processes of the tasks have read the old topic."""
     frame = bench.counted(8, "n", "'out' AS topic")
     bench.write(frame.filter("n < 4"), None)
     bench.log.admin.delete_topics(["out"])
@@ -333,7 +333,7 @@ def test_R12_a_query_that_lost_its_group_leaves_nothing_in_the_way_of_the_new_ow
         .start()
     )
     first.processAllAvailable()
-    # The first query stands in its tasks while the second one registers, with nothing to do.
+    # The first query is in its tasks while the second one registers, without input.
     gate.unlink()
     (bench.folder / "gate.reached").unlink()
     bench.log.put("numbers", 4)
@@ -351,7 +351,7 @@ def test_R12_a_query_that_lost_its_group_leaves_nothing_in_the_way_of_the_new_ow
 
 
 def test_a_pend_of_a_run_that_is_gone_is_waited_for(bench: Bench) -> None:
-    """It died before its decision; after its timeout anyone may bar it (rule R3)."""
+    """The run died before its decision; after its timeout any process may bar it (rule R3)."""
     bench.log.put("numbers", 4)
     gate = bench.folder / "gate"
     query = (

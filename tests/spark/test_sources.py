@@ -1,4 +1,4 @@
-"""The source in Spark: what a micro-batch holds, which columns come, and a group that follows."""
+"""The source in Spark: the contents of micro-batches, the columns, and the group's offsets."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 def put_transactions(bench: Bench, sizes: Iterable[int], topics: tuple[str, ...]) -> list[str]:
-    """One transaction for each size, its records spread over all topics; the records' values."""
+    """Commit one transaction for each size, with records in all topics. Returns their values."""
     values = []
     for number, size in enumerate(sizes):
         with bench.log.producer.transaction():
@@ -34,7 +34,7 @@ def texts(frame: DataFrame) -> DataFrame:
 
 
 def transactions_of(batches: list[list[str]]) -> list[set[str]]:
-    """For each micro-batch, the transactions that it has records of."""
+    """For each micro-batch, the transactions of its records."""
     return [{value.split(":")[0] for value in batch} for batch in batches]
 
 
@@ -81,7 +81,7 @@ def test_I3_what_is_open_or_aborted_is_not_read(bench: Bench) -> None:
 
 
 def test_a_run_of_what_is_available_stops_where_it_began_to_look(bench: Bench) -> None:
-    """More comes while it runs: that is for the next run."""
+    """Records that are sent during the run are for the next run."""
     bench.log.put("numbers", 10)
     seen: list[int] = []
 
@@ -119,7 +119,7 @@ def test_starting_offsets_say_where_a_new_query_begins(bench: Bench) -> None:
     assert sorted(read) == [1, 3, 5, 6, 7, 8, 9]
     fresh = {"checkpointLocation": bench.folder / "another"}
     latest = {"startingOffsets": "latest", "group.id": "another"}
-    # Spark's first batch comes even if there is nothing in it.
+    # Spark runs the first batch even if it is empty.
     assert bench.batches(bench.numbers(options=latest), fresh) == [[]]
 
 
@@ -148,7 +148,7 @@ def test_a_topic_that_was_created_again_is_refused(bench: Bench) -> None:
 
 
 def test_a_topic_that_does_not_fit_costs_a_query_of_a_pattern_no_state(bench: Bench) -> None:
-    """Its state knows the numbers that it has seen: they come only once, whatever comes between."""
+    """Its state contains the numbers that it has read: it emits each only once."""
     pattern: dict[str, object] = {"subscribe": None, "subscribePattern": "num.*"}
     goes_on = {**pattern, "failOnDataLoss": False}
 
@@ -207,7 +207,7 @@ TYPED = pa.schema([("n", pa.int64()), ("name", pa.string()), ("rest", pa.list_(p
 
 
 def typed(bench: Bench, rows: int) -> None:
-    """A typed topic `typed` with that many rows."""
+    """Create a typed topic `typed` with that many rows."""
     bench.log.admin.create_topic("typed", 2, TYPED)
     with bench.log.producer.transaction():
         for n in range(rows):
@@ -303,7 +303,7 @@ def test_a_batch_reads_committed_records_only_unless_told_otherwise(bench: Bench
 def test_a_frame_and_a_view_keep_the_end_of_their_first_use_until_they_are_loaded_again(
     bench: Bench,
 ) -> None:
-    """Spark plans the reading of a frame once."""
+    """Spark plans the reading of a DataFrame once."""
 
     def load() -> DataFrame:
         return bench.spark.read.format("txlog").option("subscribe", "numbers").load(bench.log.url)
@@ -380,7 +380,7 @@ def test_a_group_does_not_follow_a_query_that_failed(bench: Bench) -> None:
 
 
 def doomed_segment(bench: Bench, topic: str) -> Path:
-    """The one segment of a topic, which the test will damage."""
+    """The only segment of a topic, which the test damages."""
     bench.is_damaged = True
     (found,) = (bench.log.root / "topics" / topic).rglob("segments/*.arrow")
     return found

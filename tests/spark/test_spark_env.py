@@ -21,7 +21,7 @@ def short() -> Iterator[Path]:
 
 
 def folder_for(runtime: Path | str) -> Path:
-    """Where the sockets go: as Spark's scripts source the file, beside options that are there."""
+    """The sockets' folder, after Spark's scripts have sourced the file, with existing options."""
     done = subprocess.run(
         ["bash", "-c", f'set -a; . "{ROOT}/conf/spark-env.sh"; set +a; printenv SPARK_SUBMIT_OPTS'],
         env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "SPARK_SUBMIT_OPTS": "-Dmine=1"},

@@ -1,4 +1,4 @@
-"""What the plugin relies on in Spark 4.2, tried on the real one: if a line here fails, read on."""
+"""The facts about Spark 4.2 on which the plugin relies, tested with the real Spark."""
 
 import json
 import os
@@ -29,7 +29,7 @@ P0 = GroupTopicPartition("g", "numbers", 0)
 
 @dataclass
 class Bench:
-    """One source, one sink, one checkpoint, and the record of what Spark said to them."""
+    """One source, one sink, one checkpoint, and the record of Spark's calls."""
 
     spark: SparkSession
     folder: Path
@@ -40,16 +40,16 @@ class Bench:
 
     @property
     def checkpoint_folder(self) -> Path:
-        """Where the checkpoint is."""
+        """The path of the checkpoint."""
         return self.folder / "cp"
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The checkpoint, as the plugin reads it."""
+        """The checkpoint, read by the plugin's code."""
         return open_checkpoint(str(self.checkpoint_folder), Runtime())
 
     def put(self, rows: int) -> None:
-        """How many rows there are."""
+        """Set the number of rows."""
         (self.folder / "rows").write_text(str(rows))
 
     def source(self, name: str | None = None, **options: str) -> DataFrame:
@@ -60,7 +60,7 @@ class Bench:
         return (reader.name(name) if name else reader).load()
 
     def run(self, frame: DataFrame, output_mode: str = "append", **options: str) -> None:
-        """Run what is there to its end."""
+        """Run a query to the end of its input."""
         writer = frame.writeStream.format("recording").outputMode(output_mode)
         place = {"checkpointLocation": str(self.checkpoint_folder)}
         for option, value in {**self._options(), **place, **options}.items():
@@ -68,13 +68,13 @@ class Bench:
         writer.trigger(availableNow=True).start().awaitTermination()
 
     def events(self, *kinds: str) -> list[Event]:
-        """What was recorded since the last call of `forget`, perhaps of some kinds only."""
+        """The events since the last call of `forget`, of all or of some kinds."""
         lines = (self.folder / "events").read_text().splitlines()
         found = [json.loads(line) for line in lines]
         return [event for event in found if not kinds or event["what"] in kinds]
 
     def forget(self) -> None:
-        """Begin a new record."""
+        """Forget all events."""
         (self.folder / "events").write_text("")
 
     def lines(self, batch_id: int) -> list[str]:
@@ -82,7 +82,7 @@ class Bench:
         return (self.checkpoint_folder / "offsets" / str(batch_id)).read_text().split("\n")[2:]
 
     def lose_commit(self, batch_id: int) -> None:
-        """As if Spark had died before it wrote `commits/<batch_id>`."""
+        """Delete `commits/<batch_id>`, as if Spark had died before it wrote the file."""
         for name in (str(batch_id), f".{batch_id}.crc"):
             (self.checkpoint_folder / "commits" / name).unlink()
 
@@ -92,20 +92,20 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def registered(spark: SparkSession) -> SparkSession:
-    """The session that knows the recording source."""
+    """The session, with the recording source registered."""
     spark.dataSource.register(RecordingSource)
     return spark
 
 
 @pytest.fixture
 def bench(registered: SparkSession, tmp_path: Path) -> Bench:
-    """A fresh bench, in a folder whose name has a space and what looks URL-encoded."""
+    """A fresh bench, in a folder whose name has a space and a URL-encoded character."""
     return Bench(registered, tmp_path / "a b%20c")
 
 
 @pytest.fixture(scope="module")
 def two_batches(registered: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """Batches [0, 3) and [3, 4), run once for several tests that only look."""
+    """Batches [0, 3) and [3, 4), run once for several tests that only read."""
     bench = Bench(registered, tmp_path_factory.mktemp("two_batches"))
     bench.put(4)
     bench.run(bench.source(most="3"), camelCaseName="VaLue", queryName="My Query")
@@ -248,11 +248,11 @@ def test_R28_a_replay_plans_first_under_the_same_batch_and_a_new_run(bench: Benc
     bench.run(bench.source())
     replayed, *_ = bench.events("partitions", "latestOffset")
     assert (replayed["what"], replayed["start"], replayed["end"]) == ("partitions", 0, 4)
-    # Of batch 0 the start is asked for anew: it is written nowhere (R20).
+    # Spark asks again for the start of batch 0, which it does not store (R20).
     assert len(bench.events("initialOffset")) == 1
     assert [event["batch_id"] for event in bench.events("sink.commit")] == [0, 1]
     bench.checkpoint.require_plan(planned)
-    # A session of its own, which stays the same from batch to batch (R27).
+    # The query's own session, the same in all batches (R27).
     assert len(runs) == len(run_ids(bench)) == 1
     assert runs.isdisjoint(run_ids(bench))
     queries = {event["sql.streaming.queryId"] for event in bench.events("write")}
@@ -260,7 +260,7 @@ def test_R28_a_replay_plans_first_under_the_same_batch_and_a_new_run(bench: Benc
 
 
 def run_ids(bench: Bench) -> set[str]:
-    """The runs that the recorded tasks belonged to."""
+    """The runs of the recorded tasks."""
     return {
         run_of(event[JOB_TAGS], "no tag of a root execution") for event in bench.events("write")
     }
@@ -332,7 +332,7 @@ def test_R25_another_sources_line_is_told_apart_in_both_versions(
     others = bench.spark.readStream.schema("n bigint, at timestamp").json(str(files))
     bench.run(others.union(bench.source()))
     assert bench.checkpoint.offsets(0).version == int(version)
-    # In version 1 a source without an offset is a dash; in version 2 it is not there.
+    # In version 1 the line of a source without an offset is a dash; in version 2 it is missing.
     expected = ("0",) if version == "1" else ()
     assert bench.checkpoint.batch_range(0, LOG_ID).others == expected
     (files / "one.json").write_text('{"n": 1}\n')
@@ -414,12 +414,12 @@ def test_R24_a_location_means_what_it_means_to_hadoop(spark: SparkSession, locat
 
 
 def test_the_sockets_lie_in_a_folder_that_only_their_owner_can_enter(spark: SparkSession) -> None:
-    """With only SPARK_CONF_DIR: Spark obeys any process that connects, without a secret."""
+    """With only SPARK_CONF_DIR Spark accepts any process that connects, without a secret."""
     setting = spark.sparkContext.getConf().get("spark.python.unix.domain.socket.dir")
     assert setting is not None
     folder = Path(setting)
     assert stat.S_IMODE(folder.lstat().st_mode) == 0o700
-    # That of the accumulators is there as long as the session is.
+    # The accumulators' socket exists as long as the session.
     assert any(stat.S_ISSOCK(file.lstat().st_mode) for file in folder.iterdir())
 
 
@@ -469,7 +469,7 @@ def test_the_sink_gets_timestamps_in_the_sessions_zone(
 
 
 def test_a_year_month_interval_fails_inside_the_task(bench: Bench) -> None:
-    """The reason why `frame_schema` refuses it when the writer is made."""
+    """`frame_schema` refuses such a column when the writer is created, because of this."""
     bench.put(4)
     with pytest.raises(PySparkException, match="KeyError"):
         bench.run(bench.source().selectExpr("n", "interval '1' year AS months"))

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 @pytest.fixture
 def sink(bench: Bench) -> Iterator[str]:
-    """A view that rows are inserted into."""
+    """A view to insert rows into."""
     options = f"OPTIONS (path '{bench.log.url}', topic 'out')"
     bench.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW sink (n BIGINT) USING txlog {options}")
     yield "sink"
@@ -22,7 +22,7 @@ def sink(bench: Bench) -> Iterator[str]:
 
 @pytest.fixture
 def table(bench: Bench) -> Iterator[str]:
-    """A table of the catalog: its columns."""
+    """A table of the catalog, with its columns."""
     bench.spark.sql(f"CREATE TABLE listed (n BIGINT) USING txlog OPTIONS (path '{bench.log.url}')")
     yield "listed"
     bench.spark.sql("DROP TABLE listed")

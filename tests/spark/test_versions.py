@@ -28,25 +28,25 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
 MODES = ("classic", "connect")
 PLACES = {"small": DrillStep.AFTER, "large": DrillStep.BEFORE}
-"""Output topic -> where the writes to it are stopped, by their decision."""
+"""Output topic -> the step of the decision at which its writes are stopped."""
 
 
 @dataclass
 class Runs:
-    """The programs of both modes, as often as they were started."""
+    """The programs of both modes, with all their processes."""
 
     folder: Path
     drivers: list[Driver] = field(default_factory=list)
     decided: dict[str, list[int]] = field(default_factory=dict)
-    """Mode -> how many records each output topic had when the processes were killed."""
+    """Mode -> the number of records of each output topic when the processes were killed."""
 
     def root(self, mode: str) -> str:
         """The program's log."""
         return str(self.folder / mode / "versions" / "log")
 
     def start(self, stops: bool) -> None:
-        """A server that runs the program itself, and a client that does; up to the stops if
-        there shall be any."""
+        """Start a server that runs the program, and a client that runs it, up to the stops if
+        there are any."""
         port = self.folder / "classic" / PORT
         port.unlink(missing_ok=True)
         server = self._start("classic")
@@ -60,7 +60,7 @@ class Runs:
 
     @contextmanager
     def remote(self) -> Iterator[None]:
-        """What is started meanwhile is a client of the server."""
+        """In this block, programs are started as clients of the server."""
         port = self.folder / "classic" / PORT
         os.environ["SPARK_REMOTE"] = f"sc://127.0.0.1:{port.read_text()}"
         try:
@@ -69,7 +69,7 @@ class Runs:
             del os.environ["SPARK_REMOTE"]
 
     def _stop(self, server: Driver, mode: str) -> None:
-        """Until both writes of a batch stand still, in the server's processes."""
+        """Wait until both writes of a batch have stopped in the server's processes."""
         for topic, step in PLACES.items():
             place = DrillPoint(step, "transactions/", ('"commit_prepared"', topic))
             server.pauses.set(f"{mode} {topic}", place)
@@ -95,19 +95,19 @@ class Runs:
         return file.exists()
 
     def finish(self) -> None:
-        """Until both programs have ended."""
+        """Wait until both programs have ended."""
         server, client = self.drivers[-2:]
         until(lambda: self._is_there(self.folder / "classic" / DONE, server), "the classic one")
         until(lambda: client.process.poll() is not None, "the client's end")
         assert (self.folder / "connect" / DONE).exists(), (client.folder / "output").read_text()
 
     def kill(self) -> None:
-        """SIGKILL to all."""
+        """Send SIGKILL to all processes."""
         for driver in self.drivers:
             driver.kill()
 
     def numbers(self, mode: str, topic: str) -> list[int]:
-        """What a reader that shares nothing with Spark finds."""
+        """The records, read without Spark."""
         consumer = Consumer(
             topic,
             root=self.root(mode),
@@ -138,7 +138,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
 
 
 def decisions(root: str) -> list[int]:
-    """The number of versions that the log has, by coordinator that has any."""
+    """The number of versions in the log, for each coordinator with versions."""
     found = [len(c.catch_up().marks) for c in connect(root).coordinators()]
     return [count for count in found if count]
 
@@ -154,7 +154,7 @@ class Answers:
 
 @pytest.fixture(scope="module")
 def answers(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """What a client found on the server that was started last."""
+    """The results of a client on the server that was started last."""
     folder = tmp_path_factory.mktemp("client")
     with runs.remote():
         arguments = [sys.executable, "-m", "tests.spark.connect_client", str(folder)]

@@ -1,4 +1,4 @@
-"""The program of docs/spark.md that writes versions, run as users run it, and killed by a test.
+"""The program of docs/spark.md that writes versions, run as by a user, and killed by a test.
 
 `python -m tests.spark.versions_program classic <folder>` runs it in a session of its own, which
 serves Spark Connect until it is killed; `connect <folder>` runs it as a client of such a server.
@@ -27,7 +27,7 @@ SERVER = {
 
 
 def program() -> str:
-    """The one block of the page that has a version."""
+    """The only program of the page with a version."""
     blocks = Page(ROOT / "docs" / "spark.md").blocks
     (found,) = [block.text for block in blocks if block.needs_spark and "txnVersion" in block.text]
     return found
@@ -48,7 +48,7 @@ def main(mode: str, folder: Path) -> None:
     os.chdir(folder)
     if mode == "classic":
         start_server(folder)
-    # As in a file of the user's own: Spark Connect sends functions of this module by value.
+    # As in a user's file: Spark Connect pickles functions of this module by value.
     exec(compile(program(), "program.py", "exec"), sys.modules["__main__"].__dict__)  # noqa: S102
     (folder / DONE).touch()
     while mode == "classic":

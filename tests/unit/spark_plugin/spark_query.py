@@ -1,4 +1,4 @@
-"""A Spark query without Spark: its checkpoint as Spark writes it, its tasks, its commits."""
+"""A Spark query without Spark: its checkpoint in Spark's format, its tasks, its commits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ONE_JOURNAL = LogSettings(transaction_state_log_num_partitions=1)
 OPTIONS = WriterOptions(root="memory://log")
 FRAME = StructType().add("n", LongType()).add("topic", StringType())
 COLUMNS = StructType().add("value", BinaryType())
-"""What a query reads of a Kafka-shaped topic."""
+"""The columns that a query reads of a Kafka-shaped topic."""
 
 
 def new_log(settings: LogSettings = ONE_JOURNAL) -> MemoryLog:
@@ -46,7 +46,7 @@ def new_log(settings: LogSettings = ONE_JOURNAL) -> MemoryLog:
 
 @dataclass
 class Query:
-    """A query that copies numbers to two topics, its checkpoint, and what Spark would do."""
+    """A query that copies numbers to two topics, its checkpoint, and Spark's steps."""
 
     log: MemoryLog
     folder: Path
@@ -60,11 +60,11 @@ class Query:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """As the sink sees it."""
+        """The checkpoint, read by the sink's code."""
         return open_checkpoint(str(self.folder), self.log.connection.runtime)
 
     def plan(self, batch: int, start: int, end: int) -> None:
-        """Spark writes down that a batch reads the numbers [start, end)."""
+        """Write `offsets/N` for a batch that reads the numbers [start, end), as Spark does."""
         cluster = self.log.connection.cluster
         ranges = {0: PartitionRange(start, end)}
         topics = {"numbers": TopicOffsets(cluster.topic("numbers").topic_id, ranges)}
@@ -73,14 +73,14 @@ class Query:
         file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
 
     def plan_other(self, batch: int, end: int) -> None:
-        """The same for a source that is not txlog: it begins where the batch before ends."""
+        """Write `offsets/N` with a source that is not txlog, from the end of the batch before."""
         file = self.folder / "offsets" / str(batch)
         file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"n":{end}}}')
 
     def tasks(
         self, process: Connection, run: str, batch: int, start: int, end: int
     ) -> list[TaskMessage]:
-        """Two tasks, and what they tell the driver."""
+        """Run two tasks. Returns their messages to the driver."""
         plan = self.checkpoint.plan()
         middle = (start + end) // 2
         messages = []
@@ -95,18 +95,18 @@ class Query:
     def commit(
         self, process: Connection, run: str, batch: int, messages: list[TaskMessage]
     ) -> None:
-        """The driver's commit."""
+        """Commit, as the driver does."""
         identity = batch_identity(messages, batch)
         assert identity == BatchIdentity(self.query_id, run, batch)
         BatchCommitter(process, self.options, self.checkpoint).commit(identity, messages)
 
     def note(self, batch: int) -> None:
-        """Spark writes down that a batch is done."""
+        """Write `commits/N`, as Spark does."""
         (self.folder / "commits").mkdir(exist_ok=True)
         (self.folder / "commits" / str(batch)).write_text("v1\n{}")
 
     def replay(self, process: Connection, run: str, batch: int, start: int, end: int) -> None:
-        """Run a batch that is planned."""
+        """Run a planned batch."""
         self.commit(process, run, batch, self.tasks(process, run, batch, start, end))
 
     def run(self, process: Connection, run: str, batch: int, start: int, end: int) -> None:

@@ -1,4 +1,4 @@
-"""A query with a real source and sink, and without Spark: what Spark asks both of them."""
+"""A query with a real source and sink, without Spark: Spark's calls to both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SINK = WriterOptions(root="memory://log", transactional_id="copier")
 
 
 class Stream:
-    """A query of one checkpoint: what Spark asks source and sink, batch after batch."""
+    """A query on one checkpoint: Spark's calls to source and sink, batch after batch."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Stream:
         self.end: dict[str, Any] | None = None
 
     def plan(self) -> int:
-        """Plan a batch; how many records it reads."""
+        """Plan a batch. Returns the number of records that it reads."""
         start = self.end or self.reader.initialOffset()
         self.end = self.reader.latestOffset(start, ReadAllAvailable())
         file = self.query.folder / "offsets" / str(self.batch)
@@ -49,7 +49,7 @@ class Stream:
         return self.read(start, self.end)
 
     def read(self, start: dict[str, Any], end: dict[str, Any]) -> int:
-        """How many records the tasks of that batch read."""
+        """The number of records that the tasks of the batch read."""
         tasks = self.reader.partitions(start, end)
         return sum(span.end - span.start for task in tasks for span in task.spans)
 
@@ -64,7 +64,7 @@ class Stream:
         return new
 
     def commit(self, run: str = "run", process: Connection | None = None) -> None:
-        """The sink's commit of the batch that was planned last."""
+        """Commit the batch that was planned last."""
         on = process or self.process
         staged = Staging(on, SINK, FRAME).add_all([])
         plan = self.query.checkpoint.plan()

@@ -1,4 +1,4 @@
-"""Topic columns as Spark columns: the types, and batches that Spark takes as they are."""
+"""Topic columns as Spark columns: the types, and batches that Spark accepts."""
 
 import datetime as dt
 import pickle
@@ -74,7 +74,7 @@ def flights(*carriers: str) -> pa.RecordBatch:
 
 
 def taken_by_spark(layout: ReadLayout, wanted: StructType, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """What Spark's own reader function does with the first batch of a task."""
+    """Spark's own check of the first batch of a task."""
     rows: Iterator[pa.RecordBatch] = iter([batch])
     (passed,) = records_to_arrow_batches(rows, 2, wanted, None)  # type: ignore[arg-type]
     assert passed is batch, "Spark passes it on untouched, however many rows it has"
@@ -233,7 +233,7 @@ def test_an_unknown_column_is_refused_with_the_nearest_right_one(name: str, near
         source_schema(FLIGHTS, (name,))
 
 
-# The schema that the user gives.
+# A schema from the user.
 
 
 def test_the_users_narrower_schema_is_what_spark_compares_with() -> None:
@@ -331,7 +331,7 @@ def test_headers_are_not_read_unless_wanted() -> None:
     assert layout.stored_columns == ("key", "value", "_timestamp")
 
 
-# Values that Spark cannot hold, and topics that do not go together.
+# Values that Spark cannot hold, and topics that cannot be read together.
 
 
 @pytest.mark.parametrize(

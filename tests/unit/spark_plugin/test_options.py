@@ -1,4 +1,4 @@
-"""Options of source and sink: what is taken, and what each wrong one is told."""
+"""Options of source and sink: valid options, and the error of each invalid one."""
 
 import pickle
 from collections.abc import Callable, Mapping
@@ -161,7 +161,7 @@ KAFKA_SOURCE = [
 def test_an_option_of_kafkas_source_is_taken_or_has_an_answer_and_is_no_slip_of_the_pen(
     name: str,
 ) -> None:
-    """ "Did you mean" would name another option, which may do the opposite."""
+    """A suggestion would name another option, which may do the opposite."""
     if name.lower() in options._HINTS:
         with pytest.raises(InvalidOption, match="does not exist here; "):
             parse_reader_options({**READER, name: "1"})
@@ -310,7 +310,7 @@ def test_the_topic_of_the_writer_is_a_topics_name() -> None:
         parse_writer_options({**WRITER, "topic": "../x"})
 
 
-# Options that exclude or need each other.
+# Options that exclude or require each other.
 
 
 def test_the_log_must_be_given() -> None:
@@ -465,7 +465,7 @@ CREATED = {"provider": "txlog", "owner": "me", "location": "file:/log", "path": 
 def test_a_table_of_sparks_catalog_is_told_of_the_view_that_works(
     parse: Callable[[Mapping[str, str]], object], options: dict[str, str]
 ) -> None:
-    """It was told of an unknown option 'provider' or 'location', which the user never gave."""
+    """The error once named the options 'provider' or 'location', which the user had not given."""
     with pytest.raises(InvalidOption, match="Use CREATE TEMPORARY VIEW ... USING txlog OPTIONS"):
         parse(options)
 

@@ -1,4 +1,4 @@
-"""Which run a task belongs to, by what Spark sets and users do not."""
+"""The run of a task, by properties that Spark sets and users do not."""
 
 import pytest
 
@@ -21,7 +21,7 @@ ROOT = f"spark-session-{MINE}-execution-root-id-12"
     ],
 )
 def test_R27_a_run_is_the_session_of_the_root_execution(job_tags: str, run_id: str) -> None:
-    """Without its tag, which a user may clear, the write's own sessions and the job group tell."""
+    """Without its tag, which a user may clear, sessions and job group name the run."""
     assert run_of(job_tags, "group") == run_id
 
 

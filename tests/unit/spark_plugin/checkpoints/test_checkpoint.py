@@ -1,4 +1,4 @@
-"""A checkpoint folder as the sink reads it: whose it is, which batch runs, what it reads."""
+"""A checkpoint folder as the sink reads it: its query, its newest batch, and the batch's ranges."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ P0 = GroupTopicPartition("g", "orders", 0)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A checkpoint as Spark leaves it when batch 1 is planned, in a folder with a space."""
+    """A checkpoint after Spark has planned batch 1, in a folder whose name has a space."""
     place = tmp_path / "check point"
     for name in ("offsets", "commits"):
         (place / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What is told of a checkpoint beforehand is what its next start does."""
+"""The comparison predicts what the next start of the query does."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def log() -> MemoryLog:
 
 @pytest.fixture
 def query(log: MemoryLog, tmp_path: Path) -> Query:
-    """Batch 0 has copied [0, 4), and Spark has noted it."""
+    """Batch 0 has copied [0, 4), and Spark has recorded its end."""
     query = Query(log, tmp_path / "checkpoint")
     query.run(log.process(), "first", 0, 0, 4)
     query.note(0)
@@ -33,7 +33,7 @@ def query(log: MemoryLog, tmp_path: Path) -> Query:
 
 
 def compared(log: MemoryLog, query: Query) -> CheckpointComparison:
-    """By a process that has nothing open, and that writes nothing."""
+    """Compare in a new process, which writes nothing."""
     before = log.objects()
     comparison = compare(log.process(), query.checkpoint)
     assert log.changed_since(before) == []
@@ -41,13 +41,13 @@ def compared(log: MemoryLog, query: Query) -> CheckpointComparison:
 
 
 def move_group(log: MemoryLog, offset: int) -> None:
-    """As an operator would."""
+    """Move the group, as an operator would."""
     topic_id = log.connection.cluster.topic("numbers").topic_id
     moved = PendingOffset("numbers", topic_id, 0, UNCHECKED, offset)
     log.process().offsets.commit(GROUP, (moved,))
 
 
-# The verdicts, each held against what the sink then does.
+# The predictions, each compared with the sink's behaviour.
 
 
 def goes_on(log: MemoryLog, query: Query) -> tuple[int, int, int]:
@@ -84,7 +84,7 @@ def was_put_back(log: MemoryLog, query: Query) -> tuple[int, int, int]:
 
 
 def follows_another(log: MemoryLog, query: Query) -> tuple[int, int, int]:
-    """The checkpoint was put back, batch 0 planned anew, and the old run has noted its own."""
+    """The checkpoint was restored, batch 0 replanned, and the old run has recorded its own."""
     query.plan(0, 1, 4)
     return 1, 4, 7
 

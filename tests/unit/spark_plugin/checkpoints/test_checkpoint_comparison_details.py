@@ -1,4 +1,4 @@
-"""What a comparison of checkpoint and log says beside its verdict."""
+"""The details of a comparison of checkpoint and log."""
 
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def test_commands_put_the_group_to_where_a_replay_starts(log: MemoryLog, query: 
 
 
 @pytest.mark.parametrize("happens", [follows_another, lost_a_batch])
-def test_no_command_is_told_where_moving_the_group_resolves_nothing(
+def test_no_command_is_given_if_moving_the_group_resolves_nothing(
     log: MemoryLog, query: Query, happens: object
 ) -> None:
     assert callable(happens)

@@ -1,4 +1,4 @@
-"""What is told of a checkpoint whose batch the log has, has not, or has another one in place of."""
+"""Comparisons of a checkpoint: its batch is in the log, is not, or differs from the log's."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ __all__ = ["log", "query"]
 def plan(
     query: Query, batch: int, ranges: Mapping[int, tuple[int, int]], watermark_ms: int = 0
 ) -> None:
-    """Spark writes down what a batch reads of each partition of numbers."""
+    """Write the ranges of a batch in each partition of numbers, as Spark does."""
     cluster = query.log.connection.cluster
     read = {number: PartitionRange(*span) for number, span in ranges.items()}
     topics = {"numbers": TopicOffsets(cluster.topic("numbers").topic_id, read)}
@@ -40,13 +40,13 @@ def plan(
 
 
 def require_refused(log: MemoryLog, query: Query, batch: int, start: int, end: int) -> None:
-    """As it was told."""
+    """Take over the group, as the remedy says."""
     with pytest.raises(CheckpointConflict):
         query.replay(log.process(), "second", batch, start, end)
 
 
 def follow(log: MemoryLog, query: Query, commands: tuple[str, ...]) -> None:
-    """Do what is told, as `txlog group reset` does it."""
+    """Follow the commands, as `txlog group reset` does."""
     (command,) = commands
     before, _, offset = command.removesuffix(" --execute").rpartition(" ")
     assert before == f"txlog group reset {GROUP} --topic numbers:0 --to-offset"
@@ -96,7 +96,7 @@ def test_R2_a_batch_of_the_same_records_by_another_plan_is_refused(
 
 
 def test_a_partition_that_joins_counts(log: MemoryLog, query: Query) -> None:
-    """Its group was moved there, by a consumer that knew of the partition before the query did."""
+    """A consumer that read the partition before the query did has moved the group there."""
     log.admin.create_partitions("numbers", 2)
     plan(query, 1, {0: (4, 7), 1: (0, 0)})
     assert compared(log, query).next_start is NextStart.REPLAY
@@ -110,7 +110,7 @@ def test_a_partition_that_joins_counts(log: MemoryLog, query: Query) -> None:
 def test_a_query_that_owns_its_group_and_has_committed_nothing_is_no_stranger(
     tmp_path: Path, transactional_id: str | None
 ) -> None:
-    """Its first run died in its first batch, after it had registered."""
+    """The first run died in its first batch, after registering."""
     owners = set()
     for write in range(8):
         log = new_log()
@@ -146,7 +146,7 @@ def lost_a_watermark(log: MemoryLog, query: Query) -> None:
 def test_R2_what_a_checkpoint_lost_is_not_taken_for_what_comes_next(
     log: MemoryLog, query: Query, loses: Callable[[MemoryLog, Query], None]
 ) -> None:
-    """The checkpoint was put back by one batch, whatever that one held."""
+    """The checkpoint was restored to the batch before, whatever its rows."""
     loses(log, query)
     (query.folder / "offsets" / "1").unlink()
     comparison = compared(log, query)
@@ -175,7 +175,7 @@ def test_a_checkpoint_at_the_very_end_of_the_log_goes_on(log: MemoryLog, query: 
     assert compared(log, query).next_start is NextStart.GOES_ON
 
 
-# What the log has of the query.
+# The query's marks and owners in the log.
 
 
 @pytest.mark.parametrize("furthest", ["a", "b"])
@@ -215,7 +215,7 @@ def test_what_is_decided_of_another_topic_moves_nothing(
 
 
 def test_a_partition_that_the_log_lacks_has_no_end(log: MemoryLog, query: Query) -> None:
-    """The log was restored from a copy of before the partition was added."""
+    """The log was restored from a copy without the new partition."""
     plan(query, 1, {0: (4, 7), 1: (0, 0)})
     assert [part.log_end for part in compared(log, query).partitions] == [COUNT, None]
 

@@ -1,4 +1,4 @@
-"""Where a checkpoint lies, in every way that users write it, and how its files are read there."""
+"""The location of a checkpoint, in every way that users write it, and reading its files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -162,12 +162,12 @@ def test_an_opener_of_ones_own_serves_its_scheme(tmp_path: Path) -> None:
 
 
 def local_files(folder: Path) -> CheckpointFiles:
-    """On the disk."""
+    """The checkpoint on disk."""
     return open_files(locate(str(folder)), Runtime())
 
 
 def object_files(folder: Path) -> CheckpointFiles:
-    """The same folder as an object store."""
+    """The same checkpoint in an object store."""
     return ObjectFiles(open_store(folder, Runtime()))
 
 

@@ -1,4 +1,4 @@
-"""What a batch advances, from its file `offsets/<batch>` and the one before it."""
+"""The ranges of a batch, from its file `offsets/<batch>` and the one before it."""
 
 from hashlib import sha256
 
@@ -30,13 +30,13 @@ def line(
     topic: str = "orders",
     topic_id: str = "id1",
 ) -> str:
-    """A txlog line about partitions 0, 1, ... of one topic."""
+    """A txlog line with partitions 0, 1, ... of one topic."""
     numbered = {number: PartitionRange(*pair) for number, pair in enumerate(bounds)}
     return encode(SourceOffset(log_id, group, {topic: TopicOffsets(topic_id, numbered)}))
 
 
 def data(*lines: str, version: int = 1, metadata: str = METADATA) -> bytes:
-    """The bytes of a file, as Spark writes them: no newline at the end."""
+    """The bytes of a file in Spark's format, without a newline at the end."""
     return "\n".join([f"v{version}", metadata, *lines]).encode()
 
 
@@ -120,7 +120,7 @@ def test_R1_the_digest_is_of_the_bytes_and_the_fingerprint_of_the_batch() -> Non
 
 
 def test_R2_the_fingerprint_is_the_one_that_logs_hold_already() -> None:
-    """It is compared with what another version of txlog has stored."""
+    """Other versions of txlog have stored it."""
     plan = parse(7, data('{"b":2}', "-", metadata='{"batchWatermarkMs":5}'), WHERE)
     assert plan.fingerprint == sha256(b'5\n0:{"b":2}\n1:-').hexdigest()
 
@@ -136,7 +136,7 @@ def test_R2_a_batch_knows_the_plan_of_the_batch_before() -> None:
 
 
 def test_R2_in_version_2_the_order_of_the_lines_does_not_matter_to_the_fingerprint() -> None:
-    """Spark may write its sources in another order when it plans the very same batch once more."""
+    """Spark may write its sources in another order when it plans the same batch again."""
     lines = [f"{number}:{line((number, number + 2))}" for number in (2, 0, 1)]
     first = file(3, *lines, version=2)
     for order in (sorted(lines), sorted(lines, reverse=True)):
@@ -157,7 +157,7 @@ def test_R2_other_offsets_or_another_watermark_have_another_fingerprint() -> Non
     assert len(prints) == 5
 
 
-# What a batch advances.
+# The ranges of a batch.
 
 
 def test_R23_batch_0_advances_what_its_own_starts_and_ends_say() -> None:
@@ -170,12 +170,12 @@ def test_R23_a_changed_line_advances_by_its_own_from_and_to() -> None:
 
 
 def test_R23_a_repeated_line_advances_nothing() -> None:
-    """A watermark-only batch: its line says [0, 9), which the batch before has read."""
+    """A watermark-only batch: its line has [0, 9), which the batch before has read."""
     assert advanced(file(3, line((0, 9))), file(2, line((0, 9)))) == {}
 
 
 def test_R12_a_batch_that_advances_nothing_still_names_its_groups() -> None:
-    """Its mark must be looked for where the marks of the other batches are."""
+    """Its mark is in the same coordinator as those of the other batches."""
     repeated = file(3, line((0, 9)), line((0, 5), group="h", log_id="elsewhere"))
     found = batch_range(repeated, file(2, *repeated.lines.values()), "log", WHERE)
     assert (found.groups, dict(found.ranges)) == (("g",), {})
@@ -256,7 +256,7 @@ def test_R21_two_lines_of_one_group_that_read_different_ranges_are_refused() -> 
 
 
 def test_R21_a_line_that_stays_behind_in_its_group_is_refused() -> None:
-    """Else the group moves on, and the late reader's rows would count as in when they come."""
+    """Otherwise the group advances, and the lagging source's rows later count as committed."""
     before = file(2, line((0, 3)), line((0, 3)))
     with pytest.raises(CheckpointConflict, match=r"\[3, 5\) and \[3, 3\)"):
         advanced(file(3, line((3, 5)), line((0, 3))), before)

@@ -1,4 +1,4 @@
-"""How far a query is, read from the files of its checkpoint."""
+"""The progress of a query, read from its checkpoint."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_a_batch_that_repeats_its_sources_reads_nothing(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_kill_found_is_told_from_the_checkpoint_and_the_logs_marks(tmp_path: Path) -> None:
+def test_the_newest_batch_is_judged_by_the_checkpoint_and_the_logs_marks(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "commits").mkdir()
     for batch in range(2):

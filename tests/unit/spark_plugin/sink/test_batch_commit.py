@@ -1,4 +1,4 @@
-"""The commit of a micro-batch without Spark: every death, two runs at once, every replay."""
+"""The commit of a micro-batch without Spark: every crash, two runs at once, every replay."""
 
 from __future__ import annotations
 
@@ -42,34 +42,35 @@ def query(log: MemoryLog, tmp_path: Path) -> Query:
 
 
 def copied(log: MemoryLog) -> list[int]:
-    """Every number that was copied."""
+    """All copied numbers."""
     return sorted(row["n"] for row in log.values("even", "odd"))
 
 
 def position(log: MemoryLog) -> int:
-    """Where the group stands; a transaction that is decided is finished first."""
+    """The group's position, after finishing decided transactions."""
     committed = log.process().offsets.fetch(GROUP, [SOURCE])[SOURCE]
     return 0 if committed is None else committed.offset
 
 
 def check(log: MemoryLog, end: int) -> None:
-    """The numbers below `end` were copied once, the group is there, and the log is sound."""
+    """Check that the numbers below `end` were copied once, the group is at `end`, and the log is
+    sound."""
     assert copied(log) == list(range(end))
     assert position(log) == end
     log.check()
 
 
 def next_entry(log: MemoryLog, ahead: int = 0) -> str:
-    """Path of the entry that the coordinator's journal gets next, or so many later."""
+    """Path of the coordinator journal's next entry, or of a later one."""
     layout = log.connection.cluster.layout.transactions(0)
     return layout.entry(sum(path.startswith(layout.entries) for path in log.objects()) + ahead)
 
 
-# Deaths.
+# Crashes.
 
 
 def restart(log: MemoryLog, query: Query, batch: int, start: int, end: int) -> None:
-    """From the checkpoint: the batch is replayed by a new run."""
+    """Continue from the checkpoint: a new run replays the batch."""
     process = log.process()
     query.replay(process, "second", batch, start, end)
     query.run(process, "second", batch + 1, end, COUNT)
@@ -78,7 +79,7 @@ def restart(log: MemoryLog, query: Query, batch: int, start: int, end: int) -> N
 def restart_without_checkpoint(
     log: MemoryLog, query: Query, batch: int, start: int, end: int
 ) -> None:
-    """Without it: a new query takes the group, and goes on where that stands."""
+    """Continue without the checkpoint: a new query takes over the group at its position."""
     log.clock.advance(STAGED_TIMEOUT_MS + 1)
     options = replace(query.options, group_takeover=True)
     fresh = Query(log, query.folder / "new", "another query", options)
@@ -87,7 +88,7 @@ def restart_without_checkpoint(
 
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pend and decision are an entry each, as of a batch that one entry does not hold."""
+    """Pend and decision are separate entries, as for a batch that one entry cannot hold."""
     monkeypatch.setattr(participants, "STORED_BATCH_BYTES", 1 << 30)
 
 
@@ -134,7 +135,7 @@ def test_I5_I10_so_does_one_whose_batch_is_too_large_for_an_entry(
 def test_batches_above_and_below_the_limit_of_an_entry_follow_each_other(
     log: MemoryLog, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each large one has sequences of its own: none passes for a repeat of another."""
+    """Each large batch has its own sequences, so that none counts as a repeat of another."""
     process = log.process()
     for batch, batches_max in enumerate([1, 1, 4_000, 1, 4_000]):
         monkeypatch.setattr(appender, "ENTRY_BATCHES_MAX", batches_max)
@@ -146,7 +147,7 @@ def test_batches_above_and_below_the_limit_of_an_entry_follow_each_other(
 def test_a_batch_of_more_stored_batches_than_an_entry_takes_is_committed(
     log: MemoryLog, query: Query
 ) -> None:
-    """By its names alone it is larger than the megabyte that a store takes at once."""
+    """Its names alone are larger than the megabyte that a store accepts."""
     process = log.process()
     query.plan(0, 0, 2)
     whole = query.tasks(process, "run", 0, 0, 2)
@@ -162,7 +163,7 @@ def test_a_batch_of_more_stored_batches_than_an_entry_takes_is_committed(
 
 
 def segment_of(topic: TopicLog, row: pa.RecordBatch, count: int) -> Segment:
-    """A segment of so many batches of one record each."""
+    """A segment with that many batches of one record."""
     draft = SegmentWriter(
         topic.store,
         topic.layout.segment(segment_id(Runtime())),
@@ -178,7 +179,7 @@ def segment_of(topic: TopicLog, row: pa.RecordBatch, count: int) -> Segment:
 def dies_at(
     folder: Path, write: int, is_after: bool, batch: int, go_on: Callable[..., None]
 ) -> bool:
-    """Let a driver die at that write, go on without it; whether there was such a write."""
+    """Let a driver die at that write, and continue. Returns whether the write existed."""
     log = new_log()
     query = Query(log, folder)
     store = DyingStore(log.memory)
@@ -199,7 +200,7 @@ def dies_at(
 
 
 def is_decided(log: MemoryLog) -> bool:
-    """Whether the newest transaction of the query is committed, applied everywhere or not."""
+    """Whether the newest transaction of the query is decided COMMIT."""
     coordinator = log.process().coordinator(0)
     known = coordinator.catch_up().ids["spark.query"]
     newest = max([*known.open, known.last_tx_id or TxId(0, 0, -1)])
@@ -226,7 +227,7 @@ def test_I10_a_batch_that_is_in_changes_nothing_and_fences_nobody(
 def test_R23_a_watermark_only_batch_that_died_is_finished_by_its_replay(
     log: MemoryLog, query: Query, write: int
 ) -> None:
-    """It advances nothing, so only the second test can tell; a replay shows it whole."""
+    """It advances nothing, so only the second test applies; a replay finds it complete."""
     store = DyingStore(log.memory)
     process = log.process(store)
     query.run(process, "first", 0, 0, 2)
@@ -257,7 +258,7 @@ def test_R1_a_plan_that_was_written_anew_is_refused(log: MemoryLog, query: Query
 def test_R1_tasks_that_saw_the_plan_of_another_batch_are_refused(
     log: MemoryLog, query: Query
 ) -> None:
-    """As in foreachBatch, where Spark tells the writer no batch."""
+    """As in foreachBatch, where Spark gives the writer no batch id."""
     process = log.process()
     query.run(process, "newer", 0, 0, 2)
     query.plan(1, 2, 4)
@@ -268,7 +269,7 @@ def test_R1_tasks_that_saw_the_plan_of_another_batch_are_refused(
 
 
 def replanned(log: MemoryLog, query: Query) -> list[TaskMessage]:
-    """Batch 0 ended at 2 when it was committed, by the checkpoint it ends at 4; batch 1 follows."""
+    """Batch 0 was committed with the end 2, and ends at 4 in the checkpoint; batch 1 follows."""
     process = log.process()
     query.plan_other(0, 2)
     query.replay(process, "first", 0, 0, 2)
@@ -292,7 +293,7 @@ def test_R2_a_batch_of_another_source_that_follows_another_plan_is_refused(
 
 @dataclass
 class ChangingFiles:
-    """A checkpoint's folder in which something happens before one file is read."""
+    """A checkpoint's folder that calls a function before one file is read."""
 
     files: CheckpointFiles
     name: str
@@ -312,7 +313,7 @@ class ChangingFiles:
 def test_R1_a_checkpoint_that_is_put_back_while_it_is_read_is_refused(
     log: MemoryLog, query: Query
 ) -> None:
-    """Its batch 0 is the one that the log has again, and not the one that the tasks followed."""
+    """Its batch 0 is again the one in the log, and not the plan of the tasks."""
     messages = replanned(log, query)
 
     def put_back() -> None:
@@ -347,7 +348,7 @@ def test_R29_a_source_without_a_group_is_refused(log: MemoryLog, tmp_path: Path)
 def test_the_commits_of_one_run_may_come_from_any_process_of_its_driver(
     log: MemoryLog, query: Query
 ) -> None:
-    """Spark hands a commit to any idle Python process, and queries share those."""
+    """Spark gives a commit to any idle Python process, and queries share these."""
     one, other = log.process(), log.process()
     query.run(one, "run", 0, 0, 2)
     query.run(other, "run", 1, 2, 4)
@@ -388,7 +389,7 @@ def test_R12_a_run_that_stalls_while_a_newer_one_commits_its_batch_commits_nothi
 
 
 def stalls_while_a_newer_run_commits(log: MemoryLog, query: Query, ahead: int, place: str) -> None:
-    """The older run is refused, and the newer one's batches are there once."""
+    """The older run is refused, and the newer one's batches are in the log once."""
     store = HookedStore(log.memory)
     older, newer = log.process(store), log.process()
     query.run(older, "older", 0, 0, 2)
@@ -420,7 +421,7 @@ def test_I10_a_run_that_stalls_while_a_newer_one_commits_its_batch_finds_it_in(
     check(log, 4)
 
 
-# Pends in the way.
+# Pends of others.
 
 
 def test_R12_a_query_that_lost_its_group_takes_its_pend_away(
@@ -433,7 +434,7 @@ def test_R12_a_query_that_lost_its_group_takes_its_pend_away(
     successor = Query(log, tmp_path / "new", "successor", options)
 
     def take_over() -> None:
-        # Its first batch is empty: it owns the group from then on, which stays where it is.
+        # Its first batch is empty: from then on it owns the group, whose position does not change.
         successor.run(log.process(), "new", 0, 2, 2)
 
     query.plan(1, 2, 4)
@@ -470,7 +471,7 @@ def test_R3_the_pend_of_a_query_that_died_is_waited_for_until_it_times_out(
 def test_R3_a_transaction_that_was_barred_before_its_decision_is_run_again(
     log: MemoryLog, query: Query
 ) -> None:
-    """By an operator, or by a reader to whom the run seemed dead."""
+    """By an operator, or by a reader after the run's timeout."""
     store = HookedStore(log.memory)
     process = log.process(store)
     query.run(process, "run", 0, 0, 2)

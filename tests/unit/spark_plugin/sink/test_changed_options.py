@@ -1,4 +1,4 @@
-"""A query that is started again with other options: its newest batch is found wherever it is."""
+"""A query that is restarted with other options: the sink finds its newest batch."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from txlog.settings import LogSettings
 
 @pytest.fixture
 def log() -> MemoryLog:
-    """With several coordinators."""
+    """A log with several coordinators."""
     return new_log(LogSettings())
 
 
@@ -29,7 +29,7 @@ def numbers(log: MemoryLog) -> list[int]:
 def test_R2_a_batch_that_is_in_is_found_under_another_transactional_id(
     log: MemoryLog, tmp_path: Path, before: str, after: str
 ) -> None:
-    """The driver died before `commits/0`, and its source is not txlog: only the mark tells."""
+    """The driver died before `commits/0`, and its source is not txlog: only the mark helps."""
     query = Query(log, tmp_path / "checkpoint", query_id="0f3c8a52")
     query.plan_other(0, 4)
     query.options = replace(OPTIONS, transactional_id=before)

@@ -1,4 +1,4 @@
-"""A micro-batch whose commit failed: what its tasks have staged is there for the next attempt."""
+"""A micro-batch whose commit failed: its staged segments remain for the next attempt."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from txlog.errors import OutcomeUnknown
 def test_I13_R26_what_a_failed_commit_staged_stays_for_the_next_attempt(
     tmp_path: Path, is_stored: bool
 ) -> None:
-    """The answer to its decision is lost; Spark calls abort, and then the driver commits again."""
+    """The answer to the decision is lost; Spark calls abort, then the driver commits again."""
     log = new_log()
     query = Query(log, tmp_path / "checkpoint")
     store = HookedStore(log.memory)

@@ -17,7 +17,7 @@ LABELLED = replace(OPTIONS, label="copy")
 
 
 def tasks(query: Query, process: Connection, run: str) -> list[TaskMessage]:
-    """Of batch 0. Its writer is told of no checkpoint."""
+    """Messages of batch 0, from a writer without the checkpoint."""
     return [replace(message, plan=None) for message in query.tasks(process, run, 0, 0, 4)]
 
 
@@ -30,7 +30,7 @@ def commit(process: Connection, messages: list[TaskMessage]) -> None:
 def test_R30_a_write_that_another_run_overtook_is_not_taken_for_one_without_a_label(
     tmp_path: Path,
 ) -> None:
-    """Nor for one that is in: it might be that. Started again, the query finds it in."""
+    """It may be the committed write, too. A restarted query finds it committed."""
     log = new_log()
     query = Query(log, tmp_path / "checkpoint")
     query.plan(0, 0, 4)
@@ -62,7 +62,7 @@ def test_R30_a_second_write_of_one_run_under_one_label_is_refused(tmp_path: Path
 def test_R30_a_second_write_is_refused_also_by_a_run_that_found_the_first_one_in(
     tmp_path: Path,
 ) -> None:
-    """A supervisor starts the query again as it was: no batch of the second write may be lost."""
+    """A supervisor restarts the query unchanged: no batch of the second write may be lost."""
     log = new_log()
     query = Query(log, tmp_path / "checkpoint")
     query.plan(0, 0, 4)

@@ -1,4 +1,4 @@
-"""DataFrame columns as topic columns: what a topic can hold, and timestamps in UTC."""
+"""DataFrame columns as topic columns: the types that a topic can hold, and timestamps in UTC."""
 
 import datetime as dt
 from zoneinfo import ZoneInfo

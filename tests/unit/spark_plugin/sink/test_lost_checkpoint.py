@@ -46,7 +46,7 @@ def put(log: MemoryLog, count: int, partition: int, topic: str = "events") -> No
     producer.flush()
 
 
-def stands(log: MemoryLog) -> dict[str, int]:
+def group_positions(log: MemoryLog) -> dict[str, int]:
     group = log.process().offsets.group(GROUP)
     return {str(where): at.offset for where, at in sorted(group.committed.items())}
 
@@ -69,14 +69,14 @@ def test_the_first_batch_commits_where_the_query_begins_with_its_records(
     stream = Stream(log, tmp_path / "first", LATEST)
     put(log, 10, 0)
     assert stream.run() == 0
-    assert stands(log) == {"events-0": OLD + 10, "events-1": OLD}
+    assert group_positions(log) == {"events-0": OLD + 10, "events-1": OLD}
 
 
 def test_so_it_does_where_offsets_are_given_as_json(log: MemoryLog, tmp_path: Path) -> None:
     given = {TopicPartition("events", 0): 95, TopicPartition("events", 1): OffsetPoint.LATEST}
     stream = Stream(log, tmp_path / "first", OffsetSpec(explicit=given))
     assert stream.run() == 5
-    assert stands(log) == {"events-0": OLD, "events-1": OLD}
+    assert group_positions(log) == {"events-0": OLD, "events-1": OLD}
 
 
 def test_partitions_and_topics_that_join_later_have_a_position_from_then_on(
@@ -89,13 +89,18 @@ def test_partitions_and_topics_that_join_later_have_a_position_from_then_on(
     log.admin.create_topic("extras", 1)
     put(log, 2, 0)
     assert stream.run() == 2
-    assert stands(log) == {"events-0": OLD + 2, "events-1": OLD, "events-2": 0, "extras-0": 0}
+    assert group_positions(log) == {
+        "events-0": OLD + 2,
+        "events-1": OLD,
+        "events-2": 0,
+        "extras-0": 0,
+    }
 
 
-def test_a_partition_that_joins_later_begins_where_the_group_stands(
+def test_a_partition_that_joins_later_begins_where_the_group_group_positions(
     log: MemoryLog, tmp_path: Path
 ) -> None:
-    """The query goes on from the committed offsets: of a topic that was left out for a while."""
+    """The query continues from the committed offsets, also in a topic that it had left out."""
     log.admin.create_topic("extras", 1)
     put(log, 8, 0, "extras")
     topics = {"subscribe": ("events", "extras")}
@@ -106,7 +111,7 @@ def test_a_partition_that_joins_later_begins_where_the_group_stands(
     again = Stream(log, tmp_path / "again", COMMITTED, **topics)
     again.query, again.batch, again.end = second.query, second.batch, second.end
     assert again.run() == 2
-    assert stands(log)["extras-0"] == 10
+    assert group_positions(log)["extras-0"] == 10
     log.check()
 
 
@@ -115,7 +120,7 @@ def test_a_partition_that_joins_later_begins_where_the_group_stands(
 def test_I5_I10_a_driver_that_dies_in_its_first_batch_is_replayed_or_begins_again(
     log: MemoryLog, tmp_path: Path, write: int, is_after: bool
 ) -> None:
-    """Either way the group stands where the query began, in both partitions, and once."""
+    """In both cases the group is at the query's start, in both partitions."""
     store = DyingStore(log.memory)
     stream = Stream(log, tmp_path / "first", LATEST, log.process(store))
     stream.plan()
@@ -127,9 +132,9 @@ def test_I5_I10_a_driver_that_dies_in_its_first_batch_is_replayed_or_begins_agai
     except ProcessDied:
         pass
     stream.commit("second run", log.process())
-    assert stands(log) == {"events-0": OLD, "events-1": OLD}
+    assert group_positions(log) == {"events-0": OLD, "events-1": OLD}
     assert Stream(log, tmp_path / "second", COMMITTED).run("third run") == 10
-    assert stands(log) == {"events-0": OLD + 10, "events-1": OLD}
+    assert group_positions(log) == {"events-0": OLD + 10, "events-1": OLD}
     log.check()
 
 
@@ -149,7 +154,7 @@ def test_I6_a_first_batch_that_finds_the_group_elsewhere_in_an_idle_partition_is
     moved_by_another(log, 1, at)
     with pytest.raises(CheckpointConflict, match=rf"events-1 of group g: .* group {at}"):
         stream.commit()
-    assert stands(log) == {"events-1": at}, "it is not overwritten"
+    assert group_positions(log) == {"events-1": at}, "it is not overwritten"
     log.check()
 
 
@@ -161,27 +166,27 @@ def test_what_another_query_commits_between_the_look_and_the_pend_is_not_overwri
     original = batch_commit.BatchCommitter._run
 
     def run(self: Any, *more: Any) -> None:
-        if not stands(log):
+        if not group_positions(log):
             moved_by_another(log, 1, 40)
         original(self, *more)
 
     monkeypatch.setattr(batch_commit.BatchCommitter, "_run", run)
     with pytest.raises(CheckpointConflict, match=r"events-1 of group g: .* group 40"):
         stream.commit()
-    assert stands(log) == {"events-1": 40}
+    assert group_positions(log) == {"events-1": 40}
 
 
 def test_a_position_that_was_deleted_is_there_again_after_the_next_batch(
     log: MemoryLog, tmp_path: Path
 ) -> None:
-    """As after batches of a foreachBatch that left the write out."""
+    """As after batches in which a foreachBatch left the write out."""
     stream = Stream(log, tmp_path / "first", LATEST)
     stream.run()
     log.process().offsets.delete_offsets(GROUP, (TopicPartition("events", 1),))
-    assert stands(log) == {"events-0": OLD}
+    assert group_positions(log) == {"events-0": OLD}
     put(log, 2, 0)
     stream.run()
-    assert stands(log) == {"events-0": OLD + 2, "events-1": OLD}
+    assert group_positions(log) == {"events-0": OLD + 2, "events-1": OLD}
 
 
 @pytest.mark.parametrize("limit_bytes", [1, 400])
@@ -194,7 +199,7 @@ def test_I16_positions_that_no_entry_holds_are_committed_in_parts(
     monkeypatch.setattr(batch_commit, "OFFSETS_BYTES_MAX", limit_bytes)
     monkeypatch.setattr(offsets_state, "OFFSETS_BYTES_MAX", 400)
     stream.commit()
-    assert stands(log) == {f"events-{n}": OLD if n < 2 else 0 for n in range(12)}
+    assert group_positions(log) == {f"events-{n}": OLD if n < 2 else 0 for n in range(12)}
     log.check()
 
 
@@ -209,7 +214,7 @@ def test_R12_a_second_query_on_one_frame_is_told_to_have_a_group_of_its_own(
         second.commit()
 
 
-# A sink that is not txlog: the group follows.
+# A sink that is not txlog: the source commits the group's offsets.
 
 
 def test_a_group_that_follows_has_the_starting_positions_once_the_first_batch_is_done(
@@ -217,18 +222,18 @@ def test_a_group_that_follows_has_the_starting_positions_once_the_first_batch_is
 ) -> None:
     stream = Stream(log, tmp_path / "first", LATEST)
     stream.plan()
-    assert stands(log) == {}, "nothing is done yet"
+    assert group_positions(log) == {}, "nothing is done yet"
     assert stream.end is not None
     done = stream.end
     put(log, 10, 0)
     stream.batch = 1
     stream.plan()
-    assert stands(log) == {}, "it may be where batch 0 begins"
+    assert group_positions(log) == {}, "it may be where batch 0 begins"
     stream.reader.commit(done)
-    assert stands(log) == {"events-0": OLD, "events-1": OLD}
+    assert group_positions(log) == {"events-0": OLD, "events-1": OLD}
     again = stream.reader.latestOffset(stream.end, ReadAllAvailable())
     assert again == stream.end
-    assert stands(log) == {"events-0": OLD + 10, "events-1": OLD}
+    assert group_positions(log) == {"events-0": OLD + 10, "events-1": OLD}
 
 
 def test_a_partition_that_begins_at_0_is_followed_too(log: MemoryLog, tmp_path: Path) -> None:
@@ -237,4 +242,4 @@ def test_a_partition_that_begins_at_0_is_followed_too(log: MemoryLog, tmp_path: 
     stream.plan()
     assert stream.end is not None
     stream.reader.commit(stream.end)
-    assert stands(log) == {"events-0": OLD, "events-1": OLD, "events-2": 0}
+    assert group_positions(log) == {"events-0": OLD, "events-1": OLD, "events-2": 0}

@@ -1,4 +1,4 @@
-"""What a commit looks at before it decides: the topics that have rows, as they are by then."""
+"""A commit reads the topics with rows again before it decides."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ def query(log: MemoryLog, tmp_path: Path) -> Query:
 
 
 def next_entry(log: MemoryLog) -> str:
-    """Path of the entry that the one coordinator's journal gets next."""
+    """Path of the next entry of the only coordinator's journal."""
     layout = log.connection.cluster.layout.transactions(0)
     return layout.entry(sum(path.startswith(layout.entries) for path in log.objects()))
 
 
 def check(log: MemoryLog, end: int) -> None:
-    """The numbers below `end` were copied once, the group is there, and the log is sound."""
+    """Check that the numbers below `end` were copied once, the group is at `end`, and the log is
+    sound."""
     assert sorted(row["n"] for row in log.values("even", "odd")) == list(range(end))
     committed = log.process().offsets.fetch(GROUP, [SOURCE])[SOURCE]
     assert committed is not None
@@ -92,7 +93,7 @@ def test_R40_the_topic_that_was_created_in_its_place_gets_no_row(
 def test_rows_that_their_topic_has_no_place_for_are_refused_before_the_decision(
     log: MemoryLog, query: Query, change: dict[str, int], error: type[Exception]
 ) -> None:
-    """After it a marker may be refused for nothing of that."""
+    """After this check a marker cannot be refused for it."""
     found = staged(query)[0].staged[0]
     segment = found.segments[0]
     if "schema_id" in change:
@@ -105,13 +106,13 @@ def test_rows_that_their_topic_has_no_place_for_are_refused_before_the_decision(
         require_topics(log.process(), [forged])
 
 
-# Answers as of several times.
+# Reads of different times.
 
 
 def test_I10_a_batch_that_another_run_commits_between_look_and_decision_is_found_in(
     log: MemoryLog, query: Query
 ) -> None:
-    """The look says that it is to be committed; the decision is refused, and asks anew."""
+    """The first reads allow the commit; the decision is refused, and the reads are repeated."""
     store = HookedStore(log.memory)
     older, newer = log.process(store), log.process()
     query.plan(0, 0, 4)
@@ -126,7 +127,7 @@ def test_I10_a_batch_that_another_run_commits_between_look_and_decision_is_found
 def test_I10_so_is_one_that_another_run_commits_while_it_is_asked_for_anew(
     log: MemoryLog, query: Query, count: int
 ) -> None:
-    """A run that died has left a pend, so that the first look does not serve."""
+    """A dead run has left a pend, so that the first reads do not suffice."""
     pend_and_die(log)
     store = HookedStore(log.memory)
     older, newer = log.process(store), log.process()
@@ -141,7 +142,7 @@ def test_I10_so_is_one_that_another_run_commits_while_it_is_asked_for_anew(
 def overtaken_after(
     store: HookedStore, path: str, count: int, overtake: Callable[[], object]
 ) -> None:
-    """Another run is faster after so many questions whether that entry is there."""
+    """Another run commits after that many probes for the entry."""
     if count > 1:
         again = partial(overtaken_after, store, path, count - 1, overtake)
         store.after("get", path, again)
@@ -150,7 +151,7 @@ def overtaken_after(
 
 
 def pend_and_die(log: MemoryLog) -> None:
-    """A run of the query that gets no further with its first batch."""
+    """A run of the query whose first batch does not commit."""
     session = TransactionSession(log.process(), "spark.query", GROUP, STAGED_TIMEOUT_MS)
     session.register("dead", is_run=True, groups=(GROUP,))
     session.begin()

@@ -1,4 +1,4 @@
-"""A writer that is refused has made nothing: no log at a mistyped root, no topic."""
+"""A refused writer has created nothing: no log at a mistyped root, no topic."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_a_frame_that_its_new_topic_cannot_hold_makes_no_topic(tmp_path: Path) -
 
 
 def test_a_job_is_looked_at_before_its_tasks_run_and_nothing_is_made(tmp_path: Path) -> None:
-    """Only its tasks know whether it is a query's write, which may not make all that is missing."""
+    """Only its tasks have the batch id, on which the permission to create topics depends."""
     root = tmp_path / "log"
     options = {"path": str(root), "topic": "copy"}
     TxlogBatchWriter.for_job(parse_writer_options(options), FRAME, overwrite=False)

@@ -1,4 +1,4 @@
-"""The two replay tests: every cell of their table, and the stories behind the cells."""
+"""The two replay tests: every cell of their table, and the situations behind the cells."""
 
 from itertools import product
 
@@ -54,12 +54,12 @@ GROUPS: dict[GroupAnswer, list[tuple[Ranges, Committed]]] = {
 def mark_of(
     query_id: str, batch_id: int, ranges: Ranges | None = None, fingerprint: str = ""
 ) -> ReplayMark:
-    """What the coordinator keeps of that batch."""
+    """The mark of that batch."""
     return ReplayMark(query_id, batch_id, offset_ranges(ranges or {}), fingerprint)
 
 
 def marks(ranges: Ranges) -> dict[MarkAnswer, list[ReplayMark | None]]:
-    """Every kind of mark that the coordinator may keep when that batch comes."""
+    """Every kind of mark that the coordinator may keep before that batch."""
     other = {P0: PartitionRange(5, 8)}
     return {
         MarkAnswer.UNSEEN: [None],
@@ -118,7 +118,7 @@ def test_I10_every_cell_of_the_table(group_says: GroupAnswer, mark_says: MarkAns
                 assert raised.value.facts["newest_batch_id"] == newest
 
 
-# What a batch advances, and where the group stands in P2, which joins with it.
+# The ranges of a batch, and the group's position in P2, which joins with it.
 JOINED: dict[GroupAnswer, list[tuple[Ranges, Committed]]] = {
     GroupAnswer.SILENT: [({}, {P2: 100}), ({}, {P0: 7, P2: 100})],
     GroupAnswer.AT_START: [
@@ -146,7 +146,7 @@ JOINED: dict[GroupAnswer, list[tuple[Ranges, Committed]]] = {
 def test_I6_a_partition_that_joins_is_asked_for_like_one_that_advances(
     group_says: GroupAnswer, mark_says: MarkAnswer
 ) -> None:
-    """What another query did there meanwhile is refused, and not overwritten."""
+    """Offsets that another query has committed there are not overwritten."""
     for ranges, committed in JOINED[group_says]:
         for mark in marks(ranges)[mark_says]:
             if (group_says, mark_says) in COMMIT:
@@ -201,7 +201,7 @@ def test_I6_a_commit_starts_exactly_where_the_group_is(
             assert newest == batch_id
 
 
-# The stories.
+# The situations.
 
 
 def test_I10_spark_died_before_it_wrote_its_commit_file_and_runs_the_batch_again() -> None:
@@ -211,7 +211,7 @@ def test_I10_spark_died_before_it_wrote_its_commit_file_and_runs_the_batch_again
 
 
 def test_R2_a_batch_of_a_restored_checkpoint_is_refused_with_the_numbers() -> None:
-    """It was planned anew under the number of a batch that is in, and reads further."""
+    """It was replanned under the number of a committed batch, and reads further."""
     mark = mark_of("q", BATCH, {P0: PartitionRange(5, 8)})
     with pytest.raises(CheckpointConflict) as raised:
         decide({P0: PartitionRange(5, 11)}, {P0: 8}, mark)
@@ -222,7 +222,7 @@ def test_R2_a_batch_of_a_restored_checkpoint_is_refused_with_the_numbers() -> No
 
 
 def test_R2_a_watermark_only_batch_of_a_restored_checkpoint_is_never_skipped() -> None:
-    """No offset tells it from the batch that ran under its number, so it is not taken as in."""
+    """Its offsets do not distinguish it from the batch that ran under its number."""
     with pytest.raises(CheckpointConflict, match="batches of this query up to 12"):
         decide({}, {}, mark_of("q", 12))
 
@@ -233,7 +233,7 @@ def test_R2_the_same_number_with_another_watermark_is_another_batch() -> None:
 
 
 def test_R2_a_batch_after_another_one_than_the_log_has_is_refused() -> None:
-    """The group is where it starts, if it has one; the rows of another source are not."""
+    """The group, if there is one, is at its start; the rows of another source are not."""
     mark = mark_of("q", BATCH - 1, {}, "another")
     for ranges, committed in ((PLANNED, {P0: 5, P1: 3}), ({}, {})):
         with pytest.raises(CheckpointConflict, match="another batch 6, the one before it, than"):
@@ -250,11 +250,11 @@ def test_R2_plans_of_the_batch_before_are_compared_if_both_are_known(
 
 
 def test_R23_a_watermark_only_batch_commits_after_the_one_before_it() -> None:
-    """The group stands at the end of its line: by the line alone it would count as in."""
+    """The group is at the end of its line: by the line alone it would count as committed."""
     assert isinstance(decide({}, {P0: 9}, mark_of("q", BATCH - 1, PLANNED)), Commit)
 
 
-def test_R27_a_run_that_was_overtaken_is_told_so() -> None:
+def test_R27_a_run_that_was_overtaken_is_refused() -> None:
     with pytest.raises(CheckpointConflict, match="another run of this query uses the checkpoint"):
         decide(PLANNED, {P0: 12, P1: 9}, mark_of("q", BATCH + 1))
 
@@ -271,16 +271,16 @@ def test_a_new_query_on_records_that_another_one_consumed_is_refused() -> None:
 
 
 @pytest.mark.parametrize("committed", [{P0: 9, P1: 4}, {P0: 4, P1: 3}])
-def test_two_queries_on_one_frame_are_told_to_have_a_group_each(committed: Committed) -> None:
-    """To take the group over would only turn the tables."""
+def test_the_remedy_for_two_queries_on_one_dataframe_is_a_group_each(committed: Committed) -> None:
+    """A takeover would only make the other query fail."""
     with pytest.raises(
         CheckpointConflict, match=r"a group\.id of its own: two queries on one Data"
     ):
         decide(PLANNED, committed, None)
 
 
-def test_a_group_that_was_moved_beyond_a_batch_is_told_so() -> None:
-    """Only of a new query is it the doing of another one."""
+def test_a_group_that_was_moved_beyond_a_batch_is_named_as_the_cause() -> None:
+    """The error names another query only if this query is new."""
     with pytest.raises(CheckpointConflict, match="Another query, a consumer or a reset has moved"):
         decide(PLANNED, {P0: 9, P1: 4}, mark_of("q", BATCH - 1))
 
@@ -289,13 +289,13 @@ def test_a_group_that_was_moved_beyond_a_batch_is_told_so() -> None:
     ("committed", "what"),
     [({P0: 9, P1: 4}, "has consumed these records"), ({P0: 4, P1: 3}, "has moved the group")],
 )
-def test_a_new_query_is_told_what_another_one_did(committed: Committed, what: str) -> None:
+def test_the_error_of_a_new_query_names_the_other_query(committed: Committed, what: str) -> None:
     with pytest.raises(CheckpointConflict, match=what):
         decide(PLANNED, committed, None)
 
 
 def test_the_two_tests_may_not_disagree() -> None:
-    """The log has the batch, but the group was moved back to where it starts."""
+    """The log has the batch, but the group was moved back to its start."""
     with pytest.raises(CheckpointConflict, match=r"this batch; the group is where .* starts"):
         decide(PLANNED, {P0: 5, P1: 3}, mark_of("q", BATCH, PLANNED))
 

@@ -1,4 +1,4 @@
-"""Rows that a task may not stage: it fails with the reason, and leaves no segment."""
+"""Rows that a task cannot stage: it fails with the reason, and leaves no segment."""
 
 import pyarrow as pa
 import pytest
@@ -21,7 +21,7 @@ NUMBERS = pa.array(range(4), pa.int64())
 
 @pytest.fixture
 def log() -> MemoryLog:
-    """With a topic `out` of two partitions and one column `n`."""
+    """A log with a topic `out` of two partitions and one column `n`."""
     log = MemoryLog()
     log.admin.create_topic("out", 2, pa.schema([("n", pa.int64())]))
     return log
@@ -35,7 +35,7 @@ def staged(log: MemoryLog, columns: dict[str, pa.Array], **options: str) -> tupl
 
 
 def segments(log: MemoryLog) -> list[str]:
-    """What is stored of rows."""
+    """The stored form of the rows."""
     return [found.path for found in log.memory.list_after("topics/") if "/segments/" in found.path]
 
 
@@ -102,7 +102,7 @@ RECORD = (
 def test_what_says_where_a_record_was_is_not_stored_in_a_kafka_shaped_topic(
     log: MemoryLog, topic: str | None
 ) -> None:
-    """As in Kafka's sink: the option wins over the column `topic`, which else says where to."""
+    """As in Kafka's sink, the option `topic` overrides the column `topic`."""
     log.admin.create_topic("copy", 1)
     log.admin.create_topic("old", 1)
     row = pa.record_batch(

@@ -19,7 +19,7 @@ OPTIONS = parse_writer_options({"path": "memory://log", "topic": "made"})
 
 
 class Unlisted(ScriptedStore):
-    """The store as a process meets it that may not list."""
+    """The store for a process without LIST permission."""
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
         raise StoreDenied(f"may not list {prefix}; ask for that right.")

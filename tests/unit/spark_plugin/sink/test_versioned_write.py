@@ -1,4 +1,4 @@
-"""Jobs with a version, without Spark: what is in, what races, what is told apart."""
+"""Jobs with a version, without Spark: repeats, races, and separate applications and topics."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,7 @@ def write(log: MemoryLog, number: int, options: WriterOptions = OPTIONS) -> None
 
 
 def decision(log: MemoryLog) -> str:
-    """The entry of the next job's decision, which comes after that of its registration."""
+    """The entry of the next job's decision, the one after its registration."""
     journal = log.connection.cluster.layout.transactions(0)
     return journal.entry(sum(p.startswith(journal.entries) for p in log.objects()) + 1)
 
@@ -59,7 +59,7 @@ def test_I10_a_version_comes_once_and_a_lower_one_never() -> None:
 def test_rows_of_a_version_below_the_newest_are_left_out_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As after a lost checkpoint. A replay of the newest version says nothing."""
+    """As after a lost checkpoint. A replay of the newest version logs no warning."""
     log = new_log()
     for number, version in enumerate((7, 7)):
         write(log, number, replace(OPTIONS, txn_version=version))
@@ -93,7 +93,7 @@ def test_I10_a_job_that_is_overtaken_by_its_repeat_changes_nothing() -> None:
 
 
 def die_decided(log: MemoryLog, number: int) -> None:
-    """A job that dies after its decision, and before its topic has its marker."""
+    """A job that dies between its decision and its topic's marker."""
     store = ScriptedStore(log.memory)
     dying = log.process(store)
     mine = staged(dying, number)
@@ -103,7 +103,7 @@ def die_decided(log: MemoryLog, number: int) -> None:
 
 
 def test_I5_a_job_that_died_after_its_decision_is_finished_by_its_repeat() -> None:
-    """Its version was in the log, and its rows in no topic: the repeat had nothing to do."""
+    """The version was in the log, and its rows in no topic: the repeat once did nothing."""
     log = new_log()
     die_decided(log, 0)
     assert is_in_log(log.process(), OPTIONS)

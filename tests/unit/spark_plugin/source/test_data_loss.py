@@ -1,4 +1,4 @@
-"""`failOnDataLoss`: told before an offset is handed out, and honoured wherever records are gone."""
+"""`failOnDataLoss`: raised before Spark gets an offset, and applied wherever records are gone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def at(offset: int) -> OffsetSpec:
 
 
 def is_told(begin: Callable[[], object], *words: str) -> None:
-    """It is refused, in words of Spark's options."""
+    """The error names Spark's options."""
     with pytest.raises(OffsetOutOfRange) as refused:
         begin()
     text = str(refused.value)
@@ -63,7 +63,7 @@ def test_committed_offsets_behind_the_log_start_are_refused_or_passed_over(
     is_told(first.reader.initialOffset, *words)
     second = Stream(log, tmp_path / "second", COMMITTED, **LOSES)
     assert second.run() == 4
-    assert position(log) == 10, "its batch begins where the group stands (I6)"
+    assert position(log) == 10, "its batch begins at the group's position (I6)"
     log.check()
 
 
@@ -92,7 +92,7 @@ def test_a_running_query_is_told_before_an_offset_is_handed_out(
 def test_a_group_above_the_end_is_refused_whatever_may_be_lost(
     log: MemoryLog, tmp_path: Path
 ) -> None:
-    """What comes there later would be passed over."""
+    """The query would skip records that are written there later."""
     move_group(log, 12)
     stream = Stream(log, tmp_path / "first", COMMITTED, **LOSES)
     is_told(stream.reader.initialOffset, "group g is at offset 12", "group reset", "older copy")

@@ -1,4 +1,4 @@
-"""The source's offset: how it moves, whose it is, and its one strict text."""
+"""The source's offset: how it advances, its owner, and its strict text."""
 
 import copy
 import json
@@ -91,7 +91,7 @@ def test_R20_a_batch_carries_its_own_start_whatever_the_start_has_become() -> No
 
 
 def test_a_new_partition_starts_at_the_beginning_and_joins_with_the_next_records() -> None:
-    """Its own, or another partition's: its group has a position in it from then on."""
+    """With its own records, or another partition's: from then on the group has a position in it."""
     assert all_ranges(advance(offset((0, 5)), {T0: 6, T1: 0}))[T1] == PartitionRange(0, 0)
     assert ranges(advance(offset((0, 5)), {T0: 5, T1: 3})) == {T1: PartitionRange(0, 3)}
 
@@ -190,7 +190,7 @@ def test_a_topic_that_is_gone_stays_where_it_was_read_up_to() -> None:
         require_own(moved, "log", "g", {"orders": "id1"})
 
 
-# Whose offset it is.
+# The owner of an offset.
 
 
 def test_R25_an_offset_of_the_same_reader_is_taken() -> None:
@@ -276,7 +276,7 @@ def test_R25_offsets_of_other_sources_bear_no_marker(value: object) -> None:
 
 
 def changed(*path: str, to: object) -> Callable[[dict[str, Any]], None]:
-    """A change of one value, by its path."""
+    """Change one value, by its path."""
 
     def change(value: dict[str, Any]) -> None:
         for name in path[:-1]:
@@ -287,7 +287,7 @@ def changed(*path: str, to: object) -> Callable[[dict[str, Any]], None]:
 
 
 def without(*path: str) -> Callable[[dict[str, Any]], None]:
-    """A field less."""
+    """Remove a field."""
 
     def change(value: dict[str, Any]) -> None:
         for name in path[:-1]:

@@ -15,7 +15,7 @@ MB = 1 << 20
 
 
 def batch(base_offset: int, rows: int, length: int) -> IndexedBatch:
-    """A stored batch of so many records and bytes."""
+    """A stored batch with that many records and bytes."""
     return IndexedBatch(1, 0, base_offset, rows, "s", 0, length, 0, 0, 0, 0, -1, -1, -1, -1)
 
 
@@ -27,18 +27,18 @@ def span(
 
 
 def work(*sizes: int, partition: int = 0) -> ReadSpan:
-    """A partition whose batches have these sizes, and ten records each."""
+    """A partition with batches of these sizes, ten records each."""
     batches = [batch(place * 10, 10, size) for place, size in enumerate(sizes)]
     return span(0, len(sizes) * 10, batches, partition)
 
 
 def ranges_of(task: tuple[ReadSpan, ...]) -> list[tuple[int, int]]:
-    """What a task reads of one partition."""
+    """The ranges of a task."""
     return [(part.start, part.end) for part in task]
 
 
 def size(task: tuple[ReadSpan, ...]) -> int:
-    """The bytes that it reads."""
+    """The bytes that a task reads."""
     return sum(one.length for part in task for one in part.batches)
 
 
@@ -167,7 +167,7 @@ def test_tasks_are_as_many_and_as_large_as_wanted(
 
 
 @given(any_spans(), st.integers(1, 4 * MB))
-def test_pieces_stand_in_order_and_are_joined(planned: list[ReadSpan], bytes_per_task: int) -> None:
+def test_spans_are_in_order_and_joined(planned: list[ReadSpan], bytes_per_task: int) -> None:
     for task in plan_tasks(planned, bytes_per_task):
         for earlier, later in pairwise(task):
             assert (earlier.topic, earlier.partition) < (later.topic, later.partition)

@@ -1,4 +1,4 @@
-"""What a planned batch reads: its ranges, whatever this process has seen before, or an error.
+"""A planned batch reads its ranges or raises an error, whatever this process has read before.
 
 A process that is behind a pruned journal does not see at once that there is more (rule R15), and
 Spark keeps its Python processes.
@@ -29,21 +29,21 @@ OPTIONS = ReaderOptions("memory://log", subscribe=("t",))
 
 @pytest.fixture
 def log() -> MemoryLog:
-    """A log with an empty topic, for records that stand in the log while they are open."""
+    """A log with an empty topic, for records in the log while their transaction is open."""
     log = MemoryLog(transaction_records="in.log")
     log.admin.create_topic("t", 1)
     return log
 
 
 def planned(process: Connection, wanted: PartitionRange, options: ReaderOptions = OPTIONS) -> int:
-    """How many records the tasks of that range read."""
+    """The number of records that the tasks of that range read."""
     topic = process.cluster.topic("t")
     tasks = plan_reads({"t": topic}, {WHERE: wanted}, options)
     return sum(row.record_count for task in tasks for span in task.spans for row in span.batches)
 
 
 def put(log: MemoryLog, count: int) -> None:
-    """Records, each in an entry of its own."""
+    """Send records, each in an entry of its own."""
     producer = log.producer()
     for number in range(count):
         producer.send("t", b"%d" % number)
@@ -99,7 +99,7 @@ def test_what_a_restored_log_does_not_have_is_told_or_left_out(log: MemoryLog) -
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_I3_what_is_still_open_is_not_passed_over(log: MemoryLog, fails: bool) -> None:
-    """As of a batch that was planned at read_uncommitted."""
+    """As after a batch was planned at read_uncommitted."""
     put(log, 1)
     producer = log.producer("p")
     producer.begin_transaction()
@@ -154,7 +154,7 @@ def test_a_range_is_one_task_unless_the_options_want_more(
 def test_R19_a_task_within_a_moved_batch_reads_its_range_if_it_is_there(
     tmp_path: Path, log_start: int, left: int, fails: bool
 ) -> None:
-    """The batch that it begins in was cut by a deletion, then merged with others.
+    """A deletion has cut the batch in which the range begins, and then it was merged with others.
 
     Without `failOnDataLoss` it passes over what is gone. Merging keeps a stored batch whole, so
     its records come although their offsets are below the log start since: they were planned.

@@ -1,4 +1,4 @@
-"""A task reads what was planned, all of it, or an error; also if it runs late."""
+"""A task reads all planned records or raises an error, even if it runs late."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from txlog.topic.upkeep.compaction import CompactionLimits, compact
 
 
 def process(root: Path) -> Connection:
-    """Of another process."""
+    """A connection of another process."""
     runtime = Runtime()
     return open_connection(open_store(empty_log(root), runtime, {}), runtime)
 
@@ -73,7 +73,7 @@ def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(
 def test_a_batch_that_is_handed_over_in_steps_keeps_its_last_rows(
     tmp_path: Path, rows: int
 ) -> None:
-    """A step has nine of these rows, about a megabyte."""
+    """Nine of these rows are about a megabyte."""
     root = empty_log(tmp_path / "log")
     writer = connection.connect(root, process=ProcessSettings(batch_bytes=10_000_000))
     Admin(writer).create_topic("t", 1)
@@ -95,7 +95,7 @@ ALL = ("key", "value", "topic", "partition", "offset", "timestampType")
 def read_all(
     root: str, options: dict[str, str], ranges: dict[TopicPartition, PartitionRange]
 ) -> list[dict[str, object]]:
-    """Every row of the tasks that these options lead to."""
+    """Every row of the tasks for these options."""
     parsed = parse_reader_options({"root": root, "subscribe": "t", **options}, streaming=False)
     topics = subscribed_topics(open_log(parsed), parsed)
     layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ALL))

@@ -1,4 +1,4 @@
-"""A group behind what Spark calls done: it follows, but for a sink that moves it by itself."""
+"""A group behind Spark's finished batches: the source moves it, unless a sink owns it."""
 
 import json
 from dataclasses import replace
@@ -37,7 +37,7 @@ def log() -> MemoryLog:
 
 
 def planned(query: Query, batch: int) -> dict[str, Any]:
-    """Where that batch ends, as Spark hands it to the source."""
+    """The end of that batch, in the form that Spark passes to the source."""
     line: dict[str, Any] = json.loads(
         (query.folder / "offsets" / str(batch)).read_text().splitlines()[2]
     )
@@ -45,7 +45,7 @@ def planned(query: Query, batch: int) -> dict[str, Any]:
 
 
 def go_on_after(log: MemoryLog, done: dict[str, Any]) -> None:
-    """Spark asks a new reader for the batch that follows."""
+    """Ask a new reader for the next batch, as Spark does."""
     options = ReaderOptions(
         OPTIONS.root,
         subscribe=(SOURCE.topic,),
@@ -73,7 +73,7 @@ def test_a_group_of_no_sink_follows_what_spark_calls_done(log: MemoryLog, tmp_pa
 def test_I10_a_sinks_group_does_not_follow_a_checkpoint_that_notes_another_batch_as_done(
     log: MemoryLog, tmp_path: Path
 ) -> None:
-    """An earlier run noted its own batch 1, after the checkpoint was put back and planned anew."""
+    """After the checkpoint was restored and replanned, an earlier run recorded its own batch 1."""
     query = Query(log, tmp_path / "checkpoint")
     query.run(log.process(), "first", 0, 0, 2)
     query.note(0)
@@ -106,7 +106,7 @@ def test_R30_the_group_of_a_write_that_may_leave_batches_out_follows_over_them(
 def test_a_query_that_stands_above_the_end_of_the_log_is_refused(
     log: MemoryLog, tmp_path: Path
 ) -> None:
-    """Records that come there later would be passed over."""
+    """The query would skip records that are written there later."""
     query = Query(log, tmp_path / "checkpoint")
     query.plan(0, 0, COUNT + 2)
     with pytest.raises(CheckpointConflict, match="read up to 12: the log was restored"):
@@ -118,7 +118,7 @@ def test_a_query_that_stands_above_the_end_of_the_log_is_refused(
 
 
 def lagging(log: MemoryLog) -> Connection:
-    """It has seen the topic's ten records, and not the two that came later."""
+    """The process has read the topic's ten records, and not two later ones."""
     process = log.process()
     process.cluster.present_topic(SOURCE.topic)
     producer = log.producer()
@@ -140,7 +140,7 @@ def test_R15_a_run_of_available_now_reads_all_that_was_there_before_it(log: Memo
 
 
 def restarted(log: MemoryLog) -> TxlogStreamReader:
-    """The source of a run that has just begun."""
+    """The source of a new run."""
     options = ReaderOptions(OPTIONS.root, subscribe=(SOURCE.topic,), starting_offsets=EARLIEST)
     reader = TxlogStreamReader(options, COLUMNS)
     reader._connection = log.process()
@@ -153,7 +153,7 @@ def records(reader: TxlogStreamReader, start: dict[str, Any], end: dict[str, Any
 
 
 def test_R20_the_replay_of_batch_0_begins_where_it_was_planned_to(log: MemoryLog) -> None:
-    """Spark keeps no start of batch 0, and asks again for one, which has moved meanwhile."""
+    """Spark does not store the start of batch 0 and asks for it again, after it has moved."""
     first = restarted(log)
     planned = first.latestOffset(first.initialOffset(), ReadAllAvailable())
     log.admin.delete_records({SOURCE: 4})
@@ -175,7 +175,7 @@ def test_R28_a_replay_is_planned_before_a_new_end_is_asked_for(log: MemoryLog) -
 def test_I11_R28_a_run_of_available_now_ends_where_it_began_also_in_partitions_added_since(
     log: MemoryLog,
 ) -> None:
-    """The transaction lies beyond the end of the run in one partition; so it does in the other."""
+    """The transaction is after the run's end in one partition, so the other leaves it out, too."""
     reader = restarted(log)
     start = reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
@@ -222,7 +222,7 @@ def test_R15_a_pattern_finds_topics_that_were_created_meanwhile(
 def test_a_batch_waits_for_its_least_number_of_offsets_but_not_longer_than_its_delay(
     log: MemoryLog, tmp_path: Path
 ) -> None:
-    """As Kafka's source: the first batch of a run waits for nothing."""
+    """As in Kafka's source, the first batch of a run does not wait."""
     least = {"min_offsets_per_trigger": 5, "max_trigger_delay_ms": 60_000}
     stream = Stream(log, tmp_path / "first", EARLIEST, subscribe=(SOURCE.topic,), **least)
 

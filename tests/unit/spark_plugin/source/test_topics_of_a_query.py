@@ -1,5 +1,5 @@
-"""Topics that do not fit a query, are deleted, or created again: no offset is handed out that
-cannot be read, and a query goes on without them if it is told to."""
+"""Topics that do not fit a query, are deleted, or created again: Spark gets no
+offset that cannot be read, and with failOnDataLoss=false a query continues without them."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def put(log: MemoryLog, topic: str, count: int) -> None:
     producer.flush()
 
 
-def stands(log: MemoryLog, topic: str = "events") -> int | None:
-    """Where the group stands in the topic that has this name now."""
+def group_position(log: MemoryLog, topic: str = "events") -> int | None:
+    """The group's position in the present topic of that name."""
     topic_id = log.admin.describe_topic(topic).topic_id
     committed = log.process().offsets.group(GROUP).committed
     found = {where.topic: at.offset for where, at in committed.items() if at.topic_id == topic_id}
@@ -116,7 +116,7 @@ def test_a_topic_that_is_named_has_to_fit(log: MemoryLog, tmp_path: Path) -> Non
 def test_a_column_that_is_widened_stops_a_query_before_an_offset_is_handed_out(
     log: MemoryLog, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    """It is not left out: the query has read of it. The next run has the columns of now."""
+    """The query has read the topic, so it is not left out. The next run has the present columns."""
     log.admin.create_topic("even", 1, TYPED)
     log.producer().send("even", {"n": 1}).get()
     columns = StructType().add("n", IntegerType())
@@ -142,7 +142,7 @@ def test_a_column_that_is_added_stops_nothing(log: MemoryLog, tmp_path: Path) ->
     assert stream.run() == 1
 
 
-# Columns of a DataFrame that is given none.
+# Columns of a DataFrame without a schema.
 
 
 def inferred(log: MemoryLog, **options: Any) -> pa.Schema:
@@ -184,7 +184,7 @@ def test_a_query_goes_on_without_a_topic_that_was_deleted_if_it_is_told_to(
     put(log, "events", 1)
     again.reader.prepareForTriggerAvailableNow()
     assert again.run("second run") == 1
-    assert stands(log) == 7
+    assert group_position(log) == 7
     log.check()
 
 
@@ -247,7 +247,7 @@ def test_a_topic_that_was_created_again_is_read_from_its_beginning_if_it_is_told
         put(log, "extras", 1)
         assert again.run("second run") == 1
         assert "replaced" not in again.end["topics"]["extras"]
-        assert (stands(log), stands(log, "extras")) == (4, 6)
+        assert (group_position(log), group_position(log, "extras")) == (4, 6)
     log.check()
 
 
@@ -267,7 +267,7 @@ def test_without_any_topic_left_a_query_waits_for_one(log: MemoryLog, tmp_path: 
 def test_R25_a_topic_that_is_there_and_not_read_is_another_sources(
     log: MemoryLog, tmp_path: Path
 ) -> None:
-    """As in a union whose sources changed places: nothing is gone, whatever may be lost."""
+    """As in a union with exchanged sources: no topic is gone, even with failOnDataLoss=false."""
     log.admin.create_topic("others", 1)
     stream = Stream(log, tmp_path / "first", EARLIEST, **LOSES)
     stream.run()
