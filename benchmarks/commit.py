@@ -22,8 +22,8 @@ from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
 from txlog.model import TopicPartition
 from txlog.storage.disk.local import LocalStore
-from txlog.storage.policy.counting import CountingStore, object_kind
 from txlog.storage.store import Body, CreateResult, whole
+from txlog.testing.counting_store import CountingStore, object_kind
 
 PARTITIONS = 4
 ROWS_PER_PARTITION = 1_000

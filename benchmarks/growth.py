@@ -27,7 +27,7 @@ from txlog.engine.connection import Connection, open_connection
 from txlog.engine.transaction_session import TransactionSession
 from txlog.model import TopicPartition
 from txlog.storage.disk.local import LocalStore
-from txlog.storage.policy.counting import CountingStore, RequestCounts
+from txlog.testing.counting_store import CountingStore, RequestCounts
 from txlog.topic.read.cut import limited_cut, stable_ends, view_of
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.conversion import with_timestamp

@@ -34,7 +34,7 @@ from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
 from txlog.storage.disk.local import LocalStore
-from txlog.storage.policy.counting import CountingStore, RequestCounts
+from txlog.testing.counting_store import CountingStore, RequestCounts
 from txlog.topic.read.reader import batch_source, read_batches
 
 ROWS = 10

@@ -11,7 +11,8 @@ from txlog.engine.connection import Connection, open_connection
 from txlog.engine.producer_config import IN_LOG, STAGED
 from txlog.engine.transaction_session import TransactionSession
 from txlog.groups.state import PendingOffset
-from txlog.storage import CountingStore, MemoryStore, RequestCounts
+from txlog.storage import MemoryStore
+from txlog.testing.counting_store import CountingStore, RequestCounts
 from txlog.topic.records.conversion import record_batch_from_rows, with_timestamp
 
 REQUESTS = Page(ROOT / "docs" / "requests.md")

@@ -20,8 +20,8 @@ from txlog.engine.connection import Connection, open_connection
 from txlog.layout import chunk_name_of
 from txlog.model import IsolationLevel, TopicPartition, TransactionOutcome, TxId
 from txlog.storage.disk.local import LocalStore
-from txlog.storage.policy.counting import object_kind
 from txlog.testing.clock import ManualClock, manual_runtime
+from txlog.testing.counting_store import object_kind
 from txlog.testing.invariants import check_log
 from txlog.verify.log_audit import audit_log, stored_objects
 

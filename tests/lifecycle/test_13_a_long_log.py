@@ -1,7 +1,7 @@
 """Stage 13: the log grows past its snapshots, is pruned, and opens as quickly as before."""
 
 from tests.lifecycle.log_place import LogPlace
-from txlog.storage import CountingStore
+from txlog.testing.counting_store import CountingStore
 
 COMMITS = 40
 """Each is two entries of the topic's journal; a snapshot is due after 64."""

@@ -13,7 +13,7 @@ from txlog.errors import StoreUnavailable, TxlogError
 from txlog.groups.shared_journal import SharedMachine
 from txlog.model import OffsetAndMetadata, TopicPartition, TransactionOutcome, TxId
 from txlog.settings import LogSettings
-from txlog.storage.policy.counting import CountingStore
+from txlog.testing.counting_store import CountingStore
 from txlog.testing.facts.journal_walk import walk_journal
 
 U0 = TopicPartition("u", 0)

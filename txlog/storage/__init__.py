@@ -1,7 +1,7 @@
 """The storage layer: places that keep objects, behind one port with an exclusive create.
 
-Stores that are not on a disk are imported when they are first used: fsspec takes 0.1 s to import,
-in every Python worker of Spark, and a log on a disk does not need it.
+Stores that need fsspec are imported when they are first used: its import takes 0.1 s in every
+Python worker of Spark, and a log on a disk does not need it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from txlog.storage.disk.local import LocalStore
 from txlog.storage.memory import MemoryStore
 from txlog.storage.open import open_store
-from txlog.storage.policy.counting import CountingStore, RequestCounts
 from txlog.storage.policy.probe import ProbeResult, probe
 from txlog.storage.policy.retry import RetrySettings
 from txlog.storage.store import (
@@ -41,7 +40,6 @@ __all__ = [
     "ENTRY_BYTES_MAX",
     "ByteRange",
     "Bytes",
-    "CountingStore",
     "CreateResult",
     "Created",
     "Exists",
@@ -50,7 +48,6 @@ __all__ = [
     "MemoryStore",
     "ObjectStore",
     "ProbeResult",
-    "RequestCounts",
     "RetrySettings",
     "S3Store",
     "Store",

@@ -24,7 +24,7 @@ from txlog.journal.entry import decode_entry, written_by
 from txlog.journal.machine import Machine, decoded_events, decoded_state
 from txlog.journal.snapshot import decode_snapshot, snapshot_release
 from txlog.layout import CLUSTER_FILE
-from txlog.storage.policy.counting import object_kind
+from txlog.testing.counting_store import object_kind
 
 NEWER = "7.3.1rc1"
 REMEDY = f"txlog {NEWER} wrote it, and this is {VERSION}: use {NEWER} or a newer txlog."

@@ -15,8 +15,9 @@ from txlog.errors import CorruptData, MissingObject, StoreUnavailable
 from txlog.journal.replication.follower import ReplicaOptions
 from txlog.model import Decision
 from txlog.settings import TopicConfig
-from txlog.storage import CountingStore, MemoryStore, Store
+from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import manual_runtime
+from txlog.testing.counting_store import CountingStore
 from txlog.topic.events import TopicCommand, TopicOpened
 from txlog.topic.index.index import FANOUT, IndexedBatch, SealedIndex
 from txlog.topic.machine import TopicMachine

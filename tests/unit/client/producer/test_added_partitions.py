@@ -7,7 +7,7 @@ from tests.logs.memory_log import MemoryLog
 from txlog.client.producer.producer import Producer
 from txlog.errors import UnknownPartition
 from txlog.model import PARTITIONS_MAX
-from txlog.storage.policy.counting import CountingStore
+from txlog.testing.counting_store import CountingStore
 
 
 def test_a_record_goes_to_a_partition_that_was_added_since_the_first_of_its_flush(

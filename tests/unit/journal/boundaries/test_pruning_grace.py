@@ -17,8 +17,9 @@ from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY
 from txlog.journal.boundaries.pruning import newest_old_enough
 from txlog.layout import parse_number
-from txlog.storage import CountingStore, MemoryStore, Store
+from txlog.storage import MemoryStore, Store
 from txlog.storage.store import StoredObject
+from txlog.testing.counting_store import CountingStore
 
 
 @pytest.fixture

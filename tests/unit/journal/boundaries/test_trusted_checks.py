@@ -22,8 +22,9 @@ from txlog.errors import CorruptData, MissingObject, OutcomeUnknown
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY
 from txlog.journal.snapshot import decode_snapshot
-from txlog.storage import CountingStore, MemoryStore, Store
+from txlog.storage import MemoryStore, Store
 from txlog.storage.store import CreateResult, Exists
+from txlog.testing.counting_store import CountingStore
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from tests.unit.journal.shelf_machine import Look, Put, Shelf, Take
 from txlog.errors import IllegalTransition, OutcomeUnknown, StoreUnavailable
 from txlog.journal.replication.commit_queue import GROUP_DELAY_MS, QueuedCommand
 from txlog.journal.replication.replica import Replica
-from txlog.storage import CountingStore
 from txlog.storage.store import ENTRY_BYTES_MAX
 from txlog.testing.clock import ManualClock, manual_runtime
+from txlog.testing.counting_store import CountingStore
 
 Command = Put | Take | Look
 PATIENCE_S = 20

@@ -10,7 +10,8 @@ from tests.unit.journal.shelf_machine import Put, Shelf
 from txlog.errors import OutcomeUnknown
 from txlog.journal.replication.follower import RUN_BYTES_MAX, RUN_ENTRIES_MAX
 from txlog.journal.replication.replica import Replica
-from txlog.storage import CountingStore, Store
+from txlog.storage import Store
+from txlog.testing.counting_store import CountingStore
 
 LAG = 2 * RUN_ENTRIES_MAX + RUN_ENTRIES_MAX // 2
 RARE = replace(OPTIONS, snapshot_entries=200)

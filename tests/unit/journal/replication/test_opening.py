@@ -9,7 +9,8 @@ from tests.unit.journal.shelf_journal import LAYOUT, fill, limits, new_store, pr
 from tests.unit.journal.shelf_machine import Put
 from txlog.errors import CorruptData, StoreUnavailable, UnsupportedFormat
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
-from txlog.storage import CountingStore, MemoryStore, Store
+from txlog.storage import MemoryStore, Store
+from txlog.testing.counting_store import CountingStore
 
 
 def names(count: int) -> tuple[str, ...]:

@@ -22,8 +22,9 @@ from txlog.clock import Runtime, SerialFanOut
 from txlog.errors import CorruptData, MissingObject, OutcomeUnknown, StoreUnavailable
 from txlog.journal.replication.opening import ENTRIES_BEHIND_SNAPSHOT, FIRST_ENTRIES, Prefetch
 from txlog.journal.replication.replica import Replica
-from txlog.storage import CountingStore, Store
+from txlog.storage import Store
 from txlog.testing.clock import SeededEntropy
+from txlog.testing.counting_store import CountingStore
 from txlog.testing.rounds import Rounds
 
 AHEAD = replace(OPTIONS, is_far=True)
@@ -234,7 +235,7 @@ def test_R15_an_entry_that_a_wait_has_found_is_judged_as_any_other(clocks: Machi
     late.land()
     found = store.get(LAYOUT.entry(0))
     assert found is not None
-    assert waiting.take(0, found)
+    assert waiting.apply_entry(0, found)
     assert waiting.state == other.state
 
 
@@ -248,7 +249,7 @@ def test_an_entry_that_a_wait_has_found_is_applied_without_a_request(
     found = store.get(LAYOUT.entry(0))
     assert found is not None
     store.reset()
-    assert [waiting.take(0, found), waiting.take(0, found)] == [True, False]
+    assert [waiting.apply_entry(0, found), waiting.apply_entry(0, found)] == [True, False]
     assert store.reset().gets == 0
     assert waiting.state == ("t0",)
     assert waiting.catch_up() == ("t0", "t1")

@@ -28,8 +28,9 @@ from txlog.errors import (
 from txlog.journal.entry import Entry, decode_entry, encode_entry
 from txlog.journal.replication.replica import Replica
 from txlog.layout import JournalLayout
-from txlog.storage import CountingStore, MemoryStore
+from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
+from txlog.testing.counting_store import CountingStore
 
 
 def test_what_one_process_publishes_the_others_read() -> None:

@@ -1,4 +1,4 @@
-"""A store that counts the calls to the one behind it.
+"""A store that counts the calls to another store.
 
 Benchmarks and the tests of the request budget (docs/requests.md) read the counts. It must not
 change any answer.
@@ -25,9 +25,8 @@ _FOLDER_KINDS = {
 
 
 def object_kind(path: str) -> str:
-    """What `txlog/layout.py` calls the object: entry, snapshot, chunk, boundary, segment, hint,
-    cluster-file, probe, or other.
-    """
+    """The kind of an object: entry, snapshot, chunk, boundary, segment, hint, cluster-file, probe
+    or other."""
     if path == layout.CLUSTER_FILE:
         return "cluster-file"
     if path.startswith(f"{layout.PROBES}/"):
@@ -70,7 +69,7 @@ class RequestCounts:
 
 
 class CountingStore(StoreWrapper):
-    """`store`, with every call counted in `counts`. Safe to use from threads."""
+    """Counts every call to `store`. Safe to use from threads."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

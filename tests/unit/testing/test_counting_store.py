@@ -3,9 +3,9 @@
 import pytest
 
 from txlog import layout
-from txlog.storage import ByteRange, CountingStore, Created, Exists, MemoryStore
-from txlog.storage.policy.counting import object_kind
+from txlog.storage import ByteRange, Created, Exists, MemoryStore
 from txlog.testing.clock import manual_runtime
+from txlog.testing.counting_store import CountingStore, object_kind
 
 JOURNAL = layout.LogLayout("0" * 32).topic("flights", "0" * 32)
 
