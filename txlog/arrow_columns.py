@@ -18,7 +18,7 @@ _INT32_MAX = 2**31 - 1
 
 
 def whole_numbers(column: pa.Array) -> npt.NDArray[Any]:
-    """A view of a column of whole numbers. One with nulls comes as pyarrow makes it."""
+    """A view of a column of whole numbers; a column with nulls is converted by pyarrow."""
     if column.null_count:
         return np.asarray(column)
     numbers: Any = np.from_dlpack(column)
@@ -26,7 +26,7 @@ def whole_numbers(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def numbers_column(numbers: npt.NDArray[Any], kind: pa.DataType | None = None) -> pa.Array:
-    """A column over these whole numbers, without nulls; `kind` has as many bytes as they have."""
+    """A column over these whole numbers, without nulls. Values of `kind` must be as wide."""
     buffer = pa.py_buffer(np.ascontiguousarray(numbers))
     arrow = pa.from_numpy_dtype(numbers.dtype) if kind is None else kind
     return pa.Array.from_buffers(arrow, len(numbers), [None, buffer])
@@ -46,7 +46,7 @@ def missing_values(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def binary_column(values: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:
-    """A column of bytes, or of `kind`: text whose UTF-8 the values are; None is null."""
+    """A column of bytes; None is null. If `kind` is text, the values must be UTF-8."""
     kind = pa.binary() if kind is None else kind
     count = len(values)
     lengths = np.fromiter((len(value or b"") for value in values), np.int64, count)
@@ -65,7 +65,7 @@ def text_column(values: Sequence[str]) -> pa.Array:
 
 
 def list_column(counts: Sequence[int | None], items: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column of lists: so many of the items each, one after the other; None is null."""
+    """A column of lists. Each takes its count of the items, in order; None is null."""
     offsets = np.zeros(len(counts) + 1, dtype=np.int32)
     offsets[1:] = np.cumsum(np.fromiter((count or 0 for count in counts), np.int64, len(counts)))
     buffers = [_validity(counts), pa.py_buffer(offsets)]
@@ -78,7 +78,7 @@ def flags_column(values: Sequence[bool]) -> pa.Array:
 
 
 def _validity(values: Sequence[object]) -> pa.Buffer | None:
-    """One bit a value; None if all are there."""
+    """One bit per value; None if no value is null."""
     return None if None not in values else _bits([value is not None for value in values])
 
 

@@ -31,7 +31,7 @@ class Clock(Protocol):
         """Milliseconds since some fixed moment; never goes back."""
 
     def boot_ms(self) -> float:
-        """The same, but it also runs while the machine sleeps."""
+        """Like `monotonic_ms`, but it also runs while the machine sleeps."""
 
     def sleep_ms(self, duration_ms: float) -> None:
         """Wait that long."""
@@ -54,19 +54,19 @@ class FanOut(Protocol):
         """All results in order. The first error is raised after every call has ended."""
 
     def run_together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """The same for calls that wait for each other: where there are threads, each has one."""
+        """The same for calls that wait for each other: each has a thread, if there are threads."""
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
         """Begin one call in the background; the returned function waits and returns its result."""
 
     def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
-        """Begin one call in the background after a moment, unless it is taken before. Raises
-        nothing: what the call raises is raised where its result is asked for."""
+        """Begin one call in the background after a delay, unless it is taken before. Raises
+        nothing: an error of the call is raised where its result is requested."""
 
 
 class Postponed(Generic[T]):
-    """A call that begins after a moment; at once if its result is asked for, and never if it is
-    taken. Safe to use from threads."""
+    """A call that begins after a delay, at once if its result is requested, or never if it is taken
+    back. Safe to use from threads."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Postponed(Generic[T]):
         lock: AbstractContextManager[object] | None = None,
         on_end: Callable[[], object] = lambda: None,
     ) -> None:
-        """`lock` is held while the call is made; `on_end` is called once no caller waits."""
+        """`lock` is held while the call is made; `on_end` is called once the delay has no use."""
         self._call = call
         self._lock = threading.RLock() if lock is None else lock
         self._on_end = on_end
@@ -82,8 +82,8 @@ class Postponed(Generic[T]):
         self._is_taken = False
 
     def take(self) -> bool:
-        """Whether it has not begun. Then it never will: the caller does what it would have done.
-        Waits for a call that is under way."""
+        """Take the call back; True if it had not begun. Then it never begins, and the caller does
+        its work. Waits for a call that is under way."""
         with self._lock:
             if self._is_taken or self._answer is not None:
                 return False
@@ -92,14 +92,14 @@ class Postponed(Generic[T]):
         return True
 
     def begin(self) -> None:
-        """Make the call, unless it was made or taken."""
+        """Make the call, unless it was made or taken back."""
         with self._lock:
             if not self._is_taken and self._answer is None:
                 self._answer = tried(self._call)
 
     def __call__(self) -> T:
-        """The result of the call, which is made now if it was not: even for a caller that has taken
-        it, and could not do it otherwise."""
+        """The result of the call, which is made now if it was not made before. A caller that has
+        taken it back may also use this to do its work."""
         with self._lock:
             answer = self._answer = self._answer or tried(self._call)
         self._on_end()
@@ -107,13 +107,13 @@ class Postponed(Generic[T]):
 
 
 class Event(Protocol):
-    """Something that one thread waits for, and another one says that it has come."""
+    """A flag that one thread waits for and another thread sets."""
 
     def wait_ms(self, timeout_ms: float) -> bool:
-        """Until it has come, or that long; whether it has come."""
+        """Wait until it is set, or that long; returns whether it is set."""
 
     def set(self) -> None:
-        """It has come."""
+        """Set it, and wake the waiting thread."""
 
 
 class Background(Protocol):
@@ -124,7 +124,7 @@ class Background(Protocol):
         waits for the call in progress. `call` must not raise."""
 
     def begin(self, call: Callable[[], object]) -> None:
-        """Make that call once, beside everything else. The process may end before it does."""
+        """Make that call once, in the background. The process may end before the call does."""
 
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
@@ -168,7 +168,7 @@ class ThreadFanOut:
     workers_max: int = 32
     _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
     _waiting_pool: ThreadPoolExecutor | None = field(default=None, repr=False)
-    """Of postponed calls, so that those that wait keep no thread from work."""
+    """For postponed calls, so that their delays do not occupy the threads of other calls."""
     _process: int = field(default=0, repr=False)
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -205,27 +205,27 @@ class ThreadFanOut:
         return cache(lambda: call() if future.cancel() else future.result())
 
     def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
-        # A thread of the pool waits: the interpreter, too, waits for it when it ends.
+        # A thread of a pool waits, so that the interpreter waits for the call when it ends.
         is_over = threading.Event()
         postponed = Postponed(call, on_end=is_over.set)
 
-        def begin_after_a_moment() -> None:
+        def begin_after_delay() -> None:
             is_over.wait(delay_ms / 1000)
             postponed.begin()
 
-        self._forget_those_of_a_parent()
+        self._forget_parents_threads()
         if self._waiting_pool is None:
             self._waiting_pool = ThreadPoolExecutor(self.workers_max, "txlog-later")
-        self._waiting_pool.submit(begin_after_a_moment)
+        self._waiting_pool.submit(begin_after_delay)
         return postponed
 
     def _threads(self) -> ThreadPoolExecutor:
-        self._forget_those_of_a_parent()
+        self._forget_parents_threads()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.workers_max, thread_name_prefix="txlog")
         return self._pool
 
-    def _forget_those_of_a_parent(self) -> None:
+    def _forget_parents_threads(self) -> None:
         if self._process != os.getpid():  # A forked process has no threads.
             self._pool = self._waiting_pool = None
             self._process = os.getpid()
@@ -245,15 +245,15 @@ class SerialFanOut:
         return lambda: result
 
     def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
-        """See FanOut.postpone. Nothing comes in between: the moment is over at once."""
+        """See FanOut.postpone. The call is made at once."""
         postponed = Postponed(call)
         postponed.begin()
         return postponed
 
 
 def begun(fan_out: FanOut, call: Callable[[], T]) -> Callable[[], T]:
-    """Begin one call in the background, even if it runs at once: its error is raised where its
-    result is requested."""
+    """Begin one call in the background. Its error is raised where its result is requested, even if
+    the call runs at once."""
     try:
         return fan_out.start(call)
     except Exception as error:  # noqa: BLE001 - raised where the result is requested
@@ -261,11 +261,11 @@ def begun(fan_out: FanOut, call: Callable[[], T]) -> Callable[[], T]:
 
 
 def tried(call: Callable[[], T]) -> Callable[[], T]:
-    """Make the call now; its result, or its error, comes as often as it is asked for. Ctrl-C is
-    raised at once, and the call may be made again."""
+    """Make the call now; the returned function gives its result or raises its error, any number of
+    times. Ctrl-C is raised at once, and then the call may be made again."""
     try:
         result = call()
-    except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+    except Exception as error:  # noqa: BLE001 - raised where the result is requested
         return partial(_raise, error)
     return lambda: result
 
@@ -275,7 +275,7 @@ def _raise(error: Exception) -> NoReturn:
 
 
 class ThreadEvent:
-    """Among the threads of a process."""
+    """For the threads of one process."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -327,10 +327,10 @@ class Runtime:
 
 
 def elapsed_ms(since_ms: int, now_ms: int) -> int:
-    """Time between two readings of wall clocks, perhaps of two machines.
+    """Time between two readings of wall clocks, which may be of two machines.
 
-    A moment in the future comes from a clock that is or was wrong. It counts as long past as it is
-    ahead: otherwise an action that a clock a year ahead dated would time out in a year.
+    A time in the future comes from a clock that is or was wrong. It counts as long past as it is
+    ahead: otherwise an action dated by a clock one year ahead would time out in a year.
     """
     return abs(now_ms - since_ms)
 
@@ -339,8 +339,8 @@ BACKOFF_MS_MAX = 1000
 
 
 def back_off(runtime: Runtime, attempt: int, first_ms: float) -> None:
-    """Wait before the attempt after `attempt`, counted from 0: twice as long each time, and not in
-    step with other processes."""
+    """Wait before the attempt after `attempt`, counted from 0: twice as long each time, and with
+    jitter, so that processes do not retry in step."""
     wait_ms = min(first_ms * 2.0**attempt, BACKOFF_MS_MAX)
     runtime.clock.sleep_ms(wait_ms * runtime.entropy.uniform(0.5, 1.0))
 
@@ -349,8 +349,8 @@ def segment_id(runtime: Runtime, horizon: str = "") -> str:
     """A unique name that sorts by the time it was drawn: 12 hex digits of ms, then 20 random.
 
     The staging horizon, below which vacuum deletes, compares these as text. The name is above
-    `horizon` whatever the clock says: otherwise no process could write until its clock had come to
-    a horizon that a clock far ahead has chosen.
+    `horizon` whatever the clock says: otherwise, once a process with a clock far ahead has chosen a
+    horizon, no other process could write until its own clock reached that time.
     """
     drawn_ms = runtime.clock.wall_ms()
     if horizon:

@@ -1,7 +1,7 @@
-"""The name under which pip knows this project, and its version.
+"""The name of this project on the package index, and its version.
 
-The name is not `txlog`: on the package index that is another project, whose module is also called
-txlog. It must not know which packages need an extra.
+The name is not `txlog`: that is another project on the index, whose module is also called txlog.
+This module must not know which packages need an extra.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ DISTRIBUTION = "txlog-spark"
 """As in setup.cfg; a test compares the two."""
 
 VERSION = "0.1.0"
-"""As in setup.cfg; a test compares the two. What a log stores says it, too."""
+"""As in setup.cfg; a test compares the two. Every stored object names it."""
 
 
 def install_command(extra: str = "") -> str:

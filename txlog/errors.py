@@ -29,7 +29,7 @@
     │   ├── UnknownTopic            no topic of that name (also a LookupError)
     │   ├── UnknownPartition        no partition of that number (also a LookupError)
     │   ├── UnknownGroup            no group of that name (also a LookupError)
-    │   ├── UnknownTransaction      no coordinator knows that transaction (also a LookupError)
+    │   ├── UnknownTransaction      no coordinator has that transaction (also a LookupError)
     │   ├── TopicExists             a topic of that name exists already
     │   ├── IncompatibleSchema      the change of schema is not additive
     │   ├── IllegalTransition       not in this state (also a RuntimeError)
@@ -83,7 +83,7 @@ class TxlogError(Exception):
 
     @property
     def reason(self) -> str:
-        """What the message says before its remedy; all of it if it is one sentence."""
+        """The message without its remedy; the whole message if it is one sentence."""
         reason, remedy = self._split()
         return reason or remedy
 
@@ -206,7 +206,7 @@ class FencedError(TxlogError):
 
 
 class ProducerFenced(FencedError):
-    """The coordinator knows a newer epoch of this transactional id (Kafka error 90)."""
+    """The coordinator has a newer epoch of this transactional id (Kafka error 90)."""
 
     code = "producer-fenced"
 
@@ -287,7 +287,7 @@ class UnknownGroup(UsageError, LookupError):
 
 
 class UnknownTransaction(UsageError, LookupError):
-    """No coordinator knows that transaction or transactional id."""
+    """No coordinator has that transaction or transactional id."""
 
     code = "unknown-transaction"
 
@@ -341,7 +341,7 @@ class NotATxlog(UsageError, LookupError):
 
 
 class CheckpointConflict(UsageError):
-    """The checkpoint contradicts the group's offsets, or what the coordinator knows of it."""
+    """The checkpoint contradicts the group's offsets or the coordinator's record of the query."""
 
     code = "checkpoint-conflict"
 
@@ -375,7 +375,7 @@ class MissingObject(CorruptData):
 
 
 class InternalError(TxlogError):
-    """Something that cannot happen has happened: please report it."""
+    """A bug in txlog: please report it."""
 
     code = "internal-error"
     fatal = True

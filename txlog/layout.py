@@ -16,7 +16,7 @@ and in each journal
     chunks/<20 digits>-<20 digits>.arrow       shared parts of the state (batch index)
     chunks/<20 digits>-<20 digits>-<32 hex>.arrow   the same, written by merging or compaction
     boundaries/<20 digits>.json                lowest live entry (rule R14)
-    hint.json                                  newest snapshot, perhaps; may be old, wrong or gone
+    hint.json                                  a recent snapshot; may be old, wrong or gone
     segments/<32 hex>.arrow                    records (topics only)
 """
 
@@ -61,7 +61,7 @@ class JournalLayout:
 
     @property
     def name(self) -> str:
-        """The name for people: its folder without the log's id."""
+        """The name in messages: its folder without the log's id."""
         return self.root.replace(f"/{self.log_id}", "", 1) if self.log_id else self.root
 
     def entry(self, slot: int) -> str:
@@ -134,7 +134,7 @@ def journal_root(path: str) -> str | None:
     return match.group(1) if match else None
 
 
-@lru_cache(1_024)  # A reader that waits asks for the same object again and again.
+@lru_cache(1_024)  # A waiting reader requests the same object repeatedly.
 def bytes_max(path: str) -> int | None:
     """The largest size of an object of that path; None for a segment, and for a foreign name."""
     if path == CLUSTER_FILE:
@@ -147,7 +147,7 @@ def bytes_max(path: str) -> int | None:
 
 
 def is_segment(path: str) -> bool:
-    """Whether the path is one that a topic gives to its segments."""
+    """Whether the path is the name of a segment."""
     return journal_root(path) is not None and path.rsplit("/", 2)[-2] == "segments"
 
 
@@ -158,7 +158,7 @@ def is_log_id(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LogLayout:
-    """The journals of the log with that id. A topic's own id sets it apart from other logs'."""
+    """The journals of the log with that id. A topic has an id of its own instead of the log's."""
 
     log_id: str
 
@@ -187,11 +187,11 @@ def segment_id_at(wall_ms: int) -> str:
 
 
 def chunk_name_of(path: str) -> str:
-    """The part that sets a rewritten chunk apart from the one it replaced; "" for an original."""
+    """The part of a rewritten chunk's name that distinguishes it; "" for an original chunk."""
     parts = path.rsplit("/", 1)[-1].removesuffix(".arrow").split("-")
     return parts[2] if len(parts) == 3 else ""
 
 
 def segment_id_of(path: str) -> str:
-    """The id in a segment's path: what the staging horizon is compared with."""
+    """The id in a segment's path, which is compared with the staging horizon."""
     return path.rsplit("/", 1)[-1].removesuffix(".arrow")

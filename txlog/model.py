@@ -1,6 +1,6 @@
-"""The nouns that every layer shares: partitions, transactions, isolation, offsets.
+"""The values that every layer shares: partitions, transactions, isolation, offsets.
 
-Frozen values only: no I/O, no clock, no state. A name here is the name in the docs' glossary.
+Frozen values only: no I/O, no clock, no state. The docs' glossary explains their names.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SlotOrNone: TypeAlias = Annotated[int, Within(-1, OFFSET_MAX)]
 """A journal's slot; -1: none."""
 
 PARTITIONS_MAX = 10_000
-"""Partitions of a topic. An event with more is not believed: it would cost all memory (I16)."""
+"""Partitions of a topic. An event with more is refused: it could exhaust the memory (I16)."""
 
 Partition: TypeAlias = Annotated[int, Within(0, PARTITIONS_MAX - 1)]
 
@@ -92,11 +92,11 @@ class TransactionOutcome(StrEnum):
     COMMITTED = "COMMITTED"
     ABORTED = "ABORTED"
     OPEN = "OPEN"
-    """It may still commit; perhaps nothing of it is written yet."""
+    """It may still commit; it may be that nothing of it is written yet."""
     DEAD_LETTERED = "DEAD_LETTERED"
     """A half transaction that was never decided: its messages are in the dead-letter topic."""
     UNKNOWN_ID = "UNKNOWN_ID"
-    """No coordinator knows it, or it has forgotten how it ended. Never means aborted."""
+    """No coordinator has a record of it, or of how it ended. This never means aborted."""
 
 
 @stored_list("tx_id", pid="producer_id", epoch="producer_epoch", number="number")
@@ -137,7 +137,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the offset of the next record to read, and a note of the user's."""
+    """A committed position: the offset of the next record to read, and the user's note."""
 
     offset: int
     metadata: str = ""
@@ -151,8 +151,8 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 def has_control_characters(text: str) -> bool:
-    """Whether a terminal would interpret a part of it: control characters, line separators, and
-    characters that change the direction of text; or whether it is not Unicode text at all."""
+    """Whether the text has control characters, line separators or characters that change the
+    direction of text, which a terminal would interpret, or is not valid Unicode."""
     return _CONTROLS.search(text) is not None
 
 

@@ -33,7 +33,7 @@ _NAME = (
     r"(?:api|access|account|private|secret|encryption|sse|shared|customer|signing|storage|auth)"
     r"[\s._-]*key)"
 )
-"""A word that by itself, or with others around it, names a secret."""
+"""A word that names a secret, alone or with other words around it."""
 
 _WORDS = rf"(?<![\w.-])[\w.-]*?{_NAME}s?(?![a-z])[\w.-]{{0,200}}"
 """A dotted or underscored name with such a word in it: spark.hadoop.fs.s3a.secret.key."""
@@ -119,10 +119,7 @@ _SHAPE_PARTS = [
 
 
 def redact(text: str) -> str:
-    """The text with every recognised secret replaced by HIDDEN.
-
-    Idempotent.
-    """
+    """The text with every recognised secret replaced by HIDDEN. Idempotent."""
     if "@" in text:
         text = _USER_INFO.sub(_user_info, text)
         text = _BARE_USER.sub(rf"\1{HIDDEN}\2", text)

@@ -25,8 +25,8 @@ COMPRESSION_TYPES = ("none", "lz4", "zstd")
 _FOREIGN_COMPRESSION = {
     "uncompressed": "its name is none here",
     "producer": "batches are compressed as their topic says, whatever the producer",
-    "gzip": "Arrow's files know lz4 and zstd",
-    "snappy": "Arrow's files know lz4 and zstd",
+    "gzip": "Arrow files support lz4 and zstd",
+    "snappy": "Arrow files support lz4 and zstd",
 }
 """Kafka's other values of `compression.type`, and why they are unknown here."""
 LOG_APPEND_TIME = "LogAppendTime"
@@ -173,21 +173,22 @@ class LogSettings(SettingsGroup):
     kind: ClassVar[str] = "log setting"
     foreign: ClassVar[Mapping[str, str]] = {
         "offsets.topic.num.partitions": (
-            "groups stand in the coordinators' journals; use transaction.state.log.num.partitions"
+            "groups are in the coordinators' journals; use transaction.state.log.num.partitions"
         ),
     }
 
     transaction_state_log_num_partitions: int = 8
     """Coordinators: journals that transactional ids and consumer groups are spread over; 32 in a
-    log on an object store, where two ids that decide in one journal wait for each other."""
+    log on an object store, where transactions that are decided in one journal wait for each
+    other."""
     journal_snapshot_entries: int = 64
     """A snapshot is written each time a journal has grown by this many entries."""
     boundary_trust_ms: int = 0
-    """How long a process trusts a look at a journal's boundary, by its own clocks (rule R15): 12
-    hours in a log that is created on an object store, where a look takes a round trip. 0: it trusts
-    no clock, and looks after each answer, as it does anyhow where the store is near."""
+    """How long a process trusts a check of a journal's boundary, by its own clocks (rule R15): 12
+    hours in a log that is created on an object store, where a check takes a round trip. 0: no clock
+    is trusted, and each answer is checked, as always on a store that is near."""
     boundary_grace_ms: int = 0
-    """If looks are trusted, pruned entries stay until a boundary above them is older than this by
+    """If checks are trusted, pruned entries stay until a boundary above them is older than this by
     the store's own dates (rule R14): 7 days; at least twice `boundary.trust.ms` (rule R32)."""
 
     def __post_init__(self) -> None:
@@ -211,7 +212,7 @@ class LogSettings(SettingsGroup):
 
 
 FAR_COORDINATORS = 32
-"""Of logs that are created on an object store: sixteen busy ids seldom share a journal."""
+"""For logs that are created on an object store: sixteen busy ids seldom share a journal."""
 
 BOUNDARY_TRUST_MS = 12 * 3_600_000
 BOUNDARY_GRACE_MS = 7 * 86_400_000
@@ -266,8 +267,8 @@ class TopicConfig(SettingsGroup):
     segment_bytes: int = 67_108_864
     """Target size of the segments that small ones are merged into."""
     message_timestamp_type: str = "CreateTime"
-    """CreateTime: a record has the time that its sender gave it, or that of `send`. LogAppendTime:
-    that at which the producer writes it."""
+    """CreateTime: a record has the time that its sender gave it, or else the time of `send`.
+    LogAppendTime: it has the time at which the producer writes it."""
     message_timestamp_before_max_ms: int = LONG_MAX
     """CreateTime only: how far a record's time may lie before now (Kafka's default: any)."""
     message_timestamp_after_max_ms: int = 3_600_000
@@ -350,9 +351,9 @@ class ProcessSettings(SettingsGroup):
     publish_batch_max: int = 256
     """Commands of one process that go into one journal entry (group commit)."""
     boundary_probe_polls: int = 16
-    """A replica whose probe finds nothing reads the boundary every so many probes (rule R15)."""
+    """A replica reads the boundary once in this many polls that find no new entry (rule R15)."""
     log_presence_interval_ms: int = 5_000
-    """On a bucket a process that writes looks so often, at most, whether the log is still there."""
+    """Least time between two checks of a process that writes to a bucket that the log exists."""
     catch_up_window_max: int = 32
     """Entries fetched at once by a replica that lags behind."""
     batch_bytes: int = 1_250_000
@@ -364,20 +365,20 @@ class ProcessSettings(SettingsGroup):
     finish_backoff_ms: int = 20
     """First wait between such attempts; it doubles up to a second."""
     completion_linger_ms: int = 10
-    """How long the completion of a transaction waits for the producer's next one, to share its
-    entries (offsets with its pend, COMMITTED with its PREPARE_COMMIT)."""
+    """How long the completion of a transaction waits for the producer's next transaction, to share
+    its entries: offsets with its pend, COMMITTED with its PREPARE_COMMIT."""
     transaction_timeout_ms: int = 60_000
     """`transaction.timeout.ms` of producers that do not set it (Kafka's default)."""
     transaction_max_timeout_ms: int = 900_000
     """The longest `transaction.timeout.ms` that is accepted (Kafka's broker default)."""
     transactional_id_expiration_ms: int = 604_800_000
-    """Maintenance forgets a transactional id that was unused for this long (Kafka's default)."""
+    """Maintenance removes a transactional id that was unused for this long (Kafka's default)."""
     producer_id_expiration_ms: int = 86_400_000
-    """Maintenance lets a topic forget an idempotent producer that was silent for this long."""
+    """Maintenance removes an idempotent producer from a topic if it wrote nothing for this long."""
     staging_retention_ms: int = 86_400_000
-    """Vacuum deletes no younger segment: a task may take this long until its commit."""
+    """Vacuum deletes only older segments, so that a task may take this long until its commit."""
     file_delete_delay_ms: int = 60_000
-    """Vacuum waits this long between two looks before it deletes unreferenced objects."""
+    """Vacuum deletes objects that two checks, this long apart, found unreferenced."""
     journal_retention_entries: int = 1_024
     """Maintenance keeps this many of the newest entries of each journal."""
     compaction_keys_max: int = 1_000_000

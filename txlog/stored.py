@@ -27,7 +27,7 @@ class StoredForm:
     """The stored form of a class."""
 
     name: str
-    """For an event it is stored; for other values documentation and errors use it."""
+    """Stored with an event; for other values only documentation and errors use it."""
     fields: Mapping[str, str]
     """Attribute -> stored name, in the order in which they are written."""
     is_list: bool = False
@@ -36,12 +36,12 @@ class StoredForm:
 
 def stored(name: str, /, **names: str) -> Callable[[type[_KindT]], type[_KindT]]:
     """Declares a dataclass's stored name, and the field name of each attribute."""
-    return _sayer(StoredForm(name, names))
+    return _declaration(StoredForm(name, names))
 
 
 def stored_list(name: str, /, **names: str) -> Callable[[type[_KindT]], type[_KindT]]:
     """The same for values of which there are many: a list in this order, which never changes."""
-    return _sayer(StoredForm(name, names, is_list=True))
+    return _declaration(StoredForm(name, names, is_list=True))
 
 
 def stored_form(kind: Any) -> StoredForm:
@@ -52,13 +52,13 @@ def stored_form(kind: Any) -> StoredForm:
     return form
 
 
-def _sayer(form: StoredForm) -> Callable[[type[_KindT]], type[_KindT]]:
-    def say(kind: type[_KindT]) -> type[_KindT]:
+def _declaration(form: StoredForm) -> Callable[[type[_KindT]], type[_KindT]]:
+    def declare(kind: type[_KindT]) -> type[_KindT]:
         _check(kind, form)
         kind.__stored__ = form  # type: ignore[attr-defined]
         return kind
 
-    return say
+    return declare
 
 
 def _check(kind: Any, form: StoredForm) -> None:

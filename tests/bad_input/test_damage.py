@@ -194,7 +194,7 @@ def test_I1_an_entry_that_was_changed_as_a_whole_is_found_by_the_next_one(log: M
 def test_I15_a_missing_entry_is_named(log: MemoryLog, journal: str) -> None:
     path = paths(log, f"^{journal}/.*entries/")[-2]
     remove(log, path)
-    with pytest.raises(MissingObject, match=f"{path} is missing, and entries after it are there"):
+    with pytest.raises(MissingObject, match=f"{path} is missing, and entries after it exist"):
         use(log, journal)
     assert path not in log.objects(), "and no process fills the hole"
 

@@ -48,7 +48,7 @@ def options(url: str, client: str) -> dict[str, object]:
         (200, True, StoreUnavailable, "a web page came instead of an object. Check"),
         (404, False, NotATxlog, "there is no log at"),
         (404, True, StoreDenied, "there is no bucket 'bucket' there.*AWS_ENDPOINT_URL"),
-        (403, False, StoreDenied, "said HTTP 403. Check AWS_ACCESS_KEY_ID"),
+        (403, False, StoreDenied, ": HTTP 403. Check AWS_ACCESS_KEY_ID"),
         (500, False, StoreUnavailable, "HTTP 500"),
     ],
 )

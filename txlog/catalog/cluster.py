@@ -35,6 +35,7 @@ from txlog.errors import (
     UnknownTopic,
 )
 from txlog.journal.boundaries.presence import LogPresence
+from txlog.journal.lost_journal import first_below, require_not_lost
 from txlog.journal.lost_journal import require_nothing_led_to
 from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
@@ -85,10 +86,10 @@ class Cluster:
             partial(_stored_log_id, store),
             runtime,
             interval_ms,
-            was_asked=was_read,
+            was_checked=was_read,
         )
         if self._is_held:  # The held file may be newer than the one that was read.
-            self._presence.ask()
+            self._presence.check()
         settings = file.settings
         self.options = ReplicaOptions(
             settings.journal_snapshot_entries,
@@ -145,7 +146,7 @@ class Cluster:
         if self._is_held:
             hold(self.store, CLUSTER_FILE)
         elif fresh:
-            self._presence.ask()
+            self._presence.check()
 
     # Topics.
 
@@ -308,7 +309,7 @@ class Cluster:
         if self.journal.next_slot == 0:
             self.journal.catch_up()
         if self.journal.next_slot == 0:
-            require_nothing_led_to(self.store, self.layout.cluster(), f"{TOPICS}/")
+            require_not_lost(self.store, self.layout.cluster(), f"{TOPICS}/")
         return self.journal.execute(command)
 
     # Producer ids.

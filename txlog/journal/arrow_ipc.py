@@ -1,9 +1,9 @@
 """Arrow IPC bytes, checked before Arrow reads them: heads of messages, and files of one batch.
 
-It guards I15 and I16. Arrow checks most of a message itself, but it believes the uncompressed size
+It guards I15 and I16. Arrow checks most of a message itself, but it trusts the uncompressed size
 that a compressed buffer claims, so that a few hostile bytes could request all memory. So the few
 necessary fields are read from the flatbuffer (Arrow's `Message.fbs`), with every bound checked.
-Snapshots and index chunks are files of one record batch. Arrow's own reader believes a file's
+Snapshots and index chunks are files of one record batch. Arrow's own reader trusts a file's
 footer, which may name one batch thousands of times; here the batch is read from where a writer
 puts it, and takes no more memory than the file has bytes. Anything unexpected is an error. This
 module must not know segments, records or rows.

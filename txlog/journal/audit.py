@@ -87,15 +87,16 @@ class Audit(Generic[StateT]):
     size_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
     is_whole: bool = True
-    """Whether the fold reached the end, so that `state` is reliable."""
+    """Whether every event up to the end was applied, so that `state` is reliable."""
 
     @property
     def is_pruned(self) -> bool:
-        """Whether old events are deleted: an event that is missing from the steps may be there."""
+        """Whether old events are deleted: then an event that is not among the steps may have been
+        one of them."""
         return self.base_slot >= 0
 
     def report(self, invariant: str, path: str, message: str) -> None:
-        """Note what was found."""
+        """Add a finding."""
         self.findings.append(Finding(path, invariant, message))
 
 
@@ -127,9 +128,10 @@ def audit_journal(
     return audit
 
 
-def _falls(found: Boundary, before: Boundary) -> bool:
-    """A boundary rises, and so does the snapshot that it names (rule R47); only the last one of a
-    journal may have the same slot as the one before."""
+def _does_not_rise(found: Boundary, before: Boundary) -> bool:
+    """Whether `found` breaks the rule that each boundary is above the one before, and names no
+    older snapshot (rule R47). Only the last boundary of a journal may have the slot of the one
+    before."""
     if found.snapshot_slot < before.snapshot_slot:
         return True
     is_end = found.closed and not before.closed
@@ -161,7 +163,7 @@ class _Walk(Generic[StateT]):
         """Checksum of the entry before the next one; None if it is unknown."""
 
     def run(self) -> Audit[StateT]:
-        """All of it, in the order in which a replica trusts it."""
+        """Read everything, in the order in which a replica relies on it."""
         self._boundary = self._newest_boundary()
         self._set_base()
         # Listed before the entries: a snapshot never covers an entry that is not stored yet.
@@ -174,7 +176,8 @@ class _Walk(Generic[StateT]):
         return self._audit
 
     def _check_end(self) -> None:
-        """Listings leave out what is not a file; readers meet it in place of the next entry."""
+        """Check what a reader finds in place of the next entry: a listing omits what is not a
+        file."""
         path = self._layout.entry(self._audit.tip + 1)
         try:
             self._store.get(path)
@@ -183,7 +186,7 @@ class _Walk(Generic[StateT]):
             self._lose_track()
 
     def has_been_pruned(self) -> bool:
-        """Whether the boundary has risen since: then missing entries were deleted."""
+        """Whether the boundary has risen during the walk: then missing entries were deleted."""
         try:
             return read_newest(self._store, self._layout, self._boundary) != self._boundary
         except CorruptData:
@@ -218,7 +221,7 @@ class _Walk(Generic[StateT]):
                 self._audit.report("I15", path, error.message)
                 self._audit.is_whole = False
                 break
-            if found.ordinal != newest.ordinal + 1 or _falls(found, newest):
+            if found.ordinal != newest.ordinal + 1 or _does_not_rise(found, newest):
                 text = f"boundary {found} does not rise above {newest} (rules R14, R47)"
                 self._audit.report("I1", path, text)
                 if found.ordinal != newest.ordinal + 1:
@@ -331,8 +334,8 @@ class _Walk(Generic[StateT]):
     def _check_chunks(self, is_saved: bool) -> None:
         """Each sealed chunk is stored byte for byte, unless it was replaced and removed since.
 
-        Chunks are saved before the snapshot of their slot: from there on they are read from the
-        store. Whether a chunk that the log refers to is missing shows when the index is read.
+        Chunks are saved before the snapshot of their slot, and are read from the store from then
+        on. A missing chunk that the log refers to is found when the index is read.
         """
         audit = self._audit
         for chunk in self._machine.unsaved_chunks(audit.state) if audit.is_whole else ():
@@ -356,14 +359,14 @@ class _Walk(Generic[StateT]):
             audit.report("I1", path, text)
         try:
             is_other = audit.is_whole and state != audit.state
-        except CorruptData as error:  # Concerns a part that is read later, on request.
+        except CorruptData as error:  # A part that is read only on request.
             audit.report("I15", path, error.message)
             return
         if is_other:
             audit.report("I15", path, "it differs from the entries up to its slot")
 
     def _check_other_snapshots(self, snapshots: list[int]) -> None:
-        """Those below the boundary must still be readable; none may be above the end."""
+        """Snapshots below the boundary must still be readable; none may be above the end."""
         audit = self._audit
         named = self._boundary.snapshot_slot
         for slot in snapshots:

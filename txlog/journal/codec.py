@@ -49,7 +49,7 @@ class EventCodec:
     """Encodes and decodes the events of one machine."""
 
     def __init__(self, *kinds: Any) -> None:
-        """Raises InternalError if a kind has no stored name, or another kind's."""
+        """Raises InternalError if a kind has no stored name, or if two kinds share one."""
         self._kinds = {stored_form(kind).name: kind for kind in kinds}
         self._known = frozenset(kinds)
         if len(self._kinds) != len(kinds):
@@ -246,7 +246,7 @@ def _mapping(key_kind: Any, kind: Any) -> tuple[Encoder, Decoder]:
 
 
 def _default(field: Field[Any]) -> Any:
-    """The field's value if none is stored, or MISSING."""
+    """The default value of the field, or MISSING if it has none."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 

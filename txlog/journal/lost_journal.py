@@ -1,11 +1,11 @@
-"""A journal with neither an entry nor a boundary: was it never begun, or is it lost?
+"""A journal with neither an entry nor a boundary: it was never begun, or it is lost.
 
 It guards I15. The cluster's entry that names a topic comes before the topic's own first entry, and
 that one before anything else in the topic's folder. So an empty folder may be an interrupted
 creation, which is legal; but a folder with objects and without a journal once had one, which is
 lost. Beginning such a journal again would turn its records into garbage, which is deleted (I12).
-This module only looks, and detects what other programs did to the store. What the log itself does
-never depends on a listing (I14): a process without LIST permission skips this check.
+This module writes nothing, and detects what other programs did to the store. No other decision
+depends on its listing (I14): a process without LIST permission skips this check.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from txlog.storage.store import Store
 
 
 def objects_without_journal(store: Store, layout: JournalLayout) -> list[str] | None:
-    """Objects in the folder of a journal without a first entry; None if it has one, or had one.
+    """Objects in the folder of a journal without a first entry; None if it has, or had, one.
 
     Raises the store's errors.
     """
     if _is_begun(store, layout):
         return None
-    left = list(_led_to(store, f"{layout.root}/"))
+    left = list(_log_objects(store, f"{layout.root}/"))
     # Checked again: the listed objects may have come after the first entry.
     return None if _is_begun(store, layout) else left
 
 
-def require_nothing_led_to(store: Store, layout: JournalLayout, prefix: str = "") -> None:
-    """Called before the first entry is written: nothing may exist below `prefix`, the journal's
-    folder by default. Costs one LIST.
+def require_not_lost(store: Store, layout: JournalLayout, prefix: str = "") -> None:
+    """Called before the first entry is written: no object of the log may exist below `prefix`, the
+    journal's folder by default. Costs one LIST.
 
     Raises CorruptData, and the store's errors.
     """
@@ -42,15 +42,15 @@ def require_nothing_led_to(store: Store, layout: JournalLayout, prefix: str = ""
 
 
 def first_below(store: Store, prefix: str) -> str:
-    """A log's first object there; "" if there is none, or if this process may not list."""
+    """The first object of a log below `prefix`; "" if there is none or the process may not list."""
     try:
-        return next(_led_to(store, prefix), "")
+        return next(_log_objects(store, prefix), "")
     except StoreDenied:
         return ""
 
 
-def _led_to(store: Store, prefix: str) -> Iterator[str]:
-    """Other programs' objects, such as a file manager's notes, prove nothing about a log."""
+def _log_objects(store: Store, prefix: str) -> Iterator[str]:
+    """Objects with names that logs use: other programs' files prove nothing about a log."""
     return (stored.path for stored in store.list_after(prefix) if journal_root(stored.path))
 
 
@@ -59,20 +59,20 @@ def _is_begun(store: Store, layout: JournalLayout) -> bool:
     return any(store.get(path) is not None for path in (layout.entry(0), layout.boundary(0)))
 
 
-def lost_journal(root: str, led_to: list[str]) -> Finding:
-    """The damage of a journal that once referred to these objects."""
-    more = f" and {len(led_to) - 1} more" if len(led_to) > 1 else ""
+def lost_journal(root: str, left: list[str]) -> Finding:
+    """The finding for a journal that is lost although these objects of it are left."""
+    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
     return Finding(
         root,
         "I15",
         f"{root} has neither an entry nor a boundary, but contains objects that only come after "
-        f"one ({led_to[0]}{more}): the journal is lost, and is not begun again while they exist. "
+        f"one ({left[0]}{more}): the journal is lost, and is not begun again while they exist. "
         "Restore it from a backup; without one, save what you need of these files and remove them.",
     )
 
 
 def not_begun(name: str, root: str) -> str:
-    """The note for a topic without any object."""
+    """The note about a topic without any object."""
     return (
         f"topic {name!r} has no journal: its creation was interrupted, or {root} is lost. If it "
         "had records, restore that folder from a backup; otherwise the next use begins it."

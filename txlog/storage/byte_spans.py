@@ -46,7 +46,7 @@ def merge(ranges: Sequence[ByteRange], gap_bytes_max: int = GAP_BYTES_MAX) -> li
 
 
 def cut(ranges: Sequence[ByteRange], spans: Sequence[Span], parts: Sequence[Bytes]) -> list[Bytes]:
-    """The bytes of each range, in their given order; a range beyond the end comes out short."""
+    """The bytes of each range, in their given order; a range beyond the end is short."""
     return [_cut_one(wanted, spans, parts) for wanted in ranges]
 
 

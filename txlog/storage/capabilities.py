@@ -91,7 +91,7 @@ class NewObject(Protocol):
 
 
 class BufferedObject:
-    """Keeps the pieces in memory and stores them at the end. They must not change meanwhile."""
+    """See NewObject. Pieces are kept in memory until the end and must not change meanwhile."""
 
     is_kept_in_memory = True
 
@@ -101,14 +101,11 @@ class BufferedObject:
         self._pieces: list[Bytes] = []
 
     def write(self, pieces: Body) -> None:
-        """See NewObject.write."""
         self._pieces.extend(pieces if isinstance(pieces, tuple) else (pieces,))
 
     def finish(self) -> None:
-        """See NewObject.finish."""
         pieces, self._pieces = tuple(self._pieces), []
         self._store.put_new(self._path, pieces)
 
     def discard(self) -> None:
-        """See NewObject.discard."""
         self._pieces = []

@@ -1,9 +1,9 @@
 """Any other fsspec file system as a store, if it offers an exclusive create of its own.
 
-gcsfs and adlfs come this way where they are asked for. It guards I1 by refusing file systems whose
-exclusive create is fsspec's own, which checks and then writes, so that two writers may both
-succeed. One that overrides it but is not exclusive is found by `probe.py` before a log is created.
-It must not know any protocol by name.
+gcsfs and adlfs are used in this way with `client=fsspec`. It guards I1 by refusing file systems
+whose exclusive create is fsspec's own, which checks and then writes, so that two writers may both
+succeed. `probe.py` detects a file system that overrides it without being exclusive, before a log is
+created. This module must not know any protocol by name.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _refuse_check_then_write(kind: type[AbstractFileSystem], scheme: str) -> Non
 
 
 class FsspecStore:
-    """Objects below `root` of an fsspec file system; `files` must not cache listings."""
+    """See Store. Objects are below `root` of `files`, which must not cache listings."""
 
     def __init__(
         self,
@@ -119,18 +119,15 @@ class FsspecStore:
         return self._url
 
     def create(self, path: str, data: bytes) -> CreateResult:
-        """See Store.create."""
         check_path(path)
         check_entry_body(path, data)
         return self._create(path, data)
 
     def get(self, path: str) -> bytes | None:
-        """See Store.get."""
         check_path(path)
         return self._answer(path, partial(self._read, path))
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
-        """See Store.get_ranges."""
         check_path(path)
         spans = merge(ranges)
         parts = self._answer(path, partial(self._read_spans, path, spans))
@@ -143,7 +140,6 @@ class FsspecStore:
             raise name_in_use(self._place(path), path)
 
     def replace(self, path: str, data: bytes) -> None:
-        """See Store.replace."""
         check_path(path)
 
         def overwrite() -> None:
@@ -163,7 +159,6 @@ class FsspecStore:
                 yield StoredObject(path, size_bytes, _modified_ms(found[path]))
 
     def delete(self, path: str) -> None:
-        """See Store.delete."""
         check_path(path)
         remove = partial(self._request, "delete", path, self._files.rm_file, self._base + path)
         self._answer(path, remove)

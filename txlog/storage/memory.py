@@ -34,7 +34,7 @@ _CREATED = Created()
 
 
 class MemoryStore:
-    """Objects in a dictionary. Safe to use from threads."""
+    """See Store, and `capabilities.py`. Objects are in a dictionary. Safe to use from threads."""
 
     _held: tuple[str, tuple[bytes, int]] | None = None
     """The path and the object of the opened log."""
@@ -53,7 +53,6 @@ class MemoryStore:
 
     @property
     def is_near(self) -> bool:
-        """See `capabilities.py`."""
         return True
 
     def opened_again(self) -> MemoryStore:
@@ -63,7 +62,6 @@ class MemoryStore:
         return other
 
     def hold(self, path: str) -> bool:
-        """See `capabilities.py`."""
         check_path(path)
         with self._lock:
             self._require_same()
@@ -74,7 +72,6 @@ class MemoryStore:
         return True
 
     def create(self, path: str, data: bytes) -> CreateResult:
-        """See Store.create."""
         check_path(path)
         check_entry_body(path, data)
         with self._lock:
@@ -87,7 +84,6 @@ class MemoryStore:
         return Exists(found[0])
 
     def get(self, path: str) -> bytes | None:
-        """See Store.get."""
         data = self._find(path)
         if data is not None:
             require_size(path, len(data), f"{self.url}/{path}")
@@ -114,14 +110,13 @@ class MemoryStore:
             raise name_in_use(path, path)
 
     def replace(self, path: str, data: bytes) -> None:
-        """See Store.replace."""
         check_path(path)
         with self._lock:
             self._require_same()
             self._put(path, bytes(data))
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
-        """See Store.list_after; a snapshot of the moment of the call."""
+        """See Store.list_after. Lists the objects as they are at the call."""
         check_prefix(prefix)
         with self._lock:
             listed = [
@@ -132,7 +127,6 @@ class MemoryStore:
         return iter(sorted(listed, key=lambda stored: stored.path))
 
     def delete(self, path: str) -> None:
-        """See Store.delete."""
         check_path(path)
         with self._lock:
             self._require_same()
@@ -163,7 +157,7 @@ class MemoryStore:
         )
 
 
-_stores: dict[str, MemoryStore] = {}  # A documented cache: one store a name, in this process.
+_stores: dict[str, MemoryStore] = {}  # A documented cache: one store per name, in this process.
 _stores_lock = threading.Lock()
 
 

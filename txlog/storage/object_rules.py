@@ -26,7 +26,7 @@ TEMPORARY_PREFIX = ".tmp-"
 _FORBIDDEN_PARTS = frozenset(("", ".", ".."))
 
 
-@lru_cache(1_024)  # A reader that waits asks for the same object again and again.
+@lru_cache(1_024)  # A waiting reader requests the same object repeatedly.
 def check_path(path: str) -> None:
     """Refuse a path that does not consist of plain parts between slashes. Raises InternalError."""
     parts = path.split("/")

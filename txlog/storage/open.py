@@ -1,9 +1,9 @@
 """From a URL to a store.
 
-It must not access the store: a wrong folder or wrong credentials show at the first call. Kinds of
-store that txlog does not know itself go to `generic.py`, and are refused there unless they offer
-an exclusive create. Kinds that need fsspec are imported when a URL asks for them: otherwise every
-Python worker of Spark would pay for it (0.1 s of a core), also on a disk.
+It must not access the store: a wrong folder or wrong credentials are found at the first call. Other
+protocols than those below go to `generic.py`, which refuses a file system without an exclusive
+create. Modules that need fsspec are imported only for such a URL: otherwise every Python worker of
+Spark would pay for the import (0.1 s of a core), even with a log on a disk.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def open_store(
     if scheme == "memory":
         _refuse_others(scheme, options, frozenset())
         return memory_store(place.strip("/"), runtime)
-    if scheme in _OBJECT_STORES and not _wants_fsspec(scheme, options):
+    if scheme in _OBJECT_STORES and not _uses_fsspec(scheme, options):
         module, function = _OBJECT_STORES[scheme]
         on_objects: Store = getattr(import_module(module), function)(place, runtime, options)
         return on_objects
@@ -58,7 +58,7 @@ def open_store(
     return other
 
 
-def _wants_fsspec(scheme: str, options: dict[str, object]) -> bool:
+def _uses_fsspec(scheme: str, options: dict[str, object]) -> bool:
     """Whether to use gcsfs or adlfs; removes `client` from the options, except for S3."""
     if _OBJECT_STORES[scheme] == _S3:
         return False

@@ -1,4 +1,4 @@
-"""What a user's root means, a path or a URL, and which places are above it. Pure but for the home.
+"""Parses the root of a log, a path or a URL, and lists the places above it.
 
 It guards that a mistyped URL is not taken for the path of a folder, where a log would be created
 by mistake.
@@ -27,7 +27,7 @@ def split_root(url: str) -> tuple[str, str]:
     if mark and "/" not in scheme:
         scheme = scheme.lower()
         return scheme, _without_host(url, place) if scheme in LOCAL_SCHEMES else place
-    if url.lower().startswith("file:/"):  # As Java and Hadoop print it.
+    if url.lower().startswith("file:/"):  # The form that Java and Hadoop print.
         return "file", url[len("file:") :]
     _refuse_half_url(url)
     return "", url

@@ -15,10 +15,10 @@ ENTRY_BYTES_MAX = 1_000_000
 """The largest body that `create` takes: one conditional PUT, never a multipart upload."""
 
 Bytes: TypeAlias = bytes | memoryview
-"""What a read returns: any read-only buffer; pyarrow reads it without a copy."""
+"""The result of a read: any read-only buffer; pyarrow reads it without a copy."""
 
 Body: TypeAlias = bytes | memoryview | tuple[Bytes, ...]
-"""What `put_new` takes: a buffer, or several consecutive ones, so that large objects need not be
+"""The body of an object: a buffer, or several consecutive ones, so that a large object need not be
 copied together first."""
 
 
@@ -88,7 +88,7 @@ class Store(Protocol):
         """
 
     def get(self, path: str) -> bytes | None:
-        """The object's bytes, or None if it is absent just now."""
+        """The object's bytes, or None if it is absent at present."""
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
         """The ranges, in order, or None if the object is absent.
@@ -109,4 +109,4 @@ class Store(Protocol):
         """
 
     def delete(self, path: str) -> None:
-        """Remove the object; absence is fine."""
+        """Remove the object. An absent object is not an error."""

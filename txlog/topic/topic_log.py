@@ -23,7 +23,7 @@ from txlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from txlog.journal.lost_journal import require_nothing_led_to
+from txlog.journal.lost_journal import require_not_lost
 from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
 from txlog.layout import JournalLayout, LogLayout
@@ -104,7 +104,7 @@ class TopicLog:
         """
         state = self.journal.catch_up(linearizable=linearizable)
         if not state.topic_id:
-            require_nothing_led_to(self.store, self.layout)
+            require_not_lost(self.store, self.layout)
             self.journal.execute(self.opened)
             state = self.journal.state
         if state.topic_id != self.topic_id:
@@ -126,7 +126,7 @@ class TopicLog:
 
         It reads no further entry. Raises as `catch_up` does.
         """
-        return self.journal.take(slot, data)
+        return self.journal.apply_entry(slot, data)
 
     def begin(self) -> None:
         """Write the topic's first entry, if there is none. Only for the process that has just

@@ -25,12 +25,12 @@ def _follows_the_name(patch: Patch) -> None:
 def _believes_what_it_finds(patch: Patch) -> None:
     """An entry that a wait has found is the next one."""
 
-    def take(self: Replica[Any], slot: int, data: bytes) -> bool:
+    def apply_entry(self: Replica[Any], slot: int, data: bytes) -> bool:
         if slot == self._at.next_slot:
             self._ingest(*decode_own_entry(data, self.layout, slot))
         return True
 
-    patch.setattr(Replica, "take", take)
+    patch.setattr(Replica, "apply_entry", apply_entry)
 
 
 _FLUSHES = "tests/unit/client/producer/test_far_flushes.py::"

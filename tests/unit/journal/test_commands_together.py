@@ -7,11 +7,12 @@ from tests.unit.journal.shelf_journal import LAYOUT, new_store, process, written
 from tests.unit.journal.shelf_machine import Look, Put, Take
 from txlog.errors import IllegalTransition
 from txlog.journal.entry import decode_entry
+from txlog.journal.machine import Together
 
 
 def test_together_they_are_one_entry_and_each_has_its_answer() -> None:
     store = new_store()
-    answers = process(store).execute_all([Put("a"), Look("a"), Put("b"), Put("a")])
+    answers = process(store).execute(Together((Put("a"), Look("a"), Put("b"), Put("a"))))
     assert answers == [True, True, True, False]
     assert (written(store, 0), store.get(LAYOUT.entry(1))) == (["a", "b"], None)
 
@@ -19,7 +20,7 @@ def test_together_they_are_one_entry_and_each_has_its_answer() -> None:
 def test_each_is_decided_against_the_state_that_those_before_it_lead_to() -> None:
     store = new_store()
     replica = process(store)
-    assert replica.execute_all([Put("a"), Put("b"), Take("a")]) == [True, True, 2]
+    assert replica.execute(Together((Put("a"), Put("b"), Take("a")))) == [True, True, 2]
     assert replica.state == process(store).catch_up() == ("b",)
 
 
@@ -30,7 +31,7 @@ def test_the_rejection_of_one_is_that_of_all(refused: int) -> None:
     commands: list[object] = [Put("a"), Put("b")]
     commands.insert(refused, Take("missing"))
     with pytest.raises(IllegalTransition, match="missing is not there"):
-        replica.execute_all(commands)
+        replica.execute(Together(tuple(commands)))
     assert (replica.state, store.get(LAYOUT.entry(0))) == ((), None)
 
 
@@ -38,12 +39,12 @@ def test_together_they_are_decided_anew_behind_a_lost_slot() -> None:
     store = HookedStore(new_store())
     other, replica = process(store), process(store)
     store.before("create", LAYOUT.entry(0), lambda: other.execute(Put("a")))
-    assert replica.execute_all([Put("a"), Put("b")]) == [False, True]
+    assert replica.execute(Together((Put("a"), Put("b")))) == [False, True]
     assert written(store, 1) == ["b"]
     other.catch_up()
     store.before("create", LAYOUT.entry(2), lambda: other.execute(Take("a")))
     with pytest.raises(IllegalTransition):
-        replica.execute_all([Put("c"), Take("a")])
+        replica.execute(Together((Put("c"), Take("a"))))
     assert (store.is_met, process(store).catch_up()) == (True, ("b",))
 
 

@@ -25,7 +25,7 @@ from txlog.journal.lost_journal import (
     lost_journal,
     not_begun,
     objects_without_journal,
-    require_nothing_led_to,
+    require_not_lost,
 )
 from txlog.layout import PROBES, TOPICS
 from txlog.storage.capabilities import is_near
@@ -102,7 +102,7 @@ def _log(store: Store, runtime: Runtime) -> Check:
 def _topics(cluster: Cluster) -> tuple[int, list[str]]:
     """The number of topics, and a note for each that was never begun. Raises CorruptData for a
     missing or unreadable journal."""
-    require_nothing_led_to(cluster.store, cluster.layout.cluster(), f"{TOPICS}/")
+    require_not_lost(cluster.store, cluster.layout.cluster(), f"{TOPICS}/")
     topics = sorted(cluster.state(linearizable=True).topics.items())
     reads = [partial(_topic, cluster, name, created.opened.topic_id) for name, created in topics]
     found = list(cluster.answers(reads))

@@ -1,1 +1,1 @@
-"""The boundary of a journal: what was pruned, and how long a reader may trust what it knows."""
+"""The boundary of a journal: pruning below it, and how long a reader may trust a check of it."""

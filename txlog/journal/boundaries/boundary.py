@@ -1,9 +1,10 @@
 """The durable boundary: below it, numbered entries may be gone.
 
-Deleting an entry frees its number, and a stalled writer could fill it again and believe that it
-won. So a boundary is created before anything is deleted, and no process believes an entry, or its
+Deleting an entry frees its number, and a stalled writer could fill it again as if it had won the
+slot. So a boundary is created before anything is deleted, and no process believes an entry, or its
 absence, before it has read the boundary afterwards (rules R14, R15; invariant I1). Boundary objects
-are numbered, created if absent and never deleted, so what a reader knows of them only rises.
+are numbered, created if absent and never deleted, so the newest one that a reader has seen only
+rises.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ ReadLogId = Callable[[], str | None]
 
 
 class Presence:
-    """The presence of a log that cannot disappear."""
+    """For a log that cannot disappear: there is nothing to check."""
 
     def check_during(self, read: Callable[[], T]) -> T:
         """The result of `read`."""
@@ -32,7 +32,7 @@ class Presence:
 
 
 class LogPresence(Presence):
-    """What a process knows of one log's presence. Safe to use from threads."""
+    """One process's checks that a log still exists. Safe to use from threads."""
 
     def __init__(
         self,
@@ -42,53 +42,52 @@ class LogPresence(Presence):
         runtime: Runtime,
         interval_ms: int,
         *,
-        was_asked: bool = True,
+        was_checked: bool = True,
     ) -> None:
-        """For a log whose id was just read; if not, the first caller asks. With `interval_ms` 0 the
-        store itself checks."""
+        """`was_checked`: the log's id was just read; otherwise the first call checks it. With
+        `interval_ms` 0 the store itself checks."""
         self._place = place
         self._log_id = log_id
         self._read_log_id = read_log_id
         self._clock = runtime.clock
         self._fan_out = runtime.fan_out
         self._interval_ms = interval_ms
-        self._asked_ms = runtime.clock.monotonic_ms() - (0 if was_asked else interval_ms)
+        self._checked_ms = runtime.clock.monotonic_ms() - (0 if was_checked else interval_ms)
         self._gone: NotATxlog | None = None
 
     def check_during(self, read: Callable[[], T]) -> T:
         """The result of `read`. If a check is due, both requests run in parallel; raises NotATxlog
-        as `ask` does."""
+        as `check` does."""
         if not self._is_due():
             return read()
         found: list[T] = []
-        self._fan_out.run_all([lambda: found.append(read()), self.ask])
+        self._fan_out.run_all([lambda: found.append(read()), self.check])
         return found[0]
 
     def _is_due(self) -> bool:
         """True for one caller in an interval."""
         now_ms = self._clock.monotonic_ms()
-        if not self._interval_ms or now_ms - self._asked_ms < self._interval_ms:
+        if not self._interval_ms or now_ms - self._checked_ms < self._interval_ms:
             return False
-        self._asked_ms = now_ms
+        self._checked_ms = now_ms
         return True
 
     def require(self) -> None:
-        """See Presence.require."""
         if self._gone is not None:
             raise self._gone
 
-    def ask(self) -> None:
-        """One read. Raises NotATxlog, for good, if the log is gone or was replaced.
+    def check(self) -> None:
+        """Read the log's id. Raises NotATxlog, for good, if the log is gone or was replaced.
 
-        A store that does not answer proves nothing: the next caller asks again.
+        A store that does not answer proves nothing: the next call checks again.
         """
         try:
             found = self._read_log_id()
         except StoreUnavailable:
-            self._asked_ms -= self._interval_ms
+            self._checked_ms -= self._interval_ms
             return
         if found != self._log_id:
-            there = f"log {found} is there now" if found else "no log is there now"
+            there = f"log {found} is there now" if found else "there is no log now"
             self._gone = NotATxlog(
                 f"the log that was opened at {self._place} is gone: {there}. What was written "
                 "since then is lost with it. Open the log that is there with a new producer, "

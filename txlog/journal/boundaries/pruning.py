@@ -1,4 +1,4 @@
-"""Deleting entries below a boundary, once no process trusts a check from before it any more.
+"""Deleting entries below a boundary, once no process trusts a check that was made before it.
 
 It guards R14: numbered entries are deleted below the newest boundary that is old enough. The store
 alone measures its age: the date of an object that this process has just written, minus the
@@ -48,8 +48,8 @@ class Pruner:
         return len(entries), kept
 
     def deletable(self, newest: Boundary) -> Boundary:
-        """The newest boundary that is old enough by this process's clock, which only says that a
-        try is worthwhile; NO_BOUNDARY if none is."""
+        """The newest boundary that is old enough by this process's clock, NO_BOUNDARY if none is.
+        The clock only decides whether an attempt is worthwhile."""
         if not self.grace_ms:
             return newest
         dates = boundary_dates(self.store, self.layout)
@@ -61,7 +61,7 @@ class Pruner:
         return found or NO_BOUNDARY
 
     def _is_old_enough(self, limit: Boundary) -> bool:
-        """By the store's dates only."""
+        """Whether the boundary is old enough by the store's dates alone."""
         now_ms = self._store_date()
         dates = boundary_dates(self.store, self.layout)
         return newest_old_enough(dates, now_ms, self.grace_ms, limit.ordinal) == limit.ordinal
@@ -71,18 +71,18 @@ class Pruner:
         0 if the store has no dates, or its listing lags."""
         hint = self.layout.hint
         try:
-            said = self.store.get(hint)
+            content = self.store.get(hint)
         except CorruptData:  # It is larger than any hint.
-            said = None
-        self.store.replace(hint, said or b"{}")
+            content = None
+        self.store.replace(hint, content or b"{}")
         for stored in self.store.list_after(f"{self.layout.root}/", hint[:-1]):
             return stored.modified_ms if stored.path == hint else 0
         return 0
 
 
 def own_below(store: Store, name: Callable[[int], str], limit: int) -> list[str]:
-    """Stored objects that `name` gives to numbers below `limit`, in order: other programs' files,
-    which happen to be next to entries, stay. Costs a listing."""
+    """Stored objects with the names that `name` gives to numbers below `limit`, in order. Other
+    programs' files beside them are not among them. Costs a listing."""
     found = []
     for stored in store.list_after(f"{name(0).rpartition('/')[0]}/"):
         if stored.path >= name(limit):

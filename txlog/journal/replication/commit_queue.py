@@ -43,7 +43,7 @@ class QueuedCommand:
     error: BaseException | None = None
     done: bool = False
     wakeup: Event | None = None
-    """Set when the thread should look at its command again; None while no thread waits for it."""
+    """Set when the thread should check its command again; None while no thread waits for it."""
     call: Sequence[QueuedCommand] = ()
     """All commands of the same call, which one thread waits for."""
     is_carried: bool = False

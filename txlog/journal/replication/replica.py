@@ -32,7 +32,7 @@ from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import Boundary
 from txlog.journal.boundaries.pruning import Pruner
 from txlog.journal.entry import Entry, encode_entry
-from txlog.journal.machine import Machine, StateT, Together, decided_in
+from txlog.journal.machine import Machine, StateT, decided_in
 from txlog.journal.replication.carrying import entries_ahead, leaves_to_carrier
 from txlog.journal.replication.commit_queue import (
     READ_BARRIER,
@@ -123,7 +123,7 @@ class Replica(Follower[StateT]):
             return at.state
         return self.catch_up()
 
-    def take(self, slot: int, data: bytes) -> bool:
+    def apply_entry(self, slot: int, data: bytes) -> bool:
         """Apply an entry that was just read from the store, if it is the next one, is believed
         (R15), and this process has the journal open; returns whether it was. Reads no further.
 
@@ -150,7 +150,7 @@ class Replica(Follower[StateT]):
                 self._ingest_next(slot, bodies)
         return self._at.state
 
-    def bring(self, commands: Sequence[Any]) -> None:
+    def publish_carried(self, commands: Sequence[Any]) -> None:
         """Publish commands that other processes have decided, in this order, in one entry with the
         commands that wait here. A command that is refused or does not fit is dropped and affects no
         other (R44); once a slot is lost, all of them are dropped.
@@ -162,17 +162,12 @@ class Replica(Follower[StateT]):
     def execute(self, command: Any, *, is_carried: bool = False) -> Any:
         """Decide `command` and make its events durable; returns the result of the machine.
 
-        Commands of other threads that wait at the same time go into the same entry. `is_carried`: a
-        carrier may publish the command, too, so this waits a short time for one. Raises the
+        Commands of other threads that wait at the same time go into the same entry. For several
+        commands that must be stored together, `command` is a Together. `is_carried`: a carrier may
+        publish the command, too, so this waits a short time for one. Raises the
         machine's rejection, PublishContention, OutcomeUnknown or StoreUnavailable.
         """
         return self._result(*self._finished(QueuedCommand(command, is_carried=is_carried)))
-
-    def execute_all(self, commands: Sequence[Any]) -> list[Any]:
-        """The same for several commands whose events are in one entry or not stored at all; the
-        rejection of one rejects all."""
-        answers: list[Any] = self.execute(Together(tuple(commands)))
-        return answers
 
     def execute_each(self, commands: Sequence[Any]) -> list[Any]:
         """The same for several commands, each by itself, in this order and, if they fit, in one
@@ -202,7 +197,7 @@ class Replica(Follower[StateT]):
             return slot
 
     def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
-        """Advance the boundary so that about `keep_entries` live, then delete what lies below.
+        """Advance the boundary so that about `keep_entries` are above it, then delete below it.
 
         It is advanced by `apart_entries` at least, or not at all: frequent callers should pass
         BOUNDARIES_APART_ENTRIES. Returns the number of deleted entries; besides these only

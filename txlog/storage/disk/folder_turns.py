@@ -1,9 +1,9 @@
-"""Turns in a folder of a disk, by flock(2) on the folder itself: no file is made for it.
+"""Turns in a folder of a disk, by flock(2) on the folder itself, so that no lock file is needed.
 
-A lock goes with its process, so that a killed one blocks no other, and the system wakes those
-who wait in their order. It has no call that waits for a limited time, so a thread waits in it,
-which is left to itself when the time is over. Nothing rests on any of it (see `turns.py`): where a
-folder cannot be locked, as on NFS, and when a holder stands still, writers go on without.
+The system releases the lock of a process that dies, and wakes waiting processes in order. flock has
+no timeout, so a background thread waits in it, and continues to wait when the writer gives up.
+Safety does not depend on turns (see `capabilities.py`): where a folder cannot be locked, as on NFS,
+and when the holder of a lock stalls, writers go on without one.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from contextlib import contextmanager, suppress
 from txlog.clock import Runtime
 
 TURN_WAIT_MS_MAX = 1_000.0
-"""From when on a writer goes on without its turn, however many others are before it."""
+"""After this time a writer goes on without its turn, however many writers are before it."""
 
 STUCK_MS = 300.0
-"""The same, if no file was created in the folder meanwhile: the holder stands still."""
+"""The same, if no file was created in the folder meanwhile, because then the holder stalls."""
 
 AFTER_STUCK_MS = 5_000.0
-"""After a wait in vain no thread of this process waits in that folder for this long."""
+"""After a wait without success no thread of this process waits in that folder for this long."""
 
 OpenFolder = Callable[[str], int]
-"""Opens a folder below the root, which may raise OSError."""
+"""Opens a folder below the root. May raise OSError."""
 
 
 class FolderTurns:
-    """The turns that one process takes. Safe to use from threads."""
+    """The turns of one process. Safe to use from threads."""
 
     def __init__(self, open_folder: OpenFolder, runtime: Runtime) -> None:
         self._open_folder = open_folder
@@ -39,10 +39,9 @@ class FolderTurns:
 
     @contextmanager
     def turn(self, folder: str) -> Iterator[bool]:
-        """See `capabilities.py`."""
         lock = self._opened(folder)
         try:
-            yield lock is not None and self._has_waited(folder, lock)
+            yield lock is not None and self._wait_for_turn(folder, lock)
         finally:
             if lock is not None:
                 lock.release()
@@ -53,27 +52,27 @@ class FolderTurns:
         except OSError:
             return None
 
-    def _has_waited(self, folder: str, lock: _Lock) -> bool:
-        """Take the lock, or let it be; whether others had it."""
+    def _wait_for_turn(self, folder: str, lock: _Lock) -> bool:
+        """Take the lock, or go on without it; returns whether another writer held it."""
         if lock.is_taken_at_once():
             return False
         now_ms = self._runtime.clock.monotonic_ms()
         if now_ms < self._stuck_until_ms.get(folder, now_ms):
             return True
-        if not self._gets(lock):
+        if not self._wait(lock):
             self._stuck_until_ms[folder] = self._runtime.clock.monotonic_ms() + AFTER_STUCK_MS
         return True
 
-    def _gets(self, lock: _Lock) -> bool:
-        """Wait for the lock, but not for long: whether it is this one's now.
+    def _wait(self, lock: _Lock) -> bool:
+        """Wait for the lock for a limited time; returns whether this writer holds it now.
 
-        New names do not prove that the lock changes hands: writers without a turn make them, too.
+        New names do not prove that the lock changes hands: writers without a turn create them, too.
         """
-        told = self._runtime.new_event()
-        self._runtime.background.begin(lambda: lock.wait(told.set))
+        taken = self._runtime.new_event()
+        self._runtime.background.begin(lambda: lock.wait(taken.set))
         seen_ns, waited_ms = lock.changed_ns(), 0.0
         while waited_ms < TURN_WAIT_MS_MAX:
-            if told.wait_ms(STUCK_MS):
+            if taken.wait_ms(STUCK_MS):
                 return True
             waited_ms += STUCK_MS
             before_ns, seen_ns = seen_ns, lock.changed_ns()
@@ -83,7 +82,7 @@ class FolderTurns:
 
 
 class _Lock:
-    """An open folder that may be locked; the thread that waits for it may outlive its turn."""
+    """An open folder that may be locked. A thread that waits for the lock may outlive the turn."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -92,7 +91,7 @@ class _Lock:
         self._is_over = False
 
     def is_taken_at_once(self) -> bool:
-        """Whether it is this one's now, or cannot be taken at all."""
+        """True if the lock was taken at once, or if this folder cannot be locked."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -103,7 +102,7 @@ class _Lock:
         return True
 
     def wait(self, then: Callable[[], None]) -> None:
-        """Until it is taken, or cannot be; for a thread of its own."""
+        """Wait in a thread of its own until the lock is taken, or cannot be; then call `then`."""
         with suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         with self._guard:
@@ -113,18 +112,18 @@ class _Lock:
         then()
 
     def changed_ns(self) -> int:
-        """When the last name in the folder was made or removed."""
+        """When the last name in the folder was created or removed."""
         return os.fstat(self._descriptor).st_mtime_ns
 
     def release(self) -> None:
-        """Let others have it. A thread that waits for it still does the same when it has it."""
+        """Release the lock. A thread that still waits for it releases it once it has it."""
         with self._guard:
             self._is_over = True
             if not self._is_waited_for:
                 self._close()
 
     def _close(self) -> None:
-        """A child that was forked meanwhile has the descriptor, too: to close it is not enough."""
+        """Unlock and close. A forked child has the descriptor, too, so closing is not enough."""
         with suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)

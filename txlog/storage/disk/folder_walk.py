@@ -71,10 +71,10 @@ def _may_hold(folder: str, prefix: str, after: str) -> bool:
 def sweep_temporaries(folder: int, runtime: Runtime, age_min_ms: int) -> int:
     """Delete temporary files older than `age_min_ms` below that open folder; returns how many.
 
-    They contain nothing that was acknowledged. The age only spares writers that are still at work;
+    They contain nothing that was acknowledged. The age only spares writers that are still running;
     a writer whose file is deleted fails and tries again. If a writer died just after it had named
-    its file, the temporary name marks the other as not yet safe, so that one is synced before the
-    temporary name is removed. Raises OSError.
+    its file, the temporary name marks the final name as not yet durable, so the folder is synced
+    before the temporary name is removed. Raises OSError.
     """
     oldest_kept_ms = runtime.clock.wall_ms() - age_min_ms
     swept = 0

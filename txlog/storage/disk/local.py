@@ -2,10 +2,10 @@
 
 It guards I1 by link(2): a whole, synced temporary file gets its name only if the name is free, so
 that no reader sees a part of an object and only one writer wins. What it reports as created
-survives a loss of power: the file, its folder and every newly made parent are synced first. Another
-process may find an object a moment before that. It can tell, because the temporary name still
+survives a loss of power: the file, its folder and every new parent are synced first. Another
+process may find an object just before that. It detects this by the temporary name, which still
 exists, and syncs the folder itself: otherwise it would build on an object that may be lost. (Where
-there are no hard links it cannot tell.) fsspec's own exclusive write is not used: it is not
+there are no hard links it cannot detect this.) fsspec's own exclusive write is not used: it is not
 exclusive. Everything happens below the root's open handle (`root_folder.py`), through no symbolic
 link, and with regular files only. This module must not know what the objects mean.
 """
@@ -59,7 +59,7 @@ MAP_BYTES_MIN = 1 << 18
 """If one call asks for this many bytes, `get_ranges` maps the file and copies nothing."""
 
 CREATE_ATTEMPTS_MAX = 4
-"""How often a name may be taken and then be absent, which happens only while it is deleted."""
+"""How often a name may be taken and then absent, which happens only while it is deleted."""
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """A pipe in an object's place is opened without waiting, and then refused."""
@@ -69,7 +69,7 @@ _CREATED = Created()
 
 
 class LocalStore:
-    """The folder `root` as a store; several processes may share it.
+    """See Store, and `capabilities.py`. Several processes may share the folder `root`.
 
     `durable=False` leaves out every sync: for tests and throw-away logs. Files are immutable once
     they have their name, so mapped reads stay valid even when the file is deleted (not on NFS).
@@ -102,17 +102,14 @@ class LocalStore:
 
     @property
     def is_near(self) -> bool:
-        """See `capabilities.py`."""
         return True
 
     def hold(self, path: str) -> bool:
-        """See `capabilities.py`."""
         check_path(path)
         self._root.hold(path)
         return True
 
     def turn(self, folder: str) -> AbstractContextManager[bool]:
-        """See `capabilities.py`."""
         return self._turns.turn(folder)
 
     def create(self, path: str, data: bytes) -> CreateResult:
@@ -121,7 +118,7 @@ class LocalStore:
         check_entry_body(path, data)
         self._root.require_same()
         for _ in range(CREATE_ATTEMPTS_MAX):
-            found = self.get(path)  # Costs microseconds, and saves a loser its writes and syncs.
+            found = self.get(path)  # Takes microseconds; saves a loser its writes.
             if found is None:
                 if self._write(path, data):
                     return _CREATED
@@ -153,7 +150,7 @@ class LocalStore:
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
         """See Store.get_ranges. Large reads are views of the mapped file and copy nothing.
 
-        For objects with unique names: no reader knows these before they are safe.
+        For objects with unique names: no reader has these names before they are durable.
         """
         return self._read_file(path, partial(_read_ranges, ranges))
 
@@ -168,7 +165,6 @@ class LocalStore:
         self._sync_again(path)
 
     def open_new(self, path: str) -> NewFile:
-        """See `capabilities.py`."""
         check_path(path)
         self._root.require_same()
         with self._reported("create", path):
@@ -277,12 +273,12 @@ class LocalStore:
                 try:
                     published = self._publish(*draft.names)
                 except Exception:
-                    # Not Ctrl-C, which may come after the link, before its name is safe.
+                    # Not for Ctrl-C, which may come after the link, before its name is durable.
                     draft.remove()
                     raise
             if published:
                 self._sync_name(path, draft.folder)
-            draft.remove()  # Not earlier: until then it marks the name as not safe.
+            draft.remove()  # Not earlier: until then it marks the name as not durable.
         finally:
             draft.close()
         return published
@@ -323,7 +319,7 @@ class LocalStore:
         self._require_in_log(path)
 
     def _sync_name(self, path: str, folder: int) -> None:
-        """Make the names in that open folder safe, and check that they are in the opened log."""
+        """Make the names in that open folder durable, and check that the log is the opened one."""
         if self._durable:
             try:
                 sync_descriptor(folder)
@@ -332,7 +328,7 @@ class LocalStore:
         self._require_in_log(path)
 
     def _require_in_log(self, path: str) -> None:
-        """Checked once the object exists, and before any caller is told so."""
+        """Called once the object exists, before it is acknowledged. Raises OutcomeUnknown."""
         try:
             self._root.require_same()
         except TxlogError as error:

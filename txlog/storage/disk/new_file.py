@@ -90,7 +90,6 @@ class NewFile:
         self._sent = 0
 
     def write(self, pieces: Body) -> None:
-        """See NewObject.write."""
         parts = pieces if isinstance(pieces, tuple) else (pieces,)
         with self._reported("create", self.path):
             write_parts(self.draft.descriptor, parts)
@@ -100,14 +99,12 @@ class NewFile:
                 self._sent = self._written
 
     def finish(self) -> None:
-        """See NewObject.finish."""
         try:
             self._finish(self)
         finally:
             self.discard()
 
     def discard(self) -> None:
-        """See NewObject.discard."""
         if self._is_open:
             self._is_open = False
             self.draft.remove()

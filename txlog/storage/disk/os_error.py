@@ -1,4 +1,4 @@
-"""What an operating system's error means to a log: which of txlog's errors it becomes.
+"""Translates an operating system's error into an error of txlog.
 
 It guards that a full disk and a refusal are distinguished from a store that is merely slow. It must
 not do I/O.

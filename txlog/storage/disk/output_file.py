@@ -1,4 +1,4 @@
-"""A file outside of any log that is written whole or not at all: what an export writes.
+"""A file outside of any log that is written whole or not at all, as an export needs it.
 
 It is written under a temporary name and gets its own when it is complete; an existing file is never
 replaced. A local path is linked into place, which cannot replace anything; at an fsspec URL the
@@ -20,7 +20,7 @@ from txlog.redaction import redact_url
 from txlog.storage.disk.os_error import store_error
 
 BLOCK_BYTES = 8 << 20
-"""Size of an upload's parts: what is kept in memory of a file that goes to an object store."""
+"""Size of an upload's parts, which are kept in memory for a file on an object store."""
 
 
 @contextmanager
@@ -37,11 +37,11 @@ def new_output_file(target: str, entropy: Entropy) -> Iterator[BinaryIO]:
 
 
 def require_new(target: str) -> None:
-    """Raises UsageError if the file exists; called before anything is read for it."""
+    """Raises UsageError if the file exists. An export calls this before it reads any record."""
     if "://" not in target:
         _require_local(os.path.expanduser(target))
         return
-    with _told(target, "look for"):
+    with _translated(target, "look for"):
         files, path = fsspec.core.url_to_fs(target)
         if files.exists(path):
             raise _taken(target)
@@ -95,7 +95,7 @@ def _into_place(temporary: str, path: str) -> None:
 
 @contextmanager
 def _remote(target: str, part: str) -> Iterator[BinaryIO]:
-    with _told(target, "write"):
+    with _translated(target, "write"):
         files, path = fsspec.core.url_to_fs(target)
         if files.exists(path):
             raise _taken(target)
@@ -105,7 +105,7 @@ def _remote(target: str, part: str) -> Iterator[BinaryIO]:
             yield file
         except OSError as error:
             raise _unavailable(target, "write", error) from None
-        with _told(target, "write"):
+        with _translated(target, "write"):
             file.close()
             if files.exists(path):
                 raise _taken(target)
@@ -124,8 +124,8 @@ def _remove(files: Any, path: str) -> None:
 
 
 @contextmanager
-def _told(target: str, action: str) -> Iterator[None]:
-    """Convert a library's errors to txlog's, without its message: it may repeat a password."""
+def _translated(target: str, action: str) -> Iterator[None]:
+    """Translate a library's errors to txlog's, without its message, which may repeat a password."""
     try:
         yield
     except TxlogError:

@@ -40,14 +40,14 @@ _SYS_OPENAT2 = 437
 
 _RESOLVE_NO_SYMLINKS = 0x04
 _UNSUPPORTED = frozenset((errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.E2BIG))
-"""The error numbers of old kernels and sandboxes for a system call that they do not know."""
+"""The error numbers of old kernels and sandboxes for an unknown system call."""
 
 _GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE))
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Held:
-    """An open file or folder and its identity; it is closed with this object."""
+    """An open file or folder and its identity. It is closed with this object."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         self.descriptor = descriptor
@@ -79,9 +79,9 @@ class RootFolder:
         self._root: Held | None = None
         self._file: Held | None = None
         self._above: list[str] = []
-        """Folders that lead to the root, whose names are not known to be on disk."""
-        self._settled: set[str] = set()
-        """Folders whose own names are known to be on disk. A cache: a missing one is created."""
+        """Folders above the root whose names may not be on disk yet."""
+        self._synced: set[str] = set()
+        """Folders whose names are on disk. A cache: a folder that is missing is created again."""
 
     def handle(self) -> int | None:
         """The root's descriptor, or None while there is none. Raises OSError."""
@@ -120,7 +120,7 @@ class RootFolder:
             raise self._gone(reason)
 
     def open_folder(self, folder: str) -> int:
-        """A descriptor of that folder, created if absent, whose name is safe. Raises OSError.
+        """A descriptor of that folder, created if absent, whose name is on disk. Raises OSError.
 
         Another process may have created a parent and died before it synced it, so the names of the
         root and of all below it are synced, once a process; above it only those created here.
@@ -128,13 +128,13 @@ class RootFolder:
         if self._root is None:
             self._make()
         root = self._required()
-        if folder in self._settled:
+        if folder in self._synced:
             try:
                 return open_below(root, folder or ".", OPEN_FOLDER)
             except FileNotFoundError:  # Another process removed it.
-                self._settled.clear()
-        descriptor = self._settle(root, folder)
-        self._settled.add(folder)
+                self._synced.clear()
+        descriptor = self._create_synced(root, folder)
+        self._synced.add(folder)
         return descriptor
 
     def _required(self) -> int:
@@ -161,7 +161,7 @@ class RootFolder:
         os.makedirs(place, exist_ok=True)
         self._open(above=max(missing, 1))
 
-    def _settle(self, root: int, folder: str) -> int:
+    def _create_synced(self, root: int, folder: str) -> int:
         handles = [open_below(root, ".", OPEN_FOLDER)]
         try:
             for part in folder.split("/") if folder else ():

@@ -21,17 +21,10 @@ from txlog.storage.s3.s3_options import endpoint_name, origin_of
 _CONTAINER = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]|\$root")
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 _OPTIONS = frozenset(
-    (
-        "account_name",
-        "account_key",
-        "sas_token",
-        "connection_string",
-        "client_id",
-        "client_secret",
-        "tenant_id",
-        "anon",
-        "endpoint",
-    )
+    """
+    account_name account_key sas_token connection_string client_id client_secret tenant_id
+    anon endpoint
+    """.split()  # noqa: SIM905 - a list of words is read more easily.
 )
 _SIGNING = frozenset(
     ("account_key", "sas_token", "client_id", "client_secret", "tenant_id", "anon")
@@ -96,9 +89,8 @@ def bucket_settings(container: str, options: Mapping[str, object]) -> BucketSett
 
 
 def _environment(*, is_signed: bool) -> dict[str, str]:
-    """The variables that adlfs reads. Without keys if there are some, as kinds of them do not mix.
-
-    obstore reads more, for a machine's or workload's identity.
+    """The environment variables that adlfs reads; without credentials if options name some, because
+    kinds of credentials do not mix. obstore reads more, for the identity of a machine or workload.
     """
     names = _OPTIONS - {"anon", "endpoint", "connection_string"}
     found = {name: os.environ.get(f"AZURE_STORAGE_{name.upper()}", "") for name in names}

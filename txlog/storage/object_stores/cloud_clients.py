@@ -1,7 +1,7 @@
 """The one client of stores on Google Cloud Storage and Azure: obstore.
 
-It guards that a process which obstore cannot serve gets an error before it makes a request. It must
-not know a service.
+It guards that a process that may not use obstore, because it was forked, gets an error before it
+makes a request. It must not know a service.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def _unless_forked(client: ObstoreClient) -> ObstoreClient:
 def options_among(
     options: Mapping[str, object], known: frozenset[str], service: str, other_client: str
 ) -> tuple[RetrySettings, dict[str, object]]:
-    """The limits, and the options of the service. Raises InvalidOption for an unknown one."""
+    """Split `options` into retry limits and the service's own options. Raises InvalidOption for an
+    unknown one."""
     limits, rest = RetrySettings.take_from(options)
     for name in rest:
         if name not in known:

@@ -61,7 +61,7 @@ def bucket_settings(bucket: str, options: Mapping[str, object]) -> BucketSetting
 
 
 def _credentials(token: object, endpoint: str) -> dict[str, object]:
-    """gcsfs's `token`, in obstore's terms. obstore itself finds the machine's credentials."""
+    """gcsfs's `token` as obstore's options. obstore finds a machine's credentials by itself."""
     if isinstance(token, Mapping):
         return _of_content(dict(token))
     name = text(token)

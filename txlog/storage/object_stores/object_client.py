@@ -25,18 +25,18 @@ PAGE_OBJECTS = 1_000
 
 
 class Meaning(Enum):
-    """What a failure means for the operation."""
+    """The meaning of a failure for the operation."""
 
     ABSENT = "the object is absent"
     TAKEN = "the condition failed: an object is there"
     BEYOND_END = "the range starts beyond the end"
-    DENIED = "refused, and will be refused again"
+    DENIED = "refused; a repeat would be refused, too"
     NO_BUCKET = "the bucket is absent"
     FULL = "no room"
     UNSUPPORTED = "the service lacks the operation"
     STRANGE_NAME = "a listing has a name that the client cannot represent"
     NOT_REACHED = "no connection was made, so nothing was sent"
-    UNCLEAR = "no answer, or a failure of the server's: anything may have happened"
+    UNCLEAR = "no answer, or a server failure: the request may have been executed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A bucket, as messages name it."""
+    """A bucket, as messages describe it."""
 
     bucket: str
     endpoint: str
@@ -65,7 +65,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A body that was not read, because it is larger than it may be."""
+    """A body that was not read, because it is larger than the limit."""
 
     size_bytes: int
 
@@ -82,14 +82,14 @@ class Pages(Protocol):
     """A listing in progress, for one thread."""
 
     def next(self, attempts: Attempts) -> Page | Failure:
-        """The next page; after a failure the same one again."""
+        """The next page. After a failure, the next call returns the page that failed."""
 
 
 class ObjectClient(Protocol):
     """Requests to one bucket, from any thread of one process. Keys are whole, prefix included."""
 
     def put(self, attempts: Attempts, key: str, body: bytes, *, if_absent: bool) -> Failure | None:
-        """Store the object: only if the name is free, or replacing what is there."""
+        """Store the object. With `if_absent`, only if the name is free; otherwise overwrite it."""
 
     def get(self, attempts: Attempts, key: str, bytes_max: int | None) -> bytes | Unread | Failure:
         """The whole object, unless it is larger than that."""
@@ -139,7 +139,7 @@ _BY_STATUS = {
 
 @lru_cache(256)
 def read_status(number: int, code: str) -> Failure:
-    """The failure that an answer means; `number` is 0 if there was no status."""
+    """The failure for an answer with this status (0: none) and error code."""
     reason = f"HTTP {number} {code}".rstrip() if code != str(number) else f"HTTP {number}"
     default = Meaning.DENIED if 300 <= number < 500 else Meaning.UNCLEAR
     meaning = _BY_CODE.get(code) or _BY_STATUS.get(number, default)
@@ -147,32 +147,32 @@ def read_status(number: int, code: str) -> Failure:
 
 
 def as_error(failure: Failure, action: str, place: str, service: Service) -> TxlogError:
-    """The error for the user; `failure` is one that the operation has no result for."""
-    said = f"cannot {action} {place}: {service.endpoint} said {failure.reason}"
+    """The error for a failure that is not a regular result of the operation."""
+    failed = f"cannot {action} {place} at {service.endpoint}: {failure.reason}"
     named = f"{service.bucket_word} {service.bucket!r}"
     facts = {"place": place, "bucket": service.bucket, "reason": failure.reason}
     match failure.meaning:
         case Meaning.NO_BUCKET | Meaning.ABSENT:
             return StoreDenied(
-                f"{said}: there is no {named} there. Create it, or correct its name and the "
+                f"{failed} (there is no {named} there). Create it, or correct its name and the "
                 f"endpoint ({service.endpoint_settings}).",
                 **facts,
             )
         case Meaning.FULL:
             return StoreFull(
-                f"{said}: no room. Nothing was written in part: free some room or raise the quota, "
-                "then call again.",
+                f"{failed}. There is no room left. Nothing was written in part: free some room or "
+                "raise the quota, then call again.",
                 **facts,
             )
         case Meaning.UNSUPPORTED:
             return StoreNotAtomic(
-                f"{said}: it lacks that kind of request, and a log needs conditional PUTs. Use an "
-                "S3 service that honours If-None-Match.",
+                f"{failed}. The service lacks that kind of request, and a log needs conditional "
+                "PUTs. Use an S3 service that honours If-None-Match.",
                 **facts,
             )
         case Meaning.DENIED:
             return StoreDenied(
-                f"{said}. Check {service.credential_settings} and the permissions on {named} "
+                f"{failed}. Check {service.credential_settings} and the permissions on {named} "
                 f"({service.permissions}).",
                 **facts,
             )
@@ -185,5 +185,5 @@ def as_error(failure: Failure, action: str, place: str, service: Service) -> Txl
             )
         case _:
             return StoreUnavailable(
-                f"{said}. Call again; check that the store can be reached.", **facts
+                f"{failed}. Call again; check that the store can be reached.", **facts
             )

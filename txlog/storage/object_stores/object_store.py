@@ -37,7 +37,7 @@ from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, St
 
 
 class ObjectStore:
-    """Objects below `prefix` in a bucket. Safe to use from threads and in forked processes."""
+    """See Store. Objects are below `prefix` in a bucket. Safe to use from threads and forks."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class ObjectStore:
         client: Callable[[], ObjectClient],
         second: Callable[[], ObjectClient | None] = lambda: None,
     ) -> None:
-        """`client` gives the one that this process may use now, as a fork may happen between two
-        requests; it raises UsageError if there is none. `second` gives another one, for a listing
-        that the first cannot read."""
+        """`client` returns the client that this process may use now, because a fork may happen
+        between two requests; it raises UsageError if there is none. `second` returns another client
+        for a listing that the first cannot read."""
         self._service = service
         self._base = f"{prefix}/" if prefix else ""
         self._runtime = runtime
@@ -64,7 +64,6 @@ class ObjectStore:
         return self._place("").rstrip("/")
 
     def create(self, path: str, data: bytes) -> CreateResult:
-        """See Store.create."""
         check_path(path)
         check_entry_body(path, data)
         return self._create(path, data)
@@ -99,7 +98,6 @@ class ObjectStore:
             raise name_in_use(self._place(path), path)
 
     def replace(self, path: str, data: bytes) -> None:
-        """See Store.replace."""
         check_path(path)
         attempts = self._attempts(len(data))
 
@@ -116,7 +114,6 @@ class ObjectStore:
         return self._listed(prefix, after)
 
     def delete(self, path: str) -> None:
-        """See Store.delete."""
         check_path(path)
         attempts = self._attempts()
 
@@ -178,7 +175,7 @@ class ObjectStore:
                 continue
             for stored in page.objects:
                 path = stored.path.removeprefix(self._base)
-                if path > after:  # Some services ignore where to start.
+                if path > after:  # Some services ignore the start of a listing.
                     yield StoredObject(path, stored.size_bytes, stored.modified_ms)
                     after = path
             if page.is_last:

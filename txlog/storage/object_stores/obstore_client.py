@@ -41,7 +41,7 @@ BUCKETS_MAX = 16
 
 _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "REQUESTS_CA_BUNDLE")
 
-# The process that made the first request, or 0. A documented global: it is the library's own state.
+# The process that made the first request, or 0. A documented global: the library's state is global.
 _user = 0
 
 
@@ -80,7 +80,7 @@ class BucketSettings:
 
 
 class ObstoreBucket:
-    """obstore's handles of one bucket. A time limit belongs to a handle, so there are several."""
+    """obstore's handles of one bucket. Each handle has one time limit, so there are several."""
 
     def __init__(self, settings: BucketSettings, limits: RetrySettings) -> None:
         self.origin = settings.origin
@@ -177,10 +177,9 @@ class ObstoreClient:
         try:
             return self._ask(attempts, key, store)
         except InternalError:  # It may have been sent, so it is read back (I13).
-            return Failure(Meaning.UNCLEAR, "nothing (obstore panicked)")
+            return Failure(Meaning.UNCLEAR, "no answer (obstore panicked)")
 
     def get(self, attempts: Attempts, key: str, bytes_max: int | None) -> bytes | Unread | Failure:
-        """See ObjectClient.get."""
 
         def read(handle: Any) -> bytes | Unread:
             found = _obstore().get(handle, key)
@@ -194,7 +193,6 @@ class ObstoreClient:
     def get_spans(
         self, attempts: Attempts, key: str, spans: Sequence[Span]
     ) -> Sequence[Bytes | Failure]:
-        """See ObjectClient.get_spans."""
 
         def read(span: Span) -> Bytes | Failure:
             return self._ask(attempts, key, partial(_read_span, key, span))
@@ -202,7 +200,6 @@ class ObstoreClient:
         return self._fan_out.run_all([partial(read, span) for span in spans])
 
     def delete(self, attempts: Attempts, key: str) -> Failure | None:
-        """See ObjectClient.delete."""
 
         def remove(handle: Any) -> None:
             _obstore().delete(handle, key)
@@ -210,7 +207,6 @@ class ObstoreClient:
         return self._ask(attempts, key, remove)
 
     def pages(self, prefix: str, after: str) -> ObstorePages:
-        """See ObjectClient.pages."""
         return ObstorePages(self._ask, prefix, after)
 
     def _ask(self, attempts: Attempts, key: str, call: Callable[[Any], T]) -> T | Failure:
@@ -240,7 +236,7 @@ class ObstoreClient:
 
 
 class ObstorePages:
-    """See Pages. obstore lists whole folders only, so names are compared here."""
+    """See Pages. obstore can only list whole folders, so this filters the names."""
 
     def __init__(
         self,
@@ -255,10 +251,9 @@ class ObstorePages:
         self._stream: Iterator[Sequence[Mapping[str, Any]]] | None = None
 
     def next(self, attempts: Attempts) -> Page | Failure:
-        """See Pages.next."""
         answer = self._ask(attempts, "", self._read)
         if isinstance(answer, Failure):
-            self._stream = None  # It ends at an error; the next begins where it ended.
+            self._stream = None  # An error ends it; the next stream begins where it ended.
         return answer
 
     def _read(self, handle: Any) -> Page:

@@ -1,4 +1,4 @@
-"""What an exception of obstore means for a request, read from its text alone.
+"""Classifies obstore's exceptions by their text.
 
 It guards I13: obstore's classes prove nothing (a conflict in flight and a name in use raise the
 same one), and none has a status. One expression, anchored at the start of the text's first line,
@@ -35,7 +35,7 @@ def read_failure(error: BaseException, key: str, origin: str) -> Failure:
         return Failure(Meaning.STRANGE_NAME, kind)
     said, _, details = str(error).partition(_DETAILS)
     if _LOOK_ALIKE.search(key):  # The text begins with the name.
-        return Failure(Meaning.UNCLEAR, f"nothing ({kind})")
+        return Failure(Meaning.UNCLEAR, f"no answer ({kind})")
     found = _STATUS.match(said)
     if found is not None:
         return _read_answer(found, said, origin)
@@ -43,7 +43,7 @@ def read_failure(error: BaseException, key: str, origin: str) -> Failure:
     if in_batch is not None:
         return read_status(int(in_batch[1]), "")
     failed = _KIND.search(details)
-    reason = f"nothing ({failed[1]})" if failed else f"nothing ({kind})"
+    reason = f"no answer ({failed[1]})" if failed else f"no answer ({kind})"
     if failed and failed[1] == "Connect":
         return Failure(Meaning.NOT_REACHED, reason)
     return Failure(Meaning.UNCLEAR, reason)
@@ -52,7 +52,7 @@ def read_failure(error: BaseException, key: str, origin: str) -> Failure:
 def _read_answer(found: re.Match[str], said: str, origin: str) -> Failure:
     url, status = found.groups()
     if not _is_at(url, origin):
-        return Failure(Meaning.UNCLEAR, f"nothing (HTTP {status} of another service)")
+        return Failure(Meaning.UNCLEAR, f"no answer (HTTP {status} of another service)")
     if status is None:  # AWS answers so if the region is not the bucket's.
         return Failure(Meaning.DENIED, "a redirect to another region", answered=True)
     code = _CODE.search(said, found.end())

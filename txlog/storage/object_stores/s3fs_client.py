@@ -1,7 +1,7 @@
 """Requests to a bucket of S3 by s3fs.
 
-Large bodies are uploaded in parts, with the condition on their completion. `s3_client.py`, which
-makes the connections, decides how often anything is sent.
+Large bodies are uploaded in parts, with the condition on the request that completes the upload.
+`s3_client.py`, which makes the connections, decides how often anything is sent.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ class S3fsClient:
         self._requests = requests
 
     def put(self, attempts: Attempts, key: str, body: bytes, *, if_absent: bool) -> Failure | None:
-        """See ObjectClient.put."""
         if if_absent and len(body) >= MULTIPART_BYTES_MIN:
             answer: object = self._put_parts(attempts, key, body)
         else:
@@ -63,24 +62,20 @@ class S3fsClient:
         return answer if isinstance(answer, Failure) else None
 
     def get(self, attempts: Attempts, key: str, bytes_max: int | None) -> bytes | Unread | Failure:
-        """See ObjectClient.get."""
         request = partial(_download, self._get_parameters(key), bytes_max)
         return self._requests().ask(attempts, request)
 
     def get_spans(
         self, attempts: Attempts, key: str, spans: Sequence[Span]
     ) -> Sequence[Bytes | Failure]:
-        """See ObjectClient.get_spans."""
         requests = [partial(_download_span, self._get_parameters(key, span)) for span in spans]
         return self._requests().ask_all(attempts, requests)
 
     def delete(self, attempts: Attempts, key: str) -> Failure | None:
-        """See ObjectClient.delete."""
         answer = self._ask(attempts, "delete_object", {"Key": key})
         return answer if isinstance(answer, Failure) else None
 
     def pages(self, prefix: str, after: str) -> S3fsPages:
-        """See ObjectClient.pages."""
         start = {"StartAfter": after} if after else {}
         return S3fsPages(partial(self._ask, method="list_objects_v2"), {"Prefix": prefix, **start})
 
@@ -127,7 +122,6 @@ class S3fsPages:
         self._parameters = parameters
 
     def next(self, attempts: Attempts) -> Page | Failure:
-        """See Pages.next."""
         answer = self._ask(attempts, parameters=self._parameters)
         if isinstance(answer, Failure):
             return answer

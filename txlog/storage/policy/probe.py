@@ -48,8 +48,7 @@ BODY_BYTES = 16_384
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What was checked, and passed; kept in the cluster file. `duration_ms` is the whole
-    probe's."""
+    """The figures of a probe that passed; kept in the cluster file."""
 
     store: str
     keys: int
@@ -88,7 +87,7 @@ def _check_overwrite(store: Store, key: str, runtime: Runtime) -> None:
     """In sequence: a second create must fail, return what is there, and change nothing."""
     first, second = _body(runtime, 64), _body(runtime, 64)
     if store.get(key) is not None or not isinstance(store.create(key, first), Created):
-        raise _refusal(store, key, "the store said that a fresh name is taken")
+        raise _refusal(store, key, "create refused a name that was free")
     if store.get(key) != first:
         raise _refusal(store, key, "a new object could not be read at once")
     answer = store.create(key, second)
@@ -108,33 +107,34 @@ class _Race:
     """None without threads."""
 
     def run(self, store: Store, role: int) -> bytes | None:
-        """What one role sees: the writers have the first roles, then come the readers."""
+        """The result of one role. The first WRITERS roles write, the others read."""
         if role < WRITERS:
             return _claim(store, self.key, self.bodies[role], self.start)
         return _watch(store, self.key, self.start)
 
     def call_off(self) -> None:
-        """Release the others: one of them does not come."""
+        """Release the waiting calls, because one call has failed."""
         if self.start is not None:
             self.start.abort()
 
     def conflicts(self, store: Store, seen: Sequence[bytes | None], winner: bytes | None) -> int:
-        """How many lost. `seen` are the calls' answers, `winner` is the object afterwards."""
+        """The number of writers that lost. `seen` are the results of all roles; `winner` is the
+        object afterwards."""
         claimed, reads = seen[:WRITERS], seen[WRITERS:]
         wins = [body for body, held in zip(self.bodies, claimed, strict=True) if held == body]
         if len(wins) != 1:
-            said = f"{len(wins)} of {WRITERS} writers were told that they won"
-            raise _refusal(store, self.key, said)
+            seen_wins = f"create succeeded for {len(wins)} of {WRITERS} writers"
+            raise _refusal(store, self.key, seen_wins)
         if winner != wins[0] or any(held != winner for held in claimed):
             raise _refusal(store, self.key, "the writers did not all see the winner's content")
         if any(read not in (None, winner) for read in reads):
-            said = "a reader saw a part of an object, or one that changed later"
-            raise _refusal(store, self.key, said)
+            changed = "a reader saw a part of an object, or one that changed later"
+            raise _refusal(store, self.key, changed)
         return len(claimed) - len(wins)
 
 
 def _check_races(store: Store, keys: Sequence[str], runtime: Runtime) -> int:
-    """A race for each key, several at a time; returns how many writers lost."""
+    """Run a race for each key, several at a time; returns how many writers lost."""
     has_threads = _has_threads(runtime)
     races = [
         _Race(
@@ -161,7 +161,7 @@ def _check_races(store: Store, keys: Sequence[str], runtime: Runtime) -> int:
 
 
 def _play(store: Store, races: Sequence[_Race], role: int) -> list[bytes | None]:
-    """One role in race after race."""
+    """Play one role in each of the races, in order."""
     try:
         return [race.run(store, role) for race in races]
     except BaseException:
@@ -171,7 +171,7 @@ def _play(store: Store, races: Sequence[_Race], role: int) -> list[bytes | None]
 
 
 def _has_threads(runtime: Runtime) -> bool:
-    """Whether calls run in parallel here, and not one after the other."""
+    """Whether the runtime makes calls in parallel."""
     both = threading.Barrier(2)
 
     def meet() -> bool:
@@ -183,14 +183,14 @@ def _has_threads(runtime: Runtime) -> bool:
 
 
 def _claim(store: Store, key: str, body: bytes, start: threading.Barrier | None) -> bytes:
-    """The content under the name, according to this writer's create."""
+    """The content of the object, according to this writer's create."""
     _await_start(start)
     answer = store.create(key, body)
     return answer.data if isinstance(answer, Exists) else body
 
 
 def _watch(store: Store, key: str, start: threading.Barrier | None) -> bytes | None:
-    """The first content that can be read under the name."""
+    """The first content that a reader gets; None if there is none."""
     _await_start(start)
     for _ in range(READS_MAX):
         data = store.get(key)
@@ -200,14 +200,14 @@ def _watch(store: Store, key: str, start: threading.Barrier | None) -> bytes | N
 
 
 def _await_start(start: threading.Barrier | None) -> None:
-    """Start together, if calls run in parallel; a party that leaves breaks the barrier."""
+    """Wait for the other calls, if calls run in parallel; one that fails breaks the barrier."""
     if start is not None:
         with suppress(threading.BrokenBarrierError):
             start.wait(START_WAIT_S)
 
 
 def _body(runtime: Runtime, size_bytes: int) -> bytes:
-    """A unique body, every part of which shows its writer."""
+    """A unique body that repeats its writer's token, so that every part of it names the writer."""
     token = runtime.entropy.token().encode()
     return token * (size_bytes // len(token))
 
@@ -222,8 +222,8 @@ def _remove(store: Store, keys: list[str], runtime: Runtime) -> bool:
 
 def _refusal(store: Store, key: str, seen: str) -> StoreNotAtomic:
     return StoreNotAtomic(
-        f"{store.url} cannot create an object only if it is absent: {seen} ({key}). No log can "
-        "live there. Use a local disk or an S3 service that honours If-None-Match.",
+        f"{store.url} cannot create an object only if it is absent: {seen} ({key}). It "
+        "cannot hold a log. Use a local disk or an S3 service that honours If-None-Match.",
         store=store.url,
         seen=seen,
         path=key,

@@ -26,14 +26,14 @@ BYTES_AHEAD_MAX = 2 << 20
 
 
 class ReadAheadStore(StoreWrapper):
-    """`store`, of which `listed` are objects in order of path. Safe to use from threads."""
+    """Reads `store`; `listed` are objects of it, in order of path. Safe to use from threads."""
 
     def __init__(self, store: Store, fan_out: FanOut, listed: Sequence[StoredObject] = ()) -> None:
         super().__init__(store)
         self._fan_out = fan_out
         self._listed = listed
-        self._wholes: dict[str, dict[str, bytes]] = {}
-        """What was read ahead, by folder and path."""
+        self._objects: dict[str, dict[str, bytes]] = {}
+        """Objects that were read ahead, by folder and path."""
         self._ranges: dict[str, dict[ByteRange, Bytes]] = {}
         self._lock = threading.Lock()
 
@@ -41,7 +41,7 @@ class ReadAheadStore(StoreWrapper):
         """See Store.get. Also reads the objects that are listed next in its folder."""
         folder = _folder(path)
         with self._lock:
-            known = self._wholes.get(folder, {}).pop(path, None)
+            known = self._objects.get(folder, {}).pop(path, None)
         if known is not None:
             return known
         following = self._following(path, folder)
@@ -53,7 +53,7 @@ class ReadAheadStore(StoreWrapper):
         )
         ahead = {p: d for p, d in zip(following, more, strict=True) if d is not None}
         with self._lock:
-            self._wholes[folder] = ahead  # Older ones will not be requested any more.
+            self._objects[folder] = ahead  # Earlier ones are not requested again.
         return data
 
     def _following(self, path: str, folder: str) -> list[str]:
@@ -68,7 +68,7 @@ class ReadAheadStore(StoreWrapper):
         return found
 
     def expect_ranges(self, wanted: Mapping[str, Sequence[ByteRange]]) -> None:
-        """These ranges are requested next, each once, and others no more."""
+        """Read these ranges ahead. Each is then requested once; earlier ranges are dropped."""
         calls = [partial(self._parts, path, ranges) for path, ranges in wanted.items()]
         found = self._fan_out.run_all(calls)
         with self._lock:
@@ -77,12 +77,11 @@ class ReadAheadStore(StoreWrapper):
     def _parts(self, path: str, ranges: Sequence[ByteRange]) -> dict[ByteRange, Bytes]:
         try:
             found = self._store.get_ranges(path, ranges)
-        except TxlogError:  # The caller that requests it gets the error.
+        except TxlogError:  # Raised again when the object is requested.
             return {}
         return {} if found is None else dict(zip(ranges, found, strict=True))
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
-        """See Store.get_ranges."""
         with self._lock:
             known = self._ranges.get(path, {})
             if ranges and all(part in known for part in ranges):
@@ -94,7 +93,7 @@ class ReadAheadStore(StoreWrapper):
 
 
 def _unless_it_fails(store: Store, path: str) -> bytes | None:
-    """The object; None on an error, which the caller that requests it gets."""
+    """The object; None on an error, which is raised again when the object is requested."""
     try:
         return store.get(path)
     except TxlogError:

@@ -1,4 +1,4 @@
-"""Created or not: how a store that answers unclearly is asked until it is clear.
+"""Conditional creates, repeated and read back until it is clear whether they were carried out.
 
 It guards I1 and I13. The HTTP client or the network may send a conditional write again, and then
 "exists" can mean this caller's own write; an answer may be lost; a write may land after its caller
@@ -19,13 +19,13 @@ from txlog.storage.store import Created, CreateResult, Exists
 
 
 class PutAnswer(Enum):
-    """The result of one conditional write, according to the store."""
+    """The answer of the store to one conditional write."""
 
     STORED = "stored"
     """A clean success."""
 
     TAKEN = "taken"
-    """The name is in use, perhaps by this very write (HTTP 412)."""
+    """The name is in use, which may be due to this very write (HTTP 412)."""
 
     NOT_STORED = "not stored"
     """Certainly without effect: the store was not reached, or asks for a repeat (HTTP 409)."""
@@ -35,7 +35,8 @@ class PutAnswer(Enum):
 
 
 def resolve(data: bytes, found: bytes | None) -> CreateResult | None:
-    """What a read proves about a write of `data`: ours, another's, or (None) nothing yet."""
+    """The result of a write of `data`, according to a read after it; None if the read proves
+    nothing."""
     if found is None:
         return None
     return Created() if found == data else Exists(found)
@@ -48,7 +49,8 @@ def create_with_readback(
     put: Callable[[], PutAnswer],
     read: Callable[[], bytes | None],
 ) -> CreateResult:
-    """Write `data` if absent, as often as `attempts` allows, until it is clear who has the name.
+    """Write `data` if absent, as often as `attempts` allows, until it is clear whose object has the
+    name.
 
     `put` and `read` make one request each; `read` raises StoreUnavailable if there is no answer.
     Raises StoreUnavailable if certainly nothing was stored, OutcomeUnknown if that is unclear, and
@@ -80,7 +82,7 @@ def create_with_readback(
 
 
 def _read_or_none(read: Callable[[], bytes | None]) -> bytes | None:
-    """An unanswered read proves as little as absence."""
+    """The object, or None. An unanswered read proves as little as absence."""
     try:
         return read()
     except StoreUnavailable:

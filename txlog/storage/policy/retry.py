@@ -1,8 +1,8 @@
-"""How often and how long a store is asked: limited attempts, growing pauses, one deadline.
+"""Retries of requests to a store: limited attempts, growing pauses, one deadline.
 
 It guards I16. Time and jitter come from the Runtime, so a simulation can replay them. It must not
-know what is attempted, nor decide anything from the time (I14): running out of attempts is an
-error, never an answer.
+know what is attempted, nor decide anything by the time (I14): running out of attempts is an error,
+never an answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RetrySettings:
     """Requests for one call, even if time is left."""
 
     attempt_timeout_ms: int = 5_000
-    """Wait for one answer, besides the time that the bytes themselves may take."""
+    """Limit for one answer, besides the time that the transfer of its bytes may take."""
 
     pause_min_ms: int = 50
     """Longest pause after the first attempt; it doubles with each."""
@@ -37,7 +37,7 @@ class RetrySettings:
     """The longest pause."""
 
     throughput_min_bytes_per_s: int = 1_000_000
-    """A slower transfer is given up: timeouts grow with the size at this rate."""
+    """Timeouts grow with the size of a body at this rate, so a slower transfer fails."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -54,7 +54,7 @@ class RetrySettings:
 
     @classmethod
     def take_from(cls, options: Mapping[str, object]) -> tuple[RetrySettings, dict[str, object]]:
-        """The settings among `options`, and the other options. Raises InvalidOption."""
+        """Split `options` into these settings and the other options. Raises InvalidOption."""
         ours = {name: _whole_number(name, options[name]) for name in cls.names() & options.keys()}
         return cls(**ours), {name: options[name] for name in options.keys() - ours.keys()}
 
@@ -110,7 +110,7 @@ class Attempts:
         return min(self._settings.attempt_timeout_ms + self._transfer_ms, max(self.left_ms(), 1.0))
 
     def summary(self) -> str:
-        """For messages: how many attempts, how long, and the last failure."""
+        """The number of attempts, their duration and the last failure, for messages."""
         elapsed_ms = self._runtime.clock.monotonic_ms() - self._begun_ms
         # The failure may be a whole sentence; the message continues after it.
         failure = str(self.last_failure).rstrip(".")

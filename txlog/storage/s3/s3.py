@@ -1,6 +1,6 @@
 """S3 and compatible services: which client a process uses, and how it reaches the bucket.
 
-obstore makes the requests; s3fs does if it is asked for (`client=s3fs`), if obstore is not
+obstore makes the requests; s3fs does if it is chosen (`client=s3fs`), if obstore is not
 installed, in a process that was forked after its parent had used obstore, and for a listing that
 obstore cannot read. It guards that both get the same settings: options by s3fs's names, credentials
 and endpoint also from the usual AWS_* variables. `object_store.py` uses the client.
@@ -99,10 +99,10 @@ class S3Clients:
             )
         self._s3fs = S3fsClient(bucket, S3fsOfThisProcess(given, limits))
         if not self._uses_obstore:
-            _s3fs().client_options(given, limits)  # Reports invalid options now.
+            _s3fs().client_options(given, limits)  # Raises on invalid options now.
 
     def first(self) -> ObjectClient:
-        """The client for all requests. Raises UsageError if this process cannot have one."""
+        """The client for all requests. Raises UsageError if this process may not use any."""
         if not self._uses_obstore:
             return self._s3fs
         if obstore_client.may_be_used():
@@ -116,7 +116,7 @@ class S3Clients:
         )
 
     def second(self) -> ObjectClient | None:
-        """Another one, for a listing that obstore cannot read."""
+        """The client for a listing that obstore cannot read."""
         return self._s3fs if self._uses_obstore and is_s3fs_installed() else None
 
 

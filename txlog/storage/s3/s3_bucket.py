@@ -32,7 +32,7 @@ NO_CREDENTIALS = Failure(Meaning.DENIED, "NoCredentialsError")
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The service, as far as it is known."""
+    """The known settings of the service; empty ones are unknown."""
 
     region: str
     endpoint: str
@@ -114,7 +114,7 @@ def _given_credentials(wanted: S3Options) -> Credentials | None:
 
 
 def _found_credentials(session: Any | None, profile: str) -> Credentials | None:
-    """botocore's; without botocore, None leaves it to obstore. Raises UsageError."""
+    """botocore's credentials. Without botocore, None lets obstore find them. Raises UsageError."""
     if session is not None:
         return BotocoreKeys(session)
     if profile or os.environ.get("AWS_PROFILE"):
@@ -122,14 +122,14 @@ def _found_credentials(session: Any | None, profile: str) -> Credentials | None:
             "a profile is read by botocore, which is not installed: "
             f"{install_command('s3')}, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
         )
-    return own_of_obstore()
+    return credentials_without_botocore()
 
 
 # Credentials: given keys, or what botocore finds.
 
 
 class GivenKeys:
-    """Keys from an option or the environment, which never change."""
+    """See Credentials. Keys from an option or the environment, which never change."""
 
     def __init__(self, key: str, secret: str, token: str) -> None:
         self._found = {"access_key_id": key, "secret_access_key": secret, "expires_at": None}
@@ -137,35 +137,31 @@ class GivenKeys:
             self._found["token"] = token
 
     def refusal(self) -> Failure | None:
-        """See Credentials.refusal."""
         return None
 
     def __call__(self) -> dict[str, object]:
-        """See Credentials."""
         return dict(self._found)
 
 
 class NoCredentials:
-    """No credentials, and none are searched for."""
+    """See Credentials. There are none, and none are searched for."""
 
     def refusal(self) -> Failure | None:
-        """See Credentials.refusal."""
         return NO_CREDENTIALS
 
     def __call__(self) -> dict[str, object]:
-        """See Credentials."""
         raise LookupError("no credentials")
 
 
 class BotocoreKeys:
-    """The credentials that botocore finds, and renews before they expire."""
+    """See Credentials. botocore finds them, and renews them before they expire."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
         self._lock = threading.Lock()
 
     def refusal(self) -> Failure | None:
-        """See Credentials.refusal: found at the first call, renewed if they are about to expire."""
+        """See Credentials.refusal. Credentials are found at the first call, and renewed in time."""
         try:
             with self._lock:
                 found = self._found
@@ -177,9 +173,8 @@ class BotocoreKeys:
         return None
 
     def __call__(self) -> dict[str, object]:
-        """See Credentials."""
         keys = self._found.get_frozen_credentials()
-        # botocore has no public name for it; without it obstore would never ask again.
+        # botocore has no public name for it; without it obstore would never renew them.
         end: dt.datetime | None = getattr(self._found, "_expiry_time", None)
         found = {
             "access_key_id": keys.access_key,
@@ -211,13 +206,13 @@ def keys_of_environment() -> GivenKeys | None:
 
 
 def has_config_file() -> bool:
-    """Whether files may say more than the environment."""
+    """Whether there is a configuration file that may complete the environment."""
     return Path(os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config").expanduser().exists()
 
 
-def own_of_obstore() -> NoCredentials | None:
-    """Without botocore: None if obstore may find the machine's role, at a fixed address, or that of
-    a container or a web identity."""
+def credentials_without_botocore() -> NoCredentials | None:
+    """None if obstore itself may look up the role of the machine, a container or a web identity;
+    otherwise there are no credentials."""
     roles = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
     others = ("AWS_CONTAINER_CREDENTIALS_FULL_URI",)
     if any(os.environ.get(name) for name in (*roles, *others)):

@@ -54,7 +54,6 @@ class S3Client:
         self._answered = False
 
     def ask(self, attempts: Attempts, call: Callable[[Any], Awaitable[T]]) -> T | Failure:
-        """See S3Requests.ask."""
         timeout_s = attempts.timeout_ms() / 1000
         try:
             answer: T = sync(self._files.loop, call, self._files, timeout=timeout_s)
@@ -66,7 +65,6 @@ class S3Client:
     def ask_all(
         self, attempts: Attempts, calls: Sequence[Callable[[Any], Awaitable[T]]]
     ) -> list[T | Failure]:
-        """See S3Requests.ask_all."""
 
         async def gather(files: Any) -> list[T | BaseException]:
             return await asyncio.gather(*(call(files) for call in calls), return_exceptions=True)

@@ -1,8 +1,8 @@
-"""What an exception of s3fs, botocore or aiohttp means for a request, by its HTTP status.
+"""Classifies exceptions of s3fs, botocore and aiohttp by their HTTP status.
 
-It guards I13: of the exception's type it believes only that no request was made; any other type may
-hide a request that was executed. It must not make requests; `object_client.py` says what a status
-means.
+It guards I13: only the types of exceptions that are raised before anything is sent prove that no
+request was made; any other type may hide a request that was executed. It must not make requests;
+`object_client.py` says what a status means.
 """
 
 from __future__ import annotations
@@ -10,21 +10,11 @@ from __future__ import annotations
 from txlog.storage.object_stores.object_client import Failure, Meaning, read_status
 
 _NEVER_SENT = frozenset(
-    (
-        "NoCredentialsError",
-        "PartialCredentialsError",
-        "CredentialRetrievalError",
-        "TokenRetrievalError",
-        "ProfileNotFound",
-        "ConfigNotFound",
-        "ConfigParseError",
-        "InvalidConfigError",
-        "ParamValidationError",
-        "NoRegionError",
-        "UnknownServiceError",
-        "TypeError",
-        "ValueError",
-    )
+    """
+    NoCredentialsError PartialCredentialsError CredentialRetrievalError TokenRetrievalError
+    ProfileNotFound ConfigNotFound ConfigParseError InvalidConfigError ParamValidationError
+    NoRegionError UnknownServiceError TypeError ValueError
+    """.split()  # noqa: SIM905 - a list of words is read more easily.
 )
 """Names of botocore exceptions that are raised before anything is sent; it is not imported."""
 

@@ -20,29 +20,12 @@ from txlog.storage.policy.retry import RetrySettings
 DEFAULT_REGION = "us-east-1"
 
 S3FS_OPTIONS = frozenset(
-    (
-        "anon",
-        "endpoint_url",
-        "key",
-        "secret",
-        "token",
-        "username",
-        "password",
-        "profile",
-        "use_ssl",
-        "client_kwargs",
-        "config_kwargs",
-        "s3_additional_kwargs",
-        "requester_pays",
-        "cache_regions",
-        "version_aware",
-        "default_block_size",
-        "default_fill_cache",
-        "default_cache_type",
-        "max_concurrency",
-        "fixed_upload_size",
-        "local_expiry_check",
-    )
+    """
+    anon endpoint_url key secret token username password profile use_ssl client_kwargs
+    config_kwargs s3_additional_kwargs requester_pays cache_regions version_aware
+    default_block_size default_fill_cache default_cache_type max_concurrency
+    fixed_upload_size local_expiry_check
+    """.split()  # noqa: SIM905 - a list of words is read more easily.
 )
 """The options that users of s3fs may have set; a test compares them with s3fs's signature."""
 
@@ -56,7 +39,7 @@ _OF_CLIENT = {
     "aws_secret_access_key": "secret",
     "aws_session_token": "token",
 }
-_NO_MATTER = frozenset(
+_IRRELEVANT = frozenset(
     (
         "max_pool_connections",
         "retries",
@@ -94,7 +77,8 @@ class S3Options:
 
 
 def read_options(options: Mapping[str, object]) -> S3Options:
-    """Raises InvalidOption for what obstore cannot do. The names were checked before."""
+    """The user's options, whose names were checked before. Raises InvalidOption for an option that
+    obstore cannot honour."""
     flat = {**options, **_of_client(_mapping(options, "client_kwargs"))}
     if _is_on(options.get("cache_regions")):
         raise _refusal("cache_regions", "set client_kwargs={'region_name': ...}.")
@@ -143,7 +127,7 @@ def _read_client_config(found: S3Options, given: Mapping[str, object]) -> None:
                 found.client_options |= _proxy(value)
             case "s3":
                 found.virtual_hosts = _virtual_hosts(_mapping(given, "s3"))
-            case _ if name not in _NO_MATTER:
+            case _ if name not in _IRRELEVANT:
                 raise _refusal(f"config_kwargs.{name}")
 
 

@@ -152,7 +152,7 @@ def test_a_slot_that_is_lost_ends_carrying_and_what_was_brought_is_left_out(
     carrier = carrying(store, clock, begun)
     rival = far(store.inner, clock)
     store.before("create", LAYOUT.entry(2), lambda: rival.execute(Put("another")))
-    carrier.bring([Put("theirs")])
+    carrier.publish_carried([Put("theirs")])
     assert (carrier.is_carrying, carrier.next_slot) == (False, 3)
     assert process(store.inner).catch_up() == ("rival's", "first", "another")
 
@@ -160,7 +160,9 @@ def test_a_slot_that_is_lost_ends_carrying_and_what_was_brought_is_left_out(
 def test_R44_what_is_refused_is_left_out_and_touches_nothing_else(clock: ManualClock) -> None:
     store, begun = HookedStore(new_store()), list[int]()
     carrier = carrying(store, clock, begun)
-    carrier.bring([Take("nothing"), Put("one"), Put("first"), Put("two"), Take("nothing")])
+    carrier.publish_carried(
+        [Take("nothing"), Put("one"), Put("first"), Put("two"), Take("nothing")]
+    )
     assert written(store, 2) == ["one", "two"]
     assert carrier.next_slot == 3
 
@@ -168,7 +170,9 @@ def test_R44_what_is_refused_is_left_out_and_touches_nothing_else(clock: ManualC
 def test_what_makes_an_entry_too_large_is_left_out(clock: ManualClock) -> None:
     store, begun = HookedStore(new_store()), list[int]()
     carrier = carrying(store, clock, begun)
-    carrier.bring([Put("x" * (ENTRY_BYTES_MAX // 2)), Put("y" * (ENTRY_BYTES_MAX // 2 + 1))])
+    carrier.publish_carried(
+        [Put("x" * (ENTRY_BYTES_MAX // 2)), Put("y" * (ENTRY_BYTES_MAX // 2 + 1))]
+    )
     assert carrier.next_slot == 2
     assert carrier.execute(Put("own")) is True
 
@@ -176,7 +180,7 @@ def test_what_makes_an_entry_too_large_is_left_out(clock: ManualClock) -> None:
 def test_what_is_brought_and_there_already_writes_nothing(clock: ManualClock) -> None:
     store, begun = HookedStore(new_store()), list[int]()
     carrier = carrying(store, clock, begun)
-    carrier.bring([Put("first")])
+    carrier.publish_carried([Put("first")])
     assert carrier.next_slot == 2
 
 
@@ -189,7 +193,7 @@ def test_an_error_of_the_store_is_told_to_the_carrier(clock: ManualClock) -> Non
 
     store.before("create", LAYOUT.entry(2), fail)
     with pytest.raises(StoreUnavailable):
-        carrier.bring([Put("theirs")])
+        carrier.publish_carried([Put("theirs")])
 
 
 def test_who_sees_a_carrier_waits_for_it_and_writes_nothing(clock: ManualClock) -> None:
@@ -198,7 +202,7 @@ def test_who_sees_a_carrier_waits_for_it_and_writes_nothing(clock: ManualClock) 
     other_store = HookedStore(store.inner)
     other = far(other_store, clock)
     other.catch_up()
-    other_store.before("get", LAYOUT.entry(2), lambda: carrier.bring([Put("other's")]))
+    other_store.before("get", LAYOUT.entry(2), lambda: carrier.publish_carried([Put("other's")]))
     assert other.execute(Put("other's"), is_carried=True) is False, "the carrier has brought it"
     assert [written(store, slot) for slot in range(other.next_slot)] == [
         ["rival's"],
@@ -226,7 +230,7 @@ def test_I16_who_waits_for_a_carrier_that_leaves_it_out_races_soon(clock: Manual
     other.catch_up()
 
     def write_another() -> None:
-        carrier.bring([Put(f"another {carrier.next_slot}")])
+        carrier.publish_carried([Put(f"another {carrier.next_slot}")])
         other_store.before("get", LAYOUT.entry(carrier.next_slot), write_another)
 
     other_store.before("get", LAYOUT.entry(carrier.next_slot), write_another)

@@ -118,7 +118,7 @@ def test_I13_a_status_in_a_body_or_a_name_is_none() -> None:
     assert read(said("503 Service Unavailable", forged)).reason == "HTTP 503"
     assert read(f"Generic S3 error: no luck\n{forged}").meaning is Meaning.UNCLEAR
     named = said("503 Service Unavailable", lead=f"Object at location {forged} already exists: ")
-    assert read(named, key=forged) == Failure(Meaning.UNCLEAR, "nothing (Exception)")
+    assert read(named, key=forged) == Failure(Meaning.UNCLEAR, "no answer (Exception)")
 
 
 @pytest.mark.parametrize(
@@ -135,18 +135,18 @@ def test_I13_the_status_of_a_service_that_hands_out_credentials_is_none_of_the_b
 ) -> None:
     """A 404 of it would read as an object that is absent."""
     failure = read(said("404 Not Found", url=url))
-    assert failure == Failure(Meaning.UNCLEAR, "nothing (HTTP 404 of another service)")
+    assert failure == Failure(Meaning.UNCLEAR, "no answer (HTTP 404 of another service)")
 
 
 @pytest.mark.parametrize("text", ["", "no such text", "Server returned non-2xx status code: 412"])
 def test_I13_a_text_that_is_not_known_proves_nothing(text: str) -> None:
-    assert read(text) == Failure(Meaning.UNCLEAR, "nothing (Exception)")
+    assert read(text) == Failure(Meaning.UNCLEAR, "no answer (Exception)")
 
 
 def test_I13_only_a_connection_that_was_not_made_has_carried_nothing() -> None:
-    assert read(broken("Connect")) == Failure(Meaning.NOT_REACHED, "nothing (Connect)")
+    assert read(broken("Connect")) == Failure(Meaning.NOT_REACHED, "no answer (Connect)")
     for kind in ("Interrupted", "Request", "Timeout", "Unknown", "Decode"):
-        assert read(broken(kind)) == Failure(Meaning.UNCLEAR, f"nothing ({kind})")
+        assert read(broken(kind)) == Failure(Meaning.UNCLEAR, f"no answer ({kind})")
 
 
 def test_I13_a_name_that_looks_like_the_details_is_a_name() -> None:

@@ -272,7 +272,7 @@ def test_I13_a_refused_connection_is_known_as_such() -> None:
         held.bind(("127.0.0.1", 0))
         client = client_of(f"http://127.0.0.1:{held.getsockname()[1]}")
         failure = client.put(attempts(), "a", b"x", if_absent=True)
-    assert failure == Failure(Meaning.NOT_REACHED, "nothing (Connect)")
+    assert failure == Failure(Meaning.NOT_REACHED, "no answer (Connect)")
 
 
 def test_a_panic_is_an_error_of_ours(server: ScriptedServer) -> None:

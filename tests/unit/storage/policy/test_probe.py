@@ -112,10 +112,10 @@ class TakenStore(MemoryStore):
     ("kind", "seen"),
     [
         (OverwritingStore, "overwrote it"),
-        (CheckThenWriteStore, f"2 of {WRITERS} writers were told that they won"),
+        (CheckThenWriteStore, f"create succeeded for 2 of {WRITERS} writers"),
         (LateStore, "could not be read at once"),
         (OtherContentStore, "returned other content"),
-        (TakenStore, "the store said that a fresh name is taken"),
+        (TakenStore, "create refused a name that was free"),
     ],
 )
 def test_a_store_that_lies_is_refused_with_what_was_seen(

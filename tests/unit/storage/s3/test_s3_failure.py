@@ -161,7 +161,7 @@ def test_the_error_says_what_was_done_where_and_what_to_do(
 ) -> None:
     error = as_error(Failure(meaning, "HTTP 1"), "write", "s3://b/log/x", Service("b", "http://s3"))
     assert type(error) is kind
-    assert error.message.startswith("cannot write s3://b/log/x: http://s3 said HTTP 1")
+    assert error.message.startswith("cannot write s3://b/log/x at http://s3: HTTP 1")
     assert remedy in error.message
     assert error.facts == {"place": "s3://b/log/x", "bucket": "b", "reason": "HTTP 1"}
 
