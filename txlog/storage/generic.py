@@ -3,16 +3,15 @@
 gcsfs and adlfs are used in this way with `client=fsspec`. It guards I1 by refusing file systems
 whose exclusive create is fsspec's own, which checks and then writes, so that two writers may both
 succeed. `probe.py` detects a file system that overrides it without being exclusive, before a log is
-created. This module must not know any protocol by name.
+created. `object_store.py` uses the client. This module must not know any protocol by name.
 """
 
 from __future__ import annotations
 
-import errno
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, TypeVar
 
 import fsspec
@@ -20,21 +19,14 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from txlog.clock import Runtime
-from txlog.errors import StoreDenied, StoreNotAtomic, TxlogError, UsageError
-from txlog.layout import bytes_max
+from txlog.errors import StoreDenied, StoreFull, StoreNotAtomic, UsageError
 from txlog.redaction import redact_url
-from txlog.storage.byte_spans import Span, cut, merge
+from txlog.storage.byte_spans import Span
 from txlog.storage.disk.os_error import store_error
-from txlog.storage.object_rules import (
-    check_entry_body,
-    check_path,
-    check_prefix,
-    name_in_use,
-    require_size,
-)
-from txlog.storage.policy.readback import PutAnswer, create_with_readback
-from txlog.storage.policy.retry import Attempts, RetrySettings, call_until_answered
-from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
+from txlog.storage.object_stores.object_client import Failure, Meaning, Page, Service, Unread
+from txlog.storage.object_stores.object_store import ObjectStore
+from txlog.storage.policy.retry import Attempts, RetrySettings
+from txlog.storage.store import Bytes, StoredObject
 
 T = TypeVar("T")
 
@@ -96,8 +88,8 @@ def _refuse_check_then_write(kind: type[AbstractFileSystem], scheme: str) -> Non
         )
 
 
-class FsspecStore:
-    """See Store. Objects are below `root` of `files`, which must not cache listings."""
+class FsspecStore(ObjectStore):
+    """See ObjectStore. Objects are below `root` of `files`, which must not cache listings."""
 
     def __init__(
         self,
@@ -107,99 +99,52 @@ class FsspecStore:
         runtime: Runtime,
         settings: RetrySettings | None = None,
     ) -> None:
-        self._files: Any = files
+        scheme, _, place = redact_url(url).rstrip("/").partition("://")
+        service = Service(
+            place,
+            type(files).__name__,
+            scheme,
+            bucket_word="bucket or folder",
+            endpoint_settings="the URL or the storage options",
+            credential_settings="the credentials and the storage options",
+            permissions="read, write, list, delete",
+        )
+        client = FsspecClient(files, root)
+        super().__init__(service, "", runtime, settings or RetrySettings(), lambda: client)
+
+
+class FsspecClient:
+    """See ObjectClient. The file system has its own time limits."""
+
+    def __init__(self, files: Any, root: str) -> None:
+        self._files = files
         self._base = root.rstrip("/") + "/"
-        self._url = redact_url(url).rstrip("/")
-        self._runtime = runtime
-        self._settings = settings or RetrySettings()
 
-    @property
-    def url(self) -> str:
-        """The URL that it was opened with, without secrets."""
-        return self._url
-
-    def create(self, path: str, data: bytes) -> CreateResult:
-        check_path(path)
-        check_entry_body(path, data)
-        return self._create(path, data)
-
-    def get(self, path: str) -> bytes | None:
-        check_path(path)
-        return self._answer(path, partial(self._read, path))
-
-    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
-        check_path(path)
-        spans = merge(ranges)
-        parts = self._answer(path, partial(self._read_spans, path, spans))
-        return None if parts is None else cut(ranges, spans, parts)
-
-    def put_new(self, path: str, data: Body) -> None:
-        """See Store.put_new. Raises InternalError if other bytes have the name."""
-        check_path(path)
-        if isinstance(self._create(path, whole(data)), Exists):
-            raise name_in_use(self._place(path), path)
-
-    def replace(self, path: str, data: bytes) -> None:
-        check_path(path)
-
-        def overwrite() -> None:
-            self._request("replace", path, self._files.pipe_file, self._base + path, bytes(data))
-
-        self._answer(path, overwrite)
-
-    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
-        """See Store.list_after. Everything below the prefix's folder is read first."""
-        check_prefix(prefix)
-        listed = self._answer(prefix, partial(self._find, prefix)) or {}
-        bare = self._files._strip_protocol(self._base).rstrip("/") + "/"
-        found = {name.removeprefix(bare): details for name, details in listed.items()}
-        for path in sorted(found):
-            if path > after and path.startswith(prefix):
-                size_bytes = int(str(found[path].get("size") or 0))
-                yield StoredObject(path, size_bytes, _modified_ms(found[path]))
-
-    def delete(self, path: str) -> None:
-        check_path(path)
-        remove = partial(self._request, "delete", path, self._files.rm_file, self._base + path)
-        self._answer(path, remove)
-
-    def _create(self, path: str, data: bytes) -> CreateResult:
-        attempts = Attempts(self._settings, self._runtime, len(data))
-        put = partial(self._put, path, data, attempts)
-        read = partial(self._read, path)
-        return create_with_readback(self._place(path), data, attempts, put, read)
-
-    def _put(self, path: str, data: bytes, attempts: Attempts) -> PutAnswer:
+    def put(self, attempts: Attempts, key: str, body: bytes, *, if_absent: bool) -> Failure | None:
+        condition = {"mode": "create"} if if_absent else {}
         try:
-            self._files.pipe_file(self._base + path, data, mode="create")
+            self._files.pipe_file(self._base + key, body, **condition)
         except FileExistsError:
-            return PutAnswer.TAKEN
-        except FileNotFoundError as error:
-            raise StoreDenied(
-                f"cannot create {self._place(path)}: there is no such bucket or container. Create "
-                "it, or correct the URL.",
-                path=path,
-            ) from error
-        except Exception as error:
-            if _is_denial(error):
-                raise self._error(error, "create", path) from error
-            attempts.last_failure = type(error).__name__
-            return PutAnswer.UNKNOWN  # Any other error: it may have been stored.
-        return PutAnswer.STORED
+            return Failure(Meaning.TAKEN, "FileExistsError")
+        except FileNotFoundError:
+            return Failure(Meaning.NO_BUCKET, "FileNotFoundError")
+        except Exception as error:  # noqa: BLE001 - every kind is classified.
+            return _refusal_or_unclear(error) if if_absent else _failure(error)
+        return None
 
-    def _read(self, path: str) -> bytes | None:
-        """Reads at most one byte more than an object of its kind can have, to detect larger
-        ones."""
-        limit = bytes_max(path)
-        part = {} if limit is None else {"start": 0, "end": limit + 1}
-        found = self._request("read", path, self._files.cat_file, self._base + path, **part)
-        if found is not None:
-            require_size(path, len(found), self._place(path))
+    def get(self, attempts: Attempts, key: str, bytes_max: int | None) -> bytes | Unread | Failure:
+        """See ObjectClient.get. It reads at most one byte more than the limit."""
+        part = {} if bytes_max is None else {"start": 0, "end": bytes_max + 1}
+        found: bytes | Failure = _asked(self._files.cat_file, self._base + key, **part)
+        if not isinstance(found, Failure) and bytes_max is not None and len(found) > bytes_max:
+            return Unread(len(found))
         return found
 
-    def _read_spans(self, path: str, spans: Sequence[Span]) -> list[bytes] | None:
-        """One request for all spans; spans beyond the end are cut from the whole object."""
-        paths = [self._base + path] * len(spans)
+    def get_spans(
+        self, attempts: Attempts, key: str, spans: Sequence[Span]
+    ) -> Sequence[Bytes | Failure]:
+        """See ObjectClient.get_spans. Spans beyond the end are cut from what is before it."""
+        paths = [self._base + key] * len(spans)
         starts, ends = [span.start for span in spans], [span.end for span in spans]
         try:
             parts = self._files.cat_ranges(paths, starts, ends)
@@ -207,36 +152,75 @@ class FsspecStore:
             parts = [error]
         if all(isinstance(part, bytes) for part in parts):
             return list(parts)
-        whole = self._read(path)
-        return None if whole is None else [whole[span.start : span.end] for span in spans]
+        found: bytes | Failure = _asked(
+            self._files.cat_file, self._base + key, start=0, end=max(ends)
+        )
+        if isinstance(found, Failure):
+            return [found for _ in spans]
+        return [found[span.start : span.end] for span in spans]
 
-    def _find(self, prefix: str) -> dict[str, dict[str, object]] | None:
+    def delete(self, attempts: Attempts, key: str) -> Failure | None:
+        found: object = _asked(self._files.rm_file, self._base + key)
+        return found if isinstance(found, Failure) else None
+
+    def pages(self, prefix: str, after: str) -> FsspecPages:
+        return FsspecPages(self._files, self._base, prefix)
+
+
+class FsspecPages:
+    """See Pages. There is one page: everything below the prefix's folder."""
+
+    def __init__(self, files: Any, base: str, prefix: str) -> None:
+        self._files = files
+        self._base = base
+        self._prefix = prefix
+
+    def next(self, attempts: Attempts) -> Page | Failure:
         self._files.invalidate_cache()
-        folder = self._base + prefix.rpartition("/")[0]
-        return self._request("list", prefix, self._files.find, folder, detail=True)
+        folder = self._base + self._prefix.rpartition("/")[0]
+        listed: dict[str, dict[str, object]] | Failure = _asked(
+            self._files.find, folder, detail=True
+        )
+        if isinstance(listed, Failure):
+            is_empty = listed.meaning is Meaning.ABSENT
+            return Page((), is_last=True) if is_empty else listed
+        bare = self._files._strip_protocol(self._base).rstrip("/") + "/"
+        found = {name.removeprefix(bare): details for name, details in listed.items()}
+        objects = [
+            StoredObject(path, int(str(found[path].get("size") or 0)), _modified_ms(found[path]))
+            for path in sorted(found)
+            if path.startswith(self._prefix)
+        ]
+        return Page(objects, is_last=True)
 
-    def _request(
-        self, action: str, path: str, call: Callable[..., T], *arguments: object, **named: object
-    ) -> T | None:
-        """One call; None if the object is absent. Raises StoreUnavailable if that is unclear."""
-        try:
-            return call(*arguments, **named)
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            raise self._error(error, action, path) from error
 
-    def _error(self, error: Exception, action: str, path: str) -> TxlogError:
-        number = errno.EACCES if _is_denial(error) else errno.EIO
-        known = error if isinstance(error, OSError) and error.errno else OSError(number, "")
-        return store_error(known, action, self._place(path))
+def _asked(call: Callable[..., T], *arguments: object, **named: object) -> T | Failure:
+    """The result of one call to the file system."""
+    try:
+        return call(*arguments, **named)
+    except FileNotFoundError:
+        return Failure(Meaning.ABSENT, "FileNotFoundError")
+    except Exception as error:  # noqa: BLE001 - every kind is classified.
+        return _failure(error)
 
-    def _answer(self, path: str, request: Callable[[], T]) -> T:
-        attempts = Attempts(self._settings, self._runtime)
-        return call_until_answered(self._place(path), attempts, request)
 
-    def _place(self, path: str) -> str:
-        return f"{self._url}/{path}"
+def _failure(error: Exception) -> Failure:
+    """The failure of a request that may be repeated."""
+    if not isinstance(error, OSError) or not error.errno:
+        return _refusal_or_unclear(error)
+    reason = os.strerror(error.errno)
+    match store_error(error, "", ""):
+        case StoreFull():
+            return Failure(Meaning.FULL, reason)
+        case StoreDenied():
+            return Failure(Meaning.DENIED, reason)
+    return Failure(Meaning.UNCLEAR, reason)
+
+
+def _refusal_or_unclear(error: Exception) -> Failure:
+    """For a conditional write: any error but a refusal may hide one that was executed (I13)."""
+    meaning = Meaning.DENIED if _is_denial(error) else Meaning.UNCLEAR
+    return Failure(meaning, type(error).__name__)
 
 
 def _is_denial(error: Exception) -> bool:
