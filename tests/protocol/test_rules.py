@@ -108,7 +108,7 @@ def test_R3_a_pend_is_not_released_if_its_prepare_was_first(world: World) -> Non
     own = tx_of(register(helper, "i", "y"))
     world.clock.advance(TIMEOUT_MS + 1)
     journal = NAMES.transactions(0)
-    slot = coordinator(helper)._journal._journal.next_slot
+    slot = coordinator(helper)._journal.next_slot
     helper.store.before("create", journal.entry(slot), lambda: prepare(slow, tx, staged))
     with pytest.raises(CommitFailed, match="committed 2"):
         pend(helper, own, 0, 3, "y")

@@ -28,6 +28,11 @@ class JournalPart(Generic[PartT]):
         """The newest state that this process has seen."""
         return self._part_of(self._journal.state)
 
+    @property
+    def next_slot(self) -> int:
+        """The slot that the next entry gets, as far as this process has seen."""
+        return self._journal.next_slot
+
     def catch_up(self, *, linearizable: bool = False) -> PartT:
         return self._part_of(self._journal.catch_up(linearizable=linearizable))
 

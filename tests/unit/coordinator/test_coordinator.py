@@ -137,7 +137,7 @@ def test_I4_a_commit_that_wins_against_a_timeout_is_finished(world: World) -> No
     staged = participant(owner, "a", 1)
     world.clock.advance(TIMEOUT_MS + 1)
     coordinator(helper).catch_up()
-    entry = NAMES.transactions(0).entry(coordinator(helper)._journal._journal.next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(helper)._journal.next_slot)
     helper.store.before("create", entry, lambda: prepare(owner, tx, staged, groups=()))
     assert coordinator(helper).maintain() == [tx, other]
     assert (shown(world, "a"), coordinator(helper).outcome(other)) == ([1], ABORTED)

@@ -79,7 +79,7 @@ def test_an_id_that_is_forgotten_while_its_late_transaction_is_aborted_is_no_err
         coordinator(other).abort(NAME, tx)
         assert coordinator(other).expire_ids(world.clock.wall_ms()) == [NAME]
 
-    entry = NAMES.transactions(0).entry(coordinator(helper)._journal._journal.next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(helper)._journal.next_slot)
     helper.store.before("create", entry, end_and_forget)
     assert coordinator(helper).maintain() == [tx]
     assert helper.store.is_met

@@ -173,7 +173,7 @@ def test_an_abort_that_comes_after_the_decision_to_commit_is_no_error(world: Wor
     tx = pended(process)
     world.clock.advance(TIMEOUT_MS + 1)
     coordinator(other).catch_up()
-    entry = NAMES.transactions(0).entry(coordinator(other)._journal._journal.next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(other)._journal.next_slot)
     other.store.before("create", entry, lambda: prepare(process, tx))
     assert offsets(other).maintain() == [tx]
     assert (other.store.is_met, position(world)) == (True, 5)
@@ -189,7 +189,7 @@ def test_an_abort_of_an_id_that_was_forgotten_meanwhile_is_no_error(world: World
         coordinator(process).abort(NAME, tx)
         assert coordinator(process).expire_ids(world.clock.wall_ms()) == [NAME]
 
-    entry = NAMES.transactions(0).entry(coordinator(other)._journal._journal.next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(other)._journal.next_slot)
     other.store.before("create", entry, end_and_forget)
     assert offsets(other).maintain() == [tx]
     assert (other.store.is_met, position(world)) == (True, None)

@@ -64,9 +64,8 @@ class _Slot(Enum):
     WON = "won"
     TAKEN = "taken"
     FREED = "freed"
-    """The boundary is above the slot. The entry that is stored there was written before pruning
-    freed the number, and counts, or after that. Whether this process's own entry counted is unknown
-    (R33)."""
+    """The boundary is above the slot. An entry there counts only if it was written before pruning
+    freed the number; whether this process's own entry was is unknown (R33)."""
 
 
 class Replica(Follower[StateT]):

@@ -33,7 +33,7 @@ PARTS_AT_ONCE_MAX = 1024
 """Buffers that one writev(2) takes (IOV_MAX)."""
 
 Publish: TypeAlias = Callable[[int, str, str], bool]
-"""In that open folder, give the file of the first name the second; False if that is taken."""
+"""(open folder, temporary name, final name): names the file; False if the final name is taken."""
 
 Reported: TypeAlias = Callable[[str, str], AbstractContextManager[None]]
 """(action, path) -> a context in which an OSError becomes an error of txlog."""
