@@ -221,7 +221,7 @@ def test_R5_a_prepare_waits_for_the_transaction_before_it(world: World) -> None:
     prepare(process, first, participant(process, "a", 1), groups=())
     with pytest.raises(ConcurrentTransactions):
         # What `prepare_commit` sends; that method finishes what is in the way, and asks again.
-        coordinator(process)._execute(CommitPrepared(NAME, second, 0))
+        coordinator(process).execute(CommitPrepared(NAME, second, 0))
     prepare(process, second, participant(process, "a", 2), groups=())
     assert shown(world, "a") == [1]
     finish(process, second)

@@ -1,9 +1,9 @@
 """A transaction coordinator: a library on its part of one journal, not a server.
 
-Each method is one step of a transaction (docs/architecture.md), and each is safe to repeat.
-`rules.py` decides what a step may lead to; `recovery.py` finishes decided transactions. It guards
-I4 and I8 by doing nothing that its machine did not decide. It must not know consumer groups: their
-offsets are passed in as an `OffsetsParticipant`.
+Each method is one step of a transaction (docs/architecture.md), and each may be repeated.
+`rules.py` decides each step; `recovery.py` finishes decided transactions. It guards I4 and I8: it
+does nothing that the rules did not decide. It must not know consumer groups, whose offsets are
+passed in as an `OffsetsParticipant`.
 """
 
 from __future__ import annotations
@@ -54,35 +54,33 @@ from txlog.errors import (
     UnknownTransaction,
 )
 from txlog.journal.machine import Together
-from txlog.journal.part import JournalPart
+from txlog.journal.replication.replica import Replica
 from txlog.model import TransactionOutcome, TxId
 from txlog.topic.events import AdvanceHorizon
 
 log = logging.getLogger(__name__)
 
 LOOKED_AHEAD = 1
-"""Entries that a carrier asks for in a round: a journal of decisions grows more slowly."""
+"""Entries that a carrier requests in a round: a coordinator's journal grows slowly."""
 
 
 def journal_of(key: str, count: int) -> int:
-    """Which of `count` journals serves a transaction group or consumer group.
-
-    CRC32 of the UTF-8 text, modulo: stable for ever, as ids may never move between journals.
-    """
+    """The journal, of `count`, that serves a transaction group or consumer group: CRC32 of the
+    UTF-8 text, modulo. This must never change, as ids cannot move between journals."""
     return zlib.crc32(key.encode()) % count
 
 
 class Coordinator:
-    """One partition of the transaction log, as one process sees it. Safe to use from threads."""
+    """One partition of the transaction log. Safe to use from threads."""
 
     def __init__(
         self,
         cluster: Cluster,
         partition: int,
         offsets: OffsetsParticipant,
-        journal: JournalPart[CoordinatorState],
+        journal: Replica[Any],
     ) -> None:
-        """`journal` is the coordinator's part of its journal."""
+        """`journal` has the coordinator's state as the field `transactions` of its state."""
         self.partition = partition
         self._cluster = cluster
         self._offsets = offsets
@@ -91,42 +89,43 @@ class Coordinator:
 
     @property
     def state(self) -> CoordinatorState:
-        """The newest state that this process has seen."""
-        return self._journal.state
+        """The newest state that this process has read."""
+        state: CoordinatorState = self._journal.state.transactions
+        return state
 
     def catch_up(self) -> CoordinatorState:
-        """The state as of now; what is missing from it did not happen (rule R15)."""
-        return self._journal.catch_up(linearizable=True)
+        """Read the journal to its end; what the state lacks has not happened (rule R15)."""
+        state: CoordinatorState = self._journal.catch_up(linearizable=True).transactions
+        return state
 
     @property
     def is_open(self) -> bool:
-        """Whether this process follows its journal."""
+        """Whether this process has opened the journal."""
         return self._journal.is_open
 
-    def look_ahead(self) -> CoordinatorState:
-        """The state after the next entries, as far as one round of requests shows; it may lag."""
-        return self._journal.look_ahead(LOOKED_AHEAD)
+    def look_ahead(self) -> None:
+        """Read the next entries that one round of requests finds; the state may lag."""
+        self._journal.look_ahead(LOOKED_AHEAD)
 
-    def _execute(self, command: CoordinatorCommand) -> Any:
+    def execute(self, command: Any) -> Any:
+        """Execute a command on the journal, of the transactions or of the groups."""
         return self._journal.execute(command)
 
     def _now_ms(self) -> int:
         return self._runtime.clock.wall_ms()
 
     def require_current(self, transactional_id: str, tx_id: TxId, tag: str = "") -> None:
-        """Refuse what can no longer commit before any work is done: a fenced instance, a tag that
-        is used up. The coordinator decides it again at PREPARE_COMMIT.
-
-        Raises ProducerFenced, DuplicateTransaction.
-        """
-        require_current(self._journal.follow(), transactional_id, tx_id, tag)
+        """Raises ProducerFenced or DuplicateTransaction if the transaction can no longer commit, so
+        that its owner does no useless work. PREPARE_COMMIT checks it again."""
+        require_current(self._journal.follow().transactions, transactional_id, tx_id, tag)
 
     # The steps of a transaction.
 
     def init_producer(self, command: InitProducer) -> Registration:
-        """A new epoch for an instance; finishes or aborts what its predecessor left (rule R5).
+        """Register a new epoch for an instance, and finish or abort transactions that its
+        predecessor left (rule R5).
 
-        Raises GroupOwned, ProducerFenced, and ConcurrentTransactions if what was left cannot be
+        Raises GroupOwned, ProducerFenced, and ConcurrentTransactions if one of them cannot be
         finished within the limit.
         """
         fresh_pid = self._cluster.producer_id()
@@ -143,8 +142,8 @@ class Coordinator:
         participants: tuple[Participant, ...] = (),
         before: Sequence[Any] = (),
     ) -> Any:
-        """Execute, with those `before` it in the same entry if they fit; decided transactions that
-        block it are finished first."""
+        """Execute a command, in one entry with those in `before` if they fit; decided transactions
+        that block it are finished first."""
         limit = self._cluster.process.finish_attempts_max
         for attempt in range(limit):
             try:
@@ -154,7 +153,7 @@ class Coordinator:
                 for tx_id in error.facts["tx_ids"]:  # type: ignore[attr-defined]
                     self.finish(name, tx_id)
             except SegmentExpired:
-                self._pass_horizon_on(participants)
+                self._raise_horizons(participants)
                 raise
             back_off(self._runtime, attempt, self._cluster.process.finish_backoff_ms)
         raise ConcurrentTransactions(
@@ -162,16 +161,17 @@ class Coordinator:
             attempts=limit,
         )
 
-    def _pass_horizon_on(self, participants: tuple[Participant, ...]) -> None:
-        """A topic that was created after a vacuum with a clock far ahead has no horizon. Producers
-        name staged segments above the topic's horizon, so it must be as high as this one."""
+    def _raise_horizons(self, participants: tuple[Participant, ...]) -> None:
+        """Raise the topics' staging horizons to the coordinator's. Producers name segments above
+        the topic's horizon, and a topic that was created after a vacuum whose clock was far ahead
+        has none."""
         command = AdvanceHorizon(self.state.horizon)
         for participant in participants:
             topic = self._cluster.topic_of_id(participant.topic, participant.topic_id)
             try:
                 topic.execute(command)
-            except TxlogError as error:  # The next attempt tries again.
-                log.info("topic %s has no new horizon: %s", participant.topic, error)
+            except TxlogError as error:  # The next commit tries again.
+                log.info("the staging horizon of %s was not raised: %s", participant.topic, error)
 
     def begin(
         self,
@@ -184,8 +184,8 @@ class Coordinator:
         *,
         before: Sequence[Any] = (),
     ) -> None:
-        """BEGIN. Its entry brings along the commands `before` it, each of which stands or falls
-        alone.
+        """BEGIN. The commands in `before` go into the same entry; each of them succeeds or fails on
+        its own.
 
         Raises ProducerFenced, IllegalTransition, TransactionAborted, SegmentExpired.
         """
@@ -202,8 +202,8 @@ class Coordinator:
         participants: tuple[Participant, ...] = (),
         groups: tuple[str, ...] = (),
     ) -> None:
-        """Declare partitions before the first record goes there. Raises as `begin` does."""
-        self._execute(ParticipantsAdded(transactional_id, tx_id, participants, groups))
+        """Declare partitions before the first record is written there. Raises as `begin` does."""
+        self.execute(ParticipantsAdded(transactional_id, tx_id, participants, groups))
 
     def prepare_commit(
         self,
@@ -218,24 +218,24 @@ class Coordinator:
         before: Sequence[Any] = (),
         together: Sequence[Any] = (),
     ) -> None:
-        """PREPARE_COMMIT: the point of no return. Its entry brings along the commands `before` it,
-        each of which stands or falls alone, and those `together` with it, which stand if it does.
+        """PREPARE_COMMIT: the decision. Its entry also holds the commands in `before`, which each
+        succeed or fail on their own, and those in `together`, which are stored only with it.
 
-        With `dead_letter` a half transaction is given up instead, and these participants, which
-        replace its own, are the letters.
+        With `dead_letter` a half transaction is given up, and these participants replace its own
+        with its dead letters.
 
-        Raises ProducerFenced, GroupOwned, TransactionAborted, SegmentExpired, CommitFailed (this
-        micro-batch was committed by another run), OutcomeUnknown.
+        Raises ProducerFenced, GroupOwned, TransactionAborted, SegmentExpired, CommitFailed (another
+        run has committed this micro-batch), OutcomeUnknown.
         """
         command = CommitPrepared(
             transactional_id, tx_id, self._now_ms(), participants, groups, mark, tag, dead_letter
         )
-        all_of_it = Together((*together, command)) if together else command
-        self._until_finished(all_of_it, participants, before)
+        whole = Together((*together, command)) if together else command
+        self._until_finished(whole, participants, before)
 
     def claim_check(self, transactional_id: str, tx_id: TxId) -> bool:
-        """Whether it is this caller's turn to ask about a half transaction."""
-        answer: bool = self._execute(ClaimCheck(transactional_id, tx_id, self._now_ms()))
+        """Claim a check of a half transaction; returns whether this caller makes it."""
+        answer: bool = self.execute(ClaimCheck(transactional_id, tx_id, self._now_ms()))
         return answer
 
     def prepare_abort(
@@ -248,40 +248,36 @@ class Coordinator:
     ) -> None:
         """PREPARE_ABORT, or a bar for an unknown transaction (rule R3).
 
-        `undecided`: the caller is its owner and has not asked for a commit. Raises
-        IllegalTransition if the decision is COMMIT, OutcomeUnknown if it may be, and is forgotten
-        (rule R39).
+        `undecided`: the caller is its owner and has not sent PREPARE_COMMIT. Raises
+        IllegalTransition if COMMIT is decided, and OutcomeUnknown if the outcome is forgotten and
+        may be COMMIT (rule R39).
         """
-        self._execute(PrepareAbort(transactional_id, tx_id, self._now_ms(), fence, undecided))
+        self.execute(PrepareAbort(transactional_id, tx_id, self._now_ms(), fence, undecided))
 
     def complete(self, transactional_id: str, tx_id: TxId) -> None:
         """COMMITTED or ABORTED."""
-        self._execute(self.completion(transactional_id, tx_id))
+        self.execute(self.completion(transactional_id, tx_id))
 
     def completion(self, transactional_id: str, tx_id: TxId) -> TransactionCompleted:
-        """The command that says so."""
+        """The command for COMMITTED or ABORTED, for an entry that holds other commands, too."""
         return TransactionCompleted(transactional_id, tx_id, self._now_ms())
 
-    def execute(self, command: Any) -> Any:
-        """A command of this coordinator's journal, whosever part it is of."""
-        return self._journal.execute(command)
-
     def advance_horizon(self, segment_id: str) -> None:
-        """Refuse staged segments below that id, which vacuum may delete from here on."""
-        self._execute(StagingHorizonAdvanced(segment_id))
+        """Refuse staged segments below that id from here on, so that vacuum may delete them."""
+        self.execute(StagingHorizonAdvanced(segment_id))
 
     def release_group(self, group: str) -> None:
         """Remove the owner of a consumer group."""
-        self._execute(GroupReleased(group))
+        self.execute(GroupReleased(group))
 
     def expire_ids(self, before_ms: int) -> list[str]:
-        """Forget transactional ids that were not used since then; returns them."""
+        """Forget transactional ids that were not used after `before_ms`; returns them."""
         idle = [
             name
             for name, known in self.catch_up().ids.items()
             if known.updated_ms <= before_ms and not known.open and not known.is_run
         ]
-        return [name for name in idle if self._execute(ExpireTransactionalId(name, before_ms))]
+        return [name for name in idle if self.execute(ExpireTransactionalId(name, before_ms))]
 
     def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
         """Delete old journal entries behind a boundary; returns how many."""
@@ -289,16 +285,14 @@ class Coordinator:
 
     @property
     def kept_entries(self) -> int:
-        """Entries that the last pruning left until their boundary is old enough (rule R14)."""
+        """Entries that the last pruning kept until their boundary is old enough (rule R14)."""
         return self._journal.kept_entries
 
     # Finishing.
 
     def apply(self, transactional_id: str, tx_id: TxId) -> dict[str, Mapping[int, int]]:
-        """Apply the decision in every topic, then to the offsets; `complete` may follow later.
-
-        Returns what `write_markers` returns.
-        """
+        """Apply the decision in every topic, then to the offsets, without completing it. Returns
+        as `write_markers` does."""
         transaction = self._prepared(transactional_id, tx_id)
         if transaction is None:
             return {}
@@ -306,8 +300,8 @@ class Coordinator:
         return apply_decision(self._cluster, self._offsets, self.partition, transaction, floor)
 
     def write_markers(self, transactional_id: str, tx_id: TxId) -> dict[str, Mapping[int, int]]:
-        """Apply the decision in every topic: topic id -> partition -> offset of its first staged
-        record, as far as that is known. Nothing if the transaction is complete."""
+        """Write the markers in every topic; returns topic id -> partition -> offset of the first
+        staged record, as far as it is known. Does nothing if the transaction is complete."""
         transaction = self._prepared(transactional_id, tx_id)
         if transaction is None:
             return {}
@@ -315,13 +309,13 @@ class Coordinator:
         return write_markers(self._cluster, self.partition, transaction, floor)
 
     def end_offsets(self, transactional_id: str, tx_id: TxId) -> None:
-        """Apply the decision to the offsets, once its markers are in every topic (R8)."""
+        """Apply the decision to the offsets, after its markers are in every topic (R8)."""
         transaction = self._prepared(transactional_id, tx_id)
         if transaction is not None:
             end_offsets(self._offsets, transaction)
 
     def finish(self, transactional_id: str, tx_id: TxId) -> None:
-        """Apply a decision, and complete it; any process may call it, any number of times."""
+        """Apply a decision and complete it. Any process may call this, any number of times."""
         self.catch_up()
         if self._prepared(transactional_id, tx_id) is not None:
             self.apply(transactional_id, tx_id)
@@ -340,22 +334,22 @@ class Coordinator:
         self.finish(transactional_id, tx_id)
 
     def _prepared(self, transactional_id: str, tx_id: TxId) -> Transaction | None:
-        """The transaction, if it is decided and not complete."""
+        """The transaction if it is decided and not complete, else None."""
         known = self.state.ids.get(transactional_id)
         transaction = known.open.get(tx_id) if known is not None else None
         return transaction if transaction and transaction.state in PREPARED else None
 
     def maintain(self, first: TxId | None = None) -> list[TxId]:
-        """One pass: end what has timed out, finish what is decided. Returns what it touched.
+        """One pass: abort transactions past their timeout and finish decided ones, `first` before
+        the others. Returns them; raises as `end_each` does.
 
-        Clocks only start an attempt: a transaction that is decided is past every timeout (I14).
-        Each is tried, `first` before the others; raises what `end_each` does.
+        Clocks only start an attempt: no timeout ends a decided transaction (I14).
         """
         found = sorted(self.catch_up().open_transactions(), key=lambda one: one[1].tx_id != first)
         return end_each((known.tx_id, partial(self._end_due, name, known)) for name, known in found)
 
     def _end_due(self, transactional_id: str, transaction: Transaction) -> bool:
-        """End it if it is decided or late; returns whether it was."""
+        """End the transaction if it is decided or past its timeout; returns whether it was."""
         if transaction.state in PREPARED:
             self.finish(transactional_id, transaction.tx_id)
             return True
@@ -365,15 +359,15 @@ class Coordinator:
         return is_late
 
     def _end_late(self, transactional_id: str, tx_id: TxId) -> None:
-        """Abort, unless its owner has decided meanwhile: then finish that."""
-        with suppress(IllegalTransition, ProducerFenced):  # Over, and perhaps forgotten.
+        """Abort the transaction, or finish the decision that its owner has made meanwhile."""
+        with suppress(IllegalTransition, ProducerFenced):  # Decided, or its id is forgotten.
             self.prepare_abort(transactional_id, tx_id, fence=True)
         self.finish(transactional_id, tx_id)
 
     # Queries.
 
     def outcome(self, tx_id: TxId) -> TransactionOutcome:
-        """How a transaction ended: as remembered, else as far as rule R39 allows a conclusion."""
+        """How a transaction ended, as far as rule R39 allows if its outcome was dropped."""
         state = self.catch_up()
         for _, transaction in state.open_transactions():
             if transaction.tx_id == tx_id:
@@ -383,8 +377,8 @@ class Coordinator:
         return state.presumed_outcome(tx_id) if known is None else known.transaction_outcome
 
     def is_superseded(self, transactional_id: str, tx_id: TxId) -> bool:
-        """Whether it is unknown and can never be prepared: a later epoch has begun (rule R3), or
-        its id has expired: the next registration gets another producer id."""
+        """Whether the transaction is unknown and can never prepare: a later epoch is registered
+        (rule R3), or its id has expired, whose next registration gets another producer id."""
         known = self.catch_up().ids.get(transactional_id)
         if known is None:
             return self.state.outcome(tx_id) is None
@@ -393,8 +387,8 @@ class Coordinator:
         return is_past(known, tx_id)
 
     def outcome_of_tag(self, tag: str) -> TransactionOutcome:
-        """How the transaction with that tag ended: COMMITTED if one of them did, whatever became
-        of attempts to repeat it; otherwise how the newest one did."""
+        """How the transactions with that tag ended: COMMITTED if one of them committed, else the
+        outcome of the newest."""
         state = self.catch_up()
         if state.committed_with_tag(tag) is not None:
             return TransactionOutcome.COMMITTED
@@ -405,7 +399,7 @@ class Coordinator:
         return TransactionOutcome.UNKNOWN_ID if found is None else self.outcome(found[0])
 
     def describe(self, transactional_id: str) -> Transaction | None:
-        """The open transaction of an id, or None. Raises UnknownTransaction."""
+        """The newest open transaction of an id, or None. Raises UnknownTransaction."""
         known = self.catch_up().ids.get(transactional_id)
         if known is None:
             raise UnknownTransaction(

@@ -1,8 +1,7 @@
-"""Events and commands of a coordinator's journal: the transaction log.
+"""Events and commands of a coordinator's journal, the transaction log. Values only.
 
-A command is the event that its caller proposes, or has a class of its own where it says more than
-that. Values only. What a command leads to is decided in `rules.py`; what an event means is in
-`state.py`.
+A command is the event that its caller proposes; it has a class of its own only where its fields
+differ from the event's. `rules.py` decides commands; `state.py` applies events.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ class Participant:
     topic_id: str
     topic: str
     partitions: tuple[Partition, ...] = ()
-    """Partitions that it writes in the log; segments name those of staged records."""
+    """Partitions written in the log; staged records' partitions are in their segments."""
     segments: tuple[Segment, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check name and id, which become part of paths, and that the segments are the topic's.
-        Raises InvalidName, CorruptData."""
+        """Raises InvalidName for a bad name or id, which become part of paths, and CorruptData for
+        a segment of another topic."""
         validate_topic_name(self.topic, internal=True)
         validate_topic_id(self.topic_id)
         require_own_segments(self.topic, self.topic_id, self.segments)
@@ -63,7 +62,7 @@ class Participant:
 )
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets [start, end) of a partition that a batch consumed."""
+    """Offsets [start, end) of a partition that a micro-batch consumed."""
 
     group: str
     topic: str
@@ -82,19 +81,19 @@ class OffsetRange:
 )
 @dataclass(frozen=True, slots=True)
 class ReplayMark:
-    """Which micro-batch a transaction is: the second replay test (rule R2)."""
+    """The micro-batch that a transaction writes, for the second replay test (rule R2)."""
 
     query_id: str
     batch_id: OffsetOrNone
     ranges: tuple[OffsetRange, ...] = ()
     fingerprint: str = ""
-    """The fingerprint of the batch's plan, which Spark wrote before it ran."""
+    """The fingerprint of the batch's plan, which Spark wrote before the batch ran."""
     label: str = ""
-    """Distinguishes several writes of one `foreachBatch` (rule R30)."""
+    """Distinguishes the writes of one `foreachBatch` (rule R30)."""
 
     @property
     def key(self) -> str:
-        """The coordinator keeps the newest mark for each key."""
+        """Query and label, for which the coordinator keeps the newest mark."""
         return f"{self.query_id}/{self.label}"
 
 
@@ -107,10 +106,10 @@ class ReplayMark:
 )
 @dataclass(frozen=True, slots=True)
 class CheckBack:
-    """The producer group to ask about an undecided half transaction, and when (RocketMQ)."""
+    """Which producers check an undecided half transaction, and when (RocketMQ's check-back)."""
 
     group: str
-    """Producer group: any of its live producers may be asked."""
+    """The producer group, of which any live producer may check the transaction."""
     first_check_ms: Offset
     """Age of the transaction before the first check (`transactionTimeOut`)."""
     interval_ms: Offset
@@ -120,7 +119,8 @@ class CheckBack:
 
 
 NO_CONTENT = 0
-"""Of a decision that names nothing itself: any process may repeat it, as of a half transaction."""
+"""The content of a decision that names nothing itself, such as a half transaction's: any process
+may repeat it."""
 
 # Events.
 
@@ -140,7 +140,7 @@ NO_CONTENT = 0
 )
 @dataclass(frozen=True, slots=True)
 class ProducerInitialised:
-    """A transactional id has a new epoch; its ongoing transactions are aborted by it (rule R5)."""
+    """A transactional id has a new epoch, which aborts its ongoing transactions (rule R5)."""
 
     transactional_id: str
     pid: ProducerId
@@ -149,13 +149,13 @@ class ProducerInitialised:
     timeout_ms: Offset
     at_ms: WallMs
     concurrent: bool = False
-    """It may have several transactions open (half messages, rule R7)."""
+    """Whether it may have several transactions open (half messages, rule R7)."""
     is_run: bool = False
-    """Its instance names a Spark run: once superseded, never let in again (rule R27)."""
+    """Whether the instance is a Spark run, which may not return once superseded (rule R27)."""
     groups: tuple[str, ...] = ()
-    """Consumer groups that it owns from here on (rule R12)."""
+    """Consumer groups that the id owns from here on (rule R12)."""
     may_skip: bool = False
-    """It writes in a `foreachBatch`, which may leave batches out (rule R30)."""
+    """Whether it writes in a `foreachBatch`, which may leave batches out (rule R30)."""
 
 
 @stored(
@@ -170,7 +170,7 @@ class ProducerInitialised:
 )
 @dataclass(frozen=True, slots=True)
 class TransactionBegun:
-    """BEGIN."""
+    """BEGIN: a transaction is open."""
 
     transactional_id: str
     tx_id: TxId
@@ -179,7 +179,7 @@ class TransactionBegun:
     participants: tuple[Participant, ...] = ()
     tag: str = ""
     check_back: CheckBack | None = None
-    """Of a half transaction: no timeout ends it."""
+    """Only of a half transaction, which is checked instead of timing out."""
 
 
 @stored(
@@ -191,7 +191,7 @@ class TransactionBegun:
 )
 @dataclass(frozen=True, slots=True)
 class ParticipantsAdded:
-    """More partitions take part, declared before their first record; or groups, before a pend."""
+    """More partitions take part, before their first record; or groups, before their pend."""
 
     transactional_id: str
     tx_id: TxId
@@ -212,8 +212,8 @@ class ParticipantsAdded:
 )
 @dataclass(frozen=True, slots=True)
 class CommitPrepared:
-    """PREPARE_COMMIT: the decision. Staged records and groups may be named here for the first time:
-    a staged transaction begins with it."""
+    """PREPARE_COMMIT: the decision. A staged transaction begins with it, and names its records and
+    groups here."""
 
     transactional_id: str
     tx_id: TxId
@@ -223,14 +223,14 @@ class CommitPrepared:
     mark: ReplayMark | None = None
     tag: str = ""
     dead_letter: bool = False
-    """These participants replace the earlier ones: what becomes visible is that a half transaction
-    was given up."""
+    """Whether a half transaction is given up: its participants are replaced by these, which hold
+    its dead letters."""
 
     @property
     def content(self) -> int:
-        """A checksum of what it names, which its repeats share: the path of a segment is unique.
-        Two processes that use one registration, after a copy of a running process or of its
-        machine, give out the same transaction ids for different records (R35)."""
+        """A checksum of the groups and segments, equal in repeats of one commit, as paths of
+        segments are unique. It detects two processes with one registration, after a copy of a
+        running process or its machine: they use one transaction id for different records (R35)."""
         named = [f"group {group}" for group in self.groups]
         for participant in self.participants:
             named.append(f"topic {participant.topic_id} {participant.partitions}")
@@ -247,7 +247,7 @@ class CommitPrepared:
 )
 @dataclass(frozen=True, slots=True)
 class CheckClaimed:
-    """A producer is asked about a half transaction now, for the `check`th time."""
+    """A producer checks a half transaction, for the `check`th time."""
 
     transactional_id: str
     tx_id: TxId
@@ -264,7 +264,7 @@ class CheckClaimed:
 )
 @dataclass(frozen=True, slots=True)
 class AbortPrepared:
-    """PREPARE_ABORT: the other decision. `epoch` is the id's epoch from here on."""
+    """PREPARE_ABORT: the other decision. The id has `epoch` from here on."""
 
     transactional_id: str
     tx_id: TxId
@@ -275,7 +275,8 @@ class AbortPrepared:
 @stored("transaction_barred", transactional_id="transactional_id", tx_id="tx_id", at_ms="at_ms")
 @dataclass(frozen=True, slots=True)
 class TransactionBarred:
-    """ABORT of a transaction that is unknown here: it can no longer prepare (rule R3)."""
+    """ABORT of a transaction that the coordinator does not know: it can no longer prepare (rule
+    R3)."""
 
     transactional_id: str
     tx_id: TxId
@@ -285,7 +286,7 @@ class TransactionBarred:
 @stored("transaction_completed", transactional_id="transactional_id", tx_id="tx_id", at_ms="at_ms")
 @dataclass(frozen=True, slots=True)
 class TransactionCompleted:
-    """COMMITTED, or ABORTED: every participant has applied the decision."""
+    """COMMITTED or ABORTED: every participant has applied the decision."""
 
     transactional_id: str
     tx_id: TxId
@@ -295,7 +296,7 @@ class TransactionCompleted:
 @stored("staging_horizon_advanced", segment_id="segment_id")
 @dataclass(frozen=True, slots=True)
 class StagingHorizonAdvanced:
-    """Staged segments with a smaller id can no longer be committed: vacuum may delete them."""
+    """Staged segments with a smaller id can no longer be committed, and vacuum may delete them."""
 
     segment_id: str
 
@@ -307,7 +308,7 @@ class StagingHorizonAdvanced:
 @stored("group_released", group="group")
 @dataclass(frozen=True, slots=True)
 class GroupReleased:
-    """A consumer group has no owner any more."""
+    """A consumer group no longer has an owner."""
 
     group: str
 
@@ -315,8 +316,8 @@ class GroupReleased:
 @stored("transactional_id_expired", transactional_id="transactional_id")
 @dataclass(frozen=True, slots=True)
 class TransactionalIdExpired:
-    """A transactional id is forgotten (Kafka's Dead state); with a new registration it gets
-    another producer id, so that nothing of its old one is ever decided again (rule R4)."""
+    """A transactional id is forgotten (Kafka's Dead state). A new registration gets another
+    producer id, so that transactions of the old one are never decided again (rule R4)."""
 
     transactional_id: str
 
@@ -335,12 +336,12 @@ CoordinatorEvent: TypeAlias = (
     | TransactionalIdExpired
 )
 
-# Commands that are more, or less, than their event.
+# Commands whose fields differ from their event's.
 
 
 @dataclass(frozen=True, slots=True)
 class InitProducer:
-    """Register an instance of a transactional id. Answer: Registration."""
+    """Register an instance of a transactional id. Result: Registration."""
 
     transactional_id: str
     instance: str
@@ -349,29 +350,31 @@ class InitProducer:
     is_run: bool = False
     groups: tuple[str, ...] = ()
     take_over: bool = False
-    """Take groups from another owner."""
+    """Whether to take the groups from another owner."""
     succeeds: str = ""
-    """Only if this is still the newest instance: one that gives itself a new epoch must not fence
-    another one (KIP-360)."""
+    """Register only if this instance is still the newest: an instance that renews its own epoch
+    must not fence another one (KIP-360)."""
     may_skip: bool = False
     fresh_pid: int = -1
-    """Used if the id is new, or its epochs are used up. The coordinator gives it, and the time."""
+    """The producer id if the transactional id is new or its epochs are used up. `Coordinator` sets
+    this and the time."""
     now_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What an instance may use: a new epoch, of which no transaction number is used yet."""
+    """The producer id and the new epoch of an instance, with no transaction number used yet."""
 
     pid: int
     epoch: int
     to_finish: tuple[TxId, ...] = ()
-    """Aborted by this registration: their markers must be written before the next BEGIN."""
+    """Transactions that the registration aborted: their markers must be written before the next
+    BEGIN."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimCheck:
-    """Claim a check of a half transaction, if it is due. Answer: whether this caller asks."""
+    """Claim a check of a half transaction, if it is due. Result: whether the caller makes it."""
 
     transactional_id: str
     tx_id: TxId
@@ -380,19 +383,21 @@ class ClaimCheck:
 
 @dataclass(frozen=True, slots=True)
 class PrepareAbort:
-    """Decide ABORT. `fence`: bump the epoch too, as the owner did not ask for it itself."""
+    """Decide ABORT. With `fence` the epoch is raised, too, because another process than the owner
+    aborts."""
 
     transactional_id: str
     tx_id: TxId
     now_ms: int
     fence: bool = False
     undecided: bool = False
-    """Its owner aborts, and has sent no PREPARE_COMMIT: so it did not commit."""
+    """Whether the owner aborts before it has sent a PREPARE_COMMIT, so that it cannot have
+    committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpireTransactionalId:
-    """Forget an id that was not used since `before_ms`. Answer: whether it was forgotten."""
+    """Forget an id that was not used after `before_ms`. Result: whether it was forgotten."""
 
     transactional_id: str
     before_ms: int

@@ -1,10 +1,9 @@
-"""How transactions ended, as long as a coordinator remembers it.
+"""Outcomes of transactions, as far back as a coordinator keeps them.
 
-Outcomes are kept in generations: the newest is a plain mapping; a full one never changes, goes into
-every snapshot as one short text, and is read only on request. So neither a
-commit nor the opening of a journal costs more after many transactions than after few. It guards
-I15: a text must be exactly `OutcomeColumns`. It must not know how a transaction is
-decided.
+Outcomes are kept in generations. The newest is a plain mapping; a full one never changes, is one
+short text in every snapshot, and is decoded only when it is needed. So commits and the opening of a
+journal cost the same after many transactions as after few. It guards I15: a text must be exactly
+`OutcomeColumns`. It must not know how a transaction is decided.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ class Outcome:
     at_ms: int
     tag: str = ""
     dead_letter: bool = False
-    """The commit means that a half transaction was given up."""
+    """Whether the commit gave up a half transaction."""
     content: int = 0
-    """What was committed: see CommitPrepared.content (R35)."""
+    """The content of the commit; see CommitPrepared.content (R35)."""
 
     @property
     def transaction_outcome(self) -> TransactionOutcome:
-        """As `Producer.outcome` answers."""
+        """The outcome in the form that clients get."""
         if self.dead_letter:
             return TransactionOutcome.DEAD_LETTERED
         is_commit = self.decision is Decision.COMMIT
@@ -54,25 +53,25 @@ class Outcome:
 )
 @dataclass(frozen=True, slots=True)
 class OutcomeColumns:
-    """A generation as columns of numbers: a third of what rows take."""
+    """A generation as columns of numbers, which take a third of the space of rows."""
 
     pids: tuple[ProducerId, ...]
     epochs: tuple[Epoch, ...]
     numbers: tuple[Offset, ...]
     steps_ms: tuple[int, ...]
-    """Each outcome's time, less that of the one before it."""
+    """The time of each outcome minus that of the previous one."""
     aborted: tuple[int, ...] = ()
     """Indexes of aborted transactions; the others were committed."""
     tags: Mapping[int, str] = field(default_factory=dict)
-    """Index -> tag, if there is one."""
+    """Index -> tag, of transactions that have one."""
     dead_letters: tuple[int, ...] = ()
     """Indexes of half transactions that were given up."""
     contents: tuple[int, ...] = ()
-    """What each committed (R35); empty if no commit named anything."""
+    """The content of each commit (R35); empty if no commit has one."""
 
 
 class OutcomeGeneration(Mapping[TxId, Outcome]):
-    """Outcomes in the order in which they came; equal to any mapping with the same content."""
+    """Outcomes in the order of completion; equal to any mapping with the same items."""
 
     __slots__ = ("_outcomes", "_tags", "_text")
 
@@ -83,17 +82,17 @@ class OutcomeGeneration(Mapping[TxId, Outcome]):
 
     @classmethod
     def of(cls, outcomes: Mapping[TxId, Outcome]) -> OutcomeGeneration:
-        """These outcomes, whose mapping is not changed from here on."""
+        """A generation of these outcomes. The caller does not change the mapping afterwards."""
         return outcomes if isinstance(outcomes, OutcomeGeneration) else cls(outcomes)
 
     @classmethod
     def of_text(cls, text: str) -> OutcomeGeneration:
-        """From the text of `text`. Damage is found when it is read: CorruptData."""
+        """A generation from its text, which is decoded at first use. Raises CorruptData then."""
         return cls(None, text)
 
     @property
     def text(self) -> str:
-        """All of it, for a snapshot."""
+        """The encoded generation, for a snapshot."""
         if self._text is None:
             self._text = _encoded(self._read())
         return self._text
@@ -123,7 +122,7 @@ class OutcomeGeneration(Mapping[TxId, Outcome]):
 
 
 def tagged(outcomes: Mapping[TxId, Outcome], tag: str) -> Sequence[TxId]:
-    """Transactions with that tag, oldest first; of a full generation they are looked up once."""
+    """Transactions with that tag, oldest first. A full generation builds an index of tags once."""
     if isinstance(outcomes, OutcomeGeneration):
         return outcomes.tagged(tag)
     return [tx_id for tx_id, outcome in outcomes.items() if outcome.tag == tag]
@@ -164,8 +163,8 @@ def _decoded(text: str) -> Mapping[TxId, Outcome]:
     except (ValueError, RecursionError) as error:
         raise CorruptData(
             f"a coordinator's snapshot holds outcomes that cannot be read ({error!s:.100}). "
-            "'txlog verify' names it. Restore it from a backup, or delete it: it is rebuilt from "
-            "the journal.",
+            "'txlog verify' names the snapshot. Restore it from a backup, or delete it: it is "
+            "rebuilt from the journal.",
         ) from error
     aborted, dead = frozenset(columns.aborted), frozenset(columns.dead_letters)
     times = accumulate(columns.steps_ms)

@@ -1,10 +1,10 @@
-"""Applying a decision: markers in every topic, then the offsets. Idempotent; any process may.
+"""Applies a decision: markers in every topic, then the offsets. Idempotent; any process may do it.
 
-The order is rule R8: offsets after all topics, or offsets would show without their records and no
-pend would be left as evidence. A crash before, between or after leaves a transaction that is still
-PrepareCommit or PrepareAbort in the coordinator's journal, and the next process to meet it repeats
-all of it: each step knows by order whether it was done (rule R6). A transaction that cannot be
-finished does not block others.
+The order is rule R8: if offsets were applied before all topics, they could be visible without their
+records, and no pend would be left as evidence. A crash at any point leaves the transaction
+PrepareCommit or PrepareAbort in the coordinator's journal; the next process that meets it repeats
+all steps, and each step recognises by order whether it was done (rule R6). A transaction that
+cannot be finished does not block others.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from txlog.topic.events import WriteMarker
 log = logging.getLogger(__name__)
 
 Ending: TypeAlias = Callable[[], bool]
-"""Ends a transaction if it is due; returns whether it was."""
+"""Ends a transaction if it is decided or past its timeout; returns whether it was."""
 
 
 class OffsetsParticipant(Protocol):
-    """The keeper of consumer groups' offsets."""
+    """Consumer groups' offsets, as the coordinator uses them."""
 
     def apply_pending(self, group: str, tx_id: TxId) -> None:
-        """Commit what is pending for that transaction; nothing if it is not pending."""
+        """Commit the transaction's pending offsets; does nothing if there are none."""
 
     def release_pending(self, group: str, tx_id: TxId) -> None:
-        """Forget what is pending for that transaction: it is durably aborted (rule R3)."""
+        """Drop the pending offsets of a transaction that is durably aborted (rule R3)."""
 
 
 def apply_decision(
@@ -44,7 +44,7 @@ def apply_decision(
     transaction: Transaction,
     floor: int,
 ) -> dict[str, Mapping[int, int]]:
-    """Apply a prepared transaction everywhere; returns and raises as `write_markers` does."""
+    """Apply a decision to topics and groups; returns and raises as `write_markers` does."""
     base_offsets = write_markers(cluster, coordinator, transaction, floor)
     end_offsets(offsets, transaction)
     return base_offsets
@@ -53,11 +53,11 @@ def apply_decision(
 def write_markers(
     cluster: Cluster, coordinator: int, transaction: Transaction, floor: int
 ) -> dict[str, Mapping[int, int]]:
-    """Apply a decision in every topic, in parallel. Raises the store's errors; then call it again.
+    """Write the marker in every topic, in parallel. Raises the store's errors; then call it again.
 
-    Returns where its staged records are: topic id -> partition -> first offset, as far as that is
-    known. On return the marker is in every topic, whichever process wrote it: nothing may call the
-    transaction complete before (R43).
+    Returns the offsets of staged records, as far as they are known: topic id -> partition -> first
+    offset. On return every topic has the marker, whichever process wrote it. Only then may the
+    transaction be completed (R43).
     """
     topic_ids = tuple(participant.topic_id for participant in transaction.participants)
 
@@ -81,7 +81,7 @@ def write_markers(
 def marker_of(
     coordinator: int, transaction: Transaction, participant: Participant, floor: int
 ) -> WriteMarker:
-    """The marker of a decided transaction for that topic."""
+    """The marker of a decided transaction for one topic."""
     topic_ids = tuple(participant.topic_id for participant in transaction.participants)
     return WriteMarker(
         tx_id=transaction.tx_id,
@@ -95,7 +95,7 @@ def marker_of(
 
 
 def end_offsets(offsets: OffsetsParticipant, transaction: Transaction) -> None:
-    """Apply a decision to the groups' offsets, once it is applied in every topic (R8)."""
+    """Apply a decision to the groups' offsets, after its markers are in every topic (R8)."""
     is_commit = _decision(transaction) is Decision.COMMIT
     for group in transaction.groups:
         if is_commit:
@@ -107,15 +107,15 @@ def end_offsets(offsets: OffsetsParticipant, transaction: Transaction) -> None:
 def _decision(transaction: Transaction) -> Decision:
     decision = decision_of(transaction.state)
     if decision is None:
-        raise InternalError(f"transaction {transaction.tx_id} is not decided. Report this.")
+        raise InternalError(f"transaction {transaction.tx_id} is not decided. Please report this.")
     return decision
 
 
 def end_each(endings: Iterable[tuple[TxId, Ending]]) -> list[TxId]:
-    """Run every ending, even if others fail; returns the transactions that were due.
+    """Run every ending, even if others fail; returns the transactions that were ended.
 
-    Only a store that does not answer ends it at once: the others would wait in vain, each as long
-    as requests are tried again. Raises the first error, at the end.
+    It stops only if the store does not answer, because each further ending would wait for all
+    retries of a request. Raises the first error, at the end.
     """
     ended: list[TxId] = []
     first_error: TxlogError | None = None

@@ -1,8 +1,7 @@
-"""What a command on a coordinator leads to: rules R2-R5, R12, R27, R35 and R39. Pure.
+"""The coordinator's rules: from a command to events or an error. R2-R5, R12, R27, R35, R39. Pure.
 
-A rejection is the error that is raised. COMMIT and ABORT of a transaction compete for the same
-slot, so the first event decides (I4); after a newer epoch, commands of an older one are refused
-(I8).
+COMMIT and ABORT of a transaction compete for the same slot, so the first event decides (I4). After
+a newer epoch is registered, commands of older ones are refused (I8).
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ from txlog.model import EPOCH_MAX, Decision, TxId
 
 
 def decide(state: CoordinatorState, command: CoordinatorCommand) -> Decided:
-    """The events of `command`. Raises the rejection."""
+    """The events of `command`. Raises the error that refuses it."""
     match command:
         case InitProducer():
             return _decide_init(state, command)
@@ -80,10 +79,10 @@ def decide(state: CoordinatorState, command: CoordinatorCommand) -> Decided:
 
 
 def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
-    """One entry: a new epoch, and an end to every ongoing transaction (rule R5).
+    """Register a new epoch, which aborts every ongoing transaction (rule R5).
 
-    Also for the instance that is registered already: its earlier process may have died with a
-    prepare under way, and a transaction number of an epoch must never be used again (R4).
+    An instance that is registered already gets a new epoch, too: its earlier process may have died
+    while a prepare was under way, and a transaction number of an epoch must never be reused (R4).
     """
     known = state.ids.get(command.transactional_id)
     if command.succeeds:
@@ -93,7 +92,7 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
         if command.instance in known.superseded:
             raise ProducerFenced(
                 f"run {command.instance} of {command.transactional_id!r} was superseded by run "
-                f"{known.instance} and may not come back; stop this one.",
+                f"{known.instance} and may not return; stop this one.",
                 instance=command.instance,
                 current_instance=known.instance,
             )
@@ -116,7 +115,7 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
 
 
 def _check_instance(state: CoordinatorState, command: InitProducer) -> None:
-    """An instance that was fenced may not register itself again (I8)."""
+    """A fenced instance may not register again (I8)."""
     newest = _known(state, command.transactional_id).instance
     if newest != command.succeeds:
         raise ProducerFenced(
@@ -147,16 +146,17 @@ def _require_nothing_prepared(name: str, known: TransactionalId) -> None:
 def _check_owners(
     state: CoordinatorState, name: str, groups: tuple[str, ...], take_over: bool
 ) -> None:
-    """A group has one owning transactional id (rule R12)."""
+    """Raises GroupOwned if a group belongs to another transactional id (rule R12)."""
     for group in groups:
         owner = state.owners.get(group)
         if owner is not None and owner != name and not take_over:
             instance = state.ids[owner].instance if owner in state.ids else "unknown"
             raise GroupOwned(
                 f"consumer group {group!r} is owned by {owner!r} (instance {instance}), not by "
-                f"{name!r}. If both are to see every record, load a DataFrame for each query, with "
-                "a group.id each: two queries on one DataFrame share its group. If that query is "
-                "gone for good, let this one take over with the option group.takeover=true.",
+                f"{name!r}. If both queries should see every record, load a DataFrame for each "
+                "query, each with its own group.id: two queries on one DataFrame share its group. "
+                "If the other query will not run again, let this one take over the group with the "
+                "option group.takeover=true.",
                 group=group,
                 owner=owner,
                 owner_instance=instance,
@@ -164,7 +164,7 @@ def _check_owners(
 
 
 def _known(state: CoordinatorState, name: str) -> TransactionalId:
-    """The registered id. Raises ProducerFenced if it is unknown."""
+    """The registered id. Raises ProducerFenced if the coordinator does not know it."""
     known = state.ids.get(name)
     if known is None:
         raise ProducerFenced(
@@ -176,7 +176,7 @@ def _known(state: CoordinatorState, name: str) -> TransactionalId:
 
 
 def _open(state: CoordinatorState, name: str, tx_id: TxId) -> Transaction | None:
-    """None if it is over; a late helper may even find its id forgotten."""
+    """The open transaction; None if it is complete, or its transactional id is forgotten."""
     known = state.ids.get(name)
     return None if known is None else known.open.get(tx_id)
 
@@ -186,7 +186,7 @@ def _check_epoch(name: str, known: TransactionalId, tx_id: TxId) -> None:
     if _is_current(known, tx_id):
         return
     raise ProducerFenced(
-        f"{name!r} has epoch {known.epoch} of producer {known.pid} by now (instance "
+        f"{name!r} now has epoch {known.epoch} of producer {known.pid} (instance "
         f"{known.instance}); transaction {tx_id} belongs to an older instance. Close this one.",
         transactional_id=name,
         current_instance=known.instance,
@@ -194,8 +194,8 @@ def _check_epoch(name: str, known: TransactionalId, tx_id: TxId) -> None:
 
 
 def require_current(state: CoordinatorState, name: str, tx_id: TxId, tag: str = "") -> None:
-    """Raises what PREPARE_COMMIT would answer by now: ProducerFenced, DuplicateTransaction,
-    TransactionAborted if it is over or barred."""
+    """Raises the error that a PREPARE_COMMIT would raise now: ProducerFenced, DuplicateTransaction,
+    or TransactionAborted if the transaction is over or barred."""
     known = _known(state, name)
     _check_epoch(name, known, tx_id)
     _check_tag(state, tx_id, tag)
@@ -204,12 +204,13 @@ def require_current(state: CoordinatorState, name: str, tx_id: TxId, tag: str = 
 
 
 def _check_tag(state: CoordinatorState, tx_id: TxId, tag: str) -> None:
-    """A tag is an idempotency key: one transaction of this coordinator commits with it."""
+    """Raises DuplicateTransaction if another transaction of this coordinator has committed with
+    the tag, which is an idempotency key."""
     winner = state.committed_with_tag(tag) if tag else None
     if winner is not None and winner != tx_id:
         raise DuplicateTransaction(
-            f"a transaction with the tag {tag!r} is committed already ({winner}), so {tx_id} may "
-            "not be: what it was to do is done. Abort it, and go on with the next one.",
+            f"a transaction with the tag {tag!r} is committed already ({winner}), so {tx_id} "
+            "cannot be: its work is done. Abort it, and continue with the next one.",
             tag=tag,
             tx_id=str(tx_id),
             committed=str(winner),
@@ -217,10 +218,10 @@ def _check_tag(state: CoordinatorState, tx_id: TxId, tag: str) -> None:
 
 
 def _require_next(name: str, known: TransactionalId, tx_id: TxId) -> None:
-    """A number is used once, and after the transaction before it is complete (R4, R5, R45).
+    """A number is used once, and only after the previous transaction is complete (R4, R5, R45).
 
-    An instance may have several transactions open if it says so, but nothing of an epoch before:
-    a topic skips markers of an older epoch than the last one that it has applied (R6).
+    A concurrent instance may have several transactions open, but none of an earlier epoch: a topic
+    skips markers of an epoch older than that of the last marker that it has applied (R6).
     """
     older = any((o.pid, o.epoch) != (tx_id.pid, tx_id.epoch) for o in known.open)
     if known.open and (older or not known.concurrent):
@@ -245,8 +246,9 @@ def _decide_begin(state: CoordinatorState, command: TransactionBegun) -> Decided
     _check_epoch(command.transactional_id, known, command.tx_id)
     transaction = known.open.get(command.tx_id)
     if transaction is not None and transaction.state is TransactionState.ONGOING:
-        # A BEGIN whose answer was lost, perhaps sent again for another topic: none may be left out.
-        return _with_participants(command, _news(transaction.participants, command.participants))
+        # A BEGIN repeated after its answer was lost may name another topic, which is added.
+        participants = _added_participants(transaction.participants, command.participants)
+        return _with_participants(command, participants)
     if transaction is not None or _outcome(state, known, command.tx_id) is not None:
         raise _is_decided(state, command.tx_id, transaction)
     require_remembered(state, command.tx_id)
@@ -256,7 +258,7 @@ def _decide_begin(state: CoordinatorState, command: TransactionBegun) -> Decided
 
 
 def _decide_check(state: CoordinatorState, command: ClaimCheck) -> Decided:
-    """Of several live producers of a group, one asks; if it dies after this, the check counts."""
+    """One producer of a group claims each check; if it dies afterwards, the check still counts."""
     transaction = _open(state, command.transactional_id, command.tx_id)
     if transaction is None or not transaction.is_check_due(command.now_ms):
         return Decided((), False)
@@ -272,7 +274,7 @@ def _decide_add(state: CoordinatorState, command: ParticipantsAdded) -> Decided:
     if transaction is None or transaction.state is not TransactionState.ONGOING:
         raise _is_decided(state, command.tx_id, transaction)
     _check_owners(state, command.transactional_id, command.groups, take_over=False)
-    participants = _news(transaction.participants, command.participants)
+    participants = _added_participants(transaction.participants, command.participants)
     groups = tuple(group for group in command.groups if group not in transaction.groups)
     return _with_participants(command, participants, groups)
 
@@ -288,44 +290,45 @@ def _with_participants(
     return Decided((event,))
 
 
-def _news(
-    known: tuple[Participant, ...], wanted: tuple[Participant, ...]
+def _added_participants(
+    known: tuple[Participant, ...], named: tuple[Participant, ...]
 ) -> tuple[Participant, ...]:
-    """Those participants that add a partition."""
+    """The named participants that add a partition."""
     declared = {participant.topic_id: set(participant.partitions) for participant in known}
-    return tuple(p for p in wanted if not set(p.partitions) <= declared.get(p.topic_id, set()))
+    return tuple(p for p in named if not set(p.partitions) <= declared.get(p.topic_id, set()))
 
 
 def _is_decided(
     state: CoordinatorState, tx_id: TxId, transaction: Transaction | None
 ) -> TransactionAborted:
-    """The rejection of a step that comes too late."""
+    """The error for a step of a transaction that is decided or not open. Raises IllegalTransition
+    instead if it is committed."""
     outcome = state.outcome(tx_id) if transaction is None else transaction.decided
     decision = None if outcome is None else outcome.decision
     if outcome is not None and outcome.dead_letter:
         return TransactionAborted(
-            f"transaction {tx_id} is over: it was never decided, and its messages are in "
+            f"transaction {tx_id} is over: its producers never decided it, and its messages are in "
             "the dead-letter topic. Replay them from there if they should be sent.",
             tx_id=str(tx_id),
         )
     over = "not open" if decision is None else f"over ({decision})"
-    said = over if transaction is None else transaction.state
+    shown = over if transaction is None else transaction.state
     if decision is Decision.COMMIT:
         raise IllegalTransition(
-            f"transaction {tx_id} is {said}: it is committed, and takes nothing more. Begin "
-            "another.",
+            f"transaction {tx_id} is {shown}: it is committed, and nothing can be added to it. "
+            "Begin another.",
             tx_id=str(tx_id),
         )
     return TransactionAborted(
-        f"transaction {tx_id} is {said}: it was ended by a timeout, an operator or a newer "
+        f"transaction {tx_id} is {shown}: it was ended by a timeout, an operator or a newer "
         "instance. Abort it here, then begin again.",
         tx_id=str(tx_id),
     )
 
 
 def _decide_commit(state: CoordinatorState, command: CommitPrepared) -> Decided:
-    """The decision. A repeat of one that was decided is answered, not decided again, even if the id
-    has expired since."""
+    """The decision to commit. A repeat of a commit that was decided succeeds without another event,
+    even if the transactional id has expired since."""
     name, tx_id = command.transactional_id, command.tx_id
     transaction = _open(state, name, tx_id)
     decided = _outcome(state, state.ids.get(name), tx_id)
@@ -344,7 +347,7 @@ def _decide_commit(state: CoordinatorState, command: CommitPrepared) -> Decided:
         _require_next(name, known, tx_id)
     groups = command.groups if transaction is None else (*transaction.groups, *command.groups)
     _check_owners(state, name, groups, take_over=False)
-    # BEGIN's segments were checked then, and are referred to since: vacuum keeps them.
+    # Vacuum keeps the segments that BEGIN has named, which were checked then.
     _check_horizon(state, command.participants)
     _check_mark(state, command)
     _check_tag(state, tx_id, command.tag or ("" if transaction is None else transaction.tag))
@@ -352,9 +355,10 @@ def _decide_commit(state: CoordinatorState, command: CommitPrepared) -> Decided:
 
 
 def require_same_content(command: CommitPrepared, committed: int) -> None:
-    """The commit that was decided is the one that is asked for. Raises ProducerFenced (R35)."""
-    asked = command.content
-    if NO_CONTENT not in (asked, committed) and asked != committed:
+    """Raises ProducerFenced if the committed transaction has other content than the command
+    (R35)."""
+    content = command.content
+    if NO_CONTENT not in (content, committed) and content != committed:
         raise ProducerFenced(
             f"transaction {command.tx_id} of {command.transactional_id!r} was committed with "
             "other records than these, so two processes use one registration: a running producer "
@@ -366,8 +370,8 @@ def require_same_content(command: CommitPrepared, committed: int) -> None:
 
 
 def _outcome(state: CoordinatorState, known: TransactionalId | None, tx_id: TxId) -> Outcome | None:
-    """How it was decided, or ended. One that was never begun has no outcome (R4), so none is
-    searched for."""
+    """How the transaction was decided or ended. No outcome is searched for if the transaction has
+    never begun (R4)."""
     if known is not None:
         if (transaction := known.open.get(tx_id)) is not None:
             return transaction.decided
@@ -378,37 +382,38 @@ def _outcome(state: CoordinatorState, known: TransactionalId | None, tx_id: TxId
 
 
 def require_remembered(state: CoordinatorState, tx_id: TxId) -> None:
-    """Without a known outcome a transaction may have committed, unless the coordinator knows that
-    it dropped no outcome that high (rule R39). Raises OutcomeUnknown."""
+    """Raises OutcomeUnknown for a transaction without a known outcome, which may have committed,
+    unless the coordinator has dropped no outcome that high (rule R39)."""
     if state.may_have_forgotten(tx_id):
         raise OutcomeUnknown(
-            f"transaction {tx_id} ended so long ago that its coordinator has forgotten how: it may "
-            "be committed. Look for its records before you write them again; this producer can "
-            "only be closed.",
+            f"transaction {tx_id} ended so long ago that its coordinator has forgotten its "
+            "outcome: it may be committed. Look for its records before you write them again; this "
+            "producer can only be closed.",
             tx_id=str(tx_id),
         )
 
 
 def _check_horizon(state: CoordinatorState, participants: tuple[Participant, ...]) -> None:
-    """A staged segment below the horizon may have been collected (R42)."""
+    """Raises SegmentExpired if a staged segment is below the horizon: vacuum may have deleted it
+    (R42)."""
     for participant in participants:
         for segment in participant.segments:
             if segment_id_of(segment.path) < state.horizon:
                 raise SegmentExpired(
-                    f"{segment.path} was staged so long ago that it may have been collected; run "
+                    f"{segment.path} was staged so long ago that vacuum may have deleted it; run "
                     "the batch again.",
                     path=segment.path,
                 )
 
 
 def _check_mark(state: CoordinatorState, command: CommitPrepared) -> None:
-    """The same micro-batch is committed once (rule R2, I10)."""
+    """Raises CommitFailed if the micro-batch or a later one is committed (rule R2, I10)."""
     mark = command.mark
     newest = state.marks.get(mark.key) if mark is not None else None
     if mark is not None and newest is not None and mark.batch_id <= newest.batch_id:
         raise CommitFailed(
-            f"batch {mark.batch_id} of query {mark.query_id} came after batch {newest.batch_id} "
-            "was committed; another run committed it. The replay tests decide what to do.",
+            f"batch {mark.batch_id} of query {mark.query_id} cannot be committed, because another "
+            f"run has committed batch {newest.batch_id}. The replay tests decide what to do.",
             query_id=mark.query_id,
             batch_id=mark.batch_id,
             newest_batch_id=newest.batch_id,
@@ -416,7 +421,7 @@ def _check_mark(state: CoordinatorState, command: CommitPrepared) -> None:
 
 
 def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
-    """Legal in every state but after the commit decision; of an unknown one it is a bar (R3)."""
+    """ABORT is legal unless COMMIT is decided; it bars an unknown transaction (R3)."""
     known = _known(state, command.transactional_id)
     transaction = known.open.get(command.tx_id)
     decided = _outcome(state, known, command.tx_id)
@@ -424,14 +429,14 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
         require_remembered(state, command.tx_id)
     if decided is not None and decided.decision is Decision.COMMIT:
         raise IllegalTransition(
-            f"transaction {command.tx_id} is decided: COMMIT. It can no longer be aborted; "
-            "any process that meets it finishes it.",
+            f"transaction {command.tx_id} is decided: COMMIT. It can no longer be aborted; any "
+            "process that meets it finishes it.",
             tx_id=str(command.tx_id),
         )
     if transaction is not None and transaction.state is TransactionState.ONGOING:
         epoch = known.epoch
-        # A half transaction is ended alone: a fence would end all others of its producer with it,
-        # whose local transactions may be committed.
+        # A half transaction is aborted without a fence, which would abort all others of its
+        # producer, too, and their local transactions may be committed.
         if command.fence and epoch < EPOCH_MAX and transaction.check_back is None:
             epoch += 1
         event = AbortPrepared(command.transactional_id, command.tx_id, command.now_ms, epoch)
@@ -442,27 +447,29 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
 
 
 def is_past(known: TransactionalId, tx_id: TxId) -> bool:
-    """Whether it can never prepare any more: its epoch is over, or its number is used (rule R4)."""
+    """Whether the transaction can no longer prepare: its epoch is over, or its number is used
+    (rule R4)."""
     is_current = _is_current(known, tx_id)
     return not is_current or tx_id.number <= known.begun_number
 
 
 def _is_current(known: TransactionalId, tx_id: TxId) -> bool:
-    """Whether it is of the newest epoch. Raises CorruptData for one that was never given out: the
-    coordinator's journal is older than its log, or other objects are forged."""
+    """Whether the transaction is of the newest epoch. Raises CorruptData if its epoch was never
+    registered: the coordinator's journal is older than the rest of the log, or objects are forged.
+    """
     if tx_id.pid == known.pid and tx_id.epoch > known.epoch:
         raise CorruptData(
-            f"transaction {tx_id} has an epoch that its coordinator has never given out: the "
-            "coordinator's journal is older than what speaks of it. If a part of this log was "
-            "restored from a backup, restore all of it from the same one.",
+            f"transaction {tx_id} has an epoch that its coordinator has never registered: the "
+            "coordinator's journal is older than the objects that name the transaction. If a part "
+            "of this log was restored from a backup, restore all of it from the same backup.",
             tx_id=str(tx_id),
         )
     return (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
 
 
 def _decide_expiry(state: CoordinatorState, command: ExpireTransactionalId) -> Decided:
-    """Only what is idle. A Spark query's id is kept: its superseded runs may not come back (R27),
-    and only an operator knows that the query will not (R2)."""
+    """Forget an idle id, unless it is a Spark query's: its superseded runs may not return (R27),
+    and only an operator can tell that the query will not (R2)."""
     known = state.ids.get(command.transactional_id)
     if known is None or known.open or known.is_run or known.updated_ms > command.before_ms:
         return Decided((), False)

@@ -1,8 +1,8 @@
-"""State of a coordinator, and what each event does to it. Pure: a fold, nothing else.
+"""The state of a coordinator, and how each event changes it. Pure.
 
-It guards I4 (a transaction is decided once: every change of state goes through `transition`), R4
-(the highest number of an epoch is never forgotten, so what is forgotten is never decided again) and
-R39 (the coordinator knows how high the outcomes reach that it dropped).
+It guards I4 (a transaction is decided once: every change of its state goes through `transition`),
+R4 (the highest number of an epoch is never forgotten, so a forgotten transaction is never decided
+again) and R39 (the state keeps the highest transaction of which an outcome was dropped).
 """
 
 from __future__ import annotations
@@ -37,39 +37,41 @@ from txlog.model import Decision, TransactionOutcome, TxId
 
 OUTCOME_GENERATION = 128
 OUTCOME_GENERATIONS_MAX = 128
-"""Outcomes are kept for the last 16,384 transactions of a coordinator at least."""
+"""Together: outcomes of at least the last 16,384 transactions of a coordinator are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorState:
-    """Everything that a replica of a coordinator's journal knows of transactions."""
+    """The transactions of a coordinator's journal."""
 
     ids: Mapping[str, TransactionalId] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)
-    """group -> transactional id that owns it (rule R12)."""
+    """Consumer group -> the transactional id that owns it (rule R12)."""
     marks: Mapping[str, ReplayMark] = field(default_factory=dict)
-    """Newest micro-batch of each query (rule R2)."""
+    """The newest micro-batch of each query (rule R2)."""
     horizon: str = ""
+    """The staging horizon: the smallest segment id that can still be committed."""
     outcomes: tuple[Mapping[TxId, Outcome], ...] = ({},)
-    """Newest last. Small generations, so that one more outcome does not copy them all; those that
-    are full are not read before they are needed."""
+    """Generations of outcomes, newest last; small, so that a new outcome copies few others. Full
+    generations are decoded only when they are needed."""
     forgotten: TxId | None = None
-    """The highest transaction whose outcome was dropped, of all producer ids that belong to no
-    transactional id any more: one value for all of them, so that it stays small (rule R39)."""
+    """The highest transaction whose outcome was dropped, of all producer ids that no longer belong
+    to a transactional id; one value for all of them, so that it stays small (rule R39)."""
 
     def outcome(self, tx_id: TxId) -> Outcome | None:
-        """How that transaction ended, if it has and is still known."""
+        """How the transaction ended; None if it has not ended, or its outcome was dropped."""
         return next((found[tx_id] for found in reversed(self.outcomes) if tx_id in found), None)
 
     def may_have_forgotten(self, tx_id: TxId) -> bool:
-        """Whether the outcome of that transaction may be among those that were dropped."""
+        """Whether the transaction's outcome may have been dropped."""
         holders = (known for known in self.ids.values() if known.pid == tx_id.pid)
         highest = next((known.forgotten for known in holders), self.forgotten)
         return highest is not None and tx_id <= highest
 
     def presumed_outcome(self, tx_id: TxId) -> TransactionOutcome:
-        """Of a transaction that is neither open nor remembered (rule R39): OPEN if it may still be
-        begun; ABORTED if it is barred, and no outcome that high was dropped; else UNKNOWN_ID."""
+        """The outcome of a transaction that is neither open nor has a kept outcome (rule R39): OPEN
+        if it may still begin; ABORTED if it is barred and no outcome that high was dropped; else
+        UNKNOWN_ID."""
         found = self.find(tx_id)
         if found is None or self.may_have_forgotten(tx_id) or tx_id.epoch > found[1].epoch:
             return TransactionOutcome.UNKNOWN_ID
@@ -77,14 +79,15 @@ class CoordinatorState:
         return TransactionOutcome.ABORTED if is_barred else TransactionOutcome.OPEN
 
     def outcome_of_tag(self, tag: str) -> tuple[TxId, Outcome] | None:
-        """The newest transaction with that tag."""
+        """The newest completed transaction with that tag, and its outcome."""
         for found in reversed(self.outcomes):
             for tx_id in reversed(tagged(found, tag)):
                 return tx_id, found[tx_id]
         return None
 
     def committed_with_tag(self, tag: str) -> TxId | None:
-        """The transaction that is decided COMMIT with that tag, as far as outcomes reach back."""
+        """The transaction with that tag that is decided COMMIT, as far back as outcomes are
+        kept."""
         for _, transaction in self.open_transactions():
             if transaction.tag == tag and _is_committed(transaction.decided):
                 return transaction.tx_id
@@ -95,14 +98,14 @@ class CoordinatorState:
         return None
 
     def open_transactions(self) -> Iterator[tuple[str, Transaction]]:
-        """Transactional id and transaction, of all that are not complete."""
+        """Transactional id and transaction, for all transactions that are not complete."""
         for name, known in self.ids.items():
             for transaction in known.open.values():
                 yield name, transaction
 
     def find(self, tx_id: TxId) -> tuple[str, TransactionalId] | None:
-        """The transactional id that has, or had, that transaction. One that is open may be of the
-        producer id before the present one."""
+        """The transactional id that the transaction belongs to; an open one may have the id's
+        previous producer id."""
         for name, known in self.ids.items():
             if known.pid == tx_id.pid or tx_id in known.open:
                 return name, known
@@ -144,7 +147,7 @@ def apply(state: CoordinatorState, event: CoordinatorEvent) -> CoordinatorState:
 
 
 def _expired(state: CoordinatorState, name: str) -> CoordinatorState:
-    """Replay marks stay: they are by query (rule R2)."""
+    """Forget the id. Replay marks stay, because they belong to queries (rule R2)."""
     known = state.ids.get(name)
     return replace(
         state,
@@ -161,18 +164,16 @@ def _with_id(state: CoordinatorState, name: str, known: TransactionalId) -> Coor
 def _with_open(
     state: CoordinatorState, name: str, transaction: Transaction, at_ms: int
 ) -> CoordinatorState:
-    """The transaction in place of what was known of it."""
+    """The state with the transaction added or replaced."""
     known = state.ids[name]
     tx_id = transaction.tx_id
-    begun = (
-        max(known.begun_number, tx_id.number)
-        if tx_id.epoch == known.epoch
-        else (known.begun_number)
-    )
+    begun_number = known.begun_number
+    if tx_id.epoch == known.epoch:
+        begun_number = max(begun_number, tx_id.number)
     known = replace(
         known,
         open={**known.open, tx_id: transaction},
-        begun_number=begun,
+        begun_number=begun_number,
         updated_ms=max(known.updated_ms, at_ms),
     )
     return _with_id(state, name, known)
@@ -191,7 +192,7 @@ def _initialised(state: CoordinatorState, event: ProducerInitialised) -> Coordin
         superseded = known.superseded
         if known.is_run and known.instance != event.instance:
             superseded = (*superseded, known.instance)
-        # A fresh pid says nothing to what the old one wrote: its last epoch ends with it.
+        # A new producer id does not fence appends of the old one, so that one's epoch is raised.
         fence_epoch = event.epoch if event.pid == known.pid else known.epoch + 1
         opened = {
             tx_id: _aborting(transaction, fence_epoch) for tx_id, transaction in known.open.items()
@@ -216,7 +217,7 @@ def _initialised(state: CoordinatorState, event: ProducerInitialised) -> Coordin
 
 
 def _aborting(transaction: Transaction, fence_epoch: int) -> Transaction:
-    """An ongoing transaction that a newer epoch ends: PrepareEpochFence, then PrepareAbort."""
+    """An ongoing transaction aborted by a newer epoch: PrepareEpochFence, then PrepareAbort."""
     fenced = transition(transaction.state, TransactionState.PREPARE_EPOCH_FENCE)
     return replace(
         transaction,
@@ -241,7 +242,7 @@ def _begun(state: CoordinatorState, event: TransactionBegun) -> CoordinatorState
 def merged_participants(
     known: tuple[Participant, ...], more: tuple[Participant, ...]
 ) -> tuple[Participant, ...]:
-    """One participant a topic, with the partitions and segments of both."""
+    """One participant for each topic, with the partitions and segments of both tuples."""
     merged = {participant.topic_id: participant for participant in known}
     for participant in more:
         old = merged.get(participant.topic_id)
@@ -295,7 +296,7 @@ def _abort_prepared(state: CoordinatorState, event: AbortPrepared) -> Coordinato
     if event.epoch == known.epoch:
         aborting = replace(ongoing, state=transition(ongoing.state, TransactionState.PREPARE_ABORT))
         return _with_open(state, event.transactional_id, aborting, event.at_ms)
-    # A fence ends every ongoing transaction of the id: none of the old epoch may go on.
+    # A raised epoch aborts every ongoing transaction of the id.
     opened = {
         tx_id: _aborting(transaction, event.epoch)
         if transaction.state is TransactionState.ONGOING
@@ -343,7 +344,8 @@ def _with_outcome(state: CoordinatorState, tx_id: TxId, outcome: Outcome) -> Coo
 
 
 def _without_outcomes(state: CoordinatorState, dropped: Iterable[TxId]) -> CoordinatorState:
-    """What stays of outcomes that are dropped: how high they reach, by producer id (rule R39)."""
+    """The state after outcomes are dropped: it keeps their highest transaction, by producer id
+    (rule R39)."""
     highest: dict[int, TxId] = {}
     for tx_id in dropped:
         highest[tx_id.pid] = max(tx_id, highest.get(tx_id.pid, tx_id))

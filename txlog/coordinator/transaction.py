@@ -1,7 +1,7 @@
-"""A transaction and a transactional id as their coordinator knows them. Pure values.
+"""A transaction and a transactional id in the coordinator's state. Pure values.
 
-The states of a transaction, each with its legal predecessors, are Kafka's (TransactionMetadata,
-KIP-98, KIP-890).
+The states of a transaction and their legal predecessors are Kafka's (TransactionMetadata, KIP-98,
+KIP-890).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PREDECESSORS: dict[TransactionState, frozenset[TransactionState]] = {
 }
 
 PREPARED = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
-"""Decided, and not yet applied everywhere: nothing but completion may follow."""
+"""States that only completion may follow: decided, and not yet applied everywhere."""
 
 
 def transition(current: TransactionState, target: TransactionState) -> TransactionState:
@@ -58,7 +58,7 @@ def transition(current: TransactionState, target: TransactionState) -> Transacti
 
 
 def decision_of(state: TransactionState) -> Decision | None:
-    """COMMIT or ABORT, once it is decided; else None."""
+    """COMMIT or ABORT if the state is a decided one, else None."""
     if state in (_S.PREPARE_COMMIT, _S.COMPLETE_COMMIT):
         return Decision.COMMIT
     if state in (_S.PREPARE_ABORT, _S.COMPLETE_ABORT):
@@ -84,7 +84,7 @@ def decision_of(state: TransactionState) -> Decision | None:
 )
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A transaction that is not complete."""
+    """A transaction that is not complete yet."""
 
     tx_id: TxId
     state: TransactionState
@@ -98,24 +98,23 @@ class Transaction:
     check_back: CheckBack | None = None
     """Only of a half transaction."""
     checks: Offset = 0
-    """How often a producer was asked about it."""
+    """How many checks producers have claimed."""
     checked_ms: WallMs = 0
     dead_letter: bool = False
-    """Decided to go to the dead-letter topic."""
+    """Whether it is decided that its messages go to the dead-letter topic."""
     content: Offset = 0
-    """Of its PREPARE_COMMIT: see CommitPrepared.content (R35)."""
+    """The content of its PREPARE_COMMIT; see CommitPrepared.content (R35)."""
 
     @property
     def decided(self) -> Outcome | None:
-        """What its outcome will be, once it is decided: that is final although it may not be
-        applied everywhere yet (I4)."""
+        """Its outcome, if it is decided: final, even if it is not applied everywhere yet (I4)."""
         decision = decision_of(self.state)
         if decision is None:
             return None
         return Outcome(decision, self.started_ms, self.tag, self.dead_letter, self.content)
 
     def is_check_due(self, now_ms: int) -> bool:
-        """Whether its next check is due, or its end."""
+        """Whether it is a half transaction whose next check is due."""
         back = self.check_back
         if back is None or self.state is not TransactionState.ONGOING:
             return False
@@ -124,7 +123,8 @@ class Transaction:
         return elapsed_ms(self.checked_ms, now_ms) >= back.interval_ms
 
     def is_late(self, now_ms: int) -> bool:
-        """Whether any process may abort it: half transactions are checked instead."""
+        """Whether it is past its timeout, so that any process may abort it; a half transaction is
+        checked instead."""
         is_over = elapsed_ms(self.started_ms, now_ms) > self.timeout_ms
         return self.check_back is None and is_over
 
@@ -148,7 +148,7 @@ class Transaction:
 )
 @dataclass(frozen=True, slots=True)
 class TransactionalId:
-    """What is known of one transactional id."""
+    """The state of one transactional id."""
 
     pid: ProducerId
     epoch: Epoch
@@ -158,26 +158,27 @@ class TransactionalId:
     concurrent: bool = False
     is_run: bool = False
     begun_number: OffsetOrNone = -1
-    """Highest transaction number of this epoch that was begun, decided or barred (rule R4)."""
+    """The highest transaction number of this epoch that was begun, decided or barred (rule R4)."""
     last_state: TransactionState = TransactionState.EMPTY
-    """State of the transaction that was completed last."""
+    """The state of the transaction that was completed last."""
     last_tx_id: TxId | None = None
     superseded: tuple[str, ...] = ()
-    """Spark runs that may not come back (rule R27)."""
+    """Spark runs that may not return (rule R27)."""
     may_skip: bool = False
-    """It may leave batches out, and then does not move its groups (rule R30)."""
+    """Whether it may leave batches out, and then does not commit its groups' offsets (rule R30)."""
     forgotten: TxId | None = None
     """The highest transaction of this producer id whose outcome was dropped (rule R39)."""
     open: Mapping[TxId, Transaction] = field(default_factory=dict)
 
     @property
     def state(self) -> TransactionState:
-        """In Kafka's words: of the open transaction, else of the last one."""
+        """The state of the newest open transaction, else of the last completed one."""
         newest = max(self.open, default=None)
         return self.last_state if newest is None else self.open[newest].state
 
     def floor(self, tx_id: TxId) -> int:
-        """Every number of that epoch up to this one is finished once `tx_id` is (rule R7)."""
+        """The highest number up to which all transactions of the epoch are finished once `tx_id`
+        is finished (rule R7)."""
         others = [o.number for o in self.open if o.epoch == tx_id.epoch and o != tx_id]
         ceiling = self.begun_number if tx_id.epoch == self.epoch else tx_id.number
         return min(others, default=max(ceiling, tx_id.number) + 1) - 1

@@ -1,7 +1,7 @@
-"""How a reader deals with a transaction that blocks it.
+"""Ends transactions that block a reader.
 
-Any reader may finish a prepared transaction, and may have one aborted that is past its timeout.
-Clocks only start the attempt; the coordinator decides (I14).
+Any reader may finish a decided transaction, and abort one that is past its timeout. Clocks only
+start the attempt; the coordinator decides (I14).
 """
 
 from __future__ import annotations
@@ -17,60 +17,58 @@ from txlog.model import TxId
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_MS = 1_000.0
+ATTEMPT_EVERY_MS = 1_000.0
 
 
 class BlockedReader:
-    """Looks after the transactions that block a reader, at most once a second."""
+    """Tries to end the transactions that block a reader, at most once a second."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._looked_ms = float("-inf")
-        self._told: set[TxId] = set()
-        """Transactions that were reported: once is enough."""
+        self._attempted_ms = float("-inf")
+        self._reported: set[TxId] = set()
+        """Blocking transactions that were logged already."""
 
-    def unblock(self, in_the_way: Iterable[TxId]) -> bool:
-        """Finish or end the transactions that can be; returns whether reading again is worthwhile.
-
-        Never raises: the reader can wait.
-        """
-        wanted = set(in_the_way)
+    def unblock(self, blocking: Iterable[TxId]) -> bool:
+        """Finish or abort those transactions if possible; returns whether the caller should read
+        again. Raises nothing, because the reader can wait."""
+        tx_ids = set(blocking)
         now_ms = self._connection.runtime.clock.monotonic_ms()
-        if not wanted or now_ms - self._looked_ms < LOOK_EVERY_MS:
+        if not tx_ids or now_ms - self._attempted_ms < ATTEMPT_EVERY_MS:
             return False
-        self._looked_ms = now_ms
-        is_worth = False
-        for tx_id in sorted(wanted):
+        self._attempted_ms = now_ms
+        has_ended = False
+        for tx_id in sorted(tx_ids):
             try:
-                is_worth |= self._looked_after(tx_id)
+                has_ended |= self._end(tx_id)
             except UnknownTransaction:
                 log.warning("no coordinator knows transaction %s, which is open in a topic", tx_id)
             except TxlogError as error:
-                log.info("transaction %s is still in the way: %s", tx_id, error)
-        self._told &= wanted
-        return is_worth
+                log.info("transaction %s still blocks a reader: %s", tx_id, error)
+        self._reported &= tx_ids
+        return has_ended
 
-    def _looked_after(self, tx_id: TxId) -> bool:
-        """Whether the transaction, or another one of its coordinator, was ended."""
+    def _end(self, tx_id: TxId) -> bool:
+        """Try to end the transaction; returns whether one of its coordinator's was ended."""
         coordinator, name = self._connection.coordinator_with(tx_id)
         try:
-            is_worth = bool(coordinator.maintain(first=tx_id))
+            has_ended = bool(coordinator.maintain(first=tx_id))
         except TxlogError as error:
             log.info("transaction %s, or another of its coordinator, not ended: %s", tx_id, error)
-            is_worth = _opened(coordinator, name, tx_id) is None
-        self._tell(coordinator, name, tx_id)
-        return is_worth
+            has_ended = _open_transaction(coordinator, name, tx_id) is None
+        self._report(coordinator, name, tx_id)
+        return has_ended
 
-    def _tell(self, coordinator: Coordinator, name: str, tx_id: TxId) -> None:
-        """Report the transaction that blocks the reader, if it still does."""
-        transaction = _opened(coordinator, name, tx_id)
-        if transaction is None or tx_id in self._told:
+    def _report(self, coordinator: Coordinator, name: str, tx_id: TxId) -> None:
+        """Log the transaction once if it still blocks the reader."""
+        transaction = _open_transaction(coordinator, name, tx_id)
+        if transaction is None or tx_id in self._reported:
             return
-        self._told.add(tx_id)
+        self._reported.add(tx_id)
         age_ms = self._connection.runtime.clock.wall_ms() - transaction.started_ms
         log.warning(
-            "records wait for transaction %s of %r: %s for %d ms, its timeout is %d ms; 'txlog txn "
-            "describe %s' says more",
+            "records wait for transaction %s of %r: %s for %d ms, its timeout is %d ms; see 'txlog "
+            "txn describe %s'",
             tx_id,
             name,
             transaction.state,
@@ -80,6 +78,6 @@ class BlockedReader:
         )
 
 
-def _opened(coordinator: Coordinator, name: str, tx_id: TxId) -> Transaction | None:
+def _open_transaction(coordinator: Coordinator, name: str, tx_id: TxId) -> Transaction | None:
     known = coordinator.state.ids.get(name)
     return None if known is None else known.open.get(tx_id)

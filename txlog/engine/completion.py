@@ -1,12 +1,13 @@
-"""What is left of a transaction once it is decided: markers, its groups' offsets, then COMMITTED.
+"""The last steps of a decided transaction: markers, its groups' offsets, then COMMITTED.
 
 It guards R36 (COMMITTED after the offsets of every group, or in one entry with them), R8 (offsets
-after all topics) and R45 (the next decision after the markers, which this process has seen). Each
-step goes on in the background after a moment, so that the next transaction of the producer may take
-it into an entry of its own: its pend brings the offsets, its PREPARE_COMMIT brings COMMITTED. One
-whose producer does nothing more is complete after two such moments. A crash in between leaves a
-decided transaction, which the next process to meet it finishes. It must not know how a transaction
-is decided.
+after all topics) and R45 (the next decision after the markers, which this process has seen).
+
+Each step runs in the background after `completion.linger.ms`, so that the producer's next
+transaction can include it in an entry of its own: its pend includes the offsets, its PREPARE_COMMIT
+includes COMMITTED. If the producer does nothing more, the transaction is complete after two such
+delays. A crash in between leaves a decided transaction, which the next process that meets it
+finishes. It must not know how a transaction is decided.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from txlog.journal.machine import Together
 from txlog.model import TxId
 
 Step: TypeAlias = Callable[[Sequence[Any]], None]
-"""Of the next transaction: is given commands that its entry brings along."""
+"""A step of the next transaction; its argument are the commands that its entry includes."""
 
 
 class Completion:
-    """The end of one transaction. Its owner calls it from one thread at a time."""
+    """The completion of one transaction. Its owner calls it from one thread at a time."""
 
     def __init__(
         self,
@@ -37,8 +38,8 @@ class Completion:
         *,
         is_visible: bool = True,
     ) -> None:
-        """`is_visible`: its markers are in every topic; else they are written now, in the
-        background. `groups` have its offsets pending still."""
+        """`is_visible`: every topic has the marker; otherwise the markers are written now, in the
+        background. `groups` are those whose offsets are still pending."""
         self._connection = connection
         self._coordinator = coordinator
         self._transactional_id = transactional_id
@@ -46,22 +47,22 @@ class Completion:
         partition_of = connection.offsets.partition_of
         is_one_journal = all(partition_of(group) == coordinator.partition for group in groups)
         self._own = groups if is_one_journal else ()
-        """Groups in the coordinator's journal: their offsets come with COMMITTED."""
+        """Groups in the coordinator's journal: their offsets are in the entry of COMMITTED."""
         self._groups = () if is_one_journal else groups
         self._markers: Callable[[], object] | None = None
         self._committed: Postponed[None] | None = None
         self._offsets: Postponed[None] | None = None
         if is_visible:
-            self._go_on()
+            self._schedule_next()
         else:
             self._markers = begun(connection.runtime.fan_out, self._write_markers)
 
     def _write_markers(self) -> None:
         self._coordinator.write_markers(self._transactional_id, self._tx_id)
-        self._go_on()
+        self._schedule_next()
 
-    def _go_on(self) -> None:
-        """The next step follows after a moment."""
+    def _schedule_next(self) -> None:
+        """Schedule the next step."""
         if self._groups:
             self._offsets = self._postponed(self._end_offsets)
         else:
@@ -74,23 +75,23 @@ class Completion:
     def _end_offsets(self) -> None:
         self._coordinator.end_offsets(self._transactional_id, self._tx_id)
         self._groups = ()
-        self._go_on()
+        self._schedule_next()
 
     def _complete(self) -> None:
-        self._coordinator.execute(self._last_command())
+        self._coordinator.execute(self._completed_command())
 
-    def _last_command(self) -> Any:
+    def _completed_command(self) -> Any:
         completed = self._coordinator.completion(self._transactional_id, self._tx_id)
         if not self._own:
             return completed
-        return Together((*map(self._applied, self._own), completed))
+        return Together((*map(self._apply_command, self._own), completed))
 
-    def _applied(self, group: str) -> Any:
+    def _apply_command(self, group: str) -> Any:
         return self._connection.offsets.apply_command(group, self._tx_id)
 
     def join(self) -> None:
-        """Wait until it is complete, or complete it. Raises what keeps it from that, once: then it
-        is left to the next process that meets it, as after a crash."""
+        """Wait for the completion, or complete the transaction now. An error is raised once; then
+        the next process that meets the transaction finishes it, as after a crash."""
         self._join_offsets()
         committed, self._committed = self._committed, None
         if committed is not None:
@@ -108,8 +109,8 @@ class Completion:
             offsets()
 
     def beside_pend(self, group: str, pend: Step) -> None:
-        """Make the next transaction's pend on `group`; its entry brings along what has to be before
-        it. Raises what the pend raises, and as `join` does."""
+        """Run the next transaction's pend on `group`, whose entry includes the group's offsets of
+        this transaction. Raises the errors of the pend and of `join`."""
         if group in self._own:
             self.beside_decision(pend)
             return
@@ -118,32 +119,33 @@ class Completion:
             return
         self._join_markers()
         if self._offsets is not None and self._offsets.take():
-            self._bring_offsets(group, pend)
+            self._include_offsets(group, pend)
         else:
             self._join_offsets()
             pend(())
 
-    def _bring_offsets(self, group: str, pend: Step) -> None:
-        """If it fails, all of them are applied later: to apply them again changes nothing (R6)."""
+    def _include_offsets(self, group: str, pend: Step) -> None:
+        """If the pend fails, the offsets are applied later: applying them again changes nothing
+        (R6)."""
         try:
-            pend((self._applied(group),))
+            pend((self._apply_command(group),))
             self._groups = tuple(other for other in self._groups if other != group)
         finally:
             self._offsets = None
-            self._go_on()
+            self._schedule_next()
 
     def beside_decision(self, decide: Step) -> None:
-        """Make the next transaction's BEGIN or PREPARE_COMMIT; its entry brings along what has to
-        be before it. First the markers are in all topics (R45), and offsets in other journals are
-        applied (R36). Raises what `decide` raises, and as `join` does."""
+        """Run the next transaction's BEGIN or PREPARE_COMMIT, whose entry includes COMMITTED of
+        this one. Before, all topics have the markers (R45), and offsets in other journals are
+        applied (R36). Raises the errors of `decide` and of `join`."""
         self._join_offsets()
         if self._committed is None or not self._committed.take():
             self.join()
             decide(())
             return
         try:
-            decide((self._last_command(),))
+            decide((self._completed_command(),))
             self._committed = None
         except BaseException:
-            self._go_on()
+            self._schedule_next()
             raise

@@ -30,9 +30,7 @@ from txlog.errors import (
     UsageError,
 )
 from txlog.groups.offsets import GroupOffsets
-from txlog.groups.shared_journal import SharedMachine, SharedState, offsets_of, transactions_of
-from txlog.groups.state import OffsetsState
-from txlog.journal.part import JournalPart
+from txlog.groups.shared_journal import SharedMachine, SharedState
 from txlog.journal.replication.replica import Replica
 from txlog.layout import CLUSTER_FILE, PROBES, journal_root
 from txlog.model import TransactionOutcome, TxId
@@ -53,7 +51,7 @@ class Connection:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.offsets = GroupOffsets(cluster, self.coordinator, self._groups)
+        self.offsets = GroupOffsets(cluster, self.coordinator, self._journal)
         self._coordinators: dict[int, Coordinator] = {}
         self._journals: dict[int, Replica[SharedState]] = {}
         self._lock = threading.RLock()
@@ -68,14 +66,10 @@ class Connection:
         """The coordinator with that number."""
         with self._lock:
             if partition not in self._coordinators:
-                part = JournalPart(self._journal(partition), transactions_of)
                 self._coordinators[partition] = Coordinator(
-                    self.cluster, partition, self.offsets, part
+                    self.cluster, partition, self.offsets, self._journal(partition)
                 )
             return self._coordinators[partition]
-
-    def _groups(self, partition: int) -> JournalPart[OffsetsState]:
-        return JournalPart(self._journal(partition), offsets_of)
 
     def _journal(self, partition: int) -> Replica[SharedState]:
         """The journal of that coordinator and its groups."""

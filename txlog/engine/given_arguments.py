@@ -1,7 +1,5 @@
-"""Timeouts, numbers, functions and configurations as callers pass them. Values only.
-
-It guards that a wrong type gets a clear message, and not an arbitrary Python error.
-"""
+"""Checks of arguments that callers pass: a wrong type gets a clear error, and not an arbitrary
+Python exception. Values only."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from txlog.settings import LONG_MAX
 
 
 def given_timeout(value: object) -> float:
-    """How long to wait, in ms. Raises UsageError."""
+    """A time to wait, in ms. Raises UsageError."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and 0 <= value <= LONG_MAX:  # type: ignore[operator]
         return float(value)  # type: ignore[arg-type]
@@ -29,13 +27,13 @@ def given_limit(what: str, value: object) -> int:
 
 
 def given_function(what: str, value: object) -> None:
-    """Raises InvalidConfig unless it can be called, or is None."""
+    """Raises InvalidConfig unless the value is callable or None."""
     if value is not None and not callable(value):
         raise InvalidConfig(f"{what} is {value!r:.40}; give a function, or leave it out.")
 
 
 def given_root(root: object, storage_options: object) -> str:
-    """The place of a log. Raises UsageError."""
+    """The root of a log, as text. Raises UsageError."""
     if storage_options is not None and not isinstance(storage_options, Mapping):
         raise UsageError(
             f"storage_options are {storage_options!r:.40}; give a dict of names and values."
@@ -53,7 +51,7 @@ def given_root(root: object, storage_options: object) -> str:
 
 
 def given_transaction(tx_id: object) -> TxId:
-    """A transaction by its id, or by the text of it. Raises InvalidName, UsageError."""
+    """A transaction id, given as such or as text. Raises InvalidName, UsageError."""
     if isinstance(tx_id, str):
         return TxId.parse(tx_id)
     if isinstance(tx_id, TxId):

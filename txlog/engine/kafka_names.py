@@ -1,7 +1,7 @@
-"""Configuration names that Kafka's clients have and txlog's lack, and what to do instead. Data.
+"""Configuration names of Kafka's clients that txlog's clients do not have, with advice. Data only.
 
-Silently ignoring a name would promise what is not kept; calling it unknown would make its user
-search for a typing error. The values are the error messages.
+A name that were ignored would be a broken promise; one that were called unknown would make its user
+look for a typing error. The values are the ends of the error messages.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ PRODUCER: Mapping[str, str] = {
     "max.request.size": "it belongs to the topic: 'txlog topic config TOPIC max.message.bytes=...'",
     "transaction.two.phase.commit.enable": "every transaction has two phases; leave it out",
 }
-"""Of producers."""
+"""Names of the producer's configuration."""
 
 _NO_MEMBERS = "consumers of a group do not divide partitions; assign() them, and leave it out"
 
@@ -83,4 +83,4 @@ CONSUMER: Mapping[str, str] = {
     "internal.throw.on.fetch.stable.offset.unsupported": _NO_BROKER,
     "exclude.internal.topics": "no pattern matches an internal topic; leave it out",
 }
-"""Of consumers."""
+"""Names of the consumer's configuration."""

@@ -1,7 +1,7 @@
-"""A topic to create: what is asked for, whether it can be, and its creation.
+"""The creation of a topic: its definition, the checks of it, and the requests.
 
-It guards that a topic which cannot be created is refused before anything is written. What may
-happen to a topic afterwards is decided by its journal's rules. It must not know the clients.
+It guards that a topic which cannot be created is refused before anything is written. The rules of
+the topic's journal decide all later changes. It must not know the clients.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class NewTopic:
     num_partitions: int = 1
     schema: pa.Schema | None = None
     config: Mapping[str, object] = field(default_factory=dict)
-    """Dotted names of TopicConfig."""
+    """Values by the dotted names of TopicConfig."""
 
 
 def checked_topic(topic: NewTopic) -> tuple[pa.Schema, TopicConfig]:
-    """Its schema and configuration, in the form that is stored; needs no log.
+    """The topic's schema and configuration in the form that is stored; needs no log.
 
     Raises InvalidName, InvalidConfig, IncompatibleSchema.
     """
@@ -52,10 +52,8 @@ def checked_topic(topic: NewTopic) -> tuple[pa.Schema, TopicConfig]:
 def create_topic(
     connection: Connection, topic: NewTopic, schema: pa.Schema, config: TopicConfig
 ) -> None:
-    """Create it as `checked_topic` answered; a name whose deletion was cut off is freed first.
-
-    Raises TopicExists.
-    """
+    """Create a topic with the results of `checked_topic`. An interrupted deletion of a topic of
+    that name is finished first. Raises TopicExists."""
     cluster, stored = connection.cluster, encode_schema(schema)
     try:
         cluster.create_topic(topic.name, topic.num_partitions, stored, config)
@@ -66,7 +64,7 @@ def create_topic(
 
 
 def check_configuration(name: str, schema: pa.Schema, config: TopicConfig) -> None:
-    """Raises InvalidConfig if a topic of this schema cannot have that configuration."""
+    """Raises InvalidConfig if a topic with this schema cannot have this configuration."""
     _check_key_column(name, schema, config)
     _check_compaction(name, schema, config)
 

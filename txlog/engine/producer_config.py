@@ -1,4 +1,4 @@
-"""The producer's configuration, in Kafka's words (ProducerConfig). Data only."""
+"""The producer's configuration, under Kafka's names (ProducerConfig). Data only."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from txlog.settings import ProcessSettings, SettingsGroup
 log = logging.getLogger(__name__)
 
 BUFFER_BYTES_MAX = 1 << 30
-"""One flush becomes one Arrow array a column, and such an array holds less than 2 GiB."""
-
+"""A flush is one Arrow array for each column, and such an array holds less than 2 GiB."""
 
 ACKS = ("all", "-1", "1", "0")
 STAGED, IN_LOG = "staged", "in.log"
@@ -27,39 +26,40 @@ IN_FLIGHT_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig(SettingsGroup):
-    """Values of one producer; `from_dotted` reads Kafka's dotted names."""
+    """The configuration of one producer; `from_user` reads Kafka's dotted names."""
 
     kind: ClassVar[str] = "producer configuration"
     foreign: ClassVar[Mapping[str, str]] = kafka_names.PRODUCER
 
     transactional_id: str = ""
-    """Names the producer across restarts; empty: not transactional."""
+    """The name of the producer across restarts; empty for a producer without transactions."""
     enable_idempotence: bool = True
-    """Repeats of an append are acknowledged and not stored."""
+    """Whether repeats of an append are acknowledged and not stored again."""
     transaction_timeout_ms: int = 60_000
-    """After so long an open transaction may be aborted by anyone."""
+    """The time after which any process may abort an open transaction."""
     transaction_records: str = STAGED
-    """staged: records of an open transaction are uploaded, and stand in no topic before the commit:
-    it delays no reader, and few writes wait for each other. in.log: they stand in their topics at
-    once, for read_uncommitted to see, also if it aborts, as in Kafka."""
+    """staged: records of an open transaction are uploaded and are in no topic before the commit; an
+    open transaction delays no reader, and few writes wait for each other. in.log: they are in their
+    topics at once, visible to read_uncommitted even if the transaction aborts, as in Kafka."""
     commit_returns: str = "visible"
-    """When `commit_transaction` returns. visible: every topic shows the records to read_committed.
-    decided: they are committed, whichever process dies, and show a moment later, as in Kafka."""
+    """When `commit_transaction` returns. visible: once all topics show the records to
+    read_committed. decided: once they are committed, whichever process dies; they become visible
+    shortly afterwards, as in Kafka."""
     transaction_group: str = ""
     """Transactions of one group share a coordinator; by default the transactional id."""
     buffer_memory: int = 32 << 20
-    """Bytes that `send` collects before it writes them itself."""
+    """Bytes that `send` buffers before it writes them itself."""
     acks: str = "all"
-    """all (or -1), 1 or 0. Every write is durable before it is acknowledged, whatever this says;
-    but Kafka's rule holds that an idempotent producer needs all."""
+    """all (or -1), 1 or 0. Every write is durable before it is acknowledged, whatever the value;
+    but an idempotent producer requires all, as in Kafka."""
     retries: int = 2_147_483_647
-    """How often an append whose outcome is unknown is sent again, within `append.attempts.max`:
-    with enable.idempotence=false, 0 is at most once and any more is at least once."""
+    """How often an append of unknown outcome is repeated, within `append.attempts.max`. With
+    enable.idempotence=false, 0 means at most once and any other value at least once."""
     max_in_flight_requests_per_connection: int = 5
-    """One append of a producer is under way at a time, whatever this says; an idempotent producer
+    """One append of a producer is under way at a time, whatever the value; an idempotent producer
     accepts at most 5, as in Kafka."""
     delivery_timeout_ms: int = 120_000
-    """After so long an append whose outcome is unknown is not sent again by itself."""
+    """The time after which an append of unknown outcome is no longer repeated automatically."""
 
     def __post_init__(self) -> None:
         if self.transactional_id:
@@ -87,7 +87,8 @@ class ProducerConfig(SettingsGroup):
         self._check_numbers()
 
     def _conflict(self) -> str:
-        """What an idempotent producer may not have (KIP-679), or nothing."""
+        """The value that an idempotent producer requires and this one lacks (KIP-679), or an empty
+        text."""
         in_flight = self.max_in_flight_requests_per_connection
         if self.acks not in ("all", "-1"):
             return f"acks=all, not {self.acks}"
@@ -119,20 +120,21 @@ class ProducerConfig(SettingsGroup):
 
     @classmethod
     def from_user(cls, values: Mapping[str, object]) -> ProducerConfig:
-        """What a user asks for. Idempotence is on unless it is named, or cannot be (KIP-679).
+        """The configuration that a user gives. Without enable.idempotence the producer is
+        idempotent if the other values allow it (KIP-679).
 
-        Raises InvalidConfig for what contradicts itself, as Kafka's constructor does.
+        Raises InvalidConfig for contradictory values, as Kafka's constructor does.
         """
-        asked = {**values, "acks": str(values.get("acks", "all"))}
-        if "enable.idempotence" in asked:
-            return cls.from_dotted(asked)
-        without = cls.from_dotted({**asked, "enable.idempotence": False, "transactional.id": ""})
+        given = {**values, "acks": str(values.get("acks", "all"))}
+        if "enable.idempotence" in given:
+            return cls.from_dotted(given)
+        without = cls.from_dotted({**given, "enable.idempotence": False, "transactional.id": ""})
         conflict = without._conflict()
         if not conflict:
-            return cls.from_dotted(asked)
+            return cls.from_dotted(given)
         if values.get("transactional.id"):
             raise InvalidConfig(
                 f"transactional.id needs an idempotent producer, and that needs {conflict}."
             )
-        log.info("the producer is not idempotent: that would need %s", conflict)
+        log.info("the producer is not idempotent, which would need %s", conflict)
         return without

@@ -1,8 +1,8 @@
-"""A producer's transaction as its client sees it: declare, append, pend, prepare, apply.
+"""The client's side of a transaction: register, begin, declare, pend, commit, abort.
 
 The steps are those of docs/architecture.md; each is durable before the next begins. A crash before
-PREPARE_COMMIT leaves a transaction that times out or that the next instance aborts; after it,
-any process can finish the transaction. It must not know how records are buffered.
+PREPARE_COMMIT leaves a transaction that times out or that the next instance aborts; after it, any
+process can finish the transaction. It must not know how records are buffered.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NO_PENDS: Mapping[str, tuple[PendingOffset, ...]] = MappingProxyType({})
 
 
 class TransactionSession:
-    """The registered instance of a transactional id, and its one open transaction."""
+    """A registered instance of a transactional id, and its one open transaction."""
 
     def __init__(
         self,
@@ -56,10 +56,11 @@ class TransactionSession:
         is_staged: bool = False,
         is_visible: bool = True,
     ) -> None:
-        """`is_staged`: a transaction begins with its PREPARE_COMMIT, unless it is declared.
-        `is_visible`: `commit` returns once every topic shows it, and not with the decision.
+        """`is_staged`: transactions begin with PREPARE_COMMIT, unless partitions are declared.
+        `is_visible`: `commit` returns once every topic has the marker, not with the decision.
 
-        Raises InvalidConfig if what it has staged could be collected before it times out (R42).
+        Raises InvalidConfig if staged segments could be deleted before the transaction times out
+        (R42).
         """
         process = connection.cluster.process
         self.transactional_id = transactional_id
@@ -78,17 +79,19 @@ class TransactionSession:
         self._opened_ms = 0.0
         """When `begin` was called, by the monotonic clock."""
         self._fencing_check: Callable[[], None] | None = None
-        """A check at the coordinator that is under way, or done."""
+        """The check for a newer instance, running or done."""
         self._may_be_decided = False
-        """A commit was asked for, and not refused as aborted."""
+        """Whether PREPARE_COMMIT was sent, and not refused because the transaction is aborted."""
         self._declared: dict[str, set[int]] = {}
+        """Topic id -> declared partitions."""
         self._groups: list[str] = []
+        """Consumer groups with a pend of this transaction."""
         self._completion: Completion | None = None
-        """Of the transaction before."""
+        """The completion of the previous transaction."""
 
     @classmethod
     def of_producer(cls, connection: Connection, config: ProducerConfig) -> TransactionSession:
-        """As a producer is configured. Raises InvalidConfig."""
+        """The session of a producer with that configuration. Raises InvalidConfig."""
         return cls(
             connection,
             config.transactional_id,
@@ -100,15 +103,15 @@ class TransactionSession:
 
     def __reduce__(self) -> NoReturn:
         raise InternalError(
-            "a registered instance was to be given to another process, which might give out its "
-            "transactions once more (rule R35). Please report this."
+            "a registered instance cannot be passed to another process, which could use the same "
+            "transaction ids again (rule R35). Please report this."
         )
 
     @property
     def registration(self) -> Registration:
         """The producer id and epoch of this instance."""
         if self._registration is None:
-            raise InternalError("a transaction before its registration. Please report this.")
+            raise InternalError("the transactional id is not registered yet. Please report this.")
         return self._registration
 
     @property
@@ -118,12 +121,12 @@ class TransactionSession:
 
     @property
     def may_be_decided(self) -> bool:
-        """Whether a commit was asked for, and not refused as aborted."""
+        """Whether PREPARE_COMMIT was sent, and not refused because the transaction is aborted."""
         return self._may_be_decided
 
     @property
     def tx_id(self) -> TxId:
-        """The open transaction."""
+        """The id of the open transaction."""
         return TxId(self.registration.pid, self.registration.epoch, self._number)
 
     def register(
@@ -135,12 +138,13 @@ class TransactionSession:
         take_over: bool = False,
         may_skip: bool = False,
     ) -> Registration:
-        """Become the id's newest instance. Raises GroupOwned, ProducerFenced."""
+        """Register as the newest instance of the id. Raises GroupOwned, ProducerFenced."""
         self._instance = instance
         return self._register(is_run=is_run, groups=groups, take_over=take_over, may_skip=may_skip)
 
     def renew(self) -> Registration:
-        """A new epoch for the same instance. Raises ProducerFenced if another has taken over."""
+        """Register a new epoch of the same instance. Raises ProducerFenced if another instance has
+        taken over."""
         return self._register(succeeds=self._instance)
 
     def _register(self, **changes: Any) -> Registration:
@@ -151,14 +155,14 @@ class TransactionSession:
         return self._registration
 
     def begin(self, tag: str = "", *, checks_fencing: bool = True) -> TxId:
-        """Name the next transaction; nothing is written yet. `tag` is its idempotency key.
+        """Give the next transaction its id; nothing is written yet. `tag` is its idempotency key.
 
-        If `checks_fencing`, one request tells whether another instance has taken over, so that a
-        fenced one does no work in vain; a staged transaction without a tag makes it beside its
-        first upload. Raises ProducerFenced, DuplicateTransaction.
+        With `checks_fencing` one request checks whether another instance has taken over, so that a
+        fenced instance does no useless work; a staged transaction without a tag makes this check
+        during its first upload. Raises ProducerFenced, DuplicateTransaction.
 
-        The one before may still be completing (R8): its completion is waited for where the
-        coordinator is needed next.
+        The previous transaction may still be completing (R8); the next request that needs the
+        coordinator waits for it.
         """
         if checks_fencing and (not self._is_staged or tag):
             following = replace(self.tx_id, number=self._number + 1)
@@ -173,30 +177,30 @@ class TransactionSession:
         return self.tx_id
 
     def begin_fencing_check(self) -> None:
-        """Begin to ask whether another instance has taken over, beside what takes as long."""
-        ask = partial(
+        """Start to check in the background whether another instance has taken over."""
+        check = partial(
             self._coordinator.require_current, self.transactional_id, self.tx_id, self._tag
         )
-        self._fencing_check = begun(self._connection.runtime.fan_out, ask)
+        self._fencing_check = begun(self._connection.runtime.fan_out, check)
 
     def require_not_fenced(self) -> None:
-        """Raises what the check has found: ProducerFenced, TransactionAborted."""
+        """Raises the result of the check: ProducerFenced, TransactionAborted."""
         if self._fencing_check is None:
             return
         with self.aborted_unless_fenced():
             try:
                 self._fencing_check()
             except (StoreUnavailable, OutcomeUnknown, StoreDenied) as error:
-                log.info("%s: not known whether it is fenced: %s", self.transactional_id, error)
+                log.info("%s: the check for a fence failed: %s", self.transactional_id, error)
 
     def has_declared(self, topic: TopicLog, partitions: set[int]) -> bool:
-        """Whether records may go to these partitions now."""
+        """Whether records may be appended to these partitions now."""
         return self._begun and partitions <= self._declared.get(topic.topic_id, set())
 
     def declare(self, topic: TopicLog, partitions: set[int], timeout_ms: int | None = None) -> None:
-        """Make partitions part of the transaction before the first record goes there.
+        """Add partitions to the transaction before the first record is appended there.
 
-        `timeout_ms` is of a transaction that begins with this; default: the session's.
+        `timeout_ms` applies if the transaction begins with this call; default: the session's.
         """
         if self.has_declared(topic, partitions):
             return
@@ -206,8 +210,8 @@ class TransactionSession:
         self._declared.setdefault(topic.topic_id, set()).update(partitions)
 
     def _add(self, *participants: Participant, timeout_ms: int | None = None) -> None:
-        """BEGIN if it has not begun. Without participants a begun one is only asked whether it
-        goes on: nothing is written."""
+        """BEGIN, or add participants to a begun transaction. Without participants this only checks
+        that a begun transaction is still open: nothing is written."""
         if self._begun:
             self._coordinator.add_participants(self.transactional_id, self.tx_id, participants)
             return
@@ -227,7 +231,8 @@ class TransactionSession:
         self._begun = True
 
     def _after_completion(self, decide: Step) -> None:
-        """BEGIN or PREPARE_COMMIT, which may bring COMMITTED of the transaction before (R5)."""
+        """Send BEGIN or PREPARE_COMMIT, in one entry with COMMITTED of the previous transaction if
+        that is still missing (R5)."""
         completion = self._completion
         if completion is None:
             decide(())
@@ -235,16 +240,17 @@ class TransactionSession:
         try:
             completion.beside_decision(decide)
         except TxlogError:
-            self._completion = None  # It goes on by itself; whatever is in the way is finished.
+            self._completion = None  # It continues in the background.
             raise
         self._completion = None
 
     @contextmanager
     def aborted_unless_fenced(self) -> Iterator[None]:
-        """Find out who ended this epoch. Raises ProducerFenced only if another instance took over.
+        """Raise TransactionAborted instead of a fencing error, unless another instance has taken
+        over.
 
-        A timeout or an operator that aborts a transaction ends its epoch, too. Its owner may abort
-        and go on in a new one: it gets TransactionAborted (KIP-588).
+        A timeout or an operator that aborts a transaction also ends its epoch. The owner may then
+        abort and continue in a new epoch (KIP-588).
         """
         try:
             yield
@@ -269,13 +275,13 @@ class TransactionSession:
         self.begin_fencing_check()
         try:
             self.pend_staged(group, offsets)
-        except CommitFailed:  # Another instance of the id was faster, perhaps: then it is fenced.
+        except CommitFailed:  # If a newer instance has committed first, this one is fenced.
             self.require_not_fenced()
             raise
         self.require_not_fenced()
 
     def pend_staged(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
-        """The same for one that begins with its PREPARE_COMMIT; it lives as long as that (R41)."""
+        """Pend without BEGIN; the pend times out with the transaction (R41)."""
 
         def pend(before: Sequence[Any]) -> None:
             self._connection.offsets.pend(
@@ -304,12 +310,10 @@ class TransactionSession:
     ) -> dict[str, Mapping[int, int]]:
         """Decide, apply everywhere, and complete in the background (rule R8).
 
-        `pends` are put aside in the entry of the decision, for groups that are in the journal of
-        this coordinator.
+        `pends` are written in the entry of the decision, for groups in this coordinator's journal.
 
-        Returns where staged records are, as far as this call has written the markers: topic id ->
-        partition -> first offset. May be called again after an error that says so: each step is
-        idempotent.
+        Returns the offsets of staged records, if this call has written the markers: topic id ->
+        partition -> first offset. May be repeated after a retriable error: each step is idempotent.
         """
         base_offsets: dict[str, Mapping[int, int]] = {}
         is_empty = not (participants or pends or self._groups or self._tag or mark is not None)
@@ -338,7 +342,7 @@ class TransactionSession:
         )
 
     def _apply(self, *, waits_for_offsets: bool) -> dict[str, Mapping[int, int]]:
-        """Apply the decision in every topic; what a caller need not wait for follows."""
+        """Apply the decision in every topic; the other steps follow in the background."""
         base_offsets: dict[str, Mapping[int, int]] = {}
         groups = tuple(self._groups)
         if self._is_visible and not waits_for_offsets:
@@ -357,15 +361,14 @@ class TransactionSession:
         return base_offsets
 
     def require_in_time(self) -> None:
-        """Without BEGIN no other process bounds a transaction: the client does (R42).
-
-        Raises TransactionAborted."""
+        """Raises TransactionAborted if a transaction without BEGIN is past its timeout, which no
+        other process can check (R42)."""
         elapsed_ms = self._connection.runtime.clock.monotonic_ms() - self._opened_ms
         if self._is_staged and not self._begun and elapsed_ms > self._timeout_ms:
             raise TransactionAborted(
                 f"transaction {self.tx_id} was open for {elapsed_ms:.0f} ms, and its "
-                f"transaction.timeout.ms is {self._timeout_ms}. Abort it, then repeat all of it; "
-                "a producer with a longer one has more time for it.",
+                f"transaction.timeout.ms is {self._timeout_ms}. Abort it and repeat all of it, or "
+                "open a producer with a longer timeout.",
                 tx_id=str(self.tx_id),
             )
 
@@ -399,8 +402,8 @@ class TransactionSession:
             raise
 
     def _require_newest(self) -> TransactionalId:
-        """What is known of the id. Raises ProducerFenced if another instance has taken over, or
-        the id was forgotten meanwhile: it was not used for too long."""
+        """The coordinator's state of the id. Raises ProducerFenced if another instance has taken
+        over, or the coordinator has forgotten the id because it was idle for too long."""
         known = self._coordinator.catch_up().ids.get(self.transactional_id)
         if known is None:
             raise ProducerFenced(
@@ -418,11 +421,11 @@ class TransactionSession:
         return known
 
     def abort(self) -> bool:
-        """Abort; nothing is written if nothing was declared, pended or prepared (R38). Answers
-        whether its epoch has ended.
+        """Abort; writes nothing if nothing was declared, pended or prepared (R38). Returns whether
+        the transaction's epoch has ended.
 
-        Raises IllegalTransition after the decision, OutcomeUnknown if it may have committed and is
-        forgotten, and ProducerFenced once all of it is aborted.
+        Raises IllegalTransition if COMMIT is decided, OutcomeUnknown if it may have committed and
+        its outcome is forgotten, and, after the abort, ProducerFenced.
         """
         if self._begun or self._groups or (self._is_staged and self._may_be_decided):
             undecided = not self._may_be_decided
@@ -445,13 +448,13 @@ class TransactionSession:
 
 
 def _require_outlived(timeout_ms: int, process: ProcessSettings) -> None:
-    """Segments and the id must exist as long as a transaction that no journal knows of."""
+    """Raises InvalidConfig unless staged segments and ids are kept longer than the timeout."""
     for name in ("staging.retention.ms", "transactional.id.expiration.ms"):
         kept_ms = getattr(process, name.replace(".", "_"))
         if timeout_ms >= kept_ms:
             raise InvalidConfig(
-                f"transaction.timeout.ms is {timeout_ms}, and {name} {kept_ms}: with "
-                "transaction.records=staged it must be less. Give it less, or set "
+                f"transaction.timeout.ms is {timeout_ms}, and {name} is {kept_ms}: with "
+                "transaction.records=staged the timeout must be less. Lower it, or set "
                 "transaction.records=in.log.",
                 name="transaction.timeout.ms",
             )

@@ -23,6 +23,7 @@ from txlog.errors import (
     UnknownTopic,
     UnstableOffsetCommit,
 )
+from txlog.groups.shared_journal import SharedState
 from txlog.groups.state import (
     CommittedOffset,
     GroupDeleted,
@@ -30,14 +31,13 @@ from txlog.groups.state import (
     OffsetsCommitted,
     OffsetsDeleted,
     OffsetsPended,
-    OffsetsState,
     Pending,
     PendingApplied,
     PendingOffset,
     PendingReleased,
     in_parts,
 )
-from txlog.journal.part import JournalPart
+from txlog.journal.replication.replica import Replica
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_group_id
 
 DELETED_POSITIONS_MAX = 3_000
@@ -52,9 +52,9 @@ class GroupOffsets:
         self,
         cluster: Cluster,
         coordinator: Callable[[int], Coordinator],
-        journal: Callable[[int], JournalPart[OffsetsState]],
+        journal: Callable[[int], Replica[SharedState]],
     ) -> None:
-        """`journal` returns the groups' part of a coordinator's journal."""
+        """`journal` returns the journal of a coordinator and its groups."""
         self._cluster = cluster
         self._coordinator = coordinator
         self._journal = journal
@@ -68,19 +68,19 @@ class GroupOffsets:
     def _count(self) -> int:
         return self._cluster.file.settings.transaction_state_log_num_partitions
 
-    def _journal_of(self, group: str) -> JournalPart[OffsetsState]:
+    def _journal_of(self, group: str) -> Replica[SharedState]:
         return self._journal(self.partition_of(group))
 
     # Reading.
 
     def group(self, group: str) -> GroupState:
         """The group as of now; empty if it has never committed. Raises InvalidName."""
-        return self._journal_of(group).catch_up(linearizable=True).group(group)
+        return self._journal_of(group).catch_up(linearizable=True).offsets.group(group)
 
     def seen(self, group: str) -> GroupState:
         """The group as of the newest journal entry that this process has read. Raises
         InvalidName."""
-        return self._journal_of(group).state.group(group)
+        return self._journal_of(group).state.offsets.group(group)
 
     def groups(self, *, linearizable: bool = False) -> dict[str, GroupState]:
         """All groups of the log. Unless `linearizable`, the answer may lag for a few calls."""
@@ -88,7 +88,7 @@ class GroupOffsets:
         reads = [partial(journal.catch_up, linearizable=linearizable) for journal in journals]
         found: dict[str, GroupState] = {}
         for state in self._cluster.answers(reads):
-            found.update(state.groups)
+            found.update(state.offsets.groups)
         return dict(sorted(found.items()))
 
     def fetch(

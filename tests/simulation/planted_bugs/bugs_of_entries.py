@@ -76,7 +76,7 @@ def _without_R45(patch: Patch) -> None:
     def init(self: Any, *given: Any, is_visible: bool) -> None:
         original(self, *given, is_visible=is_visible)
         self._markers = None
-        self._go_on()
+        self._schedule_next()
 
     patch.setattr(Completion, "__init__", init)
 

@@ -20,14 +20,14 @@ Patch = pytest.MonkeyPatch
 
 def _without_R36(patch: Patch) -> None:
     """COMMITTED is written beside the offsets."""
-    original = Completion._go_on
+    original = Completion._schedule_next
 
-    def go_on(self: Any) -> None:
+    def schedule_next(self: Any) -> None:
         original(self)
         if self._groups:
             self._committed = self._postponed(self._complete)
 
-    patch.setattr(Completion, "_go_on", go_on)
+    patch.setattr(Completion, "_schedule_next", schedule_next)
 
 
 def _without_R37(patch: Patch) -> None:

@@ -87,7 +87,7 @@ def test_what_is_left_of_an_ids_earlier_producer_id_is_finished_by_the_reader_th
     producer.send("u", b"open").get()
     log.producer().send("u", b"behind").get()
     fresh_pid = log.connection.cluster.producer_id()
-    coordinator._execute(
+    coordinator.execute(
         InitProducer("a", "b", 60_000, fresh_pid=fresh_pid, now_ms=log.clock.wall_ms())
     )
     consumer = log.consumer("u", isolation_level="read_committed")

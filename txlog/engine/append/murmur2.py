@@ -1,12 +1,12 @@
-"""Kafka's murmur2, for one key and for very many at once.
+"""Kafka's murmur2, for one key and for many keys at once.
 
-The constants and the order of operations are those of Kafka's `Utils.murmur2`, so that a key lands
-in the partition where Kafka's own clients would put it. Pure arithmetic over bytes and numpy
-arrays; it must not know partitions or Arrow.
+The constants and the order of operations are those of Kafka's `Utils.murmur2`, so that a key gets
+the partition that Kafka's clients would choose. Pure arithmetic over bytes and numpy arrays; it
+must not know partitions or Arrow.
 
-Many keys are hashed four bytes at a time, all keys in step: in numpy a step costs about the same
-for one key as for a thousand. Keys of one length lie at equal distances, so a step is a strided
-read; keys of mixed lengths are sorted by length, so that those which still have bytes left are
+Many keys are hashed together, four bytes of each key in one step: in numpy a step costs about the
+same for one key as for a thousand. Keys of one length lie at equal distances, so a step is a
+strided read; keys of mixed lengths are sorted by length, so that the keys with bytes left are
 always the tail of the array.
 """
 
@@ -48,7 +48,7 @@ def murmur2_many(
     """
     hashes = np.empty(len(starts), dtype=np.uint32)
     if len(data) < 4:
-        # A word is read around every tail, so there must be one.
+        # The tail of a key is cut from a whole word, so there must be at least one.
         data = np.concatenate((data, np.zeros(4 - len(data), dtype=np.uint8)))
     for first in range(0, len(starts), BLOCK_KEYS):
         block = slice(first, first + BLOCK_KEYS)
@@ -67,7 +67,7 @@ def _hash_block(
 
 
 def _hash_equal(data: NDArray[np.uint8], start: int, length: int, count: int) -> NDArray[np.uint32]:
-    """Keys of one length that lie side by side."""
+    """Hash adjacent keys of one length."""
     hashes = np.full(count, (_SEED ^ length) & _MASK, dtype=np.uint32)
     words = length // 4
     for word in range(words):
@@ -86,7 +86,7 @@ def _hash_equal(data: NDArray[np.uint8], start: int, length: int, count: int) ->
 def _hash_mixed(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """Keys of any lengths, anywhere in the data."""
+    """Hash keys of any lengths, anywhere in the data."""
     words = lengths // 4
     # Numpy sorts 16-bit numbers in linear time; keys of more words share the last rank.
     ranks = np.minimum(words, _RANK_MAX).astype(np.uint16)
@@ -117,10 +117,10 @@ def _mix_tails(
     ends: NDArray[np.int64],
     rests: NDArray[np.int64],
 ) -> None:
-    """The last one to three bytes of each key, cut from the word that ends with them."""
+    """Mix in the last one to three bytes of each key, cut from the word that ends with them."""
     places = np.maximum(ends - 4, 0)
     shifts = (ends - rests - places).astype(np.uint32)
-    # A key without a tail has a shift of four bytes, a whole word: its mask is empty.
+    # Without a tail the shift is four bytes, a whole word, and the mask is empty.
     tails = text[places] >> (np.minimum(shifts, np.uint32(3)) * _BITS_PER_BYTE)
     tails &= _TAIL_MASKS[rests]
     mixed = (hashes ^ tails) * _M32
@@ -128,7 +128,7 @@ def _mix_tails(
 
 
 def _mix(hashes: NDArray[np.uint32], words: NDArray[np.uint32]) -> None:
-    """One step of all keys; `words` is overwritten."""
+    """One step for all keys; overwrites `words`."""
     words *= _M32
     words ^= words >> _R
     words *= _M32
@@ -144,7 +144,7 @@ def _finish(hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 def _extended(hashed: int, data: bytes) -> int:
-    """The same steps for one key: its words, then its last one to three bytes."""
+    """All steps for one key: its words, then its last one to three bytes."""
     words = len(data) // 4
     for (word,) in struct.iter_unpack("<I", data[: 4 * words]):
         mixed = (word * _M) & _MASK

@@ -1,13 +1,13 @@
-"""Which partition a record goes to: Kafka's rule for keys, over whole columns.
+"""The partition of each record: Kafka's rule for keys, applied to whole columns.
 
-A key is hashed in the bytes that Kafka's own serializers would make of it, so that producers of
-both kinds agree: text as UTF-8, bytes as they are, 16-, 32- and 64-bit integers and floats in 4 or
-8 bytes as big-endian numbers; every other flat type (dates, timestamps, decimals, booleans, bytes,
-unsigned integers) as the UTF-8 of its Arrow text. The partition is
+A key is hashed as the bytes that Kafka's own serializers produce, so that both products choose the
+same partition: text as UTF-8, bytes as they are, 16-, 32- and 64-bit integers and floats of 4 or 8
+bytes as big-endian numbers; every other flat type (dates, timestamps, decimals, booleans, integers
+of 8 bits, unsigned integers) as the UTF-8 of its Arrow text. The partition is
 `(murmur2(bytes) & 0x7fffffff) % partitions` (Kafka's `BuiltInPartitioner.partitionForKey`). A null
-key counts as absent and goes where the caller says; an empty key is a key.
+key counts as absent, and the caller chooses its partition; an empty key is a key.
 
-Pure functions and one small counter: no I/O, no randomness.
+Pure functions and one counter: no I/O, no randomness.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from txlog.engine.append.murmur2 import murmur2, murmur2_many
 from txlog.errors import InvalidRecord, UnknownPartition
 
 NullKeys: TypeAlias = "int | Callable[[int], int | NDArray[np.int32]]"
-"""Where records without a key go: a partition, or a function that gets their number and returns one
-partition for all or one for each."""
+"""The partition of records without a key, or a function that gets their number and returns one
+partition for all of them or one for each."""
 
 _POSITIVE = 0x7FFFFFFF
 _TEXT_OR_BYTES = (
@@ -46,10 +46,10 @@ _NUMBERS = {
 
 @dataclass(slots=True)
 class RotatingPartition:
-    """Keyless records: all of one call to one partition, those of the next call to the next.
+    """Partitions of records without a key: all of one call go to one partition, those of the next
+    call to the next.
 
-    This is Kafka's sticky partitioner with the caller's batches as its batches. Not safe to share
-    between threads.
+    This is Kafka's sticky partitioner with each call as a batch. Not safe to use from threads.
     """
 
     partition_count: int
@@ -63,14 +63,15 @@ class RotatingPartition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOrder:
-    """Rows by partition: `indices[k]` is the row that comes k-th, `counts[p]` the rows of p."""
+    """Rows sorted by partition: `indices[k]` is the k-th row, `counts[p]` the number of rows of
+    partition p."""
 
     indices: NDArray[np.int64]
     counts: NDArray[np.int64]
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of one serialized key, as Kafka computes it."""
+    """The partition of one serialized key, as in Kafka."""
     return (murmur2(key) & _POSITIVE) % partition_count
 
 
@@ -87,11 +88,11 @@ def partition_for_keys(
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.chunk(0) if keys.num_chunks == 1 else keys.combine_chunks()
     if isinstance(keys, pa.ChunkedArray):
-        # More than 2 GB of keys do not go into one array.
+        # One array cannot hold more than 2 GB of keys.
         parts = [partition_for_keys(part, partition_count, null_keys) for part in keys.chunks]
         return np.concatenate(parts)
     if pa.types.is_dictionary(keys.type) and keys.dictionary.null_count:
-        # null_count does not count such a null.
+        # null_count does not count nulls in the dictionary.
         keys = keys.dictionary_decode()
     if not keys.null_count:
         return _partitions(_hashes(keys), partition_count)
@@ -106,7 +107,7 @@ def partition_for_keys(
 
 
 def partition_order(partitions: NDArray[np.int32]) -> PartitionOrder:
-    """Rows sorted by partition, those of one partition in their old order."""
+    """The order of rows by partition; rows of one partition keep their order."""
     counts = np.bincount(partitions)
     # Numpy sorts numbers of 8 and 16 bits in linear time.
     narrow = np.min_scalar_type(len(counts))
@@ -117,9 +118,9 @@ def partition_order(partitions: NDArray[np.int32]) -> PartitionOrder:
 def split_by_partition(
     batch: pa.RecordBatch, partitions: NDArray[np.int32]
 ) -> dict[int, pa.RecordBatch]:
-    """The rows of each partition, in their old order; `partitions[k]` is that of row k.
+    """The rows of each partition, in their order; `partitions[k]` is the partition of row k.
 
-    Rows are copied once, or not at all if they are already in order of partition. Raises
+    Rows are copied once, or not at all if they are already sorted by partition. Raises
     InvalidRecord if the lengths differ, UnknownPartition for a negative partition.
     """
     if len(partitions) != batch.num_rows:
@@ -152,7 +153,7 @@ def _partitions(hashes: NDArray[np.uint32], partition_count: int) -> NDArray[np.
 def _require_partitions(chosen: NDArray[np.int32], partition_count: int) -> None:
     if chosen.size and not 0 <= chosen.min() <= chosen.max() < partition_count:
         raise UnknownPartition(
-            f"a partition was chosen for records without a key that does not exist: the topic has "
+            f"records without a key were given a partition that does not exist: the topic has "
             f"partitions 0 to {partition_count - 1}, not {chosen.min()} or {chosen.max()}."
         )
 
@@ -206,7 +207,7 @@ def _as_bytes(keys: pa.Array) -> pa.Array:
 
 
 def _buffers(keys: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Offsets (one more than keys) and the bytes that they point into."""
+    """The offsets, one more than keys, and the bytes that they point into."""
     if not len(keys):
         return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
     _, offsets, data = keys.buffers()
