@@ -217,12 +217,14 @@ class MicroBatches:
     def _pend(self) -> None:
         topic_id = self.process.topic(self.source).topic_id
         self.process.connection.offsets.pend(
-            self.group,
-            self.tx_id,
-            self.name,
-            self._coordinator.partition,
-            (PendingOffset(self.source, topic_id, 0, *self._range),),
-            TIMEOUT_MS,
+            self.process.connection.offsets.pend_command(
+                self.group,
+                self.tx_id,
+                self.name,
+                self._coordinator.partition,
+                (PendingOffset(self.source, topic_id, 0, *self._range),),
+                TIMEOUT_MS,
+            )
         )
 
     def _prepare(self) -> None:

@@ -39,7 +39,9 @@ def participant(process: Process, topic: str, *values: int, logged: bool = False
 def pend(process: Process, tx: TxId, start: int, end: int, name: str = NAME) -> None:
     """Put offsets [start, end) of the source aside."""
     offset = PendingOffset("src", process.topic("src").topic_id, 0, start, end)
-    process.connection.offsets.pend(GROUP, tx, name, 0, (offset,), TIMEOUT_MS)
+    process.connection.offsets.pend(
+        process.connection.offsets.pend_command(GROUP, tx, name, 0, (offset,), TIMEOUT_MS)
+    )
 
 
 def prepare(

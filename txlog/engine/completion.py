@@ -108,11 +108,11 @@ class Completion:
         if offsets is not None:
             offsets()
 
-    def beside_pend(self, group: str, pend: Step) -> None:
+    def include_in_pend(self, group: str, pend: Step) -> None:
         """Run the next transaction's pend on `group`, whose entry includes the group's offsets of
         this transaction. Raises the errors of the pend and of `join`."""
         if group in self._own:
-            self.beside_decision(pend)
+            self.include_in_decision(pend)
             return
         if group not in self._groups:
             pend(())
@@ -134,7 +134,7 @@ class Completion:
             self._offsets = None
             self._schedule_next()
 
-    def beside_decision(self, decide: Step) -> None:
+    def include_in_decision(self, decide: Step) -> None:
         """Run the next transaction's BEGIN or PREPARE_COMMIT, whose entry includes COMMITTED of
         this one. Before, all topics have the markers (R45), and offsets in other journals are
         applied (R36). Raises the errors of `decide` and of `join`."""

@@ -238,7 +238,7 @@ class TransactionSession:
             decide(())
             return
         try:
-            completion.beside_decision(decide)
+            completion.include_in_decision(decide)
         except TxlogError:
             self._completion = None  # It continues in the background.
             raise
@@ -284,20 +284,12 @@ class TransactionSession:
         """Pend without BEGIN; the pend times out with the transaction (R41)."""
 
         def pend(before: Sequence[Any]) -> None:
-            self._connection.offsets.pend(
-                group,
-                self.tx_id,
-                self.transactional_id,
-                self._coordinator.partition,
-                offsets,
-                self._timeout_ms,
-                before=before,
-            )
+            self._connection.offsets.pend(self._pend_command(group, offsets), before)
 
         if self._completion is None:
             pend(())
         else:
-            self._completion.beside_pend(group, pend)
+            self._completion.include_in_pend(group, pend)
         if group not in self._groups:
             self._groups.append(group)
 
@@ -321,24 +313,19 @@ class TransactionSession:
             with self.aborted_unless_fenced():
                 self._coordinator.require_current(self.transactional_id, self.tx_id)
         else:
-            self._prepare(participants, mark, self._pend_commands(pends))
+            self._groups = list(dict.fromkeys((*self._groups, *pends)))
+            self._prepare(participants, mark, [self._pend_command(*item) for item in pends.items()])
             base_offsets = self._apply(waits_for_offsets=not (self._is_staged or pends))
         return base_offsets
 
-    def _pend_commands(
-        self, pends: Mapping[str, tuple[PendingOffset, ...]]
-    ) -> tuple[OffsetsPended, ...]:
-        self._groups = list(dict.fromkeys((*self._groups, *pends)))
-        return tuple(
-            self._connection.offsets.pend_command(
-                group,
-                self.tx_id,
-                self.transactional_id,
-                self._coordinator.partition,
-                offsets,
-                self._timeout_ms,
-            )
-            for group, offsets in pends.items()
+    def _pend_command(self, group: str, offsets: tuple[PendingOffset, ...]) -> OffsetsPended:
+        return self._connection.offsets.pend_command(
+            group,
+            self.tx_id,
+            self.transactional_id,
+            self._coordinator.partition,
+            offsets,
+            self._timeout_ms,
         )
 
     def _apply(self, *, waits_for_offsets: bool) -> dict[str, Mapping[int, int]]:

@@ -167,17 +167,7 @@ class GroupOffsets:
 
     # In transactions.
 
-    def pend(
-        self,
-        group: str,
-        tx_id: TxId,
-        transactional_id: str,
-        coordinator: int,
-        offsets: tuple[PendingOffset, ...],
-        timeout_ms: int,
-        *,
-        before: Sequence[Any] = (),
-    ) -> None:
+    def pend(self, command: OffsetsPended, before: Sequence[Any] = ()) -> None:
         """Set offsets aside for a transaction (docs/architecture.md). The commands in `before` go
         into the same entry; each of them succeeds or fails on its own.
 
@@ -186,11 +176,8 @@ class GroupOffsets:
         UnstableOffsetCommit, and UsageError if an entry cannot hold these offsets together with
         those already set aside for the transaction.
         """
-        command = self.pend_command(
-            group, tx_id, transactional_id, coordinator, offsets, timeout_ms
-        )
-        execute = partial(self._journal_of(group).execute_each, (*before, command))
-        self.with_resolution(execute, tx_id)
+        execute = partial(self._journal_of(command.group).execute_each, (*before, command))
+        self.with_resolution(execute, command.tx_id)
 
     def pend_command(
         self,
@@ -201,7 +188,7 @@ class GroupOffsets:
         offsets: tuple[PendingOffset, ...],
         timeout_ms: int,
     ) -> OffsetsPended:
-        """The command that `pend` executes, for an entry that holds other commands, too."""
+        """The command to pend offsets, for `pend` or for an entry with other commands."""
         now_ms = self._cluster.runtime.clock.wall_ms()
         pending = Pending(transactional_id, coordinator, offsets, now_ms, timeout_ms)
         return OffsetsPended(group, tx_id, pending)

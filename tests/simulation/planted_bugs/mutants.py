@@ -19,7 +19,7 @@ from txlog.client.producer import producer as producers
 from txlog.clock import segment_id
 from txlog.coordinator import rules
 from txlog.groups.offsets import GroupOffsets
-from txlog.groups.state import UNCHECKED, OffsetsCommitted, PendingApplied
+from txlog.groups.state import UNCHECKED, OffsetsCommitted, OffsetsPended, PendingApplied
 from txlog.journal.machine import Decided
 from txlog.journal.replication.replica import Replica
 from txlog.model import TxId
@@ -95,22 +95,15 @@ def no_pend(patch: Patch) -> None:
     """Offsets are kept by the client until the decision, and committed then."""
     kept: dict[tuple[str, TxId], Any] = {}
 
-    def pend(
-        self: GroupOffsets,
-        group: str,
-        tx_id: TxId,
-        name: str,
-        n: int,
-        offsets: Any,
-        ms: int,
-        before: Sequence[Any] = (),
-    ) -> None:
-        for command in before:
-            if isinstance(command, PendingApplied):
-                apply_pending(self, group, command.tx_id)
+    def pend(self: GroupOffsets, command: OffsetsPended, before: Sequence[Any] = ()) -> None:
+        group = command.group
+        for other in before:
+            if isinstance(other, PendingApplied):
+                apply_pending(self, group, other.tx_id)
             else:
-                self._journal_of(group).execute(command)
-        kept[group, tx_id] = tuple(replace(offset, start=UNCHECKED) for offset in offsets)
+                self._journal_of(group).execute(other)
+        offsets = command.pending.offsets
+        kept[group, command.tx_id] = tuple(replace(each, start=UNCHECKED) for each in offsets)
 
     def apply_pending(self: GroupOffsets, group: str, tx_id: TxId) -> None:
         if (group, tx_id) in kept:

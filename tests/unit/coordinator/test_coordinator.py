@@ -160,7 +160,9 @@ def test_a_pend_that_cannot_be_ended_keeps_no_other_from_its_end(world: World) -
     offset = PendingOffset("src", owner.topic("src").topic_id, 0, 0, 5)
     for topic, group in [("a", "g1"), ("b", "g2")]:
         tx = tx_of(register(owner, "i", group))
-        owner.connection.offsets.pend(group, tx, group, 0, (offset,), TIMEOUT_MS)
+        owner.connection.offsets.pend(
+            owner.connection.offsets.pend_command(group, tx, group, 0, (offset,), TIMEOUT_MS)
+        )
         prepare(owner, tx, participant(owner, topic, 1), name=group, groups=(group,))
     damage(world, owner, "a")
     with pytest.raises(CorruptData, match="topics/a/"):

@@ -36,7 +36,9 @@ def positions(
 
 
 def pend(log: MemoryLog, offsets: tuple[PendingOffset, ...]) -> None:
-    log.connection.offsets.pend("g", TxId(1, 0, 0), "x", 0, offsets, 60_000)
+    log.connection.offsets.pend(
+        log.connection.offsets.pend_command("g", TxId(1, 0, 0), "x", 0, offsets, 60_000)
+    )
 
 
 def entries(log: MemoryLog) -> int:
@@ -91,7 +93,11 @@ def test_I16_what_is_just_within_the_limit_fits_in_an_entry_with_the_longest_nam
     def pended(count: int) -> bool:
         group, tx_id = f"{count}".rjust(249, "g"), TxId(1, 0, count)
         try:
-            log.connection.offsets.pend(group, tx_id, owner, 0, positions(count, note=note), 60_000)
+            log.connection.offsets.pend(
+                log.connection.offsets.pend_command(
+                    group, tx_id, owner, 0, positions(count, note=note), 60_000
+                )
+            )
         except UsageError:
             return False
         return True

@@ -138,7 +138,9 @@ def test_what_is_pending_is_told_by_how_it_was_decided(
     tx_id = begun(coordinator, "pending")
     topic_id = process.cluster.topic("numbers").topic_id
     moved = (PendingOffset("numbers", topic_id, 0, 4, 6),)
-    process.offsets.pend(GROUP, tx_id, "pending", 0, moved, TIMEOUT_MS)
+    process.offsets.pend(
+        process.offsets.pend_command(GROUP, tx_id, "pending", 0, moved, TIMEOUT_MS)
+    )
     if decided == "commit":
         coordinator.prepare_commit("pending", tx_id)
     if decided == "abort":

@@ -205,7 +205,9 @@ def test_what_is_decided_of_another_topic_moves_nothing(
     tx_id = begun(process.coordinator(0), "pending")
     topic_id = other_id or process.cluster.topic(topic).topic_id
     moved = (PendingOffset(topic, topic_id, 0, UNCHECKED, 6),)
-    process.offsets.pend(GROUP, tx_id, "pending", 0, moved, TIMEOUT_MS)
+    process.offsets.pend(
+        process.offsets.pend_command(GROUP, tx_id, "pending", 0, moved, TIMEOUT_MS)
+    )
     process.coordinator(0).prepare_commit("pending", tx_id)
     comparison = compared(log, query)
     assert "is decided COMMIT" in comparison.unfinished[0]
