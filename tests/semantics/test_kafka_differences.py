@@ -39,8 +39,8 @@ from txlog.model import TopicPartition
 PAGE = Page(ROOT / "docs" / "kafka-users.md")
 TABLES = (
     "## What differs",
-    "What a run against a Kafka 4.2 broker and its Java clients has found:",
-    "As in Kafka, although one may expect otherwise:",
+    "Differences that a comparison with a Kafka 4.2 broker and its Java clients found:",
+    "As in Kafka, although it may be unexpected:",
 )
 """The line above each table."""
 
