@@ -27,7 +27,7 @@ def test_I5_I6_I10_the_bundled_job_survives_a_drill_and_leaves_no_topics(tmp_pat
     assert kill["outcome"] == "replayed: was in the log"
     assert kill["recovery_ms"] > 0
     assert found["replays"] >= 1
-    assert "Nothing was lost, doubled or torn." in report.read_text()
+    assert "Nothing was lost, duplicated or torn." in report.read_text()
     assert Admin(str(root)).list_topics() == ["of-another-user"]
     assert Admin(str(root)).list_groups() == []
     assert done.err.count("kill ") >= 1

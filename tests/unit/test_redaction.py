@@ -16,7 +16,7 @@ from tests.bad_input.test_places import CarelessFileSystem
 from tests.conformance.test_generic import LinkedFileSystem
 from tests.processes.command_line import run
 from txlog.cli.doctor.check import failed, failed_with, passed, warned
-from txlog.cli.drill.drill_report import DrillResult, document, html_report, same_again
+from txlog.cli.drill.drill_report import DrillResult, document, html_report, repeat_command
 from txlog.cli.exit_codes import run_to_exit_code
 from txlog.cli.session import GlobalOptions, Session
 from txlog.client.admin import Admin
@@ -161,7 +161,7 @@ def test_every_form_is_hidden_in_what_doctor_and_drill_report(text: str, secret:
         ["-x", text],
         [f"--unknown={text}"],
     ):
-        again = same_again(text, {"--checkpoint": text}, words)
+        again = repeat_command(text, {"--checkpoint": text}, words)
         result = DrillResult(redact_url(text), "job", 1, 1.0, (), (), again, redact(text))
         assert secret not in again + html_report(result) + json.dumps(document(result))
 

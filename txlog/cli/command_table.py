@@ -1,8 +1,8 @@
 """The commands of `txlog`: the module of each, and its line in the help.
 
-A command's module is imported when that command is run, so that `txlog --help` imports none of
-them, and `txlog topic list` imports neither Spark's part nor the readers of CSV. A test compares
-the lines with the modules. It must not know what any command does.
+A command's module is imported when that command runs, so that `txlog --help` imports none of
+them, and `txlog topic list` imports neither the plugin nor the input formats. A test compares the
+lines of help with the modules. It must not know what any command does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 
 
 class CommandModule(NamedTuple):
-    """Where a command is, and its first line of help."""
+    """A command's module, and its first line of help."""
 
     module: str
     help: str
@@ -70,7 +70,7 @@ COMMANDS = {
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """Commands by name; each is imported when it is asked for."""
+    """Commands by name; each is imported at its first use."""
 
     def __init__(self) -> None:
         self._imported: dict[str, Any] = {}
@@ -94,7 +94,7 @@ class LazyCommands(MutableMapping[str, Any]):
 
     @staticmethod
     def summaries() -> dict[str, Any]:
-        """The commands as the help lists them: name and first line, and nothing to run."""
+        """The commands with name and first line only, for the help."""
         return {name: TyperCommand(name, help=known.help) for name, known in COMMANDS.items()}
 
 

@@ -68,15 +68,15 @@ def run_to_exit_code(command: Callable[[], object], *, as_json: bool = False) ->
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - nothing above handles it; -v shows the traceback
-        complaint = _complaint(error)
-        if complaint.message:
-            _complain(complaint, as_json)
-        return complaint.exit_code
+        report = _report_of(error)
+        if report.message:
+            _print_report(report, as_json)
+        return report.exit_code
     return answer if isinstance(answer, int) else OK
 
 
 def wants_json(words: Sequence[str]) -> bool:
-    """Whether a command line asks for JSON: needed for errors before it is parsed."""
+    """Whether a command line has `-o json`: needed for errors before it is parsed."""
     wanted = False
     for word, after in pairwise([*words, ""]):
         if word == "--":
@@ -90,26 +90,26 @@ _OUTPUT = re.compile(r"--output(?:=(.*))?|-[a-np-z]*o(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class _Complaint:
-    """What the user is told about an error."""
+class _Report:
+    """The report of an error."""
 
     code: str
-    """As in `TxlogError.code`; other words for other errors."""
+    """`TxlogError.code`, or a code of the command line."""
     exit_code: int
     message: str
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
-def _complaint(error: Exception) -> _Complaint:
+def _report_of(error: Exception) -> _Report:
     if isinstance(error, TxlogError):
-        return _Complaint(error.code, exit_code(error), error.message, error.facts)
+        return _Report(error.code, exit_code(error), error.message, error.facts)
     if isinstance(error, typer.TyperException):
         return _usage(error)
-    if isinstance(error, OSError):  # The store's have become txlog errors by now.
+    if isinstance(error, OSError):  # Not of the store, whose errors are TxlogErrors.
         close_stdout()
         text = f"{error.strerror or error}: the output could not be written."
-        return _Complaint("output-lost", OUTPUT_LOST, text)
-    return _Complaint(
+        return _Report("output-lost", OUTPUT_LOST, text)
+    return _Report(
         "internal-error",
         FAILED,
         f"internal error: {type(error).__name__}: {error}. Run it again with -v, and please "
@@ -117,22 +117,22 @@ def _complaint(error: Exception) -> _Complaint:
     )
 
 
-def _usage(error: typer.TyperException) -> _Complaint:
-    """An error of the command line itself. Without arguments only the help is shown."""
+def _usage(error: typer.TyperException) -> _Report:
+    """The report of a usage error; empty if a missing argument has shown the help already."""
     if type(error).__name__ == "NoArgsIsHelpError":
-        return _Complaint("usage", error.exit_code, "")
+        return _Report("usage", error.exit_code, "")
     message = error.format_message().replace("Value error, ", "").rstrip(".")
     context = getattr(error, "ctx", None)
     hint = f" '{context.command_path} --help' shows how." if context is not None else ""
-    return _Complaint("usage", error.exit_code, f"{message}.{hint}")
+    return _Report("usage", error.exit_code, f"{message}.{hint}")
 
 
-def _complain(complaint: _Complaint, as_json: bool) -> None:
-    line = re.sub(r"\s+", " ", complaint.message).strip()
+def _print_report(report: _Report, as_json: bool) -> None:
+    line = re.sub(r"\s+", " ", report.message).strip()
     if as_json:
         line = redact(line)
-        facts = {name: redact(str(fact)) for name, fact in complaint.facts.items()}
-        told = {"code": complaint.code, "exit_code": complaint.exit_code, "message": line}
-        print(json_text({"error": told | {"facts": facts}}), file=sys.stderr)
+        facts = {name: redact(str(fact)) for name, fact in report.facts.items()}
+        document = {"code": report.code, "exit_code": report.exit_code, "message": line}
+        print(json_text({"error": document | {"facts": facts}}), file=sys.stderr)
     else:
         print(f"txlog: {message_text(line)}", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""The `txlog` command: its nouns, its shared options, and its entry point.
+"""The `txlog` command: its group of commands, its shared options, and its entry point.
 
-Each noun is a file in this folder. It must not know what any command does.
+It must not know what any command does.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ txlog consume orders -n 5 | jq .value
 
 
 class Commands(TyperGroup):
-    """The top group: its commands are imported when they are run (`commands.py`), and every error
-    of every command leaves through `exit_codes`."""
+    """The top group. Commands are imported when they run (`command_table.py`), and `exit_codes`
+    reports every error of every command."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = LazyCommands()
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The help of a group like this one, of whose commands only the first lines are known."""
+        """Write the help from the first lines of the commands, without importing them."""
         summary = copy.copy(self)
         summary.commands = LazyCommands.summaries()
         super(Commands, summary).format_help(ctx, formatter)
@@ -92,8 +92,8 @@ app = typer.Typer(
 
 
 def version_text() -> str:
-    """Name and version; the sources may be used without being installed."""
-    import importlib.metadata as metadata  # Takes a tenth of the command's start, for this alone.
+    """Name and version; sources that are not installed have no version."""
+    import importlib.metadata as metadata  # Slow to import, and only needed here.
 
     try:
         return f"txlog {metadata.version(DISTRIBUTION)}"
@@ -132,7 +132,7 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line of this process; start.py, the console script, calls it."""
+    """Run the command line of this process. Called by the console script, start.py."""
     if sys.stdout is None:  # Closed by the caller: `txlog ... >&-`.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):  # For tables; JSON is escaped anyway.

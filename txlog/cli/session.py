@@ -1,4 +1,4 @@
-"""What every command gets: the log, the form of output, and the streams for messages.
+"""The session that every command gets: the log, the form of output, and the stream of messages.
 
 The shared options may come before the command or after it; the later one wins, and both win over
 TXLOG_ROOT. stdout is for data only, stderr for messages. It must not know any command.
@@ -143,7 +143,7 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
             command(session, **arguments)
             sys.stdout.flush()
         except BrokenPipeError:
-            close_stdout()  # The reader left, as in `txlog consume x | head`: not an error.
+            close_stdout()  # Not an error: the reader has ended, as in `txlog consume x | head`.
         except typer.Exit:
             raise
         except Exception:
@@ -160,23 +160,19 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Shell completion: the topics of the log, or nothing if it cannot be asked."""
-    return [
-        name for name in _names(ctx, lambda log: log.list_topics()) if name.startswith(incomplete)
-    ]
+    """Shell completion: the topics of the log, or none if it cannot be read."""
+    return [n for n in _names(ctx, lambda log: log.list_topics()) if n.startswith(incomplete)]
 
 
 def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Shell completion: the consumer groups of the log."""
-    return [
-        name for name in _names(ctx, lambda log: log.list_groups()) if name.startswith(incomplete)
-    ]
+    return [n for n in _names(ctx, lambda log: log.list_groups()) if n.startswith(incomplete)]
 
 
-def _names(ctx: typer.Context, ask: Callable[[txlog.Admin], list[str]]) -> list[str]:
+def _names(ctx: typer.Context, read: Callable[[txlog.Admin], list[str]]) -> list[str]:
     root = ctx.params.get("root") or ctx.find_root().params.get("root")
     try:
         place = root or os.environ.get("TXLOG_ROOT", "")
-        return ask(txlog.Admin(place, storage_options=storage_options((), os.environ)))
+        return read(txlog.Admin(place, storage_options=storage_options((), os.environ)))
     except Exception:  # noqa: BLE001 - a shell that waits for completions shows no errors
         return []

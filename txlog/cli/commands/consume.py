@@ -1,6 +1,6 @@
 """`txlog consume`: records as JSON lines, a table, plain lines or Arrow.
 
-It guards that a group's position never passes over a record that was not printed.
+It guards that a group's offset never passes a record that was not printed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from txlog.model import IsolationLevel, TopicPartition
 from txlog.topic.topic_log import TopicLog
 
 POLL_RECORDS_MAX = 10_000
-"""Records of one poll: held in memory as text at once."""
+"""Records of one poll, which are in memory as text at once."""
 
 FETCH_BYTES_MAX = 8 << 20
 """Stored bytes read by one poll."""
@@ -60,7 +60,7 @@ txlog consume orders --group report --format lines
 
 
 class OutputFormat(StrEnum):
-    """The form of what is printed."""
+    """The format of printed records."""
 
     JSON = "json"
     LINES = "lines"
@@ -98,7 +98,7 @@ def consume(
         typer.Option(
             "--group",
             "-g",
-            help="Begin at this consumer group's position, and commit what is printed.",
+            help="Begin at this consumer group's offset, and commit printed records.",
             autocompletion=group_names,
         ),
     ] = None,
@@ -134,16 +134,16 @@ def consume(
             write(table)
             if group:
                 _commit(consumer, ends or {})
-    _tell_what_blocks(session, consumer)
+    _name_blocking_transactions(session, consumer)
 
 
-def _tell_what_blocks(session: Session, consumer: Consumer) -> None:
-    """Say which transactions block a reader at read_committed."""
+def _name_blocking_transactions(session: Session, consumer: Consumer) -> None:
+    """Name the transactions that block a reader at read_committed."""
     for where, tx_id in sorted(consumer.blocked_by().items()):
         session.say(
-            f"{where} goes on at offset {consumer.position(where)} when transaction {tx_id} ends; "
-            f"'txlog txn describe {tx_id}' shows whose it is, --isolation read_uncommitted reads "
-            "on."
+            f"{where} is blocked at offset {consumer.position(where)} by transaction {tx_id}; "
+            f"'txlog txn describe {tx_id}' shows its owner, --isolation read_uncommitted reads "
+            "its records."
         )
 
 

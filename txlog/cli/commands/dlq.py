@@ -97,8 +97,8 @@ def replay(
 ) -> None:
     """Send dead letters to the topics they were meant for, each once, in one transaction.
 
-    Without --execute it only shows which. Letters stay in their topic; the consumer group
-    TOPIC.replay records how far they are replayed, and 'txlog group reset' moves it.
+    Without --execute it only shows them. Letters stay in their topic; the consumer group
+    TOPIC.replay records how far they are replayed; 'txlog group reset' resets it.
     """
     connection = session.admin().connection
     found = _pending(connection, topic, limit)
@@ -115,7 +115,7 @@ def replay(
 
 
 def _pending(connection: Connection, topic: str, limit: int) -> list[DeadLetter]:
-    """Empty if the default topic was never needed."""
+    """The letters to replay; none if the default topic does not exist."""
     try:
         return pending_letters(connection, topic, limit)
     except UnknownTopic:

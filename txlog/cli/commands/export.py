@@ -120,7 +120,7 @@ def _targets(
         base = folder.rstrip("/") or "/"
         return {name: (posixpath.join(base, f"{name}.{suffix}"), suffix) for name in topics}
     if file is None or folder is not None:
-        raise UsageError("say where to: --file FILE for one topic, or --folder DIR.")
+        raise UsageError("name the output: --file FILE for one topic, or --folder DIR.")
     if len(topics) > 1:
         raise UsageError("--file is for one topic, as each has its own columns; give --folder DIR.")
     return {topics[0]: (file, form or _form_by_name(file))}
@@ -180,14 +180,14 @@ def _export(
     done = []
     with new_output_file(target, entropy) as file, record_file(file, form, schema) as write:
         for partition, (start, end) in wanted.offsets.items():
-            records, told = 0, start
+            records, counted_to = 0, start
             for batch in read_partition(wanted, partition, isolation):
                 write(batch)
                 records += batch.num_rows
                 read_to = batch["_offset"][-1].as_py() + 1
-                advance(read_to - told)
-                told = read_to
-            advance(end - told)
+                advance(read_to - counted_to)
+                counted_to = read_to
+            advance(end - counted_to)
             shown = redact_url(target)
             done.append(_Exported(wanted.topic.name, shown, partition, start, end, records))
     return done

@@ -1,4 +1,4 @@
-"""`txlog group`: list and describe, with the column words of kafka-consumer-groups.sh."""
+"""`txlog group`: list and describe, with the columns of kafka-consumer-groups.sh."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def list_groups(session: Session) -> None:
 @app.command("describe", epilog="Example: txlog group describe billing")
 @with_session
 def describe(session: Session, group: Group) -> None:
-    """One group: its position and lag in each partition, and what is pending.
+    """One group: its offset and lag in each partition, and its pending offsets.
 
     LAG counts the records that the group can read and has not read; LAG-SECONDS is the age of the
-    oldest of them. Both are unknown if records wait in a partition where the group has no position.
+    oldest of them. Both are unknown if records wait in a partition where the group has no offset.
     LOG-END-OFFSET is the last stable offset; UNDECIDED are the records above it, which wait for
     open transactions.
     """

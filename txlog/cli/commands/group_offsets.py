@@ -1,4 +1,4 @@
-"""`txlog group reset | delete | delete-offsets`: moving and forgetting, with Kafka's words.
+"""`txlog group reset | delete | delete-offsets`: Kafka's reset and deletion of offsets.
 
 Each only shows what it would do unless `--execute` is given. It must not decide anything:
 `txlog/client/admin/offset_reset.py` does.
@@ -104,7 +104,7 @@ def reset(
     group: Group,
     topic: Topics = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Every partition where the group has a position.")
+        bool, typer.Option("--all-topics", help="Every partition where the group has an offset.")
     ] = False,
     to_earliest: Earliest = False,
     to_latest: Latest = False,
@@ -119,10 +119,10 @@ def reset(
     ] = False,
     execute: Execute = False,
 ) -> None:
-    """Move a group's offsets. Shows them before and after; without --execute it does no more.
+    """Reset a group's offsets. Without --execute it only shows them, before and after.
 
-    An offset that cannot be read from becomes the nearest that can. The reset is refused while the
-    query that owns the group is alive, and if the group moves meanwhile.
+    An unreadable offset becomes the nearest readable one. The reset is refused while the
+    query that owns the group is alive, and if the group's offsets change meanwhile.
     """
     validate_group_id(group)
     admin = session.admin()
@@ -157,7 +157,7 @@ def _strategy(asked: dict[str, ResetTo | None]) -> ResetTo:
     found = {name: to for name, to in asked.items() if to is not None}
     if len(found) == 1:
         return next(iter(found.values()))
-    said = f"{' and '.join(found)} exclude each other" if found else "say where to"
+    said = f"{' and '.join(found)} exclude each other" if found else "name a target"
     raise UsageError(f"{said}; give one of {', '.join(asked)}.")
 
 
@@ -236,7 +236,7 @@ def _show(session: Session, group: str, plan: Sequence[OffsetReset], is_done: bo
 @app.command("delete", epilog="Example: txlog group delete billing --execute")
 @with_session
 def delete(session: Session, group: Group, execute: Execute = False) -> None:
-    """Forget a group: its positions and its owner. Without --execute it only shows them.
+    """Delete a group: its offsets and its owner. Without --execute it only shows them.
 
     Refused while the query that owns the group is alive.
     """
@@ -264,7 +264,7 @@ def delete(session: Session, group: Group, execute: Execute = False) -> None:
 def delete_some(
     session: Session, group: Group, topic: Topics = None, execute: Execute = False
 ) -> None:
-    """Forget a group's positions in some topics. Without --execute it only shows them."""
+    """Delete a group's offsets in some topics. Without --execute it only shows them."""
     validate_group_id(group)
     if not topic:
         raise UsageError("say which: --topic TOPIC[:P,...].")

@@ -1,6 +1,6 @@
 """`txlog maintain` and `txlog vacuum`: keep a log small and unblock its readers.
 
-They only call `txlog/maintenance/maintenance.py` and `vacuum.py`, and show the results.
+They call `txlog/maintenance/maintenance.py` and `vacuum.py`, and show the results.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ def vacuum(
 
     Failed tasks, aborted writes, merging, compaction, retention and deleted topics leave them
     behind. Objects younger than staging.retention.ms (a day) stay: a running task may still commit
-    them. Before it deletes, it waits file.delete.delay.ms (a minute) and looks again, so that
-    readers have moved on.
+    them. Before it deletes, it waits file.delete.delay.ms (a minute) for readers to move on, and
+    checks again.
     """
     connection = session.admin().connection
     settings = _settings(session, config)
@@ -164,15 +164,15 @@ def vacuum(
 
 
 def _waiting(found: Candidates, delay_ms: float) -> str:
-    """What the command waits for, how long, and why."""
+    """The message before the wait."""
     what = counted(len(found.objects), "object")
     if found.objects:
         what += f" with {found.size_bytes:,} bytes, such as {found.objects[0].path}"
     if found.topics:
-        what += f", and what is left of the deleted topics {', '.join(found.topics)}"
+        what += f", and the remains of the deleted topics {', '.join(found.topics)}"
     return (
         f"Nothing refers to {what}. Waiting {duration_text(delay_ms)} (file.delete.delay.ms) until "
-        "readers have moved on; then it looks again and deletes. Ctrl-C leaves them to a later run."
+        "readers have moved on, then it checks again and deletes. Ctrl-C leaves them to another run."
     )
 
 
@@ -187,7 +187,7 @@ def _show_candidates(session: Session, found: Candidates) -> None:
     session.show(document, [Grid(("OBJECT", "BYTES"), rows)])
     what = f"{counted(len(rows), 'object')} with {found.size_bytes} bytes"
     if found.topics:
-        what += f", and what is left of the deleted topics {', '.join(found.topics)}"
+        what += f", and the remains of the deleted topics {', '.join(found.topics)}"
     session.say(f"Would delete {what}. Nothing was done; add --execute to do it.")
 
 

@@ -1,6 +1,6 @@
 """`txlog topic delete-records | compact`: removing records from a topic by hand.
 
-Each only shows what it would do unless `--execute` is given. It must not decide anything:
+Each only shows what it would do unless `--execute` is given. It decides nothing:
 `txlog/client/admin/record_deletion.py` and `txlog/topic/upkeep/compaction.py` do.
 """
 

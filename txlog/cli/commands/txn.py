@@ -1,4 +1,4 @@
-"""`txlog txn`: list, describe and abort, with the words of kafka-transactions.sh."""
+"""`txlog txn`: list, describe and abort, in the terms of kafka-transactions.sh."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def list_transactions(
 ) -> None:
     """Every transactional id, with its state and its open transaction.
 
-    A producer with staged records has none before it sends offsets to it, or commits.
+    One with staged records is listed once it has pending offsets, or commits.
 
     With --half, the open half transactions (half messages) of all producers, oldest first, with the
     number of checks so far and the time of the next.
@@ -87,12 +87,13 @@ def describe(
 
 
 def _transaction_id(name: str) -> TxId:
-    """Raises UnknownTransaction if the name has not the form of one: it is not an id either."""
+    """Raises UnknownTransaction if the name is neither a transactional id nor a transaction."""
     try:
         return TxId.parse(name)
     except ValueError as error:
         raise UnknownTransaction(
-            f"no transactional id {name!r}; 'txlog txn list' shows them.", transactional_id=name
+            f"there is no transactional id {name!r}; 'txlog txn list' shows them.",
+            transactional_id=name,
         ) from error
 
 
@@ -121,7 +122,7 @@ def abort(
     it are released. A decided transaction cannot be aborted.
     """
     admin = session.admin()
-    tx_id = _meant(admin, transaction, topic, partition, start_offset)
+    tx_id = _chosen(admin, transaction, topic, partition, start_offset)
     found = admin.describe_transaction(tx_id)
     if found.outcome is TransactionOutcome.COMMITTED:
         raise IllegalTransition(
@@ -141,7 +142,7 @@ def abort(
         session.say(f"Would abort transaction {tx_id}. Nothing was done; add --execute to do it.")
 
 
-def _meant(
+def _chosen(
     admin: Admin,
     transaction: str | None,
     topic: str | None,
@@ -161,17 +162,17 @@ def _meant(
 
 
 def _rows(each: TransactionListing, now_ms: int) -> Iterable[tuple[object, ...]]:
-    """One for each open transaction, else one."""
-    words = _words(each)
+    """One row for each open transaction, or one without."""
+    row = _listing_row(each)
     for opened in each.all_open:
-        yield *words, opened.tx_id, _age(opened, now_ms)
+        yield *row, opened.tx_id, _age(opened, now_ms)
     for pended in each.pended:
-        yield *words[:-1], TransactionState.ONGOING, pended.tx_id, _pended_age(pended, now_ms)
+        yield *row[:-1], TransactionState.ONGOING, pended.tx_id, _pended_age(pended, now_ms)
     if not each.all_open and not each.pended:
-        yield *words, None, None
+        yield *row, None, None
 
 
-def _words(each: TransactionListing) -> tuple[str, int, int, int, str]:
+def _listing_row(each: TransactionListing) -> tuple[str, int, int, int, str]:
     return (
         each.transactional_id,
         each.coordinator,
@@ -194,7 +195,7 @@ def _age_text(age_ms: int, timeout_ms: int) -> str:
 
 
 def _partitions(opened: Transaction) -> list[tuple[str, int]]:
-    """The partitions that it writes: declared, or named by the segments that it staged."""
+    """The partitions that it writes: declared ones, and those of its staged segments."""
     return sorted(
         {
             (participant.topic, partition)
@@ -255,7 +256,7 @@ def _listing_document(each: TransactionListing, now_ms: int) -> dict[str, Any]:
 def _listing_sections(each: TransactionListing, now_ms: int) -> Iterable[Section]:
     yield Facts(
         (
-            *zip(HEADERS, _words(each), strict=True),
+            *zip(HEADERS, _listing_row(each), strict=True),
             ("TransactionTimeoutMs", each.timeout_ms),
             ("Instance", each.instance),
             ("LastTransaction", each.last_tx_id),

@@ -1,6 +1,6 @@
 """Half transactions as `txlog txn` shows them: the producer group, the checks, the next check.
 
-With RocketMQ's words (half message, producer group, check). It only shows.
+In the terms of RocketMQ (half message, producer group, check).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _row(opened: Transaction, now_ms: int) -> tuple[object, ...]:
 
 
 def next_check_ms(opened: Transaction) -> int | None:
-    """When the next check is due, or the message is given up; None if it is not a half one."""
+    """When the next check, or giving up, is due; None if it is not a half transaction."""
     back = opened.check_back
     if back is None:
         return None
@@ -97,7 +97,7 @@ def half_document(opened: Transaction) -> dict[str, Any] | None:
 
 
 def half_facts(opened: Transaction) -> list[tuple[str, object]]:
-    """The same for a table."""
+    """The additional facts of a half transaction, for a table."""
     found = half_document(opened)
     if found is None:
         return []

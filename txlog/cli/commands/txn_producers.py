@@ -1,4 +1,4 @@
-"""`txlog txn describe-producers | find-hanging | outcome`: KIP-664's words. They only look."""
+"""`txlog txn describe-producers | find-hanging | outcome`, in the terms of KIP-664: only reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One result of `txlog doctor`: a value without secrets. The checks themselves are elsewhere."""
+"""One result of `txlog doctor`: a value without secrets."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class Check:
 
 
 def passed(name: str, found: str) -> Check:
-    """Nothing to do."""
+    """A check that passed."""
     return Check(name, Status.OK, redact(found))
 
 
 def warned(name: str, found: str, fix: str) -> Check:
-    """It works, but not as well as it could."""
+    """A check of something that works, but not well."""
     return Check(name, Status.WARN, redact(found), redact(fix))
 
 
 def failed(name: str, found: str, fix: str) -> Check:
-    """It will not work."""
+    """A check that failed."""
     return Check(name, Status.FAIL, redact(found), redact(fix))
 
 
 def failed_with(name: str, error: TxlogError) -> Check:
-    """The error's reason, and its remedy."""
+    """A check that failed with this error: its reason, and its remedy as the fix."""
     if error.reason == error.remedy:
         return failed(name, error.message, "")
     return failed(name, error.reason.removesuffix("."), error.remedy)

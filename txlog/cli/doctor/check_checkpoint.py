@@ -1,4 +1,4 @@
-"""A Spark checkpoint beside the log: what `txlog doctor --checkpoint` shows.
+"""A Spark checkpoint compared with the log, for `txlog doctor --checkpoint`.
 
 The comparison is the plugin's (`spark_plugin/checkpoints/checkpoint_comparison.py`), and needs no
 PySpark.

@@ -1,8 +1,8 @@
 """Whether Spark would start here, find the source, and run it well.
 
-Spark imports every top-level package named pyspark_* in the Python that it starts, without a try:
-one that raises makes all sources vanish. This check does the same, in that very Python, in a
-process of its own. Spark itself is neither started nor imported.
+Spark imports every top-level package named pyspark_* in the Python that it starts; if one raises,
+it finds no source at all. This check does the same in a process of that Python. Spark itself is
+neither started nor imported.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _unix_sockets() -> Check:
 
 
 def _socket_folder(folder: Path, values: Mapping[str, str]) -> Check:
-    """Spark asks a process that connects to a Unix socket for no secret, so others must not."""
+    """Check that other users cannot connect: Spark requires no secret on a Unix socket."""
     path = folder / SPARK_DEFAULTS
     try:
         is_set = SOCKET_FOLDER in (folder / SPARK_ENV).read_text(encoding="utf-8")
@@ -179,7 +179,7 @@ def _own_conf() -> str:
 
 
 def _conf_folder() -> Path:
-    """Where Spark's launch scripts look: SPARK_CONF_DIR, else conf below SPARK_HOME."""
+    """The folder that Spark's launch scripts use: SPARK_CONF_DIR, else conf below SPARK_HOME."""
     if conf := os.environ.get("SPARK_CONF_DIR"):
         return Path(conf)
     if home := os.environ.get("SPARK_HOME"):
@@ -190,6 +190,6 @@ def _conf_folder() -> Path:
 
 
 def properties(text: str) -> dict[str, str]:
-    """The names and values of a Java properties file, as far as Spark's defaults use the form."""
+    """The names and values of a Java properties file, in the subset that Spark's defaults use."""
     matches = [match for line in text.splitlines() if (match := _PROPERTY.match(line))]
     return {match[1]: match[2] for match in matches}

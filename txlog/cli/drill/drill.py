@@ -24,7 +24,13 @@ import typer
 from spark_plugin.checkpoints.checkpoint import open_checkpoint
 from txlog.cli.drill.drill_checks import DrillCheck, drill_checks
 from txlog.cli.drill.drill_log import DrillLog
-from txlog.cli.drill.drill_report import DrillResult, document, html_report, same_again, sections
+from txlog.cli.drill.drill_report import (
+    DrillResult,
+    document,
+    html_report,
+    repeat_command,
+    sections,
+)
 from txlog.cli.drill.drill_rounds import Drill, DrilledJob, Round, plan_rounds
 from txlog.cli.drill.job_process import JobFailed
 from txlog.cli.exit_codes import FAILED
@@ -101,7 +107,7 @@ def drill(
         "--seed": chosen,
         "--wait": None if wait_s == WAIT_S else wait_s,
     }
-    again = same_again(session.options.root, options, arguments or [])
+    again = repeat_command(session.options.root, options, arguments or [])
     with _sigterm_as_ctrl_c(), _scratch_folder(session) as scratch:
         subject = _subject(session, scratch, job, checkpoint, arguments or [], chosen, wait_s)
         result = _run(session, subject, plan_rounds(kills, chosen), chosen, again)

@@ -1,4 +1,4 @@
-"""What a drill proves from the log's stored bytes, once every process of the job is gone.
+"""The checks of a drill, from the log's stored bytes, once every process of the job is gone.
 
 For the bundled job the output must equal the input. For any job: batches of it are in the log; the
 log's structure, the invariants between its journals and the groups' offsets hold; nothing is left
@@ -24,7 +24,7 @@ from txlog.journal.audit import Finding
 from txlog.verify.log_audit import audit_log
 
 SETTLE_WAIT_MS = 20_000.0
-"""How long a dead run can leave things pending: an undecided pend times out after ten seconds."""
+"""How long a dead run's pends may last: an undecided one times out after ten seconds."""
 
 INPUT_OUTPUT = "input = output"
 """Name of the check that only the bundled job has."""
@@ -56,8 +56,7 @@ def drill_checks(
     yield _checkpoint(compare(connection, checkpoint))
     damage = audit_log(connection).findings
     yield _findings("every stored byte", damage, "every object is whole, and offsets are dense")
-    # Checked in any case. Data behind damage was not examined, so finding nothing there proves
-    # nothing.
+    # Also after damage: then findings count, but their absence proves nothing.
     broken = proven(connection)
     of_groups = [finding for finding in broken if finding.invariant == "I6"]
     yield _findings("offsets of groups", of_groups, "without overlap or gap", damage)
@@ -66,7 +65,7 @@ def drill_checks(
 
 
 def _batches(connection: Connection, query_id: str) -> tuple[bool, str]:
-    """Unless this log has a batch of this query, the other checks say nothing about the job."""
+    """The log has a batch of this query; otherwise the other checks prove nothing about the job."""
     own = [mark.batch_id for mark in Admin(connection).replay_marks() if mark.query_id == query_id]
     found = (
         f"up to batch {max(own)}"
@@ -81,7 +80,7 @@ def _batches(connection: Connection, query_id: str) -> tuple[bool, str]:
 
 
 def _check(name: str, check: Callable[[], tuple[bool, str]]) -> DrillCheck:
-    """Run a check; damage that it meets is its result."""
+    """Run a check; CorruptData becomes its result."""
     try:
         return DrillCheck(name, *check())
     except CorruptData as error:

@@ -1,7 +1,6 @@
-"""The bundled drill's own data: numbers that go in, and what must come out.
+"""The data of the bundled drill: its input, and the output that must result.
 
-Its topics and its group have names that nothing else uses, so that a drill may run on a log that
-is in use.
+Its topics and its group have unique names, so that a drill may run on a log that is in use.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from txlog.engine.producer_config import IN_LOG
 from txlog.errors import UnknownGroup, UnknownTopic
 
 PORTION = 500
-"""Numbers that one call feeds."""
+"""Numbers that one call writes."""
 
 PARTITIONS = 4
 NUMBERS = pa.schema([pa.field("n", pa.int64())])
@@ -33,7 +32,7 @@ class DrillLog:
     count: int = 0
     """Numbers that were committed."""
     aborted: int = 0
-    """Numbers whose transaction was aborted: they must stay invisible."""
+    """Numbers whose transaction was aborted, which must stay invisible."""
     _producer: Producer | None = field(default=None, repr=False)
 
     @property
@@ -53,27 +52,27 @@ class DrillLog:
         return ["--numbers", self.numbers, "--even", even, "--odd", odd]
 
     def left_behind(self, root: str) -> str:
-        """What remains in a log unless `delete` removes it, and how to remove it by hand."""
+        """A message that names the topics and the group, and how to delete them by hand."""
         topics = ", ".join((self.numbers, *self.outputs))
         return (
-            f"The drill's topics and its group {self.numbers} stay in {root}: {topics}. Look at "
+            f"The drill's topics and its group {self.numbers} stay in {root}: {topics}. Inspect "
             "them, then delete each by 'txlog --root ROOT topic delete TOPIC --execute', and the "
             "group by 'txlog --root ROOT group delete GROUP --execute'."
         )
 
     def create(self) -> None:
-        """Make the topics. Raises TopicExists."""
+        """Create the topics. Raises TopicExists."""
         admin = Admin(self.connection)
         outputs = [NewTopic(name, 2, NUMBERS) for name in self.outputs]
         admin.create_topics([NewTopic(self.numbers, PARTITIONS), *outputs])
-        # So that aborted numbers stand in the log, for readers to leave them out.
+        # With records in the log, so that readers must leave out aborted numbers.
         self._producer = Producer(
             self.connection, transactional_id=self.name, transaction_records=IN_LOG
         )
         self._producer.init_transactions()
 
     def feed(self) -> None:
-        """The next numbers, in two transactions; the first is aborted once, and sent again."""
+        """Write the next numbers in two transactions; the first is aborted once, and sent again."""
         for half in (range(PORTION // 2), range(PORTION // 2, PORTION)):
             if not half.start:
                 self._send(half, is_committed=False)
@@ -119,7 +118,7 @@ class DrillLog:
         return sorted(found)
 
     def close(self) -> None:
-        """Check that no record of it is in flight."""
+        """Close the producer, which checks that no record of it is in flight."""
         if self._producer is not None:
             self._producer.close()
 

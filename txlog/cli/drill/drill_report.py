@@ -47,12 +47,12 @@ class DrillResult:
 
     @property
     def warning(self) -> str:
-        """Why a good result proves little; "" if it does prove something."""
+        """Why a good result proves little; "" if it proves recovery."""
         named = [kill for kill in self.kills if kill.point != AT_RANDOM]
         if not named or any(kill.is_reached for kill in named):
             return ""
         return (
-            "No named point was reached: the job was killed at other moments. Give it records to "
+            "No named point was reached: the job was killed elsewhere. Give it records to "
             "read meanwhile, or more time by --wait."
         )
 
@@ -62,12 +62,12 @@ class DrillResult:
         if not self.is_well:
             return "The drill failed."
         if any(check.name == INPUT_OUTPUT for check in self.checks):
-            return "Nothing was lost, doubled or torn."
+            return "Nothing was lost, duplicated or torn."
         return "The job recovered, and the log is whole."
 
     @property
     def replays(self) -> int:
-        """Micro-batches that were run again."""
+        """The number of micro-batches that were run again."""
         return sum(kill.found.is_in_flight for kill in self.kills)
 
     @property
@@ -76,10 +76,12 @@ class DrillResult:
         return max((k.recovery_ms for k in self.kills if k.recovery_ms is not None), default=None)
 
 
-def same_again(root: str | None, options: Mapping[str, object], arguments: Sequence[str]) -> str:
-    """The command line of a drill; an option that is None was not given.
+def repeat_command(
+    root: str | None, options: Mapping[str, object], arguments: Sequence[str]
+) -> str:
+    """The command line that repeats a drill; an option that was not given is None.
 
-    Of the job's arguments, the values of unknown options are hidden: reports are passed on.
+    Of the job's arguments, the values of unknown options are hidden, because reports are passed on.
     """
     words = ["txlog", *(["--root", redact_url(root)] if root else []), "drill"]
     for option, value in options.items():

@@ -1,9 +1,9 @@
 """The rounds of a drill: a job is started, killed where it was planned, and started again.
 
 A round is one run of the job. It is killed when one of its processes reaches a named point of a
-micro-batch (`spark_plugin/drill/points.py`), or at a random moment after a micro-batch, perhaps one
+micro-batch (`spark_plugin/drill/points.py`), or at a random time after a micro-batch, perhaps one
 without records; if the point is not reached in time, the job is killed wherever it is. It must not
-know what the job reads, nor how the result is judged.
+know what the job reads, nor how the result is checked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from txlog.engine.connection import Connection
 AT_RANDOM = "at random"
 WITHOUT_RECORDS = "a batch without records"
 RANDOM_EVERY = 4
-"""One round in this many is killed at a random moment."""
+"""One round in this many is killed at a random time."""
 
 KILL_WINDOW_MS = 3_000.0
 """A random kill comes at most this long after a micro-batch."""
@@ -56,7 +56,7 @@ class Round:
 
 
 def plan_rounds(kills: int, seed: int) -> list[Round]:
-    """The named points one after the other, and every fourth time a random moment."""
+    """The named points in turn; every fourth round is killed at a random time."""
     names, rounds = list(POINTS), []
     first = int(_draw(seed, "first") * len(names)) if kills < len(names) else 0
     for number in range(kills):
@@ -76,7 +76,7 @@ def _draw(seed: int, what: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One SIGKILL: the state in which it found the query, and the outcome."""
+    """One SIGKILL: the state of the query at the kill, and the outcome."""
 
     number: int
     point: str
@@ -99,7 +99,7 @@ class DrilledJob:
     environment: Mapping[str, str]
     checkpoint: Checkpoint
     wait_s: float
-    """Limit for anything that the job must do; most of it is the start of Spark."""
+    """The limit of each wait for the job; starting Spark takes most of it."""
     working_folder: Path | None = None
     """The job's working directory; by default `folder`, which also takes its output."""
     after_loss: Sequence[str] = ()
@@ -108,18 +108,18 @@ class DrilledJob:
 
 @dataclass(slots=True)
 class Drill:
-    """The drill of one job. `run` does all of it; `kills` and what follows grow meanwhile."""
+    """The drill of one job. While `run` runs, it adds to `kills` and the fields below it."""
 
     connection: Connection
     job: DrilledJob
     rounds: list[Round]
     say: Callable[[str], None]
     feed: Callable[[], None]
-    """Gives the job something to do."""
+    """Writes records for the job."""
     is_drained: Callable[[], bool]
     """Whether the job has processed all its input."""
     is_stopped: Callable[[], bool] = lambda: False
-    """Whether to give up, because another part of a larger drill has failed."""
+    """Whether to stop, because another part of a larger drill has failed."""
     kills: list[Kill] = field(default_factory=list)
     orphans_killed: int = 0
     """Workers without a driver that did not end by themselves."""
@@ -162,7 +162,7 @@ class Drill:
 
     def _recovered(self, number: int) -> JobProcess:
         """A run that has finished its first micro-batch; completes the kill before it."""
-        # Read before the start: a quick job may have finished a batch before a later look.
+        # Read before the start: a quick job may finish a batch before it is read later.
         before = query_progress(self.job.checkpoint).finished
         process = self._start(number)
         kill = self.kills[-1] if self.kills else None
@@ -220,7 +220,7 @@ class Drill:
         self.say(_sentence(self.kills[-1], planned, len(self.rounds)))
 
     def _reached(self, planned: Round, process: JobProcess) -> bool:
-        """Whether the job is at its point, and not only at the end of the time for it."""
+        """Whether the job reached its point before the time limit."""
         if planned.point in POINTS:
             self._points.set(planned.point, POINTS[planned.point])
             self.feed()
@@ -237,7 +237,7 @@ class Drill:
     # The end.
 
     def _drain(self, process: JobProcess) -> None:
-        """Let the job process its input, and ask it to stop."""
+        """Let the job process its input, then end it by SIGTERM."""
 
         def is_quiet() -> bool:
             progress = query_progress(self.job.checkpoint)
@@ -255,7 +255,7 @@ class Drill:
         """End every process that the drill started."""
         if self._running is not None:
             self._running.kill()
-        self.orphans_killed = sum(process.bury_orphans() for process in self._killed)
+        self.orphans_killed = sum(process.end_orphans() for process in self._killed)
         self._points.clear()
 
     def _now_ms(self) -> float:
@@ -263,7 +263,7 @@ class Drill:
 
 
 def _require_running(process: JobProcess) -> None:
-    """A job that ended by itself was not killed, and proves nothing. Raises JobFailed."""
+    """Raises JobFailed: a job that ended by itself was not killed, and proves nothing."""
     if process.status == 0:
         raise JobFailed(
             f"the job ended by itself with status 0, so it could not be killed; the end of "

@@ -1,8 +1,8 @@
-"""A streaming job as a process of its own: start it, kill it completely, ask it to finish.
+"""A streaming job as a process: start it, kill it completely, end it by SIGTERM.
 
 A Spark driver is a tree: Python, its JVM, and the Python daemons and workers of the JVM, which have
 process groups of their own. A kill stops every process first, so that none can fork, and all of
-them die at one moment. It knows nothing of logs or topics.
+them die together. It must not know logs or topics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOG_TAIL_LINES = 40
 POLL_MS = 200.0
 
 FINISHED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
-"""Exit codes of a job after SIGTERM: its own, the signal's, or a shell's for the signal."""
+"""Exit codes of a job after SIGTERM: 0, the signal's, or a shell's for the signal."""
 
 
 class JobFailed(RuntimeError):
@@ -86,8 +86,8 @@ class JobProcess:
         _require_gone(doomed)
         return Killed(len(doomed), cpu_s)
 
-    def bury_orphans(self) -> int:
-        """Wait for workers without a driver to end; returns how many had to be killed."""
+    def end_orphans(self) -> int:
+        """Wait for workers without a driver to end, then kill the rest; returns their number."""
         left = _left(self.orphans)
         for process in left:
             _send(process, signal.SIGKILL)
@@ -95,7 +95,7 @@ class JobProcess:
         return len(left)
 
     def finish(self, timeout_s: float) -> float:
-        """Ask it to stop by SIGTERM, which it need not handle; its CPU seconds. Raises JobFailed.
+        """End it by SIGTERM, which it need not handle; its CPU seconds. Raises JobFailed.
 
         A driver that the signal ends leaves its JVM and workers behind for a moment: this waits
         until they are gone, too.
@@ -114,7 +114,7 @@ class JobProcess:
         if status is None:
             self.kill()
         self.orphans = [process for process in family if process.pid != self.process.pid]
-        self.bury_orphans()
+        self.end_orphans()
         if status not in FINISHED:
             how = f"had not after {timeout_s:.0f} s" if status is None else f"ended with {status}"
             raise JobFailed(

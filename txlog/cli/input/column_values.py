@@ -1,8 +1,8 @@
 """From JSON, or the text of a cell, to the values of a column: the inverse of `record_json`.
 
 Values that cannot be represented exactly are refused: digits beyond a column's unit, a decimal as a
-JSON number with a fraction. Times become counts of the column's unit, since Python's own types hold
-no nanoseconds. Pure; it must not know where a value comes from.
+JSON number with a fraction. Times become counts of the column's unit, as Python's own types do not
+hold nanoseconds. Pure; it must not know where a value comes from.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def value_reader(field: pa.Field) -> Read | None:
 
 
 def cell_reader(field: pa.Field) -> Read | None:
-    """The same for the text of a CSV cell."""
+    """How to convert the text of a CSV cell; None if it needs no conversion."""
     return _named(field, _cell_reader(field.type))
 
 
@@ -101,12 +101,12 @@ def time_count(value: Any, unit: str) -> int:
     fraction = _FRACTION.search(value)
     whole = value if fraction is None else value[: fraction.start()] + value[fraction.end() :]
     try:
-        moment = datetime.fromisoformat(whole)
+        time = datetime.fromisoformat(whole)
     except ValueError as error:
         raise InvalidRecord(
             f"{_shown(value)} is not a time; write it as 2013-01-31T12:00:00Z"
         ) from error
-    zoned = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    zoned = time.replace(tzinfo=UTC) if time.tzinfo is None else time
     since = zoned - _EPOCH
     seconds: int = since.days * 86_400 + since.seconds
     return _scaled(seconds, fraction[1] if fraction else "", unit, value)

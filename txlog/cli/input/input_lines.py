@@ -1,4 +1,4 @@
-"""Lines of files and of stdin, in blocks that are handed on as soon as the input pauses.
+"""Lines of files and of stdin, in blocks that are yielded as soon as the input pauses.
 
 It guards that a line without an end takes no more memory than its limit (I16), and that lines that
 are typed, or come from `tail -f`, do not wait for a full block. It must not know what a line means.
@@ -20,7 +20,7 @@ from txlog.errors import RecordTooLarge, UsageError
 STDIN = "-"
 READ_BYTES = 1 << 18
 LINGER_MS = 200
-"""How long a line waits for others while the input pauses."""
+"""How long a line waits for further lines while the input pauses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class _Blocks:
         self._since_ms = 0.0
         self._rest: list[bytes] = []
         self._rest_size = 0
-        """The line whose end has not been read yet."""
+        """The size of the line whose end was not read yet."""
 
     def blocks(self) -> Iterator[LineBlock]:
         """See `line_blocks`."""
@@ -152,13 +152,13 @@ class _Blocks:
             )
 
     def _has_paused(self) -> bool:
-        """Whether no more input comes before the oldest line has waited long enough."""
+        """Whether the oldest line has waited for LINGER_MS without further input."""
         left_ms = self._since_ms + LINGER_MS - self._clock.monotonic_ms()
         if left_ms <= 0:
             return True
         try:
             readable, _, _ = select.select([self._stream], [], [], left_ms / 1000)
-        except (OSError, ValueError, TypeError):  # Not a descriptor: all is there.
+        except (OSError, ValueError, TypeError):  # Not a descriptor: all input is available.
             return False
         return not readable
 

@@ -1,6 +1,6 @@
 """Records from Parquet and Arrow files, batch by batch, as `send_batch` takes them.
 
-It guards that a file with damage in its middle is distinguished from one whose records do not fit.
+It guards that a damaged file is distinguished from one whose records do not fit.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
 
 BATCH_ROWS = 65_536
 _FILE_MARK = b"ARROW1"
-_PASSED_OVER = ("_topic", "_offset")
-"""The origin of records: `Consumer.poll_arrow` adds these columns."""
+_IGNORED = ("_topic", "_offset")
+"""Columns that `Consumer.poll_arrow` adds and that are ignored here."""
 
 
 def table_blocks(path: str, form: RecordForm, file_format: str) -> Iterator[RecordBlock]:
@@ -85,8 +85,8 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _shaped(batch: pa.RecordBatch, form: RecordForm, path: str) -> pa.RecordBatch:
-    """Without the columns of the records' origin, and with what the command line adds."""
-    dropped = [name for name in _PASSED_OVER if name in batch.schema.names]
+    """The batch without ignored columns, and with those that the command line adds."""
+    dropped = [name for name in _IGNORED if name in batch.schema.names]
     if not form.keeps_partitions and PARTITION_COLUMN in batch.schema.names:
         dropped.append(PARTITION_COLUMN)
     if form.timestamp_ms is not None and TIMESTAMP_COLUMN in batch.schema.names:

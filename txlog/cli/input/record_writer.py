@@ -1,7 +1,7 @@
-"""Sends blocks of records, and knows what was written however it ends: for `txlog produce`.
+"""Sends blocks of records for `txlog produce`, and counts the written ones, however it ends.
 
-It guards that an error names its record, and says how much is written: in a transaction all or
-nothing. It must not know where records come from.
+It guards that an error names its record and says how many records are written: in a transaction all
+or none. It must not know where records come from.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Written:
 
 
 class RecordWriter:
-    """Writes to one topic, once."""
+    """Writes records to one topic; for one use."""
 
     def __init__(
         self, session: Session, topic: TopicLog, clock: Clock, columns: BatchColumns
@@ -57,7 +57,7 @@ class RecordWriter:
         self._columns = columns
         self._handed_over = 0
         self._is_committing = False
-        self._told_ms = clock.monotonic_ms()
+        self._shown_ms = clock.monotonic_ms()
 
     @property
     def records(self) -> int:
@@ -67,7 +67,7 @@ class RecordWriter:
     def write(self, producer: Producer, blocks: Iterable[RecordBlock], tag: str) -> None:
         """Send everything, in one transaction if the producer is transactional.
 
-        Raises what sending raises; the message says what is written.
+        Raises what sending raises; the message says how much is written.
         """
         is_transactional = bool(producer.config.transactional_id)
         try:
@@ -78,7 +78,7 @@ class RecordWriter:
                 producer.init_transactions()
                 with producer.transaction(tag) as self.tx_id:
                     self._send_all(producer, blocks)
-                    producer.flush()  # What fails up to here is not committed, for certain.
+                    producer.flush()  # A failure up to here means that nothing is committed.
                     self._is_committing = True
         except TxlogError as error:
             text = self._left_behind(is_transactional, error)
@@ -105,7 +105,7 @@ class RecordWriter:
     def _send_all(self, producer: Producer, blocks: Iterable[RecordBlock]) -> None:
         for block in blocks:
             self._send(producer, block)
-            self._tell_progress()
+            self._show_progress()
 
     def _send(self, producer: Producer, block: RecordBlock) -> None:
         columns = self._columns
@@ -144,10 +144,10 @@ class RecordWriter:
             return error
         return None
 
-    def _tell_progress(self) -> None:
+    def _show_progress(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._told_ms >= PROGRESS_MS and sys.stderr.isatty():
-            self._told_ms = now_ms
+        if now_ms - self._shown_ms >= PROGRESS_MS and sys.stderr.isatty():
+            self._shown_ms = now_ms
             # In a transaction nothing is delivered before its commit.
             count = self.records if self.tx_id is None else self._handed_over
             self._session.say(f"{count:,} records so far ...")

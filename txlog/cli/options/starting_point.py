@@ -1,4 +1,4 @@
-"""Where reading begins, as given by `--from`. Pure.
+"""The value of `--from`: where reading begins. Pure.
 
 Times are instants: without a zone they are UTC. It must not know a log.
 """
@@ -55,12 +55,12 @@ def milliseconds(text: str) -> int:
     if text.removeprefix("-").isascii() and text.removeprefix("-").isdigit():
         return int(text)
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
             f"{text!r} is not a time; write it as 2013-01-31T12:00:00Z (ISO 8601; UTC if no "
             "zone is named), or in milliseconds since 1970."
         ) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return round(time.timestamp() * 1000)

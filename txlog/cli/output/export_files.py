@@ -1,8 +1,8 @@
 """Records as Parquet, Arrow and CSV files, written piece by piece.
 
 Parquet and Arrow have the columns of `txlog consume --format arrow`; CSV has those that `txlog
-produce` takes. It guards that a value which a format cannot hold is not written as another one. It
-must not know where the file is.
+produce` takes. It guards that no value is written as another one because the format
+cannot hold it. It must not know where the file is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from txlog.topic.records.schema import is_kafka_schema
 
 ROW_GROUP_RECORDS = 131_072
 ROW_GROUP_BYTES = 32 << 20
-"""Whichever is reached first limits a Parquet row group, or a batch of an Arrow file, in memory."""
+"""Limits of a Parquet row group, or of a batch of an Arrow file; the first reached counts."""
 
 CSV_RECORDS = 4_096
 """Records whose texts are in memory at once."""

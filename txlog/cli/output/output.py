@@ -1,4 +1,4 @@
-"""What commands print: one JSON document, or tables for people.
+"""The output of commands: one JSON document, or tables for people.
 
 On a terminal rich draws the tables; anywhere else they are plain columns with two spaces between,
 never cut and never wrapped. Everything printed, names and headers included, goes through
@@ -30,7 +30,7 @@ STYLES = {
     "OPEN": "yellow",
     "Ongoing": "yellow",
 }
-"""Colour of a cell that contains exactly this word; on terminals only."""
+"""The colour of a cell with exactly this text, on terminals only."""
 
 GAP = 2
 """Spaces between two columns."""
@@ -61,8 +61,8 @@ Section: TypeAlias = Facts | Grid
 
 
 def close_stdout() -> None:
-    """Discard what is still buffered; otherwise the interpreter complains when it exits."""
-    with contextlib.suppress(OSError, ValueError):  # It may not be a file.
+    """Discard buffered output, for which the interpreter would otherwise print an error at exit."""
+    with contextlib.suppress(OSError, ValueError):  # stdout may not be a file.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
@@ -159,7 +159,7 @@ def _plainly(stream: TextIO) -> Callable[[Section], None]:
 
 
 def _on_terminal(no_color: bool) -> Callable[[Section], None]:
-    """Imports rich, which takes as long as a short command, and which plain columns do not need."""
+    """Draw with rich. It is imported here, as that takes as long as a short command."""
     from rich.console import Console, JustifyMethod
     from rich.table import Table
     from rich.text import Text
@@ -181,7 +181,7 @@ def _on_terminal(no_color: bool) -> Callable[[Section], None]:
 
 
 def _width_min(grid: Grid) -> int:
-    """Below this width short cells would be folded; then it is better to let lines wrap."""
+    """The width below which short cells would be folded; then lines wrap instead."""
     columns = zip(*grid.rows, strict=True) if grid.rows else [()] * len(grid.headers)
     longest = (
         max(len(printable(header)), *(min(len(cell(value)), FOLDED_FROM) for value in column), 0)

@@ -1,6 +1,6 @@
-"""Progress of a long command on stderr: a bar on a terminal, else a line now and then.
+"""Progress of a long command on stderr: a bar on a terminal, else a line every ten seconds.
 
-It must not know what is counted.
+It must not know what the command counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LINE_EVERY_MS = 10_000.0
 def byte_progress(
     session: Session, runtime: Runtime, verb: str, total_bytes: int
 ) -> Iterator[Callable[[int], None]]:
-    """Returns a function to call with the bytes done so far. `verb` begins each line."""
+    """Yields the function to call with each further number of bytes. `verb` begins each line."""
     with _progress(session, runtime, verb, total_bytes, "bytes", DownloadColumn()) as advance:
         yield advance
 
@@ -41,7 +41,7 @@ def byte_progress(
 def record_progress(
     session: Session, runtime: Runtime, verb: str, total_records: int
 ) -> Iterator[Callable[[int], None]]:
-    """Returns a function to call with the records done so far. `verb` begins each line."""
+    """Yields the function to call with each further number of records. `verb` begins each line."""
     count = MofNCompleteColumn()
     with _progress(session, runtime, verb, total_records, "records", count) as advance:
         yield advance
@@ -80,14 +80,14 @@ def _bar(
 def _lines(
     session: Session, runtime: Runtime, verb: str, total: int, unit: str
 ) -> Callable[[int], None]:
-    done, said_at = 0, runtime.clock.monotonic_ms()
+    done, shown_ms = 0, runtime.clock.monotonic_ms()
 
     def advance(count: int) -> None:
-        nonlocal done, said_at
+        nonlocal done, shown_ms
         done += count
         now = runtime.clock.monotonic_ms()
-        if now - said_at >= LINE_EVERY_MS:
-            said_at = now
+        if now - shown_ms >= LINE_EVERY_MS:
+            shown_ms = now
             share = min(100 * done // max(total, 1), 100)
             session.say(f"{verb}: {share}% of {total:,} {unit}")
 

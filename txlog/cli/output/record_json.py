@@ -153,10 +153,10 @@ def time_text(value: int, unit: str, zone: str) -> str | int:
     digits = _DIGITS[unit]
     seconds, rest = divmod(value, 10**digits)
     try:
-        moment = (_EPOCH + timedelta(seconds=seconds)).isoformat()
+        text = (_EPOCH + timedelta(seconds=seconds)).isoformat()
     except OverflowError:
         return value
-    return f"{moment}.{rest:0{digits}d}{zone}" if digits else moment + zone
+    return f"{text}.{rest:0{digits}d}{zone}" if digits else text + zone
 
 
 def _date_text(value: int, per_day: int) -> str | int:

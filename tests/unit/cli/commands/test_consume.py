@@ -40,7 +40,7 @@ def test_by_default_all_committed_records_as_json_lines(log: SampleLog) -> None:
 
 def test_it_says_which_open_transaction_it_stops_at(log: SampleLog) -> None:
     said = run("consume", "orders", root=log.root).err
-    assert said.startswith(f"orders-0 goes on at offset 11 when transaction {log.opened} ends;")
+    assert said.startswith(f"orders-0 is blocked at offset 11 by transaction {log.opened};")
     assert run("consume", "orders", "-p", "1", root=log.root).err == ""
     assert run("consume", "orders", "-q", root=log.root).err == ""
 

@@ -104,7 +104,7 @@ def test_an_exported_plan_comes_back_from_its_file(settled: SampleLog, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--all-topics"], "say where to"),
+        (["--all-topics"], "name a target"),
         (["--all-topics", "--to-earliest", "--to-latest"], "exclude each other"),
         (["--to-earliest"], "say which partitions"),
         (["--all-topics", "--topic", "orders", "--to-latest"], "say which partitions"),

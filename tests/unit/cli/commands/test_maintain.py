@@ -137,7 +137,7 @@ def test_vacuum_shows_what_it_would_delete_until_it_is_told_to(root: Path) -> No
 def test_vacuum_ends_deleted_topics(root: Path) -> None:
     run("topic", "delete", "orders", "--execute", root=root)
     dry = run("vacuum", root=root)
-    assert "what is left of the deleted topics orders" in dry.err
+    assert "the remains of the deleted topics orders" in dry.err
     done = run("vacuum", "--execute", *QUICK, "-o", "json", root=root)
     assert done.json["deleted_topics"] == ["orders"]
     assert list(root.glob("topics/orders/*/segments/*")) == []

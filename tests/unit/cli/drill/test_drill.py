@@ -11,7 +11,13 @@ from spark_plugin.checkpoints.query_progress import NewestBatch
 from spark_plugin.drill.points import POINTS, DrillPoint, DrillPoints, DrillStep
 from tests.processes.command_line import run
 from txlog.cli.drill.drill_checks import DrillCheck
-from txlog.cli.drill.drill_report import DrillResult, document, html_report, same_again, sections
+from txlog.cli.drill.drill_report import (
+    DrillResult,
+    document,
+    html_report,
+    repeat_command,
+    sections,
+)
 from txlog.cli.drill.drill_rounds import AT_RANDOM, Kill, plan_rounds
 from txlog.cli.output.output import Grid
 from txlog.storage.store import Created, Exists
@@ -128,10 +134,10 @@ def test_of_a_job_whose_output_nobody_knows_the_report_does_not_say_that_nothing
 
 def test_the_same_kills_again_are_those_of_the_same_job() -> None:
     options = {"--job": Path("my job.py"), "--checkpoint": "c", "--kills": 3, "--wait": None}
-    assert same_again("s3://b/log", options, ["--root", "x y"]) == (
+    assert repeat_command("s3://b/log", options, ["--root", "x y"]) == (
         "txlog --root s3://b/log drill --job 'my job.py' --checkpoint c --kills 3 -- --root 'x y'"
     )
-    assert same_again(None, {"--seed": 7}, []) == "txlog drill --seed 7"
+    assert repeat_command(None, {"--seed": 7}, []) == "txlog drill --seed 7"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +161,7 @@ def test_the_same_kills_again_are_those_of_the_same_job() -> None:
 def test_no_secret_of_the_jobs_arguments_is_in_the_command(
     arguments: list[str], shown: str
 ) -> None:
-    again = same_again(None, {}, arguments)
+    again = repeat_command(None, {}, arguments)
     assert shown in again
     assert "hush" not in again
 
