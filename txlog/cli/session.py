@@ -11,7 +11,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Annotated, Any
@@ -21,7 +21,14 @@ import typer
 import txlog
 from txlog.cli.options.storage_options import HELP as STORAGE_HELP
 from txlog.cli.options.storage_options import storage_options
-from txlog.cli.output.output import Section, close_stdout, message_text, write_json, write_sections
+from txlog.cli.output.output import (
+    Section,
+    close_stdout,
+    grid_of,
+    message_text,
+    write_json,
+    write_sections,
+)
 from txlog.errors import UsageError
 
 PANEL = "Global options"
@@ -96,6 +103,11 @@ class Session:
             write_json(document)
         else:
             write_sections(sections, no_color=self.options.no_color)
+
+    def show_rows(self, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Print rows with these columns: a list of JSON objects, or the same as a table."""
+        documents = [dict(zip(names, row, strict=True)) for row in rows]
+        self.show(documents, [grid_of(documents, names)])
 
 
 def _shared(

@@ -15,13 +15,7 @@ import pyarrow.compute as pc
 import typer
 
 from txlog.cli.options.produce_options import separator
-from txlog.cli.options.starting_point import (
-    AtOffset,
-    AtTime,
-    Edge,
-    StartingPoint,
-    parse_starting_point,
-)
+from txlog.cli.options.starting_point import Edge, StartingPoint, parse_starting_point
 from txlog.cli.output.record_printing import (
     ArrowOutput,
     Write,
@@ -32,6 +26,7 @@ from txlog.cli.output.record_printing import (
 )
 from txlog.cli.session import Output, Session, group_names, topic_names, with_session
 from txlog.client.consumer.consumer import Consumer
+from txlog.client.consumer.cut_reader import AtOffset, AtTime
 from txlog.errors import UsageError
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.topic.topic_log import TopicLog

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from txlog.cli.options.starting_point import AtOffset, AtTime, parse_starting_point
+from txlog.cli.options.starting_point import Edge, parse_starting_point
 from txlog.cli.output.export_files import FileFormat, file_schema, record_file
 from txlog.cli.output.output import Grid
 from txlog.cli.output.progress import record_progress
@@ -143,13 +143,8 @@ def _bound(option: str, text: str | None) -> RangeBound | None:
         if (text, option) == ("latest", "--from") or (text, option) == ("earliest", "--until"):
             raise UsageError(f"with {option} {text} there is nothing to export; leave it out.")
         return None
-    match parse_starting_point(text or ""):
-        case AtOffset(offset):
-            return RangeBound(offset=offset)
-        case AtTime(timestamp_ms):
-            return RangeBound(timestamp_ms=timestamp_ms)
-        case _:
-            return None
+    point = parse_starting_point(text or "")
+    return None if isinstance(point, Edge) else point
 
 
 def _only(wanted: TopicRange, partitions: Sequence[int] | None) -> TopicRange:

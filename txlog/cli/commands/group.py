@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from txlog.cli.output.output import Facts, Grid, Section, duration_text
+from txlog.cli.output.output import Facts, Section, duration_text, grid_of
 from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Session, group_names, with_session
 from txlog.client.admin import Admin
@@ -24,6 +24,27 @@ Group = Annotated[
 ]
 PendingOf = Mapping[TxId, Pending]
 
+PARTITION_COLUMNS = (
+    "group",
+    "topic",
+    "partition",
+    "current_offset",
+    "log_end_offset",
+    "lag",
+    "lag_seconds",
+    "undecided",
+)
+PENDING_COLUMNS = (
+    "pending",
+    "transactional_id",
+    "outcome",
+    "age",
+    "topic",
+    "partition",
+    "start",
+    "end",
+)
+
 
 @app.command("list", epilog="Example: txlog group list -o json | jq '.[] | select(.lag != 0)'")
 @with_session
@@ -31,24 +52,22 @@ def list_groups(session: Session) -> None:
     """All consumer groups, with their lag in records over all partitions."""
     admin = session.admin()
     groups = admin.describe_groups()
-    rows = [
-        (
-            g.group_id,
-            len({p.where.topic for p in g.partitions}),
-            len(g.partitions),
-            g.lag,
-            _seconds(g.lag_ms),
-            len(g.pending),
-            g.owner or None,
-        )
+    document = [
+        {
+            "group": g.group_id,
+            "topics": len({p.where.topic for p in g.partitions}),
+            "partitions": len(g.partitions),
+            "lag": g.lag,
+            "lag_seconds": _seconds(g.lag_ms),
+            "pending": len(g.pending),
+            "owner": g.owner or None,
+        }
         for g in groups
     ]
-    shown = [(*row[:3], _lag(g), *row[4:]) for row, g in zip(rows, groups, strict=True)]
+    shown = [{**d, "lag": _lag(g)} for d, g in zip(document, groups, strict=True)]
     names = ("group", "topics", "partitions", "lag", "lag_seconds", "pending", "owner")
-    headers = ("GROUP", "TOPICS", "PARTITIONS", "LAG", "LAG-SECONDS", "PENDING", "OWNER")
-    document = [dict(zip(names, row, strict=True)) for row in rows]
-    session.show(document, [Grid(headers, shown)])
-    if not rows:
+    session.show(document, [grid_of(shown, names)])
+    if not groups:
         session.say("No consumer group has committed an offset here.")
 
 
@@ -66,7 +85,9 @@ def describe(session: Session, group: Group) -> None:
     admin = session.admin()
     found = admin.describe_group(group)
     pending = admin.connection.offsets.group(group).pending
-    session.show(_document(admin, found, pending), _sections(admin, found, pending))
+    document = _document(admin, found, pending)
+    now_ms = admin.connection.runtime.clock.wall_ms()
+    session.show(document, _sections(found, document, now_ms, pending))
 
 
 def _document(admin: Admin, found: GroupDescription, pending: PendingOf) -> dict[str, Any]:
@@ -76,7 +97,7 @@ def _document(admin: Admin, found: GroupDescription, pending: PendingOf) -> dict
         "lag_seconds": _seconds(found.lag_ms),
         "owner": found.owner or None,
         "last_commit": _last_commit(found),
-        "last_commit_transaction": _text(found.last_commit),
+        "last_commit_transaction": None if found.last_commit is None else str(found.last_commit),
         "partitions": [
             {
                 "topic": part.where.topic,
@@ -108,66 +129,37 @@ def _document(admin: Admin, found: GroupDescription, pending: PendingOf) -> dict
     }
 
 
-def _sections(admin: Admin, found: GroupDescription, pending: PendingOf) -> Iterable[Section]:
+def _sections(
+    found: GroupDescription, document: Mapping[str, Any], now_ms: int, pending: PendingOf
+) -> Iterable[Section]:
     yield Facts(
         (
             ("Group", found.group_id),
             ("TotalLag", _lag(found)),
-            ("LagSeconds", _seconds(found.lag_ms)),
+            ("LagSeconds", document["lag_seconds"]),
             ("Owner", found.owner),
-            ("LastCommit", _last_commit(found)),
+            ("LastCommit", document["last_commit"]),
             ("LastCommitTransaction", found.last_commit),
             ("Pending", len(pending)),
         )
     )
-    yield Grid(
-        (
-            "GROUP",
-            "TOPIC",
-            "PARTITION",
-            "CURRENT-OFFSET",
-            "LOG-END-OFFSET",
-            "LAG",
-            "LAG-SECONDS",
-            "UNDECIDED",
-        ),
-        [
-            (
-                found.group_id,
-                part.where.topic,
-                part.where.partition,
-                part.current_offset,
-                part.log_end_offset,
-                "unknown" if part.lag is None else part.lag,
-                _seconds(part.lag_ms),
-                part.undecided,
-            )
-            for part in found.partitions
-        ],
-    )
+    partitions = [
+        {**part, "group": found.group_id, "lag": "unknown" if part["lag"] is None else part["lag"]}
+        for part in document["partitions"]
+    ]
+    yield grid_of(partitions, PARTITION_COLUMNS)
     if pending:
-        yield _pending_grid(admin, pending)
-
-
-def _pending_grid(admin: Admin, pending: PendingOf) -> Grid:
-    now_ms = admin.connection.runtime.clock.wall_ms()
-    return Grid(
-        ("PENDING", "TRANSACTIONAL-ID", "OUTCOME", "AGE", "TOPIC", "PARTITION", "START", "END"),
-        [
-            (
-                tx_id,
-                pend.transactional_id,
-                admin.connection.outcome(tx_id),
-                duration_text(now_ms - pend.pended_ms),
-                offset.topic,
-                offset.partition,
-                offset.start,
-                offset.end,
-            )
-            for tx_id, pend in pending.items()
-            for offset in pend.offsets
-        ],
-    )
+        rows = [
+            {
+                **shown,
+                **offset,
+                "pending": shown["transaction"],
+                "age": duration_text(now_ms - pend.pended_ms),
+            }
+            for shown, pend in zip(document["pending"], pending.values(), strict=True)
+            for offset in shown["offsets"]
+        ]
+        yield grid_of(rows, PENDING_COLUMNS)
 
 
 def _last_commit(found: GroupDescription) -> str | None:
@@ -181,7 +173,3 @@ def _lag(found: GroupDescription) -> str | int:
 
 def _seconds(duration_ms: int | None) -> int | None:
     return None if duration_ms is None else duration_ms // 1000
-
-
-def _text(tx_id: TxId | None) -> str | None:
-    return None if tx_id is None else str(tx_id)

@@ -1,6 +1,6 @@
 """`txlog group reset | delete | delete-offsets`: Kafka's reset and deletion of offsets.
 
-Each only shows what it would do unless `--execute` is given. It must not decide anything:
+Each only shows what it would do unless `--execute` is given. It decides nothing:
 `txlog/client/admin/offset_reset.py` does.
 """
 
@@ -17,7 +17,7 @@ import typer
 
 from txlog.cli.commands.group import Group, app
 from txlog.cli.options.starting_point import milliseconds
-from txlog.cli.output.output import Grid, counted
+from txlog.cli.output.output import Grid, counted, grid_of
 from txlog.cli.session import Session, topic_names, with_session
 from txlog.client.admin import Admin
 from txlog.client.admin.offset_reset import (
@@ -127,7 +127,7 @@ def reset(
     validate_group_id(group)
     admin = session.admin()
     now_ms = admin.connection.runtime.clock.wall_ms()
-    to = _strategy(
+    to = _target(
         {
             "--to-earliest": ToEarliest() if to_earliest else None,
             "--to-latest": ToLatest() if to_latest else None,
@@ -152,8 +152,8 @@ def reset(
     _show(session, group, plan, execute)
 
 
-def _strategy(asked: dict[str, ResetTo | None]) -> ResetTo:
-    """The strategy given by the  Raises UsageError."""
+def _target(asked: dict[str, ResetTo | None]) -> ResetTo:
+    """The target that the options give. Raises UsageError."""
     found = {name: to for name, to in asked.items() if to is not None}
     if len(found) == 1:
         return next(iter(found.values()))
@@ -164,7 +164,7 @@ def _strategy(asked: dict[str, ResetTo | None]) -> ResetTo:
 def _partitions(
     admin: Admin, group: str, topics: Sequence[str], all_topics: bool, to: ResetTo
 ) -> list[TopicPartition]:
-    """The partitions given by the  Raises UsageError, UnknownGroup, UnknownTopic."""
+    """The partitions that the options give. Raises UsageError, UnknownGroup, UnknownTopic."""
     if isinstance(to, ToTable):
         if topics or all_topics:
             raise UsageError("--from-file names the partitions itself; leave out --topic.")
@@ -220,9 +220,8 @@ def _show(session: Session, group: str, plan: Sequence[OffsetReset], is_done: bo
         }
         for reset in plan
     ]
-    rows = [(group, *reset.where, reset.current, reset.new) for reset in plan]
-    headers = ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET")
-    session.show(document, [Grid(headers, rows)])
+    names = ("group", "topic", "partition", "current_offset", "new_offset")
+    session.show(document, [grid_of(document, names)])
     for reset in plan:
         if reset.new != reset.asked:
             session.say(f"{reset.where} has no offset {reset.asked}: {reset.new} is the nearest.")

@@ -172,7 +172,8 @@ def _waiting(found: Candidates, delay_ms: float) -> str:
         what += f", and the remains of the deleted topics {', '.join(found.topics)}"
     return (
         f"Nothing refers to {what}. Waiting {duration_text(delay_ms)} (file.delete.delay.ms) until "
-        "readers have moved on, then it checks again and deletes. Ctrl-C leaves them to another run."
+        "readers have moved on; then it checks again and deletes. "
+        "Ctrl-C leaves them to a later run."
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
 
 from txlog.cli.options.schema_text import parse_schema, type_text
-from txlog.cli.output.output import Facts, Grid, Section, counted
+from txlog.cli.output.output import Facts, Grid, Section, counted, grid_of
 from txlog.cli.session import Session, topic_names, with_session
 from txlog.client.admin import NewTopic, TopicDescription
 from txlog.engine.new_topic import checked_topic
@@ -40,12 +40,8 @@ def list_topics(session: Session) -> None:
 
     OFFSETS counts what can be read from the start to the end, aborted records included.
     """
-    found = session.admin().describe_topics()
-    rows = [_list_row(topic) for topic in found]
-    names = ("topic", "partitions", "offsets", "open_transactions")
-    document = [dict(zip(names, row, strict=True)) for row in rows]
-    headers = ("TOPIC", "PARTITIONS", "OFFSETS", "OPEN-TRANSACTIONS")
-    session.show(document, [Grid(headers, rows)])
+    rows = [_list_row(topic) for topic in session.admin().describe_topics()]
+    session.show_rows(("topic", "partitions", "offsets", "open_transactions"), rows)
     if not rows:
         session.say("There are no topics; 'txlog topic create' creates one.")
 
@@ -64,7 +60,8 @@ def describe(session: Session, name: Topic) -> None:
     LOG-END-OFFSET wait for open transactions.
     """
     topic = session.admin().describe_topic(name)
-    session.show(_document(topic), _sections(topic))
+    document = _document(topic)
+    session.show(document, _sections(topic, document))
 
 
 def _document(topic: TopicDescription) -> dict[str, Any]:
@@ -90,28 +87,19 @@ def _document(topic: TopicDescription) -> dict[str, Any]:
     }
 
 
-def _sections(topic: TopicDescription) -> Iterable[Section]:
-    config = topic.config.to_dotted().items()
+def _sections(topic: TopicDescription, document: Mapping[str, Any]) -> Iterable[Section]:
     yield Facts(
         (
             ("Topic", topic.name),
             ("TopicId", topic.topic_id),
             ("SchemaId", topic.schema_id),
-            *((name, value) for name, value in config),
-            ("OpenTransactions", ", ".join(map(str, topic.open_transactions))),
+            *document["config"].items(),
+            ("OpenTransactions", ", ".join(document["open_transactions"])),
         )
     )
-    yield Grid(
-        ("COLUMN", "TYPE", "NULLABLE"),
-        [(field.name, type_text(field.type), field.nullable) for field in topic.schema],
-    )
-    yield Grid(
-        ("PARTITION", "LOG-START-OFFSET", "LAST-STABLE-OFFSET", "LOG-END-OFFSET"),
-        [
-            (part.partition, part.log_start_offset, part.last_stable_offset, part.end_offset)
-            for part in topic.partitions
-        ],
-    )
+    yield grid_of(document["schema"], ("column", "type", "nullable"))
+    names = ("partition", "log_start_offset", "last_stable_offset", "log_end_offset")
+    yield grid_of(document["partitions"], names)
 
 
 @app.command(
@@ -146,7 +134,8 @@ def create(
     ] = None,
 ) -> None:
     """Create a topic, and the log too if there is none at the root."""
-    topic = NewTopic(name, partitions, _schema(schema), config_pairs(config or ()))
+    columns = None if schema is None else parse_schema(schema)
+    topic = NewTopic(name, partitions, columns, config_pairs(config or ()))
     checked_topic(topic)
     made_log = False
     try:
@@ -160,10 +149,6 @@ def create(
     if made_log:
         session.say(f"Created a log at {admin.connection.cluster.store.url}.")
     session.say(f"Created topic {name} with {counted(partitions, 'partition')}.")
-
-
-def _schema(text: str | None) -> pa.Schema | None:
-    return None if text is None else parse_schema(text)
 
 
 def config_pairs(pairs: Sequence[str]) -> dict[str, object]:

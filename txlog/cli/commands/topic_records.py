@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from txlog.cli.commands.topic import Topic, app
-from txlog.cli.output.output import Facts, Grid, counted
+from txlog.cli.output.output import Facts, counted
 from txlog.cli.session import Session, topic_names, with_session
 from txlog.client.admin.record_deletion import planned_log_starts
 from txlog.errors import UsageError
@@ -86,10 +86,9 @@ def delete_records(
         for where in sorted(offsets)
     ]
     names = ("topic", "partition", "log_start_offset", "new_log_start_offset")
-    headers = ("TOPIC", "PARTITION", "LOG-START-OFFSET", "NEW-LOG-START-OFFSET")
     if execute:
         admin.delete_records(offsets)
-    session.show([dict(zip(names, row, strict=True)) for row in rows], [Grid(headers, rows)])
+    session.show_rows(names, rows)
     count = sum(row[3] - row[2] for row in rows)
     if execute:
         session.say(f"Deleted {counted(count, 'offset')}.")

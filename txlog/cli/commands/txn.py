@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from txlog.cli.commands.txn_half import half_document, half_facts, show_half
-from txlog.cli.output.output import Facts, Grid, Section, duration_text
+from txlog.cli.output.output import Facts, Grid, Section, duration_text, grid_of
 from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Session, with_session
 from txlog.client.admin import Admin, TransactionDescription, TransactionListing
@@ -49,12 +49,13 @@ def list_transactions(
         show_half(session, admin, now_ms)
         return
     listed = admin.list_transactions()
-    found = [each for each in listed if each.all_open or each.pended or not only_open]
-    rows = [row for each in found for row in _rows(each, now_ms)]
-    session.show(
-        [_listing_document(each, now_ms) for each in found],
-        [Grid((*HEADERS, "OpenTransaction", "Age"), rows)],
-    )
+    found = [
+        _listing_document(each, now_ms)
+        for each in listed
+        if each.all_open or each.pended or not only_open
+    ]
+    rows = [row for each in found for row in _rows(each)]
+    session.show(found, [Grid((*HEADERS, "OpenTransaction", "Age"), rows)])
     if not found:
         session.say("No transaction is open." if only_open else "There are no transactional ids.")
 
@@ -75,15 +76,17 @@ def describe(
     """A transactional id with its open transactions, or one transaction and how it ended."""
     admin = session.admin()
     now_ms = admin.connection.runtime.clock.wall_ms()
-    found = [each for each in admin.list_transactions() if each.transactional_id == name]
+    found = [
+        _listing_document(each, now_ms)
+        for each in admin.list_transactions()
+        if each.transactional_id == name
+    ]
     if found:
-        document = [_listing_document(each, now_ms) for each in found]
-        sections = [part for each in found for part in _listing_sections(each, now_ms)]
-        session.show(document[0] if len(document) == 1 else document, sections)
+        sections = [part for each in found for part in _listing_sections(each)]
+        session.show(found[0] if len(found) == 1 else found, sections)
         return
-    tx_id = _transaction_id(name)
-    transaction = admin.describe_transaction(tx_id)
-    session.show(_document(transaction, now_ms), _sections(transaction, now_ms))
+    document = _document(admin.describe_transaction(_transaction_id(name)), now_ms)
+    session.show(document, _sections(document))
 
 
 def _transaction_id(name: str) -> TxId:
@@ -132,8 +135,8 @@ def abort(
         )
     if execute:
         found = admin.abort_transaction(tx_id)
-    now_ms = admin.connection.runtime.clock.wall_ms()
-    session.show(_document(found, now_ms), _sections(found, now_ms))
+    document = _document(found, admin.connection.runtime.clock.wall_ms())
+    session.show(document, _sections(document))
     if execute:
         session.say(f"Transaction {tx_id} of {found.transactional_id} is aborted.")
     elif found.outcome is TransactionOutcome.ABORTED and not found.open:
@@ -161,83 +164,6 @@ def _chosen(
     )
 
 
-def _rows(each: TransactionListing, now_ms: int) -> Iterable[tuple[object, ...]]:
-    """One row for each open transaction, or one without."""
-    row = _listing_row(each)
-    for opened in each.all_open:
-        yield *row, opened.tx_id, _age(opened, now_ms)
-    for pended in each.pended:
-        yield *row[:-1], TransactionState.ONGOING, pended.tx_id, _pended_age(pended, now_ms)
-    if not each.all_open and not each.pended:
-        yield *row, None, None
-
-
-def _listing_row(each: TransactionListing) -> tuple[str, int, int, int, str]:
-    return (
-        each.transactional_id,
-        each.coordinator,
-        each.producer_id,
-        each.producer_epoch,
-        each.state,
-    )
-
-
-def _age(opened: Transaction, now_ms: int) -> str:
-    return _age_text(now_ms - opened.started_ms, opened.timeout_ms)
-
-
-def _pended_age(pended: PendedTransaction, now_ms: int) -> str:
-    return _age_text(now_ms - pended.pended_ms, pended.timeout_ms)
-
-
-def _age_text(age_ms: int, timeout_ms: int) -> str:
-    return f"{duration_text(age_ms)}{' (late)' if age_ms > timeout_ms else ''}"
-
-
-def _partitions(opened: Transaction) -> list[tuple[str, int]]:
-    """The partitions that it writes: declared ones, and those of its staged segments."""
-    return sorted(
-        {
-            (participant.topic, partition)
-            for participant in opened.participants
-            for partition in (
-                *participant.partitions,
-                *(batch.partition for segment in participant.segments for batch in segment.batches),
-            )
-        }
-    )
-
-
-def _open_document(opened: Transaction, now_ms: int) -> dict[str, Any]:
-    return {
-        "transaction": str(opened.tx_id),
-        "state": str(opened.state),
-        "started_at": iso_time(opened.started_ms),
-        "age_ms": now_ms - opened.started_ms,
-        "timeout_ms": None if opened.check_back else opened.timeout_ms,
-        "partitions": [{"topic": topic, "partition": p} for topic, p in _partitions(opened)],
-        "groups": list(opened.groups),
-        "half": half_document(opened),
-    }
-
-
-def _open_sections(opened: Transaction, now_ms: int) -> Iterable[Section]:
-    yield Facts(
-        (
-            ("OpenTransaction", opened.tx_id),
-            ("TransactionState", opened.state),
-            ("StartTime", iso_time(opened.started_ms)),
-            ("Age", _age(opened, now_ms)),
-            ("TransactionTimeoutMs", None if opened.check_back else opened.timeout_ms),
-            ("Groups", ", ".join(opened.groups)),
-            *half_facts(opened),
-        )
-    )
-    rows = _partitions(opened)
-    if rows:
-        yield Grid(("TOPIC", "PARTITION"), rows)
-
-
 def _listing_document(each: TransactionListing, now_ms: int) -> dict[str, Any]:
     return {
         "transactional_id": each.transactional_id,
@@ -253,27 +179,31 @@ def _listing_document(each: TransactionListing, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _listing_sections(each: TransactionListing, now_ms: int) -> Iterable[Section]:
-    yield Facts(
-        (
-            *zip(HEADERS, _listing_row(each), strict=True),
-            ("TransactionTimeoutMs", each.timeout_ms),
-            ("Instance", each.instance),
-            ("LastTransaction", each.last_tx_id),
-        )
-    )
-    for opened in each.all_open:
-        yield from _open_sections(opened, now_ms)
-    for pended in each.pended:
-        yield Facts(
-            (
-                ("OpenTransaction", pended.tx_id),
-                ("TransactionState", TransactionState.ONGOING),
-                ("Age", _pended_age(pended, now_ms)),
-                ("TransactionTimeoutMs", pended.timeout_ms),
-                ("Groups", ", ".join(pended.groups)),
+def _open_document(opened: Transaction, now_ms: int) -> dict[str, Any]:
+    return {
+        "transaction": str(opened.tx_id),
+        "state": str(opened.state),
+        "started_at": iso_time(opened.started_ms),
+        "age_ms": now_ms - opened.started_ms,
+        "timeout_ms": None if opened.check_back else opened.timeout_ms,
+        "partitions": [{"topic": topic, "partition": p} for topic, p in _partitions(opened)],
+        "groups": list(opened.groups),
+        "half": half_document(opened),
+    }
+
+
+def _partitions(opened: Transaction) -> list[tuple[str, int]]:
+    """The partitions that it writes: declared ones, and those of its staged segments."""
+    return sorted(
+        {
+            (participant.topic, partition)
+            for participant in opened.participants
+            for partition in (
+                *participant.partitions,
+                *(batch.partition for segment in participant.segments for batch in segment.batches),
             )
-        )
+        }
+    )
 
 
 def _pended_document(pended: PendedTransaction, now_ms: int) -> dict[str, Any]:
@@ -297,15 +227,81 @@ def _document(found: TransactionDescription, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _sections(found: TransactionDescription, now_ms: int) -> Iterable[Section]:
+# The same documents as tables.
+
+
+def _rows(listing: Mapping[str, Any]) -> Iterable[tuple[object, ...]]:
+    """One row for each open transaction, or one without."""
+    row = _listing_row(listing)
+    for opened in listing["open"]:
+        yield *row, opened["transaction"], _age(opened)
+    for pended in listing["pended"]:
+        yield *row[:-1], TransactionState.ONGOING, pended["transaction"], _age(pended)
+    if not listing["open"] and not listing["pended"]:
+        yield *row, None, None
+
+
+def _listing_row(listing: Mapping[str, Any]) -> tuple[object, ...]:
+    """The cells under HEADERS."""
+    names = ("transactional_id", "coordinator", "producer_id", "producer_epoch")
+    return (*(listing[name] for name in names), listing["transaction_state"])
+
+
+def _age(transaction: Mapping[str, Any]) -> str:
+    """The age; half transactions, whose timeout is None, are never late."""
+    age_ms, timeout_ms = transaction["age_ms"], transaction["timeout_ms"]
+    is_late = timeout_ms is not None and age_ms > timeout_ms
+    return f"{duration_text(age_ms)}{' (late)' if is_late else ''}"
+
+
+def _listing_sections(listing: Mapping[str, Any]) -> Iterable[Section]:
     yield Facts(
         (
-            ("Transaction", found.tx_id),
-            ("Outcome", found.outcome),
-            ("TransactionalId", found.transactional_id),
-            ("Coordinator", found.coordinator),
-            ("PendingGroups", ", ".join(found.pending_groups)),
+            *zip(HEADERS, _listing_row(listing), strict=True),
+            ("TransactionTimeoutMs", listing["transaction_timeout_ms"]),
+            ("Instance", listing["instance"]),
+            ("LastTransaction", listing["last_transaction"]),
         )
     )
-    if found.open is not None:
-        yield from _open_sections(found.open, now_ms)
+    for opened in listing["open"]:
+        yield from _open_sections(opened)
+    for pended in listing["pended"]:
+        yield Facts(
+            (
+                ("OpenTransaction", pended["transaction"]),
+                ("TransactionState", TransactionState.ONGOING),
+                ("Age", _age(pended)),
+                ("TransactionTimeoutMs", pended["timeout_ms"]),
+                ("Groups", ", ".join(pended["groups"])),
+            )
+        )
+
+
+def _open_sections(opened: Mapping[str, Any]) -> Iterable[Section]:
+    yield Facts(
+        (
+            ("OpenTransaction", opened["transaction"]),
+            ("TransactionState", opened["state"]),
+            ("StartTime", opened["started_at"]),
+            ("Age", _age(opened)),
+            ("TransactionTimeoutMs", opened["timeout_ms"]),
+            ("Groups", ", ".join(opened["groups"])),
+            *half_facts(opened["half"]),
+        )
+    )
+    if opened["partitions"]:
+        yield grid_of(opened["partitions"], ("topic", "partition"))
+
+
+def _sections(found: Mapping[str, Any]) -> Iterable[Section]:
+    yield Facts(
+        (
+            ("Transaction", found["transaction"]),
+            ("Outcome", found["outcome"]),
+            ("TransactionalId", found["transactional_id"]),
+            ("Coordinator", found["coordinator"]),
+            ("PendingGroups", ", ".join(found["pending_groups"])),
+        )
+    )
+    if found["open"] is not None:
+        yield from _open_sections(found["open"])

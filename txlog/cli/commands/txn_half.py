@@ -5,6 +5,7 @@ In the terms of RocketMQ (half message, producer group, check).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from txlog.cli.output.output import Grid, duration_text
@@ -96,17 +97,16 @@ def half_document(opened: Transaction) -> dict[str, Any] | None:
     }
 
 
-def half_facts(opened: Transaction) -> list[tuple[str, object]]:
-    """The additional facts of a half transaction, for a table."""
-    found = half_document(opened)
-    if found is None:
+def half_facts(half: Mapping[str, Any] | None) -> list[tuple[str, object]]:
+    """The facts of `half_document`, for a table."""
+    if half is None:
         return []
     return [
-        ("HalfTransactionId", found["transaction_id"]),
-        ("ProducerGroup", found["producer_group"]),
-        ("Messages", found["messages"]),
-        ("Checks", f"{found['checks']} of {found['checks_max']}"),
-        ("NextCheck", found["next_check_at"]),
+        ("HalfTransactionId", half["transaction_id"]),
+        ("ProducerGroup", half["producer_group"]),
+        ("Messages", half["messages"]),
+        ("Checks", f"{half['checks']} of {half['checks_max']}"),
+        ("NextCheck", half["next_check_at"]),
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from txlog.cli.exit_codes import FAILED
-from txlog.cli.output.output import Grid, Section
+from txlog.cli.output.output import Grid, Section, grid_of
 from txlog.cli.output.progress import byte_progress
 from txlog.cli.session import Session, topic_names, with_session
 from txlog.engine.connection import Connection
@@ -87,9 +87,9 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-def _row(found: JournalReport) -> tuple[str, int, int, int, int, int, int]:
+def _journal(found: JournalReport) -> dict[str, object]:
     counts = (found.entries, found.snapshots, found.batches, found.records, found.size_bytes)
-    return (found.name, *counts, len(found.findings))
+    return dict(zip(_NAMES, (found.name, *counts, len(found.findings)), strict=True))
 
 
 _NAMES = ("journal", "entries", "snapshots", "batches", "records", "bytes", "damaged")
@@ -98,7 +98,7 @@ _NAMES = ("journal", "entries", "snapshots", "batches", "records", "bytes", "dam
 def _document(report: LogReport, broken: list[Finding]) -> dict[str, object]:
     return {
         "ok": not report.findings and not broken,
-        "journals": [dict(zip(_NAMES, _row(j), strict=True)) for j in report.journals],
+        "journals": [_journal(found) for found in report.journals],
         "damage": [
             {"object": f.path, "invariant": f.invariant, "found": f.sentence}
             for f in (*report.findings, *broken)
@@ -117,7 +117,7 @@ def _document(report: LogReport, broken: list[Finding]) -> dict[str, object]:
 
 
 def _sections(report: LogReport, broken: list[Finding]) -> Iterator[Section]:
-    yield Grid(tuple(name.upper() for name in _NAMES), [_row(j) for j in report.journals])
+    yield grid_of([_journal(found) for found in report.journals], _NAMES)
     damage = [(finding.sentence,) for finding in report.findings]
     if damage:
         yield Grid(("DAMAGE",), damage)

@@ -6,7 +6,8 @@ PySpark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from spark_plugin.checkpoints.checkpoint import open_checkpoint
 from spark_plugin.checkpoints.checkpoint_comparison import (
@@ -15,7 +16,7 @@ from spark_plugin.checkpoints.checkpoint_comparison import (
     PartitionComparison,
     compare,
 )
-from txlog.cli.output.output import Facts, Grid, Section
+from txlog.cli.output.output import Facts, Grid, Section, grid_of
 from txlog.cli.session import Session
 
 
@@ -25,11 +26,12 @@ def show_checkpoint(session: Session, location: str) -> bool:
     comparison = compare(
         connection, open_checkpoint(location, connection.runtime, storage_options=options)
     )
-    session.show(_document(comparison), _sections(comparison))
+    document = _document(comparison)
+    session.show(document, _sections(comparison, document["partitions"]))
     return comparison.next_start is not NextStart.REFUSED
 
 
-def _document(comparison: CheckpointComparison) -> dict[str, object]:
+def _document(comparison: CheckpointComparison) -> dict[str, Any]:
     return {
         "ok": comparison.next_start is not NextStart.REFUSED,
         "checkpoint": comparison.url,
@@ -69,7 +71,9 @@ def _row(comparison: CheckpointComparison, part: PartitionComparison) -> tuple[o
     return (*part.where, part.start, part.end, part.committed, difference, part.log_end)
 
 
-def _sections(comparison: CheckpointComparison) -> Iterator[Section]:
+def _sections(
+    comparison: CheckpointComparison, partitions: Sequence[Mapping[str, object]]
+) -> Iterator[Section]:
     mark = None if comparison.mark is None else comparison.mark.batch_id
     yield Facts(
         (
@@ -83,9 +87,8 @@ def _sections(comparison: CheckpointComparison) -> Iterator[Section]:
             ("Reason", comparison.reason),
         )
     )
-    if comparison.partitions:
-        headers = tuple(name.upper().replace("_", "-") for name in _NAMES)
-        yield Grid(headers, [_row(comparison, part) for part in comparison.partitions])
+    if partitions:
+        yield grid_of(partitions, _NAMES)
     if comparison.unfinished:
         yield Grid(("UNFINISHED",), [(line,) for line in comparison.unfinished])
     if comparison.remedy:

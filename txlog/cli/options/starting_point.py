@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
+from txlog.client.consumer.cut_reader import AtOffset, AtTime
 from txlog.errors import UsageError
 
 
@@ -17,20 +18,6 @@ class Edge:
     """The beginning of a partition, or its end."""
 
     is_end: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AtOffset:
-    """An offset, the same in each partition."""
-
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class AtTime:
-    """The first record at or after this many milliseconds since 1970, UTC."""
-
-    timestamp_ms: int
 
 
 StartingPoint: TypeAlias = Edge | AtOffset | AtTime

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO, TypeAlias
 
@@ -58,6 +58,12 @@ class Grid:
 
 
 Section: TypeAlias = Facts | Grid
+
+
+def grid_of(documents: Sequence[Mapping[str, object]], names: Sequence[str]) -> Grid:
+    """These members of JSON objects as a table, with their names as headers: LOG-END-OFFSET."""
+    headers = tuple(name.upper().replace("_", "-") for name in names)
+    return Grid(headers, [[document[name] for name in names] for document in documents])
 
 
 def close_stdout() -> None:

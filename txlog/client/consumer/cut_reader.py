@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -33,12 +34,21 @@ RECORDS_MAX = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class RangeBound:
-    """Where a range begins or ends, in each partition: an offset, or the first record at a time."""
+class AtOffset:
+    """An offset, the same in each partition."""
 
-    offset: int | None = None
-    timestamp_ms: int | None = None
-    """Milliseconds since 1970, UTC."""
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record at or after this time, in milliseconds since 1970, UTC."""
+
+    timestamp_ms: int
+
+
+RangeBound: TypeAlias = AtOffset | AtTime
+"""Where a range begins or ends in each partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +128,11 @@ def _bound(
     log_start = topic.state.partitions[partition].log_start
     if bound is None:
         found = otherwise
-    elif bound.timestamp_ms is not None:
+    elif isinstance(bound, AtTime):
         at = offset_for_time(topic, partition, bound.timestamp_ms, isolation)
         found = end if at is None else at.offset
     else:
-        found = end if bound.offset is None else bound.offset
+        found = bound.offset
     return min(max(found, log_start), max(end, log_start))
 
 

@@ -3,12 +3,11 @@
 import pytest
 
 from txlog.cli.options.starting_point import (
-    AtOffset,
-    AtTime,
     Edge,
     StartingPoint,
     parse_starting_point,
 )
+from txlog.client.consumer.cut_reader import AtOffset, AtTime
 from txlog.errors import UsageError
 
 
