@@ -37,7 +37,7 @@ from txlog.engine.connection import Connection
 from txlog.errors import CommitFailed, UnknownTopic, UnstableOffsetCommit
 from txlog.groups.state import GroupState, PendingOffset
 from txlog.model import IsolationLevel, TopicPartition
-from txlog.topic.read.cut import Ends, TopicView, limited_cut, stable_ends, undelivered, view_of
+from txlog.topic.read.cut import Ends, TopicView, limited_cut, partly_applied, stable_ends, view_of
 from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
@@ -270,7 +270,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _unblock(self, views: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> None:
         """Resolve open transactions at the query's positions, and half-applied ones."""
-        blocking = {tx_id for _, tx_id, _ in undelivered(views)}
+        blocking = {tx_id for _, tx_id, _ in partly_applied(views)}
         for view in views:
             for tx_id, transaction in view.state.open_transactions():
                 if any(starts[view.where(p)] >= at for p, at in transaction.first_offsets.items()):

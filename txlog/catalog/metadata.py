@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from txlog.catalog.cluster import Cluster
 from txlog.catalog.cluster_file import ClusterFile
-from txlog.settings import TopicConfig
 from txlog.topic.events import TopicOpened
 from txlog.topic.state import PartitionState, TopicState
 from txlog.topic.topic_log import TopicLog
@@ -26,36 +25,28 @@ class TopicMetadata:
 
     opened: TopicOpened
     """The topic's name and incarnation."""
-    config: TopicConfig
-    schemas: tuple[str, ...]
-    """Encoded schemas, by id."""
-    partition_count: int
-    horizon: str
-    """The staging horizon: segments with a smaller id are refused (R17)."""
+    state: TopicState
+    """Its configuration, schemas, number of partitions and staging horizon, and nothing else."""
 
     @staticmethod
     def of(topic: TopicLog) -> TopicMetadata:
         """The topic as this process last read it."""
-        state = topic.state
-        return TopicMetadata(
-            topic.opened, state.config, state.schemas, len(state.partitions), state.horizon
+        known = topic.state
+        state = TopicState(
+            topic_id=topic.topic_id,
+            name=topic.name,
+            config=known.config,
+            schemas=known.schemas,
+            partitions=(PartitionState(),) * len(known.partitions),
+            horizon=known.horizon,
         )
+        return TopicMetadata(topic.opened, state)
 
     def within(self, cluster: Cluster) -> TopicLog:
         """The topic in another process. Staging records makes no request to its journal."""
         topic = TopicLog(cluster.store, self.opened, cluster.runtime, cluster.options)
-        topic.journal.show(self._state())
+        topic.journal.show(self.state)
         return topic
-
-    def _state(self) -> TopicState:
-        return TopicState(
-            topic_id=self.opened.topic_id,
-            name=self.opened.name,
-            config=self.config,
-            schemas=self.schemas,
-            partitions=(PartitionState(),) * self.partition_count,
-            horizon=self.horizon,
-        )
 
 
 @dataclass(frozen=True, slots=True)

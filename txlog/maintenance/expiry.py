@@ -61,9 +61,9 @@ def first_offsets(state: TopicState, tx_id: TxId) -> Mapping[int, int]:
     for row in state.tail:
         if row.tx_id == tx_id:
             found.setdefault(row.partition, row.base_offset)
-    mark = state.marks.get(tx_id)
+    decision = state.decisions.get(tx_id)
     # The first records of a long transaction may be sealed while the last are in the tail.
-    is_in_tail = mark is not None and mark.first_slot > state.sealed_slot
+    is_in_tail = decision is not None and decision.first_slot > state.sealed_slot
     if is_in_tail or not producer.is_finished(tx_id):
         return found
     return {p: bounds.log_start for p, bounds in enumerate(state.partitions)}

@@ -40,7 +40,7 @@ from txlog.topic.index.index import (
 from txlog.topic.producer_state import ProducerStateEntry
 from txlog.topic.records.batch import Segment
 from txlog.topic.rules import decide
-from txlog.topic.state import PartitionState, TopicState, TxMark, apply, sealed_at
+from txlog.topic.state import PartitionState, TopicState, TxDecision, apply, sealed_at
 
 _EVENTS = EventCodec(*get_args(TopicEvent))
 
@@ -83,7 +83,7 @@ class _Producer:
 @dataclass(frozen=True, slots=True)
 class _Mark:
     tx_id: TxId
-    mark: TxMark
+    mark: TxDecision
 
 
 @stored_list("leveled_ref", level="level", ref="ref")
@@ -160,7 +160,7 @@ class TopicMachine:
                 "partition": state.partitions,
                 "producer": (_Producer(*item) for item in state.producers.items()),
                 "tail": state.tail,
-                "mark": (_Mark(*item) for item in state.marks.items()),
+                "mark": (_Mark(*item) for item in state.decisions.items()),
                 "chunk": refs,
             }
         )
@@ -184,7 +184,7 @@ class TopicMachine:
             horizon=head.horizon,
             cleaner=head.cleaner,
             tail=tuple(found["tail"]),
-            marks={mark.tx_id: mark.mark for mark in found["mark"]},
+            decisions={mark.tx_id: mark.mark for mark in found["mark"]},
             sealed=sealed,
             sealed_slot=head.sealed_slot,
         )

@@ -286,14 +286,14 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
 def _staged_offsets(state: TopicState, tx_id: TxId) -> dict[int, int] | None:
     """partition -> offset of the first record that the transaction's marker appended, whichever
     process wrote it. None if that is no longer known."""
-    mark = state.marks.get(tx_id)
-    if mark is None:
+    decision = state.decisions.get(tx_id)
+    if decision is None:
         return None
     found: dict[int, int] = {}
     for row in reversed(state.tail):
-        if row.slot < mark.slot:
+        if row.slot < decision.slot:
             break
-        if row.slot == mark.slot and row.tx_id == tx_id:
+        if row.slot == decision.slot and row.tx_id == tx_id:
             found[row.partition] = row.base_offset
     return found or None
 

@@ -55,7 +55,7 @@ class PartitionState:
 
 @stored("mark", slot="slot", first_slot="first_slot", aborted="aborted", topic_ids="topic_ids")
 @dataclass(frozen=True, slots=True)
-class TxMark:
+class TxDecision:
     """The decision of a transaction with records in the tail."""
 
     slot: Slot
@@ -83,7 +83,7 @@ class TopicState:
     """The staging horizon: segments with a smaller id are refused."""
     cleaner: CleanerCheckpoint = field(default_factory=CleanerCheckpoint)
     tail: tuple[IndexedBatch, ...] = ()
-    marks: Mapping[TxId, TxMark] = field(default_factory=dict)
+    decisions: Mapping[TxId, TxDecision] = field(default_factory=dict)
     """Decided transactions with records in the tail, or whose marker is above the sealed slots."""
     sealed: SealedIndex = field(default_factory=SealedIndex)
     sealed_slot: int = -1
@@ -119,15 +119,15 @@ class TopicState:
 
     def decided(self, row: IndexedBatch) -> IndexedBatch:
         """A tail row with its transaction's decision, if there is a marker."""
-        mark = self.marks.get(row.tx_id) if row.number >= 0 else None  # type: ignore[arg-type]
-        if mark is None:
+        decision = self.decisions.get(row.tx_id) if row.number >= 0 else None  # type: ignore[arg-type]
+        if decision is None:
             return row
         return replace(
             row,
-            first_slot=mark.first_slot,
-            decided_slot=mark.slot,
-            aborted=mark.aborted,
-            topic_ids=mark.topic_ids,
+            first_slot=decision.first_slot,
+            decided_slot=decision.slot,
+            aborted=decision.aborted,
+            topic_ids=decision.topic_ids,
         )
 
 
@@ -286,14 +286,14 @@ def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
     producer_of_tx = (tx_id.pid, tx_id.epoch, tx_id.number)
     rows = _indexed(event.segments, event.base_offsets, slot, producer_of_tx, {})
     state = _extended(state, rows, event.base_offsets)
-    marks = state.marks
+    decisions = state.decisions
     is_own = producer.has_open(tx_id)
     if rows or is_own:
         first_slot = producer.open.first_slot if is_own and producer.open else slot
-        mark = TxMark(slot, first_slot, event.decision is Decision.ABORT, event.topic_ids)
-        marks = {**marks, tx_id: mark}
+        decision = TxDecision(slot, first_slot, event.decision is Decision.ABORT, event.topic_ids)
+        decisions = {**decisions, tx_id: decision}
     producers = {**state.producers, tx_id.pid: producer.after_marker(event, slot)}
-    return replace(state, marks=marks, producers=producers)
+    return replace(state, decisions=decisions, producers=producers)
 
 
 def sealed_at(state: TopicState, slot: int, window_slots: int) -> TopicState:
@@ -312,8 +312,10 @@ def sealed_at(state: TopicState, slot: int, window_slots: int) -> TopicState:
     rows = tuple(state.decided(row) for row in state.tail[:split])
     tail = state.tail[split:]
     alive = {row.tx_id for row in tail}
-    marks = {
-        tx_id: mark for tx_id, mark in state.marks.items() if tx_id in alive or mark.slot > limit
+    decisions = {
+        tx_id: decision
+        for tx_id, decision in state.decisions.items()
+        if tx_id in alive or decision.slot > limit
     }
     sealed = state.sealed.with_leaf(state.sealed_slot + 1, limit, rows) if rows else state.sealed
-    return replace(state, tail=tail, marks=marks, sealed=sealed, sealed_slot=limit)
+    return replace(state, tail=tail, decisions=decisions, sealed=sealed, sealed_slot=limit)

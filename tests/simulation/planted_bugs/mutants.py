@@ -148,15 +148,15 @@ def no_cut(patch: Patch) -> None:
 
 def cut_of_several_moments(patch: Patch) -> None:
     """Only the last transaction of each producer is thought to be half applied."""
-    original = cut.undelivered
+    original = cut.partly_applied
 
-    def undelivered(topics: Any) -> Any:
+    def partly_applied(topics: Any) -> Any:
         for view, tx_id, firsts in original(topics):
             last = view.state.producers[tx_id.pid].last
             if last is not None and (last.epoch, last.number) == (tx_id.epoch, tx_id.number):
                 yield view, tx_id, firsts
 
-    patch.setattr(cut, "undelivered", undelivered)
+    patch.setattr(cut, "partly_applied", partly_applied)
 
 
 def replay_by_batch_id(patch: Patch) -> None:

@@ -13,7 +13,7 @@ from txlog.settings import TopicConfig
 from txlog.topic.events import AppendBatches, CloseTopic, SealIndex
 from txlog.topic.machine import TopicMachine
 from txlog.topic.producer_state import AppliedTransaction, ProducerStateEntry, RecentBatch
-from txlog.topic.state import PartitionState, TopicState, TxMark, sealed_at
+from txlog.topic.state import PartitionState, TopicState, TxDecision, sealed_at
 
 FIRST, SECOND, NEWER = TxId(7, 0, 0), TxId(7, 0, 1), TxId(7, 1, 0)
 
@@ -84,7 +84,7 @@ def test_a_marker_keeps_where_its_transaction_began(topic: Fold[TopicState]) -> 
     topic.run(append({1: 3}, sequence=0, tx=FIRST))
     staged = segment({0: 1, 2: 5}, "staged")
     topic.run(marker(FIRST, segments=(staged,), topic_ids=("id", "other")))
-    assert topic.state.marks == {FIRST: TxMark(3, 1, False, ("id", "other"))}
+    assert topic.state.decisions == {FIRST: TxDecision(3, 1, False, ("id", "other"))}
     assert producer(topic).open is None
     last = producer(topic).last
     assert last is not None
@@ -96,14 +96,14 @@ def test_a_transaction_of_one_topic_keeps_no_first_offsets(topic: Fold[TopicStat
     topic.run(marker(FIRST, ABORT))
     expected = AppliedTransaction(0, 0, 2, ABORT, (), 0, {})
     assert producer(topic).last == expected
-    assert topic.state.marks == {FIRST: TxMark(2, 1, True, ())}
+    assert topic.state.decisions == {FIRST: TxDecision(2, 1, True, ())}
 
 
 def test_the_marker_of_another_transaction_leaves_the_open_one(topic: Fold[TopicState]) -> None:
     topic.run(append({0: 2}, tx=SECOND))
     staged = segment({1: 1}, "staged")
     topic.run(marker(FIRST, floor=-1, segments=(staged,), topic_ids=("id", "other")))
-    assert topic.state.marks == {FIRST: TxMark(2, 2, False, ("id", "other"))}
+    assert topic.state.decisions == {FIRST: TxDecision(2, 2, False, ("id", "other"))}
     opened, last = producer(topic).open, producer(topic).last
     assert opened is not None
     assert last is not None
@@ -157,7 +157,7 @@ def test_what_is_sealed_takes_its_marks_along_and_leaves_the_others(
     topic.run(marker(FIRST))
     topic.run(plain({0: 1}))
     topic.run(SealIndex())
-    assert (topic.state.sealed_slot, topic.state.marks) == (3, {})
+    assert (topic.state.sealed_slot, topic.state.decisions) == (3, {})
     (leaf,) = topic.state.sealed.roots()
     assert (leaf.first_slot, leaf.last_slot) == (0, 3)
 
@@ -171,11 +171,11 @@ def test_a_mark_stays_while_a_row_of_its_transaction_is_in_the_tail(
     topic.run(marker(FIRST))
     topic.run(SealIndex())
     assert topic.state.sealed_slot == 1
-    assert set(topic.state.marks) == {FIRST}
+    assert set(topic.state.decisions) == {FIRST}
     topic.run(marker(TxId(8, 0, 0)))
     topic.run(SealIndex())
     assert topic.state.sealed_slot == 6
-    assert topic.state.marks == {}
+    assert topic.state.decisions == {}
 
 
 def test_nothing_is_sealed_twice_nor_without_rows(topic: Fold[TopicState]) -> None:
@@ -202,8 +202,8 @@ def test_a_transaction_whose_rows_are_sealed_is_known_as_long_as_its_marker_is_n
     topic.run(marker(FIRST))
     state = sealed_at(topic.state, slot=3, window_slots=2)
     assert (state.sealed_slot, state.tail) == (1, ())
-    assert list(state.marks) == [FIRST]
-    assert dict(sealed_at(state, slot=4, window_slots=2).marks) == {}
+    assert list(state.decisions) == [FIRST]
+    assert dict(sealed_at(state, slot=4, window_slots=2).decisions) == {}
 
 
 def test_slots_without_rows_make_no_leaf(topic: Fold[TopicState]) -> None:

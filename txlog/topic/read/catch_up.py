@@ -20,7 +20,7 @@ ROUNDS_MAX = 20
 def catch_up_all(
     topics: Sequence[TopicLog], fan_out: FanOut, *, linearizable: bool = False
 ) -> None:
-    """Catch up with all topics, so that `cut.undelivered` finds transactions across their states.
+    """Catch up with all topics, so that `cut.partly_applied` compares their states.
 
     A topic's state has the decisions of transactions as far back as its tail. If the tail does not
     reach back to the beginning of this round, another round follows, which finds few new entries.

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from txlog.model import Decision, TopicPartition, TxId
 from txlog.topic.index.index import IndexedBatch
 from txlog.topic.producer_state import NEW_PRODUCER, AppliedTransaction, holds
-from txlog.topic.state import TopicState, TxMark
+from txlog.topic.state import TopicState, TxDecision
 from txlog.topic.topic_log import TopicLog
 
 Ends: TypeAlias = dict[TopicPartition, int]
@@ -46,7 +46,9 @@ def view_of(topic: TopicLog) -> TopicView:
     )
 
 
-def undelivered(topics: Sequence[TopicView]) -> Iterator[tuple[TopicView, TxId, Mapping[int, int]]]:
+def partly_applied(
+    topics: Sequence[TopicView],
+) -> Iterator[tuple[TopicView, TxId, Mapping[int, int]]]:
     """Committed transactions that some of these topics have applied and others have not.
 
     Yields each topic that has applied one, with its first offset in every partition. At any one
@@ -67,9 +69,9 @@ def undelivered(topics: Sequence[TopicView]) -> Iterator[tuple[TopicView, TxId, 
         for tx_id, applied in _last_applied(view.state):
             if not is_everywhere(tx_id, applied.topic_ids):
                 yield view, tx_id, applied.first_offsets
-        for tx_id, mark in view.state.marks.items():
-            if not (mark.aborted or is_everywhere(tx_id, mark.topic_ids)):
-                yield view, tx_id, _first_offsets(view, tx_id, mark)
+        for tx_id, decision in view.state.decisions.items():
+            if not (decision.aborted or is_everywhere(tx_id, decision.topic_ids)):
+                yield view, tx_id, _first_offsets(view, tx_id, decision)
 
 
 def _last_applied(state: TopicState) -> Iterator[tuple[TxId, AppliedTransaction]]:
@@ -79,9 +81,9 @@ def _last_applied(state: TopicState) -> Iterator[tuple[TxId, AppliedTransaction]
                 yield TxId(pid, applied.epoch, applied.number), applied
 
 
-def _first_offsets(view: TopicView, tx_id: TxId, mark: TxMark) -> Mapping[int, int]:
+def _first_offsets(view: TopicView, tx_id: TxId, decision: TxDecision) -> Mapping[int, int]:
     firsts: dict[int, int] = {}
-    for batch in view.batches_from_slot(mark.first_slot):
+    for batch in view.batches_from_slot(decision.first_slot):
         if batch.tx_id == tx_id:
             firsts.setdefault(batch.partition, batch.base_offset)
     return firsts
@@ -103,7 +105,7 @@ def stable_ends(topics: Sequence[TopicView], starts: Mapping[TopicPartition, int
         for view in topics
         for partition in range(len(view.state.partitions))
     }
-    for view, _, first_offsets in undelivered(topics):
+    for view, _, first_offsets in partly_applied(topics):
         _lower(ends, view, first_offsets)
     while _close_downward(topics, starts, ends):
         pass
@@ -159,8 +161,8 @@ def _batches_of(
     rows."""
     slots = []
     for tx_id in tx_ids:
-        mark = view.state.marks.get(tx_id)
-        slot = mark.first_slot if mark else first_slots.get((view.state.topic_id, tx_id))
+        decision = view.state.decisions.get(tx_id)
+        slot = decision.first_slot if decision else first_slots.get((view.state.topic_id, tx_id))
         if slot is None:
             # All of it is below the cut here, and sealed, but not below the reader's position.
             return view.batches_since(_of_topic(view, starts))

@@ -94,7 +94,7 @@ def is_due(topic: TopicLog, state: TopicState, now_ms: int) -> bool:
             oldest_ms = newest_ms if oldest_ms is None else min(oldest_ms, newest_ms)
     for row in state.tail:
         total += row.length
-        if row.decided_slot >= 0 or row.number < 0 or row.tx_id in state.marks:
+        if row.decided_slot >= 0 or row.number < 0 or row.tx_id in state.decisions:
             dirty += row.length
             oldest_ms = min(row.timestamp_max_ms, oldest_ms or row.timestamp_max_ms)
     if not dirty or oldest_ms is None or _is_young(config, oldest_ms, now_ms):

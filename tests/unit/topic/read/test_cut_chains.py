@@ -7,7 +7,7 @@ import pytest
 from tests.unit.topic.cut_model import TOPICS, ZERO, World, next_ends
 from txlog.model import TopicPartition
 from txlog.topic.events import AdvanceLogStart, CloseTopic, RetireProducers
-from txlog.topic.read.cut import limited_cut, stable_ends, undelivered
+from txlog.topic.read.cut import limited_cut, partly_applied, stable_ends
 
 A0, A1, B0, B1 = ZERO
 
@@ -80,7 +80,7 @@ def test_I11_a_transaction_that_one_topic_lacks_is_left_out_long_after(topic: st
     for _ in range(20):
         world.append(topic, 1, 1)
     state = world.logs[topic].state
-    assert not state.marks
+    assert not state.decisions
     assert state.sealed_slot > 5
     ends = stable_ends(world.views(), ZERO)
     assert ends[TopicPartition(topic, 0)] == 0
@@ -92,9 +92,9 @@ def test_a_topic_that_was_deleted_holds_back_no_other() -> None:
         world.write(1, name, 0, 3, staged=True)
     world.decide(1, commit=True)
     world.apply_one(0)
-    assert {tx_id.pid for _, tx_id, _ in undelivered(world.views())} == {1}
+    assert {tx_id.pid for _, tx_id, _ in partly_applied(world.views())} == {1}
     world.logs["b"].execute(CloseTopic())
-    assert list(undelivered(world.views())) == []
+    assert list(partly_applied(world.views())) == []
 
 
 def test_a_producer_that_has_retired_is_finished() -> None:

@@ -24,7 +24,7 @@ from txlog.testing.simulation.environment.process import SimulatedProcess
 from txlog.testing.simulation.history import Record
 from txlog.testing.simulation.topics import payload, text_of
 from txlog.topic.read.catch_up import catch_up_all
-from txlog.topic.read.cut import Ends, TopicView, limited_cut, stable_ends, undelivered, view_of
+from txlog.topic.read.cut import Ends, TopicView, limited_cut, partly_applied, stable_ends, view_of
 from txlog.topic.read.reader import batch_source, read_batches, sliced, visible_batches
 from txlog.topic.topic_log import TopicLog
 
@@ -185,7 +185,7 @@ class ConsistentCutReader:
     def _unblock(self, process: SimulatedProcess, views: Sequence[TopicView], at: Ends) -> None:
         """Finish open transactions, and those that are applied in some topics only, as the Spark
         source does."""
-        in_the_way: set[TxId] = {tx_id for _, tx_id, _ in undelivered(views)}
+        in_the_way: set[TxId] = {tx_id for _, tx_id, _ in partly_applied(views)}
         for view in views:
             for tx_id, opened in view.state.open_transactions():
                 if any(at[view.where(p)] >= first for p, first in opened.first_offsets.items()):
