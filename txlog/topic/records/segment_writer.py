@@ -159,7 +159,7 @@ class SegmentEncoder:
         taken = self._output.take()
         message: Sequence[memoryview] = taken
         if not start:  # Arrow has just written the magic and the schema.
-            start, message = _without_opening(taken)
+            start, message = _without_opening(batch.schema, taken)
         self._written.append(_described(partition, batch, start, message))
         self._write(taken)
 
@@ -216,10 +216,11 @@ def encode_segment(
     return tuple(body), written
 
 
-def _without_opening(pieces: Sequence[memoryview]) -> tuple[int, list[memoryview]]:
+def _without_opening(
+    schema: pa.Schema, pieces: Sequence[memoryview]
+) -> tuple[int, list[memoryview]]:
     """The length of the magic and the schema's message, and the pieces after them."""
-    opening = memoryview(b"".join(pieces))[_FILE_HEAD:]
-    start = left = _FILE_HEAD + read_head(opening, "the new segment").length
+    start = left = _FILE_HEAD + len(schema.serialize())
     place = 0
     while left >= len(pieces[place]):
         left -= len(pieces[place])
