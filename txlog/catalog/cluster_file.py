@@ -64,7 +64,7 @@ def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
     if data.lstrip().startswith(b"<"):
         raise StoreUnavailable(
             f"{path}: a web page came instead of an object. Check that the endpoint is that of an "
-            "object store, and what stands between it and this machine.",
+            "object store, and whether a proxy between it and this machine has answered.",
             place=path,
         )
     try:

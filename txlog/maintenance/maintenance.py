@@ -58,7 +58,7 @@ class MaintenanceReport:
 
 
 class _Prunable(Protocol):
-    """A journal, or the coordinator that stands for its journal."""
+    """A journal, or a coordinator, which prunes its journal."""
 
     @property
     def kept_entries(self) -> int:

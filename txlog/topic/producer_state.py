@@ -277,8 +277,8 @@ def _known_offset(base: int, last: int, recent: tuple[RecentBatch, ...]) -> int:
 
 def holds(ranges: NumberRanges, number: int) -> bool:
     """Whether that number is in one of the ranges."""
-    place = bisect_right(ranges, number, key=_FIRST)
-    return place > 0 and number <= ranges[place - 1][1]
+    index = bisect_right(ranges, number, key=_FIRST)
+    return index > 0 and number <= ranges[index - 1][1]
 
 
 def with_number(ranges: NumberRanges, number: int) -> NumberRanges:

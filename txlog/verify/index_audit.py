@@ -99,14 +99,14 @@ class IndexAudit:
 
     def is_new(self, row: IndexedBatch) -> bool:
         """Whether this is the batch's first row; a second row is a finding (I7)."""
-        place = hash((row.segment, row.position))
-        if place in self._seen:
+        key = hash((row.segment, row.position))
+        if key in self._seen:
             text = f"the batch at byte {row.position} is in the index twice"
             self._report(Finding(row.segment, "I7", text))
             return False
         if len(self._seen) >= BATCHES_KEPT_MAX:
             self._seen.clear()
-        self._seen.add(place)
+        self._seen.add(key)
         return True
 
     def check_segment(self, row: IndexedBatch) -> None:

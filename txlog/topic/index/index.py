@@ -224,9 +224,9 @@ class SealedIndex:
         for level, refs in enumerate(self.levels):
             keys = [ref.key for ref in refs]
             if removed and removed[0] in keys:
-                place = keys.index(removed[0])
-                is_run = keys[place : place + len(removed)] == list(removed)
-                return (level, place) if is_run else None
+                index = keys.index(removed[0])
+                is_run = keys[index : index + len(removed)] == list(removed)
+                return (level, index) if is_run else None
         return None
 
     def replaced(self, removed: Sequence[ChunkKey], added: tuple[ChunkRef, ...]) -> SealedIndex:
@@ -236,10 +236,10 @@ class SealedIndex:
             raise InvariantViolated(
                 f"I2: the index does not have chunks {removed[:1]}. Please report this."
             )
-        level, place = found
+        level, index = found
         refs = self.levels[level]
         levels = list(self.levels)
-        levels[level] = (*refs[:place], *added, *refs[place + len(removed) :])
+        levels[level] = (*refs[:index], *added, *refs[index + len(removed) :])
         replaced = SealedIndex(tuple(levels), self.unsaved)
         if any(ref.level != level for ref in added) or not are_in_order(replaced.roots()):
             raise InvariantViolated("I2: chunks replace other slots than they contain.")

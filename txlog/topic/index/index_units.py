@@ -139,5 +139,5 @@ def rebuilt(
 def _exchanged(
     refs: Sequence[ChunkRef], removed: tuple[ChunkKey, ...], added: tuple[ChunkRef, ...]
 ) -> list[ChunkRef]:
-    place = [ref.key for ref in refs].index(removed[0])
-    return [*refs[:place], *added, *refs[place + len(removed) :]]
+    index = [ref.key for ref in refs].index(removed[0])
+    return [*refs[:index], *added, *refs[index + len(removed) :]]

@@ -109,7 +109,7 @@ def stable_ends(topics: Sequence[TopicView], starts: Mapping[TopicPartition, int
         _lower(ends, view, first_offsets)
     while _close_downward(topics, starts, ends):
         pass
-    # A reader at a log start may stand in the middle of a transaction whose beginning was deleted.
+    # The beginning of a transaction below the log start of a reader may have been deleted.
     return {where: max(end, starts[where]) for where, end in ends.items()}
 
 

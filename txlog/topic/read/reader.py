@@ -175,30 +175,30 @@ class SourceRead:
 
 
 def read_sources(
-    wanted: Sequence[SourceRead], fan_out: FanOut, fetches_max: int = FETCHES_AHEAD_MAX
+    reads: Sequence[SourceRead], fan_out: FanOut, fetches_max: int = FETCHES_AHEAD_MAX
 ) -> Iterator[tuple[int, FetchedBatch]]:
     """Read several sources one after the other. Yields each batch with the index of its source.
 
     Up to `fetches_max` requests are under way at once, for FETCHES_AHEAD_BYTES_MAX together.
     """
     left = deque(
-        (place, group) for place, w in enumerate(wanted) for group in _in_fetches(w.batches)
+        (index, group) for index, read in enumerate(reads) for group in _in_fetches(read.batches)
     )
     under_way: deque[tuple[int, int, Callable[[], list[tuple[IndexedBatch, Bytes | None]]]]]
     under_way = deque()
     while left or under_way:
         while left and len(under_way) < fetches_max:
-            place, group = left[0]
+            index, group = left[0]
             size = sum(batch.length for batch in group)
             if under_way and size + sum(s for _, s, _ in under_way) > FETCHES_AHEAD_BYTES_MAX:
                 break
             left.popleft()
-            fetch = begun(fan_out, partial(_fetched, wanted[place].source, group))
-            under_way.append((place, size, fetch))
-        place, _, fetched = under_way.popleft()
-        one = wanted[place]
+            fetch = begun(fan_out, partial(_fetched, reads[index].source, group))
+            under_way.append((index, size, fetch))
+        index, _, fetched = under_way.popleft()
+        one = reads[index]
         for batch, data in fetched():
-            yield from ((place, found) for found in _decoded(one.source, batch, data, one.columns))
+            yield from ((index, found) for found in _decoded(one.source, batch, data, one.columns))
 
 
 def read_at_once(

@@ -217,15 +217,15 @@ def encode_segment(
 
 
 def _without_opening(
-    schema: pa.Schema, pieces: Sequence[memoryview]
+    schema: pa.Schema, views: Sequence[memoryview]
 ) -> tuple[int, list[memoryview]]:
-    """The length of the magic and the schema's message, and the pieces after them."""
+    """The length of the magic and the schema's message, and the views after them."""
     start = left = _FILE_HEAD + len(schema.serialize())
-    place = 0
-    while left >= len(pieces[place]):
-        left -= len(pieces[place])
-        place += 1
-    return start, [pieces[place][left:], *pieces[place + 1 :]]
+    index = 0
+    while left >= len(views[index]):
+        left -= len(views[index])
+        index += 1
+    return start, [views[index][left:], *views[index + 1 :]]
 
 
 def _codec(compression: str) -> str | None:
