@@ -37,7 +37,7 @@ from txlog.errors import OffsetOutOfRange, UnknownTopic
 from txlog.model import TopicPartition
 from txlog.storage.capabilities import is_near
 from txlog.storage.store import Store
-from txlog.topic.index.index import IndexedBatch
+from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.read.reader import (
     FETCHES_AHEAD_MAX,
     BatchSource,

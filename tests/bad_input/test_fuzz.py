@@ -19,7 +19,7 @@ from txlog.journal.audit import Finding
 from txlog.journal.boundaries.boundary import decode_boundary
 from txlog.journal.entry import decode_entry, seal
 from txlog.journal.snapshot import decode_snapshot
-from txlog.topic.index.index import ChunkRef, decode_batches, decode_refs
+from txlog.topic.batch_index import ChunkRef, decode_batches, decode_refs
 from txlog.topic.records.segment_reader import scan_segment
 from txlog.verify.log_audit import JournalReport, LogReport
 

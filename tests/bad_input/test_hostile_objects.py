@@ -27,7 +27,7 @@ from txlog.journal.entry import seal
 from txlog.journal.snapshot import decode_snapshot
 from txlog.layout import parse_number, segment_id_at
 from txlog.model import TopicPartition
-from txlog.topic.index.index import (
+from txlog.topic.batch_index import (
     ChunkKey,
     ChunkRef,
     PartitionSpan,

@@ -25,8 +25,8 @@ from txlog.journal.boundaries.boundary import Boundary
 from txlog.journal.snapshot import SnapshotHead
 from txlog.stored import stored_form
 from txlog.topic import machine as topic_machine
+from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.events import TopicEvent
-from txlog.topic.index.index import IndexedBatch
 
 PAGE = ROOT / "docs" / "format.md"
 EVENTS: Mapping[str, tuple[Any, ...]] = {

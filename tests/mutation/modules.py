@@ -18,10 +18,9 @@ GROUPS = _named(
 TOPICS = (
     *_named(
         "tests/unit/topic",
-        "topic_appends topic_index topic_life topic_markers topic_memory topic_upkeep",
+        "index_chunks topic_appends topic_index topic_life topic_markers topic_memory topic_upkeep",
     ),
-    *_named("tests/unit/topic/index", "index_chunks index_units"),
-    "tests/unit/topic/upkeep/test_retention.py",
+    *_named("tests/unit/topic/upkeep", "retention units"),
 )
 CLIENTS = (
     *_named(
@@ -140,15 +139,14 @@ MODULES = {
         "txlog/topic/upkeep/retention.py", ("tests/unit/topic/upkeep/test_retention.py",)
     ),
     "index": Mutated(
-        "txlog/topic/index/index.py",
+        "txlog/topic/batch_index.py",
         (*TOPICS, "tests/unit/topic/read/test_cut.py", "tests/unit/topic/upkeep/test_rewriting.py"),
     ),
     "index-units": Mutated(
-        "txlog/topic/index/index_units.py",
+        "txlog/topic/upkeep/units.py",
         (
-            *_named("tests/unit/topic/index", "index_chunks index_units"),
-            "tests/unit/topic/test_topic_index.py",
-            "tests/unit/topic/upkeep/test_rewriting.py",
+            *_named("tests/unit/topic", "index_chunks topic_index"),
+            *_named("tests/unit/topic/upkeep", "rewriting units"),
         ),
     ),
     "offset-log": Mutated("spark_plugin/checkpoints/offset_log.py", CHECKPOINTS),

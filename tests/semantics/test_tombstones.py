@@ -4,7 +4,7 @@ import pytest
 
 from tests.logs.memory_log import MemoryLog
 from txlog.maintenance.maintenance import Maintenance
-from txlog.topic.index.index import IndexedBatch
+from txlog.topic.batch_index import IndexedBatch
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000

@@ -20,8 +20,8 @@ from txlog.engine.connection import Connection
 from txlog.errors import UnknownTopic
 from txlog.layout import TOPICS, chunk_name_of, journal_root, segment_id_at, segment_id_of
 from txlog.storage.store import StoredObject
+from txlog.topic.batch_index import ChunkRef
 from txlog.topic.events import AdvanceHorizon
-from txlog.topic.index.index import ChunkRef
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 

@@ -29,7 +29,7 @@ from txlog.model import (
 )
 from txlog.settings import TopicConfig
 from txlog.stored import stored
-from txlog.topic.index.index import ChunkKey, ChunkRef
+from txlog.topic.batch_index import ChunkKey, ChunkRef
 from txlog.topic.records.batch import Segment
 
 NO_PRODUCER = -1

@@ -18,6 +18,14 @@ from txlog.layout import LogLayout
 from txlog.model import ProducerId, SlotOrNone, TxId, validate_segment_id
 from txlog.settings import TopicConfig
 from txlog.stored import stored, stored_list
+from txlog.topic.batch_index import (
+    ChunkRef,
+    IndexedBatch,
+    Level,
+    LevelCount,
+    SealedIndex,
+    are_in_order,
+)
 from txlog.topic.events import (
     BatchesAppended,
     ChunksReplaced,
@@ -28,14 +36,6 @@ from txlog.topic.events import (
     TopicCommand,
     TopicEvent,
     TopicOpened,
-)
-from txlog.topic.index.index import (
-    ChunkRef,
-    IndexedBatch,
-    Level,
-    LevelCount,
-    SealedIndex,
-    are_in_order,
 )
 from txlog.topic.producer_state import ProducerStateEntry
 from txlog.topic.records.batch import Segment

@@ -13,6 +13,7 @@ from txlog.errors import InvariantViolated
 from txlog.model import Decision, Offset, Slot, TxId
 from txlog.settings import TopicConfig
 from txlog.stored import stored
+from txlog.topic.batch_index import IndexedBatch, SealedIndex
 from txlog.topic.events import (
     NO_PRODUCER,
     BatchesAppended,
@@ -31,7 +32,6 @@ from txlog.topic.events import (
     TopicEvent,
     TopicOpened,
 )
-from txlog.topic.index.index import IndexedBatch, SealedIndex
 from txlog.topic.producer_state import (
     NEW_PRODUCER,
     NumberRanges,

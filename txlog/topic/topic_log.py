@@ -29,8 +29,7 @@ from txlog.journal.replication.replica import Replica
 from txlog.layout import JournalLayout, LogLayout
 from txlog.model import PARTITIONS_MAX
 from txlog.storage.store import Store
-from txlog.topic.events import TopicCommand, TopicOpened, WriteMarker
-from txlog.topic.index.index import (
+from txlog.topic.batch_index import (
     ChunkKey,
     ChunkRef,
     IndexedBatch,
@@ -38,6 +37,7 @@ from txlog.topic.index.index import (
     decode_batches,
     decode_refs,
 )
+from txlog.topic.events import TopicCommand, TopicOpened, WriteMarker
 from txlog.topic.machine import TopicMachine, require_own_batches
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.schema import decode_schema

@@ -16,7 +16,7 @@ from txlog.journal.audit import Finding
 from txlog.layout import is_segment
 from txlog.storage.policy.read_ahead import ReadAheadStore
 from txlog.storage.store import ByteRange, Store
-from txlog.topic.index.index import ChunkRef, IndexedBatch, merged_spans, spans_of_batches
+from txlog.topic.batch_index import ChunkRef, IndexedBatch, merged_spans, spans_of_batches
 from txlog.topic.records.segment_reader import footer_range, named_batches
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog

@@ -35,8 +35,8 @@ from txlog.settings import TopicConfig
 from txlog.storage.policy.read_ahead import ReadAheadStore
 from txlog.storage.policy.store_wrapper import ReadOnlyStore
 from txlog.storage.store import Store, StoredObject
+from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.events import TopicOpened
-from txlog.topic.index.index import IndexedBatch
 from txlog.topic.machine import TopicMachine
 from txlog.topic.producer_state import NEW_PRODUCER
 from txlog.topic.read.reader import BatchSource, read_batches, relocated_batches

@@ -17,7 +17,7 @@ from txlog.groups import state as offsets_state
 from txlog.maintenance import expiry, maintenance, vacuum
 from txlog.maintenance.vacuum import Vacuum, _staged, _stored, present_topics
 from txlog.topic import rules as topic_rules
-from txlog.topic.index.index import IndexedBatch
+from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.read import reader
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog

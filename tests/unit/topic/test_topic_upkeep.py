@@ -17,6 +17,7 @@ from txlog.errors import (
 )
 from txlog.model import TxId
 from txlog.settings import TopicConfig
+from txlog.topic.batch_index import ChunkKey
 from txlog.topic.events import (
     AdvanceCleaner,
     AdvanceHorizon,
@@ -28,7 +29,6 @@ from txlog.topic.events import (
     RetireProducers,
     SealIndex,
 )
-from txlog.topic.index.index import ChunkKey
 from txlog.topic.producer_state import holds, with_numbers
 from txlog.topic.state import TopicState
 

@@ -15,7 +15,7 @@ from functools import partial
 from txlog.clock import FanOut
 from txlog.errors import BoundaryMoved, StoreUnavailable, TxlogError
 from txlog.model import IsolationLevel
-from txlog.topic.index.index import IndexedBatch
+from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.read.reader import (
     DECODED_FETCH_BYTES_MAX,
     FetchedBatch,

@@ -13,7 +13,7 @@ from itertools import pairwise
 from txlog.model import Decision, TxId
 from txlog.testing.facts.journal_walk import Walk
 from txlog.testing.facts.topic_rows import Row, row_of
-from txlog.topic.index.index import IndexedBatch
+from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.state import PartitionState, TopicState
 
 

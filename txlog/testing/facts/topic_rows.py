@@ -12,7 +12,7 @@ from txlog.errors import CorruptData
 from txlog.model import TxId
 from txlog.storage.store import Store
 from txlog.testing.facts.journal_walk import Walk
-from txlog.topic.index.index import ChunkKey, ChunkRef, IndexedBatch, decode_batches, decode_refs
+from txlog.topic.batch_index import ChunkKey, ChunkRef, IndexedBatch, decode_batches, decode_refs
 from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.state import TopicState
 

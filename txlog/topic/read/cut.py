@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from txlog.model import Decision, TopicPartition, TxId
-from txlog.topic.index.index import IndexedBatch
+from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.producer_state import NEW_PRODUCER, AppliedTransaction, holds
 from txlog.topic.state import TopicState, TxDecision
 from txlog.topic.topic_log import TopicLog

@@ -24,7 +24,7 @@ from txlog.journal.arrow_ipc import MessageHead
 from txlog.layout import is_segment
 from txlog.model import IsolationLevel
 from txlog.storage.store import ByteRange, Bytes, Store
-from txlog.topic.index.index import IndexedBatch
+from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.records.conversion import OFFSET_COLUMN, adapt
 from txlog.topic.records.schema import compacted_schema, physical_schema
 from txlog.topic.records.segment_reader import batch_head, decode_batch

@@ -16,9 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from txlog.settings import LONG_MAX, TopicConfig
+from txlog.topic.batch_index import ChunkRef, IndexedBatch
 from txlog.topic.events import AdvanceCleaner, SealIndex
-from txlog.topic.index.index import ChunkRef, IndexedBatch
-from txlog.topic.index.index_units import units
 from txlog.topic.read.reader import FetchedBatch, batch_source, read_batches
 from txlog.topic.records.schema import physical_schema
 from txlog.topic.state import TopicState
@@ -31,6 +30,7 @@ from txlog.topic.upkeep.rewriting import (
     rewrite,
     selected_parts,
 )
+from txlog.topic.upkeep.units import units
 
 _KAFKA_VALUE = "value"
 _GATHER_ROWS = 200_000

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.events import AdvanceCleaner
-from txlog.topic.index.index import IndexedBatch
-from txlog.topic.index.index_units import Unit, units
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.rewriting import (
@@ -22,6 +21,7 @@ from txlog.topic.upkeep.rewriting import (
     select_all,
     selected_parts,
 )
+from txlog.topic.upkeep.units import Unit, units
 
 SEGMENTS_MIN = 8
 """Merging fewer is not worth the writing. With so many, a record is rewritten a few times only."""

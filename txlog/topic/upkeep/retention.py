@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from txlog.topic.index.index import ChunkRef, IndexedBatch, PartitionSpan, span_of
+from txlog.topic.batch_index import ChunkRef, IndexedBatch, PartitionSpan, span_of
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import ChunkContent
 

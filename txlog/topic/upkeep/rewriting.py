@@ -24,9 +24,8 @@ from txlog.errors import (
     SegmentExpired,
 )
 from txlog.layout import segment_id_of
+from txlog.topic.batch_index import ChunkRef, IndexedBatch
 from txlog.topic.events import ReplaceChunks
-from txlog.topic.index.index import ChunkRef, IndexedBatch
-from txlog.topic.index.index_units import Unit, rebuilt
 from txlog.topic.read.reader import BatchSource, FetchedBatch, batch_source, read_at_once
 from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.records.conversion import OFFSET_FIELD
@@ -34,6 +33,7 @@ from txlog.topic.records.schema import compacted_schema
 from txlog.topic.records.segment_writer import SegmentWriter
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.upkeep.units import Unit, rebuilt
 
 OVERTAKEN = (PublishContention, BoundaryMoved, SegmentExpired)
 """Errors that say that another process was first: the pass ends early, and the next one goes on. A

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_plugin.source.read_plan import ReadSpan, plan_tasks
-from txlog.topic.index.index import IndexedBatch
+from txlog.topic.batch_index import IndexedBatch
 
 MB = 1 << 20
 

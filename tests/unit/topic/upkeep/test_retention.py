@@ -11,8 +11,8 @@ from tests.unit.machine_without_journal import Fold
 from tests.unit.topic_commands import append, new_topic
 from txlog.model import TxId
 from txlog.settings import TopicConfig
+from txlog.topic.batch_index import FANOUT, ChunkRef, decode_batches, decode_refs
 from txlog.topic.events import AdvanceLogStart, AppendBatches, TopicOpened
-from txlog.topic.index.index import FANOUT, ChunkRef, decode_batches, decode_refs
 from txlog.topic.machine import TopicMachine
 from txlog.topic.records.batch import Segment, SegmentBatch
 from txlog.topic.state import TopicState

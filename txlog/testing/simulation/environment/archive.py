@@ -23,6 +23,7 @@ from txlog.model import TxId
 from txlog.settings import TopicConfig
 from txlog.testing.simulation.history import Record
 from txlog.testing.simulation.topics import texts_of
+from txlog.topic.batch_index import ChunkRef, IndexedBatch, decode_batches, decode_refs
 from txlog.topic.events import (
     BatchesAppended,
     ChunksReplaced,
@@ -32,7 +33,6 @@ from txlog.topic.events import (
     TopicEvent,
     TopicOpened,
 )
-from txlog.topic.index.index import ChunkRef, IndexedBatch, decode_batches, decode_refs
 from txlog.topic.machine import TopicMachine
 from txlog.topic.records.batch import Segment, SegmentBatch
 from txlog.topic.records.segment_reader import decode_batch

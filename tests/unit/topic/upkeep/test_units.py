@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.unit.topic.cut_model import World
+from txlog.topic import batch_index
+from txlog.topic.batch_index import FANOUT, ChunkRef
 from txlog.topic.events import SealIndex
-from txlog.topic.index import index, index_units
-from txlog.topic.index.index import FANOUT, ChunkRef
-from txlog.topic.index.index_units import Unit, rebuilt, units
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.upkeep import units as units_module
+from txlog.topic.upkeep.units import Unit, rebuilt, units
 
 Children = Callable[[ChunkRef], Sequence[ChunkRef]]
 
@@ -59,7 +60,7 @@ def test_a_unit_holds_as_many_bytes_as_it_may_and_one_leaf_at_least(
 def test_a_unit_holds_as_many_batches_as_it_may(
     topic: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_units, "ROWS_MAX", 3)
+    monkeypatch.setattr(units_module, "ROWS_MAX", 3)
     assert leaf_counts(topic, ALL) == [3, 3]
     assert leaf_counts(topic, 2 * LEAF_BYTES) == [2, 2, 2]
 
@@ -93,7 +94,7 @@ def test_leaves_below_a_node_are_no_unit_with_others() -> None:
 
 
 def test_leaves_below_two_nodes_are_found_from_any_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "FANOUT", 2)
+    monkeypatch.setattr(batch_index, "FANOUT", 2)
     topic = sealed(7)
     (upper, lower, leaf) = topic.state.sealed.roots()
     assert [ref.level for ref in (upper, lower, leaf)] == [2, 1, 0]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from txlog.errors import CorruptData
-from txlog.topic.index.index import (
+from txlog.topic.batch_index import (
     FANOUT,
     ChunkKey,
     IndexedBatch,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from txlog.topic.index.index import (
+from txlog.topic.batch_index import (
     ChunkKey,
     ChunkRef,
     IndexedBatch,

@@ -1,1 +1,0 @@
-"""A topic's index: where each batch of records is."""
