@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any
 
+from txlog.coordinator.coordinator import Coordinator
 from txlog.engine.connection import Connection
 from txlog.errors import InvalidName, TxlogError, UnknownTopic
-from txlog.journal.replication.replica import BOUNDARIES_APART_ENTRIES
+from txlog.journal.replication.replica import BOUNDARIES_APART_ENTRIES, Replica
 from txlog.maintenance.expiry import deletable_log_starts, retirable_producers
 from txlog.maintenance.vacuum import Candidates, Vacuum
 from txlog.settings import ProcessSettings
@@ -55,17 +56,6 @@ class MaintenanceReport:
     def failures(self) -> list[MaintenanceAction]:
         """The steps that failed."""
         return [action for action in self.actions if action.is_failure]
-
-
-class _Prunable(Protocol):
-    """A journal, or a coordinator, which prunes its journal."""
-
-    @property
-    def kept_entries(self) -> int:
-        """Entries below a boundary that the last pruning kept."""
-
-    def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
-        """Returns how many entries were deleted."""
 
 
 class Maintenance:
@@ -239,24 +229,26 @@ class Maintenance:
     # Everything else.
 
     def _prune_others(self) -> None:
-        journals: dict[str, _Prunable] = {"cluster": self._connection.cluster.journal}
+        journals: dict[str, Replica[Any] | Coordinator] = {
+            "cluster": self._connection.cluster.journal
+        }
         for coordinator in self._connection.coordinators():
             journals[f"coordinator {coordinator.partition}"] = coordinator
         for subject, journal in journals.items():
             self._attempt("pruning", subject, partial(self._pruned, subject, journal))
 
-    def _pruned(self, subject: str, journals: _Prunable) -> str:
+    def _pruned(self, subject: str, journal: Replica[Any] | Coordinator) -> str:
         """What was deleted, and how many entries are kept until no process can trust an earlier
         boundary check. A kept number is reported once, and again when it changes."""
         settings = self._settings
-        count = journals.prune(settings.journal_retention_entries, BOUNDARIES_APART_ENTRIES)
+        count = journal.prune(settings.journal_retention_entries, BOUNDARIES_APART_ENTRIES)
         deleted = f"entries deleted: {count}" if count else ""
         kept_before = self._kept_entries.get(subject, 0)
-        self._kept_entries[subject] = journals.kept_entries
-        if journals.kept_entries in (0, kept_before):
+        self._kept_entries[subject] = journal.kept_entries
+        if journal.kept_entries in (0, kept_before):
             return deleted
         days = self._connection.cluster.file.settings.boundary_grace_ms / DAY_MS
-        kept = f"entries kept for {days:.3g} days (boundary.grace.ms): {journals.kept_entries}"
+        kept = f"entries kept for {days:.3g} days (boundary.grace.ms): {journal.kept_entries}"
         return f"{deleted}; {kept}" if deleted else kept
 
     def _temporaries(self) -> str:

@@ -115,16 +115,12 @@ def _convert(values: pa.Array, field: pa.Field) -> pa.Array:
     if not fits(values.type, field.type):
         raise _misfit(values, field, "the types do not fit")
     try:
-        return _cast(values, field.type)
+        if pa.types.is_dictionary(values.type):
+            # Arrow lacks direct casts from a dictionary to many types.
+            values = values.dictionary_decode()
+        return values.cast(field.type, safe=True)
     except (pa.ArrowException, OverflowError) as error:
         raise _misfit(values, field, str(error)) from error
-
-
-def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_dictionary(values.type):
-        # Arrow lacks direct casts from a dictionary to many types.
-        values = values.dictionary_decode()
-    return values.cast(kind, safe=True)
 
 
 def _misfit(values: pa.Array, field: pa.Field, reason: str) -> InvalidRecord:

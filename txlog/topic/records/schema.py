@@ -47,8 +47,8 @@ def validate_schema(schema: pa.Schema) -> pa.Schema:
     for name in schema.names:
         if name.casefold() in RESERVED_NAMES:
             raise IncompatibleSchema(
-                f"column {name!r} has a reserved name: readers add {', '.join(_reserved())} "
-                "themselves. Rename the column, or leave it out.",
+                f"column {name!r} has a reserved name: readers add "
+                f"{', '.join(sorted(RESERVED_NAMES))} themselves. Rename the column, or leave it out.",
                 path=name,
             )
     return _canonical(schema)
@@ -106,10 +106,6 @@ def evolve(old: pa.Schema, new: pa.Schema) -> pa.Schema:
             problems=problems,
         )
     return pa.schema(fields)
-
-
-def _reserved() -> list[str]:
-    return sorted(RESERVED_NAMES)
 
 
 def _canonical(schema: pa.Schema) -> pa.Schema:
