@@ -48,7 +48,8 @@ def validate_schema(schema: pa.Schema) -> pa.Schema:
         if name.casefold() in RESERVED_NAMES:
             raise IncompatibleSchema(
                 f"column {name!r} has a reserved name: readers add "
-                f"{', '.join(sorted(RESERVED_NAMES))} themselves. Rename the column, or leave it out.",
+                f"{', '.join(sorted(RESERVED_NAMES))} themselves. Rename the column, or leave it "
+                "out.",
                 path=name,
             )
     return _canonical(schema)
