@@ -260,16 +260,16 @@ class Cluster:
         topic_id = self.runtime.entropy.token()[:16]
         opened = TopicOpened(topic_id, name, partition_count, schema, config)
         topic = self._new_topic_log(opened)
-        peeked = self.fan_out.start(
-            topic.journal.catch_up
-        )  # In parallel with the entry that names it.
+        # The topic's journal is read in parallel with the entry that names the topic.
+        caught_up = self.fan_out.start(topic.journal.catch_up)
         self._execute(CreateTopic(opened, self.runtime.clock.wall_ms()))
-        peeked()
+        caught_up()
         with self._lock:
             known = self._topics.get(name)
             if known is None or known.topic_id != topic_id:
                 known = self._topics[name] = topic
-        known.begin()
+        # A new topic id has had no other process: its journal cannot be a lost one.
+        known.journal.execute(opened)
         return known
 
     def delete_topic(self, name: str) -> None:

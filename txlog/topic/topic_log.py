@@ -128,11 +128,6 @@ class TopicLog:
         """
         return self.journal.apply_entry(slot, data)
 
-    def begin(self) -> None:
-        """Write the topic's first entry, if there is none. Only for the process that has just
-        created the topic id: its folder was empty before, so a lost journal is impossible."""
-        self.journal.execute(self.opened)
-
     def execute(self, command: TopicCommand) -> Any:
         """Run a command of `events.py`; returns its answer or raises its rejection."""
         if not self.journal.state.topic_id:
