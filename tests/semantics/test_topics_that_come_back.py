@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.catalog.state import DeleteTopic
+from txlog.catalog.state import TopicDeleted
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.half_messages.half_message import LocalTransactionState, Message
@@ -227,7 +227,7 @@ def test_a_deletion_that_somebody_else_finishes_is_done(log: MemoryLog) -> None:
     execute = cluster.journal.execute
 
     def overtaken(command: object) -> object:
-        if isinstance(command, DeleteTopic):
+        if isinstance(command, TopicDeleted):
             other.cluster.finish_deletion(command.name)
         return execute(command)
 

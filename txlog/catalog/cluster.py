@@ -22,9 +22,8 @@ from txlog.catalog.state import (
     AllocateProducerIds,
     ClusterMachine,
     ClusterState,
-    CreateTopic,
-    DeleteTopic,
     TopicCreated,
+    TopicDeleted,
     half_deleted_topic,
     unknown_topic,
 )
@@ -262,7 +261,7 @@ class Cluster:
         topic = self._new_topic_log(opened)
         # The topic's journal is read in parallel with the entry that names the topic.
         caught_up = self.fan_out.start(topic.journal.catch_up)
-        self._execute(CreateTopic(opened, self.runtime.clock.wall_ms()))
+        self._execute(TopicCreated(opened, self.runtime.clock.wall_ms()))
         caught_up()
         with self._lock:
             known = self._topics.get(name)
@@ -299,11 +298,11 @@ class Cluster:
 
     def _free_name(self, topic: TopicLog) -> None:
         with suppress(UnknownTopic):  # Another process has freed it.
-            self.journal.execute(DeleteTopic(topic.name, topic.topic_id))
+            self.journal.execute(TopicDeleted(topic.name, topic.topic_id))
         with self._lock:
             self._topics.pop(topic.name, None)
 
-    def _execute(self, command: CreateTopic | AllocateProducerIds) -> Any:
+    def _execute(self, command: TopicCreated | AllocateProducerIds) -> Any:
         """Run a command. The first command of a log begins the cluster's journal, which must not
         be lost: there is no topic before it."""
         if self.journal.next_slot == 0:

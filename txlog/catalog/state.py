@@ -2,7 +2,7 @@
 
 A topic's own journal is the authority on its partitions, schema and configuration. The cluster only
 gives a name its incarnation id (rule R11), so that a topic which is deleted and created again is
-another topic.
+another topic. The events that create and delete a topic are also the commands that ask for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TopicCreated:
 @stored("topic_deleted", name="name", topic_id="topic_id")
 @dataclass(frozen=True, slots=True)
 class TopicDeleted:
-    """The name is free from now on."""
+    """The name of this incarnation (rule R11) is free from now on."""
 
     name: str
     topic_id: str
@@ -50,30 +50,13 @@ ClusterEvent: TypeAlias = TopicCreated | TopicDeleted | ProducerIdsAllocated
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopic:
-    """Give a name to a new topic. Answer: TopicOpened."""
-
-    opened: TopicOpened
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteTopic:
-    """Free the name. Answer: TopicOpened of the deleted topic."""
-
-    name: str
-    topic_id: str = ""
-    """Delete only this incarnation (rule R11); empty: any."""
-
-
-@dataclass(frozen=True, slots=True)
 class AllocateProducerIds:
     """Reserve a block of producer ids. Answer: the first."""
 
     count: int
 
 
-ClusterCommand: TypeAlias = CreateTopic | DeleteTopic | AllocateProducerIds
+ClusterCommand: TypeAlias = TopicCreated | TopicDeleted | AllocateProducerIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +103,19 @@ class ClusterMachine(SimpleMachine):
     def decide(self, state: ClusterState, command: ClusterCommand) -> Decided:
         """The events of `command`. Raises TopicExists or UnknownTopic."""
         match command:
-            case CreateTopic():
+            case TopicCreated():
                 name = command.opened.name
                 if name in state.topics:
                     raise TopicExists(
                         f"topic {name!r} exists already; use it, or choose another name.",
                         topic=name,
                     )
-                event = TopicCreated(command.opened, command.now_ms)
-                return Decided((event,), command.opened)
-            case DeleteTopic():
+                return Decided((command,))
+            case TopicDeleted():
                 found = state.topics.get(command.name)
-                if found is None or command.topic_id not in ("", found.opened.topic_id):
+                if found is None or command.topic_id != found.opened.topic_id:
                     raise unknown_topic(command.name, state)
-                deleted = TopicDeleted(command.name, found.opened.topic_id)
-                return Decided((deleted,), found.opened)
+                return Decided((command,))
             case AllocateProducerIds():
                 allocated = ProducerIdsAllocated(state.next_pid + command.count)
                 return Decided((allocated,), state.next_pid)

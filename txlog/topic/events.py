@@ -1,8 +1,8 @@
 """Events and commands of a topic's journal, as values.
 
 `rules.py` decides which events a command leads to; `state.py` applies them. Offsets, partitions and
-sequences are as in Kafka, except that a marker takes no offset, so that a lag counts records. A
-command whose event has the same content is that event: a topic is opened by `TopicOpened`.
+sequences are as in Kafka, except that a marker takes no offset, so that a lag counts records.
+`TopicOpened` is also the command that opens the journal.
 """
 
 from __future__ import annotations

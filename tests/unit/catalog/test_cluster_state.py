@@ -7,8 +7,8 @@ from txlog.catalog.state import (
     AllocateProducerIds,
     ClusterMachine,
     ClusterState,
-    CreateTopic,
-    DeleteTopic,
+    TopicCreated,
+    TopicDeleted,
     unknown_topic,
 )
 from txlog.errors import TopicExists, UnknownTopic
@@ -26,24 +26,26 @@ def opened(topic_id: str, name: str = "t") -> TopicOpened:
 
 
 def test_a_topic_is_created_once(cluster: Fold[ClusterState]) -> None:
-    assert cluster.run(CreateTopic(opened("a"), 1)) == opened("a")
+    cluster.run(TopicCreated(opened("a"), 1))
     with pytest.raises(TopicExists, match="'t' exists already"):
-        cluster.run(CreateTopic(opened("b"), 2))
+        cluster.run(TopicCreated(opened("b"), 2))
     assert cluster.state.topics["t"].opened == opened("a")
 
 
 def test_R11_a_name_that_is_created_again_is_another_topic(cluster: Fold[ClusterState]) -> None:
-    cluster.run(CreateTopic(opened("a"), 1))
-    assert cluster.run(DeleteTopic("t")) == opened("a")
-    assert cluster.run(CreateTopic(opened("b"), 2)) == opened("b")
+    cluster.run(TopicCreated(opened("a"), 1))
+    cluster.run(TopicDeleted("t", "a"))
+    cluster.run(TopicCreated(opened("b"), 2))
     assert cluster.state.topics["t"].opened.topic_id == "b"
+    with pytest.raises(UnknownTopic, match="no topic 't'"):
+        cluster.run(TopicDeleted("t", "a"))
 
 
 def test_what_is_not_there_is_not_deleted(cluster: Fold[ClusterState]) -> None:
-    cluster.run(CreateTopic(opened("a"), 1))
-    cluster.run(DeleteTopic("t"))
+    cluster.run(TopicCreated(opened("a"), 1))
+    cluster.run(TopicDeleted("t", "a"))
     with pytest.raises(UnknownTopic, match="no topic 't'"):
-        cluster.run(DeleteTopic("t"))
+        cluster.run(TopicDeleted("t", "a"))
 
 
 def test_I7_no_producer_id_is_given_out_twice(cluster: Fold[ClusterState]) -> None:
@@ -54,9 +56,9 @@ def test_I7_no_producer_id_is_given_out_twice(cluster: Fold[ClusterState]) -> No
 
 def test_a_snapshot_says_all_that_the_state_says(cluster: Fold[ClusterState]) -> None:
     assert cluster.reopened() == cluster.state
-    cluster.run(CreateTopic(opened("a"), 1))
-    cluster.run(CreateTopic(opened("b", "other"), 2))
-    cluster.run(DeleteTopic("t"))
+    cluster.run(TopicCreated(opened("a"), 1))
+    cluster.run(TopicCreated(opened("b", "other"), 2))
+    cluster.run(TopicDeleted("t", "a"))
     cluster.run(AllocateProducerIds(7))
     assert cluster.reopened() == cluster.state
 
@@ -69,7 +71,7 @@ def test_an_unknown_topic_is_refused_with_the_log_and_the_nearest_name(
     cluster: Fold[ClusterState],
 ) -> None:
     for topic_id, name in [("a", "orders"), ("b", "order")]:
-        cluster.run(CreateTopic(opened(topic_id, name), 1))
+        cluster.run(TopicCreated(opened(topic_id, name), 1))
     said = str(unknown_topic("orderss", cluster.state, "file:///log"))
     assert said.startswith("there is no topic 'orderss' in file:///log; did you mean 'orders'?")
     said = str(unknown_topic("xyz", cluster.state))
