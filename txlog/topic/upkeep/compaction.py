@@ -25,10 +25,10 @@ from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.rewriting import (
     OVERTAKEN,
     KeptBatch,
+    kept_batches,
     live_batches,
     publish,
     rewrite,
-    selected_parts,
 )
 from txlog.topic.upkeep.units import units
 
@@ -200,7 +200,7 @@ class _Pass:
             unit = next(found, None)
             if unit is None:
                 break
-            parts = selected_parts(
+            parts = kept_batches(
                 self.topic, self.state, live_batches(unit, self.state), self._select
             )
             self._count(parts)
@@ -249,14 +249,14 @@ class _Pass:
         tombstones &= np.asarray(keys.is_valid())
         if not tombstones.any():
             return KeptBatch(row, _taken(fetched, stays))
-        go_ms = row.delete_horizon_ms
-        if 0 <= go_ms <= self.now_ms:
+        expire_ms = row.delete_horizon_ms
+        if 0 <= expire_ms <= self.now_ms:
             self.report.tombstones_removed += int(tombstones.sum())
             return KeptBatch(row, _taken(fetched, stays & ~tombstones))
-        if go_ms < 0:
-            go_ms = min(self.now_ms + self.config.delete_retention_ms, LONG_MAX)
-        self.horizons.append(go_ms)
-        return KeptBatch(row, _taken(fetched, stays), go_ms)
+        if expire_ms < 0:
+            expire_ms = min(self.now_ms + self.config.delete_retention_ms, LONG_MAX)
+        self.horizons.append(expire_ms)
+        return KeptBatch(row, _taken(fetched, stays), expire_ms)
 
     def _keys(self, batch: pa.RecordBatch) -> pa.Array:
         """The key column: nulls for records that were written before the column was added."""

@@ -15,11 +15,11 @@ from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.rewriting import (
     OVERTAKEN,
+    kept_batches,
     live_batches,
     publish,
     rewrite,
     select_all,
-    selected_parts,
 )
 from txlog.topic.upkeep.units import Unit, units
 
@@ -75,7 +75,7 @@ def _merge(
     topic: TopicLog, state: TopicState, unit: Unit, batch_bytes: int, report: MergeReport
 ) -> None:
     rows = live_batches(unit, state)
-    rewritten = rewrite(topic, unit, selected_parts(topic, state, rows, select_all), batch_bytes)
+    rewritten = rewrite(topic, unit, kept_batches(topic, state, rows, select_all), batch_bytes)
     publish(topic, state, rewritten)
     report.segments_before += len(segments_of(rows))
     report.segments_after += len(rewritten.segment_paths)

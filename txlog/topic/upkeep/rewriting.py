@@ -46,14 +46,14 @@ class KeptBatch:
 
     row: IndexedBatch
     kept: FetchedBatch
-    tombstones_go_ms: int | None = None
+    tombstones_expire_ms: int | None = None
     """When the batch's tombstones expire. None without tombstones; -1 if compaction has not looked
     for them yet."""
 
     @property
     def delete_horizon_ms(self) -> int:
         """The value in the index, which has -1 for both None and -1."""
-        return -1 if self.tombstones_go_ms is None else self.tombstones_go_ms
+        return -1 if self.tombstones_expire_ms is None else self.tombstones_expire_ms
 
 
 Selection: TypeAlias = Callable[[IndexedBatch, FetchedBatch], KeptBatch]
@@ -79,7 +79,7 @@ def live_batches(unit: Unit, state: TopicState) -> list[IndexedBatch]:
     return [r for r in unit.rows if r.next_offset > state.partitions[r.partition].log_start]
 
 
-def selected_parts(
+def kept_batches(
     topic: TopicLog, state: TopicState, rows: Sequence[IndexedBatch], select: Selection
 ) -> list[KeptBatch]:
     """Read these batches and select the records that stay. Raises CorruptData (I15)."""
@@ -197,18 +197,18 @@ def _runs(parts: Sequence[KeptBatch]) -> Iterator[_BatchRun]:
     joins plain records before it."""
     run = _BatchRun()
     identity: tuple[object, ...] = ()
-    go_ms: int | None = None
+    expire_ms: int | None = None
     for part in parts:
-        own, own_go_ms = _identity(part), part.tombstones_go_ms
+        own, own_expire_ms = _identity(part), part.tombstones_expire_ms
         joins = own == identity or (own == ("empty",) and identity[:1] == ("plain",))
-        joins &= None in (go_ms, own_go_ms) or go_ms == own_go_ms
+        joins &= None in (expire_ms, own_expire_ms) or expire_ms == own_expire_ms
         if joins and run.parts and part.row.partition == run.first.partition:
             run.parts.append(part)
-            go_ms = go_ms if own_go_ms is None else own_go_ms
+            expire_ms = expire_ms if own_expire_ms is None else own_expire_ms
             continue
         if run.parts:
             yield run
-        run, identity, go_ms = _BatchRun([part]), own, own_go_ms
+        run, identity, expire_ms = _BatchRun([part]), own, own_expire_ms
     if run.parts:
         yield run
 

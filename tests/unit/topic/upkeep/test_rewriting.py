@@ -28,7 +28,7 @@ from txlog.topic.read.reader import batch_source, read_batches, sliced
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.compaction import CompactionLimits, compact
 from txlog.topic.upkeep.merging import merge_segments, next_unit
-from txlog.topic.upkeep.rewriting import publish, rewrite, select_all, selected_parts
+from txlog.topic.upkeep.rewriting import kept_batches, publish, rewrite, select_all
 
 KEYS = [b"a", b"b", b"c"]
 NUMBERS = [b"%d" % number for number in range(200)]
@@ -274,7 +274,7 @@ def test_two_processes_that_merge_at_once_do_no_harm() -> None:
     assert merge_segments(model.topic, BATCH_BYTES).segments_before
     late = next_unit(other, other.state, -1)
     assert late is not None
-    parts = selected_parts(other, other.state, list(late.rows), select_all)
+    parts = kept_batches(other, other.state, list(late.rows), select_all)
     with pytest.raises(PublishContention, match="changed by another process"):
         publish(other, other.state, rewrite(other, late, parts, BATCH_BYTES))
     assert len(read(model.log, IsolationLevel.READ_COMMITTED)) == 300
@@ -311,7 +311,7 @@ def test_R17_a_merge_that_took_too_long_is_refused_as_its_segment_may_be_gone() 
     unit = next_unit(topic, topic.state, -1)
     assert unit is not None
     rewritten = rewrite(
-        topic, unit, selected_parts(topic, topic.state, list(unit.rows), select_all), BATCH_BYTES
+        topic, unit, kept_batches(topic, topic.state, list(unit.rows), select_all), BATCH_BYTES
     )
     topic.execute(AdvanceHorizon(segment_id_at(model.log.clock.wall_ms() + 1)))
     with pytest.raises(SegmentExpired):
