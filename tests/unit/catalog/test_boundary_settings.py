@@ -1,4 +1,5 @@
-"""How long a boundary is trusted, and how long what it frees stays, are the log's own (R32)."""
+"""The log's own settings say how long a boundary is trusted, and how long freed entries stay
+(R32)."""
 
 import json
 
@@ -25,7 +26,7 @@ HALF_A_DAY_MS, WEEK_MS = 43_200_000, 604_800_000
 
 
 def far_store(clock: ManualClock | None = None) -> HookedStore:
-    """One that does not say that it is near, as buckets do not."""
+    """A store that does not declare itself near, as buckets do not."""
     return HookedStore(MemoryStore(manual_runtime(clock=clock)))
 
 
@@ -66,7 +67,7 @@ def test_R32_what_a_log_was_created_with_never_changes() -> None:
 
 
 def test_a_log_far_away_has_more_coordinators() -> None:
-    """Two ids that decide in one journal wait for each other, a round trip each."""
+    """Two transactional ids in one coordinator wait for each other, a round trip each."""
     near, far = create_cluster(MemoryStore(manual_runtime()), manual_runtime()), far_store()
     counts = [near.settings, create_cluster(far, manual_runtime()).settings]
     assert [found.transaction_state_log_num_partitions for found in counts] == [8, 32]
@@ -79,8 +80,8 @@ def test_R32_a_store_that_is_near_takes_the_long_way() -> None:
 
 
 def test_R32_deletion_obeys_the_grace_of_the_file_on_any_store() -> None:
-    """A log of a bucket, copied to a disk: no clock is trusted there, and others may trust theirs
-    on the copy's other door."""
+    """A bucket's log, copied to a disk: this process trusts no clock there, but processes that open
+    the copy by another URL may."""
     clock = ManualClock()
     store = far_store(clock)
     create_cluster(store, manual_runtime())

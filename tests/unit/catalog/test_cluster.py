@@ -29,12 +29,13 @@ def cluster_of(world: World) -> Cluster:
 
 
 def create(cluster: Cluster, name: str = "a") -> str:
-    """The new topic's id."""
+    """Create a topic. Returns its id."""
     return cluster.create_topic(name, 1, encode_schema(SCHEMA), TopicConfig()).topic_id
 
 
 def lengthen(cluster: Cluster, name: str) -> None:
-    """More entries than a snapshot needs, so that pruning hides them from a replica that lags."""
+    """Add more entries than a snapshot needs, so that pruning hides them from a replica that
+    lags."""
     for count in range(6):
         cluster.topic(name).execute(AdvanceHorizon(number(count)))
 
@@ -215,7 +216,7 @@ def test_a_topic_that_is_asked_for_by_its_id_is_the_one_of_its_name(world: World
 def test_snapshots_and_pruning_of_its_journal_follow_what_is_asked(world: World) -> None:
     cluster = cluster_of(world)
     for name in "bcdef":
-        create(cluster, name)  # 6 entries with the first one, where one in 4 has a snapshot.
+        create(cluster, name)  # 6 entries with the first one; each fourth entry has a snapshot.
     layout = NAMES.cluster()
     assert world.store.get(layout.snapshot(3)) is not None
     assert cluster.journal.prune(keep_entries=4, apart_entries=3) == 0

@@ -1,4 +1,4 @@
-"""What the driver tells its tasks of a log: enough to stage, and nothing to decide by."""
+"""The metadata that the driver passes to its tasks: enough for staging, and not for decisions."""
 
 import pickle
 
@@ -22,7 +22,7 @@ ROWS = with_timestamp(pa.RecordBatch.from_pydict({"n": [1, 2]}, NUMBERS), 0)
 
 
 class Driver:
-    """A log whose driver has pickled what it knows, and a task's process with the copy."""
+    """A log whose driver has pickled its metadata, and a task's process with the copy."""
 
     def __init__(self) -> None:
         self.log = MemoryLog(TRUSTING)
@@ -33,13 +33,13 @@ class Driver:
         self.rounds = Rounds(self.log.memory)
 
     def task(self) -> Connection:
-        """A process that has asked nothing yet, a round trip away."""
+        """A process that has made no request yet, a round trip away."""
         return open_connection(
             self.rounds.store, self.rounds.runtime, cluster_file=self.metadata.file
         )
 
     def asked(self, part: str = "") -> list[str]:
-        """What its requests were, of those for such a path."""
+        """Verbs of the requests for paths with this part."""
         return [request.verb for request in self.rounds.store.requests if part in request.path]
 
     def topic(self) -> TopicLog:
@@ -69,7 +69,7 @@ def test_its_segments_are_named_above_the_horizon_that_the_driver_knew() -> None
 
 
 def test_R31_what_was_handed_over_is_shown_and_not_decided_by() -> None:
-    """It looks at the boundary itself, and knows no more than the journal."""
+    """The process reads the boundary itself, and follows the journal alone."""
     driver = Driver()
     topic = driver.topic()
     shown = topic.state

@@ -1,4 +1,4 @@
-"""I12: what a decided transaction has in a topic stays until it is complete everywhere."""
+"""I12: records of a decided transaction stay until it is complete in all topics."""
 
 import pytest
 
@@ -20,7 +20,7 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 def log(transaction_records: str) -> MemoryLog:
-    """A topic `u` that is sealed early and deletes what is old, and a topic `t` beside it."""
+    """A topic `u` that is sealed early and deletes old records, and a topic `t`."""
     log = MemoryLog(
         LogSettings(journal_snapshot_entries=4), transaction_records=transaction_records
     )
@@ -30,15 +30,15 @@ def log(transaction_records: str) -> MemoryLog:
 
 
 def send_plain(log: MemoryLog, count: int) -> None:
-    """Records outside of transactions, an entry each."""
+    """Append records without a transaction, each in its own entry."""
     producer = log.elsewhere()
     for _ in range(count):
         producer.send("u", b"plain", partition=0).get()
 
 
 def half_applied(log: MemoryLog) -> Producer:
-    """A transaction with a record in each partition of `u`, an entry each. It is decided, and its
-    marker stands in `u` and not in `t`."""
+    """Commit a transaction with a record in each partition of `u`, each in its own entry. Its
+    marker is in `u` and not in `t`."""
     producer = log.producer("a")
     producer.begin_transaction()
     producer.send("u", b"first", partition=0).get()
@@ -53,14 +53,14 @@ def half_applied(log: MemoryLog) -> Producer:
 
 
 def deletable(log: MemoryLog) -> dict[int, int]:
-    """What goes by age, a day later."""
+    """The log starts by age, a day later."""
     connection = log.process()
     topic = connection.cluster.topic("u")
     return deletable_log_starts(connection, topic, log.clock.wall_ms() + DAY_MS)
 
 
 def partitions_in_tail(topic: TopicLog) -> list[int]:
-    """Where records of transactions lie that no chunk of the index holds yet."""
+    """Partitions of the rows in the index's tail that belong to transactions."""
     return [row.partition for row in topic.catch_up().tail if row.tx_id is not None]
 
 
@@ -80,7 +80,7 @@ def test_I12_no_record_goes_whose_transaction_is_decided_and_not_complete(
     risen = deletable(log)
     assert risen.get(0, 0) <= before
     assert 1 not in risen
-    # Deleting by hand would finish it first.
+    # Admin.delete_records would finish the transaction first.
     log.store.on("create", "^(topics/t|transactions)/", unavailable, times=100)
     with pytest.raises(OffsetOutOfRange, match="an incomplete transaction begins"):
         log.admin.delete_records({U0: before + 1})

@@ -1,6 +1,6 @@
-"""A journal that is gone while what it led to is there is not begun anew (I12, I15).
+"""A lost journal is not begun again while objects that follow from it exist (I12, I15).
 
-Begun anew it would call its records garbage, and the vacuum deletes garbage.
+A new journal would not refer to its segments, and the vacuum would delete them.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ USES: dict[str, Use] = {
 
 
 def remove(log: MemoryLog, *prefixes: str) -> dict[str, bytes]:
-    """What is left."""
+    """The remaining objects."""
     for path in log.objects():
         if path.startswith(prefixes):
             log.memory.delete(path)
@@ -35,7 +35,7 @@ def remove(log: MemoryLog, *prefixes: str) -> dict[str, bytes]:
 
 @pytest.fixture
 def log(transaction_records: str) -> MemoryLog:
-    """Topic `u` has records, and no journal any more; another process is asked."""
+    """Topic `u` has records and has lost its journal; another process calls."""
     log = MemoryLog(transaction_records=transaction_records)
     log.admin.create_topic("u", 1)
     log.producer().send("u", b"kept").get()
@@ -87,7 +87,7 @@ def test_I12_topics_are_not_forgotten_with_the_clusters_journal(log: MemoryLog) 
 
 
 def test_I4_a_cluster_file_that_is_gone_is_not_written_anew(log: MemoryLog) -> None:
-    """It says how many coordinators there are."""
+    """The cluster file has the number of coordinators."""
     left = remove(log, CLUSTER_FILE)
     runtime = log.connection.runtime
     with pytest.raises(CorruptData, match=f"{CLUSTER_FILE} is lost.* Restore it from a backup"):

@@ -1,4 +1,4 @@
-"""A pass looks after whatever it can: one subject that fails keeps no other from its turn."""
+"""A pass does all that it can: the failure of one subject does not affect the others."""
 
 import pytest
 
@@ -43,13 +43,14 @@ def test_a_topic_that_is_deleted_as_a_pass_begins_is_passed_over(log: MemoryLog)
     process = log.process(store)
     process.cluster.state()
     store.on("get", next_entry(log), lambda call: (delete(log, "t"), call())[1])
-    store.on("get", next_entry(log), lambda call: call())  # The list; the next look is at "t".
+    # The first request is for the list of topics, the next one for "t".
+    store.on("get", next_entry(log), lambda call: call())
     assert Maintenance(process).run_once().actions == []
     assert "t" not in process.cluster.state().topics
 
 
 def next_entry(log: MemoryLog) -> str:
-    """Of the list of topics: where a reader looks for what is new."""
+    """Path of the next entry of the cluster's journal."""
     return log.connection.cluster.layout.cluster().entry(log.connection.cluster.journal.next_slot)
 
 

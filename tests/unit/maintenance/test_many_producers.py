@@ -1,4 +1,4 @@
-"""A topic that very many short-lived producers have written to: they are forgotten in parts."""
+"""A topic with very many short-lived producers, which are retired in several commands."""
 
 import json
 from dataclasses import replace
@@ -11,10 +11,10 @@ from txlog.settings import ProcessSettings
 from txlog.storage import ENTRY_BYTES_MAX
 
 COUNT = 70_000
-"""All in one event, they would not fit in an entry (I16)."""
+"""So many ids in one event would not fit into an entry (I16)."""
 
 FIRST_PID = 10**15
-"""Long numbers, so that fewer are needed for it."""
+"""Long numbers, so that fewer of them suffice."""
 
 
 @pytest.mark.slow

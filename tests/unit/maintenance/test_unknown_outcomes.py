@@ -1,4 +1,4 @@
-"""R9: what is not known to be stored is neither forgotten nor stored twice; commits wait for it."""
+"""R9: a write with an unknown outcome is neither lost nor stored twice, and commits wait for it."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -29,13 +29,13 @@ Outage: TypeAlias = Callable[[MemoryLog, str], None]
 
 
 def answer_lost_then_silence(log: MemoryLog, path: str) -> None:
-    """The first write is carried out; from then on nothing is, and nothing answers."""
+    """The first write is carried out. Later ones are not, and no request is answered."""
     log.store.on("create", path, never_lands, times=100)
     log.store.on("create", path, answer_lost)
 
 
 def silence(log: MemoryLog, path: str) -> None:
-    """Nothing is carried out, and nothing answers."""
+    """No request is carried out or answered."""
     log.store.on("create", path, never_lands, times=100)
 
 
@@ -142,10 +142,9 @@ def test_R9_a_slot_that_another_writer_won_proves_the_append_absent(log: MemoryL
 def test_R9_an_abort_after_an_unknown_append_leaves_no_trace_in_the_next_transaction(
     log: MemoryLog, outage: Outage, failures: int
 ) -> None:
-    """The aborted records may have used sequences: without a new epoch the next records, with the
-    same sequences, would be taken for repeats, acknowledged and lost. However often the abort
-    itself fails on the way.
-    """
+    """The aborted records may have used sequences. Without a new epoch the next records, with the
+    same sequences, would be acknowledged as repeats and lost. The abort itself may fail several
+    times."""
     producer = begun(log)
     future = producer.send("t", b"aborted", b"k")
     outage(log, ENTRY)
@@ -157,7 +156,7 @@ def test_R9_an_abort_after_an_unknown_append_leaves_no_trace_in_the_next_transac
         with pytest.raises(StoreUnavailable):
             producer.abort_transaction()
     if failures == 3:
-        # The abort is stored by now, and the new epoch is not.
+        # The abort is stored, and the new epoch is not.
         log.store.on("create", "transactions/", unavailable, holding="producer_initialised")
         with pytest.raises(StoreUnavailable):
             producer.abort_transaction()
@@ -171,7 +170,7 @@ def test_R9_an_abort_after_an_unknown_append_leaves_no_trace_in_the_next_transac
 
 
 def forget_silent_producers(log: MemoryLog) -> None:
-    """Another process does, a day later."""
+    """Another process retires the producer, a day later."""
     log.clock.advance(ProcessSettings().producer_id_expiration_ms + 1)
     report = Maintenance(log.process()).run_once(vacuum=False)
     assert "producer ids t" in [f"{action.task} {action.subject}" for action in report.actions]
@@ -181,7 +180,8 @@ def forget_silent_producers(log: MemoryLog) -> None:
 def test_R9_a_forgotten_producer_takes_no_new_id_while_a_flush_may_be_stored(
     log: MemoryLog, outage: Outage
 ) -> None:
-    """Only its own id can tell: under another one the flush would be stored again."""
+    """Only the same producer id shows that it is a repeat: under another id it would be stored
+    again."""
     producer = log.producer()
     producer.send("t", b"before", b"k").get()
     producer.send("t", b"x", b"k")
@@ -217,7 +217,7 @@ def test_R9_a_producer_that_is_forgotten_between_a_flush_and_its_repeat_takes_no
 def test_without_idempotence_an_unknown_append_is_sent_again_and_may_be_doubled(
     log: MemoryLog,
 ) -> None:
-    """Semantics 0.1: at-least-once is what is left without de-duplication."""
+    """Semantics 0.1: without de-duplication delivery is at least once."""
     producer = log.producer(enable_idempotence=False)
     producer.send("t", b"x")
     log.store.on("create", ENTRY, answer_lost)
@@ -371,7 +371,7 @@ def test_R9_a_commit_does_not_happen_without_offsets_whose_pend_is_unknown(
 
 @pytest.mark.both_ways
 def test_offsets_that_another_transaction_holds_keep_the_commit_waiting(log: MemoryLog) -> None:
-    """UnstableOffsetCommit is retriable: the commit sees to them again, and never leaves them."""
+    """UnstableOffsetCommit is retriable: a repeated commit resolves the pending offsets."""
     log.producer().send("u", b"source").get()
     other = log.elsewhere("b")
     other.begin_transaction()

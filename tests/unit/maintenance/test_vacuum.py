@@ -1,4 +1,4 @@
-"""Vacuum deletes only unreferenced objects, whatever is written meanwhile (I12, R17)."""
+"""Vacuum deletes only unreferenced objects, while other processes write (I12, R17)."""
 
 from collections.abc import Callable
 
@@ -39,13 +39,13 @@ def log(transaction_records: str) -> MemoryLog:
 
 
 def vacuum(log: MemoryLog, staging_retention_ms: int = DAY_MS) -> VacuumReport:
-    """Two looks by one process."""
+    """Find candidates and sweep them."""
     collector = Vacuum(log.process(), staging_retention_ms)
     return collector.sweep(collector.find_candidates())
 
 
 def vacuum_far_ahead(log: MemoryLog) -> None:
-    """By a process whose clock is: it finds something to delete, and so raises the horizons."""
+    """Run a vacuum with a clock far ahead, which finds candidates and so raises the horizons."""
     stage(log, b"abandoned")
     ahead = Runtime(ManualClock(), SeededEntropy(99), SerialFanOut())
     ahead.clock.advance(log.clock.wall_ms() + 400 * DAY_MS)
@@ -54,7 +54,7 @@ def vacuum_far_ahead(log: MemoryLog) -> None:
 
 
 def stage(log: MemoryLog, *values: bytes) -> AppendBatches:
-    """A segment of topic `u` that nothing refers to yet."""
+    """Stage an unreferenced segment of topic `u`."""
     topic = log.connection.cluster.topic("u")
     topic.catch_up()
     batches = [one_row(value) for value in values]
@@ -91,7 +91,7 @@ def test_R17_a_slow_task_loses_its_work_and_never_commits_what_is_gone(log: Memo
     log.check()
 
 
-def test_a_slow_task_that_comes_before_the_second_look_keeps_its_segment(log: MemoryLog) -> None:
+def test_a_slow_task_that_comes_before_the_sweep_keeps_its_segment(log: MemoryLog) -> None:
     append = stage(log, b"slow")
     log.clock.advance(DAY_MS + 1)
     collector = Vacuum(log.process(), DAY_MS)
@@ -170,7 +170,7 @@ def test_a_deleted_topic_leaves_two_small_objects(log: MemoryLog) -> None:
 
 
 def test_R14_entries_of_a_deleted_topic_go_when_its_last_boundary_is_old_enough() -> None:
-    """Until then there is nothing to do, and no pass says that there is."""
+    """Before that there is nothing to delete, and no pass reports anything."""
     log = MemoryLog(LogSettings(boundary_trust_ms=1_000, boundary_grace_ms=DAY_MS))
     log.admin.create_topic("u", 1)
     for number in range(5):
@@ -269,19 +269,19 @@ def outcome(call: Callable[[], object]) -> bool:
     return False
 
 
-# No room, and horizons that are paid for once.
+# A full disk, and horizons that are written once.
 
 JOURNALS = 2 + 8
-"""Topics and coordinators of the log above."""
+"""Journals of the topics and coordinators of that log."""
 
 
 def horizons(log: MemoryLog) -> int:
-    """How often a horizon was written, in all journals."""
+    """Number of horizons in the entries of all journals."""
     return sum(b'horizon_advanced"' in data for data in log.objects().values())
 
 
 def cut_off_vacuum(log: MemoryLog, entries: int, runtime: Runtime | None = None) -> None:
-    """A vacuum that finds room for so many entries and no more."""
+    """Run a vacuum on a disk with space for so many entries."""
     store = ScriptedStore(log.memory)
     connection = open_connection(store, runtime) if runtime else log.process(store)
     collector = Vacuum(connection, DAY_MS)
@@ -317,7 +317,7 @@ def test_what_is_older_than_the_horizons_costs_no_entry(log: MemoryLog) -> None:
 
 
 def test_R17_what_no_horizon_lies_above_is_not_deleted(log: MemoryLog) -> None:
-    """The second look wants to keep more than the first, as after a clock was set back."""
+    """The sweep keeps more than the first pass, as after a clock was set back."""
     append = stage(log, b"slow")
     log.clock.advance(DAY_MS + 1)
     found = Vacuum(log.process(), DAY_MS).find_candidates()
@@ -331,7 +331,7 @@ def test_R17_what_no_horizon_lies_above_is_not_deleted(log: MemoryLog) -> None:
 def test_R17_a_cut_off_vacuum_of_a_clock_far_ahead_keeps_nobody_from_writing(
     log: MemoryLog,
 ) -> None:
-    """No coordinator's horizon rises above that of any topic, which writers name segments by."""
+    """No coordinator's horizon rises above any topic's, above which writers name their segments."""
     stage(log, b"abandoned")
     ahead = Runtime(ManualClock(), SeededEntropy(99), SerialFanOut())
     ahead.clock.advance(log.clock.wall_ms() + 400 * DAY_MS)
@@ -449,7 +449,7 @@ def test_two_processes_may_maintain_at_once(log: MemoryLog) -> None:
 def test_R17_a_horizon_that_a_clock_far_ahead_has_chosen_keeps_nobody_from_writing(
     log: MemoryLog,
 ) -> None:
-    """Names of segments are above it, whatever the writer's own clock says."""
+    """Names of segments are above the horizon, whatever the writer's clock says."""
     vacuum_far_ahead(log)
     producer = log.producer("a")
     with producer.transaction():
@@ -463,7 +463,7 @@ def test_R17_a_horizon_that_a_clock_far_ahead_has_chosen_keeps_nobody_from_writi
 def test_R17_nor_does_it_keep_anybody_from_a_topic_that_is_created_afterwards(
     log: MemoryLog,
 ) -> None:
-    """Its coordinators' horizon reaches it with the first refusal."""
+    """After the first refusal the topic gets its coordinators' horizon."""
     vacuum_far_ahead(log)
     log.admin.create_topic("new", 1)
     connection = log.process()

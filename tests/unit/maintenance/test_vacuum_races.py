@@ -1,4 +1,5 @@
-"""R17: a writer refers to a staged segment while a vacuum runs: it is refused, or it is seen."""
+"""R17: a writer that refers to a staged segment during a vacuum is refused, or its segment
+stays."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -21,7 +22,7 @@ Step: TypeAlias = Callable[["Slow"], None]
 
 
 class Slow:
-    """It has staged a record of `u` long ago, and is about to refer to it."""
+    """A writer that staged a record of `u` long ago and is about to refer to it."""
 
     def __init__(self, log: MemoryLog) -> None:
         self.connection = log.process()
@@ -33,16 +34,16 @@ class Slow:
         log.clock.advance(DAY_MS + 1)
 
     def append(self) -> None:
-        """In the topic's journal, outside of its transaction."""
+        """Refer to it in the topic's journal, without a transaction."""
         (participant,) = self.staged
         self.connection.cluster.topic("u").execute(AppendBatches(participant.segments))
 
     def decide(self) -> None:
-        """In its coordinator's journal; the topic hears of it later."""
+        """Refer to it in its coordinator's journal; the topic gets the marker later."""
         self.coordinator.prepare_commit(NAME, self.tx_id, self.staged)
 
     def journal_of(self, step: Step) -> str:
-        """Where that refers to the segment."""
+        """The journal with the reference."""
         return (
             "topics/u/"
             if step is Slow.append
@@ -54,8 +55,8 @@ STEPS = pytest.mark.parametrize("step", [Slow.append, Slow.decide])
 
 
 def horizon_is_raised(log: MemoryLog, slow: Slow, step: Step, effect: Effect) -> int:
-    """A vacuum, to which that happens as it raises the horizon of the journal that `step` writes
-    to. Answers how many objects it deletes."""
+    """Run a vacuum during which `step` runs as it raises the horizon of the journal that `step`
+    writes to. Returns the number of deleted objects."""
     store = ScriptedStore(log.memory)
     collector = Vacuum(log.process(store), DAY_MS)
     found = collector.find_candidates()
@@ -96,7 +97,7 @@ def test_R17_a_writer_that_refers_to_it_just_after_the_horizon_was_raised_is_ref
 
 
 def test_R17_a_horizon_that_stands_in_the_topics_only_allows_no_deletion(log: MemoryLog) -> None:
-    """The vacuum that raised it was cut off, and the next one wants to keep more."""
+    """The vacuum that raised the horizon was interrupted, and the next one keeps more."""
     slow = Slow(log)
     store = ScriptedStore(log.memory)
     collector = Vacuum(log.process(store), DAY_MS)

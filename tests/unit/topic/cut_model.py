@@ -1,4 +1,4 @@
-"""Two topics, and a model that knows every record of every transaction: for tests of cuts."""
+"""Two topics, and a model with every record of every transaction, for tests of cuts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPICS = ("a", "b")
 
 @dataclass
 class Transaction:
-    """What the model knows of one transaction."""
+    """The model of one transaction."""
 
     tx_id: TxId
     topics: set[str] = field(default_factory=set)
@@ -67,7 +67,7 @@ class World:
         transaction = self.open.get(pid)
         if transaction is None:
             if any(waiting.tx_id.pid == pid for waiting, _ in self.pending):
-                return  # R5: the one before must be complete
+                return  # R5: the previous one must be complete
             transaction = self.open[pid] = Transaction(TxId(pid, 0, self.numbers[pid]))
             self.numbers[pid] += 1
         transaction.topics.add(topic)
@@ -96,7 +96,7 @@ class World:
         self.pending += [(transaction, topic) for topic in sorted(transaction.topics)]
 
     def apply_one(self, choice: int) -> None:
-        """One marker of one decided transaction reaches its topic."""
+        """Write one marker of one decided transaction."""
         if not self.pending:
             return
         transaction, topic = self.pending.pop(choice % len(self.pending))
@@ -134,7 +134,8 @@ class World:
         ]
 
     def is_whole(self, ends: Ends) -> bool:
-        """No committed transaction has a part below the cut and a part above, or still to come."""
+        """Check that no committed transaction has records both below the cut and above it or
+        unwritten."""
         waiting = {transaction.tx_id for transaction, _ in self.pending}
         for tx_id in self.committed:
             below = [end <= ends[where] for where, _, end in self.pieces[tx_id]]
@@ -155,7 +156,7 @@ ZERO = {TopicPartition(name, p): 0 for name in TOPICS for p in range(PARTITIONS)
 
 
 def next_ends(world: World, limit: int) -> list[int]:
-    """Where the first limited cut ends: a 0, a 1, b 0, b 1."""
+    """Ends of the first limited cut: a 0, a 1, b 0, b 1."""
     ends = limited_cut(world.views(), dict(ZERO), stable_ends(world.views(), ZERO), limit)
     assert world.is_whole(ends)
     return [ends[where] for where in ZERO]

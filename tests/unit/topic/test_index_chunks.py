@@ -1,4 +1,4 @@
-"""Chunks of a sealed index: read as they were written, checked, and found only as they follow."""
+"""Chunks of a sealed index: read back unchanged, checked, and replaced only in order."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Ranges hold what a set of the same numbers would, and no two of them touch."""
+"""Number ranges are equal to a set of the same numbers, and no two of them touch."""
 
 from itertools import pairwise
 

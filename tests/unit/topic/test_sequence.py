@@ -9,7 +9,7 @@ from txlog.errors import OutOfOrderSequence
 from txlog.topic.producer_state import RecentBatch, repeated_offset
 
 RECENT = (RecentBatch(3, 4, 103), RecentBatch(5, 9, 105))
-"""Sequences 0 to 9 are stored; where 0 to 2 lie is forgotten."""
+"""Sequences 0 to 9 are stored; the offsets of 0 to 2 are forgotten."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a topic answers to an append: offsets, sequences and fencing (I2, I7, I8)."""
+"""Answers of a topic to an append: offsets, sequences and fencing (I2, I7, I8)."""
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_I7_a_repeat_is_known_after_more_batches_than_kafka_remembers(
 
 
 def test_I7_a_flush_that_is_half_a_repeat_stores_the_other_half(topic: Fold[TopicState]) -> None:
-    """One partition's records came before in another flush, the other's did not."""
+    """One partition's records were stored by an earlier flush, the other's were not."""
     topic.run(append({0: 5}))
     result = topic.run(append({0: 5, 1: 3}, segments=(segment({0: 5, 1: 3}, "b"),)))
     assert result == AppendResult({0: 0, 1: 0}, frozenset({0}))
@@ -147,7 +147,7 @@ def test_I8_an_older_epoch_is_refused_once_a_newer_one_wrote(topic: Fold[TopicSt
 
 
 def test_I8_an_abort_marker_fences_the_epochs_below_the_new_one(topic: Fold[TopicState]) -> None:
-    """`init_transactions` bumped to 4 and aborts what epoch 3 left open."""
+    """`init_transactions` has raised the epoch to 4 and aborts the open transaction of epoch 3."""
     topic.run(append({0: 1}, tx=TxId(7, 3, 0)))
     topic.run(marker(TxId(7, 3, 0), ABORT, fence_epoch=4))
     with pytest.raises(InvalidProducerEpoch):
@@ -158,7 +158,7 @@ def test_I8_an_abort_marker_fences_the_epochs_below_the_new_one(topic: Fold[Topi
 def test_I8_a_marker_fences_even_where_its_transaction_wrote_nothing(
     topic: Fold[TopicState],
 ) -> None:
-    """R10: the zombie had declared the topic, and its append comes after the marker."""
+    """R10: a fenced instance had added the topic, and its append comes after the marker."""
     topic.run(marker(TxId(7, 3, 0), ABORT, fence_epoch=4))
     with pytest.raises(InvalidProducerEpoch):
         topic.run(append({0: 1}, tx=TxId(7, 3, 0)))

@@ -1,4 +1,4 @@
-"""The index finds, whatever is sealed, saved and reopened, what a plain scan finds (I2, I3)."""
+"""The index agrees with a plain scan, before and after sealing, saving and reopening (I2, I3)."""
 
 from itertools import pairwise
 from typing import Any
@@ -39,7 +39,7 @@ class LoggedTopic:
 
 
 def check(history: History, log: TopicLog, state: TopicState) -> None:
-    """Every question about every partition has the plain answer."""
+    """Compare every lookup in every partition with a plain scan."""
     for partition in range(PARTITIONS):
         end = history.ends.get(partition, 0)
         assert state.end_offset(partition) == end
@@ -86,7 +86,8 @@ def test_I2_offsets_are_dense_and_lookups_find_what_a_plain_scan_finds(steps: li
 def test_a_state_from_a_snapshot_is_the_state_from_the_entries(
     steps: list[Step], joined_after: int
 ) -> None:
-    """The writer, one who followed all the time, one who joined, and one who opens at the end."""
+    """The writer, a replica that followed all the time, one that joined, and one that opens at the
+    end."""
     store = MemoryStore(manual_runtime())
     topic, follower = LoggedTopic(store, 4), LoggedTopic(store, 4, seed=2)
     history = History(topic)
@@ -192,7 +193,8 @@ def test_a_follower_looks_for_a_snapshot_where_it_may_let_go_of_chunks(
 def follower_of_a_writer_that_fails(
     kind: str = "snapshot",
 ) -> tuple[HookedStore, History, TopicLog, TopicLog]:
-    """The writer seals a chunk and cannot save that, or a snapshot; the other has followed it."""
+    """The writer seals a chunk and cannot save it, or a snapshot; the follower has read the
+    entries."""
     store = HookedStore(MemoryStore(manual_runtime()))
     topic, follower = LoggedTopic(store, 4), LoggedTopic(store, 4, seed=2)
 
@@ -209,7 +211,7 @@ def follower_of_a_writer_that_fails(
 
 @pytest.mark.parametrize("kind", ["snapshot", "chunk"])
 def test_a_chunk_that_no_snapshot_has_saved_is_kept(kind: str) -> None:
-    """And no snapshot is there without its chunks, or its chunk would be nowhere."""
+    """No snapshot is written before its chunks: it would refer to a missing chunk."""
     store, history, topic, follower = follower_of_a_writer_that_fails(kind)
     store.delete(topic.layout.chunk(0, 3))
     assert store.get(topic.layout.snapshot(7)) is None
@@ -266,7 +268,7 @@ def test_I15_a_damaged_chunk_is_named(position: int) -> None:
 
 
 def test_I15_no_snapshot_refers_to_a_chunk_that_was_damaged_before_it() -> None:
-    """A stored chunk with other bytes is not taken for one's own."""
+    """A stored chunk with other bytes is not accepted as the replica's own."""
     store, _, topic, follower = follower_of_a_writer_that_fails()
     path = topic.layout.chunk(0, 3)
     store.replace(path, b"other bytes")

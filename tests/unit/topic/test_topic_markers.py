@@ -1,4 +1,4 @@
-"""What a marker ends, what it does not, and the last stable offset (I9, R6, R7, R10)."""
+"""Effects of a marker, and the last stable offset (I9, R6, R7, R10)."""
 
 import pytest
 from hypothesis import given
@@ -42,7 +42,7 @@ def test_I9_a_marker_ends_its_own_transaction_only(
 def test_R10_a_marker_of_another_number_leaves_an_open_transaction_open(
     topic: Fold[TopicState],
 ) -> None:
-    """A marker closes only its own TxId, whatever the pid has open."""
+    """A marker ends only its own TxId, whatever other transaction the pid has open."""
     topic.run(append({0: 1}, tx=TxId(1, 0, 5)))
     topic.run(marker(TxId(1, 0, 6), COMMIT, floor=4))
     assert stable(topic)[0] == 0
@@ -62,7 +62,7 @@ def test_R6_a_second_marker_changes_nothing(topic: Fold[TopicState], again: Deci
 def test_a_second_marker_is_told_where_the_first_one_put_the_records_while_that_is_known(
     topic: Fold[TopicState],
 ) -> None:
-    """Another process may have written it; in the sealed index it is not looked for."""
+    """Another process may have written it; the sealed index is not searched for it."""
     topic.run(plain({0: 2, 1: 1}))
     staged = (segment({0: [3, 2]}, "one"), segment({1: 4}, "two"))
     first = topic.run(marker(TxId(1, 0, 0), segments=staged))
@@ -76,7 +76,7 @@ def test_a_second_marker_is_told_where_the_first_one_put_the_records_while_that_
 def test_R6_a_marker_of_an_earlier_transaction_comes_too_late(
     topic: Fold[TopicState], late: TxId
 ) -> None:
-    """Idempotence is by order: equality with the last one alone would let these in again."""
+    """Idempotence is by order: comparing with the last one alone would accept these again."""
     topic.run(marker(TxId(1, 2, 5), COMMIT))
     before = topic.state
     staged = (segment({0: 4}),)
@@ -88,7 +88,7 @@ def test_R6_a_marker_of_an_earlier_transaction_comes_too_late(
 def test_R10_records_of_a_finished_transaction_are_refused(
     topic: Fold[TopicState], late: TxId
 ) -> None:
-    """They would stay open for ever: their marker has been here, or never comes."""
+    """They would stay open for ever: their marker is there already, or never comes."""
     topic.run(marker(TxId(1, 2, 5), ABORT))
     with pytest.raises(TransactionAborted, match="finished in topic 't'"):
         topic.run(append({0: 1}, tx=late))
@@ -119,7 +119,7 @@ def test_a_producer_with_an_open_transaction_may_not_write_outside_of_it(
 
 
 def test_R7_numbers_above_the_floor_are_remembered_one_by_one(topic: Fold[TopicState]) -> None:
-    """Half messages: 1, 2 and 3 are open, 2 is finished first; 1 and 3 must still be let in."""
+    """Half messages: 1, 2 and 3 are open, 2 is finished first; 1 and 3 must still be accepted."""
     assert topic.run(marker(TxId(1, 0, 2), COMMIT, floor=0)) is not None
     assert topic.run(marker(TxId(1, 0, 2), COMMIT, floor=0)) is None
     assert (
@@ -133,7 +133,7 @@ def test_R7_numbers_above_the_floor_are_remembered_one_by_one(topic: Fold[TopicS
 
 
 def test_R7_the_floor_only_rises(topic: Fold[TopicState]) -> None:
-    """A helper with an old view of the coordinator writes a marker with an old floor."""
+    """Another process with an old state of the coordinator writes a marker with an old floor."""
     topic.run(marker(TxId(1, 0, 4), COMMIT, floor=4))
     topic.run(marker(TxId(1, 0, 6), COMMIT, floor=1))
     producer = topic.state.producers[1]
@@ -141,7 +141,7 @@ def test_R7_the_floor_only_rises(topic: Fold[TopicState]) -> None:
 
 
 def test_R7_one_open_transaction_makes_no_later_marker_dearer(topic: Fold[TopicState]) -> None:
-    """Number 0 stays undecided: however many follow it, they are remembered as one range."""
+    """Number 0 stays undecided: all numbers after it are remembered as one range."""
     for number in range(1, 1_001):
         topic.run(marker(TxId(1, 0, number), COMMIT, floor=-1))
     producer = topic.state.producers[1]
@@ -153,7 +153,7 @@ def test_R7_one_open_transaction_makes_no_later_marker_dearer(topic: Fold[TopicS
 
 
 def test_R7_finished_numbers_are_stored_as_ranges(topic: Fold[TopicState]) -> None:
-    """There may be very many of them while one transaction stays open."""
+    """While one transaction stays open there may be very many finished numbers."""
     for number in (5, 2, 3):
         topic.run(marker(TxId(1, 0, number), COMMIT, floor=0))
     (row,) = topic.machine.encode_state(topic.state)["producer"]
@@ -213,7 +213,7 @@ def test_staged_records_of_an_aborted_transaction_never_appear(topic: Fold[Topic
 def test_staged_records_of_a_partition_that_is_not_known_yet_are_refused(
     topic: Fold[TopicState],
 ) -> None:
-    """So that a process that applies the decision reads the tip first: the topic has grown."""
+    """A process that applies the decision then reads the tip first: the topic has grown."""
     command = marker(TxId(1, 0, 0), COMMIT, segments=(segment({3: 1}),))
     with pytest.raises(InvalidRecord):
         topic.run(command)

@@ -1,4 +1,4 @@
-"""What a topic's state keeps of producers and transactions, row by row and marker by marker."""
+"""A topic's memory of producers and transactions, row by row and marker by marker."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ FIRST, SECOND, NEWER = TxId(7, 0, 0), TxId(7, 0, 1), TxId(7, 1, 0)
 
 @pytest.fixture
 def topic() -> Fold[TopicState]:
-    """Its next entry is of slot 1."""
+    """A topic whose next entry has slot 1."""
     return new_topic()
 
 

@@ -1,4 +1,4 @@
-"""What maintenance may do to a topic, decided against its state: log starts, chunks, producers."""
+"""Rules for the commands of maintenance: log starts, chunks, producers."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Random histories of a topic, and what a reader must find in them, counted the plain way."""
+"""Random histories of a topic, and a plain model of what a reader must find in them."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -28,10 +28,10 @@ STEPS = st.lists(
 
 
 class Topic(Protocol):
-    """Where a history happens."""
+    """A topic that a history changes."""
 
     def run(self, command: Any) -> Any:
-        """Decide it and make it so."""
+        """Decide the command and apply its events."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Batch:
 
 @dataclass
 class History:
-    """Runs steps on a topic, and remembers what they must have led to."""
+    """Runs steps on a topic, and keeps a model of their results."""
 
     topic: Topic
     batches: list[Batch] = field(default_factory=list)
@@ -64,12 +64,12 @@ class History:
             getattr(self, name.replace(" ", "_"))(pid, dict(rows))
 
     def plain(self, pid: int, rows: dict[int, int]) -> None:
-        """Records outside of any transaction."""
+        """Append records without a transaction."""
         self.topic.run(AppendBatches((self._segment(rows),)))
         self._note(rows, None)
 
     def tx(self, pid: int, rows: dict[int, int]) -> None:
-        """Records of the producer's open transaction, or of a new one."""
+        """Append records to the producer's open transaction, or to a new one."""
         tx_id = self.open.get(pid) or self._next(pid)
         self.open[pid] = tx_id
         sequences = {p: self.sequences.get((pid, p), 0) for p in rows}
@@ -79,31 +79,31 @@ class History:
         self._note(rows, tx_id)
 
     def commit(self, pid: int, rows: dict[int, int]) -> None:
-        """Of the open transaction, if there is one; perhaps with staged records."""
+        """Commit the open transaction, if there is one."""
         self._end(pid, Decision.COMMIT, {})
 
     def abort(self, pid: int, rows: dict[int, int]) -> None:
-        """The other decision."""
+        """Abort the open transaction, if there is one."""
         self._end(pid, Decision.ABORT, {})
 
     def staged(self, pid: int, rows: dict[int, int]) -> None:
-        """A transaction whose records come with its marker; an open one gets more so."""
+        """Commit a transaction with staged records; the open one if there is one."""
         self.open.setdefault(pid, self._next(pid))
         self._end(pid, Decision.COMMIT, rows)
 
     def staged_abort(self, pid: int, rows: dict[int, int]) -> None:
-        """Staged records that no reader ever sees."""
+        """Abort a transaction with staged records, which no reader ever sees."""
         if pid not in self.open:
             self.open[pid] = self._next(pid)
             self._end(pid, Decision.ABORT, rows)
 
     def grow(self, pid: int, rows: dict[int, int]) -> None:
-        """One more partition, of which later steps make no use."""
+        """Add a partition, which later steps do not use."""
         self.partition_count += 1
         self.topic.run(AddPartitions(self.partition_count))
 
     def last_stable_offset(self, partition: int) -> int:
-        """Counted the plain way."""
+        """The last stable offset, from the model."""
         undecided = [
             batch.offset
             for batch in self.batches
@@ -114,7 +114,7 @@ class History:
         return min(undecided, default=self.ends.get(partition, 0))
 
     def found(self, partition: int, start: int, end: int) -> list[tuple[int, int, TxId | None]]:
-        """The batches with an offset in [start, end), counted the plain way."""
+        """The batches with an offset in [start, end), from the model."""
         return [
             (batch.offset, batch.count, batch.tx_id)
             for batch in self.batches

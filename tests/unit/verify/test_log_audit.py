@@ -45,12 +45,12 @@ def original() -> MemoryLog:
 
 @pytest.fixture
 def log(original: MemoryLog) -> MemoryLog:
-    """A copy to spoil."""
+    """A copy of the log, to be damaged."""
     return MemoryLog(objects=original.objects())
 
 
 def audit(log: MemoryLog) -> LogReport:
-    """By a process that has nothing open; it writes nothing."""
+    """Audit the log in a new process, which must write nothing."""
     before = log.objects()
     connection = log.process()
     report = audit_log(connection, (), stored_objects(connection))
@@ -127,9 +127,8 @@ def test_I15_one_damaged_object_of_each_kind_is_named(
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if "snapshots" not in k])
 def test_I15_a_missing_object_of_each_kind_is_named(log: MemoryLog, kind: str) -> None:
-    """But for snapshots, which every journal can do without, and the last entry, which no
-    reader can know of.
-    """
+    """Except for snapshots, which a journal does not need, and the last entry, whose loss no reader
+    can detect."""
     path = paths(log, kind)[0]
     log.memory.delete(path)
     assert path in named(audit(log))
@@ -221,17 +220,17 @@ def test_segments_and_index_chunks_that_were_replaced_are_counted_until_vacuum_t
 
 
 def test_in_a_damaged_log_nothing_is_called_unreferenced(log: MemoryLog) -> None:
-    """What refers to it may be what is damaged."""
+    """The damaged object may be the one with the reference."""
     stage(log, "u")
     flip(log.memory, paths(log, "^topics/v/.*segments/")[0])
     assert unreferenced(audit(log)) == {}
 
 
-# Journals that are gone.
+# Lost journals.
 
 
 def test_I15_a_journal_that_is_gone_from_among_what_it_led_to_is_damage(log: MemoryLog) -> None:
-    """Read as an empty topic, it would make litter of every segment that is left."""
+    """As an empty topic it would make every remaining segment unreferenced."""
     root = topic(log, "u").layout.root
     for path in paths(log, f"^{root}/(entries|snapshots|hint)"):
         log.memory.delete(path)
@@ -245,7 +244,8 @@ def test_I15_a_journal_that_is_gone_from_among_what_it_led_to_is_damage(log: Mem
 def test_a_topic_whose_folder_is_empty_is_noted_as_nobody_can_tell_why(
     log: MemoryLog, is_cut_off: bool
 ) -> None:
-    """A death after the cluster's entry leaves nothing else of a topic: that is not damage."""
+    """A process that dies after the cluster's entry leaves no other object of the topic. That is
+    not damage."""
     if is_cut_off:
         log.store.on("create", "^topics/w/", unavailable)
         with pytest.raises(StoreUnavailable):
@@ -279,11 +279,11 @@ def test_single_topics_are_read_alone(log: MemoryLog) -> None:
         audit_log(log.process(), ("uu",))
 
 
-# Far away.
+# On a distant store.
 
 
 def far(log: MemoryLog) -> tuple[LogReport, int]:
-    """The same audit on a store one round trip away, and how many of them it waited for."""
+    """The same audit on a store one round trip away, and the number of round trips."""
     rounds = Rounds(log.memory)
     connection = open_connection(rounds.store, rounds.runtime)
     reports: list[LogReport] = []

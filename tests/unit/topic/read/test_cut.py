@@ -1,4 +1,4 @@
-"""Consistent cuts (I11, R13): against a model that knows every record of every transaction."""
+"""Consistent cuts (I11, R13), compared with a model of every record of every transaction."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_R13_a_limit_is_exceeded_by_one_connected_group_only(
     ends = limited_cut(world.views(), dict(ZERO), highs, limit)
     if sum(ends.values()) <= limit:
         return
-    # No smaller cut may lie between the start and a cut that is over the limit.
+    # Between the start and a cut that exceeds the limit there is no smaller cut.
     wheres = list(ends)
     choices = [range(ends[where] + 1) for where in wheres]
     for offsets in itertools.islice(itertools.product(*choices), 20_000):
@@ -109,7 +109,8 @@ def test_R13_a_limit_is_exceeded_by_one_connected_group_only(
 
 
 def _on_boundaries(world: World, ends: Ends) -> bool:
-    """Cuts are between stored batches here, so that aborted ones do not count as smaller."""
+    """The smaller cuts here end between stored batches, and those of aborted batches do not
+    count."""
     for where, end in ends.items():
         log = world.logs[where.topic]
         rows = log.batches(log.state, where.partition, 0, 1 << 40)
@@ -170,7 +171,7 @@ def test_I11_also_where_its_other_part_is_sealed_by_now() -> None:
 
 
 def test_I11_a_limited_cut_sees_all_records_that_came_with_one_marker() -> None:
-    """The limit is reached in the midst of them."""
+    """The limit is reached in the middle of the records."""
     world = World()
     for partition in range(2):
         world.write(1, "a", partition, 1, staged=True)
@@ -244,7 +245,7 @@ def test_R13_records_of_no_transaction_are_cut_behind_one_that_is_too_large() ->
 def test_R13_a_transaction_over_the_limit_does_not_wait_for_ever_beside_a_busy_partition(
     busy: TopicPartition, is_staged: bool
 ) -> None:
-    """As long as there was always something smaller, it was never its turn."""
+    """It must not wait while there is always a smaller group."""
     world = World()
     for rows in [9] if is_staged else [3, 3, 3]:
         world.write(1, "a", 0, rows, staged=is_staged)
@@ -269,7 +270,7 @@ def test_R13_what_was_deleted_unread_is_passed_over_whatever_the_limit(left: int
 
 
 def test_R13_who_stands_in_the_midst_of_a_batch_at_a_log_start_has_taken_nothing_of_it() -> None:
-    """It counted as begun: it was added to whatever was taken, or the cut went back below it."""
+    """It must not count as begun, which would add it to every cut or lower every cut below it."""
     world = World()
     for pid, topic in enumerate("ab", start=1):
         world.write(pid, topic, 0, 5, staged=True)
@@ -286,7 +287,7 @@ def test_R13_who_stands_in_the_midst_of_a_batch_at_a_log_start_has_taken_nothing
 
 
 def test_I11_a_cut_is_consistent_although_topics_are_looked_at_one_after_the_other() -> None:
-    """Two transactions are finished everywhere between the look at b and the look at a."""
+    """Two transactions are finished in all topics between the reads of b and of a."""
     world = World()
     earlier_view = view_of(world.logs["b"])
     for _ in range(2):

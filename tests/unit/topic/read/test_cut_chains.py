@@ -1,4 +1,4 @@
-"""Cuts where one transaction leads to the next, or where a part of one is gone."""
+"""Cuts with chains of connected transactions, and with partly deleted ones."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def stable(world: World) -> list[int]:
 
 
 def written(world: World, pid: int, *places: TopicPartition, rows: int = 1) -> None:
-    """Records into the log, within the producer's transaction."""
+    """Append records to the producer's transaction, in the log."""
     for where in places:
         world.write(pid, where.topic, where.partition, rows, staged=False)
 
@@ -32,7 +32,7 @@ def committed(world: World, *pids: int) -> None:
 
 
 def all_cuts(world: World, limit: int) -> list[list[int]]:
-    """Every limited cut up to the highest one; each is whole, and in whole offsets."""
+    """All limited cuts up to the highest one, each checked for consistency."""
     ends, found = dict(ZERO), []
     highs = stable_ends(world.views(), ZERO)
     while ends != highs:
@@ -49,7 +49,7 @@ def all_cuts(world: World, limit: int) -> list[list[int]]:
 
 
 def test_I11_what_is_left_out_leaves_out_what_is_connected_with_it() -> None:
-    """2 is behind the open 1, its part in b takes out 3, and that one's other part."""
+    """2 comes after the open 1; its part in b excludes 3, which excludes the rest of 3."""
     world = World()
     written(world, 1, A0)
     written(world, 2, A0, B0, B0)
@@ -71,7 +71,7 @@ def test_an_aborted_transaction_ties_nothing_together() -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_I11_a_transaction_that_one_topic_lacks_is_left_out_long_after(topic: str) -> None:
-    """Its records are sealed where they are, and only its producer remembers it."""
+    """Its records are sealed there, and only the producer's entry has the transaction."""
     world = World()
     for name in TOPICS:
         world.write(1, name, 0, 3, staged=True)
@@ -110,7 +110,7 @@ def test_a_producer_that_has_retired_is_finished() -> None:
 
 
 def test_I11_what_a_limit_takes_out_takes_out_what_is_connected_with_it() -> None:
-    """b's share ends before its part of 1; without 1 the transaction 2 has no second part."""
+    """b's share ends before its part of 1; without 1 the transaction 2 lacks its second part."""
     world = World()
     written(world, 2, A1)
     written(world, 1, A0)
@@ -194,7 +194,7 @@ def test_I11_a_transaction_is_whole_beside_a_topic_that_keeps_only_later_ones(li
 
 
 def test_R13_a_group_grows_as_long_as_one_transaction_leads_to_another() -> None:
-    """1 includes 2 and 3 in partition 1; 2 includes 4 in partition 0, when 3 needs nothing."""
+    """1 includes 2 and 3 in partition 1; 2 then includes 4 in partition 0, and 3 nothing more."""
     world = World()
     written(world, 1, A0)
     written(world, 2, A1)
@@ -256,7 +256,7 @@ def test_the_least_share_is_one_offset_and_holds_no_transaction_of_two() -> None
 
 
 def test_a_share_that_ends_among_deleted_records_takes_them_all() -> None:
-    """Compaction has left nothing of the end of a."""
+    """Compaction has removed all records at the end of a."""
     world = World()
     for _ in range(4):
         world.append("a", 0, 1)

@@ -12,7 +12,7 @@ from tests.examples import examples
 from txlog.topic.records.schema import physical_schema, validate_schema
 
 FEW = settings(max_examples=examples(40))
-"""A batch of any schema takes 10 ms to draw, much longer than what is done with it."""
+"""Drawing a batch of any schema takes 10 ms, much longer than the test of it."""
 
 _NAMES = ("a", "b_c", "Ünï", "d e")
 _INTEGERS = {
@@ -69,7 +69,7 @@ def schemas(draw: st.DrawFn, types: st.SearchStrategy[pa.DataType] = TYPES) -> p
 
 
 def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
-    """Python values, none of them None, of which Arrow makes `kind`."""
+    """Python values other than None that Arrow converts to `kind`."""
     if pa.types.is_map(kind):
         return st.dictionaries(values(kind.key_type), nullable(kind.item_field), max_size=3).map(
             lambda entries: list(entries.items())
@@ -85,7 +85,7 @@ def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
 
 
 def nullable(field: pa.Field) -> st.SearchStrategy[Any]:
-    """Values of a field: None too, if it may be null."""
+    """Values of a field, with None if it is nullable."""
     return st.none() | values(field.type) if field.nullable else values(field.type)
 
 

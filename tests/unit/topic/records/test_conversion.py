@@ -1,4 +1,4 @@
-"""A batch is brought into a topic's schema whole, or refused with the column's name."""
+"""A batch is converted to a topic's schema without loss, or refused with the column's name."""
 
 from typing import Any
 
@@ -97,7 +97,7 @@ def test_a_struct_goes_by_name_and_gets_its_missing_fields() -> None:
         (pa.list_(pa.int8()), pa.int8()),
         (pa.int8(), pa.list_(pa.int8())),
         (pa.list_(pa.int8(), 2), pa.list_(pa.int8(), 3)),
-        # pyarrow would drop `q` in silence.
+        # pyarrow would drop `q` silently.
         (pa.struct([("p", pa.int8()), ("q", pa.int8())]), pa.struct([("p", pa.int8())])),
         (pa.struct([("p", pa.int8())]), pa.struct([("P", pa.int8())])),
         # pyarrow would lose the items.
@@ -157,7 +157,7 @@ def test_a_null_where_none_may_be_is_refused(
     target = one(strict, nullable=path != "x")
     with pytest.raises(InvalidRecord, match="column 'x"):
         adapt(batch_of(values, loose), target)
-    # Arrow lets a batch of the very schema hold such a null.
+    # Arrow allows such a null in a batch of exactly this schema.
     claimed = pa.RecordBatch.from_arrays([pa.array(values, strict)], schema=target)
     with pytest.raises(InvalidRecord, match=f"column '{path}' is declared not null"):
         adapt(claimed, target)

@@ -1,4 +1,4 @@
-"""Python rows become a batch with every value as it was, or are refused by row and column."""
+"""Python rows become a batch with every value unchanged, or are refused by row and column."""
 
 import datetime as dt
 import decimal

@@ -1,4 +1,4 @@
-"""What a topic's schema may be, how it is stored, and how it may change."""
+"""Validation, stored form and allowed changes of a topic's schema."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""Segments hold every record as it was sent, and damage never passes for records."""
+"""Segments have every record unchanged, and damage is never read as records."""
 
 import dataclasses
 import random
@@ -290,7 +290,7 @@ def test_I16_a_batch_that_claims_all_memory_is_refused_before_any_is_taken(
     written, (part,) = encode_segment({0: [kafka_batch(1000)]}, compression=compression)
     message = bytearray(stored_bytes(written, part))
     true_size = (1000 * 84).to_bytes(8, "little")
-    # The size stands before the compressed values, and buffers are aligned to 8 bytes.
+    # The size precedes the compressed values, and buffers are aligned to 8 bytes.
     place = next(i for i in range(0, len(message), 8) if message[i : i + 8] == true_size)
     message[place : place + 8] = (1 << 50).to_bytes(8, "little")
     claimed = dataclasses.replace(part, crc32=zlib.crc32(message))

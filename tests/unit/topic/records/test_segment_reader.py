@@ -1,4 +1,4 @@
-"""A segment tells by itself what it holds, and whether it is whole."""
+"""A scan of a segment finds its contents, and any damage, without the journal."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Which record of a key is the newest, as compaction asks it."""
+"""The newest record of each key, as compaction finds it."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Retention names what a plain scan of all batches would, however deep they are in the index."""
+"""Retention by the index agrees with a plain scan of all batches, however deep the index is."""
 
 import random
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ NOW_MS = 100
 
 @dataclass(frozen=True)
 class Stored:
-    """A batch, and from when on it has a place in its partition."""
+    """A batch with its offsets in its partition."""
 
     partition: int
     rows: int
@@ -36,7 +36,7 @@ class Stored:
 
 @dataclass
 class Topic:
-    """Sealed every two entries, of one batch each."""
+    """A topic that is sealed every two entries, of one batch each."""
 
     batches: list[Stored] = field(default_factory=list)
     log_starts: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
@@ -46,7 +46,7 @@ class Topic:
         self.fold.run(TopicOpened("id", "t", PARTITIONS, "schema", TopicConfig()))
 
     def append(self, batch: Stored) -> None:
-        """An entry of its own."""
+        """Append a batch in an entry of its own."""
         times = (batch.timestamp_ms, batch.timestamp_ms)
         stored = SegmentBatch(batch.partition, batch.rows, 8, batch.length, 0, *times)
         self.fold.run(AppendBatches((Segment("topics/t/id/segments/s.arrow", 0, (stored,)),)))
@@ -54,14 +54,14 @@ class Topic:
         self.batches.append(replace(batch, next_offset=end))
 
     def expire(self, config: TopicConfig) -> dict[int, int]:
-        """What retention names; it is deleted."""
+        """Apply retention, and return the new log starts."""
         state = replace(self.fold.state, config=config)
         risen = expired_log_starts(state, self._load, NOW_MS)
         self.fold.run(AdvanceLogStart(risen))
         return risen
 
     def expected(self, config: TopicConfig) -> dict[int, int]:
-        """The same, counted the plain way."""
+        """The log starts that a plain scan gives."""
         before = self.log_starts.copy()
         for partition, log_start in enumerate(before):
             own = [b for b in self.batches if b.partition == partition]
@@ -71,7 +71,7 @@ class Topic:
         return {p: at for p, at in enumerate(self.log_starts) if at > before[p]}
 
     def _load(self, ref: ChunkRef) -> ChunkContent:
-        """No snapshot has taken the chunks over."""
+        """No snapshot has saved the chunks."""
         chunks = {(c.first_slot, c.last_slot): c.data for c in self.fold.state.sealed.unsaved}
         data = chunks[ref.first_slot, ref.last_slot]
         return decode_refs(data, ref, "node") if ref.level else decode_batches(data, ref, "leaf")
@@ -88,7 +88,7 @@ def too_old(alive: list[Stored], config: TopicConfig) -> list[int]:
 
 
 def too_much(alive: list[Stored], config: TopicConfig) -> list[int]:
-    """Ends of the oldest batches, as long as enough is left without them."""
+    """Ends of the oldest batches, while enough bytes are left without them."""
     ends: list[int] = []
     left = sum(batch.length for batch in alive)
     for batch in alive:
@@ -122,7 +122,7 @@ def test_what_goes_by_age_and_size_is_what_a_plain_scan_names(
 def test_what_goes_is_the_same_where_chunks_are_packed_into_nodes() -> None:
     topic, choices = Topic(), random.Random(1)
     for number in range(5 * FANOUT):
-        # Time goes on, though clocks differ a little.
+        # Time passes, although clocks differ a little.
         batch = Stored(number % 2, choices.randint(1, 3), choices.randint(1, 9), number // 4)
         topic.append(replace(batch, timestamp_ms=batch.timestamp_ms + choices.randint(0, 5)))
     assert len(topic.fold.state.sealed.levels) > 1

@@ -1,4 +1,4 @@
-"""Whatever is deleted, merged and compacted, readers find what a plain model says (I2, I3, I12)."""
+"""After deletion, merging and compaction readers find what a plain model has (I2, I3, I12)."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,7 +48,7 @@ class Written:
 
 @dataclass
 class Model:
-    """One partition of a topic `t`, and all that was done to it."""
+    """One partition of a topic `t`, and a model of it."""
 
     log: MemoryLog
     records: list[Written] = field(default_factory=list)
@@ -65,11 +65,11 @@ class Model:
         return topic
 
     def plain(self, key: int, count: int) -> None:
-        """Records outside of any transaction; some are tombstones."""
+        """Append records without a transaction; some are tombstones."""
         self._send(self._producer(""), key, count, -1)
 
     def transactional(self, key: int, count: int) -> None:
-        """Records of an open transaction, or of a new one."""
+        """Append records to an open transaction, or to a new one."""
         name = f"tx{key % 2}"
         producer = self._producer(name)
         if name not in self.open:
@@ -85,22 +85,22 @@ class Model:
             self.producers[name].commit_transaction()
 
     def abort(self, key: int, count: int) -> None:
-        """The other end."""
+        """Abort an open transaction."""
         name = f"tx{key % 2}"
         if name in self.open:
             self.aborted.add(self.open.pop(name))
             self.producers[name].abort_transaction()
 
     def seal(self, key: int, count: int) -> None:
-        """So that even little can be rewritten."""
+        """Seal the index, so that even few records can be rewritten."""
         self.topic.execute(SealIndex())
 
     def merge(self, key: int, count: int) -> None:
-        """Small segments into larger ones."""
+        """Merge small segments."""
         assert not merge_segments(self.topic, BATCH_BYTES).interrupted
 
     def delete(self, key: int, count: int) -> None:
-        """What is old, up to the last stable offset."""
+        """Delete old records, up to the last stable offset."""
         stable = self.topic.state.last_stable_offset(0)
         wanted = self.log_start + count * 2
         if wanted > stable:
@@ -124,7 +124,7 @@ class Model:
         producer.flush()
 
     def visible(self, isolation: IsolationLevel) -> list[tuple[int, bytes, bytes | None]]:
-        """What a reader from the log start on is given."""
+        """The records of a reader that begins at the log start."""
         stable = min(
             (r.offset for r in self.records if r.transaction in self.open.values()),
             default=len(self.records),
@@ -136,7 +136,7 @@ class Model:
 
 
 def read(log: MemoryLog, isolation: IsolationLevel) -> list[tuple[int, Any, Any]]:
-    """Everything, by a new consumer."""
+    """All records, read by a new consumer."""
     consumer = log.consumer("t", isolation_level=str(isolation))
     found: list[tuple[int, Any, Any]] = []
     while polled := consumer.poll(max_records=7):
@@ -207,7 +207,7 @@ def test_I2_compaction_keeps_the_newest_record_of_each_key_at_its_offset(
 def test_a_compaction_is_overtaken_by_a_change_of_the_key_and_the_next_goes_by_the_new_one() -> (
     None
 ):
-    """Of each number the newest record stays, and none was taken away by its letter."""
+    """Of each number the newest record stays; no record is superseded by its letter."""
     log = MemoryLog(LogSettings(journal_snapshot_entries=4), transaction_records="in.log")
     schema = pa.schema([("letter", pa.string()), ("number", pa.int64()), ("note", pa.string())])
     config = {"cleanup.policy": "compact", "key.column": "letter"}
@@ -247,7 +247,7 @@ def test_I2_old_parts_of_a_deep_index_are_merged_below_their_nodes() -> None:
 
 
 def segments(topic: TopicLog) -> set[str]:
-    """All that the index refers to."""
+    """All segments that the index refers to."""
     return {row.segment for row in topic.batches_from_slot(topic.catch_up(), 0)}
 
 
@@ -337,7 +337,7 @@ def test_R19_a_reader_follows_records_that_were_moved_while_it_read() -> None:
 
 
 def test_R19_a_reader_within_a_moved_batch_goes_on_if_what_it_wants_is_there() -> None:
-    """Its records that were already read are deleted, and the batch lies elsewhere by now."""
+    """The records that were already read are deleted, and the batch has been moved."""
     model = new_model()
     model.log.producer().send_batch("t", pa.table({"value": NUMBERS[:100]}), partition=0)
     topic = model.log.process().cluster.topic("t")

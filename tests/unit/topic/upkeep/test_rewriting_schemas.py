@@ -1,4 +1,5 @@
-"""Where schemas mix, as while a topic evolves, rewriting leaves each record at its offset (I2)."""
+"""With several schemas, as in an evolving topic, rewriting leaves each record at its offset
+(I2)."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -27,7 +28,7 @@ Write = tuple[int, int, list[int]]
 
 
 class Topic:
-    """Every record has a number of its own; of schema 1 it has a note."""
+    """Every record has a unique number; with schema 1 it has a note."""
 
     def __init__(self, **config: str) -> None:
         self.log = MemoryLog(LogSettings(journal_snapshot_entries=8))
@@ -41,7 +42,7 @@ class Topic:
         return self.log.connection.cluster.topic("t")
 
     def write(self, schema_id: int, partition: int, keys: Sequence[int]) -> None:
-        """A producer that does not know of schema 1 yet writes schema 0."""
+        """A producer that has not read schema 1 yet writes schema 0."""
         numbers = range(self.count, self.count + len(keys))
         self.count += len(keys)
         notes = [f"note {n}" if schema_id else None for n in numbers]
@@ -57,12 +58,12 @@ class Topic:
             self.records[partition].append(dict(zip(NEW.names, row, strict=True)))
 
     def merge(self) -> None:
-        """Small segments into larger ones."""
+        """Merge small segments."""
         self.topic.execute(SealIndex())
         assert not merge_segments(self.topic, BATCH_BYTES, segments_min=1).interrupted
 
     def compact(self) -> None:
-        """Older records of each key go."""
+        """Compact the topic."""
         limits = CompactionLimits(keys_max=1_000, batch_bytes=BATCH_BYTES)
         now_ms = self.log.clock.wall_ms()
         assert not compact(self.topic, now_ms, limits, force=True).interrupted
@@ -76,11 +77,11 @@ class Topic:
         return found
 
     def all(self) -> dict[int, list[tuple[int, dict[str, Any]]]]:
-        """The same of all records."""
+        """Partition -> offset and record of all records."""
         return {p: list(enumerate(records)) for p, records in self.records.items()}
 
     def read(self) -> dict[int, list[tuple[int, dict[str, Any]]]]:
-        """What a new consumer is given."""
+        """The records of a new consumer."""
         consumer = self.log.consumer("t")
         found: dict[int, list[tuple[int, dict[str, Any]]]] = {p: [] for p in range(PARTITIONS)}
         while polled := consumer.poll(max_records=1_000):
@@ -89,7 +90,8 @@ class Topic:
         return found
 
     def check_index(self) -> None:
-        """In order of the journal; in each partition one batch goes on where the last one ends."""
+        """Check the order of the journal: in each partition a batch begins where the previous one
+        ends."""
         rows = list(self.topic.batches_from_slot(self.topic.catch_up(), 0))
         assert [row.slot for row in rows] == sorted(row.slot for row in rows)
         for partition in range(PARTITIONS):

@@ -1,4 +1,4 @@
-"""Units of the sealed index: which leaves are rewritten together, and what takes their place."""
+"""Units of the sealed index: the leaves that are rewritten together, and their replacement."""
 
 from collections.abc import Callable, Sequence
 
