@@ -119,7 +119,8 @@ class TopicState:
 
     def decided(self, row: IndexedBatch) -> IndexedBatch:
         """A tail row with its transaction's decision, if there is a marker."""
-        decision = self.decisions.get(row.tx_id) if row.number >= 0 else None  # type: ignore[arg-type]
+        tx_id = row.tx_id
+        decision = None if tx_id is None else self.decisions.get(tx_id)
         if decision is None:
             return row
         return replace(
