@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: what `make sim` runs, with the Spark plugin's scenario."""
+"""`python -m tests.simulation`: the program of `make sim`, with the Spark plugin's scenarios."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The seeds of this day, and no logs of a test that altered the product."""
+"""The seeds of the day, and new logs after a test that altered the product."""
 
 from collections.abc import Iterator
 
@@ -16,6 +16,6 @@ def _logs_of_its_own() -> Iterator[None]:
 
 @pytest.fixture
 def first_seed(request: pytest.FixtureRequest) -> int:
-    """The first of the seeds that each scenario is tried with."""
+    """The first of the seeds of each scenario."""
     first: int = request.config.getoption("--first-seed")
     return first

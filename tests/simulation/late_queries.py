@@ -1,7 +1,7 @@
 """A query that begins at the end of topics with old records, and loses its checkpoint.
 
-Its group stands where it began in every partition, also in one that had nothing for it yet: after a
-loss it goes on from the committed offsets, and copies no record that was there before it.
+Its group has a position in every partition from the beginning, even where it had nothing to read
+yet: after a loss the query goes on from the committed offsets, and copies no older record.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from txlog.testing.simulation.environment.process import SimulatedProcess
 
 @dataclass
 class LatePlace(Place):
-    """It is lost only after its first batch was committed: before, a new start is at the end."""
+    """It is lost only after its first batch was committed: before that a new start is at the
+    end."""
 
     has_begun: bool = False
 
 
 class LateDriver(Driver):
-    """Runs of such a query. Spark runs its first batch though there is nothing new.
+    """Runs of such a query. Spark runs its first batch even if there is nothing new.
 
-    Its transactional id is its own, so that it owns the group whatever becomes of its checkpoint.
+    It has its own transactional id, so that it owns the group whatever happens to its checkpoint.
     """
 
     batches_max: ClassVar[int] = 2

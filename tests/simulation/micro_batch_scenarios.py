@@ -1,8 +1,8 @@
-"""Worlds of the Spark plugin's rules: queries that unite sources, that are configured wrongly now
-and then, that rival for one group, or write several times in a `foreachBatch`.
+"""Worlds of the Spark plugin's rules: queries that unite sources, that are sometimes configured
+wrongly, that compete for one group, or that write several times in a `foreachBatch`.
 
-Spark's part is played as in `micro_batches.py`. An actor with a mistake expects an error, and mends
-it; what may not come of it is in the histories' checks.
+`micro_batches.py` takes Spark's part. An actor with a mistake expects an error, and corrects the
+mistake; the checks of histories find wrong results.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from txlog.testing.simulation.scenarios import maintenance_roles
 
 
 class Source(NamedTuple):
-    """What is read, and where it goes."""
+    """A source, and the sink of its records."""
 
     topic: str
     group: str
@@ -84,7 +84,7 @@ class UnionPlace(Place):
 
 
 class UnionReader:
-    """The readers of all sources, asked one after the other, as Spark does."""
+    """The readers of all sources, called one after the other, as by Spark."""
 
     def __init__(self, sources: Sequence[Source], readers: Sequence[TxlogStreamReader]) -> None:
         self.sources = sources
@@ -94,9 +94,8 @@ class UnionReader:
 class UnionDriver(Driver):
     """Runs of a query that unites sources, each with a sink of its own.
 
-    Now and then a run has them in another order, which Spark does not notice: the product refuses
-    it. And now and then a batch repeats every line of the one before: Spark runs it for the
-    watermark.
+    Sometimes a run has them in another order, which Spark does not notice and the product refuses.
+    Sometimes a batch repeats all lines of the previous one: Spark runs it for the watermark.
     """
 
     def __init__(self, name: str, place: Place, sources: Sequence[Source]) -> None:
@@ -110,7 +109,7 @@ class UnionDriver(Driver):
         super().live(process)
 
     def _something_happens(self, process: SimulatedProcess) -> None:
-        """Its checkpoint is lost now and then, and never put back."""
+        """Its checkpoint is sometimes lost, and never restored."""
         if process.random.random() < 0.06 * self._place.trouble:
             self._place.lose()
 
@@ -147,7 +146,7 @@ class UnionDriver(Driver):
 
     def _tasks(self, process: SimulatedProcess, reader: Any, start: Any, end: Any) -> list[Task]:
         if start == end:
-            return [Task([], ())]  # Spark asks no source for it.
+            return [Task([], ())]  # Spark calls no source for it.
         return [
             Task(self._texts(process, task), (source.sink,))
             for source, one, *lines in zip(reader.sources, reader.readers, start, end, strict=True)
@@ -163,7 +162,7 @@ class UnionDriver(Driver):
         return bool(reader.sources != self._united)
 
     def _is_wrong(self, error: CheckpointConflict) -> bool:
-        """A query that is alone with its groups goes on after its own batches."""
+        """A query that alone commits its groups goes on after its own batches."""
         says = error.facts.get("mark_says")
         return super()._is_wrong(error) or (says in ("NEXT", "SAME") and not self._place.losses)
 
@@ -171,8 +170,8 @@ class UnionDriver(Driver):
 class SelfUnionDriver(UnionDriver):
     """A union of a topic with itself, in one group.
 
-    Records that come between the two looks make the lines differ: the product refuses such a
-    batch, and an operator begins a new query.
+    Records that come between the two reads of the source make the lines differ. The product refuses
+    such a batch, and an operator begins a new query.
     """
 
     def _reader(self, process: SimulatedProcess) -> Any:
@@ -209,9 +208,8 @@ class SelfUnionDriver(UnionDriver):
 
 
 class HastyDriver(Driver):
-    """Its options are changed between runs: startingOffsets, which means nothing to a query that
-    has begun; group.id is forgotten, or the sink's checkpointLocation, or it is another query's.
-    """
+    """Its options change between runs: startingOffsets, which a query that has begun ignores;
+    group.id or the sink's checkpointLocation is missing, or is that of another query."""
 
     def __init__(self, name: str, place: Place, other: Place, group: str, sink: str) -> None:
         super().__init__(name, place, group, ["ta"], [sink])
@@ -241,7 +239,8 @@ class HastyDriver(Driver):
         return (self._other if self._is_elsewhere else self._place).folder.checkpoint
 
     def _is_mistaken(self, run: Run) -> bool:
-        """See Driver._is_mistaken: what is noted elsewhere, or planned without a group."""
+        """See Driver._is_mistaken: the batch is in another checkpoint, or was planned without a
+        group."""
         return self._is_elsewhere or (run.end is not None and run.end["group"] is None)
 
     def _commit(self, process: SimulatedProcess, run: Run) -> None:
@@ -249,7 +248,7 @@ class HastyDriver(Driver):
             super()._commit(process, run)
         except InvalidOption as error:
             if run.folder is self._place.folder and error.facts.get("option") == "group.id":
-                self._place.lose()  # What is planned without a group can never be committed.
+                self._place.lose()  # A batch planned without a group is never committed.
             raise CheckpointConflict(f"The operator reads: {error}") from error
 
     def _moved(self, end: Json) -> list[tuple[str, list[list[Any]]]]:
@@ -263,10 +262,10 @@ class HastyDriver(Driver):
 
 
 class ForeachDriver(ForeignDriver):
-    """In its `foreachBatch` a query writes its numbers to each sink, each time with a label; and
-    now and then to one more topic. A hasty one forgets labels at times, and mends that when told.
+    """A query whose `foreachBatch` writes its numbers to each sink, with a label each, and
+    sometimes to one more topic. A hasty one sometimes forgets a label, and adds it after the error.
 
-    A batch that is planned is never lost, as the second replay test cannot tell it from another.
+    A planned batch is never lost, as the second replay test cannot tell it from another.
     """
 
     def __init__(self, name: str, place: Place, is_hasty: bool) -> None:
@@ -276,7 +275,7 @@ class ForeachDriver(ForeignDriver):
         self._tried: set[int] = set()
 
     def _something_happens(self, process: SimulatedProcess) -> None:
-        """Nothing, but that it dies."""
+        """Do nothing, unless the process dies."""
 
     def _seen(self, process: SimulatedProcess, run: Run) -> Checkpoint | None:
         return None  # checkpointLocation is not an option of the writes.
@@ -312,7 +311,7 @@ class ForeachDriver(ForeignDriver):
         return BatchCommitter(process.connection, options, checkpoint, is_one_of_many=True)
 
     def _is_wrong(self, error: CheckpointConflict) -> bool:
-        """Two runs on one checkpoint may overtake each other, no more."""
+        """Whether this error is wrong: two runs on one checkpoint may only overtake each other."""
         return error.facts.get("mark_says") != "OLDER"
 
 
@@ -336,7 +335,7 @@ def _readers(*topics: str) -> list[Role]:
 
 def _unions(choices: random.Random) -> Sequence[Role]:
     """Two drivers on the checkpoint of a union of two topics."""
-    batch_commit._sessions.clear()  # Of the world before: it is a process's cache.
+    batch_commit._sessions.clear()  # The cache of the previous world's process.
     place = UnionPlace("query", UnionFolder("query-0"), trouble=trouble_drawn(choices))
     sources = [Source("ta", "ga", "tx"), Source("tb", "gb", "ty")]
     drivers: list[Role] = [UnionDriver(f"d{n}", place, sources) for n in (1, 2)]
@@ -349,7 +348,7 @@ def _unions(choices: random.Random) -> Sequence[Role]:
 
 
 def _late(choices: random.Random) -> Sequence[Role]:
-    """Two drivers on one checkpoint of a query that begins at the end of what is there."""
+    """Two drivers on one checkpoint of a query that begins at the end of its topics."""
     batch_commit._sessions.clear()
     place = LatePlace("query", Folder("query-0"), trouble=trouble_drawn(choices))
     drivers: list[Role] = [LateDriver(f"d{n}", place) for n in (1, 2)]
@@ -376,7 +375,8 @@ def _self_unions(choices: random.Random) -> Sequence[Role]:
 
 
 def _hasty(choices: random.Random) -> Sequence[Role]:
-    """Two queries, each with a group of its own, and two hasty people at their options."""
+    """Two queries, each with its own group, and two operators who make mistakes in their
+    options."""
     batch_commit._sessions.clear()
     one = Place("one", Folder("one-0"), losses=1, trouble=trouble_drawn(choices))
     two = Place("two", Folder("two-0"), losses=1, trouble=trouble_drawn(choices))
@@ -393,7 +393,8 @@ def _hasty(choices: random.Random) -> Sequence[Role]:
 
 
 def _rivals(choices: random.Random) -> Sequence[Role]:
-    """Two runs on one checkpoint, and another query in their group, on their topic or another."""
+    """Two runs on one checkpoint, and another query of their group, on their topic or another
+    one."""
     batch_commit._sessions.clear()
     ledger = Ledger()
     place = Place("query", Folder("query-0"), trouble=trouble_drawn(choices))
@@ -415,7 +416,7 @@ def _rivals(choices: random.Random) -> Sequence[Role]:
 
 
 def _foreach(choices: random.Random) -> Sequence[Role]:
-    """A driver of a query that writes several times a batch; two of them, or a hasty one."""
+    """A driver of a query that writes several times a batch; two drivers, or a hasty one."""
     batch_commit._sessions.clear()
     place = Place("query", Folder("query-0"))
     is_hasty = choices.random() < 0.5

@@ -1,13 +1,12 @@
-"""Micro-batch queries as actors: what Spark does around the source and the sink, without Spark.
+"""Micro-batch queries as actors: they do what Spark does around the source and the sink.
 
-A query's checkpoint is all that outlives its driver. It may be lost, or put back to an older state,
-and to what it was before again; two drivers may be on it at once; and another query may take the
-group over.
+Only a query's checkpoint outlives its driver. It may be lost, restored to an older state, and put
+back to the newer one; two drivers may use it at once; and another query may take the group over.
 
-A run reads the checkpoint when it starts. From then on it knows where it is, and where its batches
-end, from memory; it writes `offsets/N` and `commits/N`, each only if no other run has, and stops if
-another has. Between Spark's look at its plan and the sink's nothing happens here: the sink could
-not tell (docs/design/0007-spark-transactions.md).
+A run reads the checkpoint when it starts. From then on it has its position and the ends of its
+batches in memory. It writes `offsets/N` and `commits/N` only if no other run has, and stops if
+another has. Nothing happens here between Spark's reading of its plan and the sink's: the sink could
+not notice it (docs/design/0007-spark-transactions.md).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from txlog.topic.read.reader import batch_source, read_batches, sliced
 
 FRAME = StructType().add("v", StringType()).add("topic", StringType())
 COLUMNS = StructType().add("v", StringType())
-"""What is read of a topic: columns that are added later are left out."""
+"""The columns of a topic that are read, without those that are added later."""
 ROOT = "simulated"
 
 Json = dict[str, Any]
@@ -49,12 +48,12 @@ Json = dict[str, Any]
 
 @dataclass
 class Folder:
-    """A checkpoint's files: what Spark writes, and the sink reads."""
+    """A checkpoint's files, which Spark writes and the sink reads."""
 
     query_id: str
     files: dict[str, bytes] = field(default_factory=dict)
     copies: list[dict[str, bytes]] = field(default_factory=list)
-    """Of what was there whenever it was put back."""
+    """The files at each time at which it was restored."""
 
     def __post_init__(self) -> None:
         self.files.setdefault("metadata", json.dumps({"id": self.query_id}).encode())
@@ -69,11 +68,11 @@ class Folder:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """As the sink sees it."""
+        """The checkpoint in the form that the sink reads."""
         return Checkpoint("checkpoint", self)
 
     def offset(self, batch: int) -> Json | None:
-        """The source's line of a batch."""
+        """The line of a batch in the offset log."""
         data = self.files.get(f"offsets/{batch}")
         if data is None:
             return None
@@ -82,12 +81,12 @@ class Folder:
         return line
 
     def write_offset(self, batch: int, offset: Json, now_ms: int) -> None:
-        """Spark writes down a plan."""
+        """Write the plan of a batch, as Spark does."""
         metadata = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": now_ms})
         self._write(f"offsets/{batch}", f"v1\n{metadata}\n{json.dumps(offset)}")
 
     def note(self, batch: int) -> None:
-        """Spark writes down that a batch is done."""
+        """Note that a batch is done, as Spark does."""
         self._write(f"commits/{batch}", "v1\n{}")
 
     def _write(self, name: str, text: str) -> None:
@@ -96,7 +95,7 @@ class Folder:
         self.files[name] = text.encode()
 
     def put_back(self, batches: int) -> None:
-        """As it was so many batches ago."""
+        """Restore the state of so many batches ago."""
         newest = self.checkpoint.newest_batch()
         if newest is None:
             return
@@ -106,13 +105,13 @@ class Folder:
             self.files.pop(f"commits/{batch}", None)
 
     def bring_back(self, copy: int) -> None:
-        """What was there before it was put back: newer, or of another run."""
+        """Put back the state before it was restored: newer, or of another run."""
         if self.copies:
             self.files = dict(self.copies[copy % len(self.copies)])
 
 
 class Task(NamedTuple):
-    """What a task of a batch writes: records that it read, and the topics that get them."""
+    """The work of a task of a batch: records that it read, and their topics."""
 
     texts: list[str]
     sinks: Sequence[str]
@@ -120,19 +119,19 @@ class Task(NamedTuple):
 
 @dataclass
 class Run:
-    """What Spark keeps in memory while a query runs."""
+    """The state that Spark has in memory while a query runs."""
 
     run_id: str
     folder: Folder
     reader: TxlogStreamReader
     batch: int = 0
     start: Json | None = None
-    """Where the batch begins; None for batch 0, for which the source is asked."""
+    """Start of the batch; None for batch 0, for which the source is called."""
     end: Json | None = None
-    """Where it ends, once it is planned."""
+    """End of the batch once it is planned."""
 
     def __post_init__(self) -> None:
-        """Look where the checkpoint stands: its newest batch is run again if it is not noted."""
+        """Read the checkpoint: its newest batch is run again unless it is noted as done."""
         checkpoint = self.folder.checkpoint
         newest = checkpoint.newest_batch()
         if newest is None:
@@ -147,28 +146,28 @@ class Run:
                 raise CheckpointConflict(f"Previous batch {newest - 1} not found; Spark stops.")
 
     def follow(self) -> None:
-        """The batch is done."""
+        """Go on after a batch that is done."""
         self.batch, self.start, self.end = self.batch + 1, self.end, None
 
 
 @dataclass
 class Place:
-    """Where the drivers of a query find its checkpoint: a new one after a loss."""
+    """The place of a query's checkpoint; it has a new checkpoint after a loss."""
 
     name: str
     folder: Folder
     losses: int = 0
     trouble: float = 1.0
-    """How often something happens to it, against what is usual."""
+    """Factor of the frequency of its losses and restores."""
 
     def lose(self) -> None:
-        """Begin a new query on the same group."""
+        """Begin a new query of the same group."""
         self.losses += 1
         self.folder = Folder(f"{self.name}-{self.losses}")
 
 
 def trouble_drawn(choices: random.Random) -> float:
-    """Little in some worlds, so that checkpoints grow long before something happens to them."""
+    """A factor that is small in some worlds, so that their checkpoints grow long first."""
     return choices.choice((1.0, 1.0, 0.2))
 
 
@@ -178,7 +177,7 @@ class Driver:
     is_reader: ClassVar[bool] = False
     is_always_restarted: ClassVar[bool] = False
     batches_max: ClassVar[int] = 3
-    """Of a run, unless there is little trouble."""
+    """Batches of a run, unless trouble is rare."""
 
     def __init__(
         self, name: str, place: Place, group: str, sources: Sequence[str], sinks: Sequence[str]
@@ -203,7 +202,7 @@ class Driver:
             process.sleep(10, 30_000)
 
     def _something_happens(self, process: SimulatedProcess) -> None:
-        """To the checkpoint, between two runs or two batches."""
+        """Lose or restore the checkpoint, between two runs or two batches."""
         chance = process.random.random() / self._place.trouble
         if chance < 0.1:
             self._place.lose()
@@ -213,7 +212,8 @@ class Driver:
             self._place.folder.bring_back(process.random.randint(1, 4))
 
     def _run(self, process: SimulatedProcess) -> None:
-        """One run, from the checkpoint, for a few batches. Raises what stops a query."""
+        """Run the query from the checkpoint for a few batches. Raises the errors that stop a
+        query."""
         run_id = process.runtime.entropy.token()
         run = Run(run_id, self._place.folder, self._reader(process))
         batches_max = round(self.batches_max / self._place.trouble)
@@ -242,7 +242,7 @@ class Driver:
         return reader
 
     def _is_planned(self, process: SimulatedProcess, run: Run) -> bool:
-        """Plan the next batch; whether there is anything for it."""
+        """Plan the next batch. Returns whether there is anything to read."""
         start = run.start or self._first(run.reader)
         end = self._latest(process, run.reader, start)
         if end == start:
@@ -252,7 +252,7 @@ class Driver:
         return True
 
     def _commit(self, process: SimulatedProcess, run: Run) -> None:
-        """The tasks of a batch, and the driver's commit."""
+        """Run the tasks of a batch, and the driver's commit."""
         assert run.end is not None
         checkpoint = self._seen(process, run)
         plan = checkpoint.plan() if checkpoint is not None else None
@@ -287,11 +287,11 @@ class Driver:
             if not run.folder.copies and self._is_wrong(error):
                 process.note("failure", text=f"refused though it was never put back: {error}")
             raise
-        # Of this attempt, or of an earlier one: a replay adds nothing.
+        # Either this attempt or an earlier one: a replay adds no records.
         process.note("batch_done", reads=reads, wrote=bool(values), **batch)
 
     def _seen(self, process: SimulatedProcess, run: Run) -> Checkpoint | None:
-        """The checkpoint as the sink sees it."""
+        """The checkpoint that the sink reads."""
         return run.folder.checkpoint
 
     def _is_mistaken(self, run: Run) -> bool:
@@ -308,15 +308,15 @@ class Driver:
         return BatchCommitter(process.connection, options, checkpoint)
 
     def _is_wrong(self, error: CheckpointConflict) -> bool:
-        """Whether a batch may not be refused for that, if its checkpoint was never put back."""
+        """Whether this error is wrong if the checkpoint was never restored."""
         return error.facts.get("mark_says") in ("OTHER", "AFTER_OTHER")
 
     def _first(self, reader: TxlogStreamReader) -> Json:
-        """Where the first batch begins."""
+        """The start of the first batch."""
         return reader.initialOffset()
 
     def _latest(self, process: SimulatedProcess, reader: TxlogStreamReader, start: Json) -> Json:
-        """Where a batch that begins at `start` ends; `start` if there is nothing new."""
+        """The end of a batch that begins at `start`; `start` if there is nothing new."""
         return reader.latestOffset(start, ReadMaxRows(process.random.choice((1, 3, 100))))
 
     def _tasks(
@@ -327,11 +327,11 @@ class Driver:
         return [Task(self._texts(process, task), self._sinks) for task in tasks]
 
     def _moved(self, end: Json) -> list[tuple[str, list[list[Any]]]]:
-        """Groups, and the ranges by which the batch moves them."""
+        """The groups of the batch, and the ranges by which it moves them."""
         return [(self._group, moved_ranges(end))]
 
     def _options(self, process: SimulatedProcess) -> WriterOptions:
-        """An operator lets a new query take the group over."""
+        """Let a new query take the group over, as an operator does."""
         return WriterOptions(ROOT, group_takeover=self._place.losses > 0)
 
     def _texts(self, process: SimulatedProcess, task: ReadTask) -> list[str]:
@@ -347,11 +347,10 @@ class Driver:
 
 
 class ForeignDriver(Driver):
-    """The same with a source that is not txlog: numbers, as many as are asked for.
+    """The same with another source than txlog: numbers, as many as are requested.
 
-    Only the pair of query and batch tells whether a batch is in. Its checkpoint is put back, and
-    what was there before brought back, but it is never lost: a new query would rightly begin with
-    the first number again.
+    Only the pair of query and batch shows whether a batch is committed. Its checkpoint is restored
+    and put back, but never lost: a new query would rightly begin with the first number again.
     """
 
     def live(self, process: SimulatedProcess) -> None:
@@ -382,7 +381,7 @@ class ForeignDriver(Driver):
 
 
 def moved_ranges(line: Json) -> list[list[Any]]:
-    """What a line of the checkpoint moves its group by."""
+    """The ranges by which a line of the checkpoint moves its group."""
     found = ranges(from_json(line, "plan"))
     return [[*where, moved.start, moved.end] for where, moved in sorted(found.items())]
 

@@ -1,7 +1,7 @@
-"""Queries that rival for a group, and a ledger of who committed when.
+"""Queries that compete for a group, and a ledger of their commits.
 
-The ledger is outside of the simulated processes. It knows rules R12 and R27: whose commit should
-have been refused, and which did not have to be fenced.
+The ledger is outside of the simulated processes. It applies rules R12 and R27: which commits had to
+be refused, and which did not have to be fenced.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from txlog.testing.simulation.environment.process import SimulatedProcess
 
 @dataclass
 class Attempt:
-    """A call of the sink's commit that came as far as to register."""
+    """A call of the sink's commit that has registered."""
 
     query: str
     run: str
     began: int
     ended: int = 0
-    """0: it has not, or its outcome is unknown."""
+    """0 without a commit, or if its outcome is unknown."""
     is_committed: bool = False
 
 
 @dataclass
 class Ledger:
-    """Who committed when, of all queries of one group. It is outside of the simulated processes."""
+    """The order of the commits of all queries of one group, outside of the simulated processes."""
 
     steps: int = 0
     attempts: list[Attempt] = field(default_factory=list)
 
     def now(self) -> int:
-        """A moment of its own."""
+        """A new point in time."""
         self.steps += 1
         return self.steps
 
     def trespass(self, own: Attempt, may_take_over: bool) -> str:
-        """Rules R12 and R27: whether that commit should have been refused."""
+        """Rules R12 and R27: why that commit should have been refused, or ""."""
         earlier = [a for a in self.attempts if a.is_committed and 0 < a.ended < own.began]
         if not may_take_over and any(a.query != own.query for a in earlier):
             return f"{own.query} committed in the group of another query"
@@ -63,7 +63,7 @@ class Ledger:
 
 
 class WatchedCommitter(BatchCommitter):
-    """Writes into the ledger whether it registers, and says what may not be."""
+    """A query that notes in the ledger when it registers, and reports violations."""
 
     ledger: Ledger
     process: SimulatedProcess
@@ -99,10 +99,9 @@ class WatchedCommitter(BatchCommitter):
 
 
 class RivalDriver(Driver):
-    """Its checkpoint may be lost; whether its query may take the group over is settled.
+    """Its checkpoint may be lost; whether its query may take the group over is drawn once.
 
-    Spark hands a commit to whichever of its processes is idle, so that it may be one which does not
-    know that the run has registered.
+    Spark runs a commit in any idle process, perhaps in one without the registration of the run.
     """
 
     batches_max: ClassVar[int] = 6

@@ -1,4 +1,4 @@
-"""Sound histories, made by hand, and ways to spoil them: where tests of the checks begin."""
+"""Hand-made sound histories and changes to them, for tests of the checks."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ TX, OTHER = "1-0-0", "2-0-0"
 
 
 class SampleHistory:
-    """A sound history of two transactions over topics a and b, and ways to spoil it."""
+    """A sound history of two transactions over topics a and b, and changes to it."""
 
     def __init__(self) -> None:
         self.history = History()
@@ -30,11 +30,11 @@ class SampleHistory:
             self.add("outcome", tx=tx, outcome="COMMITTED")
 
     def add(self, what: str, who: str = "reader#0", **facts: Any) -> None:
-        """One event."""
+        """Add an event."""
         self.history.note(len(self.history.events), 0.0, who, what, **facts)
 
     def finals(self, records: list[list[Any]]) -> None:
-        """The whole log."""
+        """The history of the whole log."""
         for isolation in ("read_uncommitted", "read_committed"):
             for topic in "ab":
                 mine = [record for record in records if record[0] == topic]
@@ -46,7 +46,7 @@ class SampleHistory:
         return self
 
     def found(self) -> set[str]:
-        """Kinds of what is wrong."""
+        """The kinds of its anomalies."""
         return {anomaly.kind for anomaly in anomalies(self.history)}
 
 
@@ -54,7 +54,7 @@ class SampleHistory:
 
 
 class HistoryOfDeletion(SampleHistory):
-    """Of topic `c`, which is compacted, offsets 0 and 1 are deleted, and 2 is superseded."""
+    """In the compacted topic `c` offsets 0 and 1 are deleted, and 2 is superseded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class HistoryOfDeletion(SampleHistory):
         self.stored("c", self.ever, log_starts={"0": 2})
 
     def stored(self, topic: str, records: list[list[Any]], **facts: Any) -> None:
-        """What a topic ever held."""
+        """All records that a topic ever had."""
         known: dict[str, Any] = {
             "is_closed": False,
             "closed_at": -1,
@@ -85,7 +85,7 @@ class HistoryOfDeletion(SampleHistory):
         self.add("stored", topic=topic, records=records, **known | facts)
 
     def recreated(self, reads: str, start: int, position: int) -> None:
-        """`a` was deleted before, with other records in it; a group goes on in the new one."""
+        """An earlier topic `a` with other records was deleted; a group goes on in the new one."""
         self.add("send", tx=None, topic="a", values=["old"])
         self.add("written", tx=None, records=[["a", 0, 0, "old"]])
         self.history.events.insert(0, self.history.events[-1])
@@ -104,9 +104,9 @@ def _of_one_key(count: int) -> list[str]:
 
 
 class HistoryOfATombstone(HistoryOfDeletion):
-    """Behind the records of topic `c` comes a tombstone of the key of the last two.
+    """After the records of topic `c` there is a tombstone of the key of the last two.
 
-    It goes at step 9. What it hides goes at step 8, unless it is kept.
+    It is removed at step 9. The record that it hides is removed at step 8, unless it is kept.
     """
 
     def __init__(self, gone_ms: int, kept: list[int], hidden_at: int = 8) -> None:

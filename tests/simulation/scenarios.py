@@ -37,8 +37,8 @@ _TOPICS = {"ta": 2, "tx": 1, "ty": 2}
 
 
 def _queries(choices: random.Random) -> Sequence[Role]:
-    """Two drivers on one checkpoint; sometimes a query beside them that wants their group."""
-    batch_commit._sessions.clear()  # Of the world before: it is a process's cache.
+    """Two drivers on one checkpoint, and sometimes a query that takes their group over."""
+    batch_commit._sessions.clear()  # The cache of the previous world's process.
     place = Place("query", Folder("query-0"), trouble=trouble_drawn(choices))
     other = Place("other", Folder("other-0"), losses=1)
     roles: list[Role] = [
@@ -59,7 +59,7 @@ _COUNTED = {"tx": 1, "ty": 2}
 
 
 def _numbers(choices: random.Random) -> Sequence[Role]:
-    """A source of numbers, two drivers on it, and a checkpoint that is put back now and then."""
+    """A source of numbers, two drivers on it, and a checkpoint that is sometimes restored."""
     batch_commit._sessions.clear()
     place = Place("query", Folder("query-0"), trouble=trouble_drawn(choices))
     return [
@@ -75,8 +75,8 @@ _AGING = {"da": 2, "tx": 1, "dy": 2}
 
 
 class AgingDriver(Driver):
-    """Its source deletes what is old, read or not. A run either ends with that, or goes on without
-    (`failOnDataLoss`): the operator changes it when told."""
+    """Its source deletes old records, read or not. A run either ends then or goes on without them
+    (`failOnDataLoss`); the operator changes that after the error."""
 
     def __init__(self, name: str, place: Place) -> None:
         super().__init__(name, place, "g", ["da"], ["tx", "dy"])
@@ -104,7 +104,7 @@ class AgingDriver(Driver):
 
 
 def _aging(choices: random.Random) -> Sequence[Role]:
-    """Two drivers on a checkpoint, whose source and one of whose sinks delete what is old."""
+    """Two drivers on a checkpoint, whose source and one of whose sinks delete old records."""
     batch_commit._sessions.clear()
     place = Place("query", Folder("query-0"), trouble=trouble_drawn(choices))
     topics = tuple(_AGING)

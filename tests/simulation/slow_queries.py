@@ -1,7 +1,7 @@
 """Queries that take long between the plan of a batch and its commit.
 
-So another run, or another query, meets a batch that is planned and not committed: what a run finds
-that comes back (R27), or one that looks into the checkpoint of another query (R24).
+Another run or another query then finds a batch that is planned and not committed: a run that
+restarts (R27), or a query that reads the checkpoint of another one (R24).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from txlog.testing.simulation.environment.process import SimulatedProcess
 from txlog.testing.simulation.environment.world import Scenario
 
 PLANNED_MS = 10_000
-"""Up to so long a batch waits for its tasks."""
+"""The longest time that a batch waits for its tasks."""
 
 
 class SlowRivalDriver(RivalDriver):
-    """Each of its commits comes from a process that does not know that the run has registered."""
+    """Each of its commits comes from a process without the registration of the run."""
 
     batches_max: ClassVar[int] = 20
 
     def _something_happens(self, process: SimulatedProcess) -> None:
-        """Nothing, but that it dies."""
+        """Do nothing, unless the process dies."""
 
     def _is_planned(self, process: SimulatedProcess, run: Run) -> bool:
         is_planned = super()._is_planned(process, run)
@@ -53,7 +53,7 @@ class SlowRivalDriver(RivalDriver):
 
 
 class MisplacedDriver(Driver):
-    """Its sink is given the checkpoint of the other query in every third commit."""
+    """Every third commit of its sink gets the checkpoint of the other query."""
 
     def __init__(self, name: str, place: Place, other: Place, group: str, sink: str) -> None:
         super().__init__(name, place, group, ["ta"], [sink])
@@ -61,7 +61,7 @@ class MisplacedDriver(Driver):
         self._is_elsewhere = False
 
     def _something_happens(self, process: SimulatedProcess) -> None:
-        """Nothing, but that it dies."""
+        """Do nothing, unless the process dies."""
 
     def _is_planned(self, process: SimulatedProcess, run: Run) -> bool:
         is_planned = super()._is_planned(process, run)
@@ -73,11 +73,11 @@ class MisplacedDriver(Driver):
         return (self._other if self._is_elsewhere else self._place).folder.checkpoint
 
     def _is_mistaken(self, run: Run) -> bool:
-        """See Driver._is_mistaken: what is noted elsewhere."""
+        """See Driver._is_mistaken: the batch is in another checkpoint."""
         return self._is_elsewhere
 
     def _is_wrong(self, error: CheckpointConflict) -> bool:
-        """What is noted elsewhere may be refused for anything."""
+        """A batch of another checkpoint may be refused for any reason."""
         return not self._is_elsewhere and super()._is_wrong(error)
 
 
@@ -98,7 +98,7 @@ def _back_again(choices: random.Random) -> Sequence[Role]:
 
 
 def _elsewhere(choices: random.Random) -> Sequence[Role]:
-    """Two queries, each with a group of its own, whose sinks take one checkpoint for the other."""
+    """Two queries, each with its own group, whose sinks mistake one checkpoint for the other."""
     batch_commit._sessions.clear()
     one = Place("one", Folder("one-0"), losses=1)
     two = Place("two", Folder("two-0"), losses=1)

@@ -1,4 +1,4 @@
-"""Answers that did not come true are named, and refusals where nothing goes wrong."""
+"""Wrong answers are found, and refusals without a fault."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ Told = tuple[str, dict[str, Any]]
 
 
 def kinds(check: Check, *events: Told) -> list[str]:
-    """What one check finds in these events, all of one process."""
+    """The findings of one check in these events, all of one process."""
     history = History()
     for at, (what, facts) in enumerate(events):
         history.note(at, 0.0, facts.pop("who", "p#0"), what, **facts)

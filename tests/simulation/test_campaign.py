@@ -1,4 +1,4 @@
-"""A run of many seeds that is ended early, or whose checkers fail, still says what it has seen."""
+"""A run of many seeds that is ended early, or whose checkers fail, still reports its results."""
 
 import signal
 import subprocess
@@ -63,7 +63,7 @@ def test_a_seed_whose_checker_fails_is_replayed_with_all_that_it_has_seen(
 
 
 def test_no_scenario_hides_another_of_its_name() -> None:
-    """Mappings are joined: the later one would win without a word."""
+    """Mappings are merged: the later one would win silently."""
     own = ("aging", "numbers", "queries")
     names = [*CORE, *OF_MICRO_BATCHES, *OF_SLOW_QUERIES, *own]
     assert len(names) == len(set(names))

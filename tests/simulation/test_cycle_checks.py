@@ -1,4 +1,4 @@
-"""Circles of transactions: what no order of their moments allows is found, and nothing else."""
+"""Cycles of transactions that no order in time allows are found, and no others."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from txlog.testing.simulation.checks.history_facts import HistoryFacts
 
 
 class HistoryOfReading(SampleHistory):
-    """In each of topics a and b are two records, in this order; a reader has read something."""
+    """Topics a and b have two records each, in this order; a reader has read something."""
 
     def __init__(self, in_a: str, in_b: str, reads: dict[str, str], *, is_staged: bool) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class HistoryOfReading(SampleHistory):
             self.history.events = [e for e in self.history.events if e["what"] != "staged"]
 
     def is_circular(self) -> bool:
-        """Whether that is found."""
+        """Whether the check finds a cycle."""
         return bool(list(circular_flow(HistoryFacts(self.history))))
 
 
@@ -47,7 +47,7 @@ def test_G1c_whoever_was_read_from_stands_before_whoever_read(
 def test_R13_a_topic_may_show_staged_records_after_those_of_somebody_who_read_them_elsewhere(
     is_staged: bool, is_found: bool
 ) -> None:
-    """Records in the log were there in all topics before a reader could get one of them."""
+    """Records in the log are in all topics before a reader can get one of them."""
     sample = HistoryOfReading("x1 y1", "y2 x2", {OTHER: "x1"}, is_staged=is_staged)
     assert sample.is_circular() == is_found
 
@@ -64,7 +64,8 @@ def test_R13_a_topic_may_show_staged_records_after_those_of_somebody_who_read_th
 def test_G1c_a_circle_may_lead_over_one_who_only_passes_on(
     reader: str, read: str, is_found: bool, is_staged: bool
 ) -> None:
-    """What he read stands in b, what was made from it in c, and what was made from that in a."""
+    """The record that was read is in b, the one made from it in c, and the one made from that in
+    a."""
     sample = HistoryOfReading("x1 y1", "x2 y2", {"3-0-0": read, reader: "z"}, is_staged=is_staged)
     sample.add("send", tx="3-0-0", topic="c", values=["z"])
     sample.add("outcome", tx="3-0-0", outcome="COMMITTED")
@@ -76,7 +77,7 @@ def test_G1c_a_circle_may_lead_over_one_who_only_passes_on(
 def test_records_in_the_log_may_stand_between_each_other_if_nobody_read_from_the_other(
     reads: dict[str, str], is_found: bool
 ) -> None:
-    """OTHER was given x1 when x3 was there already, and wrote y1 after that."""
+    """OTHER got x1 when x3 was there already, and wrote y1 after that."""
     sample = HistoryOfReading("x1 y1 x3", "y2 x2", reads, is_staged=False)
     sample.add("send", tx=TX, topic="a", values=["x3"])
     assert sample.is_circular() == is_found

@@ -1,4 +1,4 @@
-"""Where records and topics are deleted: what may be gone, and what may not."""
+"""With deleted records and topics: the records that may be missing, and those that may not."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def test_I12_a_tombstone_goes_after_its_time_and_nothing_comes_back(
 
 @pytest.mark.parametrize(("hidden_at", "is_found"), [(9, False), (10, True)])
 def test_I12_a_tombstone_does_not_go_before_what_it_hides(hidden_at: int, is_found: bool) -> None:
-    """The key was back for a while, though nothing of it is left at the end."""
+    """The key had a record for a while, although none is left at the end."""
     found = HistoryOfATombstone(5_000, [], hidden_at).found()
     assert found == ({"wrong deletion"} if is_found else set())
 
@@ -144,7 +144,7 @@ def test_I10_what_went_with_its_topic_may_have_been_copied_once_into_each_sink(
 
 
 def test_I10_also_below_the_position_of_a_group_that_has_read_it() -> None:
-    """Of that topic there is no next one, so that the group still stands in it."""
+    """The topic was not created again, so that the group still has its position in it."""
     sample = HistoryOfDeletion().change("stored", 0, is_closed=True)
     sample.add("copies", group="g", sources=["a"], sinks=["d"])
     sample.add("position", group="g", topic="a", topic_id="a", partition=0, offset=1)
@@ -165,7 +165,7 @@ def test_I10_also_below_the_position_of_a_group_that_has_read_it() -> None:
 def test_R11_a_record_goes_with_its_topic_only_if_it_was_sent_before_that_was_deleted(
     sent_later: int, is_found: bool
 ) -> None:
-    """Of what was written later half is not there, and the topic of that name lives."""
+    """Half of the later records are missing, and the topic of that name exists."""
     sample = HistoryOfDeletion()
     sample.recreated("x1", 0, 1)
     for topic, value in (("a", "w1"), ("b", "w2")):

@@ -36,7 +36,7 @@ def test_two_seeds_are_two_histories() -> None:
 
 
 def test_another_process_with_another_hash_seed_has_the_same_history() -> None:
-    """The order of sets and of dictionaries of texts decides nothing."""
+    """The order of sets and dictionaries of texts has no effect."""
     command = [sys.executable, "-m", "tests.simulation", "--seed", str(SEED)]
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

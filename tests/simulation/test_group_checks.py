@@ -1,4 +1,4 @@
-"""The checks of groups that commit outside of transactions see what they should."""
+"""The checks of groups that commit outside of transactions find their anomalies."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ FINAL: Event = {
 
 
 def joined(reader: str, offset: int) -> list[Event]:
-    """A consumer of the group begins there."""
+    """A consumer of the group begins at this position."""
     positions = [["ta", 0, offset]]
     return [
         {"what": "joining", "group": "g", "reader": reader},
@@ -27,14 +27,14 @@ def joined(reader: str, offset: int) -> list[Event]:
 
 
 def polled(reader: str, first: int, end: int) -> list[Event]:
-    """It was given these records."""
+    """It got these records."""
     records = RECORDS[first:end]
     poll = {"what": "poll", "isolation": "read_committed", "records": records}
     return [{**poll, "reader": reader, "group": "g"}]
 
 
 def moved(reader: str, move: str, offset: int, answer: str = "ok") -> list[Event]:
-    """It committed there, and was answered so."""
+    """It committed this position, with this answer."""
     positions = [["ta", 0, offset]]
     return [
         {"what": "moving", "move": move, "group": "g", "reader": reader, "positions": positions},
@@ -43,13 +43,13 @@ def moved(reader: str, move: str, offset: int, answer: str = "ok") -> list[Event
 
 
 def stands(offset: int) -> list[Event]:
-    """Where the group is in the end."""
+    """The position of the group at the end."""
     position = {"what": "position", "group": "g", "topic": "ta", "topic_id": "", "partition": 0}
     return [{**position, "offset": offset}]
 
 
 def kinds(*parts: Iterable[Event]) -> set[str]:
-    """What is wrong with that history."""
+    """The anomalies of the history."""
     history = History()
     for event in [SENT, *(event for part in parts for event in part), FINAL]:
         facts = {name: value for name, value in event.items() if name != "what"}

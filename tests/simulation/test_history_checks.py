@@ -93,7 +93,7 @@ IN_A_CUT: Told = ("cut", {"topics": ["a"], "records": [["a", 0, 0, "x1"]]})
 def test_G1a_nobody_is_given_what_nobody_has_asked_to_commit_yet(
     told: list[Told], is_staged: bool, is_found: bool
 ) -> None:
-    """That it is committed later does not count; where it is in the log, it may be read there."""
+    """A later commit does not count; a record in the log may be read before."""
     sample = SampleHistory()
     if not is_staged:
         kept = [event for event in sample.history.events if event["what"] != "staged"]
@@ -117,7 +117,7 @@ def test_G1a_nobody_is_given_what_nobody_has_asked_to_commit_yet(
 def test_G1a_a_half_message_is_given_to_nobody_before_it_is_answered_for(
     answers: list[str], is_found: bool
 ) -> None:
-    """What it commits is noted when it is sent; the asked producer has the log commit it."""
+    """Its values are noted when it is sent; the producer that gets the check-back commits it."""
     history = History()
     half: dict[str, Any] = {"who": "sender#0", "tx": "half/1"}
     history.note(0, 0.0, what="send", topic="a", values=["m"], **half)
@@ -130,7 +130,7 @@ def test_G1a_a_half_message_is_given_to_nobody_before_it_is_answered_for(
 
 @pytest.mark.parametrize("is_staged", [True, False])
 def test_G1a_what_was_staged_and_never_committed_is_in_no_topic(is_staged: bool) -> None:
-    """What stood in the log and was aborted stays there."""
+    """Aborted records stay in the log."""
     sample = SampleHistory()
     sample.add("send", tx="3-0-0", topic="a", values=["z"])
     if is_staged:
@@ -168,7 +168,7 @@ def test_a_finding_names_the_step_at_which_its_record_was_stored() -> None:
     ],
 )
 def test_I2_a_producer_is_told_where_its_record_is(told: list[Any], is_found: bool) -> None:
-    """Of a repeat the offset may not be known any more: -1."""
+    """The offset of a repeat may not be known any more: -1."""
     sample = SampleHistory().change("written", records=[[*told, "x1"], ["b", 0, 0, "x2"]])
     assert sample.found() == ({"inconsistent offsets"} if is_found else set())
 
@@ -223,7 +223,7 @@ def test_I6_ranges_of_a_group_follow_each_other(
 def test_I6_what_wrote_nothing_may_lie_between_two_ranges(
     unknown: list[tuple[int, int]], kind: str | None
 ) -> None:
-    """Of several attempts any may have committed."""
+    """Any of several attempts may have committed."""
     sample = SampleHistory()
     consumed(sample, TX, 0, 1)
     consumed(sample, OTHER, 3, 4)

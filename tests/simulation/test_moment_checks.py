@@ -1,4 +1,4 @@
-"""Anomalies of one moment are named, and what is allowed is not."""
+"""Temporary anomalies are found, and allowed states are not reported."""
 
 from txlog.testing.simulation.checks.moment_checks import moment_anomalies
 from txlog.testing.simulation.history import History
@@ -9,7 +9,7 @@ RECORDS = [["a", 0, 0, "x1"], ["b", 0, 0, "y2"], ["a", 0, 1, "y1"], ["b", 0, 1, 
 
 
 def kinds(what: str, **facts: object) -> list[str]:
-    """Of the two transactions, and one event of a reader or a witness."""
+    """A history of the two transactions and one event of a reader or a witness."""
     history = History()
     for tx, values in ((TX, ["x1", "x2"]), (OTHER, ["y1", "y2"])):
         for topic, value in zip("ab", values, strict=True):

@@ -1,4 +1,4 @@
-"""What is known of a write of the simulated world, whatever its process is told."""
+"""The service's record of a write in a simulated world, whatever answer the process gets."""
 
 import random
 from contextlib import suppress
@@ -26,7 +26,7 @@ FAULTS = (
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_archive_knows_when_an_object_was_stored_whatever_was_answered(fault: str) -> None:
-    """Checkers ask it whether a tombstone went before what it hides."""
+    """Checkers use it to find a tombstone that was removed before the record that it hides."""
     scheduler = Scheduler(random.Random(3))
     service = SimulatedS3(Runtime(ManualClock(), SeededEntropy(0), SerialFanOut()), {})
     faults = Faults(**{fault: 1.0})
