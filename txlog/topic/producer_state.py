@@ -192,15 +192,13 @@ class ProducerStateEntry:
         floor = max(event.floor, self.finished_floor) if same_epoch else event.floor
         finished = with_number(self.finished_above if same_epoch else (), tx_id.number)
         epoch = max(self.epoch, tx_id.epoch, event.fence_epoch)
-        is_own = self.has_open(tx_id)
-        first_offsets = dict(event.base_offsets)
-        if is_own and self.open is not None:
-            first_offsets |= self.open.first_offsets
+        opened = self.open if self.has_open(tx_id) else None
+        first_offsets = {**event.base_offsets, **(opened.first_offsets if opened else {})}
         return replace(
             self,
             epoch=epoch,
             recent=self.recent if epoch == self.epoch else {},
-            open=None if is_own else self.open,
+            open=None if opened else self.open,
             finished_epoch=tx_id.epoch,
             finished_floor=floor,
             finished_above=above(finished, floor),

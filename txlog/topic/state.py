@@ -209,8 +209,8 @@ def _producers_retired(state: TopicState, pids: Iterable[int]) -> TopicState:
 
 def _append(state: TopicState, event: BatchesAppended, slot: int) -> TopicState:
     number = -1 if event.tx_id is None else event.tx_id.number
-    producer = (event.pid, event.epoch, number)
-    rows = _indexed(event.segments, event.base_offsets, slot, producer, event.base_sequences)
+    owner = (event.pid, event.epoch, number)
+    rows = _indexed(event.segments, event.base_offsets, slot, owner, event.base_sequences)
     state = _extended(state, rows, event.base_offsets)
     if event.pid == NO_PRODUCER:
         return state
@@ -226,12 +226,12 @@ def _indexed(
     segments: Iterable[Segment],
     base_offsets: Mapping[int, int],
     slot: int,
-    producer: tuple[int, int, int],
+    owner: tuple[int, int, int],
     base_sequences: Mapping[int, int],
 ) -> tuple[IndexedBatch, ...]:
     """Index rows of an event: offsets and sequences are consecutive within each partition.
 
-    `producer` is a producer id, its epoch, and the number of a transaction, or -1 for each.
+    `owner` is a producer id, its epoch, and the number of a transaction, or -1 for each.
     """
     next_offset = dict(base_offsets)
     rows = []
@@ -255,7 +255,7 @@ def _indexed(
                     segment.schema_id,
                     batch.timestamp_min_ms,
                     batch.timestamp_max_ms,
-                    *producer,
+                    *owner,
                     sequence,
                 )
             )
@@ -284,13 +284,13 @@ def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
     """Every marker is recorded, whether or not its transaction is open here (rule R10)."""
     tx_id = event.tx_id
     producer = state.producers.get(tx_id.pid, NEW_PRODUCER)
-    producer_of_tx = (tx_id.pid, tx_id.epoch, tx_id.number)
-    rows = _indexed(event.segments, event.base_offsets, slot, producer_of_tx, {})
+    owner = (tx_id.pid, tx_id.epoch, tx_id.number)
+    rows = _indexed(event.segments, event.base_offsets, slot, owner, {})
     state = _extended(state, rows, event.base_offsets)
     decisions = state.decisions
-    is_own = producer.has_open(tx_id)
-    if rows or is_own:
-        first_slot = producer.open.first_slot if is_own and producer.open else slot
+    opened = producer.open if producer.has_open(tx_id) else None
+    if rows or opened is not None:
+        first_slot = slot if opened is None else opened.first_slot
         decision = TxDecision(slot, first_slot, event.decision is Decision.ABORT, event.topic_ids)
         decisions = {**decisions, tx_id: decision}
     producers = {**state.producers, tx_id.pid: producer.after_marker(event, slot)}
