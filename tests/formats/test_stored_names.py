@@ -24,8 +24,8 @@ from txlog.coordinator.outcomes import OutcomeColumns
 from txlog.journal.boundaries.boundary import Boundary
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot
 from txlog.stored import stored_form
-from txlog.topic.batch_index import ChunkRef, IndexedBatch
 from txlog.testing.counting_store import object_kind
+from txlog.topic.batch_index import ChunkRef, IndexedBatch
 
 HOW = "run python -m tests.formats.v2.make_golden, once it makes one"
 

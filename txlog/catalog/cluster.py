@@ -34,8 +34,7 @@ from txlog.errors import (
     UnknownTopic,
 )
 from txlog.journal.boundaries.presence import LogPresence
-from txlog.journal.lost_journal import first_below, require_not_lost
-from txlog.journal.lost_journal import require_nothing_led_to
+from txlog.journal.lost_journal import require_not_lost
 from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
 from txlog.layout import CLUSTER_FILE, TOPICS, LogLayout

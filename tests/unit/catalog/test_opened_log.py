@@ -15,8 +15,9 @@ from txlog.errors import InvalidConfig, NotATxlog
 from txlog.journal.entry import decode_entry, seal
 from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL
 from txlog.settings import LogSettings, ProcessSettings, TopicConfig
-from txlog.storage import CountingStore, MemoryStore, Store
+from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import ManualClock, SeededEntropy, manual_runtime
+from txlog.testing.counting_store import CountingStore
 from txlog.testing.rounds import Rounds
 from txlog.topic.topic_log import TopicLog
 

@@ -17,8 +17,8 @@ from txlog.model import Decision
 from txlog.settings import TopicConfig
 from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import manual_runtime
-from txlog.topic.batch_index import FANOUT, IndexedBatch, SealedIndex
 from txlog.testing.counting_store import CountingStore
+from txlog.topic.batch_index import FANOUT, IndexedBatch, SealedIndex
 from txlog.topic.events import TopicCommand, TopicOpened
 from txlog.topic.machine import TopicMachine
 from txlog.topic.state import TopicState

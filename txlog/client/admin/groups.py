@@ -21,7 +21,7 @@ from txlog.engine.connection import Connection
 from txlog.errors import CorruptData, UnknownGroup, UsageError
 from txlog.groups.state import CommittedOffset, GroupState
 from txlog.model import TopicPartition, validate_group_id
-from txlog.topic.index.index import IndexedBatch
+from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.read.reader import FetchedBatch, batch_source, read_batches, sliced
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN
 from txlog.topic.topic_log import TopicLog

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from txlog.arrow_columns import numbers_column, whole_numbers
 from txlog.errors import InvalidConfig, InvalidRecord, RecordTooLarge
-from txlog.journal.arrow_ipc import read_head
 from txlog.storage.capabilities import open_new
 from txlog.storage.store import Store
 from txlog.topic.records.batch import DECODED_BYTES_MAX, PARTITION_LABEL, Segment, SegmentBatch

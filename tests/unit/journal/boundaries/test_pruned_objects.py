@@ -7,8 +7,9 @@ from txlog.clock import Runtime, SerialFanOut
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.boundaries.pruning import Pruner, own_below
-from txlog.storage import CountingStore, Store
+from txlog.storage import Store
 from txlog.testing.clock import SeededEntropy, manual_runtime
+from txlog.testing.counting_store import CountingStore
 
 
 def pruner(store: Store, grace_ms: int = 0, clocks: MachineClocks | None = None) -> Pruner:
