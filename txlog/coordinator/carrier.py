@@ -85,7 +85,7 @@ class Carriers:
             active = self._active(topic)
             calls: list[Callable[[], object]] = [one.look_ahead for one in active]
             if markers:
-                calls.insert(0, partial(topic.journal.bring, markers))
+                calls.insert(0, partial(topic.journal.publish_carried, markers))
             self._runtime.fan_out.run_all(calls)
             states = [(coordinator.partition, coordinator.state) for coordinator in active]
             markers = markers_to_bring(topic.state, states)
