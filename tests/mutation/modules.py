@@ -65,8 +65,8 @@ READS = _named(
     "tests/unit/spark_plugin/source", "data_loss planning read_plan read_task stream_reader"
 )
 S3 = (
-    *_named("tests/unit/storage", "byte_spans open"),
-    *_named("tests/unit/storage/object_stores", "object_store obstore_failure"),
+    *_named("tests/unit/storage", "open"),
+    *_named("tests/unit/storage/object_stores", "byte_ranges object_store obstore_failure"),
     *_named("tests/unit/storage/policy", "probe readback retry"),
     *_named("tests/unit/storage/s3", "s3_answers s3_failure"),
 )
@@ -164,7 +164,7 @@ MODULES = {
                 "tests/unit/storage/disk",
                 "folder_turns local local_files local_power_loss local_root os_error",
             ),
-            *_named("tests/unit/storage", "byte_spans open object_rules size_limit"),
+            *_named("tests/unit/storage", "open object_rules size_limit"),
             "tests/unit/storage/policy/test_probe.py",
             "tests/conformance/test_local.py",
         ),

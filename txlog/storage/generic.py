@@ -21,12 +21,11 @@ from fsspec.spec import AbstractFileSystem
 from txlog.clock import Runtime
 from txlog.errors import StoreDenied, StoreFull, StoreNotAtomic, UsageError
 from txlog.redaction import redact_url
-from txlog.storage.byte_spans import Span
 from txlog.storage.disk.os_error import store_error
 from txlog.storage.object_stores.object_client import Failure, Meaning, Page, Service, Unread
 from txlog.storage.object_stores.object_store import ObjectStore
 from txlog.storage.policy.retry import Attempts, RetrySettings
-from txlog.storage.store import Bytes, StoredObject
+from txlog.storage.store import ByteRange, Bytes, StoredObject
 
 T = TypeVar("T")
 
@@ -140,12 +139,12 @@ class FsspecClient:
             return Unread(len(found))
         return found
 
-    def get_spans(
-        self, attempts: Attempts, key: str, spans: Sequence[Span]
+    def get_ranges(
+        self, attempts: Attempts, key: str, ranges: Sequence[ByteRange]
     ) -> Sequence[Bytes | Failure]:
-        """See ObjectClient.get_spans. Spans beyond the end are cut from what is before it."""
-        paths = [self._base + key] * len(spans)
-        starts, ends = [span.start for span in spans], [span.end for span in spans]
+        """See ObjectClient.get_ranges. Ranges beyond the end are cut from what is before it."""
+        paths = [self._base + key] * len(ranges)
+        starts, ends = [wanted.start for wanted in ranges], [wanted.end for wanted in ranges]
         try:
             parts = self._files.cat_ranges(paths, starts, ends)
         except Exception as error:  # noqa: BLE001 - some raise, others return errors in the list.
@@ -156,8 +155,8 @@ class FsspecClient:
             self._files.cat_file, self._base + key, start=0, end=max(ends)
         )
         if isinstance(found, Failure):
-            return [found for _ in spans]
-        return [found[span.start : span.end] for span in spans]
+            return [found for _ in ranges]
+        return [found[wanted.start : wanted.end] for wanted in ranges]
 
     def delete(self, attempts: Attempts, key: str) -> Failure | None:
         found: object = _asked(self._files.rm_file, self._base + key)

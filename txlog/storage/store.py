@@ -49,6 +49,16 @@ class ByteRange:
     start: int
     length: int
 
+    @property
+    def end(self) -> int:
+        """First byte after it."""
+        return self.start + self.length
+
+    @property
+    def last(self) -> int:
+        """Last byte to request. HTTP has no empty range: then one byte is read, and cut off."""
+        return max(self.end - 1, self.start)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:

@@ -16,9 +16,8 @@ from functools import lru_cache
 from typing import Protocol
 
 from txlog.errors import StoreDenied, StoreFull, StoreNotAtomic, StoreUnavailable, TxlogError
-from txlog.storage.byte_spans import Span
 from txlog.storage.policy.retry import Attempts
-from txlog.storage.store import Bytes, StoredObject
+from txlog.storage.store import ByteRange, Bytes, StoredObject
 
 PAGE_OBJECTS = 1_000
 """Objects of one page of a listing: S3's maximum."""
@@ -94,8 +93,8 @@ class ObjectClient(Protocol):
     def get(self, attempts: Attempts, key: str, bytes_max: int | None) -> bytes | Unread | Failure:
         """The whole object, unless it is larger than that."""
 
-    def get_spans(
-        self, attempts: Attempts, key: str, spans: Sequence[Span]
+    def get_ranges(
+        self, attempts: Attempts, key: str, ranges: Sequence[ByteRange]
     ) -> Sequence[Bytes | Failure]:
         """Parts of an object, each with its own request, all at once."""
 

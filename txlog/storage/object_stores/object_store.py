@@ -13,7 +13,6 @@ from functools import partial
 from txlog.clock import Runtime
 from txlog.errors import TxlogError
 from txlog.layout import bytes_max
-from txlog.storage.byte_spans import Span, cut, merge
 from txlog.storage.object_rules import (
     check_entry_body,
     check_path,
@@ -34,6 +33,9 @@ from txlog.storage.object_stores.object_client import (
 from txlog.storage.policy.readback import PutAnswer, create_with_readback
 from txlog.storage.policy.retry import Attempts, RetrySettings, call_until_answered
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
+
+GAP_BYTES_MAX = 1 << 16
+"""Up to this many unneeded bytes between two ranges are cheaper than another request."""
 
 
 class ObjectStore:
@@ -77,19 +79,19 @@ class ObjectStore:
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
         """See Store.get_ranges. One request for each run of ranges that lie close together."""
         check_path(path)
-        spans = merge(ranges)
-        attempts = self._attempts(sum(span.length for span in spans))
-        parts: dict[Span, Bytes | None] = {}
+        merged = merge_ranges(ranges)
+        attempts = self._attempts(sum(part.length for part in merged))
+        parts: dict[ByteRange, Bytes | None] = {}
 
         def read_missing() -> None:
-            missing = [span for span in spans if span not in parts]
-            answers = self._client().get_spans(attempts, self._base + path, missing)
-            for span, answer in zip(missing, answers, strict=True):
-                parts[span] = self._part(path, answer)
+            missing = [wanted for wanted in merged if wanted not in parts]
+            answers = self._client().get_ranges(attempts, self._base + path, missing)
+            for wanted, answer in zip(missing, answers, strict=True):
+                parts[wanted] = self._part(path, answer)
 
         call_until_answered(self._place(path), attempts, read_missing)
         found = [part for part in parts.values() if part is not None]
-        return cut(ranges, list(parts), found) if len(found) == len(parts) else None
+        return cut_ranges(ranges, list(parts), found) if len(found) == len(parts) else None
 
     def put_new(self, path: str, data: Body) -> None:
         """See Store.put_new. Raises InternalError on a used name."""
@@ -214,3 +216,36 @@ class ObjectStore:
 
     def _error(self, failure: Failure, action: str, path: str) -> TxlogError:
         return as_error(failure, action, self._place(path), self._service)
+
+
+# Neighbouring ranges are read by one request.
+
+
+def merge_ranges(
+    ranges: Sequence[ByteRange], gap_bytes_max: int = GAP_BYTES_MAX
+) -> list[ByteRange]:
+    """Ranges, in order of start, that cover all `ranges`; gaps up to the limit are read too."""
+    merged: list[ByteRange] = []
+    for wanted in sorted(ranges, key=lambda item: (item.start, item.length)):
+        if merged and wanted.start - merged[-1].end <= gap_bytes_max:
+            last = merged.pop()
+            merged.append(ByteRange(last.start, max(last.end, wanted.end) - last.start))
+        else:
+            merged.append(wanted)
+    return merged
+
+
+def cut_ranges(
+    ranges: Sequence[ByteRange], merged: Sequence[ByteRange], parts: Sequence[Bytes]
+) -> list[Bytes]:
+    """The bytes of each range, in the given order, from the `parts` of the merged ranges; a range
+    beyond the end is short."""
+    return [_cut_one(wanted, merged, parts) for wanted in ranges]
+
+
+def _cut_one(wanted: ByteRange, merged: Sequence[ByteRange], parts: Sequence[Bytes]) -> Bytes:
+    for whole_range, part in zip(merged, parts, strict=True):
+        if whole_range.start <= wanted.start and wanted.end <= whole_range.end:
+            start = wanted.start - whole_range.start
+            return memoryview(part)[start : start + wanted.length]
+    raise AssertionError("merge_ranges() covers every range")

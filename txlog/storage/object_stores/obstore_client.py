@@ -18,11 +18,10 @@ from typing import Any, Protocol, TypeVar
 
 from txlog.clock import FanOut
 from txlog.errors import InternalError, InvalidOption, TxlogError, UsageError
-from txlog.storage.byte_spans import Span
 from txlog.storage.object_stores.object_client import PAGE_OBJECTS, Failure, Meaning, Page, Unread
 from txlog.storage.object_stores.obstore_failure import read_failure
 from txlog.storage.policy.retry import Attempts, RetrySettings
-from txlog.storage.store import Bytes, StoredObject
+from txlog.storage.store import ByteRange, Bytes, StoredObject
 
 T = TypeVar("T")
 
@@ -190,14 +189,14 @@ class ObstoreClient:
 
         return self._ask(attempts, key, read)
 
-    def get_spans(
-        self, attempts: Attempts, key: str, spans: Sequence[Span]
+    def get_ranges(
+        self, attempts: Attempts, key: str, ranges: Sequence[ByteRange]
     ) -> Sequence[Bytes | Failure]:
 
-        def read(span: Span) -> Bytes | Failure:
-            return self._ask(attempts, key, partial(_read_span, key, span))
+        def read(part: ByteRange) -> Bytes | Failure:
+            return self._ask(attempts, key, partial(_read_range, key, part))
 
-        return self._fan_out.run_all([partial(read, span) for span in spans])
+        return self._fan_out.run_all([partial(read, part) for part in ranges])
 
     def delete(self, attempts: Attempts, key: str) -> Failure | None:
 
@@ -270,8 +269,8 @@ class ObstorePages:
         return Page(objects, is_behind)
 
 
-def _read_span(key: str, span: Span, handle: Any) -> Bytes:
-    wanted = {"range": (span.start, span.last + 1)}
+def _read_range(key: str, part: ByteRange, handle: Any) -> Bytes:
+    wanted = {"range": (part.start, part.last + 1)}
     return memoryview(_obstore().get(handle, key, options=wanted).bytes())
 
 

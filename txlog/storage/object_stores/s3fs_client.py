@@ -10,10 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from txlog.storage.byte_spans import Span
 from txlog.storage.object_stores.object_client import Failure, Page, Unread
 from txlog.storage.policy.retry import Attempts
-from txlog.storage.store import Bytes, StoredObject
+from txlog.storage.store import ByteRange, Bytes, StoredObject
 
 MULTIPART_BYTES_MIN = 64 << 20
 """From this size an object is uploaded in parts; below, one request is cheaper.
@@ -65,10 +64,12 @@ class S3fsClient:
         request = partial(_download, self._get_parameters(key), bytes_max)
         return self._requests().ask(attempts, request)
 
-    def get_spans(
-        self, attempts: Attempts, key: str, spans: Sequence[Span]
+    def get_ranges(
+        self, attempts: Attempts, key: str, ranges: Sequence[ByteRange]
     ) -> Sequence[Bytes | Failure]:
-        requests = [partial(_download_span, self._get_parameters(key, span)) for span in spans]
+        requests = [
+            partial(_download_range, self._get_parameters(key, wanted)) for wanted in ranges
+        ]
         return self._requests().ask_all(attempts, requests)
 
     def delete(self, attempts: Attempts, key: str) -> Failure | None:
@@ -92,10 +93,10 @@ class S3fsClient:
 
         return self._requests().ask(attempts, upload)
 
-    def _get_parameters(self, key: str, span: Span | None = None) -> dict[str, str]:
+    def _get_parameters(self, key: str, wanted: ByteRange | None = None) -> dict[str, str]:
         parameters = {"Bucket": self._bucket, "Key": key}
-        if span is not None:
-            parameters["Range"] = f"bytes={span.start}-{span.last}"
+        if wanted is not None:
+            parameters["Range"] = f"bytes={wanted.start}-{wanted.last}"
         return parameters
 
     def _ask(
@@ -149,7 +150,7 @@ async def _download(
     return data
 
 
-async def _download_span(parameters: Mapping[str, str], files: Any) -> Bytes:
+async def _download_range(parameters: Mapping[str, str], files: Any) -> Bytes:
     response = await files._call_s3("get_object", **parameters)
     async with response["Body"] as stream:
         data: bytes = await stream.read()

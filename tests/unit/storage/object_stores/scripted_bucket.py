@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from txlog.storage.byte_spans import Span
 from txlog.storage.object_stores.object_client import Failure, ObjectClient, Page, Pages, Unread
 from txlog.storage.policy.retry import Attempts
-from txlog.storage.store import Bytes
+from txlog.storage.store import ByteRange, Bytes
 
 
 @dataclass
@@ -43,13 +42,13 @@ class ScriptedBucket:
         assert isinstance(answer, bytes | Unread | Failure)
         return answer
 
-    def get_spans(
-        self, attempts: Attempts, key: str, spans: Sequence[Span]
+    def get_ranges(
+        self, attempts: Attempts, key: str, spans: Sequence[ByteRange]
     ) -> Sequence[Bytes | Failure]:
         """An answer for each span."""
         return [self._part(attempts, key, span) for span in spans]
 
-    def _part(self, attempts: Attempts, key: str, span: Span) -> Bytes | Failure:
+    def _part(self, attempts: Attempts, key: str, span: ByteRange) -> Bytes | Failure:
         answer = self._answer(attempts, "get", key, span.start, span.length)
         assert isinstance(answer, bytes | Failure)
         return answer

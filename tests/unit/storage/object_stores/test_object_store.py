@@ -13,9 +13,8 @@ from txlog.errors import (
     StoreUnavailable,
 )
 from txlog.layout import SMALL_BYTES_MAX, LogLayout
-from txlog.storage.byte_spans import GAP_BYTES_MAX
 from txlog.storage.object_stores.object_client import Failure, Meaning, Page, Service, Unread
-from txlog.storage.object_stores.object_store import ObjectStore
+from txlog.storage.object_stores.object_store import GAP_BYTES_MAX, ObjectStore
 from txlog.storage.policy.retry import RetrySettings
 from txlog.storage.store import ByteRange, Created, Exists, StoredObject
 from txlog.testing.clock import manual_runtime

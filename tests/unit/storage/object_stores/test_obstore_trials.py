@@ -16,7 +16,6 @@ import pytest
 
 from tests.unit.storage.scripted_s3 import Answer, ScriptedServer, scripted_server
 from txlog.clock import Runtime
-from txlog.storage.byte_spans import Span
 from txlog.storage.object_stores import azure, gcs, obstore_client
 from txlog.storage.object_stores.object_client import Failure, Meaning, Unread
 from txlog.storage.object_stores.obstore_client import (
@@ -28,6 +27,7 @@ from txlog.storage.object_stores.obstore_client import (
 )
 from txlog.storage.policy.retry import Attempts, RetrySettings
 from txlog.storage.s3.s3_bucket import GivenKeys
+from txlog.storage.store import ByteRange
 
 LIMITS = RetrySettings(attempt_timeout_ms=1_500)
 
@@ -91,7 +91,7 @@ def test_I13_each_status_is_found_in_the_text_and_asked_for_once(
     assert client.put(attempts(), "a/one", b"x", if_absent=True) == said
     assert client.put(attempts(), "a/one", b"x", if_absent=False) == said
     assert client.get(attempts(), "a/one", None) == said
-    assert client.get_spans(attempts(), "a/one", [Span(0, 1)]) == [said]
+    assert client.get_ranges(attempts(), "a/one", [ByteRange(0, 1)]) == [said]
     assert client.delete(attempts(), "a/one") == said
     assert server.requests == ["PUT", "PUT", "GET", "GET", "DELETE"]
 
@@ -137,7 +137,7 @@ def test_what_is_larger_than_it_may_be_is_not_read(
 
 def test_a_part_is_asked_for_by_its_bytes(server: ScriptedServer, client: ObstoreClient) -> None:
     server.body = b"0123456789"
-    found = client.get_spans(attempts(), "a", [Span(2, 3), Span(8, 5), Span(4, 0)])
+    found = client.get_ranges(attempts(), "a", [ByteRange(2, 3), ByteRange(8, 5), ByteRange(4, 0)])
     assert [part if isinstance(part, Failure) else bytes(part) for part in found] == [
         b"234",
         b"89",
