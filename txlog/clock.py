@@ -74,7 +74,7 @@ class Postponed(Generic[T]):
         lock: AbstractContextManager[object] | None = None,
         on_end: Callable[[], object] = lambda: None,
     ) -> None:
-        """`lock` is held while the call is made; `on_end` is called once the delay has no use."""
+        """`lock` is held while the call is made; `on_end` is called once the delay is pointless."""
         self._call = call
         self._lock = threading.RLock() if lock is None else lock
         self._on_end = on_end

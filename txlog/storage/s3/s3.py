@@ -80,7 +80,7 @@ class S3Store(ObjectStore):
 
 
 class S3Clients:
-    """obstore and s3fs, as far as this process has them and may use them."""
+    """The clients obstore and s3fs, if they are installed and this process may use them."""
 
     def __init__(
         self, bucket: str, runtime: Runtime, options: Mapping[str, object], limits: RetrySettings
