@@ -84,6 +84,10 @@ def _judged(name: str, module: Mutated, asked: argparse.Namespace) -> Figures:
     unchanged = len(found.survivors) - len(survivors)
     figures = Figures(found.killed, unchanged, len(survivors), found.tests_seconds)
     print(figures.row(name), flush=True)
+    if found.out_of_time:
+        count = len(found.out_of_time)
+        text = f"{name}: {count} killed for want of time; --survivors tries these again, too."
+        print(text, file=sys.stderr)
     if asked.verbose:
         print(*survivors, sep="\n", flush=True)
     return figures
@@ -94,9 +98,9 @@ def _try(name: str, module: Mutated, asked: argparse.Namespace) -> None:
     if asked.report:
         return
     if asked.survivors and folder.exists():
-        if survivors := outcome(folder, module).survivors:
+        if again := outcome(folder, module).in_doubt:
             renew_tests(folder, module)
-            run(folder, module, asked.workers, [one.name for one in survivors])
+            run(folder, module, asked.workers, [one.name for one in again])
     elif asked.resume and folder.exists():
         run(folder, module, asked.workers)
     else:
@@ -133,7 +137,8 @@ def _parser() -> argparse.ArgumentParser:
     again.add_argument(
         "--survivors",
         action="store_true",
-        help="try only what survived the last run, with the tests as they are now",
+        help="try only what survived the last run or ran out of time, with the tests as they are "
+        "now",
     )
     again.add_argument(
         "--resume",

@@ -119,7 +119,6 @@ MODULES = {
                 "tests/unit/catalog",
                 "boundary_settings cluster cluster_state metadata opened_log",
             ),
-            *_named("tests/unit/engine", "connection log_gone_on_a_bucket"),
             *CLIENTS,
         ),
     ),

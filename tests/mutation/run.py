@@ -34,6 +34,7 @@ MARKS = "not spark and not slow"
 
 SURVIVED = {0}
 UNTESTED = {33, 5}
+OUT_OF_TIME = {-24, 24, 36, 152, 255}
 SKIPPED = 34
 UNFINISHED = {None, 2}
 
@@ -60,6 +61,14 @@ class Outcome:
     """Not killed, and not of words only."""
     tests_seconds: float
     """How long the tests that judge them take together."""
+    out_of_time: tuple[Mutant, ...] = ()
+    """Killed because their tests took too long. On a busy machine some of these may be survivors.
+    """
+
+    @property
+    def in_doubt(self) -> tuple[Mutant, ...]:
+        """Those that better tests, or a quieter machine, may judge otherwise."""
+        return (*self.survivors, *self.out_of_time)
 
 
 class MutationFailed(Exception):
@@ -203,7 +212,9 @@ def outcome(folder: Path, module: Mutated) -> Outcome:
         raise MutationFailed(f"Not every mutant of {module.path} was tried; --resume goes on.")
     counted = {name: code for name, code in codes.items() if not mutants[name].words_only}
     alive = [mutants[name] for name, code in counted.items() if code in SURVIVED | UNTESTED]
-    return Outcome(len(counted) - len(alive), tuple(alive), _tests_seconds(folder))
+    out_of_time = tuple(mutants[name] for name, code in counted.items() if code in OUT_OF_TIME)
+    killed = len(counted) - len(alive)
+    return Outcome(killed, tuple(alive), _tests_seconds(folder), out_of_time)
 
 
 def _tests_seconds(folder: Path) -> float:

@@ -7,9 +7,10 @@ from functools import cache
 from pathlib import Path
 
 from tests.mutation.__main__ import Figures
-from tests.mutation.modules import MODULES
+from tests.mutation.modules import MODULES, Mutated
 from tests.mutation.mutant import mutants_of
 from tests.mutation.progress import Progress
+from tests.mutation.run import outcome
 from tests.mutation.unchanged import listed
 from tests.source_tree import ROOT
 
@@ -49,6 +50,19 @@ def test_a_mutant_of_an_errors_words_is_told_from_one_of_what_is_done() -> None:
         ("if n < 0:",),
         ("if n <= 0:",),
     )
+
+
+def test_a_mutant_that_ran_out_of_time_is_killed_and_in_doubt(tmp_path: Path) -> None:
+    module, results = Mutated("m.py", ()), tmp_path / "mutants" / "m.py.meta"
+    results.parent.mkdir()
+    results.with_name("m.py").write_text(MUTATED)
+    for first, third, in_doubt in ((-24, 0, {"1", "3"}), (-24, 1, {"1"}), (1, 1, set[str]())):
+        codes = {"1": first, "2": 34, "3": third}
+        named = {f"m.x_check__mutmut_{number}": code for number, code in codes.items()}
+        results.write_text(json.dumps({"exit_code_by_key": named}))
+        found = outcome(tmp_path, module)
+        assert found.killed + len(found.survivors) == 2
+        assert {one.name[-1] for one in found.in_doubt} == in_doubt
 
 
 def test_every_mutated_module_and_its_tests_exist() -> None:
