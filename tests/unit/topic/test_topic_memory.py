@@ -195,6 +195,12 @@ def test_what_other_topics_may_lack_is_remembered_above_the_floor(topic: Fold[To
     assert [one.number for one in producer(topic).earlier] == [2, 3]
 
 
+def test_a_transaction_at_the_floor_is_finished_in_all_topics(topic: Fold[TopicState]) -> None:
+    topic.run(marker(TxId(7, 0, 0), topic_ids=("id", "other")))
+    topic.run(marker(TxId(7, 0, 2), floor=0, topic_ids=("id", "other")))
+    assert producer(topic).earlier == ()
+
+
 def test_a_transaction_whose_rows_are_sealed_is_known_as_long_as_its_marker_is_new(
     topic: Fold[TopicState],
 ) -> None:
