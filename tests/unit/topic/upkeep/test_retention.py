@@ -119,6 +119,14 @@ def test_what_goes_by_age_and_size_is_what_a_plain_scan_names(
         assert topic.expire(config) == topic.expected(config)
 
 
+def test_a_chunk_that_ends_exactly_at_the_age_is_deleted_in_part() -> None:
+    topic = Topic()
+    for timestamp_ms in (10, 50, 60, 99, 99, 99, 99):
+        topic.append(Stored(0, 1, 1, timestamp_ms))
+    config = TopicConfig(retention_ms=NOW_MS - 60)
+    assert topic.expire(config) == topic.expected(config) == {0: 2}
+
+
 def test_what_goes_is_the_same_where_chunks_are_packed_into_nodes() -> None:
     topic, choices = Topic(), random.Random(1)
     for number in range(5 * FANOUT):
