@@ -145,3 +145,13 @@ def test_the_configuration_is_replaced_whole(topic: Fold[TopicState]) -> None:
     slot = topic.slot
     topic.run(AlterConfig(TopicConfig("lz4"), topic.state.config))
     assert (topic.state.config.compression_type, topic.slot) == ("lz4", slot)
+
+
+def test_a_closed_topic_keeps_its_schemas_and_partitions_and_nothing_else(
+    topic: Fold[TopicState],
+) -> None:
+    topic.run(plain({0: 2}))
+    before = topic.state
+    topic.run(CloseTopic())
+    assert (topic.state.schemas, topic.state.partitions) == (before.schemas, before.partitions)
+    assert (topic.state.tail, topic.state.closed) == ((), True)
