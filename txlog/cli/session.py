@@ -97,6 +97,10 @@ class Session:
         if not self.options.quiet:
             print(message_text(text), file=sys.stderr)
 
+    def say_planned(self, action: str) -> None:
+        """The message of a command without --execute."""
+        self.say(f"Would {action}. Nothing was done; add --execute to do it.")
+
     def show(self, document: object, sections: Iterable[Section]) -> None:
         """Print the answer: one JSON document, or the same as tables."""
         if self.options.output is Output.JSON:
@@ -188,3 +192,19 @@ def _names(ctx: typer.Context, read: Callable[[txlog.Admin], list[str]]) -> list
         return read(txlog.Admin(place, storage_options=storage_options((), os.environ)))
     except Exception:  # noqa: BLE001 - a shell that waits for completions shows no errors
         return []
+
+
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=topic_names)
+]
+OnlyTopics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="TOPIC",
+        help="Only this topic; repeatable.",
+        autocompletion=topic_names,
+    ),
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it, instead of only showing it.")]
+"""Arguments that several commands have."""

@@ -1,6 +1,6 @@
-"""Variables with which a small Spark job starts quickly, and finds txlog in its workers.
+"""Environment variables with which a small Spark job starts quickly and its workers find txlog.
 
-For jobs that are drilled or demonstrated; a user's own job keeps its variables.
+For the jobs of the drill and of the demo; a user's own job keeps its variables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONF_IN_ENVIRONMENT = "share/txlog/conf"
 """Where a wheel puts the settings for Spark, below the environment (data_files in setup.cfg)."""
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""A driver lives for half a minute: the better compiler would cost more than it gains."""
+"""A driver lives for half a minute: the optimising compiler would cost more than it gains."""
 
 SPARK_CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -42,7 +42,7 @@ SOCKET_FOLDER_LENGTH_MAX = 60
 
 
 def spark_environment(scratch: Path) -> Mapping[str, str]:
-    """This process's variables, and where Spark finds txlog and puts its temporary files."""
+    """This process's variables, with the paths of txlog and of Spark's temporary files."""
     spark = {**SPARK_CONF, "spark.driver.extraJavaOptions": JAVA_OPTIONS}
     if len(str(scratch)) <= SOCKET_FOLDER_LENGTH_MAX:
         # A killed driver's files are deleted with the folder, which only its owner can enter.

@@ -1,4 +1,4 @@
-"""The console script: until the commands are imported, Ctrl-C ends it without a traceback.
+"""The console script. While the commands are imported, Ctrl-C ends it without a traceback.
 
 Imports take most of a short command's time, so an interrupt would often hit one of them. This
 module must import nothing of the command line at its top.

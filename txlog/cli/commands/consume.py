@@ -24,7 +24,7 @@ from txlog.cli.output.record_printing import (
     table_writer,
     write_json_lines,
 )
-from txlog.cli.session import Output, Session, group_names, topic_names, with_session
+from txlog.cli.session import Output, Session, Topic, group_names, with_session
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.consumer.cut_reader import AtOffset, AtTime
 from txlog.errors import UsageError
@@ -66,9 +66,7 @@ class OutputFormat(StrEnum):
 @with_session
 def consume(
     session: Session,
-    topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=topic_names)
-    ],
+    topic: Topic,
     start: Annotated[
         str | None,
         typer.Option(

@@ -111,7 +111,7 @@ def replay(
     elif execute:
         session.say(f"Replayed {what}.")
     else:
-        session.say(f"Would replay {what}. Nothing was done; add --execute to do it.")
+        session.say_planned(f"replay {what}")
 
 
 def _pending(connection: Connection, topic: str, limit: int) -> list[DeadLetter]:

@@ -18,7 +18,7 @@ import typer
 from txlog.cli.commands.group import Group, app
 from txlog.cli.options.starting_point import milliseconds
 from txlog.cli.output.output import Grid, counted, grid_of
-from txlog.cli.session import Session, topic_names, with_session
+from txlog.cli.session import Execute, Session, topic_names, with_session
 from txlog.client.admin import Admin
 from txlog.client.admin.offset_reset import (
     OffsetReset,
@@ -90,7 +90,6 @@ FromFile = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it, instead of only showing it.")]
 
 
 @app.command(
@@ -229,7 +228,7 @@ def _show(session: Session, group: str, plan: Sequence[OffsetReset], is_done: bo
     if is_done:
         session.say(f"Group {group} was reset in {what}.")
     else:
-        session.say(f"Would reset {what}. Nothing was done; add --execute to do it.")
+        session.say_planned(f"reset {what}")
 
 
 @app.command("delete", epilog="Example: txlog group delete billing --execute")
@@ -250,7 +249,7 @@ def delete(session: Session, group: Group, execute: Execute = False) -> None:
     )
     if not execute:
         require_no_live_owner(admin.connection, group)
-        session.say(f"Would delete {what}. Nothing was done; add --execute to do it.")
+        session.say_planned(f"delete {what}")
         return
     admin.delete_group(group)
     session.say(f"Deleted {what}.")
@@ -286,4 +285,4 @@ def delete_some(
     if execute:
         session.say(f"Deleted {what} of group {group}.")
     else:
-        session.say(f"Would delete {what}. Nothing was done; add --execute to do it.")
+        session.say_planned(f"delete {what}")

@@ -14,7 +14,7 @@ import typer
 from txlog.cli.commands.topic import config_pairs
 from txlog.cli.exit_codes import FAILED
 from txlog.cli.output.output import Facts, Grid, counted, duration_text, json_text, printable
-from txlog.cli.session import Output, Session, topic_names, with_session
+from txlog.cli.session import Execute, OnlyTopics, Output, Session, with_session
 from txlog.maintenance.maintenance import Maintenance, MaintenanceAction, MaintenanceReport
 from txlog.maintenance.vacuum import Candidates, Vacuum, VacuumReport
 from txlog.settings import ProcessSettings
@@ -50,15 +50,7 @@ def maintain(
     interval_ms: Annotated[
         int, typer.Option("--interval-ms", min=1, help="Wait between two passes.")
     ] = 300_000,
-    topics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            metavar="TOPIC",
-            help="Only this topic; repeatable.",
-            autocompletion=topic_names,
-        ),
-    ] = None,
+    topics: OnlyTopics = None,
     vacuum: Annotated[
         bool, typer.Option("--vacuum/--no-vacuum", help="Also delete unreferenced objects.")
     ] = True,
@@ -135,9 +127,7 @@ def _line(action: MaintenanceAction) -> str:
 @with_session
 def vacuum(
     session: Session,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Do it, instead of only showing it.")
-    ] = False,
+    execute: Execute = False,
     config: Config = None,
 ) -> None:
     """Delete stored objects that nothing refers to. Without --execute it only shows them.
@@ -189,7 +179,7 @@ def _show_candidates(session: Session, found: Candidates) -> None:
     what = f"{counted(len(rows), 'object')} with {found.size_bytes} bytes"
     if found.topics:
         what += f", and the remains of the deleted topics {', '.join(found.topics)}"
-    session.say(f"Would delete {what}. Nothing was done; add --execute to do it.")
+    session.say_planned(f"delete {what}")
 
 
 def _show_deleted(session: Session, report: VacuumReport) -> None:

@@ -24,7 +24,7 @@ from txlog.cli.options import produce_options as options
 from txlog.cli.options.produce_options import InputFormat
 from txlog.cli.options.starting_point import milliseconds
 from txlog.cli.output.output import Grid, counted
-from txlog.cli.session import Session, with_session
+from txlog.cli.session import Session, Topic, with_session
 from txlog.client.producer.producer import Producer
 from txlog.clock import Clock
 from txlog.engine.append.record_preparation import BatchColumns
@@ -121,7 +121,7 @@ def _limits(line_bytes: int) -> BlockLimits:
 @with_session
 def produce(
     session: Session,
-    topic: options.Topic,
+    topic: Topic,
     files: options.Files = None,
     file_format: options.Format = None,
     key_separator: options.KeySeparator = None,

@@ -10,7 +10,7 @@ import typer
 
 from txlog.cli.options.schema_text import parse_schema, type_text
 from txlog.cli.output.output import Facts, Grid, Section, counted, grid_of
-from txlog.cli.session import Session, topic_names, with_session
+from txlog.cli.session import Execute, Session, Topic, with_session
 from txlog.client.admin import NewTopic, TopicDescription
 from txlog.engine.new_topic import checked_topic
 from txlog.errors import NotATxlog, UsageError
@@ -20,9 +20,6 @@ app = typer.Typer(
     name="topic", no_args_is_help=True, help="Topics: list, describe, create, change, delete."
 )
 
-Topic = Annotated[
-    str, typer.Argument(help="Name of the topic.", metavar="TOPIC", autocompletion=topic_names)
-]
 Config = Annotated[
     list[str] | None,
     typer.Option(
@@ -231,9 +228,7 @@ def alter(
 def delete(
     session: Session,
     name: Topic,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Do it, instead of only showing it.")
-    ] = False,
+    execute: Execute = False,
 ) -> None:
     """Delete a topic and all its records. Without --execute it only shows what would be deleted."""
     admin = session.admin()
@@ -244,7 +239,7 @@ def delete(
         f"{counted(opened, 'open transaction')}"
     )
     if not execute:
-        session.say(f"Would delete {what}. Nothing was done; add --execute to do it.")
+        session.say_planned(f"delete {what}")
         return
     admin.delete_topics([name])
     session.say(f"Deleted {what}.")

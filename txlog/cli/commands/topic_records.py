@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
-from txlog.cli.commands.topic import Topic, app
+from txlog.cli.commands.topic import app
 from txlog.cli.output.output import Facts, counted
-from txlog.cli.session import Session, topic_names, with_session
+from txlog.cli.session import Execute, Session, Topic, topic_names, with_session
 from txlog.client.admin.record_deletion import planned_log_starts
 from txlog.errors import UsageError
 from txlog.model import TopicPartition
@@ -22,8 +22,6 @@ from txlog.topic.upkeep.compaction import CompactionLimits, compact
 from txlog.topic.upkeep.merging import merge_segments
 
 __all__ = ["app"]
-
-Execute = Annotated[bool, typer.Option("--execute", help="Do it, instead of only showing it.")]
 
 
 @app.command(
@@ -93,9 +91,7 @@ def delete_records(
     if execute:
         session.say(f"Deleted {counted(count, 'offset')}.")
     else:
-        session.say(
-            f"Would delete {counted(count, 'offset')}. Nothing was done; add --execute to do it."
-        )
+        session.say_planned(f"delete {counted(count, 'offset')}")
 
 
 def _from_file(path: Path) -> dict[TopicPartition, int]:

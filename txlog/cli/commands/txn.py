@@ -10,7 +10,7 @@ import typer
 from txlog.cli.commands.txn_half import half_document, half_facts, show_half
 from txlog.cli.output.output import Facts, Grid, Section, duration_text, grid_of
 from txlog.cli.output.record_json import iso_time
-from txlog.cli.session import Session, with_session
+from txlog.cli.session import Execute, Session, with_session
 from txlog.client.admin import Admin, TransactionDescription, TransactionListing
 from txlog.client.admin.descriptions import PendedTransaction
 from txlog.client.admin.transactions import transaction_at
@@ -115,9 +115,7 @@ def abort(
     start_offset: Annotated[
         int | None, typer.Option("--start-offset", help="... at this offset.")
     ] = None,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Do it, instead of only showing it.")
-    ] = False,
+    execute: Execute = False,
 ) -> None:
     """Abort any process's open transaction. Without --execute it only shows which.
 
@@ -142,7 +140,7 @@ def abort(
     elif found.outcome is TransactionOutcome.ABORTED and not found.open:
         session.say(f"Transaction {tx_id} is aborted already.")
     else:
-        session.say(f"Would abort transaction {tx_id}. Nothing was done; add --execute to do it.")
+        session.say_planned(f"abort transaction {tx_id}")
 
 
 def _chosen(

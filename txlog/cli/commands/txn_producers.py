@@ -9,16 +9,13 @@ import typer
 from txlog.cli.commands.txn import app
 from txlog.cli.output.output import Grid, counted, duration_text
 from txlog.cli.output.record_json import iso_time
-from txlog.cli.session import Session, topic_names, with_session
+from txlog.cli.session import Session, Topic, topic_names, with_session
 from txlog.client.positions.auto_offset_reset import duration_ms
 from txlog.errors import UnknownTransaction
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 
 __all__ = ["app"]
 
-Topic = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=topic_names)
-]
 PRODUCER_HEADERS = (
     "ProducerId",
     "ProducerEpoch",

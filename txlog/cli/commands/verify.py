@@ -16,7 +16,7 @@ import typer
 from txlog.cli.exit_codes import FAILED
 from txlog.cli.output.output import Grid, Section, grid_of
 from txlog.cli.output.progress import byte_progress
-from txlog.cli.session import Session, topic_names, with_session
+from txlog.cli.session import OnlyTopics, Session, with_session
 from txlog.engine.connection import Connection
 from txlog.journal.audit import Finding
 from txlog.storage.policy.read_ahead import ReadAheadStore
@@ -48,15 +48,7 @@ def verify(
     place: Annotated[
         str | None, typer.Argument(metavar="[ROOT]", help=ROOT_ARGUMENT_HELP, show_default=False)
     ] = None,
-    topics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            metavar="TOPIC",
-            help="Only this one; repeatable.",
-            autocompletion=topic_names,
-        ),
-    ] = None,
+    topics: OnlyTopics = None,
     at_rest: Annotated[
         bool,
         typer.Option(

@@ -1,4 +1,4 @@
-"""`txlog doctor`: what is installed, what is wrong, and how to repair it."""
+"""`txlog doctor`: checks of an installation, and how to repair it."""
 
 from __future__ import annotations
 

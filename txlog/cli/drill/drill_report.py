@@ -58,7 +58,7 @@ class DrillResult:
 
     @property
     def verdict(self) -> str:
-        """The verdict in a sentence. Only the user knows what their own job should have written."""
+        """The verdict in a sentence. The output of a user's own job cannot be checked."""
         if not self.is_well:
             return "The drill failed."
         if any(check.name == INPUT_OUTPUT for check in self.checks):

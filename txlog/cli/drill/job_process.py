@@ -97,7 +97,7 @@ class JobProcess:
     def finish(self, timeout_s: float) -> float:
         """End it by SIGTERM, which it need not handle; its CPU seconds. Raises JobFailed.
 
-        A driver that the signal ends leaves its JVM and workers behind for a moment: this waits
+        A driver that the signal ends leaves its JVM and workers behind for a short time; this waits
         until they are gone, too.
         """
         self.require_running()
@@ -132,7 +132,7 @@ def start(
     log: Path,
     environment: Mapping[str, str],
 ) -> JobProcess:
-    """Run a command in a session of its own; its output goes to `log`."""
+    """Run a command in a new session; its output goes to `log`."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

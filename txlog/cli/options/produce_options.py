@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from txlog.cli.session import topic_names
 from txlog.errors import UsageError
 
 
@@ -23,9 +22,6 @@ class InputFormat(StrEnum):
     ARROW = "arrow"
 
 
-Topic = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=topic_names)
-]
 Files = Annotated[
     list[str] | None,
     typer.Argument(metavar="[FILE]...", help="Files to read; none, or -: stdin."),

@@ -4,7 +4,7 @@ On a terminal rich draws the tables; anywhere else they are plain columns with t
 never cut and never wrapped. Everything printed, names and headers included, goes through
 `printable`, or in JSON through `json_text`: a record or a column's name may contain escape
 sequences that would control the terminal, or characters that reverse the text's direction. Secrets
-are removed from messages. It must not know what the values mean.
+are removed from messages. It must not know the meaning of values.
 """
 
 from __future__ import annotations

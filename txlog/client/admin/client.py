@@ -1,4 +1,4 @@
-"""The admin client, in kafka-python's words: what an operator may look at and do.
+"""The admin client, with kafka-python's names: what an operator may read and change.
 
 It only reads, or runs commands of the layers below; it decides nothing, least of all what may be
 deleted. It returns frozen values, for the command line and for notebooks.

@@ -1,1 +1,1 @@
-"""The consumer: assignment, polls, groups, and records as they are handed out."""
+"""The consumer: assignment, polls, groups, and the returned records."""

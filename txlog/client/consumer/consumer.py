@@ -1,8 +1,8 @@
 """The consumer: subscribe or assign, poll, seek, commit.
 
-There is no broker and so no rebalance: a consumer reads every partition of what it subscribes to,
-or exactly what it is assigned. Commits are compared with what the group had committed when this
-consumer last looked (I6), so two consumers of one group cannot silently overtake each other.
+There is no broker and so no rebalance: a consumer reads every partition of its subscribed topics,
+or exactly the assigned partitions. A commit fails if the group's offsets are not those that this
+consumer last saw (I6), so two consumers of one group cannot silently overtake each other.
 """
 
 from __future__ import annotations
@@ -174,10 +174,9 @@ class Consumer:
         """Records from the positions on, waiting up to `timeout_ms` for the first.
 
         An empty result may mean that there are no more, or that an open transaction blocks them:
-        `blocked_by` tells which, and `read_to_end` waits. Raises NoOffsetForPartition and
-        OffsetOutOfRange (with
-        `auto.offset.reset` none), CorruptData, StoreUnavailable, and InvalidRecord for a value that
-        Python cannot represent; then positions do not change.
+        `blocked_by` names it, and `read_to_end` waits. Raises NoOffsetForPartition and
+        OffsetOutOfRange (with `auto.offset.reset` none), CorruptData, StoreUnavailable, and
+        InvalidRecord for a value that Python cannot represent; then positions do not change.
         """
         limit = self.config.max_poll_records
         if max_records is not None:
