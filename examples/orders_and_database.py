@@ -37,7 +37,7 @@ class Orders:
         with sqlite3.connect(self.database) as connection:
             query = "SELECT 1 FROM orders WHERE id = ?"
             is_there = connection.execute(query, (half.transaction_id,)).fetchone()
-        # No row yet: the local transaction may still be running, so do not report a failure.
+        # Not there yet: it may still be running, so do not report a failure.
         return LocalTransactionState.COMMIT_MESSAGE if is_there else LocalTransactionState.UNKNOW
 
 
