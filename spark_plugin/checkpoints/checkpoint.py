@@ -16,7 +16,6 @@ from spark_plugin.checkpoints.checkpoint_files import (
     LOCAL_FILE_SYSTEM,
     CheckpointFiles,
     LocalFiles,
-    OpenFiles,
     locate,
     open_files,
 )
@@ -111,10 +110,6 @@ class Checkpoint:
         """The highest number in `commits`: the last batch that Spark counts as done."""
         return max(self._batches(COMMITS), default=None)
 
-    def is_committed(self, batch_id: int) -> bool:
-        """Whether Spark counts that batch as done."""
-        return self.files.read(f"{COMMITS}/{batch_id}") is not None
-
     def offsets(self, batch_id: int) -> OffsetFile:
         """The file `offsets/<batch_id>`. Raises CheckpointConflict if missing, CorruptData."""
         where = f"{self.url}/{OFFSETS}/{batch_id}"
@@ -157,7 +152,6 @@ def open_checkpoint(
     *,
     default_file_system: str = LOCAL_FILE_SYSTEM,
     storage_options: Mapping[str, object] | None = None,
-    openers: Mapping[str, OpenFiles] | None = None,
 ) -> Checkpoint:
     """The checkpoint at `checkpointLocation`. Reads nothing yet.
 
@@ -173,7 +167,7 @@ def open_checkpoint(
             option="checkpointLocation",
         )
     place = locate(location, default_file_system)
-    files = open_files(place, runtime, storage_options, openers)
+    files = open_files(place, runtime, storage_options)
     if isinstance(files, LocalFiles):
         return Checkpoint(place.url, files)
     return Checkpoint(place.url, files, runtime.fan_out)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -34,10 +34,6 @@ class CheckpointFiles(Protocol):
 
     def list_names(self, folder: str) -> list[str]:
         """Names of the files in `folder`; empty if there is no such folder."""
-
-
-OpenFiles = Callable[["CheckpointPlace"], CheckpointFiles]
-"""Opens the checkpoint files of one URL scheme."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +118,8 @@ def open_files(
     place: CheckpointPlace,
     runtime: Runtime,
     storage_options: Mapping[str, object] | None = None,
-    openers: Mapping[str, OpenFiles] | None = None,
 ) -> CheckpointFiles:
-    """The files at `place`: the local disk, S3, or another scheme's opener from `openers`.
-
-    Raises InvalidOption for any other file system.
-    """
-    opener = (openers or {}).get(place.scheme)
-    if opener is not None:
-        return opener(place)
+    """The files at `place`, on the local disk or S3. Raises InvalidOption for other schemes."""
     if place.scheme == "file":
         return LocalFiles(place.path)
     if place.scheme in _OBJECT_SCHEMES:

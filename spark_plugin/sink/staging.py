@@ -59,7 +59,6 @@ class StagedTopic:
     topic: str
     topic_id: str
     segments: tuple[Segment, ...]
-    row_count: int
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,6 @@ class Staging:
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
         self._topics = {one.opened.name: one.within(connection.cluster) for one in metadata}
         self._drafts: dict[str, SegmentWriter] = {}
-        self._rows: dict[str, int] = {}
         self._segments: dict[str, list[Callable[[], Segment]]] = {}
         self._under_way: deque[Callable[[], Segment]] = deque()
 
@@ -125,7 +123,6 @@ class Staging:
                 name,
                 self._topics[name].topic_id,
                 tuple(segment() for segment in self._segments[name]),
-                self._rows[name],
             )
             for name in sorted(self._segments)
         )
@@ -165,7 +162,6 @@ class Staging:
             draft = self._drafts[name] = topic.new_segment(topic.state.newest_schema_id)
         for partition, part in _split(stored, partitions).items():
             draft.add(partition, part)
-        self._rows[name] = self._rows.get(name, 0) + stored.num_rows
         if draft.size_bytes >= SEGMENT_BYTES:
             self._finish(name)
 

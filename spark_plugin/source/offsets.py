@@ -174,19 +174,6 @@ def positions(offset: SourceOffset) -> dict[TopicPartition, int]:
     return {tp: r.end for tp, r in all_ranges(offset).items()}
 
 
-def row_count(offset: SourceOffset) -> int:
-    """Offsets in the batch, including those of aborted transactions."""
-    return sum(r.end - r.start for r in all_ranges(offset).values())
-
-
-def rows_behind(
-    offset: SourceOffset, ends: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    """Each partition's lag: its end minus the end of the batch. Never negative."""
-    reached = positions(offset)
-    return {tp: max(0, end - reached.get(tp, 0)) for tp, end in sorted(ends.items())}
-
-
 def _position(offset: SourceOffset, tp: TopicPartition) -> int | None:
     known = offset.topics.get(tp.topic)
     found = known.partitions.get(tp.partition) if known is not None else None

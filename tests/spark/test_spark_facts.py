@@ -183,7 +183,7 @@ def test_R1_the_writer_is_made_after_the_offsets_are_written_and_again_before_co
 def test_sparks_own_commit_file_comes_after_the_sinks_commit(two_batches: Bench) -> None:
     committed = two_batches.events("sink.commit")
     assert [(c["batch_id"], c["commits"]) for c in committed] == [(0, []), (1, ["0"])]
-    assert two_batches.checkpoint.is_committed(1)
+    assert two_batches.checkpoint.newest_commit() == 1
 
 
 def test_the_source_learns_of_a_commit_one_batch_late_and_never_of_the_last(

@@ -47,8 +47,6 @@ def test_it_tells_its_query_and_its_newest_batches(folder: Path) -> None:
     assert checkpoint.query_id() == QUERY
     assert checkpoint.newest_batch() == 1
     assert checkpoint.newest_commit() == 0
-    assert checkpoint.is_committed(0)
-    assert not checkpoint.is_committed(1)
 
 
 def test_numbers_are_compared_as_numbers(folder: Path) -> None:

@@ -139,28 +139,6 @@ def test_an_object_store_takes_the_options_that_are_given() -> None:
         open_checkpoint("s3a://bucket/cp", Runtime(), storage_options={"request_timeout_s": "soon"})
 
 
-def test_a_checkpoint_is_opened_on_the_default_file_system_by_ones_own_opener(
-    tmp_path: Path,
-) -> None:
-    openers = {"hdfs": lambda place: LocalFiles(f"{tmp_path}{place.path}")}
-    (tmp_path / "cp").mkdir()
-    (tmp_path / "cp" / "metadata").write_text('{"id": "q"}')
-    checkpoint = open_checkpoint("/cp", Runtime(), default_file_system="hdfs://n", openers=openers)
-    assert (checkpoint.url, checkpoint.query_id()) == ("hdfs://n/cp", "q")
-
-
-def test_an_opener_of_ones_own_serves_its_scheme(tmp_path: Path) -> None:
-    opened: list[CheckpointPlace] = []
-
-    def open_hdfs(place: CheckpointPlace) -> CheckpointFiles:
-        opened.append(place)
-        return LocalFiles(str(tmp_path))
-
-    files = open_files(locate("hdfs://n/cp"), Runtime(), openers={"hdfs": open_hdfs})
-    assert files.read("metadata") is None
-    assert opened == [CheckpointPlace("hdfs", "n", "/cp")]
-
-
 def local_files(folder: Path) -> CheckpointFiles:
     """The checkpoint on disk."""
     return open_files(locate(str(folder)), Runtime())

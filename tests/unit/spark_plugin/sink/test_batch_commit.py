@@ -155,7 +155,7 @@ def test_a_batch_of_more_stored_batches_than_an_entry_takes_is_committed(
     topic = process.cluster.topic("even")
     row = with_timestamp(pa.RecordBatch.from_pydict({"n": [1]}), 0)
     segments = [segment_of(topic, row, 5_000) for _ in range(4)]
-    staged = StagedTopic("even", topic.topic_id, tuple(segments), 20_000)
+    staged = StagedTopic("even", topic.topic_id, tuple(segments))
     query.commit(process, "run", 0, [replace(whole[0], staged=(staged,)), *empty])
     assert log.process().cluster.topic("even").catch_up().last_stable_offset(0) == 20_000
     assert position(log) == 2

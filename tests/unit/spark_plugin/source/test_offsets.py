@@ -26,8 +26,6 @@ from spark_plugin.source.offsets import (
     ranges,
     require_own,
     require_successor,
-    row_count,
-    rows_behind,
     to_json,
 )
 from txlog.errors import CheckpointConflict, CorruptData, UnsupportedFormat
@@ -116,12 +114,6 @@ def test_a_new_topic_starts_at_the_beginning_under_its_id() -> None:
 def test_an_end_that_went_back_is_refused_with_the_numbers() -> None:
     with pytest.raises(CheckpointConflict, match=r"orders-0 ends at 4, .* read up to 5"):
         advance(offset((0, 5)), {T0: 4})
-
-
-def test_rows_and_lag_are_counted() -> None:
-    batch = offset((2, 5), (4, 4))
-    assert row_count(batch) == 3
-    assert rows_behind(batch, {T0: 9, T1: 3, NEW: 7}) == {T0: 4, T1: 0, NEW: 7}
 
 
 @given(OFFSETS, st.dictionaries(st.sampled_from([T0, T1, NEW]), st.integers(0, 50)))
