@@ -191,7 +191,7 @@ def test_R30_a_write_that_is_told_no_batch_is_refused_if_it_means_one(
             threads.submit(write_in_thread, bench, rows, "out", {option: value}).result()
 
     bench.log.put("numbers", 3)
-    with pytest.raises(PySparkException, match="does not tell this write which batch it is"):
+    with pytest.raises(PySparkException, match="gives this write no batch id"):
         bench.run_each(bench.numbers(), write)
     with pytest.raises(PySparkException, match="in a plain job leave it out"):
         bench.write(bench.counted(3), options={"label": "mine"})

@@ -254,7 +254,7 @@ def test_a_row_over_max_message_bytes_is_refused(bench: Bench) -> None:
         ({"topics": "out"}, "unknown writer option 'topics'; did you mean 'topic'?"),
         ({"group.takeover": "perhaps"}, "'group.takeover' is 'perhaps'; it must be true or false"),
         ({"key": "m"}, "option 'key' names the column 'm', which the DataFrame does not have"),
-        ({"topic": None}, "the sink does not know where to write"),
+        ({"topic": None}, "the rows have no topic"),
         ({"topic": "../up"}, "InvalidName: .*../up"),
     ],
     ids=["unknown", "value", "column", "no topic", "path"],
