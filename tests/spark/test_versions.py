@@ -186,5 +186,5 @@ def test_I10_a_query_over_spark_connect_writes_a_replayed_batch_once(answers: An
 
 
 def test_R30_a_label_over_spark_connect_is_refused(answers: Answers) -> None:
-    assert "does not tell this write which batch it is" in answers.refusal
+    assert "gives this write no batch id" in answers.refusal
     assert "over Spark Connect" in answers.refusal
