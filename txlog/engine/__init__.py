@@ -1,1 +1,1 @@
-"""What clients and the Spark plugin write with: connections, and sessions of transactions."""
+"""Writing to a log: connections, and the client's side of transactions."""

@@ -1,1 +1,1 @@
-"""The producer: idempotent and transactional sends, flushes, and what stages them."""
+"""The producer: sends, flushes, transactions, and records staged for them."""

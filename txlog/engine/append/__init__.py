@@ -1,1 +1,1 @@
-"""Records on their way into segments: partitions, columns, batches, and their delivery."""
+"""Records before they are in segments: preparation, partitions, batches, appends."""
