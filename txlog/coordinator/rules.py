@@ -154,7 +154,7 @@ def _check_owners(
             raise GroupOwned(
                 f"consumer group {group!r} is owned by {owner!r} (instance {instance}), not by "
                 f"{name!r}. If both queries should see every record, load a DataFrame for each "
-                "query, each with its own group.id: two queries on one DataFrame share its group. "
+                "query, with a group.id each: two queries on one DataFrame share its group. "
                 "If the other query will not run again, let this one take over the group with the "
                 "option group.takeover=true.",
                 group=group,
