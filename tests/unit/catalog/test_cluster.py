@@ -111,7 +111,7 @@ def test_R15_the_successor_of_a_closed_topic_is_read_surely_too(world: World) ->
         cluster.topic_of_id("a", new).catch_up()
         lengthen(other, "a")
         other.topic("a").execute(CloseTopic())
-        other.topic("a").prune(keep_entries=1)
+        other.topic("a").journal.prune(keep_entries=1)
 
     process.store.before("get", old.layout.entry(old.next_slot), replace_and_close)
     assert cluster.find_topic("a") is None
