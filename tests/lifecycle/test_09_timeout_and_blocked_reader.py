@@ -38,7 +38,7 @@ def test_nobody_waits_for_what_is_staged(place: LogPlace) -> None:
     slow.send(topic, b"staged")
     place.producer().send(topic, b"behind").get()
     assert place.values(topic) == [b"behind"]
-    with pytest.raises(TransactionAborted, match="longer one"):
+    with pytest.raises(TransactionAborted, match="longer timeout"):
         slow.commit_transaction()
     slow.abort_transaction()
     assert place.values(topic) == [b"behind"]

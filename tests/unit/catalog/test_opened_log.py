@@ -161,7 +161,7 @@ def test_a_task_of_a_log_that_is_gone_is_told_at_its_first_request() -> None:
     file = created(store)
     store.delete(CLUSTER_FILE)
     cluster = open_cluster(store, manual_runtime(1), PROCESS, cluster_file=file)
-    with pytest.raises(NotATxlog, match="no log is there now"):
+    with pytest.raises(NotATxlog, match="there is no log now"):
         cluster.state()
 
 
@@ -200,9 +200,9 @@ def test_a_bucket_is_asked_whether_the_log_is_there_only_for_a_fresh_answer() ->
     cluster = opened(store)
     store.delete(CLUSTER_FILE)
     cluster.require_present()
-    with pytest.raises(NotATxlog, match="no log is there now"):
+    with pytest.raises(NotATxlog, match="there is no log now"):
         cluster.require_present(fresh=True)
-    with pytest.raises(NotATxlog, match="no log is there now"):
+    with pytest.raises(NotATxlog, match="there is no log now"):
         cluster.require_present()
 
 
