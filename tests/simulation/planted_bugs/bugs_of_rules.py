@@ -120,7 +120,8 @@ def applied_later(patch: Patch) -> None:
         pends: Mapping[str, Any] = NO_PENDS,
     ) -> dict[str, Mapping[int, int]]:
         if self._begun or participants or pends or self._groups or self._tag or mark is not None:
-            self._prepare(participants, mark, self._pend_commands(pends))
+            commands = [self._pend_command(*item) for item in pends.items()]
+            self._prepare(participants, mark, commands)
         return {}
 
     patch.setattr(TransactionSession, "commit", commit)

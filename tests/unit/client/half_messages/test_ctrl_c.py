@@ -48,7 +48,6 @@ HALVES = [
 READING = [
     "client/consumer/consumer.py",
     "client/consumer/poller.py",
-    "client/consumer/fetching.py",
     "client/consumer/fetcher.py",
     "client/consumer/record_iteration.py",
 ]
