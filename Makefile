@@ -11,6 +11,8 @@ CLASSES = $(VENV)/spark-classes.jsa
 ROOT ?= ./demo-data
 # Processes for the tests: twice as many as cores, as those with Spark and S3 servers mostly wait.
 WORKERS ?= $(shell echo $$((2 * $$(nproc))))
+# Those of `make test-fast` wait less: one process more than there are cores.
+FAST_WORKERS ?= $(shell echo $$((1 + $$(nproc))))
 # The first seed of the simulated worlds, to repeat a run; by default each day has its own.
 FIRST_SEED ?=
 # Seeds of each scenario, or minutes, and processes for `make sim`; minutes for `make soak`.
@@ -138,7 +140,7 @@ $(CLASSES): $(INSTALLED)
 	@$(PYTHON) -m tests.spark.class_archive >$@.log 2>&1 || touch $@
 
 test-fast: install ## The tests that take seconds and start neither a JVM nor an S3 server
-	EXAMPLES_PERCENT=20 $(PYTHON) -m pytest -n auto \
+	EXAMPLES_PERCENT=20 $(PYTHON) -m pytest -n $(FAST_WORKERS) \
 	  -m "not spark and not s3 and not slow and not extra" $(SHARED) $(ARGS)
 
 test-newest: ## The same on another Python, in an environment of its own (NEWEST=python3.13)

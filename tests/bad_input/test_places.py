@@ -57,6 +57,7 @@ def test_a_store_without_an_exclusive_create_is_refused_without_a_look_at_it(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_web_server_cannot_hold_a_log(tmp_path: Path) -> None:
     handler = partial(QuietHandler, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

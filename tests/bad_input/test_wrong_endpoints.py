@@ -23,6 +23,8 @@ from txlog.errors import (
     UsageError,
 )
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 60
 CLIENTS = pytest.mark.parametrize("client", ["obstore", "s3fs"])
 ROOT = "s3://bucket/log"

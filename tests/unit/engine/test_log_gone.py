@@ -28,6 +28,8 @@ from txlog.storage import open_store
 from txlog.testing.invariants import check_log
 from txlog.verify.log_audit import audit_log
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
