@@ -1,5 +1,6 @@
-"""The log's own settings say how long a boundary is trusted, and how long freed entries stay
-(R32)."""
+"""The log's settings say how long a process trusts a boundary and how long freed entries stay
+(R32).
+"""
 
 import json
 
@@ -67,7 +68,7 @@ def test_R32_what_a_log_was_created_with_never_changes() -> None:
 
 
 def test_a_log_far_away_has_more_coordinators() -> None:
-    """Two transactional ids in one coordinator wait for each other, a round trip each."""
+    """In one coordinator, two transactional ids would wait a round trip for each other."""
     near, far = create_cluster(MemoryStore(manual_runtime()), manual_runtime()), far_store()
     counts = [near.settings, create_cluster(far, manual_runtime()).settings]
     assert [found.transaction_state_log_num_partitions for found in counts] == [8, 32]
@@ -80,8 +81,9 @@ def test_R32_a_store_that_is_near_takes_the_long_way() -> None:
 
 
 def test_R32_deletion_obeys_the_grace_of_the_file_on_any_store() -> None:
-    """A bucket's log, copied to a disk: this process trusts no clock there, but processes that open
-    the copy by another URL may."""
+    """A bucket's log is copied to a disk. This process trusts no clock there, but processes that
+    open the copy by another URL may.
+    """
     clock = ManualClock()
     store = far_store(clock)
     create_cluster(store, manual_runtime())

@@ -29,7 +29,7 @@ def cluster_of(world: World) -> Cluster:
 
 
 def create(cluster: Cluster, name: str = "a") -> str:
-    """Create a topic. Returns its id."""
+    """Create a topic and return its id."""
     return cluster.create_topic(name, 1, encode_schema(SCHEMA), TopicConfig()).topic_id
 
 
@@ -99,7 +99,9 @@ def test_R15_a_topic_that_was_closed_long_ago_is_not_found(world: World) -> None
 
 
 def test_R15_the_successor_of_a_closed_topic_is_read_surely_too(world: World) -> None:
-    """Another thread has opened it meanwhile; since then it was closed and pruned."""
+    """Another thread opened the successor; later the successor was closed and its journal was
+    pruned.
+    """
     process, other = world.process(), cluster_of(world)
     cluster = process.connection.cluster
     old = cluster.topic("a")
@@ -216,7 +218,7 @@ def test_a_topic_that_is_asked_for_by_its_id_is_the_one_of_its_name(world: World
 def test_snapshots_and_pruning_of_its_journal_follow_what_is_asked(world: World) -> None:
     cluster = cluster_of(world)
     for name in "bcdef":
-        create(cluster, name)  # 6 entries with the first one; each fourth entry has a snapshot.
+        create(cluster, name)  # 6 entries with the first one; every fourth has a snapshot.
     layout = NAMES.cluster()
     assert world.store.get(layout.snapshot(3)) is not None
     assert cluster.journal.prune(keep_entries=4, apart_entries=3) == 0

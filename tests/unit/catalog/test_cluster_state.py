@@ -1,4 +1,4 @@
-"""The cluster gives names to topics and numbers to producers, each once (R11)."""
+"""The cluster state gives each topic a unique name and each producer a unique number (R11)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The metadata that the driver passes to its tasks: enough for staging, and not for decisions."""
+"""The metadata that the driver passes to its tasks: enough to stage records, not to decide."""
 
 import pickle
 
@@ -22,7 +22,7 @@ ROWS = with_timestamp(pa.RecordBatch.from_pydict({"n": [1, 2]}, NUMBERS), 0)
 
 
 class Driver:
-    """A log whose driver has pickled its metadata, and a task's process with the copy."""
+    """A log whose driver has pickled its metadata, and a task's process that has the copy."""
 
     def __init__(self) -> None:
         self.log = MemoryLog(TRUSTING)
@@ -33,17 +33,17 @@ class Driver:
         self.rounds = Rounds(self.log.memory)
 
     def task(self) -> Connection:
-        """A process that has made no request yet, a round trip away."""
+        """A process that has made no request yet; each of its requests takes a round trip."""
         return open_connection(
             self.rounds.store, self.rounds.runtime, cluster_file=self.metadata.file
         )
 
     def asked(self, part: str = "") -> list[str]:
-        """Verbs of the requests for paths with this part."""
+        """Verbs of the requests whose paths contain `part`."""
         return [request.verb for request in self.rounds.store.requests if part in request.path]
 
     def topic(self) -> TopicLog:
-        """The topic in such a process."""
+        """The topic, opened in a new task's process."""
         (known,) = self.metadata.topics
         return known.within(self.task().cluster)
 
@@ -69,7 +69,7 @@ def test_its_segments_are_named_above_the_horizon_that_the_driver_knew() -> None
 
 
 def test_R31_what_was_handed_over_is_shown_and_not_decided_by() -> None:
-    """The process reads the boundary itself, and follows the journal alone."""
+    """The task reads the boundary itself and trusts only the journal."""
     driver = Driver()
     topic = driver.topic()
     shown = topic.state

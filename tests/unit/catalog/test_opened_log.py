@@ -1,4 +1,4 @@
-"""What an open log hands on to its journals: by its file, its store and its process."""
+"""What an open log passes to its journals from its file, its store and its process."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,7 +32,7 @@ def near_store(clock: ManualClock | None = None) -> MemoryStore:
 
 
 def far_store(clock: ManualClock | None = None) -> HookedStore:
-    """One that does not say that it is near, as buckets do not."""
+    """A store that does not declare itself near, as buckets do not."""
     return HookedStore(near_store(clock))
 
 
@@ -45,7 +45,7 @@ def opened(store: Store, runtime: Runtime | None = None) -> Cluster:
 
 
 def require_unasked(cluster: Cluster) -> None:
-    """A look of a journal, whose answer must not come with a look at the log's file."""
+    """Check that the log's file is not read beside a request of a journal."""
     asked: list[str] = []
     store = cluster.store
     assert isinstance(store, HookedStore)
@@ -259,7 +259,7 @@ def test_what_precedes_the_creation_of_a_log_far_away_takes_one_round_trip() -> 
 
 
 def test_a_log_that_is_begun_before_the_listing_comes_is_the_log() -> None:
-    """The file is looked for first, and the listing shows an object that comes after it."""
+    """The creator reads the file first; another process begins the log before the listing."""
     store = far_store()
     runtime = Runtime(ManualClock(), SeededEntropy(1), HeldFanOut(holds_started=True))
 
@@ -291,7 +291,7 @@ def test_a_log_without_settings_asked_for_has_those_of_its_store() -> None:
     assert create_cluster(near_store(), manual_runtime()).settings == LogSettings()
 
 
-# Topics that other processes tell of.
+# Topics learnt from other processes.
 
 
 def test_a_topic_that_is_learnt_is_not_looked_up() -> None:
@@ -318,7 +318,7 @@ def test_R11_what_is_learnt_does_not_replace_what_is_known() -> None:
 
 def test_a_topic_that_another_thread_has_found_while_it_was_created_is_one_object() -> None:
     class Found(HookedStore):
-        """The name is looked up while the creator asks whether the topic's journal is empty."""
+        """Looks the name up while the creator checks whether the topic's journal is empty."""
 
         def get(self, path: str) -> bytes | None:
             if not found and path.startswith("topics/"):
