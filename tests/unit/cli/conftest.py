@@ -1,4 +1,4 @@
-"""Logs for the commands: one that all tests only read, and fresh ones for those that write."""
+"""Logs for the commands: one that tests only read, and a fresh one for each test that writes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A log with a bit of everything: two kinds of topic, groups, ended and open transactions."""
+"""A small log with every feature: two kinds of topic, groups, ended and open transactions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from txlog.model import TopicPartition, TxId
 from txlog.storage.disk.local import LocalStore
 
 FIRST_MS = 1_357_017_300_000
-"""2013-01-01T05:15:00Z: time of the first order; each next one is a second later."""
+"""2013-01-01T05:15:00Z, the time of the first order; each next order is a second later."""
 
 ORDERS = 10
 FLIGHTS = pa.schema(
@@ -34,7 +34,7 @@ FLIGHTS = pa.schema(
 
 @dataclass(frozen=True)
 class SampleLog:
-    """What is in it: see `sample_log`."""
+    """The log that `sample_log` creates."""
 
     root: Path
     connection: Connection
@@ -50,9 +50,10 @@ class SampleLog:
 
 
 def sample_log(root: Path) -> SampleLog:
-    """Topic `orders` (Kafka's columns, 2 partitions): 10 committed records in partition 0, then an
-    aborted one and one of an open transaction; partition 1 has one of bytes. Topic `flights`
-    (typed): 2. Group `billing` has committed 4 of `orders`, and 2 more are pending.
+    """Create the log. Topic `orders` (Kafka's columns, 2 partitions) has 10 committed records in
+    partition 0, then an aborted one and one of an open transaction; partition 1 has one record of
+    bytes. Topic `flights` (typed) has 2. Group `billing` has committed offset 4 of `orders`; 2 more
+    are pending.
     """
     runtime = Runtime()
     empty_log(root)
@@ -71,7 +72,7 @@ def sample_log(root: Path) -> SampleLog:
     producer.abort_transaction()
     _send_flights(connection)
     _commit_offsets(connection, producer, 4)
-    producer.close()  # It waits for the last completion: nothing is written to the log after this.
+    producer.close()  # Waits for the last completion: nothing is written to the log after this.
     open_producer, opened = _open_transaction(connection)
     return SampleLog(root, connection, open_producer, committed, aborted, opened)
 
@@ -102,7 +103,7 @@ def _send_flights(connection: Connection) -> None:
 
 
 def _commit_offsets(connection: Connection, producer: Producer, count: int) -> None:
-    """The group's position after so many records, in a transaction."""
+    """Commit the group's position after `count` records, in a transaction."""
     consumer = Consumer(
         root=connection,
         group_id="billing",

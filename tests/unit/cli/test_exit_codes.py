@@ -1,4 +1,4 @@
-"""Every error of the tree has its exit code, and leaves as one harmless line."""
+"""Every class of error has its exit code and is printed as one harmless line."""
 
 import inspect
 import json
@@ -69,7 +69,7 @@ CODES = {
     },
     5: {"StoreUnavailable", "StoreFull", "StoreDenied", "OutcomeUnknown"},
 }
-"""Append-only: scripts of users compare these numbers."""
+"""Append-only: users' scripts compare these numbers."""
 
 KINDS = [
     kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, TxlogError)
@@ -164,7 +164,7 @@ def test_a_full_output_device_is_6(words: list[str], log: SampleLog) -> None:
 
 @pytest.mark.parametrize("ignored", [False, True])
 def test_ctrl_c_while_the_commands_are_imported_prints_no_traceback(ignored: bool) -> None:
-    """One that the caller ignores, as a shell does for its background, stays ignored."""
+    """If the caller ignores the signal, as a shell does for background jobs, it stays ignored."""
     program = (
         "import importlib, os, signal, sys, types\n"
         f"signal.signal(signal.SIGINT, signal.{'SIG_IGN' if ignored else 'default_int_handler'})\n"

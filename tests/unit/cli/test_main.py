@@ -1,4 +1,4 @@
-"""The command as a whole: shared options, help, and that every recommended command exists."""
+"""The whole command: shared options, help, and the existence of every recommended command."""
 
 import re
 import subprocess
@@ -35,7 +35,7 @@ def test_the_commands_are_those_that_the_docs_know() -> None:
 
 
 def test_every_command_that_a_message_recommends_exists() -> None:
-    """Texts are joined first: a message may be broken between two words of a command."""
+    """Strings are joined first because a message may be split within a command's name."""
     known = set(commands())
     for module in modules(*PRODUCT):
         text = re.sub(r'"\s*\n\s*f?"', "", module.text)
@@ -60,7 +60,7 @@ def test_without_a_command_there_is_the_help() -> None:
 
 
 def test_the_help_lists_what_each_command_says_of_itself() -> None:
-    """It is drawn without importing them, so the lines are written twice."""
+    """The help is printed without importing the commands, so their summaries are written twice."""
     group = typer.main.get_group(app)
     for name, known in COMMANDS.items():
         assert group.commands[name].help.split("\n\n")[0].replace("\n", " ") == known.help
@@ -144,7 +144,7 @@ def test_a_place_without_a_log_is_3_and_stays_empty(tmp_path: Path) -> None:
 
 
 def test_a_root_that_may_not_be_read_is_5(tmp_path: Path) -> None:
-    """A loop of links answers everybody with an error, also root."""
+    """A loop of symbolic links gives every user an error, including root."""
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     done = run("topic", "list", root=loop)
@@ -177,5 +177,5 @@ def test_completion_offers_names_of_the_log_and_is_silent_without_one(log: Sampl
 
 
 def complete(env: dict[str, str]) -> list[str]:
-    """What the shell is offered."""
+    """What the shell offers as completions."""
     return run(env=env).out.split()

@@ -1,4 +1,4 @@
-"""The variables of a small Spark job: it finds txlog, and its workers do."""
+"""The variables of a small Spark job, with which the job and its workers find txlog."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from txlog.cli.spark_environment import (
 
 
 def test_the_workers_python_takes_the_project_from_here(tmp_path: Path) -> None:
-    """And PySpark from where it is installed, whatever the JVM puts first."""
+    """The worker also imports PySpark from its installation, whatever path the JVM puts first."""
     variables = spark_environment(tmp_path)
     assert variables["PYSPARK_PYTHON"] == str(tmp_path / "python")
     code = "import txlog, sys; print(sys.path[1:3], txlog.__file__)"

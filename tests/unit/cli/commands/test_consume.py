@@ -1,4 +1,4 @@
-"""`txlog consume`: which records, in which form, and when it ends."""
+"""`txlog consume`: which records it prints, in which form, and when it ends."""
 
 import json
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_max_messages_counts_over_several_polls(
 
 
 def numbers(folder: Path, count: int) -> Path:
-    """A log with a typed topic of so many records in two partitions."""
+    """A log with a typed topic that holds `count` records in two partitions."""
     root = folder / "log"
     Admin(str(root), create=True).create_topic("numbers", 2, pa.schema([("n", pa.int64())]))
     producer = Producer(str(root))
@@ -117,7 +117,7 @@ def numbers(folder: Path, count: int) -> Path:
 def test_it_ends_at_what_was_there_when_it_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each write of a line adds two records, so that a naive reader would never end."""
+    """Each printed line adds two records, so a naive reader would never end."""
     monkeypatch.setattr(consume, "POLL_RECORDS_MAX", 10)
     root = numbers(tmp_path, 20)
     producer, write = Producer(str(root)), consume.write_json_lines

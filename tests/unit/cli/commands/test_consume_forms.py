@@ -1,4 +1,4 @@
-"""`txlog consume --group | --format`: positions that follow what is printed, lines and Arrow."""
+"""`txlog consume --group | --format`: positions follow the printed records; lines and Arrow."""
 
 import pyarrow as pa
 import pytest
@@ -46,7 +46,7 @@ def test_without_a_group_nothing_is_committed(own_log: SampleLog) -> None:
 def test_a_record_that_came_during_the_command_is_not_passed_over(
     own_log: SampleLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is polled together with those that were there when the command began."""
+    """The poll returns it together with the records that existed when the command began."""
     own_log.admin.create_topic("new")
     producer = Producer(own_log.connection)
     producer.send("new", b"before").get()

@@ -1,4 +1,4 @@
-"""`txlog dlq` and `txlog txn list --half`: half messages that wait, or were given up."""
+"""`txlog dlq` and `txlog txn list --half`: half messages that wait or were given up."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from txlog.client.half_messages.transaction_mq_producer import TransactionMQProd
 from txlog.model import TransactionOutcome
 
 CHECKS_MAX = 10_000
-"""More than the test checks: they do not depend on the machine's clock."""
+"""More checks than the test makes, so that the result does not depend on the machine's clock."""
 
 
 def send(log: SampleLog, name: str, *messages: Message, **options: Any) -> TransactionMQProducer:
@@ -23,7 +23,7 @@ def send(log: SampleLog, name: str, *messages: Message, **options: Any) -> Trans
 
 
 def give_up(log: SampleLog, name: str, *messages: Message) -> None:
-    """A half transaction, asked about once."""
+    """Send a half transaction that is given up after one check."""
     options = {"transaction_timeout_ms": 1, "transaction_check_interval_ms": 1}
     producer = send(log, name, *messages, **options, transaction_check_max=1)
     while log.admin.outcome(name) is not TransactionOutcome.DEAD_LETTERED:
@@ -33,7 +33,7 @@ def give_up(log: SampleLog, name: str, *messages: Message) -> None:
 
 @pytest.fixture
 def letters(own_log: SampleLog) -> SampleLog:
-    """Two dead letters: an order, and a flight, which is a typed row."""
+    """Two dead letters: an order, and a flight as a typed row."""
     headers = [("raw", b"\xff")]
     give_up(own_log, "order-1", Message("orders", b"a bicycle", b"bob", headers, 1))
     give_up(own_log, "flight-1", Message("flights", {"carrier": "UA", "delay": 5}))
@@ -121,7 +121,7 @@ def test_replay_sends_each_letter_once_the_oldest_first(letters: SampleLog) -> N
     assert run("consume", "flights", root=letters.root).json_lines[-1]["value"]["delay"] == 5
 
 
-# Half transactions that wait.
+# Half transactions that wait for a decision.
 
 
 def test_half_transactions_are_listed_with_their_checks(own_log: SampleLog) -> None:

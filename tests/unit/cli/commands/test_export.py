@@ -1,4 +1,4 @@
-"""`txlog export`: what a reader at read_committed sees, once each, in files that are whole."""
+"""`txlog export` writes each record that read_committed shows exactly once, into complete files."""
 
 import csv
 import io
@@ -34,7 +34,7 @@ FORMATS = ("parquet", "arrow", "csv")
 
 
 def records(path: Path) -> list[dict[str, object]]:
-    """What is in a file: partition, offset and value, in order."""
+    """Partition, offset and value of each record in a file, in order."""
     if path.suffix == ".csv":
         rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
         return [
@@ -48,7 +48,7 @@ def records(path: Path) -> list[dict[str, object]]:
 
 
 def consumed(log: SampleLog, *arguments: object) -> list[dict[str, object]]:
-    """The same, as the consumer prints it."""
+    """The same fields, as the consumer prints them."""
     lines = run("consume", "orders", *arguments, root=log.root).json_lines
     return [{"p": r["partition"], "o": r["offset"], "v": str(r["value"]).encode()} for r in lines]
 
@@ -94,8 +94,8 @@ def test_what_is_exported_can_be_produced_again(
         copy = run("consume", topic, root=root).json_lines
         original = run("consume", topic, *wanted, root=log.root).json_lines
         if suffix == "csv" and topic == "flights":
-            # An empty cell of a text column is an empty text, and bytes that are not text are
-            # written as `consume` prints them.
+            # An empty cell of a text column is an empty text. Bytes that are not text are written
+            # as `consume` prints them.
             assert [r["value"]["carrier"] for r in copy] == ["UA", ""]
             assert [r["value"]["delay"] for r in copy] == [2, None]
             continue
@@ -122,7 +122,7 @@ def test_a_glob_over_segments_counts_what_was_merged_twice_and_an_export_does_no
 
 
 def test_a_transaction_that_only_one_topic_shows_yet_is_in_neither_file(tmp_path: Path) -> None:
-    """I11: the marker of the other topic is still to come."""
+    """I11: the other topic's marker is not written yet."""
     root = empty_log(tmp_path / "log")
     connection = connect(root)
     for name in ("a", "b"):
@@ -225,7 +225,7 @@ def test_damage_in_the_middle_leaves_no_file(own_log: SampleLog, tmp_path: Path)
 def test_a_process_that_is_killed_leaves_no_file_under_the_name(
     log: SampleLog, tmp_path: Path
 ) -> None:
-    """It is stopped where the file is whole but for its name."""
+    """The process is killed when the file is complete but not renamed yet."""
     file = tmp_path / "orders.parquet"
     program = (
         "import os, signal, sys\n"

@@ -1,4 +1,4 @@
-"""`txlog group`: Kafka's columns, a true lag, and what is pending."""
+"""`txlog group`: Kafka's columns, the exact lag, and pending offsets."""
 
 import pytest
 
@@ -90,7 +90,7 @@ def test_a_group_whose_only_pend_was_released_is_not_listed(own_log: SampleLog) 
 
 
 def test_lag_seconds_are_the_age_of_the_oldest_record_to_read(log: SampleLog) -> None:
-    """Order 4 is the next; each is a second younger than the one before."""
+    """Order 4 is next; each order is a second younger than the one before it."""
     found = run("group", "describe", "billing", "-o", "json", root=log.root).json
     partition, _ = found["partitions"]
     now_ms = log.connection.runtime.clock.wall_ms()
@@ -117,7 +117,7 @@ def test_a_lag_that_is_unknown_is_null_and_not_counted_as_none(log: SampleLog) -
 
 
 def test_list_and_describe_agree_on_every_value_that_both_have(log: SampleLog) -> None:
-    """What there is none of is null in both."""
+    """Where a value does not exist, both commands print null."""
     listed = run("group", "list", "-o", "json", root=log.root).json
     assert listed
     for group in listed:

@@ -1,4 +1,4 @@
-"""`txlog group reset | delete | delete-offsets`: Kafka's strategies, and nothing by accident."""
+"""`txlog group reset | delete | delete-offsets`: Kafka's strategies, and no change by accident."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ O0, O1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 @pytest.fixture
 def settled(own_log: SampleLog) -> SampleLog:
-    """Nothing is pending: group `billing` is at 4 of 11 (10 is aborted) in one partition."""
+    """No offset is pending: group `billing` is at 4 of 11 (10 is aborted) in one partition."""
     own_log.open_producer.abort_transaction()
     return own_log
 

@@ -1,4 +1,4 @@
-"""`txlog maintain`, `vacuum`, `topic delete-records` and `compact`, as their users see them."""
+"""`txlog maintain`, `vacuum`, `topic delete-records` and `compact` as users see them."""
 
 import json
 import os
@@ -24,13 +24,13 @@ QUICK = ("--config", "staging.retention.ms=1", "--config", "file.delete.delay.ms
 
 @pytest.fixture
 def root(made: Path, tmp_path: Path) -> Path:
-    """A copy for this test alone."""
+    """A copy of the log for one test."""
     return Path(shutil.copytree(made, tmp_path / "log"))
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Topic `orders`, to be cut down to 1,000 bytes, and `prices`, which is compacted."""
+    """A log with `orders`, to be cut down to 1,000 bytes, and `prices`, which is compacted."""
     root = tmp_path_factory.mktemp("made") / "log"
     admin = Admin(empty_log(root))
     admin.create_topic("orders", 1, config={"retention.bytes": 1_000})

@@ -1,4 +1,4 @@
-"""`txlog produce`: what is written, what is refused, and what is left behind when something is."""
+"""`txlog produce`: what it writes, what it refuses, and what a refusal leaves in the log."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def consumed(log: SampleLog, topic: str, *arguments: object) -> list[dict[str, A
 
 @pytest.fixture
 def new(own_log: SampleLog) -> SampleLog:
-    """With the empty topics `new` (3 partitions) and `typed`, which has the columns of flights."""
+    """A log with the empty topics `new` (3 partitions) and `typed` (the columns of flights)."""
     own_log.admin.create_topic("new", 3)
     own_log.admin.create_topic("typed", 1, FLIGHTS, {"key.column": "carrier"})
     return own_log
@@ -40,7 +40,7 @@ def values(log: SampleLog, topic: str = "new") -> list[Any]:
     return [record["value"] for record in consumed(log, topic)]
 
 
-# What is written.
+# What the command writes.
 
 
 def test_each_line_of_stdin_is_a_value(new: SampleLog) -> None:
@@ -191,7 +191,7 @@ def test_of_one_tag_one_transaction_is_committed(new: SampleLog) -> None:
 
 
 def test_a_newer_instance_fences_the_command(new: SampleLog, monkeypatch: Any) -> None:
-    """Another one of the same id starts while this one reads."""
+    """Another instance with the same id starts while this one reads."""
     real = Producer.send_batch
 
     def send_batch(self: Producer, *arguments: Any, **options: Any) -> int:
@@ -206,7 +206,7 @@ def test_a_newer_instance_fences_the_command(new: SampleLog, monkeypatch: Any) -
     assert "Nothing is written." in done.err
 
 
-# What is refused.
+# What the command refuses.
 
 
 @pytest.mark.parametrize(

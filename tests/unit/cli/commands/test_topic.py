@@ -1,4 +1,4 @@
-"""`txlog topic`: what it shows, what it changes, and what it refuses before anything is written."""
+"""`txlog topic`: what it shows, what it changes, and what it refuses before it writes."""
 
 from pathlib import Path
 
@@ -131,7 +131,7 @@ def test_create_does_not_make_a_log_over_one_of_a_newer_format(own_log: SampleLo
 
 
 def seal_as_version_99(data: bytes) -> bytes:
-    """The cluster file of a txlog that is yet to come."""
+    """The cluster file as a future version of txlog would write it."""
     body, _ = checked_body(data, "txlog.json")
     return seal(body.replace(b'"format_version":2', b'"format_version":99'))
 

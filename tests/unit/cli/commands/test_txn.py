@@ -1,4 +1,4 @@
-"""`txlog txn`: states and outcomes in Kafka's words, and an abort that lasts."""
+"""`txlog txn`: states and outcomes in Kafka's words, and an abort that is final."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_list_open_leaves_out_the_others(log: SampleLog) -> None:
 
 
 def staging(log: SampleLog) -> Producer:
-    """A producer with an open transaction that is staged."""
+    """A producer with an open, staged transaction."""
     producer = Producer(log.connection, transactional_id="copy-job")
     producer.init_transactions()
     producer.begin_transaction()
@@ -126,7 +126,7 @@ def test_describe_takes_a_transaction_and_tells_its_outcome(
 
 
 def test_a_transaction_that_is_only_pending_is_open(own_log: SampleLog) -> None:
-    """A Spark run puts offsets aside before its coordinator hears of the transaction."""
+    """A Spark run pends offsets before its coordinator hears of the transaction."""
     pended = pend_unheard(own_log)
     found = run("txn", "describe", pended, "-o", "json", root=own_log.root).json
     assert (found["outcome"], found["open"]) == ("OPEN", None)
@@ -134,7 +134,7 @@ def test_a_transaction_that_is_only_pending_is_open(own_log: SampleLog) -> None:
 
 
 def pend_unheard(log: SampleLog) -> TxId:
-    """A pend of a registered instance, as the Spark sink makes it before PREPARE_COMMIT."""
+    """Pend offsets for a registered instance, as the Spark sink does before PREPARE_COMMIT."""
     session = TransactionSession(log.connection, "spark-job")
     session.register("run-1")
     tx_id = session.begin()
@@ -223,7 +223,7 @@ def test_abort_of_what_is_no_transaction_is_refused_and_writes_nothing(
 
 
 def test_a_mistyped_number_does_not_bar_the_owners_next_transactions(own_log: SampleLog) -> None:
-    """An abort of an unheard transaction is a bar (rule R3); an operator's slip may not be one."""
+    """Aborting an unknown transaction bars later ones (R3); an operator's typing error must not."""
     mistyped = TxId(own_log.opened.pid, own_log.opened.epoch, own_log.opened.number + 99)
     assert run("txn", "abort", mistyped, "--execute", root=own_log.root).code == 3
     own_log.open_producer.commit_transaction()

@@ -1,4 +1,4 @@
-"""`txlog txn describe-producers | find-hanging | outcome`, and abort by where it begins."""
+"""`txlog txn describe-producers | find-hanging | outcome`, and abort by start offset."""
 
 import pytest
 

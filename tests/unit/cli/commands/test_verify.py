@@ -1,4 +1,4 @@
-"""`txlog verify`: a whole log passes, and every kind of damage is named."""
+"""`txlog verify` passes a log without damage and names every kind of damage."""
 
 import shutil
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def cut_off(path: Path) -> None:
 
 
 def damage_of(done: Run) -> list[str]:
-    """What it names, as sentences."""
+    """The damage that the command found, as sentences."""
     return [line["found"] for line in done.json["damage"]]
 
 
@@ -76,7 +76,7 @@ def test_records_behind_the_damage_are_still_looked_at(own_log: SampleLog) -> No
 
 
 def test_an_entry_that_was_replaced_by_another_is_found(own_log: SampleLog) -> None:
-    """Each is whole in itself, but the one after it names another checksum."""
+    """Both entries are valid by themselves, but the next one names another checksum."""
     journal = next((own_log.root / "topics" / "orders").iterdir()) / "entries"
     second = sorted(journal.glob("*.json"))[1]
     forged = second.read_bytes()
@@ -157,7 +157,7 @@ def test_what_nothing_refers_to_is_shown_and_is_no_damage(own_log: SampleLog) ->
 
 
 def test_at_rest_the_journals_are_held_against_each_other(own_log: SampleLog) -> None:
-    """A marker without a decision is whole in itself, and follows the entry before it."""
+    """A marker without a decision is valid by itself and follows the entry before it."""
     assert run("verify", "--at-rest", root=own_log.root).code == 0
     topic = own_log.connection.cluster.topic("flights")
     tx_id = TxId(70, 0, 0)

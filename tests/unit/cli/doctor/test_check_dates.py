@@ -1,4 +1,4 @@
-"""`txlog doctor` tells how far a store's dates are from the machine's clock (R14, R15)."""
+"""`txlog doctor` reports how far a store's dates are from the machine's clock (R14, R15)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,7 +35,7 @@ def test_dates_that_are_off_are_told(ahead_ms: int, status: Status, found: str) 
 
 
 class UndatedStore(HookedStore):
-    """Its listings say no date."""
+    """A store whose listings have no dates."""
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
         return (replace(stored, modified_ms=0) for stored in self.inner.list_after(prefix, after))

@@ -1,4 +1,4 @@
-"""`txlog doctor`: each thing that can be wrong is found, and the fix is named."""
+"""`txlog doctor` finds each possible problem and names its fix."""
 
 import importlib.metadata
 import json
@@ -24,17 +24,17 @@ from txlog.errors import UsageError
 from txlog.journal.entry import checked_body, seal
 
 WELL = {"PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(ROOT / "conf")}
-"""What `make` sets."""
+"""The variables that `make` sets."""
 
 
 def checks(done: Run, name: str) -> list[dict[str, str]]:
-    """Those lines of `doctor -o json`."""
+    """The lines of `doctor -o json` for one check."""
     return [check for check in done.json["checks"] if check["check"] == name]
 
 
 @pytest.fixture
 def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A good environment whose Java and Python answer at once."""
+    """A good environment whose Java and Python answer immediately."""
     folder = tmp_path_factory.mktemp("quick")
     script(folder / "bin" / "java", """echo 'openjdk version "17.0.1" 2021-10-19' >&2""")
     answer = {
@@ -47,7 +47,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def script(path: Path, text: str) -> Path:
-    """An executable shell script."""
+    """Write an executable shell script."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -206,7 +206,7 @@ def test_what_is_wanted_of_packages_is_what_setup_cfg_says() -> None:
 def test_a_version_that_does_not_fit_is_named_with_what_installs_the_right_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requirements of an extra count for that extra only."""
+    """Requirements of an extra apply to that extra only."""
     info = tmp_path / "txlog_spark-9.dist-info"
     info.mkdir()
     wanted = (
@@ -248,7 +248,7 @@ def test_a_damaged_journal_fails_and_is_named(own_log: SampleLog) -> None:
 
 
 def test_I15_a_topic_whose_journal_is_gone_is_not_begun_anew(own_log: SampleLog) -> None:
-    """With what it led to it is damage; without, it may never have been begun."""
+    """A lost journal is damage; a topic without its whole folder may never have been begun."""
     shutil.rmtree(next((own_log.root / "topics" / "orders").glob("*/entries")))
     before = files(own_log.root)
     (_, log_check) = store_checks(str(own_log.root))
@@ -316,7 +316,7 @@ def test_the_fix_is_the_last_sentence_of_the_error() -> None:
 
 @pytest.fixture
 def checkpoint(own_log: SampleLog, tmp_path: Path) -> Path:
-    """Of a query whose batch 0 read [0, 4) of orders-0 in group `billing`, which stands at 4."""
+    """The checkpoint of a query whose batch 0 read [0, 4) of orders-0; group `billing` is at 4."""
     folder = tmp_path / "checkpoint"
     (folder / "offsets").mkdir(parents=True)
     (folder / "commits").mkdir()

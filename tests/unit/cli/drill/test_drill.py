@@ -48,7 +48,7 @@ def test_a_short_drill_begins_at_any_point_and_ends_at_random() -> None:
 def test_a_process_stops_at_the_object_that_was_meant(tmp_path: Path) -> None:
     points = DrillPoints(tmp_path)
     points.set("second", DrillPoint(DrillStep.AFTER, "topics/", ('"marker_written"',), number=2))
-    points.release("second")  # No process waits for ever here.
+    points.release("second")  # Otherwise a process would wait forever.
     calls: list[str] = []
 
     def create(path: str, data: bytes) -> None:
@@ -69,12 +69,12 @@ def test_a_process_stops_at_the_object_that_was_meant(tmp_path: Path) -> None:
 
 
 def test_a_process_does_not_stop_after_an_object_that_another_one_created(tmp_path: Path) -> None:
-    """The journal's next slot was lost: what the stop is to show is not there yet."""
+    """This process did not get the journal's slot, so the step to stop at has not happened yet."""
     points = DrillPoints(tmp_path, manual_runtime())
     points.set("first", DrillPoint(DrillStep.AFTER, "topics/"))
     points.create("topics/a/1", b"{}", lambda: Exists(b""))
     assert not points.is_reached("first")
-    points.release("first")  # No process waits for ever here.
+    points.release("first")  # Otherwise a process would wait forever.
     points.create("topics/a/2", b"{}", Created)
     assert [path.name for path in tmp_path.glob("first.created *")] == ["first.created 1"]
 
@@ -97,7 +97,7 @@ RESULT = DrillResult(
 
 
 class _Reader(HTMLParser):
-    """Every tag, attribute and text of a page."""
+    """Collects every tag, attribute and text of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ def test_a_failure_is_told_everywhere() -> None:
     assert json.loads(json.dumps(document(RESULT)))["replays"] == 1
 
 
-# What is refused.
+# What the command refuses.
 
 
 @pytest.mark.parametrize(

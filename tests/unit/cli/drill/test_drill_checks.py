@@ -1,4 +1,4 @@
-"""What a drill proves of a log: every kind of wrong is seen by the check that looks for it."""
+"""What a drill proves about a log: each kind of error is found by the check made for it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ QUERY = "spark.query"
 
 
 class SmallDrill:
-    """What a drill leaves whose job has copied all numbers, but for what a test spoils."""
+    """The log of a drill whose job has copied all numbers; tests then damage it."""
 
     def __init__(self, folder: Path, runtime: Runtime | None = None) -> None:
         runtime = runtime or Runtime()
@@ -53,7 +53,7 @@ class SmallDrill:
         return {p: state.end_offset(p) for p in range(PARTITIONS)}
 
     def copy(self, numbers: list[int], behind: int = 0) -> None:
-        """In one transaction with the group's offsets."""
+        """Copy numbers in one transaction with the group's offsets."""
         producer = Producer(self.connection, transactional_id="copier")
         producer.init_transactions()
         even, odd = self.data.outputs
@@ -68,7 +68,7 @@ class SmallDrill:
         self.note_batch()
 
     def note_batch(self) -> None:
-        """What the sink leaves of a query's batch 0, but for its records."""
+        """Write what the sink writes for a query's batch 0, except its records."""
         coordinator = self.connection.coordinator_of(QUERY)
         run = coordinator.init_producer(InitProducer(QUERY, "run", 60_000, is_run=True))
         tx_id = TxId(run.pid, run.epoch, 0)
@@ -76,11 +76,11 @@ class SmallDrill:
         coordinator.finish(QUERY, tx_id)
 
     def seen_anew(self) -> DrillLog:
-        """Its data, by such a process."""
+        """The drill's data, as a newly started process sees it."""
         return replace(self.data, connection=self.fresh())
 
     def fresh(self) -> Connection:
-        """The log as a process opens it that has seen nothing of it yet."""
+        """A new connection that has read nothing of the log yet."""
         return open_connection(self.connection.cluster.store, Runtime())
 
     @property
@@ -88,7 +88,7 @@ class SmallDrill:
         return open_checkpoint(str(self.folder), Runtime())
 
     def failed(self) -> dict[str, str]:
-        """Name -> what was found, of the checks that fail."""
+        """The failed checks by name, with what each found."""
         return self._failed(self.data)
 
     def proven(self) -> dict[str, str]:
@@ -138,7 +138,7 @@ def test_a_group_that_is_behind_is_seen(small: SmallDrill) -> None:
 def test_a_transaction_that_is_left_open_is_seen_though_the_query_reads_no_group(
     tmp_path: Path, name: str
 ) -> None:
-    """Its source is not txlog: no line of the checkpoint names a group, and so no owner."""
+    """Its source is not txlog, so no line of the checkpoint names a group and its owner."""
     small = SmallDrill(tmp_path, Runtime(ManualClock()))
     (small.folder / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"n":3}')
     small.note_batch()
@@ -188,7 +188,7 @@ def test_damage_is_seen_by_every_check_that_meets_it(small: SmallDrill) -> None:
 
 
 def test_a_proof_that_damage_stands_in_the_way_of_is_not_called_well(small: SmallDrill) -> None:
-    """What follows the damaged entry was not looked at, so that nothing may be said of it."""
+    """The check did not read past the damaged entry, so it cannot judge the rest."""
     small.copy(list(range(PORTION)))
     damage(small, "transactions/*/*/entries/*.json")
     failed = small.failed()
@@ -209,7 +209,7 @@ def test_damage_that_one_check_meets_leaves_the_others_to_be_made(
 
 
 def damage(small: SmallDrill, pattern: str) -> None:
-    """One byte in the midst of the last object of that name."""
+    """Change one byte in the middle of the last object that matches."""
     victim = sorted(Path(small.connection.cluster.store.url).glob(pattern))[-1]
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 0xFF

@@ -63,11 +63,11 @@ entry.write_text("{}")
 found[0].with_suffix(".reached").touch()
 time.sleep(600)
 """
-"""It says that it has finished a batch, and spoils the log when it stands at its point."""
+"""A job that reports a finished batch and damages the log when it reaches its point."""
 
 
 def drilled(folder: Path, text: str, *options: object) -> tuple[Run, Path]:
-    """A drill of a job with these lines, and the folder that it kept."""
+    """Drill a job with this program; return the run and the folder that it kept."""
     job, root, checkpoint = folder / "job.py", folder / "log", folder / "checkpoint"
     job.write_text(text)
     empty_log(root)
@@ -83,7 +83,7 @@ def drilled(folder: Path, text: str, *options: object) -> tuple[Run, Path]:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where drills have their folders."""
+    """The folder where drills create theirs."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
@@ -124,7 +124,7 @@ while not list(points.glob("*.json")):
     time.sleep(0.01)
 print("all is done")
 """
-"""As with availableNow: it is at its end when it is to be killed."""
+"""A job that, as with availableNow, has finished when the drill is about to kill it."""
 
 
 def test_a_job_that_is_gone_when_it_is_to_be_killed_fails_the_drill(temporary: Path) -> None:
@@ -149,7 +149,7 @@ while True:
         found.with_suffix(".reached").touch()
     time.sleep(0.01)
 """
-"""A batch a run, and none of it in the log."""
+"""A job that finishes one batch per run and writes none of it to the log."""
 
 
 def test_a_job_is_killed_started_again_and_ended_and_then_all_is_proven(temporary: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_job_is_killed_started_again_and_ended_and_then_all_is_proven(temporar
 def test_a_job_that_has_finished_a_batch_before_anybody_looks_is_not_waited_for(
     tmp_path: Path,
 ) -> None:
-    """It does it here while it is given something to do, which is before it is started."""
+    """The job finishes the batch while the drill feeds it, before the drill starts it."""
     empty_log(tmp_path)
     connection = open_connection(LocalStore(tmp_path, Runtime()), Runtime())
     folder = tmp_path / "checkpoint"
@@ -217,7 +217,7 @@ def test_whoever_ends_a_drill_ends_its_job_and_is_told_what_is_left(tmp_path: Pa
 
 
 def test_a_drill_that_is_ended_names_its_topics_in_a_log_that_stays(tmp_path: Path) -> None:
-    """Of the bundled job; nothing of Spark need have started."""
+    """The drill is that of the bundled job; Spark need not have started."""
     root = tmp_path / "log"
     line = command("--root", root, "drill", "--seed", 7)
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A job is killed as a whole, or without its workers, and never left behind."""
+"""A job is killed with or without its workers, and no process is left behind."""
 
 import os
 import signal
@@ -22,14 +22,14 @@ time.sleep(600)
 
 
 def started(script: Path, log: Path) -> JobProcess:
-    """A job that is not a Spark job."""
+    """Start a job that is not a Spark job."""
     command = [sys.executable, str(script)]
     return start(script.stem, command, folder=script.parent, log=log, environment=os.environ)
 
 
 @pytest.fixture
 def family(tmp_path: Path) -> Iterator[tuple[JobProcess, psutil.Process]]:
-    """A job and a child of it in a process group of its own, as Spark's workers are."""
+    """A job and its child, which has its own process group as Spark's workers do."""
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
     log = tmp_path / "log"

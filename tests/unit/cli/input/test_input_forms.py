@@ -1,4 +1,4 @@
-"""What lines, JSON and CSV become: every record that `consume` prints can be read back."""
+"""How lines, JSON and CSV are parsed: every record that `consume` prints can be read back."""
 
 import base64
 import json
@@ -41,7 +41,7 @@ def rows(form: RecordForm, *lines: bytes, parse: Any = parse_json) -> list[dict[
 
 
 def csv_rows(form: RecordForm, *lines: bytes) -> list[dict[str, Any]]:
-    """Each line in a block of its own, as when a user types."""
+    """Parse each line in its own block, as when a user types."""
     blocks = (LineBlock(FILE, number, [line]) for number, line in enumerate(lines, 1))
     found = csv_blocks(blocks, form, 1_000)
     return [row for block in found for row in block.batch.to_pylist()]

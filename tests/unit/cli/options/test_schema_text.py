@@ -1,4 +1,4 @@
-"""Schemas on the command line: what is printed is read back, what is wrong is named."""
+"""Schemas on the command line: printed schemas can be read back, and errors are named."""
 
 import contextlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`--from`: every form it has, and what is none."""
+"""`--from`: every valid form, and values that are refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Storage options of the command line reach the store, and none of their values is printed."""
+"""Storage options of the command line reach the store, and their values are never printed."""
 
 import json
 import threading
@@ -128,7 +128,7 @@ def test_the_drilled_job_takes_them_from_its_environment(monkeypatch: pytest.Mon
 
 
 class Recorder(BaseHTTPRequestHandler):
-    """An S3 service without objects that keeps the headers of what it is asked."""
+    """An S3 service without objects that keeps the headers of its requests."""
 
     headers_seen: list[dict[str, str]]
 

@@ -1,4 +1,4 @@
-"""Tables and JSON: nothing is cut, and nothing that came out of a log drives the terminal."""
+"""Tables and JSON: no text is cut, and no text from a log controls the terminal."""
 
 import ast
 import json
@@ -78,7 +78,7 @@ def test_json_is_read_back_equal_and_holds_no_raw_control_character() -> None:
 
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202egnp\u2066\u200b\x9b31m\x7f\u2028\ufeff"
-"""Drives a terminal, turns the text around, hides in it."""
+"""Text that controls the terminal, reverses the text direction, or is invisible."""
 
 
 def test_json_holds_nothing_that_turns_the_text_around_and_loses_nothing() -> None:
@@ -96,7 +96,7 @@ def test_names_and_headers_are_printed_like_cells(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
     write_sections([Facts(((HOSTILE, HOSTILE),)), Grid((HOSTILE, "B"), [(HOSTILE, 1)])])
-    styles = re.compile("\x1b\\[[0-9;]*m")  # A terminal is given those of rich, for bold.
+    styles = re.compile("\x1b\\[[0-9;]*m")  # On a terminal, rich adds these codes for bold text.
     out = styles.sub("", capsys.readouterr().out)
     assert [c for c in out if not c.isprintable() and c != "\n"] == []
     assert out.count("\\x1b]0;owned") == 4
@@ -122,7 +122,7 @@ def test_messages_and_tracebacks_are_printed_like_cells(
 
 
 def test_columns_of_a_topic_are_printed_like_cells(capsys: pytest.CaptureFixture[str]) -> None:
-    """Another program's schema may have column names that no topic may be created with."""
+    """Another program's schema may have column names that txlog does not allow."""
     table = pa.table(
         {
             "_topic": ["t"],
@@ -140,7 +140,7 @@ def test_columns_of_a_topic_are_printed_like_cells(capsys: pytest.CaptureFixture
 
 
 def test_only_the_modules_that_make_text_printable_write_to_stdout_or_stderr() -> None:
-    """A new command prints through `Session.show` and `Session.say`."""
+    """New commands must print through `Session.show` and `Session.say`."""
     found = {
         module.place
         for module in modules("txlog/cli")
@@ -154,9 +154,9 @@ def test_only_the_modules_that_make_text_printable_write_to_stdout_or_stderr() -
     assert found == {
         "txlog/cli/exit_codes.py",  # one line, by message_text or json_text
         "txlog/cli/main.py",  # the version
-        "txlog/cli/commands/maintain.py",  # a line an action, by printable or json_text
+        "txlog/cli/commands/maintain.py",  # one line per action, by printable or json_text
         "txlog/cli/output/output.py",
-        "txlog/cli/output/progress.py",  # a bar, on a terminal
+        "txlog/cli/output/progress.py",  # a progress bar, on a terminal
         "txlog/cli/output/record_printing.py",  # cells, JSON, or bytes as they are
         "txlog/cli/session.py",
     }

@@ -1,4 +1,4 @@
-"""Records as JSON: any record of any topic has a form, and none loses a digit."""
+"""Records as JSON: every record of every topic can be printed, and no digit is lost."""
 
 import datetime as dt
 import decimal
@@ -19,13 +19,13 @@ from txlog.topic.records.schema import KAFKA_SCHEMA, physical_schema, validate_s
 
 
 def lines_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """JSON lines of a batch in a physical schema, as the consumer gives it."""
+    """The JSON lines of a batch in a physical schema, as the consumer returns it."""
     table = pa.Table.from_batches([arrow_batch("t", FetchedBatch(3, 7, batch))])
     return [json.loads(line) for line in json_lines(table)]
 
 
 def json_of(values: list[Any], kind: pa.DataType) -> list[Any]:
-    """What JSON says of the values of one column of a typed topic."""
+    """The JSON values of one column of a typed topic."""
     schema = physical_schema(validate_schema(pa.schema([("a", kind)])))
     columns = [pa.array(values, kind), pa.array([0] * len(values), pa.timestamp("ms", "UTC"))]
     return [line["value"]["a"] for line in lines_of(pa.record_batch(columns, schema=schema))]
