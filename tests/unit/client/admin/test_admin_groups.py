@@ -1,4 +1,4 @@
-"""Consumer groups and transactions as an administrator sees them, and what may be done to them."""
+"""Consumer groups and transactions as an administrator sees and changes them."""
 
 import pytest
 
@@ -18,7 +18,7 @@ T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 
 @pytest.mark.in_log
 def test_the_lag_counts_what_the_group_can_read_and_has_not(log: MemoryLog) -> None:
-    """Neither aborted records nor markers count; what is undecided is shown beside it."""
+    """Aborted records and markers do not count; undecided records are shown separately."""
     plain, producer = log.producer(), log.producer("a")
     for number in range(3):
         plain.send("u", b"%d" % number).get()
@@ -58,7 +58,7 @@ def test_a_position_in_the_middle_of_aborted_records_is_counted_right(log: Memor
 
 
 def test_a_partition_without_a_position_has_an_unknown_lag_and_not_none(log: MemoryLog) -> None:
-    """Its records wait for a consumer; where that one begins is unknown."""
+    """Its records wait for a consumer, but where the consumer will begin is unknown."""
     log.admin.create_topic("wide", 3)
     for partition in (0, 1):
         for _ in range(4):

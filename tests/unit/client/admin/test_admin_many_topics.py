@@ -1,4 +1,4 @@
-"""All topics of a log that has many are looked at one by one where that is quick, else together."""
+"""How `Admin` reads many topics: one by one where that is quick, otherwise together."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ INNER_CALLS_MAX = 64
 
 @dataclass
 class CountedFanOut:
-    """Runs calls one after the other, and notes how many it was given at once."""
+    """Runs calls one after the other and records how many each caller passes at once."""
 
     counts: list[int] = field(default_factory=list)
 
@@ -37,7 +37,7 @@ class CountedFanOut:
 
 
 class SlowStore(MemoryStore):
-    """Each read takes a while of the test's clock."""
+    """A store whose reads take time on the test's clock."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
@@ -70,7 +70,7 @@ def test_many_topics_on_a_quick_store_take_no_threads(
     store.delay_ms = delay_ms
     found = Admin(open_connection(store, runtime)).describe_topics()
     assert [topic.name for topic in found] == names
-    # Opening a journal hands over a few calls of its own.
+    # Opening a journal also runs a few calls in parallel.
     assert [count for count in fan_out.counts if count > INNER_CALLS_MAX] == handed_over
 
 

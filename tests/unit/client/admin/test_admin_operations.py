@@ -1,4 +1,4 @@
-"""What the command line can do, a program can do by `Admin`: resets, producers, upkeep, audit."""
+"""A program can do with `Admin` what the command line can: resets, producers, upkeep, audit."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Topics: create, list, describe, alter, grow, evolve, delete; all checked before the first."""
+"""Topics: create, list, describe, alter, grow, evolve, delete; all checks precede all changes."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int32(), nullable=False), ("name", pa.stri
 
 
 def test_R15_lists_are_of_now_also_after_journals_were_pruned(log: MemoryLog) -> None:
-    """A process that was idle meanwhile does not see at once that there is more."""
+    """A process that was idle meanwhile does not see at once that there are newer entries."""
     idle = Admin(log.process())
     assert (idle.list_topics(), idle.list_groups()) == (["t", "u"], [])
     log.admin.create_topic("new")
@@ -284,7 +284,7 @@ def test_no_topic_is_deleted_if_one_is_not_there(log: MemoryLog) -> None:
 
 @pytest.mark.parametrize("by", ["create", "maintenance", "delete"])
 def test_a_deletion_that_was_cut_off_is_finished_by_the_next(log: MemoryLog, by: str) -> None:
-    """The simulation found a topic that could neither be used nor be created."""
+    """The simulation once found a topic that could neither be used nor be created."""
     log.connection.cluster.topic("t").execute(CloseTopic())
     if by == "create":
         log.admin.create_topic("t", 3)
@@ -314,7 +314,7 @@ def test_R11_a_topic_created_again_is_another_topic(log: MemoryLog) -> None:
 def test_R11_a_producer_that_knew_the_old_topic_writes_to_the_new_one(
     log: MemoryLog, transaction_records: str
 ) -> None:
-    """What it stages goes to the topic as it knows it; the look beside the upload tells (R40)."""
+    """It stages for the old topic; the check made during the upload finds the new one (R40)."""
     producer = log.elsewhere("a")
     with producer.transaction():
         producer.send("t", b"old")
@@ -334,7 +334,7 @@ def test_R11_a_producer_that_knew_the_old_topic_writes_to_the_new_one(
 def test_whoever_dies_deleting_a_topic_leaves_none_that_swallows_records(
     log: MemoryLog, write: int, after: bool
 ) -> None:
-    """A writer that has the topic open is told, or its records can be read."""
+    """A writer that has the topic open gets an error, or its records can be read."""
     producer = log.elsewhere()
     producer.send("t", b"before").get()
     store = DyingStore(log.memory)

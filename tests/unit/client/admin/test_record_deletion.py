@@ -1,4 +1,4 @@
-"""Deleting records by hand, while what was committed is not complete yet."""
+"""Deleting records by hand before the completion of their committed transaction."""
 
 from tests.logs.memory_log import MemoryLog
 from tests.unit.held_fan_out import HeldFanOut
@@ -13,7 +13,7 @@ U0 = TopicPartition("u", 0)
 
 
 def test_records_go_as_soon_as_their_commit_has_returned(log: MemoryLog) -> None:
-    """Its completion comes in the background, and is nothing that an admin is told of."""
+    """Completion runs in the background, and administrators need not wait for it."""
     runtime = Runtime(log.clock, SeededEntropy(77), HeldFanOut())
     producer = Producer(open_connection(log.memory, runtime), transactional_id="a")
     producer.init_transactions()

@@ -1,4 +1,4 @@
-"""Configuration of producers and consumers: Kafka's names, nearest right names, refused values."""
+"""Configuration of producers and consumers: Kafka's names, suggested names, refused values."""
 
 from itertools import count
 from typing import Any
@@ -18,7 +18,7 @@ _names = count()
 
 @pytest.fixture
 def root() -> str:
-    """The root of a log that others open by its name, with topic `t`."""
+    """The root of a log with topic `t`, which clients open by its URL."""
     root = f"memory://client-config-{next(_names)}"
     Admin(root, create=True).create_topic("t")
     return root

@@ -1,4 +1,4 @@
-"""A consumer that is closed answers nothing: no position, no offset of the log, no assignment."""
+"""A closed consumer refuses every call: positions, offsets of the log, its assignment."""
 
 from collections.abc import Callable
 

@@ -1,6 +1,6 @@
-"""What a consumer makes of an end that it has not seen: it lags, or the log was restored.
+"""What a consumer does at an end that it cannot see: it lags, or the log was restored.
 
-A process that is behind a pruned journal does not see at once that there is more (rule R15).
+A process that lags behind a pruned journal does not see at once that there is more (rule R15).
 """
 
 import pytest
@@ -15,7 +15,7 @@ U0 = TopicPartition("u", 0)
 
 
 def fill(log: MemoryLog, count: int) -> None:
-    """Records in `u`."""
+    """Write records to `u`."""
     producer = log.producer()
     for number in range(count):
         producer.send("u", b"%d" % number)
@@ -31,7 +31,7 @@ def offsets(consumer: Consumer) -> list[int]:
 def test_a_process_that_was_idle_while_old_entries_were_pruned_sees_what_came_since(
     log: MemoryLog,
 ) -> None:
-    """Its journal's next entry is gone, which does not prove that there is none (R15)."""
+    """The journal's next entry is gone, which does not prove that no entries follow (R15)."""
     idle = log.process()
     Consumer("u", root=idle)
     for _ in range(10):
@@ -43,14 +43,14 @@ def test_a_process_that_was_idle_while_old_entries_were_pruned_sees_what_came_si
 
 
 def beyond(log: MemoryLog) -> None:
-    """The group `g` stands at 9, in a log that ends at 3: it was restored from an older copy."""
+    """Commit offset 9 for group `g` in a log that ends at 3, as if restored from an older copy."""
     fill(log, 3)
     topic_id = log.connection.cluster.topic("u").topic_id
     log.connection.offsets.commit("g", (PendingOffset("u", topic_id, 0, 0, 9),))
 
 
 def test_a_group_that_stands_above_the_end_is_reset_as_it_was_told(log: MemoryLog) -> None:
-    """Or records that come there later would be passed over."""
+    """Otherwise the group would skip records written there later."""
     beyond(log)
     assert offsets(log.consumer("u", group_id="g")) == [0, 1, 2]
     latest = log.consumer("u", group_id="g", auto_offset_reset="latest")

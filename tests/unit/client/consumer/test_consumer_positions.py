@@ -1,4 +1,4 @@
-"""Positions: seek, bounds, times, what a group has committed, and where a consumer begins."""
+"""Positions: seek, bounds, times, a group's commits, and where a consumer begins."""
 
 import pytest
 
@@ -25,7 +25,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 
 def fill(log: MemoryLog, count: int) -> None:
-    """Records in `u`, ten milliseconds apart from 1,000 on."""
+    """Write records to `u`, ten milliseconds apart, starting at time 1,000."""
     producer = log.producer()
     for number in range(count):
         producer.send("u", b"%d" % number, timestamp_ms=1_000 + 10 * number)
@@ -53,7 +53,7 @@ def test_a_consumer_without_a_group_begins_where_it_is_told(log: MemoryLog) -> N
 
 @pytest.mark.in_log
 def test_latest_at_read_committed_is_the_last_stable_offset(log: MemoryLog) -> None:
-    """So that what is open now is not missed once it is committed."""
+    """Otherwise the consumer would miss records of open transactions that commit later."""
     producer = log.producer("a")
     producer.begin_transaction()
     producer.send("u", b"x").get()
@@ -200,7 +200,7 @@ def test_commit_takes_positions_or_what_it_is_given(log: MemoryLog) -> None:
 
 
 def test_a_first_position_is_committed_although_nothing_was_read(log: MemoryLog) -> None:
-    """With auto.offset.reset=latest the next instance would otherwise pass over records."""
+    """Otherwise, with auto.offset.reset=latest, the next instance would skip records."""
     fill(log, 3)
     options = {"group_id": "g", "auto_offset_reset": "latest", "enable_auto_commit": True}
     log.consumer("u", **options).close()
@@ -293,7 +293,7 @@ def test_close_without_automatic_commit_commits_nothing(log: MemoryLog) -> None:
     assert offsets(log.consumer("u", group_id="g")) == [0, 1, 2]
 
 
-# I6: two instances of a group cannot pass over each other silently.
+# I6: two instances of a group cannot silently overwrite each other's positions.
 
 
 @pytest.mark.parametrize("has_committed_before", [False, True])
@@ -318,7 +318,7 @@ def test_I6_the_slower_of_two_instances_cannot_commit(
 def test_I6_of_two_instances_in_transactions_one_wins_and_the_other_aborts(
     log: MemoryLog, has_committed_before: bool
 ) -> None:
-    """Both read the same records and write their results: the results show once."""
+    """Both read the same records and write results, which are visible only once."""
     fill(log, 3)
     if has_committed_before:
         log.consumer("u", group_id="g").commit({U0: 1})
@@ -343,7 +343,7 @@ def test_I6_of_two_instances_in_transactions_one_wins_and_the_other_aborts(
 def test_R11_offsets_of_a_topic_that_was_deleted_are_not_taken_for_those_of_its_successor(
     log: MemoryLog, in_transaction: bool
 ) -> None:
-    """The simulation found it: the group passed over records of the new topic."""
+    """The simulation found a group that skipped records of the new topic."""
     fill(log, 3)
     consumer, producer = log.consumer("u", group_id="g"), log.producer("a")
     assert len(offsets(consumer)) == 3
@@ -368,7 +368,7 @@ def test_R11_offsets_of_a_topic_that_was_deleted_are_not_taken_for_those_of_its_
 def test_R11_a_group_that_reads_the_new_topic_is_not_led_back_to_the_old_one(
     log: MemoryLog,
 ) -> None:
-    """A commit that was on its way when the topic was deleted comes after the successor's."""
+    """A commit from before the deletion arrives after the successor's first commit."""
     fill(log, 3)
     slow = log.consumer("u", group_id="g")
     assert len(offsets(slow)) == 3
@@ -384,14 +384,14 @@ def test_R11_a_group_that_reads_the_new_topic_is_not_led_back_to_the_old_one(
 
 
 def recreate(log: MemoryLog, name: str) -> None:
-    """Another topic gets the name."""
+    """Create another topic with the name."""
     admin = Admin(log.process())
     admin.delete_topics([name])
     admin.create_topic(name)
 
 
 def test_what_was_read_and_deleted_since_can_be_committed(log: MemoryLog) -> None:
-    """Retention does not end an exactly-once loop. The simulation found it."""
+    """Retention does not break an exactly-once loop. The simulation found this case."""
     fill(log, 5)
     consumer = log.consumer("u", group_id="g")
     consumer.poll(max_records=2)
@@ -405,7 +405,7 @@ def test_what_was_read_and_deleted_since_can_be_committed(log: MemoryLog) -> Non
 
 @pytest.mark.both_ways
 def test_a_group_id_alone_is_not_compared(log: MemoryLog) -> None:
-    """Kafka's old form: the caller vouches for the position."""
+    """With Kafka's old form of the call, the caller is responsible for the position."""
     fill(log, 3)
     producer = log.producer("a")
     for end in (3, 1):

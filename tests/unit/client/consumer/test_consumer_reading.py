@@ -1,4 +1,4 @@
-"""Reading: poll, iteration, Arrow tables, limits, new partitions, and errors on the way."""
+"""Reading: poll, iteration, Arrow tables, limits, new partitions, and errors while reading."""
 
 import pyarrow as pa
 import pytest
@@ -21,7 +21,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 
 def fill(log: MemoryLog, topic: str, count: int, *, flushes: int = 1) -> None:
-    """Values 0, 1, ...; record n in partition n modulo the number of partitions."""
+    """Write values 0, 1, ...; record n goes to partition n modulo the number of partitions."""
     producer = log.producer()
     partitions = len(producer.partitions_for(topic))
     for number in range(count):
@@ -32,7 +32,7 @@ def fill(log: MemoryLog, topic: str, count: int, *, flushes: int = 1) -> None:
 
 
 def reader(log: MemoryLog, *topics: str, **options: object) -> Consumer:
-    """A consumer of the process whose store takes a script."""
+    """A consumer of the process whose store follows a script."""
     return Consumer(
         *topics,
         root=log.connection,
@@ -376,7 +376,7 @@ def test_a_paused_partition_is_left_out_until_it_is_resumed(log: MemoryLog) -> N
             call(T1)
 
 
-# Errors on the way: nothing is skipped, and nothing comes twice.
+# Errors while reading: no record is skipped or returned twice.
 
 
 @pytest.mark.parametrize("poll", ["poll", "poll_arrow"])

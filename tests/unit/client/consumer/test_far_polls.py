@@ -1,4 +1,4 @@
-"""Polls far away: what waits for what, what is read together, and what a wait must not miss."""
+"""Polls of a far store: which requests wait, which run together, and what a wait must not miss."""
 
 from collections.abc import Callable
 
@@ -42,7 +42,7 @@ def values(polled: dict) -> list[bytes]:  # type: ignore[type-arg]
 
 
 def at_call(number: int, action: Callable[[], object]) -> Callable[[Call], object]:
-    """Something else happens just before the call of that number, and before no other."""
+    """Run `action` just before the call with that number, and before no other."""
     left = [number]
 
     def run(call: Call) -> object:
@@ -55,7 +55,7 @@ def at_call(number: int, action: Callable[[], object]) -> Callable[[Call], objec
 
 
 def while_it_waits(log: FarLog, action: Callable[[], object], topic: str = "t") -> None:
-    """`action` happens before the third request for the topic's next entry."""
+    """Run `action` before the third request for the topic's next entry."""
     found = log.connection.cluster.topic(topic)
     scripted = ScriptedStore(log.memory)
     entry = found.layout.entry(found.next_slot)
@@ -84,7 +84,9 @@ def test_topics_are_read_together(log: FarLog, elsewhere: Producer) -> None:
     for topic in ("t", "u"):
         elsewhere.send(topic, topic.encode(), partition=0).get()
     found = []
-    assert log.rounds.waits(lambda: found.append(consumer.poll())) == 3  # The entry, and no more.
+    assert (
+        log.rounds.waits(lambda: found.append(consumer.poll())) == 3
+    )  # Only the entry's round trips.
     assert values(found[0]) == [b"t", b"u"]
 
 
@@ -214,7 +216,7 @@ def test_a_topic_that_comes_while_a_poll_waits_is_read(log: FarLog) -> None:
 
 
 def test_entries_that_are_pruned_while_a_poll_waits_are_not_missed(log: FarLog) -> None:
-    """R15: what a wait finds is judged as what a look finds."""
+    """R15: what a waiting poll finds is judged as what a read finds."""
     consumer = consumer_of(log, "t")
     other = log.process()
     producer = Producer(other)

@@ -1,4 +1,4 @@
-"""What `poll` did not hand out comes again: positions follow records, whatever happens between."""
+"""Records that `poll` did not return come again: positions follow the records in every case."""
 
 import pyarrow as pa
 import pytest
@@ -16,7 +16,7 @@ X0, X1 = TopicPartition("x", 0), TopicPartition("x", 1)
 
 
 def typed(log: MemoryLog, times: list[list[int]]) -> Consumer:
-    """A consumer of topic `x`, one partition a list, whose records have these times."""
+    """A consumer of topic `x`, with one partition for each list of record times."""
     log.admin.create_topic("x", len(times), TYPED)
     for partition, found in enumerate(times):
         numbers = [10 * partition + n for n in range(len(found))]
@@ -101,7 +101,7 @@ def test_ctrl_c_in_the_middle_of_a_poll_loses_nothing(log: MemoryLog) -> None:
 
 
 def test_a_producer_that_shares_the_connection_is_not_passed_over(log: MemoryLog) -> None:
-    """Threads of a process share what it knows of a topic, and it may move on during a poll."""
+    """Threads share the process's state of a topic, which may advance during a poll."""
     producer = Producer(log.connection)
     producer.send("t", b"0", partition=0).get()
     consumer = Consumer("t", root=log.connection, auto_offset_reset="earliest")

@@ -131,7 +131,7 @@ def test_there_is_a_marker_for_each_finished_transaction_in_each_topic(log: Memo
 @pytest.mark.both_ways
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_markers_are_never_returned_and_take_no_offset(log: MemoryLog, isolation: str) -> None:
-    """Unlike Kafka's control batches they leave no gaps: a lag in records is a true count."""
+    """Unlike Kafka's control batches, markers leave no gaps: a lag is an exact count of records."""
     producer = log.producer("a")
     for number in range(5):
         with producer.transaction():

@@ -1,4 +1,4 @@
-"""`read_to_end` gives everything that is there, or says what keeps it back."""
+"""`read_to_end` returns every record up to the end, or reports what blocks it."""
 
 import datetime as dt
 from typing import Any
@@ -31,7 +31,7 @@ def put(log: MemoryLog, *texts: bytes, where: TopicPartition = U0) -> None:
 
 
 def opened(log: MemoryLog, name: str = "other", timeout_ms: int = 60_000) -> Producer:
-    """A transaction of another writer, with one record in `u`."""
+    """Open a transaction of another writer with one record in `u`."""
     producer = log.elsewhere(name, transaction_timeout_ms=timeout_ms)
     producer.begin_transaction()
     producer.send("u", b"open")
@@ -61,7 +61,7 @@ def test_everything_that_is_there_is_given_and_then_it_ends(log: MemoryLog, isol
 
 @pytest.mark.in_log
 def test_an_open_transaction_before_the_end_is_waited_for(log: MemoryLog) -> None:
-    """The next empty poll would have passed for the end, and the state been too low."""
+    """With `poll`, an empty result would look like the end, and the state would be incomplete."""
     put(log, b"1")
     other = opened(log)
     put(log, b"2")
@@ -175,7 +175,7 @@ def test_a_consumer_that_is_closed_in_the_loop_ends_it(log: MemoryLog) -> None:
 
 
 def test_what_does_not_exist_has_no_end(log: MemoryLog) -> None:
-    """An empty state of a topic with a slip of the pen would be a wrong one."""
+    """An empty state for a mistyped topic name would be wrong."""
     with pytest.raises(UnknownTopic, match="'nope'"):
         log.consumer("u", "nope").read_to_end()
     consumer = log.consumer()
@@ -220,7 +220,7 @@ def test_offsets_that_are_pending_are_waited_for(log: MemoryLog) -> None:
 
 @pytest.mark.in_log
 def test_totals_are_not_read_back_without_what_another_writer_has_open(log: MemoryLog) -> None:
-    """The example's recovery: with `poll` it began with the totals before the open transaction."""
+    """The example once recovered with `poll`: it read only totals before the open transaction."""
     job = Job(log.connection)
     job.create_topics()
     totals, minute = Totals(), dt.datetime(2024, 3, 1, 12, 0, tzinfo=dt.UTC)

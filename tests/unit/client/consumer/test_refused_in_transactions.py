@@ -1,4 +1,4 @@
-"""What was refused within a transaction is missing from it, so the rest may not commit (Kafka)."""
+"""A transaction that lost a refused record or offset may not commit the rest (as in Kafka)."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,7 +31,7 @@ Refused = Callable[[Producer], object]
 
 @pytest.fixture
 def log(transaction_records: str) -> MemoryLog:
-    """`t` takes small records as Kafka's; `n` takes numbers."""
+    """`t` takes small records with Kafka's columns; `n` takes numbers."""
     log = MemoryLog(transaction_records=transaction_records)
     log.admin.create_topic("t", 1, config={"max.message.bytes": "2000"})
     log.admin.create_topic("n", 1, pa.schema([("n", pa.int64())]))
@@ -44,7 +44,7 @@ def log(transaction_records: str) -> MemoryLog:
 
 
 def too_many_positions() -> dict[TopicPartition, OffsetAndMetadata]:
-    """More than an entry holds, by their notes."""
+    """Positions whose metadata is larger than an entry may be."""
     return {TopicPartition("wide", n): OffsetAndMetadata(0, "x" * 4096) for n in range(250)}
 
 
@@ -164,7 +164,7 @@ def test_offsets_that_were_refused_can_only_be_followed_by_an_abort(
 
 
 def check_abortable(log: MemoryLog, producer: Producer, kind: type[TxlogError]) -> None:
-    """Every step but the abort says what was refused; then the producer goes on."""
+    """Check that every call but abort repeats the error, and that the producer then works."""
     for step in (
         lambda: producer.send("t", b"after"),
         lambda: producer.send_batch("n", pa.table({"n": [1]})),
@@ -197,7 +197,7 @@ def test_a_record_whose_serializer_raises_is_missing_too(log: MemoryLog) -> None
 
 
 def send_many(producer: Producer) -> object:
-    """Until the buffer is full, which is written before the next record is taken."""
+    """Send until the buffer is full; the producer writes it before it takes the next record."""
     return [producer.send("t", bytes(1_000)) for _ in range(3)]
 
 
@@ -213,7 +213,7 @@ UNANSWERED: dict[str, tuple[Refused, str, str]] = {
 def test_what_was_not_taken_as_the_store_did_not_answer_is_missing_too(
     log: MemoryLog, case: str
 ) -> None:
-    """A Kafka producer that timed out in a transaction can only abort it, too."""
+    """After a timeout in a transaction, a Kafka producer can only abort it, too."""
     call, verb, path = UNANSWERED[case]
     producer = Producer(log.process(log.store), transactional_id="p", buffer_memory=1_024)
     producer.init_transactions()
@@ -231,14 +231,14 @@ def test_what_was_not_taken_as_the_store_did_not_answer_is_missing_too(
 
 @pytest.mark.both_ways
 def test_what_stays_with_the_producer_is_not_missing(log: MemoryLog) -> None:
-    """Offsets and tables that met a store without an answer are seen to by the commit."""
+    """The commit retries offsets and tables whose first write got no answer from the store."""
     producer = log.producer("p")
     producer.begin_transaction()
     log.store.on("create", "^transactions/", unavailable, holding="offsets_pended")
     with pytest.raises(StoreUnavailable):
         producer.send_offsets_to_transaction({P0: 0}, "g")
     log.store.on("put_new", "^topics/n/", unavailable)
-    with suppress(StoreUnavailable):  # What is staged is uploaded in the background.
+    with suppress(StoreUnavailable):  # Staged records are uploaded in the background.
         producer.send_batch("n", pa.table({"n": [1]}))
         with pytest.raises(StoreUnavailable):
             producer.flush()

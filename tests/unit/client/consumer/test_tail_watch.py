@@ -1,6 +1,6 @@
-"""A poll that waits asks for the next entry, some questions at a time, less often as time goes by.
+"""A waiting poll requests the next entry: several requests in flight, less often over time.
 
-`test_far_polls.py` has what a consumer makes of it.
+`test_far_polls.py` tests how a consumer uses the result.
 """
 
 import os
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass
 class Late:
-    """Answers that come so long after their question, as a clock in the hand goes on."""
+    """Delivers each answer a fixed time after its request, on a clock that the test sets."""
 
     clock: ManualClock
     after_ms: float
@@ -45,7 +45,7 @@ class Late:
         return waited_for
 
     def arrive(self) -> None:
-        """What is due by now."""
+        """Deliver the answers that are due."""
         due = [call for at_ms, call in self.waiting if at_ms <= self.clock.now_ms]
         self.waiting = [pair for pair in self.waiting if pair[0] > self.clock.now_ms]
         for call in due:
@@ -59,7 +59,7 @@ class Late:
 
 
 def _tried(call: Callable[[], T]) -> Callable[[], T]:
-    """Its result, or its error, for the caller."""
+    """Run the call now; return its result or raise its error later."""
     try:
         result = call()
     except StoreUnavailable as error:
@@ -74,7 +74,7 @@ def _tried(call: Callable[[], T]) -> Callable[[], T]:
 
 @dataclass
 class Topic:
-    """What a watch needs of one: entries, some of which are there."""
+    """The part of a topic that a watch needs: entries, some of which exist."""
 
     clock: ManualClock
     next_slot: int = 0
@@ -95,7 +95,7 @@ class Topic:
 
 
 class World:
-    """A watch, and time that passes when it waits."""
+    """A watch, on a clock that advances while the watch waits."""
 
     def __init__(self, after_ms: float = 30, in_flight: int = 4, topics: int = 1) -> None:
         self.clock = ManualClock()
@@ -106,7 +106,7 @@ class World:
         self.under_way_max = 0
 
     def wait(self, for_ms: float, is_ready: Callable[[], bool] = lambda: False) -> float:
-        """How long it took."""
+        """Wait, and return how long it took."""
         begun_ms = self.clock.now_ms
 
         def looked() -> bool:
@@ -226,7 +226,7 @@ def test_without_topics_it_waits() -> None:
 
 
 def test_a_forked_child_asks_for_itself() -> None:
-    """Nothing brings the answers to what its parent has asked."""
+    """In a child, answers to its parent's requests never arrive."""
     world = World(after_ms=UNANSWERED_MS * 100)
     world.wait(100)
     assert len(world.line.waiting) == 4

@@ -1,4 +1,4 @@
-"""Commits of a consumer whose answer was lost: the next one finds out what became of them."""
+"""A consumer's commits whose answer was lost: the next commit finds out whether they succeeded."""
 
 import pytest
 
@@ -13,7 +13,7 @@ ENTRY = "transactions/.*/entries"
 
 
 def reader(log: MemoryLog) -> Consumer:
-    """Of group `g`, through the store that takes a script; it has read two of six records."""
+    """A consumer of group `g` on a scripted store; it has read two of six records."""
     producer = log.producer()
     for number in range(6):
         producer.send("u", b"%d" % number)
