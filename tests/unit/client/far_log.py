@@ -1,5 +1,4 @@
-"""A log of which each request takes a round trip and nothing else takes time: any number of
-processes have it open."""
+"""A log whose requests each take one round trip of time; any number of processes can open it."""
 
 from txlog.client.admin import Admin
 from txlog.engine.connection import Connection, open_connection
@@ -9,7 +8,7 @@ from txlog.testing.rounds import Rounds
 
 
 class FarLog:
-    """A new log, and a process on it. `store` of `rounds` may be replaced by one with a script."""
+    """A new log and a process on it. `store` of `rounds` may be replaced by a scripted store."""
 
     def __init__(self) -> None:
         self.memory = MemoryStore(manual_runtime())
@@ -18,9 +17,9 @@ class FarLog:
         self.admin = Admin(self.connection)
 
     def process(self) -> Connection:
-        """The log as another process has it."""
+        """The log as a new process opens it."""
         return open_connection(self.rounds.store, self.rounds.runtime)
 
     def between(self, store: Store) -> None:
-        """From now on requests go through that store."""
+        """Send all later requests through `store`."""
         self.rounds.store.store = store

@@ -1,4 +1,4 @@
-"""What a topic has got since a producer looked at it is there for its next record (R15)."""
+"""A producer's next record uses what its topic has gained since the producer last read it (R15)."""
 
 import pyarrow as pa
 import pytest
@@ -32,7 +32,7 @@ def test_a_record_with_a_column_that_was_added_is_taken_behind_those_that_wait(
 
 
 def waiting_for_another_column(typed: MemoryLog) -> Producer:
-    """A record waits; another process has widened its topic since."""
+    """A producer with a record in its buffer; another process has since widened its topic."""
     producer = typed.producer()
     producer.send("typed", {"id": 1})
     Admin(typed.process()).evolve_schema("typed", WIDE)
@@ -119,7 +119,7 @@ def test_a_record_within_a_limit_of_times_that_was_raised_is_taken(log: MemoryLo
 
 
 def widen_and_prune(typed: MemoryLog) -> None:
-    """What says so is not in the journal any more, but in its snapshot."""
+    """Prune the entry that widened the topic; only the snapshot holds the change then."""
     typed.admin.evolve_schema("typed", WIDE)
     for _ in range(5):
         typed.producer().send("typed", {"id": 0}).get()

@@ -1,5 +1,7 @@
-"""A store that denies what may be stored already, as with expired credentials: no sequence of a
-stored record is given to another one (I7, R9)."""
+"""A store that denies a write that may be stored already, as with expired credentials.
+
+The sequence of a stored record is never given to another record (I7, R9).
+"""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -17,13 +19,13 @@ Outage: TypeAlias = Callable[[MemoryLog], None]
 
 
 def denied_at_the_repeat(log: MemoryLog) -> None:
-    """The append is carried out, its answer is lost, and the repeat is denied."""
+    """The store carries out the append, loses its answer, and denies the repeat."""
     log.store.on("create", ENTRY, DENIED)
     log.store.on("create", ENTRY, answer_lost)
 
 
 def denied_behind_the_entry(log: MemoryLog) -> None:
-    """The entry is there, and whether its slot counts may not be asked, nor by any repeat."""
+    """The entry is stored, but no request, first or repeated, may read whether its slot counts."""
 
     def create(call: Call) -> object:
         log.store.on("get", "topics/t/.*/boundar", DENIED, times=100)

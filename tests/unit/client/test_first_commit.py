@@ -1,4 +1,4 @@
-"""A group's first commit stores every position, also where nothing was read."""
+"""A group's first commit stores every position, also of partitions where nothing was read."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Forks of a process that writes, as multiprocessing makes them: nothing passes for a repeat."""
+"""Forks of a writing process, as multiprocessing makes them: no append is mistaken for a repeat."""
 
 import subprocess
 import sys

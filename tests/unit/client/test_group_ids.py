@@ -1,4 +1,4 @@
-"""Consumer groups are named as in Kafka: spaces, slashes, colons, any script."""
+"""Names of consumer groups, as in Kafka: spaces, slashes, colons, any script."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_what_cannot_be_shown_is_no_id(log: MemoryLog, name: str) -> None:
 
 
 def test_what_is_not_there_has_no_committed_position(log: MemoryLog) -> None:
-    """As in Kafka; an error would be one of the group, not of the topic."""
+    """As in Kafka; an error would concern the topic, while the call is about the group."""
     consumer = log.consumer(group_id="g")
     for where in (U0, TopicPartition("u", 9), TopicPartition("nope", 0)):
         assert consumer.committed(where) is None

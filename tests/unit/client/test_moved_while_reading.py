@@ -1,4 +1,4 @@
-"""A reader in the midst of a batch that is cut by a deletion, and then stored elsewhere (R19)."""
+"""A reader inside a batch that a deletion cuts and maintenance then stores elsewhere (R19)."""
 
 import pyarrow as pa
 import pytest
@@ -15,7 +15,7 @@ DAY_MS = 86_400_000
 
 
 def reader_at_60(log: MemoryLog, reset: str) -> Consumer:
-    """Of a batch of 100 records; what follows it is merged with it while the reader is idle."""
+    """A reader at record 60 of a batch of 100; later batches are merged with it meanwhile."""
     table = pa.table({"value": [b"%d" % number for number in range(100)]})
     log.producer().send_batch("u", table, partition=0)
     log.consumer("u", group_id="g").commit({U0: 60})
@@ -28,7 +28,7 @@ def reader_at_60(log: MemoryLog, reset: str) -> Consumer:
 
 
 def delete_and_move(log: MemoryLog, log_start: int) -> None:
-    """Kafka's deleteRecords, and what maintenance does about it in some days."""
+    """Run Kafka's deleteRecords and the maintenance of some days that follows from it."""
     Admin(log.process()).delete_records({U0: log_start})
     before = log.objects()
     maintenance = Maintenance(log.process())

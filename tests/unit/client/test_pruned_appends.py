@@ -1,7 +1,7 @@
-"""A writer that stands still behind its own entry while the journal is pruned past it (R15, I13).
+"""A writer is suspended after its entry is stored, and the journal is pruned past it (R15, I13).
 
-It cannot tell whether its entry counts. With a producer id the append is decided again, and known
-by its sequences; without one it would be another append.
+The writer cannot tell whether its entry counts. With a producer id the append is decided again and
+recognised by its sequences; without one it would be another append.
 """
 
 import pytest
@@ -12,7 +12,7 @@ from txlog.errors import OutcomeUnknown
 
 
 def prune_behind_the_next_entry(log: MemoryLog) -> None:
-    """Between the writer's entry and its look at the boundary."""
+    """Prune between the writer's entry and its read of the boundary."""
 
     def elsewhere() -> None:
         other = log.process()

@@ -1,4 +1,4 @@
-"""To assign is to say what to read; what cannot be read yet is waited for, as in Kafka."""
+"""A consumer may be assigned what cannot be read yet; it waits for it, as in Kafka."""
 
 from collections.abc import Callable
 
@@ -48,7 +48,7 @@ WORKERS: dict[str, Callable[[Consumer], object]] = {
 @RESETS
 @pytest.mark.parametrize("how", WORKERS)
 def test_a_worker_may_start_before_its_topic(log: MemoryLog, how: str, reset: str) -> None:
-    """It is read from its start, whatever the reset: nothing of it was there to be passed over."""
+    """It is read from its start, whatever the reset policy: the worker must skip no record."""
     consumer = log.consumer(group_id="g", auto_offset_reset=reset)
     WORKERS[how](consumer)
     assert values(consumer, timeout_ms=50) == []
@@ -117,7 +117,7 @@ def test_what_is_sought_before_it_exists_begins_there(log: MemoryLog) -> None:
 
 
 def test_a_topic_that_was_read_and_is_deleted_is_an_error(log: MemoryLog) -> None:
-    """Kafka's poll stays empty for ever; here the caller gets an error."""
+    """Kafka's poll stays empty forever; here the caller gets an error."""
     consumer = log.consumer("late")
     log.admin.create_topic("late")
     put(log, LATE0, b"x")
@@ -178,7 +178,7 @@ def test_a_poll_that_waits_ends_what_is_late(log: MemoryLog) -> None:
 
 @pytest.mark.both_ways
 def test_I6_what_is_sought_while_offsets_are_pending_waits_too(log: MemoryLog) -> None:
-    """A commit is compared with where the group stood, which is unknown before the outcome."""
+    """A commit is compared with the group's position, which is unknown before the outcome."""
     put(log, U0, b"0", b"1")
     producer = pending(log, 1)
     consumer = log.consumer("u", group_id="g")
@@ -293,7 +293,7 @@ def test_poll_raises_there_if_the_reset_is_none(log: MemoryLog, offset: int) -> 
 
 
 def test_no_position_beyond_the_end_is_committed(log: MemoryLog) -> None:
-    """It would pass over the records that are to come."""
+    """Such a position would skip records that are written later."""
     put(log, U0, b"0")
     consumer = log.consumer("u", group_id="g", enable_auto_commit=True)
     consumer.seek(U0, 9)

@@ -1,8 +1,8 @@
-"""Ctrl-C in a notebook: the program goes on with the same producer and the same consumer.
+"""Ctrl-C in a notebook: the program continues with the same producer and the same consumer.
 
-Each scenario is interrupted at every place of the modules that it is about, once at each; then it
-goes on as its user would, and everything must be there once. `CTRL_C_TIMES=all` interrupts it each
-time that it comes by a place.
+Each scenario is interrupted at every place of the modules that it tests, once at each place; then
+it continues as its user would, and every record must be there exactly once. `CTRL_C_TIMES=all`
+interrupts it every time that it passes a place.
 """
 
 import os
@@ -64,12 +64,12 @@ JOURNAL = [
     "journal/machine.py",
 ]
 JOURNAL_AGAIN = pytest.param(JOURNAL, marks=pytest.mark.extra)
-"""Transactions, positions and polls come by the same places in the same way."""
+"""Transactions, positions and polls pass the same places in the same way."""
 
 
 @cache
 def two_topics() -> dict[str, bytes]:
-    """A log with nothing in it: each story begins with a copy of one that was made once."""
+    """The objects of an empty log, made once; each story begins with a copy of them."""
     log = MemoryLog()
     log.admin.create_topic("t", 2)
     log.admin.create_topic("n", 2, pa.schema([("n", pa.int64()), ("m", pa.string())]))
@@ -84,9 +84,9 @@ class Story:
     ) -> None:
         self.log = MemoryLog(objects=objects or two_topics())
         self.certain = list(certain)
-        """Sent, or given by a poll."""
+        """Records that were sent, or that a poll returned."""
         self.under_way: list[object] = []
-        """Of the call that was interrupted: sent or not."""
+        """Records of the interrupted call, which may have been sent."""
 
     def require(self, found: list[object]) -> None:
         counts = Counter(found)
@@ -214,7 +214,7 @@ def test_a_transaction_is_whole_or_not_there_after_ctrl_c(modules: list[str], re
 
 
 def go_on(producer: Producer, story: Story) -> None:
-    """As the docstrings say: what was to be committed is committed again, and so with an abort."""
+    """Repeat the interrupted commit or abort, as the docstrings advise."""
     if producer._status.state is ProducerState.COMMITTING:
         producer.commit_transaction()
         story.certain += story.under_way
@@ -227,7 +227,7 @@ def go_on(producer: Producer, story: Story) -> None:
     ("records", "is_over"), [("in.log", False), ("in.log", True), ("staged", False)]
 )
 def test_an_abort_is_made_again_after_ctrl_c(records: str, is_over: bool) -> None:
-    """Also of a transaction that an operator has aborted already."""
+    """This holds also for a transaction that an operator has already aborted."""
 
     def scenario(story: Story, interruption: Interruption) -> None:
         producer = story.log.producer("x", transaction_records=records)
@@ -271,7 +271,7 @@ def test_I6_a_loop_that_commits_its_offsets_goes_on_after_ctrl_c(
 
 @cache
 def something_to_copy() -> tuple[dict[str, bytes], list[bytes]]:
-    """Four batches, and a topic for them."""
+    """A log with four batches and a topic to copy them to."""
     log, values = MemoryLog(objects=two_topics()), [b"0", b"1", b"2", b"3"]
     source = log.elsewhere()
     for value in values:
@@ -325,7 +325,7 @@ def test_messages_are_shown_if_their_local_transaction_was_made_after_ctrl_c(
 
 
 class OrderBook:
-    """The local transaction: an order in a database, which a check looks up."""
+    """The local transaction: an order in a database, which the check reads."""
 
     def __init__(self, orders: set[str]) -> None:
         self._orders = orders
@@ -391,7 +391,7 @@ def test_I6_polls_and_commits_go_on_after_ctrl_c(modules: list[str]) -> None:
 
 
 def is_returning(interruption: Interruption) -> bool:
-    """Whether Ctrl-C came between the end of a poll and its caller, who never saw what it gave."""
+    """Whether Ctrl-C came after the poll ended and before its caller received the records."""
     place = interruption.places[-1]
     is_of_poll = interruption.has_come and place[0] == "Consumer.poll"
     return is_of_poll and not is_in_a_block(Consumer.poll.__code__, place)
@@ -403,7 +403,7 @@ def reader(story: Story) -> Consumer:
 
 @cache
 def something_to_read() -> tuple[dict[str, bytes], list[bytes]]:
-    """Seven batches in two partitions, with an aborted one among them."""
+    """A log with seven batches in two partitions, one of them aborted."""
     log, committed = MemoryLog(objects=two_topics()), list[bytes]()
     producer = log.elsewhere("source", transaction_records="in.log")
     for number in range(4):

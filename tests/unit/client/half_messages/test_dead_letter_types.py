@@ -1,4 +1,4 @@
-"""Rows of typed topics as dead letters: every type comes back as it was, and blocks no check."""
+"""Rows of typed topics as dead letters: every type is read back unchanged and blocks no check."""
 
 import datetime as dt
 from decimal import Decimal
@@ -31,7 +31,7 @@ CASES = {
 
 
 class Decided(Undecided):
-    """Knows of all but `poison`."""
+    """Commits every half transaction except `poison`, which stays unknown."""
 
     def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
         is_poison = half.transaction_id == "poison"

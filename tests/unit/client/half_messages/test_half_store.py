@@ -1,4 +1,4 @@
-"""Half messages that a process reads which lags behind a pruned journal (rule R15)."""
+"""Half messages as a process reads them that lags behind a pruned journal (rule R15)."""
 
 import pyarrow as pa
 import pytest
@@ -15,21 +15,21 @@ from txlog.topic.records.schema import KAFKA_SCHEMA
 
 @pytest.fixture
 def idle(log: MemoryLog) -> Connection:
-    """A process that has seen topic `u` as it was at first."""
+    """A process that has read the first state of topic `u`."""
     process = log.process()
     process.cluster.present_topic("u")
     return process
 
 
 def send_half(log: MemoryLog, value: object) -> None:
-    """One that stays open."""
+    """Send a half message whose transaction stays open."""
     producer = TransactionMQProducer("g", log.process(), listener=Undecided())
     producer.start(check_in_background=False)
     producer.send_message_in_transaction(Message("u", value))
 
 
 def read_by(process: Connection) -> HalfTransaction:
-    """The open one, as the asked producer reads it."""
+    """The open half transaction, as a producer reads it to check it."""
     ((_, found),) = process.coordinator_of("g").catch_up().open_transactions()
     return read_half(process, found)
 
@@ -66,7 +66,7 @@ def test_a_schema_that_nobody_has_is_damage(log: MemoryLog) -> None:
 def test_R15_nothing_is_staged_for_a_topic_that_was_deleted_long_ago(
     log: MemoryLog, idle: Connection
 ) -> None:
-    """The transaction would commit without it, and no consumer would ever read that."""
+    """The transaction would commit without the record, and no consumer would ever read it."""
     log.admin.delete_topics(["u"])
     log.connection.cluster.topic_of_id("u", idle.cluster.topic("u").topic_id).journal.close()
     with pytest.raises(UnknownTopic, match="'u'"):

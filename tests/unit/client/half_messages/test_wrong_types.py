@@ -1,8 +1,8 @@
-"""Every public method of the clients, with every argument of every wrong type: a sentence tells.
+"""Every public method of the clients refuses every argument of a wrong type with a sentence.
 
-Each method is found by looking at the class, so that one which is added is tried, too. What comes
-back is a value, or an error of the tree whose message is a sentence; never a TypeError of Python's,
-and nothing that was refused has written anything.
+Methods are found by inspecting the classes, so a new method is tested, too. Each call returns a
+value or raises one of txlog's errors whose message is a sentence; it never raises Python's
+TypeError, and a refused call writes nothing.
 """
 
 import inspect
@@ -74,7 +74,7 @@ WRONG: dict[str, Callable[[], object]] = {
 }
 
 OF_THE_CALLER = {"on_delivery: type", "on_delivery: function"}
-"""They can be called, and what they raise is the caller's own."""
+"""These arguments can be called; what they raise is the caller's own error."""
 
 RIGHT: dict[str, object] = {
     "found": Candidates(),
@@ -150,7 +150,7 @@ def methods() -> Iterator[Any]:
 
 
 def wrong_arguments(call: Callable[..., object]) -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
-    """One wrong argument at a time, beside right ones: its words, and how to call."""
+    """One wrong argument at a time beside right ones: its description, and the call's arguments."""
     parameters = inspect.signature(call).parameters.values()
     needed = {p.name: RIGHT[p.name] for p in parameters if is_needed(p)}
     for parameter in parameters:
@@ -166,7 +166,7 @@ def is_needed(parameter: inspect.Parameter) -> bool:
 
 
 def complaint(log: MemoryLog, call: Callable[[], object]) -> str:
-    """What is wrong about how it was refused, if anything."""
+    """What was wrong with the refusal; empty if nothing was."""
     written = len(log.store.writes)
     try:
         answer = call()

@@ -1,10 +1,10 @@
-"""A listener of half messages, for tests of what lies around it."""
+"""A listener of half messages that never decides."""
 
 from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState
 
 
 class Undecided:
-    """It never knows how the local transaction ended."""
+    """A listener for which the outcome of the local transaction is always unknown."""
 
     def execute_local_transaction(
         self, half: HalfTransaction, arg: object

@@ -1,4 +1,4 @@
-"""`auto.offset.reset` = by_duration (KIP-1106): what is younger than that, wherever it begins."""
+"""`auto.offset.reset` = by_duration (KIP-1106): a consumer begins at records younger than that."""
 
 import pytest
 
@@ -14,7 +14,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def hours(log: MemoryLog) -> MemoryLog:
-    """Five records in `u`, an hour apart; the newest is of now."""
+    """A log with five records in `u`, an hour apart; the newest has the current time."""
     producer = log.producer()
     log.clock.advance(10 * HOUR_MS)
     for age in (4, 3, 2, 1, 0):

@@ -1,4 +1,4 @@
-"""Partitions, offsets and notes that callers give: taken if every process can read them back."""
+"""Partitions, offsets and metadata from callers are taken if every process can read them back."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ Call = Callable[[MemoryLog, TopicPartition, object], object]
 
 @pytest.fixture
 def filled(log: MemoryLog) -> MemoryLog:
-    """Topic `u` has five records."""
+    """A log whose topic `u` has five records."""
     for number in range(5):
         log.producer().send("u", b"%d" % number).get()
     return log
@@ -41,7 +41,7 @@ def commit_in_a_transaction(log: MemoryLog, where: TopicPartition, offset: objec
 
 
 def committed(log: MemoryLog) -> OffsetAndMetadata:
-    """Where `g` stands in `u`, as a process finds it that has the log just opened."""
+    """The committed position of `g` in `u`, as a newly opened process reads it."""
     at = log.process().offsets.group("g").committed[U0]
     return OffsetAndMetadata(at.offset, at.metadata)
 

@@ -22,7 +22,7 @@ MAX_AGE_MS = 300_000
 
 @pytest.fixture
 def orders(log: MemoryLog) -> MemoryLog:
-    """Besides `t` and `u`: topics whose names begin with `orders`, a record in each."""
+    """A log with three more topics of a record each; the names of two begin with `orders`."""
     for name in ("orders-a", "orders-b", "old-orders-a"):
         log.admin.create_topic(name)
         put(log, name, "first")

@@ -1,4 +1,4 @@
-"""A partition that was added is there for every process, however far it lags (R15)."""
+"""Every process sees an added partition, however far the process lags (R15)."""
 
 import pyarrow as pa
 import pytest
@@ -22,7 +22,7 @@ def test_a_record_goes_to_a_partition_that_was_added_since_the_first_of_its_flus
 
 
 def add_partition_and_prune(log: MemoryLog) -> None:
-    """What says so is not in the journal any more, but in its snapshot."""
+    """Prune the entry that added the partition; only the snapshot holds it then."""
     log.admin.create_partitions("u", 2)
     for _ in range(5):
         log.producer().send("u", b"0", partition=0).get()

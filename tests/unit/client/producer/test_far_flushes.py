@@ -1,7 +1,7 @@
-"""A flush far away takes its topic as the process knows it; a look goes out beside the upload.
+"""A flush to a far store uses the topic as the process knows it and checks it during the upload.
 
-A topic that was deleted, created again or changed meanwhile means the same as where the look comes
-first: the same errors, and nothing lost.
+If the topic was deleted, created again or changed meanwhile, the result is the same as if the check
+came first: the same errors, and no record lost.
 """
 
 import pyarrow as pa
@@ -26,13 +26,13 @@ def log() -> FarLog:
 
 @pytest.fixture
 def elsewhere(log: FarLog) -> Admin:
-    """Another process, whose doings this one does not see by itself."""
+    """Another process, whose changes this one does not see by itself."""
     return Admin(log.process())
 
 
 @pytest.fixture
 def producer(log: FarLog) -> Producer:
-    """One that has written to the topic before."""
+    """A producer that has already written to the topic."""
     found = Producer(log.connection)
     found.send("t", b"first", partition=0).get()
     return found
@@ -144,7 +144,7 @@ def test_a_partition_that_was_added_is_taken(
 
 
 def test_a_look_without_an_answer_says_nothing(log: FarLog, producer: Producer) -> None:
-    """The entry's own decision is enough."""
+    """The decision on the entry itself is enough."""
     scripted = ScriptedStore(log.memory)
     next_slot = log.connection.cluster.topic("t").next_slot
     layout = log.connection.cluster.topic("t").layout
@@ -182,7 +182,7 @@ def test_a_producer_id_that_the_topic_has_forgotten_is_replaced(
 def test_a_flush_that_may_be_stored_is_sent_again_as_it_is_after_the_topic_is_created_again(
     log: FarLog, producer: Producer, elsewhere: Admin
 ) -> None:
-    """R9: it stays with the topic that it may stand in."""
+    """R9: the records stay with the topic in which they may already be stored."""
     scripted = ScriptedStore(log.memory)
     scripted.on("create", r"topics/t/.*/entries/", unavailable, times=1_000)
     log.between(scripted)
@@ -201,7 +201,7 @@ def test_a_flush_that_may_be_stored_is_sent_again_as_it_is_after_the_topic_is_cr
 def test_a_transaction_whose_topic_does_not_take_its_records_any_more_can_only_be_aborted(
     log: FarLog, elsewhere: Admin, records: str, partitions: int
 ) -> None:
-    """R40: what is staged goes to no other topic."""
+    """R40: staged records go to no other topic."""
     producer = Producer(log.connection, transactional_id="id", transaction_records=records)
     producer.init_transactions()
     with producer.transaction():

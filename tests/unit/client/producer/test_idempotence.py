@@ -11,12 +11,12 @@ from txlog.topic.producer_state import RecentBatch
 
 
 def sequences(log: MemoryLog, topic: str, pid: int) -> dict[int, tuple[RecentBatch, ...]]:
-    """What the log remembers of a producer, by partition."""
+    """The recent batches that the log remembers of a producer, by partition."""
     return dict(log.process().cluster.topic(topic).catch_up().producers[pid].recent)
 
 
 def skip_sequences(producer: Producer, count: int) -> None:
-    """As if so many records before had been lost: nothing else leads there."""
+    """Skip `count` sequences as if their records had been lost; no public call can do this."""
     appender = producer._sender.appender
     appender.next_sequences = {k: v + count for k, v in appender.next_sequences.items()}
 
@@ -58,7 +58,7 @@ def test_I7_a_repeat_is_acknowledged_with_its_offset_and_not_stored(log: MemoryL
 
 
 def test_I7_a_repeat_of_any_age_is_known(log: MemoryLog) -> None:
-    """Unlike Kafka's window of five batches; only the old offset is forgotten."""
+    """Kafka's window holds five batches; here only the offset of an old batch is forgotten."""
     producer = log.producer()
     for number in range(20):
         producer.send("u", b"%d" % number).get()
@@ -115,7 +115,7 @@ def test_after_a_gap_every_transactional_method_raises_both_kinds_of_error(
 
 
 def test_a_restarted_producer_that_sends_the_same_again_is_not_noticed(log: MemoryLog) -> None:
-    """The guarantee holds for one producer session: a new pid begins anew."""
+    """Idempotence holds within one producer session: a new producer id starts at sequence 0."""
     for _ in range(2):
         log.elsewhere().send("u", b"same").get()
     assert log.values("u") == [b"same", b"same"]

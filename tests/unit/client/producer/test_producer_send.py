@@ -61,7 +61,7 @@ def test_a_record_without_a_timestamp_has_the_time_of_its_send(log: MemoryLog) -
 
 @pytest.mark.parametrize("timestamp_ms", [0, 1, 2**62])
 def test_any_millisecond_since_1970_may_be_given(log: MemoryLog, timestamp_ms: int) -> None:
-    """If the topic's limits allow it: by default no more than an hour after now."""
+    """The topic's limits must allow it: the default allows at most an hour after now."""
     log.admin.alter_topic_config("u", {"message.timestamp.after.max.ms": 2**63 - 1})
     log.producer().send("u", b"x", timestamp_ms=timestamp_ms).get()
     assert [record.timestamp for record in records(log, "u")] == [timestamp_ms]
@@ -129,7 +129,7 @@ def test_a_full_buffer_is_written_before_the_next_record_is_taken(log: MemoryLog
 
 
 def test_a_send_that_raises_has_not_taken_its_record_and_may_be_repeated(log: MemoryLog) -> None:
-    """RetriableError means: make the same call again. That must not send the record twice."""
+    """RetriableError says that the call may be repeated, which must not send a record twice."""
     producer = log.producer(buffer_memory=1_000)
     producer.send("u", bytes(2_000))
     log.store.on("put_new", "segments", unavailable, times=3)
@@ -329,7 +329,7 @@ def test_a_typed_record_has_no_headers_and_a_limit(log: MemoryLog) -> None:
 
 
 def test_records_in_the_buffer_survive_a_change_of_schema(log: MemoryLog) -> None:
-    """A segment has the schema that its entry names, even if the topic evolved meanwhile."""
+    """A segment has the schema that its entry names, even if the topic has evolved meanwhile."""
     producer = typed(log)
     producer.send("flights", {"carrier": "AA", "delay": 5})
     log.admin.evolve_schema(
@@ -382,7 +382,7 @@ def test_a_serializer_that_fails_or_gives_no_bytes_sends_nothing(log: MemoryLog)
     assert log.values("u") == [b"good", b"good"]
 
 
-# The end.
+# Closing.
 
 
 def test_close_writes_what_waits_and_may_be_called_again(log: MemoryLog) -> None:

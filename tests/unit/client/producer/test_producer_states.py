@@ -1,4 +1,4 @@
-"""The grid: every method of a producer in every state, and what it raises or where it leads."""
+"""The grid: every method of a producer in every state, with its error or the next state."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -23,7 +23,7 @@ from txlog.model import TopicPartition
 State = ProducerState
 Expected: TypeAlias = State | type[TxlogError]
 
-# Into each state, by what really leads there.
+# How a producer enters each state, by real calls.
 
 
 def uninitialized(log: MemoryLog) -> Producer:
@@ -43,7 +43,7 @@ def in_transaction(log: MemoryLog) -> Producer:
 
 
 def committing(log: MemoryLog) -> Producer:
-    """The decision is stored, and the answer to it was lost."""
+    """The decision is stored, but its answer was lost."""
     producer = in_transaction(log)
     log.store.on("create", "transactions/", answer_lost, holding="commit_prepared")
     with pytest.raises(OutcomeUnknown):
@@ -52,7 +52,7 @@ def committing(log: MemoryLog) -> Producer:
 
 
 def aborting(log: MemoryLog) -> Producer:
-    """The store did not answer when the abort was to be written."""
+    """The store did not answer when the producer wrote the abort."""
     producer = in_transaction(log)
     producer.send_offsets_to_transaction(OFFSETS, "g")
     log.store.on("create", "transactions/", unavailable)
@@ -62,7 +62,7 @@ def aborting(log: MemoryLog) -> Producer:
 
 
 def abortable_error(log: MemoryLog) -> Producer:
-    """Another process aborted the transaction, and the producer has met it."""
+    """Another process aborted the transaction, and the producer has received the error."""
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
     producer.send("t", b"x")
@@ -75,7 +75,7 @@ def abortable_error(log: MemoryLog) -> Producer:
 
 
 def fatal_error(log: MemoryLog) -> Producer:
-    """Another instance has taken over, and the producer has met it."""
+    """Another instance has fenced the producer, which has received the error."""
     producer = in_transaction(log)
     log.elsewhere("a")
     with pytest.raises(ProducerFenced):
@@ -144,7 +144,7 @@ GRID: dict[str, tuple[Expected, ...]] = {
         *(ILLEGAL, ILLEGAL, IN, ILLEGAL),
         *(ILLEGAL, ABORTED, FENCED, ILLEGAL),
     ),
-    "flush": (  # Nothing waits to be written.
+    "flush": (  # The buffer is empty.
         *(State.UNINITIALIZED, State.READY, IN, State.COMMITTING),
         *(State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR, State.CLOSED),
     ),
@@ -235,7 +235,7 @@ def test_a_producer_without_an_id_has_no_transactions(
 @pytest.mark.parametrize("target", State)
 @pytest.mark.parametrize("current", State)
 def test_states_own_their_legal_predecessors(current: State, target: State) -> None:
-    """The pure table behind the grid: a step that is not in it is refused with advice."""
+    """The pure table behind the grid refuses any transition that it does not list, with advice."""
     if current in PREDECESSORS[target]:
         assert transition(current, target, "method") is target
     else:

@@ -1,4 +1,4 @@
-"""A staged transaction whose topic is deleted before its decision, or while it is taken (R40)."""
+"""A staged transaction whose topic is deleted before the decision or while it is taken (R40)."""
 
 import pytest
 
@@ -13,7 +13,7 @@ U0 = TopicPartition("u", 0)
 
 @pytest.fixture
 def log() -> MemoryLog:
-    """Topics `t` (2 partitions) and `u` (1)."""
+    """A log with topics `t` (2 partitions) and `u` (1)."""
     log = MemoryLog(transaction_records="staged")
     log.admin.create_topic("t", 2)
     log.admin.create_topic("u", 1)
@@ -53,7 +53,7 @@ def test_R40_another_topic_of_that_name_is_not_the_one_that_was_meant(log: Memor
 
 
 def test_R40_a_topic_that_is_deleted_after_the_look_takes_its_records_along(log: MemoryLog) -> None:
-    """As in Kafka: the rest is committed, and no offset is told of what is in no topic."""
+    """As in Kafka: the rest is committed, and records in the deleted topic get no offset."""
     producer = log.producer("a")
     producer.begin_transaction()
     gone, kept = producer.send("u", b"x"), producer.send("t", b"y", partition=0)

@@ -1,4 +1,4 @@
-"""`transaction.records=staged`: nothing of an open transaction stands in a topic."""
+"""`transaction.records=staged`: a topic holds no records of an open transaction."""
 
 import threading
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ TABLE = pa.table({"key": pa.array([b"k"] * 3), "value": pa.array([b"a", b"b", b"
 
 @pytest.fixture
 def log() -> MemoryLog:
-    """Topics `t` (2 partitions) and `u` (1)."""
+    """A log with topics `t` (2 partitions) and `u` (1)."""
     log = MemoryLog(transaction_records="staged")
     log.admin.create_topic("t", 2)
     log.admin.create_topic("u", 1)
@@ -142,7 +142,7 @@ def test_a_callback_that_raises_leaves_the_commit_as_it_is(log: MemoryLog) -> No
 
 
 def test_uploads_run_beside_each_other_and_the_program(log: MemoryLog) -> None:
-    """Two uploads that wait for each other end: both are under way at once."""
+    """Each of two uploads waits for the other one, so both must run at the same time."""
     both = threading.Barrier(2)
 
     def meet(call: Call) -> object:
@@ -161,7 +161,7 @@ def test_uploads_run_beside_each_other_and_the_program(log: MemoryLog) -> None:
 
 
 def test_what_is_on_its_way_is_bounded_by_the_buffer(log: MemoryLog) -> None:
-    """A producer that sends more than it may hold waits for its oldest upload."""
+    """A producer whose buffer is full waits for its oldest upload."""
     producer = log.producer("a", buffer_memory=1_000)
     producer.begin_transaction()
     for _ in range(50):
@@ -187,7 +187,7 @@ def test_an_upload_that_failed_is_made_again(log: MemoryLog) -> None:
 
 
 def test_more_than_one_entry_can_name_goes_into_the_log_before_the_decision(log: MemoryLog) -> None:
-    """Each flush is a segment; BEGIN and the appends are as design 0011 says."""
+    """Each flush is a segment; BEGIN and the appends are as in design 0011."""
     producer = log.producer("a")
     count = appender.ENTRY_BATCHES_MAX // 3 + 10
     with producer.transaction():
@@ -225,7 +225,7 @@ def test_a_large_one_whose_append_is_in_doubt_is_there_once(log: MemoryLog, effe
 
 
 def test_R36_a_transaction_is_complete_after_its_offsets_are_applied(log: MemoryLog) -> None:
-    """Both go on in the background; COMMITTED does not pass offsets that take long."""
+    """Both run in the background; COMMITTED must not overtake offsets that take long to apply."""
     is_complete = threading.Event()
     was_complete = []
 
@@ -264,7 +264,9 @@ def test_I4_what_fails_behind_the_return_of_a_commit_is_made_good_by_the_next(
         producer.begin_transaction()
         producer.send("t", value, partition=0)
         producer.send("u", value)
-        with suppress(OutcomeUnknown, StoreUnavailable):  # Then the commit sees to them again.
+        with suppress(
+            OutcomeUnknown, StoreUnavailable
+        ):  # The next commit retries what failed here.
             producer.send_offsets_to_transaction({U0: offset}, "g")
         rule = log.store.on("create", path, effect, holding=event) if not offset else None
         for _ in range(2):
@@ -279,7 +281,7 @@ def test_I4_what_fails_behind_the_return_of_a_commit_is_made_good_by_the_next(
 
 
 def test_R37_a_pend_of_unknown_outcome_stops_the_commit(log: MemoryLog) -> None:
-    """The commit asks again whether the offsets are set aside, and does not happen without."""
+    """The commit checks again whether the offsets are pending; otherwise it does not commit."""
     producer = log.producer("a")
     producer.begin_transaction()
     producer.send("t", b"x")
@@ -356,7 +358,7 @@ def test_R42_without_BEGIN_the_client_bounds_its_own_commit(log: MemoryLog) -> N
 
 
 def test_R42_one_that_is_late_already_takes_no_more_records(log: MemoryLog) -> None:
-    """A load of an hour is told at its next flush, and not when all of it is uploaded."""
+    """A load of an hour must fail at its next flush, not after the whole upload."""
     producer = log.producer("a", transaction_timeout_ms=5_000)
     producer.begin_transaction()
     producer.send("u", b"in time")
@@ -370,7 +372,7 @@ def test_R42_one_that_is_late_already_takes_no_more_records(log: MemoryLog) -> N
 
 
 def test_R42_one_that_is_too_large_for_an_entry_is_no_exception(log: MemoryLog) -> None:
-    """Its BEGIN, which is written when it is committed, gives it no more time."""
+    """The commit writes its BEGIN, which gives the transaction no more time."""
     producer = log.producer("a", transaction_timeout_ms=5_000)
     producer.begin_transaction()
     for number in range(appender.ENTRY_BATCHES_MAX // 3 + 10):

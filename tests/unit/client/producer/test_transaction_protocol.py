@@ -1,4 +1,4 @@
-"""The events that one transaction leaves, in the order in which docs/architecture.md lists them."""
+"""The events that one transaction writes, in the order that docs/architecture.md lists."""
 
 import json
 
@@ -16,14 +16,14 @@ U0 = TopicPartition("u", 0)
 
 
 class Journal:
-    """Events as they are written, with the kind of journal that each goes to."""
+    """Written events, each with the kind of its journal."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
         self._seen = len(log.store.writes)
 
     def new_events(self) -> list[str]:
-        """`transactions: transaction_begun` and so on, of the entries since the last call."""
+        """Events of the entries since the last call, such as `transactions: transaction_begun`."""
         written = [path for verb, path in self._log.store.writes[self._seen :] if verb == "create"]
         self._seen = len(self._log.store.writes)
         return [
@@ -41,7 +41,7 @@ class Journal:
         return events
 
     def find(self, kind: str) -> dict[str, object]:
-        """The one event of that kind in the log."""
+        """The only event of that kind in the log."""
         paths = [path for path in self._log.objects() if "/entries/" in path]
         (found,) = [e for path in paths for e in self.events_of(path) if e["type"] == kind]
         return found
@@ -142,14 +142,14 @@ def test_all_transactions_of_a_group_go_through_one_coordinator(log: MemoryLog) 
 def test_an_answered_commit_will_commit_whoever_dies(
     log: MemoryLog, transaction_records: str
 ) -> None:
-    """B69-B72: once PREPARE_COMMIT is stored, the marker of any process commits it."""
+    """B69-B72: once PREPARE_COMMIT is stored, any process can write the markers that commit it."""
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
     producer.send("t", b"x")
     log.store.on("create", "topics/", unavailable, holding="marker_written", times=100)
     with pytest.raises(StoreUnavailable):
         producer.commit_transaction()
-    if transaction_records == STAGED:  # It is in no reader's way.
+    if transaction_records == STAGED:  # Staged records block no reader.
         log.process().coordinator_of("a").maintain()
     assert log.values("t") == [b"x"], "a reader that meets it finishes it"
     assert log.process().outcome(tx_id) is TransactionOutcome.COMMITTED
@@ -172,7 +172,9 @@ def test_a_crash_before_the_decision_is_aborted_by_its_timeout(log: MemoryLog) -
 def test_offsets_of_the_last_committed_transaction_are_where_recovery_resumes(
     log: MemoryLog,
 ) -> None:
-    """B32-B34: the producer dies, its transaction is ended, and the next one asks the group."""
+    """B32-B34: the producer dies, its transaction ends, and the next producer reads the group's
+    offset.
+    """
     for number in range(4):
         log.producer().send("u", b"%d" % number).get()
     first = log.producer("a")

@@ -1,4 +1,4 @@
-"""The transactional producer: what each call may do, and when it is refused."""
+"""The transactional producer: what each call does, and when it is refused."""
 
 from collections.abc import Callable
 
@@ -202,7 +202,7 @@ def test_I8_the_first_of_two_instances_errors_on_its_next_operation(
 
 @pytest.mark.both_ways
 def test_I8_a_fenced_instance_cannot_come_back_by_aborting(log: MemoryLog) -> None:
-    """It met an error before it was fenced, and its abort wants a new epoch: that is refused."""
+    """It met an error before it was fenced; its abort requests a new epoch, which is refused."""
     first = log.producer("a")
     tx_id = first.begin_transaction()
     _flushed(first, b"x")
@@ -288,7 +288,7 @@ def test_what_is_open_is_aborted_by_the_next_instance(log: MemoryLog) -> None:
     log.check()
 
 
-# Errors on the way.
+# Errors during a transaction.
 
 
 @pytest.mark.both_ways
@@ -316,7 +316,7 @@ def test_a_send_that_failed_keeps_the_commit_from_happening(log: MemoryLog) -> N
 def test_a_topic_deleted_in_an_open_transaction_does_not_keep_it_from_committing(
     log: MemoryLog,
 ) -> None:
-    """What was written there has no readers any more; the rest is committed whole."""
+    """Records in the deleted topic have no readers any more; all others are committed."""
     producer = log.producer("a")
     producer.begin_transaction()
     for topic in ("t", "u"):
@@ -344,7 +344,7 @@ def test_damage_is_fatal_to_the_producer_that_meets_it(log: MemoryLog) -> None:
 
 @pytest.mark.both_ways
 def test_a_commit_by_a_second_thread_of_the_same_producer_waits_its_turn(log: MemoryLog) -> None:
-    """One transaction at a time: the second caller finds no open one."""
+    """Transactions run one at a time: the second caller finds none open."""
     producer = log.producer("a")
     producer.begin_transaction()
     producer.commit_transaction()
