@@ -1,4 +1,4 @@
-"""Transactional ids in every state, and commands with what a test does not speak of filled in."""
+"""Transactional ids in every state, and commands with defaults for what a test does not give."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,20 +24,20 @@ Coordinator = Fold[CoordinatorState]
 NAME = "x"
 PID = 7
 USED, OWN, NEXT = (TxId(PID, 3, number) for number in (4, 5, 6))
-"""In every state but Empty, USED is complete, OWN is in that state, NEXT is not heard of."""
+"""In every state but Empty, USED is complete, OWN is in that state, and NEXT is unknown."""
 
 TOPIC_A = Participant("id-a", "a", (0,))
 TOPIC_B = Participant("id-b", "b", (0,))
 
 
 def init(instance: str = "i", name: str = NAME, **changes: Any) -> InitProducer:
-    """Registration of an instance, at 1,000 ms."""
+    """Register an instance at 1,000 ms."""
     values = {"fresh_pid": PID, "timeout_ms": 60_000, "now_ms": 1000}
     return InitProducer(name, instance, **{**values, **changes})
 
 
 def begin(tx: TxId, name: str = NAME, **changes: Any) -> TransactionBegun:
-    """BEGIN with partition 0 of topic a."""
+    """BEGIN, with partition 0 of topic a unless other participants are given."""
     values = {"at_ms": 2000, "timeout_ms": 60_000, "participants": (TOPIC_A,)}
     return TransactionBegun(name, tx, **{**values, **changes})
 
@@ -45,7 +45,7 @@ def begin(tx: TxId, name: str = NAME, **changes: Any) -> TransactionBegun:
 def add(
     tx: TxId, *participants: Participant, name: str = NAME, **changes: Any
 ) -> ParticipantsAdded:
-    """Partition 0 of topic b, unless other participants are given."""
+    """Add partition 0 of topic b, unless other participants are given."""
     return ParticipantsAdded(name, tx, participants or (TOPIC_B,), **changes)
 
 
@@ -65,12 +65,12 @@ def complete(tx: TxId, name: str = NAME) -> TransactionCompleted:
 
 
 def new_coordinator() -> Coordinator:
-    """A coordinator that knows no producer."""
+    """A coordinator without producers."""
     return Fold(SharedMachine(), transactions_of)
 
 
 def registered(epoch: int = 0, **changes: Any) -> Coordinator:
-    """The id has that epoch, and has begun nothing in it."""
+    """A coordinator whose id has that epoch and has begun nothing in it."""
     coordinator = new_coordinator()
     for number in range(epoch + 1):
         answer: Registration = coordinator.run(init(f"i{number}", **changes))
@@ -108,9 +108,11 @@ SITUATIONS: dict[str, Callable[[], Coordinator]] = {
     "timed out": _with(begin(OWN), abort(OWN, fence=True)),
     "superseded": _with(begin(OWN), init("newer"), complete(OWN)),
 }
-"""`fenced`: a newer instance has epoch 4, and OWN awaits its markers; `superseded`: it has them."""
+"""`fenced`: a newer instance has epoch 4, and OWN's markers are missing; `superseded`: they are
+written.
+"""
 
 
 def transaction(coordinator: Coordinator, tx: TxId, name: str = NAME) -> Transaction:
-    """What is known of an open transaction."""
+    """The coordinator's state of an open transaction."""
     return coordinator.state.ids[name].open[tx]

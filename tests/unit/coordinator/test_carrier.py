@@ -1,4 +1,4 @@
-"""What a process brings into a topic for others: their markers, as decided, and nothing else."""
+"""What a process carries into a topic for other processes: their decided markers, nothing else."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,19 +48,19 @@ STAGED = Participant(A, "t", segments=(segment({0: 2}, folder=f"topics/t/{A}"),)
 
 @pytest.fixture
 def topic() -> Fold[TopicState]:
-    """With that id, and three partitions."""
+    """A topic with that id and three partitions."""
     fold = Fold(TopicMachine())
     fold.run(TopicOpened(A, "t", 3, "schema 0", TopicConfig()))
     return fold
 
 
 def brought(topic: Fold[TopicState], *states: CoordinatorState) -> tuple[WriteMarker, ...]:
-    """By a process that knows these coordinators, the first of which is number 3."""
+    """Markers that a process brings which has these coordinators, numbered from 3."""
     return markers_to_bring(topic.state, list(enumerate(states, 3)))
 
 
 def concurrent(*numbers: int) -> Fold[CoordinatorState]:
-    """An id that has these transactions open at once, in its epoch 3."""
+    """An id with these transactions open at the same time in its epoch 3."""
     known = registered(3, concurrent=True)
     for number in numbers:
         known.run(begin(TxId(PID, 3, number), participants=(STAGED,)))
@@ -70,7 +70,7 @@ def concurrent(*numbers: int) -> Fold[CoordinatorState]:
 def test_R44_a_marker_is_what_the_coordinator_shows_of_that_transaction(
     topic: Fold[TopicState],
 ) -> None:
-    """The floor stays below what is open of the same id, and the other topic is named."""
+    """The floor stays below the id's open transactions, and the other topic is named."""
     known = concurrent(4, 5, 6)
     other = replace(TOPIC_B)
     known.run(commit(TxId(PID, 3, 5), participants=(other,)))
@@ -207,7 +207,7 @@ def test_R43_a_carrier_brings_markers_and_completes_nothing(world: World) -> Non
     registration = register(process, "i")
     before, tx = tx_of(registration), tx_of(registration, 1)
     prepare(process, before, participant(process, "a", 0), groups=())
-    finish(process, before)  # So that its coordinator is known to be active.
+    finish(process, before)  # The coordinator must be known to be active.
     parts = (participant(process, "a", 1), participant(process, "b", 2))
     prepare(process, tx, *parts, groups=())
     topic = carrier.topic("a")
@@ -276,7 +276,7 @@ def test_a_carrier_opens_a_few_coordinators_at_once_and_tries_again_where_it_fai
 
 
 def test_R46_nothing_but_the_order_refuses_what_is_decided() -> None:
-    """A horizon that rose since, a fence, a retired number: the marker is written all the same."""
+    """The marker is written despite a raised horizon, a fence or a retired number."""
     topic = new_topic()
     topic.state = replace(topic.state, horizon="z")
     tx = TxId(1, 0, 0)

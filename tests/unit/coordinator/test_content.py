@@ -1,4 +1,4 @@
-"""R35: a repeated commit is answered as done only if it is about the same records and groups."""
+"""R35: a repeated commit is answered as done only if it names the same records and groups."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ TOPIC_ID = "0123456789abcdef"
 
 
 def staged(name: str) -> Participant:
-    """A topic with one segment."""
+    """A topic with one staged segment."""
     path = f"topics/t/{TOPIC_ID}/segments/{name}.arrow"
     return Participant(TOPIC_ID, "t", (), (Segment(path, 0, ()),))
 
@@ -34,7 +34,7 @@ MINE, OTHER = staged("01977420dcef8c15510563d550401e72"), staged("01977420dd515b
 
 
 def content(participants: tuple[Participant, ...], groups: tuple[str, ...]) -> int:
-    """Of a commit that names these."""
+    """The content hash of a commit that names these."""
     return commit(TX, participants=participants, groups=groups).content
 
 
@@ -74,7 +74,7 @@ def test_R35_a_commit_of_other_records_is_refused_and_not_called_done(
 
 
 def test_R35_a_commit_that_names_nothing_is_a_repeat_of_any() -> None:
-    """Any process may answer for a half transaction, and one in the log names its topics before."""
+    """Any process may repeat a half transaction's commit; one in the log has named its topics."""
     coordinator = registered()
     coordinator.run(begin(TX))
     coordinator.run(commit(TX))
@@ -93,7 +93,7 @@ def test_what_was_committed_is_in_the_text_of_the_outcomes() -> None:
 
 
 def copied(log: MemoryLog) -> tuple[Producer, Producer]:
-    """A producer, and its copy in another process, as of a machine that was copied while it ran."""
+    """A producer and its copy in another process, as when a running machine is copied."""
     copy, original = log.producer("a"), log.elsewhere("a")
     for name in ("_registration", "_instance", "_number"):
         setattr(copy._transaction, name, getattr(original._transaction, name))
@@ -101,7 +101,7 @@ def copied(log: MemoryLog) -> tuple[Producer, Producer]:
 
 
 def complete_it(producer: Producer) -> None:
-    """Wait for COMMITTED of its transaction."""
+    """Wait for COMMITTED of the producer's transaction."""
     assert producer._transaction is not None
     producer._transaction.join()
 

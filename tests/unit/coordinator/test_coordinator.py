@@ -1,4 +1,4 @@
-"""The coordinator as a library: finishing what others left, and asking how it ended."""
+"""The coordinator as a library: it finishes what other processes left, and reports outcomes."""
 
 import pytest
 
@@ -90,7 +90,7 @@ def test_a_tag_that_one_transaction_committed_stays_so_whatever_becomes_of_its_r
 def test_a_tag_is_found_from_the_decision_on_before_its_transaction_is_complete(
     world: World,
 ) -> None:
-    """A program that asks after a crash, and is told otherwise, writes it again."""
+    """A program that asks after a crash would otherwise write the transaction again."""
     process = world.process()
     attempt, winner = tx_of(register(process, "i")), tx_of(register(process, "i", "y"))
     coordinator(process).begin(NAME, attempt, TIMEOUT_MS, tag="order")
@@ -129,7 +129,7 @@ def test_I4_a_decided_transaction_is_past_every_timeout(world: World) -> None:
 
 
 def test_I4_a_commit_that_wins_against_a_timeout_is_finished(world: World) -> None:
-    """The pass goes on: one transaction's race is not a reason to leave the others."""
+    """The pass continues: losing one transaction's race is not a reason to leave the others."""
     owner, helper = world.process(), world.process()
     tx, other = tx_of(register(owner, "i")), tx_of(register(owner, "i", "y"))
     coordinator(owner).begin(NAME, tx, TIMEOUT_MS)
@@ -206,7 +206,7 @@ def test_R9_what_an_aborted_transaction_put_aside_is_let_go_with_it(world: World
 
 
 def damage(world: World, process: Process, topic: str) -> None:
-    """One byte of its journal's first entry."""
+    """Change one byte of the first entry of the topic's journal."""
     path = process.topic(topic).layout.entry(0)
     data = world.store.get(path)
     assert data is not None

@@ -1,4 +1,4 @@
-"""The coordinator's rules, each with the trace that it closes."""
+"""The coordinator's rules, each with the history that it prevents."""
 
 from dataclasses import replace
 
@@ -105,7 +105,7 @@ def test_R2_queries_and_labels_do_not_disturb_each_other() -> None:
 
 
 def test_R2_a_repeat_of_the_same_prepare_is_answered() -> None:
-    """The answer to PREPARE was lost; its own mark must not refuse the second try."""
+    """The answer to PREPARE was lost; its own stored decision must not refuse the second try."""
     coordinator = registered()
     coordinator.run(commit(tx(0), mark=mark(0)))
     coordinator.run(commit(tx(0), mark=mark(0)))
@@ -114,12 +114,13 @@ def test_R2_a_repeat_of_the_same_prepare_is_answered() -> None:
     assert coordinator.state.outcome(tx(0))
 
 
-# R3: a bar for what was never heard of.
+# R3: aborting an unknown transaction bars it.
 
 
 def test_R3_the_abort_of_a_transaction_that_was_never_heard_of_bars_its_prepare() -> None:
-    """Its run has pended and died before PREPARE, or so it seems: releasing the pend must
-    know that the PREPARE, which may be on its way, comes too late."""
+    """Its run has pended and seems to have died before PREPARE. Before the pend is released, a
+    PREPARE that may still arrive must be barred.
+    """
     coordinator = registered()
     coordinator.run(abort(tx(0)))
     for command in (commit(tx(0)), begin(tx(0))):
@@ -162,7 +163,7 @@ def test_R5_an_initialisation_aborts_what_is_ongoing_in_the_same_entry() -> None
 
 
 def test_R5_nothing_begins_before_what_was_prepared_is_complete() -> None:
-    """Its apply would come after its successor's, and be dropped as old."""
+    """Otherwise its offsets would be applied after its successor's, and dropped as old."""
     coordinator = SITUATIONS["PrepareCommit"]()
     for command in (begin(NEXT), commit(NEXT), init("newer")):
         with pytest.raises(ConcurrentTransactions) as caught:
@@ -182,8 +183,9 @@ def test_R5_a_new_instance_begins_nothing_before_the_old_ones_markers_are_writte
 
 
 def test_R5_also_an_instance_with_several_transactions_waits_for_an_older_epoch() -> None:
-    """A marker of epoch 0 is skipped once one of epoch 1 was applied (R6): its records, or their
-    absence, would never be decided in that topic."""
+    """A marker of epoch 0 is skipped once one of epoch 1 was applied (R6): whether its records
+    count would never be decided in that topic.
+    """
     coordinator = registered(concurrent=True)
     coordinator.run(begin(tx(0)))
     coordinator.run(init("newer", concurrent=True))
@@ -197,7 +199,7 @@ def test_R5_also_an_instance_with_several_transactions_waits_for_an_older_epoch(
 
 
 def test_the_same_instance_that_registers_again_has_a_new_epoch() -> None:
-    """Its earlier process may have died with a PREPARE under way."""
+    """Its earlier process may have died while its PREPARE was being written."""
     coordinator = registered()
     answer = coordinator.run(init("i0"))
     assert answer.epoch == 1
@@ -240,7 +242,7 @@ def test_R7_the_floor_stays_below_every_other_open_transaction() -> None:
 
 
 def test_R7_a_number_that_was_overtaken_is_refused_rather_than_below_the_floor() -> None:
-    """Were 1 let in after 2, a marker with floor 2 could have said that it is finished."""
+    """If 1 began after 2, a marker with floor 2 might already have declared it finished."""
     coordinator = registered(concurrent=True)
     coordinator.run(begin(tx(2)))
     with pytest.raises(TransactionAborted):
@@ -343,7 +345,7 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
 
 
 def test_I8_the_abort_of_the_last_epoch_fences_it_although_the_new_id_begins_at_0() -> None:
-    """The new pid's epoch 0 would fence nothing of the old pid."""
+    """The new producer id's epoch 0 would not fence the old producer id."""
     coordinator = registered()
     state = coordinator.state.ids[NAME]
     coordinator.state = replace(coordinator.state, ids={NAME: replace(state, epoch=EPOCH_MAX)})
@@ -358,7 +360,7 @@ def test_I8_the_abort_of_the_last_epoch_fences_it_although_the_new_id_begins_at_
 
 
 def test_what_an_id_left_open_under_its_earlier_producer_id_is_found_until_it_is_complete() -> None:
-    """A blocked process knows it only by that id."""
+    """A blocked process knows the transaction only by that id."""
     coordinator = registered()
     state = coordinator.state.ids[NAME]
     coordinator.state = replace(coordinator.state, ids={NAME: replace(state, epoch=EPOCH_MAX)})
@@ -454,7 +456,9 @@ def test_a_transaction_collects_what_it_is_told() -> None:
 
 
 def test_a_begin_that_is_sent_again_for_another_topic_adds_it() -> None:
-    """The first answer was lost. A topic that is left out never gets a marker: it would hang."""
+    """The first answer was lost. A topic that is left out never gets a marker, and its readers
+    hang.
+    """
     coordinator = SITUATIONS["Ongoing"]()
     coordinator.run(begin(OWN, participants=(TOPIC_A, TOPIC_B)))
     assert transaction(coordinator, OWN).participants == (TOPIC_A, TOPIC_B)

@@ -1,4 +1,4 @@
-"""The coordinator's own upkeep: its snapshots, forgotten ids, and an id's end met halfway."""
+"""The coordinator's upkeep: its snapshots, forgotten ids, and races with an id's expiry."""
 
 from functools import partial
 
@@ -37,7 +37,7 @@ def commit_some(process: Process, count: int) -> None:
 
 def test_snapshots_of_its_journal_follow_the_settings_of_the_log(world: World) -> None:
     process = world.process()
-    commit_some(process, 3)  # 7 entries, where one in 4 has a snapshot.
+    commit_some(process, 3)  # 7 entries; every fourth has a snapshot.
     layout = NAMES.transactions(0)
     assert world.store.get(layout.snapshot(3)) is not None
     assert world.store.get(layout.snapshot(4)) is None
@@ -130,7 +130,7 @@ def test_a_registration_takes_over_a_group_and_may_skip_batches_if_it_says_so(
 
 @pytest.mark.parametrize("step", ["begin", "prepare"])
 def test_a_refused_segment_raises_the_horizon_of_its_topic(world: World, step: str) -> None:
-    """The next attempt names its segments above it."""
+    """The next attempt names its segments above the new horizon."""
     process = world.process()
     tx = tx_of(register(process, "i"))
     staged = participant(process, "a", 1)
@@ -196,7 +196,7 @@ def test_what_is_together_with_a_commit_that_is_refused_is_not_stored(world: Wor
 
 
 def test_R15_a_coordinator_is_read_surely_of_now(world: World) -> None:
-    """The entry that its process would read next was pruned."""
+    """The entry that the process would read next was pruned."""
     process, other = world.process(), world.process()
     register(process, "i", "first")
     names = [f"id {number}" for number in range(7)]

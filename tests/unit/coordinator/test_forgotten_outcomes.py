@@ -1,4 +1,4 @@
-"""R39: how a transaction ended is forgotten some day; then it is unknown, never called aborted."""
+"""R39: an outcome that the coordinator has forgotten is reported as unknown, never as aborted."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,7 +54,7 @@ def ended(coordinator: Coordinator, tx_id: TxId, name: str = NAME) -> None:
 
 
 def after_others(coordinator: Coordinator, count: int = 5) -> None:
-    """As many transactions of another id."""
+    """End `count` transactions of another id."""
     coordinator.run(init(name="other", fresh_pid=99))
     epoch = coordinator.state.ids["other"].epoch
     for number in range(count):
@@ -62,7 +62,7 @@ def after_others(coordinator: Coordinator, count: int = 5) -> None:
 
 
 def after_a_commit() -> Coordinator:
-    """Transaction 3 is committed, and forgotten; 0 to 2 were never begun."""
+    """Transaction 3 is committed and forgotten; 0 to 2 were never begun."""
     coordinator = registered()
     ended(coordinator, tx(3))
     after_others(coordinator)
@@ -71,7 +71,7 @@ def after_a_commit() -> Coordinator:
 
 
 def in_the_same_epoch(coordinator: Coordinator) -> None:
-    """Nothing has happened to its id."""
+    """Change nothing for the id."""
 
 
 def in_a_later_epoch(coordinator: Coordinator) -> None:
@@ -186,7 +186,7 @@ def test_R39_what_may_still_begin_is_open_and_what_nobody_has_is_unknown() -> No
 
 
 def test_R39_a_producer_id_of_its_own_forgets_nothing_when_others_do() -> None:
-    """So a live producer is told what is known, however much happens beside it."""
+    """A live producer therefore gets its outcome, however many transactions others end."""
     coordinator = registered()
     coordinator.run(abort(tx(0)))
     for number in range(1, 4):
@@ -201,7 +201,9 @@ def test_R39_a_producer_id_of_its_own_forgets_nothing_when_others_do() -> None:
 
 
 def test_R39_a_roll_back_of_what_may_be_committed_is_refused() -> None:
-    """But for the owner who has not asked for a commit: then it cannot have committed."""
+    """Only the owner that has not requested a commit may abort: its transaction cannot have
+    committed.
+    """
     coordinator = after_a_commit()
     with pytest.raises(OutcomeUnknown):
         coordinator.run(abort(tx(3)))
@@ -236,7 +238,7 @@ def test_R39_only_an_owner_that_says_so_may_roll_back_what_was_forgotten(step: s
 def test_R39_a_producer_that_asks_too_late_is_told_that_it_is_unknown(
     transaction_records: str,
 ) -> None:
-    """Its answer was lost, and others have come since. It was committed."""
+    """The answer was lost and other transactions followed. The transaction was committed."""
     log = one_coordinator(transaction_records)
     log.admin.create_topic("t", 1)
     producer = log.producer("a")
@@ -266,7 +268,7 @@ def test_R39_a_producer_that_asks_too_late_is_told_that_it_is_unknown(
 def test_R39_a_fenced_producer_aborts_whatever_was_forgotten_meanwhile(
     transaction_records: str,
 ) -> None:
-    """It has not asked for a commit, so that its transaction is none of those that may have."""
+    """It has not requested a commit, so its transaction cannot have committed."""
     log = one_coordinator(transaction_records)
     log.admin.create_topic("t", 1)
     producer = log.producer("a")
@@ -282,7 +284,7 @@ def test_R39_a_fenced_producer_aborts_whatever_was_forgotten_meanwhile(
     assert log.values("t") == [b"y"] * 6
 
 
-# An id that has expired, with outcomes that are remembered still.
+# An id that has expired while its outcomes are still remembered.
 
 
 def of_an_expired_id(**how: bool) -> Coordinator:
@@ -320,7 +322,7 @@ def test_an_expired_id_commits_nothing_that_was_aborted_or_never_begun() -> None
             coordinator.run(commit(tx(number)))
 
 
-# How high what was forgotten reaches.
+# The highest number that was forgotten.
 
 
 def test_R39_what_ended_in_another_order_is_forgotten_up_to_the_highest() -> None:

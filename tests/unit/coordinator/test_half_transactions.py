@@ -1,4 +1,4 @@
-"""Half transactions: when one is asked about, and what holds after it was given up."""
+"""Half transactions: when one is checked, and what holds after it was given up."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ BACK = CheckBack(group="orders", first_check_ms=100, interval_ms=10, checks_max=
 
 
 def begun(**changes: Any) -> Coordinator:
-    """At 2,000 ms."""
+    """A half transaction that began at 2,000 ms."""
     coordinator = registered()
     coordinator.run(begin(HALF, check_back=BACK, **changes))
     return coordinator
@@ -79,7 +79,7 @@ def test_one_that_times_out_ends_alone() -> None:
 
 
 def given_up() -> Coordinator:
-    """Decided to go to the dead-letter topic, and not complete."""
+    """A half transaction that is decided to go to the dead-letter topic, and not complete."""
     coordinator = begun(tag="order")
     coordinator.run(commit(HALF, participants=(TOPIC_B,), dead_letter=True))
     return coordinator

@@ -29,7 +29,7 @@ def expire(coordinator: Coordinator, before_ms: int, name: str = NAME) -> bool:
 
 
 def is_kept(coordinator: Coordinator, before_ms: int) -> bool:
-    """The answer is False, and no event says otherwise."""
+    """Whether expiry is refused: the answer is False, and no event is written."""
     before = len(coordinator.events)
     assert expire(coordinator, before_ms) is False
     return NAME in coordinator.state.ids and len(coordinator.events) == before

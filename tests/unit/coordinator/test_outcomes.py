@@ -1,4 +1,4 @@
-"""Outcomes are remembered for so many transactions, in generations; then they are unknown."""
+"""A limited number of outcomes is remembered, in generations; older ones are unknown."""
 
 import json
 
@@ -54,7 +54,7 @@ def test_how_a_transaction_ended_is_remembered() -> None:
 
 @pytest.fixture(scope="module")
 def long_lived() -> CoordinatorState:
-    """After somewhat more transactions than are remembered."""
+    """The state after somewhat more transactions than it remembers."""
     state = CoordinatorState({"x": TransactionalId(PID, 0, "i", 1, 1)})
     for number in range(REMEMBERED + 2 * OUTCOME_GENERATION + 5):
         state = apply(state, TransactionBarred("x", tx(number), 0))
