@@ -360,7 +360,7 @@ def test_I8_the_abort_of_the_last_epoch_fences_it_although_the_new_id_begins_at_
 
 
 def test_what_an_id_left_open_under_its_earlier_producer_id_is_found_until_it_is_complete() -> None:
-    """A blocked process knows the transaction only by that id."""
+    """A blocked process can find the transaction only by that id."""
     coordinator = registered()
     state = coordinator.state.ids[NAME]
     coordinator.state = replace(coordinator.state, ids={NAME: replace(state, epoch=EPOCH_MAX)})

@@ -1,7 +1,8 @@
-"""Every command in every state, with its outcome written down: I4, I8, R3, R4, R5.
+"""Every command in every state, with its written outcome: I4, I8, R3, R4, R5.
 
-A small word is the event that the command leads to ("-": none, it was done before); a capital one
-is the refusal. Rows are the situations of `coordinator_commands.py`, columns are transactions.
+A word in lower case is the event that the command leads to ("-": none, it was done before); a
+capitalised one is the refusal. Rows are the situations of `coordinator_commands.py`, columns are
+transactions.
 """
 
 from collections.abc import Callable
@@ -48,8 +49,9 @@ TRANSACTIONS = {
     "newest": TxId(PID, 5, 0),
     "foreign": TxId(9, 3, 5),
 }
-"""`older`: a superseded epoch; `newer`: what a newer instance has, if there is one; `newest`: an
-epoch that was never given out; `foreign`: of a producer id that the transactional id has not."""
+"""`older`: a superseded epoch; `newer`: the epoch of a newer instance, if there is one; `newest`:
+an epoch that was never issued; `foreign`: a producer id that the transactional id does not have.
+"""
 
 COMMANDS: dict[str, Callable[[TxId], Any]] = {
     "BEGIN": begin,
@@ -235,7 +237,7 @@ def test_I4_the_outcome_is_the_one_in_the_grid_and_no_decision_changes(
 def test_a_command_that_was_obeyed_changes_nothing_the_second_time(
     command: str, situation: str, transaction: str
 ) -> None:
-    """A caller without an answer asks again: it gets no refusal, and no second event is written."""
+    """A caller without an answer retries: it is not refused, and no second event is written."""
     coordinator = SITUATIONS[situation]()
     wanted = COMMANDS[command](TRANSACTIONS[transaction])
     coordinator.run(wanted)

@@ -1,4 +1,4 @@
-"""What a registration answers and keeps, and what its refusals say."""
+"""What a registration returns and stores, and what its refusals say."""
 
 from typing import Any
 

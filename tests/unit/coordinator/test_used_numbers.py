@@ -1,4 +1,4 @@
-"""R4: numbers of transactions are used once, for ever."""
+"""R4: each transaction number is used once, forever."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_R4_no_number_at_or_below_the_highest_is_decided_again(last: str) -> Non
 
 @pytest.mark.parametrize("last", ["commit", "bar"])
 def test_R4_a_number_that_was_left_out_is_never_used(last: str) -> None:
-    """Nothing is forgotten: R39 lets it pass, and the highest number alone refuses it."""
+    """No outcome is forgotten: R39 lets the number pass, and only the highest number refuses it."""
     coordinator = registered()
     coordinator.run(commit(tx(7)) if last == "commit" else abort(tx(7)))
     if last == "commit":

@@ -1,4 +1,4 @@
-"""A flush to a far store uses the topic as the process knows it and checks it during the upload.
+"""A flush to a far store uses the known state of the topic and checks it during the upload.
 
 If the topic was deleted, created again or changed meanwhile, the result is the same as if the check
 came first: the same errors, and no record lost.
