@@ -1,4 +1,4 @@
-"""A fan-out without threads, whose background gets its turn when the test says so."""
+"""A fan-out without threads that runs background calls when the test says so."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,8 +9,9 @@ T = TypeVar("T")
 
 
 class HeldFanOut(SerialFanOut):
-    """Postponed calls wait until `let_go`, or until a caller asks for them; with `holds_started`
-    what is started in the background does, too."""
+    """Postponed calls wait until `let_go` or until a caller needs them; with `holds_started`, calls
+    started in the background wait, too.
+    """
 
     def __init__(self, *, holds_started: bool = False) -> None:
         self._holds_started = holds_started
@@ -25,7 +26,7 @@ class HeldFanOut(SerialFanOut):
         return postponed
 
     def let_go(self) -> None:
-        """The background gets a turn; what is begun meanwhile waits for the next one."""
+        """Run the waiting calls; calls that they start wait for the next time."""
         held, self._held = self._held, []
         for begin in held:
             begin()

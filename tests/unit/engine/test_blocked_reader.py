@@ -1,4 +1,4 @@
-"""A reader whose way is blocked by a transaction looks after it, at most once a second."""
+"""A reader that a transaction blocks checks that transaction, at most once a second."""
 
 from dataclasses import replace
 
@@ -74,7 +74,7 @@ def test_a_decided_transaction_is_finished_by_the_reader_that_it_blocks(log: Mem
 def test_what_is_left_of_an_ids_earlier_producer_id_is_finished_by_the_reader_that_it_blocks(
     log: MemoryLog,
 ) -> None:
-    """After the last epoch the successor has another producer id; it dies when it is registered."""
+    """After the last epoch the successor has another producer id; it dies once registered."""
     coordinator = log.connection.coordinator_of("a")
     log.producer("a").close()
     used_up = replace(coordinator.state.ids["a"], epoch=EPOCH_MAX - 1)

@@ -1,4 +1,4 @@
-"""`commit.returns=decided`: markers, offsets and completion follow the return of the commit."""
+"""`commit.returns=decided`: commit returns before markers, offsets and completion are written."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ IN0 = TopicPartition("in", 0)
 
 
 class Hasty:
-    """A log, and a producer of it whose background gets no turn before the test says so."""
+    """A log and its producer, whose background work runs only when the test allows it."""
 
     def __init__(self, transaction_records: str) -> None:
         self.log = MemoryLog(transaction_records=transaction_records)
@@ -40,7 +40,7 @@ class Hasty:
         self._seen = len(self.log.store.writes)
 
     def transaction(self, value: bytes, position: int | None = None) -> None:
-        """A record in each topic, and a position of the group."""
+        """Commit a record in each topic, and a position of the group."""
         with self.producer.transaction():
             for topic in ("t", "u"):
                 self.producer.send(topic, value)
@@ -48,7 +48,7 @@ class Hasty:
                 self.producer.send_offsets_to_transaction({IN0: position}, "g")
 
     def new_events(self) -> list[str]:
-        """Of all entries since the last call, in order."""
+        """The events of all entries since the last call, in order."""
         written = [path for verb, path in self.log.store.writes[self._seen :] if verb == "create"]
         self._seen = len(self.log.store.writes)
         objects = self.log.objects()
@@ -114,7 +114,7 @@ def test_R8_offsets_follow_the_markers_though_the_next_pend_brings_them(hasty: H
 
 
 def test_whoever_meets_what_is_decided_finishes_it(hasty: Hasty) -> None:
-    """The process dies with the decision: its next instance shows the records, in order."""
+    """The process dies after the decision: its next instance shows the records, in order."""
     hasty.transaction(b"1", position=3)
     successor = hasty.log.elsewhere("a")
     assert hasty.log.values("t", "u") == [b"1", b"1"]

@@ -1,4 +1,4 @@
-"""What is left of a transaction goes into the entries of the producer's next one."""
+"""A producer completes a transaction in the entries of its next one."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ IN0 = TopicPartition("in", 0)
 
 
 class Lingering:
-    """A log, and a producer of it whose completions linger until the test says so."""
+    """A log and its producer, whose completions wait until the test allows them."""
 
     def __init__(self, transaction_records: str) -> None:
         self.log = MemoryLog(transaction_records=transaction_records)
@@ -38,7 +38,7 @@ class Lingering:
         self._seen = len(self.log.store.writes)
 
     def transaction(self, number: int, group: str = "g") -> None:
-        """A record, and a position of the group."""
+        """Commit a record and a position of the group."""
         self.producer.begin_transaction()
         self.producer.send("t", b"%d" % number, partition=0)
         if group:
@@ -46,7 +46,7 @@ class Lingering:
         self.producer.commit_transaction()
 
     def new_entries(self) -> list[list[str]]:
-        """The kinds of the events of each entry since the last call, but for those of topics."""
+        """The kinds of events of each entry since the last call, except those of topics."""
         written = [path for verb, path in self.log.store.writes[self._seen :] if verb == "create"]
         self._seen = len(self.log.store.writes)
         objects = self.log.objects()
@@ -57,7 +57,7 @@ class Lingering:
         ]
 
     def committed(self, group: str = "g") -> int | None:
-        """As another process sees it, which finishes nothing."""
+        """The committed offset as another process reads it, which completes nothing."""
         found = self.log.process().offsets.group(group).committed.get(IN0)
         return None if found is None else found.offset
 
@@ -98,7 +98,7 @@ def test_the_next_transaction_takes_offsets_and_completion_into_its_entries(
 def test_a_group_in_the_coordinators_journal_is_brought_along_with_COMMITTED(
     staged: Lingering,
 ) -> None:
-    """Of one name they share a journal: what is left of a transaction is one step."""
+    """The id and the group share a journal, so one entry completes the transaction."""
     staged.producer.close()
     staged.producer = Producer(
         staged.connection, transactional_id="b", transaction_group="g", transaction_records="staged"
@@ -137,7 +137,7 @@ def test_a_producer_that_does_nothing_more_completes_by_itself(either: Lingering
 
 
 def test_R36_COMMITTED_waits_for_offsets_that_no_pend_brings(staged: Lingering) -> None:
-    """The next transaction moves another group: its decision comes after the offsets."""
+    """The next transaction moves another group, so its decision comes after the offsets."""
     staged.transaction(1)
     staged.transaction(2, group="other")
     assert staged.new_entries() == [

@@ -1,4 +1,4 @@
-"""Connections: one log a root and process, and what happens when the root is emptied."""
+"""Connections: one log per root and process, and what happens when the root is emptied."""
 
 import shutil
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_a_root_is_opened_once_in_a_process(tmp_path: Path) -> None:
 
 
 def test_a_log_that_was_removed_is_made_anew_if_that_is_asked_for(tmp_path: Path) -> None:
-    """Going on from what was read there before would leave a log without a beginning."""
+    """Using the state read there before would leave a log without a beginning."""
     root = str(tmp_path / "log")
     for attempt in (b"first", b"second"):
         admin = Admin(root, create=True)

@@ -1,4 +1,4 @@
-"""Arguments of another type than a method takes: one name is one name, and a sentence tells."""
+"""Arguments of a wrong type are refused with a sentence; a single string is one name."""
 
 from collections.abc import Callable
 

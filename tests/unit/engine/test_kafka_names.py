@@ -1,4 +1,4 @@
-"""Every configuration name of Kafka 4.2 is taken here, or there is a reason why not."""
+"""Every configuration name of Kafka 4.2 is accepted, or the test gives a reason why not."""
 
 import pytest
 
@@ -52,7 +52,7 @@ CONSUMER = """
     socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.key.password
     ssl.truststore.location value.deserializer
 """
-"""As their ConfigDefs list them; of `ssl.` and `sasl.` a few."""
+"""The names that Kafka's ConfigDefs list; of `ssl.` and `sasl.` only a few."""
 
 BEFORE_4 = (
     "message.downconversion.enable",

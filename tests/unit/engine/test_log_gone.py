@@ -1,7 +1,7 @@
-"""Producers and consumers whose log is removed, moved or replaced under them, on a disk.
+"""Producers and consumers on a disk whose log is removed, moved or replaced while they use it.
 
-What was acknowledged must be in the log that was opened. So nothing is acknowledged any more, no
-folder is made again, and a log in the old one's place is never touched.
+Acknowledged records must be in the log that was opened. So no further write is acknowledged, no
+folder is created again, and a log that replaced the old one is never touched.
 """
 
 import gc
@@ -190,7 +190,7 @@ def prune(root: Path) -> Any:
 
 
 def filled(root: Path) -> Path:
-    """A topic with some entries; the folder of those."""
+    """Fill a topic and return the folder of its entries."""
     producer = Producer(str(root))
     for number in range(10):
         producer.send("t", value=b"%d" % number)

@@ -1,6 +1,6 @@
-"""The same on a store that does not tell whether its log is still there: it is asked now and then.
+"""A removed log on a store that does not report the removal: clients check now and then.
 
-Until it has told, a producer of a deleted log writes: into names that no other log has.
+Until a check finds out, a producer still writes to names that no other log uses.
 """
 
 import pytest
@@ -20,27 +20,27 @@ from txlog.testing.clock import manual_runtime
 from txlog.testing.invariants import check_log
 
 GONE = (NotATxlog, OutcomeUnknown)
-"""The first answer: nothing was written, or what was written is in the log that is gone."""
+"""The first error: nothing was written, or the write went to the removed log."""
 
 INTERVAL_MS = ProcessSettings().log_presence_interval_ms
 
 
 @pytest.fixture(params=[0, 12 * 3_600_000], ids=["long way", "boundaries trusted"])
 def log(request: pytest.FixtureRequest) -> MemoryLog:
-    """A log with a topic; its first process sees a store that holds nothing."""
+    """A log with a topic; its first process finds the store empty."""
     found = MemoryLog(LogSettings(boundary_trust_ms=request.param, boundary_grace_ms=1 << 40))
     found.admin.create_topic("t", 1)
     return found
 
 
 def delete(log: MemoryLog) -> None:
-    """As `aws s3 rm --recursive` does."""
+    """Delete all objects, as `aws s3 rm --recursive` does."""
     for path in log.objects():
         log.memory.delete(path)
 
 
 def create_another(log: MemoryLog) -> None:
-    """A new log with a topic of the same name."""
+    """Create another log with a topic of the same name."""
     runtime = manual_runtime("another log")
     other = MemoryStore(runtime)
     create_cluster(other, runtime)

@@ -1,4 +1,4 @@
-"""Positions that are deleted, and refusals that name what is in the way."""
+"""Deleted positions, and refusals that name what prevents a deletion."""
 
 import pytest
 
@@ -21,7 +21,7 @@ P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 
 @pytest.fixture
 def groups() -> Groups:
-    """`g` stands at 5 in partitions 0 and 1, `h` in partition 0."""
+    """`g` is at 5 in partitions 0 and 1, `h` in partition 0."""
     groups: Groups = Fold(SharedMachine(), offsets_of)
     groups.run(OffsetsCommitted("g", (offset(UNCHECKED, 5), offset(UNCHECKED, 5, 1)), 1))
     groups.run(OffsetsCommitted("h", (offset(UNCHECKED, 5),), 1))

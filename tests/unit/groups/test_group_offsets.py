@@ -1,4 +1,4 @@
-"""Offsets of groups as a process asks for them: what is in the way is finished, or refused."""
+"""Offsets of groups: a process finishes the transaction in its way or refuses the request."""
 
 import pytest
 
@@ -39,13 +39,13 @@ def offsets(process: Process) -> GroupOffsets:
 
 
 def moved(process: Process, end: int, group: str = GROUP) -> None:
-    """A position outside of transactions."""
+    """Commit a position outside of transactions."""
     topic_id = process.topic("src").topic_id
     offsets(process).commit(group, (PendingOffset("src", topic_id, 0, UNCHECKED, end),))
 
 
 def pended(process: Process, name: str = NAME, number: int = 0) -> TxId:
-    """A new instance of the id has put offsets 0 to 5 aside, and not decided."""
+    """A new instance of the id has pended offsets 0 to 5 and decided nothing."""
     tx = tx_of(register(process, "i", name), number)
     coordinator(process).begin(name, tx, TIMEOUT_MS)
     pend(process, tx, 0, 5, name)
@@ -53,12 +53,12 @@ def pended(process: Process, name: str = NAME, number: int = 0) -> TxId:
 
 
 def deleted(world: World, process: Process) -> None:
-    """The topic is deleted, and another one gets its name."""
+    """Delete the topic and create another one with its name."""
     process.connection.cluster.delete_topic("src")
     world.create_topics("src")
 
 
-# What is in the way of others.
+# Transactions that block others.
 
 
 def test_an_open_transaction_of_another_id_is_in_the_way_until_it_is_late(world: World) -> None:
@@ -161,7 +161,7 @@ def test_what_follows_it_in_the_way_is_finished_too(world: World) -> None:
         prepare(process, following, participant(process, "a", 1), name="other")
 
     entry = NAMES.transactions(0).entry(offsets(other)._journal(0).next_slot)
-    # The refusal reads this slot first; what is in the way is then looked up with another read.
+    # The refusal reads this slot first; another read then looks up the blocking transaction.
     other.store.before("get", entry, lambda: other.store.before("get", entry, end))
     moved(other, 9)
     assert other.store.is_met
@@ -205,11 +205,11 @@ def test_an_operator_ends_what_is_open_and_not_late(world: World) -> None:
     assert not offsets(process).group(GROUP).pending
 
 
-# What is read.
+# Reading.
 
 
 def hide(world: World, end: int) -> Process:
-    """A process that lags: the journal has moved on by more than a snapshot, and was pruned."""
+    """Return a lagging process: the journal has grown by more than a snapshot and was pruned."""
     process, other = world.process(), world.process()
     moved(process, 1)
     for position_ in range(2, 2 + 6):
@@ -265,7 +265,7 @@ def test_what_must_be_whole_is_not_committed_in_parts(world: World) -> None:
 def test_snapshots_and_pruning_follow_what_is_asked(world: World) -> None:
     process = world.process()
     for end in range(10):
-        moved(process, end)  # 10 entries, where one in 4 has a snapshot.
+        moved(process, end)  # 10 entries; every fourth has a snapshot.
     layout, journal = NAMES.transactions(0), coordinator(process)
     assert world.store.get(layout.snapshot(3)) is not None
     assert journal.prune(keep_entries=6, apart_entries=100) == 0
@@ -284,7 +284,7 @@ def test_only_positions_of_the_given_partitions_are_deleted(world: World) -> Non
     assert SRC in offsets(process).group("other").committed
 
 
-# What a process knows, and positions as a topic comes back.
+# What a process remembers, and positions of a topic that is created again.
 
 
 def test_what_was_seen_is_the_group_as_it_was_read_last(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Groups of very many partitions: what does not fit in one entry of a journal (I16)."""
+"""Groups of very many partitions, whose positions do not fit in one entry of a journal (I16)."""
 
 import pytest
 
@@ -16,19 +16,19 @@ from txlog.model import PARTITIONS_MAX, TopicPartition, TxId
 
 ID = "0123456789abcdef"
 SOME = 13_000
-"""Partitions that go in one entry: what docs/cli.md and docs/kafka-users.md say."""
+"""Partitions whose positions fit in one entry, as docs/cli.md and docs/kafka-users.md say."""
 
 
 @pytest.fixture
 def log() -> MemoryLog:
-    """No topic is needed: no other code reads a group's positions here."""
+    """A log without the topics: no code reads them for a group's positions."""
     return MemoryLog()
 
 
 def positions(
     count: int, end: int = 5, note: str = "", topic: str = ""
 ) -> tuple[PendingOffset, ...]:
-    """Of so many partitions, of two topics if one cannot have as many."""
+    """Positions of `count` partitions, in two topics if one cannot have as many."""
     name = topic or "orders.of-a-region.and-its-parts"
     names = (name, f"{name[:-1]}2")
     places = ((names[n // PARTITIONS_MAX], n % PARTITIONS_MAX) for n in range(count))
@@ -42,12 +42,12 @@ def pend(log: MemoryLog, offsets: tuple[PendingOffset, ...]) -> None:
 
 
 def entries(log: MemoryLog) -> int:
-    """Of the coordinators' journals."""
+    """The number of entries in the coordinators' journals."""
     return sum("transactions/" in path and "/entries/" in path for path in log.objects())
 
 
 def committed(log: MemoryLog) -> dict[TopicPartition, int]:
-    """Where `g` stands, as a process finds it that has the log just opened."""
+    """The positions of `g` as a newly opened process reads them."""
     found = log.process().offsets.group("g").committed
     return {where: at.offset for where, at in found.items()}
 
@@ -81,7 +81,7 @@ def test_I16_a_transaction_with_more_positions_than_an_entry_holds_is_told_the_l
     assert log.changed_since(before) == []
     pend(log, positions(10_000))
     with pytest.raises(UsageError, match="in 16000 partitions"):
-        pend(log, positions(16_000)[8_000:])  # With those of the first pend.
+        pend(log, positions(16_000)[8_000:])  # Together with those of the first pend.
     assert len(log.process().offsets.group("g").pending[TxId(1, 0, 0)].offsets) == 10_000
 
 

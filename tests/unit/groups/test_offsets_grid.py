@@ -1,6 +1,7 @@
-"""Every command on a group in every state, with its outcome written down (I5, I6, R6).
+"""Every command on a group in every state, with its written outcome (I5, I6, R6).
 
-A small word is the event that the command leads to ("-": none); a capital one is the refusal.
+A word in lower case is the event that the command leads to ("-": none); a capitalised one is the
+refusal.
 """
 
 from collections.abc import Callable
@@ -122,7 +123,7 @@ def cells() -> list[tuple[str, str, str]]:
 
 
 def in_order(head: str) -> list[str]:
-    """The commands of a head line; some have names of several words."""
+    """The commands of a header line; some have names of several words."""
     found: list[str] = []
     rest = head.strip()
     while rest:

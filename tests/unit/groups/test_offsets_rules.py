@@ -99,7 +99,7 @@ def test_I6_a_second_transaction_waits_for_the_pending_one(groups: Groups) -> No
 
 
 def test_R6_a_pend_is_applied_under_the_transaction_that_it_bears(groups: Groups) -> None:
-    """A helper with an old transaction comes late: its apply finds another pend, or none."""
+    """A process that completes an old transaction late finds another pend or none."""
     groups.run(pend(0, offset(0, 5)))
     groups.run(release(0))
     groups.run(pend(1, offset(0, 7)))
@@ -148,7 +148,9 @@ def test_R11_the_offsets_of_a_topic_that_was_created_again_begin_anew(groups: Gr
 def test_R11_a_group_goes_on_from_one_topic_of_a_name_to_the_next_and_never_back(
     groups: Groups,
 ) -> None:
-    """Who does not know where the group stands by now read another topic than the group does."""
+    """A client that does not have the group's current position has read another topic than the
+    group.
+    """
     groups.run(OffsetsCommitted("g", (offset(0, 500, topic_id="old"),), 1))
     groups.run(OffsetsCommitted("g", (offset(0, 3, topic_id="new", replaced="old"),), 1))
     for late in (offset(500, 510, topic_id="old"), offset(0, 9, topic_id="older", replaced="old")):

@@ -1,4 +1,4 @@
-"""How many positions go in one event: what they take, and how they are parted (I16)."""
+"""How many positions fit in one event: their estimated size, and how they are split (I16)."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from txlog.groups.state import (
 
 
 def noted(number: int, size_bytes: int) -> PendingOffset:
-    """A position that takes so many bytes at most, by what is estimated."""
+    """A position whose estimated size is `size_bytes`."""
     note = "x" * ((size_bytes - 83) // 6)
     rest = size_bytes - PendingOffset("", "id", number, 0, 1, note).bytes_at_most
     return PendingOffset("t" * rest, "id", number, 0, 1, note)
@@ -40,7 +40,7 @@ def test_what_may_be_too_large_is_measured() -> None:
 
 
 def test_a_note_is_measured_as_it_is_stored() -> None:
-    # One that may be too large makes all of them be measured.
+    # If one may be too large, all of them are measured.
     notes = ("é" * 10_000, "x" * (OFFSETS_BYTES_MAX // 6))
     offsets = tuple(PendingOffset("t", "id", n, 0, 1, note) for n, note in enumerate(notes))
     stored = sum(len(note.encode()) for note in notes)
@@ -49,7 +49,7 @@ def test_a_note_is_measured_as_it_is_stored() -> None:
 
 
 def test_what_is_too_large_goes_in_parts_that_are_as_full_as_they_can_be() -> None:
-    # Quotes take twice their length when they are stored, so two of these are too large.
+    # Quotes are stored in twice their length, so two of these are too large.
     note = '"' * (OFFSETS_BYTES_MAX // 12)
     offsets = tuple(PendingOffset("t", "id", number, 0, 1, note) for number in range(7))
     assert 2 * offsets[0].bytes_at_most > OFFSETS_BYTES_MAX

@@ -1,4 +1,4 @@
-"""A flush in which one thing fails: what is stored is not sent again, and the rest is written."""
+"""A flush in which one write fails: stored records are not sent again, and the rest is written."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Every way of hashing keys gives Kafka's murmur2."""
+"""Every way of hashing keys returns Kafka's murmur2."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ KAFKA_VECTORS = {
 
 
 def reference(key: bytes) -> int:
-    """murmur2 as its definition reads, byte by byte; unsigned."""
+    """murmur2 as it is defined, byte by byte; unsigned."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     hashed = 0x9747B28C ^ len(key)
     words, rest = divmod(len(key), 4)
@@ -92,7 +92,7 @@ def test_keys_beyond_one_block_hash_as_one_by_one() -> None:
 def test_keys_longer_than_all_ranks_hash_as_one_by_one(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond a number of words keys are no longer told apart by length; here it is 16."""
+    """Keys of more words than the ranks, here 16, are no longer grouped by length."""
     monkeypatch.setattr(murmur2_module, "_RANK_MAX", 16)
     keys = [bytes(range(length)) for length in (3, 63, 64, 65, 67, 200)] * count
     assert hashed(keys) == [reference(key) for key in keys]

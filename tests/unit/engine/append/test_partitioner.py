@@ -1,4 +1,4 @@
-"""Keys go to Kafka's partitions, whatever their type; rows are split without losing order."""
+"""Keys of every type go to Kafka's partitions; rows are split in order."""
 
 import datetime as dt
 import decimal
@@ -87,7 +87,7 @@ MOMENT = dt.datetime(2013, 1, 1, 5, 15, tzinfo=dt.UTC)
 def test_other_keys_are_hashed_as_kafka_serializes_them_or_as_text(
     kind: pa.DataType, value: Any, serialized: bytes
 ) -> None:
-    """This table is the rule: to change a line of it would move the keys of stored topics."""
+    """This table is the rule: a change of a line would move the keys of existing topics."""
     keys = pa.array([None, value, value], kind).slice(1)
     assert partitions_of(keys) == [partition_for_key(serialized, 1000)] * 2
 

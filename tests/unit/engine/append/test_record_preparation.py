@@ -1,4 +1,4 @@
-"""The time that a record is stored with: its own, within limits, or that of the append."""
+"""The timestamp that a record is stored with: its own, within limits, or that of the append."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ UTC_MS = pa.timestamp("ms", "UTC")
 
 @pytest.fixture
 def now(log: MemoryLog) -> MemoryLog:
-    """The log, in 2023."""
+    """A log whose clock is in 2023."""
     log.clock.now_ms = NOW_MS
     return log
 
@@ -111,7 +111,7 @@ def test_by_default_no_time_lies_more_than_an_hour_after_now(now: MemoryLog) -> 
 
 @pytest.mark.parametrize("early_ms", [-1, -(2**63)])
 def test_no_record_has_a_time_before_1970(now: MemoryLog, early_ms: int) -> None:
-    """A Kafka producer refuses it, and no reader asks for it."""
+    """A Kafka producer refuses such a time, and no reader asks for it."""
     producer, before = now.producer(), now.objects()
     with pytest.raises(InvalidRecord, match="since 1970"):
         producer.send("u", b"v", timestamp_ms=early_ms)
@@ -176,7 +176,7 @@ def test_half_messages_have_the_time_at_which_they_are_staged(now: MemoryLog) ->
 
 
 def test_batches_of_the_spark_sink_follow_the_same_rule(now: MemoryLog) -> None:
-    """Its tasks call this function."""
+    """The sink's tasks call this function."""
     rows = pa.record_batch({"value": [b"v"], "_timestamp": pa.array([5], UTC_MS)})
     topic = now.connection.cluster.present_topic("u")
     kept = with_record_times(topic, rows, NOW_MS)

@@ -1,4 +1,4 @@
-"""Arrow tables: which column is the key, the partition and the time, and what is refused whole."""
+"""Arrow tables: which columns are key, partition and time, and which tables are refused whole."""
 
 import datetime as dt
 import re
@@ -95,7 +95,7 @@ def test_the_time_column_stays_if_the_topic_has_it(log: MemoryLog) -> None:
 
 
 def test_a_time_column_replaces_the_timestamps_that_were_read(log: MemoryLog) -> None:
-    """What `poll_arrow` gives has `_timestamp` already."""
+    """`poll_arrow` returns tables that have a `_timestamp` column already."""
     table = pa.table({"value": [b"x"], "_timestamp": pa.array([7], UTC_MS), "other": [8]})
     producer = log.producer()
     producer.send_batch("u", table.drop_columns("other"))
@@ -244,7 +244,7 @@ def test_a_large_record_is_found_among_many_small_ones(log: MemoryLog) -> None:
     assert len(log.values("typed")) == 20_000
 
 
-# What was not answered stays with the producer.
+# Writes without an answer stay with the producer.
 
 
 def test_a_table_whose_writing_failed_is_written_by_the_next_flush(log: MemoryLog) -> None:
@@ -287,7 +287,7 @@ def test_R9_a_table_that_one_entry_cannot_name_is_stored_once_wherever_it_was_cu
     table = pa.table({"value": values, "p": [number % 2 for number in range(600)]})
     producer = log.producer("a")
     producer.begin_transaction()
-    # The topic's entries of before: its creation.
+    # The topic's entries so far: its creation.
     log.store.on("create", "topics/two/.*/entries", never_lands, times=20)
     log.store.on("create", "topics/two/.*/entries", effect)
     log.store.on("create", "topics/two/.*/entries", lambda call: call(), times=entry)
@@ -306,7 +306,7 @@ def test_R9_a_table_that_one_entry_cannot_name_is_stored_once_wherever_it_was_cu
 def test_a_table_that_waits_for_its_commit_keeps_a_number_a_partition_and_none_a_record(
     log: MemoryLog,
 ) -> None:
-    """A load of many tables is told of each of them, at its end."""
+    """A load of many tables gets the number of records of each table at its end."""
     told: list[Sequence[BatchMetadata]] = []
     producer = log.producer("a")
     producer.begin_transaction()
