@@ -10,12 +10,12 @@ PartT = TypeVar("PartT")
 
 
 class Fold(Generic[PartT]):
-    """The state that commands of one writer lead to. Every event is also encoded and decoded."""
+    """The state that one writer's commands lead to. Every event is also encoded and decoded."""
 
     def __init__(
         self, machine: Machine[Any], part_of: Callable[[Any], PartT] = lambda whole: whole
     ) -> None:
-        """`part_of` takes the part that a test looks at from the machine's state."""
+        """`part_of` takes the part that a test uses from the machine's state."""
         self.machine = machine
         self.whole: Any = machine.initial()
         self.slot = 0
@@ -24,7 +24,7 @@ class Fold(Generic[PartT]):
 
     @property
     def state(self) -> PartT:
-        """The state, or the part of it that the test looks at."""
+        """The state, or the part of it that the test uses."""
         return self._part_of(self.whole)
 
     @state.setter
@@ -39,7 +39,7 @@ class Fold(Generic[PartT]):
         self.whole = replace(self.whole, **{name: changed})
 
     def run(self, command: Any) -> Any:
-        """The answer; raises the rejection, and then nothing has changed."""
+        """Return the answer, or raise the rejection and change nothing."""
         decided = self.machine.decide(self.whole, command)
         for event in decided.events:
             self.apply(event)
@@ -49,7 +49,7 @@ class Fold(Generic[PartT]):
         return decided.result
 
     def apply(self, event: Any) -> None:
-        """As another replica would, which has the event from its JSON."""
+        """Apply the event as another replica would, which decodes it from JSON."""
         read = self.machine.decode_event(self.machine.encode_event(event))
         assert read == event
         self.whole = self.machine.apply(self.whole, read, self.slot)

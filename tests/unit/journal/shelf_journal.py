@@ -1,4 +1,4 @@
-"""A shelf on a journal in memory: what the journal's tests begin with."""
+"""A shelf on a journal in memory, which the journal's tests use."""
 
 from dataclasses import replace
 
@@ -17,24 +17,24 @@ _seeds = iter(range(1, 1 << 30))
 
 
 def new_store() -> MemoryStore:
-    """An empty one."""
+    """An empty store."""
     return MemoryStore(manual_runtime())
 
 
 def process(
     store: Store, options: ReplicaOptions = OPTIONS, runtime: Runtime | None = None
 ) -> Replica[Shelf]:
-    """A process of its own: nothing but the store is shared, and its tokens are its own."""
+    """A process with its own state and tokens; it shares only the store with others."""
     return Replica(store, LAYOUT, ShelfMachine(), runtime or manual_runtime(next(_seeds)), options)
 
 
 def limits(**changes: int) -> ReplicaOptions:
-    """The options with other limits of the process."""
+    """The options, with other limits of the process."""
     return replace(OPTIONS, process=replace(OPTIONS.process, **changes))
 
 
 def fill(replica: Replica[Shelf], count: int, prefix: str = "t") -> None:
-    """Put so many things, an entry each."""
+    """Put `count` things, one entry each."""
     for number in range(count):
         assert replica.execute(Put(f"{prefix}{number}"))
 

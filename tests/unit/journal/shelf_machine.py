@@ -1,4 +1,4 @@
-"""A small machine for the journal's tests: a shelf of things, each there once."""
+"""A small machine for the journal's tests: a shelf of unique things."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from txlog.stored import stored
 @stored("thing_put", name="name")
 @dataclass(frozen=True, slots=True)
 class ThingPut:
-    """It is on the shelf from here on."""
+    """The thing is on the shelf from this event on."""
 
     name: str
 
@@ -21,28 +21,28 @@ class ThingPut:
 @stored("thing_taken", name="name")
 @dataclass(frozen=True, slots=True)
 class ThingTaken:
-    """It is gone from here on."""
+    """The thing is off the shelf from this event on."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Answer: True if this call did it."""
+    """Put a thing. Answer: True if this call put it."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Raises IllegalTransition if it is not there."""
+    """Take a thing. Raises IllegalTransition if it is not on the shelf."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Answer: whether it is there. Leads to no event."""
+    """Answer whether the thing is on the shelf. Leads to no event."""
 
     name: str
 
@@ -53,7 +53,7 @@ _SECTIONS = SectionCodec(thing=str)
 
 
 class ShelfMachine(SimpleMachine):
-    """State: the names, in the order in which they were put."""
+    """The machine; its state is the names in the order in which they were put."""
 
     def initial(self) -> Shelf:
         return ()

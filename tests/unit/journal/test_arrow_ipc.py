@@ -1,4 +1,4 @@
-"""The head of an Arrow message is read in bounds, whatever the bytes say."""
+"""The head of an Arrow message is read within bounds, whatever its bytes."""
 
 import pyarrow as pa
 import pytest
@@ -28,7 +28,7 @@ def test_the_head_tells_what_arrow_wrote(batch: pa.RecordBatch, compression: str
     assert head.body_length == written.body.size
     assert head.compressed == (compression is not None)
     assert head.labels == {"partition": "3", "é": "ü"}
-    # Buffers are padded to 8 bytes in the body, and their true sizes are told.
+    # Buffers are padded to 8 bytes in the body; the head has their true sizes.
     plain = read_head(message_of(batch), "here")
     assert plain.decoded_bytes <= plain.body_length
     assert head.decoded_bytes <= plain.decoded_bytes <= head.decoded_bytes + 64 * 20
@@ -67,7 +67,7 @@ def test_I15_a_table_whose_layout_lies_before_the_message_is_corrupt_data() -> N
 
 
 def length_place(message: bytes) -> int:
-    """Where the length of the only buffer that is not empty stands; its offset, 0, is before it."""
+    """The place of the length of the only buffer that is not empty; its offset, 0, precedes it."""
     head = read_head(memoryview(message), "here")
     unpadded = range(head.body_length - 7, head.body_length + 1)
     return next(

@@ -1,4 +1,4 @@
-"""The codec writes frozen dataclasses as JSON, and reads back nothing but exactly these."""
+"""The codec writes frozen dataclasses as JSON and reads back only exactly these."""
 
 import json
 from collections.abc import Mapping
@@ -58,12 +58,12 @@ SPECIAL: dict[tuple[Any, str], st.SearchStrategy[Any]] = {
     (HorizonAdvanced, "segment_id"): HORIZONS,
     (StagingHorizonAdvanced, "segment_id"): HORIZONS,
 }
-"""Fields that take not all that their type says."""
+"""Fields that accept fewer values than their type."""
 
 
 @cache
 def valid(kind: Any) -> st.SearchStrategy[Any]:
-    """Values of a type that the codec takes."""
+    """Values of a type that the codec accepts."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is TopicConfig:
         compression = st.sampled_from(COMPRESSION_TYPES)
@@ -105,7 +105,7 @@ class Point:
 @stored_list("grown", x="x", y="y", z="z", w="w")
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """`z` and `w` came later."""
+    """A class to which `z` and `w` were added later."""
 
     x: int
     y: int
@@ -201,7 +201,7 @@ def test_I15_an_event_with_one_part_replaced_is_read_exactly_or_not_at_all(
 
 
 def default_of(event: object, name: str) -> object:
-    """A field at its default is left out when it is written."""
+    """The default of a field, which the codec does not write."""
     attribute = next((a for a, n in stored_form(type(event)).fields.items() if n == name), "")
     spec = type(event).__dataclass_fields__.get(attribute)  # type: ignore[attr-defined]
     if spec is None or (spec.default is MISSING and spec.default_factory is MISSING):
@@ -286,7 +286,7 @@ def test_I15_a_wrong_value_is_corrupt_data(name: str, value: object) -> None:
     ],
 )
 def test_I15_what_no_other_process_could_read_is_not_written(name: str, value: object) -> None:
-    """The one that wrote it would be the last to have the journal."""
+    """After writing such an entry, its writer alone could read the journal."""
     with pytest.raises(InternalError, match="Nothing was written"):
         encode(replace(WRITTEN, **{name: value}))  # type: ignore[arg-type]
 
@@ -327,7 +327,7 @@ def test_I15_an_event_of_no_known_type_is_corrupt_data(
 
 
 def test_what_came_later_is_written_only_if_it_says_something() -> None:
-    """An older program can read it then; and it never looks like another value."""
+    """An older program can then read it; and a default is never mistaken for another value."""
     for grown in (Grown(1, 5), Grown(1, 5, z=3), Grown(1, 5, w=3), Grown(1, 5, z=3, w=4)):
         assert decode(Grown, encode(grown)) == grown
     assert encode(Grown(1, 5)) == [1, 5]
@@ -358,7 +358,7 @@ def test_I15_a_list_may_lack_only_the_fields_that_came_later(
 
 
 def test_I15_a_section_that_is_not_known_is_corrupt_data() -> None:
-    """It may be a part of the state without which every decision is wrong."""
+    """The section may hold state without which every decision would be wrong."""
     sections = SectionCodec(point=Point)
     rows = {"point": [Point(1, 2)]}
     assert sections.encode(rows) == {"point": [[1, 2]]}
@@ -372,7 +372,7 @@ def test_I15_a_section_that_is_not_known_is_corrupt_data() -> None:
 
 
 def renamed(hint: Any) -> Any:
-    """The type with other Python names all through: of classes, and of attributes."""
+    """The type, in which all classes and attributes have other Python names."""
     origin, arguments = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
         return renamed_class(hint)
@@ -385,8 +385,9 @@ def renamed(hint: Any) -> Any:
 
 @cache
 def renamed_class(kind: Any) -> Any:
-    """A class with the same stored names, whose attributes are called otherwise, and declared in
-    another order: of its own module, and without the checks of the first."""
+    """A class with the same stored names, but other attribute names, another order, another module
+    and no checks.
+    """
     hints, form = get_type_hints(kind, include_extras=True), stored_form(kind)
     made = make_dataclass(
         f"Renamed{kind.__name__}",
@@ -424,7 +425,7 @@ def test_I15_renaming_classes_and_attributes_changes_no_stored_byte(
 def test_a_class_without_stored_names_is_a_fault_of_ours() -> None:
     @dataclass(frozen=True)
     class Bare(Point):
-        """What its base says holds for the base alone."""
+        """A subclass without its own stored names; those of its base do not apply to it."""
 
     for use in (lambda: encode(Bare(1, 2)), lambda: EventCodec(Bare)):
         with pytest.raises(InternalError, match="Bare has no stored names"):
@@ -443,7 +444,7 @@ def test_an_event_of_another_machine_is_not_written() -> None:
 
 @pytest.mark.parametrize("machine", [machine for machine, _ in MACHINES])
 def test_I15_an_event_or_a_field_of_a_newer_txlog_is_unsupported(machine: Machine[Any]) -> None:
-    """An object of a newer program must not be restored from a backup."""
+    """An operator must not restore a newer program's object from a backup."""
     event, union = {"type": "painted"}, next(u for m, u in MACHINES if m is machine)
     with pytest.raises(UnsupportedFormat, match="'painted' is not an event that this txlog knows"):
         machine.decode_event(event)

@@ -1,4 +1,4 @@
-"""Commands of one caller in one entry: all or nothing, or each by itself."""
+"""Several commands of one caller in one entry: all or nothing, or each by itself."""
 
 import pytest
 

@@ -32,7 +32,7 @@ def test_an_entry_comes_back_as_it_was(
 
 
 def test_half_a_surrogate_pair_in_a_users_text_comes_back() -> None:
-    """The metadata of an offset is any str; it must not stop those that share its entry."""
+    """The metadata of an offset is any str; it must not block others that share its entry."""
     entry = Entry(0, "token", "w", 5, 0, ({"type": "x", "metadata": "\ud800"},))
     data, _ = encode_entry(entry)
     assert decode_entry(data, PATH, 0)[0] == entry

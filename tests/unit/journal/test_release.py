@@ -1,6 +1,6 @@
 """What a newer txlog wrote is refused with the release that reads it.
 
-Objects of a later release are made by hand here: an old program meets bytes, and no code of theirs.
+These tests build objects of a later release by hand, since an old program meets only their bytes.
 """
 
 import json
@@ -34,7 +34,7 @@ SNAPSHOT = "topics/t/1/snapshots/00000000000000000007.arrow"
 
 
 def sealed(body: Mapping[str, Any], txlog: object = NEWER, version: int = 2) -> bytes:
-    """As docs/format.md says it."""
+    """An entry as docs/format.md describes it."""
     text = json.dumps(body).encode()
     crc32 = zlib.crc32(str(txlog).encode() + text)
     header = {"format": version, "txlog": txlog, "length": len(text), "crc32": crc32}
@@ -52,7 +52,7 @@ def use_entry(data: bytes) -> None:
 
 
 def message_of(data: bytes) -> str:
-    """Of the error that the entry meets."""
+    """The message of the error that reading the entry raises."""
     with pytest.raises(UnsupportedFormat) as caught:
         use_entry(data)
     return caught.value.message
@@ -91,7 +91,7 @@ def test_a_boundary() -> None:
 
 
 def later_snapshot(head: Mapping[str, Any], *rows: tuple[str, str]) -> bytes:
-    """A snapshot by the newer txlog: one of this one with other rows and a checksum over them."""
+    """A snapshot of the newer txlog: this version's with other rows and a checksum over them."""
     first = {"format": 2, "slot": 7, "crc32": 4, "boundary": -1, "txlog": NEWER, **head}
     names, texts = map(list, zip(("journal", json.dumps(first)), *rows, strict=True))
     names.append("checksum")
@@ -127,7 +127,7 @@ def test_a_line_of_a_checkpoint() -> None:
 
 
 def test_a_line_of_this_version_may_not_say_it_and_that_of_the_next_one_must() -> None:
-    """Spark compares lines as texts, so that a release in them would be news to each query."""
+    """Spark compares lines as texts, so that a release in them would look new to each query."""
     line = offsets.to_json(offsets.SourceOffset("10" * 16, "g", {}))
     assert ("txlog" in line) == (offsets.OFFSET_VERSION > 1)
 

@@ -40,7 +40,7 @@ def test_I15_every_truncation_is_corrupt_data_that_names_the_object() -> None:
 
 
 def content(data: bytes) -> object:
-    """What is read, or the message of the refusal."""
+    """The content that is read, or the message of the refusal."""
     try:
         return decode_snapshot(data, PATH)
     except CorruptData as error:
@@ -62,7 +62,7 @@ def test_I15_a_bit_flip_is_corrupt_data_or_changes_nothing() -> None:
 
 
 def made_of(rows: list[tuple[str | None, str | None]]) -> bytes:
-    """A file with a right checksum over rows that need not be right."""
+    """A file with a correct checksum over rows that may be wrong."""
     names, texts = [name for name, _ in rows], [text for _, text in rows]
     checksum = zlib.crc32(
         "\n".join(map(str, texts)).encode(),
@@ -90,7 +90,7 @@ def test_a_file_made_by_hand_is_read() -> None:
 
 
 def test_a_newer_format_is_unsupported_whatever_else_its_head_holds() -> None:
-    """It must not be taken for damage: what is damaged may be replaced."""
+    """It must not be reported as damage, since damaged objects may be replaced."""
     with pytest.raises(UnsupportedFormat, match="version 3") as caught:
         decode_snapshot(made_of([head_row(format=3, shards=4)]), PATH)
     assert PATH in caught.value.message

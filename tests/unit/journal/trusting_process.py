@@ -1,4 +1,4 @@
-"""Processes that trust a look at the boundary for a time, on a store that dates what it holds."""
+"""Processes that trust a boundary check for a time, on a store that dates its objects."""
 
 from dataclasses import dataclass, replace
 
@@ -35,18 +35,18 @@ class MachineClocks:
         self.pass_ms(duration_ms)
 
     def pass_ms(self, duration_ms: float) -> None:
-        """Time passes, and both clocks go."""
+        """Let time pass on both clocks."""
         self.wall += duration_ms
         self.boot += duration_ms
 
 
 def dated_store(clocks: MachineClocks) -> MemoryStore:
-    """An empty store, dated by these clocks."""
+    """An empty store whose dates come from these clocks."""
     return MemoryStore(_runtime(clocks))
 
 
 def trusting(store: Store, clocks: MachineClocks) -> Replica[Shelf]:
-    """A process of its own, on a machine with these clocks."""
+    """A process on a machine with these clocks; it shares only the store with others."""
     return process(store, TRUSTING, _runtime(clocks))
 
 

@@ -1,4 +1,4 @@
-"""Boundaries are created once each, are read upward, and are never guessed at (R14, I15)."""
+"""Each boundary is created once; boundaries are read upward and never guessed (R14, I15)."""
 
 import json
 
@@ -67,7 +67,7 @@ def test_I15_a_sealed_body_that_is_no_boundary_names_the_object(body: bytes) -> 
 def test_R14_a_boundary_whose_snapshot_does_not_cover_what_lies_below_it_is_named(
     store: MemoryStore, lowest: int, snapshot: int
 ) -> None:
-    """Not believed: readers would wait for entries that come above it, and blame others."""
+    """If it were believed, readers would wait for entries above it and blame other objects."""
     body = {"ordinal": 0, "lowest_slot": lowest, "snapshot_slot": snapshot, "token": "token"}
     store.put_new(LAYOUT.boundary(0), seal(json.dumps(body).encode()))
     with pytest.raises(CorruptData, match=f"{LAYOUT.boundary(0)} is not a boundary"):

@@ -1,4 +1,4 @@
-"""When an answer about a slot is believed: R15 as a table, and as what must hold for any clocks."""
+"""When an answer about a slot is believed: R15 as a table, and as a property for any clocks."""
 
 import copy
 import pickle
@@ -29,7 +29,7 @@ def boundary(lowest: int) -> Boundary:
 
 
 def arrived(wall_ms: float, boot_ms: float) -> ClockReading:
-    """So long after the check was sent."""
+    """A reading of the clocks that much later than the one when the check was sent."""
     return ClockReading(int(SENT.wall_ms + wall_ms), SENT.boot_ms + boot_ms)
 
 
@@ -142,8 +142,10 @@ def test_R15_what_is_believed_was_not_yet_deleted(
     apart_ms: int,
     trust_ms: int,
 ) -> None:
-    """The reckoning behind trust and grace: a check, a boundary above the slot that it does not
-    show, and a deletion as early as the store's dates allow it; the clocks lose what they may."""
+    """The calculation behind trust and grace: a check, a boundary above the slot that the check
+    does not show, and a deletion as early as the store's dates allow. The clocks drift as far as
+    they may.
+    """
     grace_ms = trust_ms + 40 + 20
     deleted_ms = made_ms + grace_ms + apart_ms + 1 + deleted_after_ms
     is_shown = made_ms < checked_ms

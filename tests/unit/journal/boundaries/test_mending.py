@@ -1,4 +1,4 @@
-"""R47: a DELETE that is executed late takes nothing that a boundary names."""
+"""R47: a DELETE that is executed late removes nothing that a boundary names."""
 
 import json
 import threading
@@ -18,7 +18,7 @@ from txlog.storage import Store
 
 
 class NoDeletes(HookedStore):
-    """No DELETE may be sent."""
+    """A store on which any DELETE fails the test."""
 
     def delete(self, path: str) -> None:
         raise AssertionError(f"{path} was deleted")
@@ -98,8 +98,9 @@ def test_R47_it_is_pruned_once_there_is_another_entry() -> None:
 
 
 def overtaken(store: HookedStore) -> tuple[Replica[tuple[str, ...]], Replica[tuple[str, ...]]]:
-    """A pruner has seen the journal up to slot 19, where it stood, and then the boundary of another
-    one, which has followed as far as 29."""
+    """A slow pruner that has read slots up to 19, and then the boundary of a quick one, which has
+    read up to 29.
+    """
     slow, quick = process(store), process(store.inner)
     fill(quick, 20)
     slow.catch_up()
@@ -113,7 +114,7 @@ def overtaken(store: HookedStore) -> tuple[Replica[tuple[str, ...]], Replica[tup
 
 
 def test_R47_a_later_boundary_never_names_an_older_snapshot() -> None:
-    """A process that knows the boundary before it would delete that one."""
+    """A process that has read only the boundary before would delete that snapshot."""
     store = HookedStore(new_store())
     slow, quick = overtaken(store)
     slow.prune(keep_entries=5)
@@ -126,8 +127,9 @@ def test_R47_a_later_boundary_never_names_an_older_snapshot() -> None:
 
 
 def test_R47_a_pass_that_knows_only_the_boundary_before_takes_nothing_that_is_named() -> None:
-    """It has made its boundary, and stalls; meanwhile another pruner makes the next one, which had
-    looked at the entries before."""
+    """The pruner stalls after it created its boundary. Meanwhile another pruner, which had read the
+    entries before, creates the next one.
+    """
     inner = new_store()
     behind, ahead = HookedStore(inner), HookedStore(inner)
     slow, quick = process(behind), process(ahead)

@@ -1,6 +1,7 @@
 """Pruning frees numbers; no process may believe an entry, or its absence, below the boundary.
 
-These are the traces of rules R14 and R15 (invariant I1), each with its stall at the same place.
+These are the histories behind rules R14 and R15 (invariant I1), each with its stall at the same
+place.
 """
 
 import pytest
@@ -70,7 +71,7 @@ def test_R14_who_dies_before_deleting_leaves_it_to_the_next() -> None:
 
 
 def test_R14_a_boundary_that_lands_late_does_not_go_backwards() -> None:
-    """The slow pruner wanted 5; the quick one has reached 15 and deleted up to there."""
+    """The slow pruner tries to create 5; the quick one has reached 15 and deleted up to there."""
     store = HookedStore(new_store())
     slow, quick = process(store), process(store)
     fill(quick, 10)
@@ -97,7 +98,7 @@ def test_R14_two_pruners_at_once_make_one_boundary() -> None:
 
 
 def test_R16_the_boundarys_snapshot_stays_as_long_as_the_boundary() -> None:
-    """Opening falls back to it if a hint or a newer snapshot is wrong or gone."""
+    """Opening falls back to that snapshot if a hint or a newer snapshot is wrong or gone."""
     store = new_store()
     replica = process(store)
     fill(replica, 20)
@@ -125,7 +126,7 @@ def test_R14_a_snapshot_names_the_newest_boundary_that_its_writer_knew() -> None
 
 
 def test_R14_nothing_is_deleted_while_the_boundarys_snapshot_cannot_be_read() -> None:
-    """A damaged snapshot under that name would be all that is left of the pruned entries."""
+    """A damaged snapshot of that name may be the only remaining copy of the pruned entries."""
     store = new_store()
     replica = process(store)
     fill(replica, 16)
@@ -138,7 +139,7 @@ def test_R14_nothing_is_deleted_while_the_boundarys_snapshot_cannot_be_read() ->
 
 
 def stalled_writer_and(store: HookedStore, journal_length: int = 20) -> None:
-    """What happens while a writer at slot 3 stalls: the journal goes on and is pruned."""
+    """While a writer at slot 3 stalls, the journal grows and is pruned."""
     writer = process(store.inner)
     fill(writer, journal_length, "other")
     writer.prune(keep_entries=2)
@@ -159,7 +160,7 @@ def test_R15_a_stalled_writer_that_fills_a_freed_slot_does_not_believe_it() -> N
 SLOT_3 = pytest.mark.parametrize(
     ("others", "kept"), [(0, 1), (0, 0), (1, 0)], ids=["one below", "at the slot", "one above"]
 )
-"""So many entries come from slot 3 on, and so many are kept when it is pruned then."""
+"""How many entries follow from slot 3 on, and how many a pruning then keeps."""
 
 
 def pruned_by_another(store: HookedStore, others: int, kept: int) -> None:
@@ -197,7 +198,7 @@ def test_R15_a_reader_believes_an_entry_unless_the_boundary_is_above_it(
 
 
 def test_R15_an_entry_just_below_the_boundary_was_pruned_and_is_not_missing() -> None:
-    """A process that opens the journal meanwhile finds the one behind it."""
+    """A process that opens the journal meanwhile finds the entry behind it."""
     store = HookedStore(new_store())
     other = process(store.inner)
     fill(other, 3)
@@ -212,7 +213,7 @@ def test_R15_an_entry_just_below_the_boundary_was_pruned_and_is_not_missing() ->
 
 
 def test_R15_after_a_freed_slot_the_answer_is_decided_on_the_tip() -> None:
-    """The thing was taken by others meanwhile: to say that it was put would be a lie."""
+    """Others took the thing meanwhile, so it would be false to answer that it was put."""
     store = HookedStore(new_store())
     writer = process(store)
     fill(writer, 3)
@@ -229,7 +230,7 @@ def test_R15_after_a_freed_slot_the_answer_is_decided_on_the_tip() -> None:
 
 
 def test_R15_a_refusal_after_a_freed_slot_is_decided_on_the_tip() -> None:
-    """What the boundary's snapshot does not hold yet may stand in the entries behind it."""
+    """The entries behind the boundary's snapshot may hold what the snapshot does not."""
     store = HookedStore(new_store())
     writer = process(store)
     fill(writer, 3)
@@ -247,7 +248,7 @@ def test_R15_a_refusal_after_a_freed_slot_is_decided_on_the_tip() -> None:
 
 
 def freed_slot_is_filled(store: HookedStore) -> LateWrite:
-    """A writer that knows three things loses its answer; then the journal goes on."""
+    """A writer that has read three entries loses its answer; then the journal grows."""
     writer = process(store)
     writer.catch_up()
     late = store.delay_write(LAYOUT.entry(3))
@@ -270,7 +271,7 @@ def test_R15_a_stalled_reader_does_not_take_a_filled_freed_slot_for_the_next_ent
 
 
 def test_R15_the_loser_of_a_freed_slot_does_not_read_the_winner_as_the_next_entry() -> None:
-    """Reading the boundary against the last entry of a run would not notice this one."""
+    """Checking the boundary only against the last entry of a run would miss this."""
     store = HookedStore(new_store())
     fill(process(store), 3)
     loser = process(store)
@@ -401,7 +402,7 @@ def test_a_stale_refusal_is_still_a_refusal_at_the_tip() -> None:
 
 
 def test_I13_a_refusal_behind_an_entry_that_counted_before_it_was_pruned_is_not_believed() -> None:
-    """The writer stands still behind its own entry: what it finds taken it has taken itself."""
+    """The writer is suspended behind its own entry: it finds taken what it has taken itself."""
     store = HookedStore(new_store())
     writer = process(store)
     fill(writer, 3)

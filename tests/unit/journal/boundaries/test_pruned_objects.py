@@ -1,4 +1,4 @@
-"""Which objects one deletion below a boundary takes, and what it reads for that."""
+"""Which objects one deletion below a boundary removes, and what it reads for that."""
 
 from tests.stores.faulty_stores import HookedStore
 from tests.unit.journal.shelf_journal import LAYOUT, new_store

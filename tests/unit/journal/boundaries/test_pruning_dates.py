@@ -1,4 +1,4 @@
-"""Which names have a date in pruning, and what it leaves of the hint that it writes for one."""
+"""Which names have a date in pruning, and what remains of the hint that is written for one."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""What lies below a boundary goes once the boundary is old enough by the store's dates (R14).
+"""Objects below a boundary are deleted once it is old enough by the store's dates (R14).
 
-In a log without trust it goes at once: `test_prune.py`.
+In a log without trust they are deleted at once: see `test_prune.py`.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_R14_nothing_goes_before_the_boundary_is_old_enough(
 def test_R14_the_newest_boundary_that_is_old_enough_counts(
     store: MemoryStore, clocks: MachineClocks
 ) -> None:
-    """Where they come often, the newest one of all never is; another process deletes as well."""
+    """If boundaries are created often, the newest is never old enough; others delete as well."""
     replica = trusting(store, clocks)
     for _ in range(4):
         fill(replica, 10, f"at {clocks.wall} ")
@@ -73,7 +73,7 @@ def test_R14_the_newest_boundary_that_is_old_enough_counts(
 def test_R14_the_clock_of_the_process_that_deletes_says_nothing(
     store: MemoryStore, clocks: MachineClocks, ahead_ms: int
 ) -> None:
-    """One that is behind deletes later, at worst; one that is ahead tries in vain."""
+    """If the clock is behind, deletion is late at worst; if it is ahead, deletion fails."""
     own = MachineClocks(wall=clocks.wall + ahead_ms)
     replica = trusting(store, own)
     fill(replica, 20)
@@ -85,7 +85,7 @@ def test_R14_the_clock_of_the_process_that_deletes_says_nothing(
 
 
 class UndatedStore(HookedStore):
-    """A store whose listings say no date."""
+    """A store whose listings have no dates."""
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
         return (replace(stored, modified_ms=0) for stored in self.inner.list_after(prefix, after))

@@ -1,6 +1,6 @@
-"""A boundary check that is trusted for a time: what it spares, and when it must not count.
+"""A boundary check that is trusted for a time: which requests it saves, and when it must not count.
 
-Rules R15, R31, R33, R34: the traces of `test_prune.py`, in a log whose processes trust a check.
+Rules R15, R31, R33, R34: the histories of `test_prune.py`, in a log whose processes trust a check.
 """
 
 import os
@@ -29,7 +29,7 @@ from txlog.testing.counting_store import CountingStore
 
 @pytest.fixture
 def clocks() -> MachineClocks:
-    """Of all machines, and of the store, unless a test says otherwise."""
+    """The clocks of all machines and of the store, unless a test sets others."""
     return MachineClocks()
 
 
@@ -39,7 +39,7 @@ def store(clocks: MachineClocks) -> HookedStore:
 
 
 def prune_past(store: Store, clocks: MachineClocks, journal_length: int = 20) -> None:
-    """The journal goes on and is pruned; then time passes until what lies below can be deleted."""
+    """Let the journal grow and prune it; then let time pass until entries below can be deleted."""
     other = trusting(store, clocks)
     fill(other, journal_length, "other")
     other.prune(keep_entries=2)
@@ -48,7 +48,7 @@ def prune_past(store: Store, clocks: MachineClocks, journal_length: int = 20) ->
 
 
 def entry_of_a_stalled_writer(store: HookedStore, clocks: MachineClocks, slot: int) -> LateWrite:
-    """A writer whose next slot it is loses its answer."""
+    """A writer whose next slot is `slot` loses its answer."""
     writer = trusting(store, clocks)
     writer.catch_up()
     late = store.delay_write(LAYOUT.entry(slot))
@@ -57,7 +57,7 @@ def entry_of_a_stalled_writer(store: HookedStore, clocks: MachineClocks, slot: i
     return late
 
 
-# What it spares.
+# What it saves.
 
 
 def test_R15_within_the_trust_a_create_is_believed_without_a_look(clocks: MachineClocks) -> None:
@@ -100,7 +100,7 @@ def test_R15_opening_is_a_check_for_what_is_read_shortly_after(clocks: MachineCl
 def test_R15_a_writer_that_stood_still_does_not_believe_a_freed_slot(
     store: HookedStore, clocks: MachineClocks, stopped: str
 ) -> None:
-    """Either clock alone ends the trust: one that stood still does not keep it up."""
+    """Either clock alone ends the trust, so a clock that stopped cannot extend it."""
     own = MachineClocks()
     writer = trusting(store, own)
     fill(writer, 3)
@@ -130,7 +130,7 @@ def test_R15_a_wall_clock_that_was_put_back_ends_the_trust(clocks: MachineClocks
 def test_R15_the_time_runs_from_before_the_check_was_sent(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
-    """A check whose answer hangs for as long as the trust has nothing left of it."""
+    """If the answer takes as long as the trust lasts, the check is worth nothing."""
     replica = trusting(store, clocks)
     fill(replica, 3)
     clocks.pass_ms(TRUST_MS)
@@ -143,7 +143,7 @@ def test_R15_the_time_runs_from_before_the_check_was_sent(
 
 
 def test_R15_a_run_is_judged_by_its_first_slot(store: HookedStore, clocks: MachineClocks) -> None:
-    """Slot 3 was freed and filled by a stalled writer; slot 4 is live, and behind it."""
+    """Slot 3 was freed and filled by a stalled writer; slot 4 is a valid entry behind it."""
     other = trusting(store, clocks)
     fill(other, 3)
     reader = trusting(store, clocks)
@@ -160,7 +160,7 @@ def test_R15_a_run_is_judged_by_its_first_slot(store: HookedStore, clocks: Machi
 def test_R15_a_run_is_judged_after_its_last_answer(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
-    """The reader has 3 and 4, stands still, and finds a stalled writer's entry in slot 5."""
+    """The reader has 3 and 4, is suspended, and finds a stalled writer's entry in slot 5."""
     other = trusting(store.inner, clocks)
     fill(other, 3)
     reader = trusting(store, clocks)
@@ -200,7 +200,7 @@ def test_R15_an_absence_beyond_the_trust_is_not_the_end(
     assert len(reader.catch_up()) == 23
 
 
-# Whose a check is.
+# Who may use a check.
 
 
 def test_R31_a_forked_child_looks_for_itself(clocks: MachineClocks) -> None:
@@ -225,7 +225,7 @@ def test_R31_a_forked_child_looks_for_itself(clocks: MachineClocks) -> None:
 def test_R31_what_a_snapshot_says_of_the_boundary_is_no_check(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
-    """It named the newest one that its writer knew; the journal has been pruned past it since."""
+    """It named the newest boundary its writer had read; the journal was pruned further since."""
     first = trusting(store, clocks)
     fill(first, 12)
     first.prune(keep_entries=4)
@@ -249,8 +249,9 @@ def test_R31_what_a_snapshot_says_of_the_boundary_is_no_check(
 
 
 class FilledAgain(HookedStore):
-    """The next create of a path counts, gets no answer, and is read back after its slot was freed
-    and filled by another: what a store then says is that the other one has it."""
+    """The next create of a path succeeds without an answer, and is read back after another process
+    freed and filled the slot: the store then reports the other entry.
+    """
 
     path = ""
     meanwhile: list[Callable[[], object]]
@@ -270,7 +271,7 @@ class FilledAgain(HookedStore):
 def test_R33_a_command_whose_slot_was_freed_and_filled_again_is_in_doubt(
     clocks: MachineClocks,
 ) -> None:
-    """It counted, and what it took is gone: a refusal by the next attempt would be a lie."""
+    """The command counted, and its entry is gone: a refusal by the next attempt would be false."""
     inner = dated_store(clocks)
     hooked, store = HookedStore(inner), FilledAgain(inner)
     writer = trusting(store, clocks)
@@ -296,14 +297,15 @@ def test_R33_a_lost_slot_in_a_journal_that_goes_on_is_no_doubt(
     assert not isinstance(raised.value, OutcomeUnknown)
 
 
-# What is missing.
+# Missing objects.
 
 
 def test_R34_a_hole_is_judged_by_a_check_that_is_sent_after_it_was_seen(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
-    """A process that opened the journal, and trusts what it saw there, finds the next entry gone
-    and the one behind it there."""
+    """A process that opened the journal, and trusts what it read there, finds the next entry gone
+    and the one behind it present.
+    """
     other = trusting(store.inner, clocks)
     fill(other, 3)
 
@@ -330,7 +332,7 @@ def test_R34_a_hole_that_no_boundary_explains_is_damage(
 def test_R34_a_snapshot_that_is_gone_is_judged_by_a_check_that_is_sent_afterwards(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
-    """The boundary that names it is old by the time that it is asked for."""
+    """The boundary that names it is old by the time of the request."""
     other = trusting(store.inner, clocks)
     fill(other, 20)
     other.prune(keep_entries=5)

@@ -1,4 +1,4 @@
-"""Processes of a far journal that carry what others decided, and that wait for those who do."""
+"""Processes of a far journal that carry others' decisions, and processes that wait for them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -75,7 +75,7 @@ def test_where_requests_take_long_it_waits_for_so_many_of_them() -> None:
 
 
 def test_the_first_look_comes_before_the_first_attempt() -> None:
-    """The next slot that it knows of is taken long since."""
+    """The next slot that the process expects was taken long ago."""
     assert leaves_to_carrier(LatestEntry(True, NOW), NOW, 0, NOW + FIRST_READ_MS - 1)
     assert not leaves_to_carrier(LatestEntry(True, NOW), NOW, 0, NOW + FIRST_READ_MS)
 
@@ -98,20 +98,20 @@ def clock() -> ManualClock:
 def far(
     store: Store, clock: ManualClock, carry: Callable[[], None] | None = None
 ) -> Replica[Shelf]:
-    """A process far from the store, which may carry."""
+    """A process far from the store; with `carry` it may carry."""
     replica = process(store, FAR, manual_runtime(next(_seeds), clock))
     replica.carry = carry
     return replica
 
 
 def carries(store: Store, slot: int) -> bool:
-    """What the entry says of its writer."""
+    """Whether the entry says that its writer carries."""
     path = LAYOUT.entry(slot)
     return decode_entry(store.get(path) or b"", path, slot)[0].carries
 
 
 def carrying(store: HookedStore, clock: ManualClock, begun: list[int]) -> Replica[Shelf]:
-    """A process that carries: it lost slot 0 to a rival, and won the next one."""
+    """A process that carries: it lost slot 0 to a rival and won the next slot."""
     replica = far(store, clock, lambda: begun.append(1))
     rival = far(store.inner, clock)
     store.before("create", LAYOUT.entry(0), lambda: rival.execute(Put("rival's")))

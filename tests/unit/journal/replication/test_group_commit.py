@@ -1,4 +1,4 @@
-"""Commands of several threads that wait at once go into one entry, each with its own answer."""
+"""Commands that several threads wait for go into one entry, each with its own answer."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ REPEAT_S = 0.05
 
 
 class AnnouncedQueue(deque[Any]):
-    """The replica's queue, which says when a command joins it."""
+    """The replica's queue, which announces each command that joins it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class AnnouncedQueue(deque[Any]):
 def while_first_publishes(
     store: HookedStore, replica: Replica[Shelf], first: Command, others: Sequence[Command]
 ) -> list[Future[Any]]:
-    """Run `first`; all `others` are waiting, in order, by the time it creates its entry."""
+    """Run `first`; all `others` are waiting, in order, before it creates its entry."""
     queue = AnnouncedQueue()
     replica._queue.waiting = queue
     futures: list[Future[Any]] = []
@@ -152,7 +152,7 @@ def test_a_look_at_the_tip_outlives_the_error_of_a_command_beside_it() -> None:
 
 
 class Company(ManualClock):
-    """While one thread sleeps, another one comes."""
+    """A clock on which another thread arrives while one sleeps."""
 
     def __init__(self, come: Callable[[], None]) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ def test_far_away_a_thread_waits_a_moment_for_those_who_came_with_it_before(
     late: list[Future[Any]] = []
 
     def come() -> None:
-        assert queue.joined.acquire(timeout=PATIENCE_S)  # Of the one that waits.
+        assert queue.joined.acquire(timeout=PATIENCE_S)  # The command of the waiting thread.
         late.append(join(Put("late")))
 
     clock = Company(come)
@@ -239,7 +239,7 @@ def test_a_rival_between_changes_the_answers_that_depend_on_it() -> None:
 
 
 def test_what_is_together_too_large_for_one_entry_goes_into_several() -> None:
-    """Each command is small enough by itself; that they wait together must not fail them."""
+    """Each command is small enough by itself, so waiting together must not make any fail."""
     store = HookedStore(new_store())
     replica = process(store)
     others = [Put(f"{number}" * (ENTRY_BYTES_MAX // 3)) for number in range(5)]
@@ -317,10 +317,10 @@ def test_a_command_that_is_interrupted_while_it_waits_is_not_carried_out_later()
     is_over, main = Event(), get_ident()
 
     def interrupt_who_waits() -> None:
-        assert queue.joined.acquire(timeout=PATIENCE_S)  # Of the first.
+        assert queue.joined.acquire(timeout=PATIENCE_S)  # The first thread's command.
         waiting.release()
         assert queue.joined.acquire(timeout=PATIENCE_S)
-        # Again and again: a signal that comes just before the main thread blocks does not wake it.
+        # Repeated, as a signal that comes just before the main thread blocks does not wake it.
         for _ in range(round(PATIENCE_S / REPEAT_S)):
             pthread_kill(main, SIGINT)
             if is_over.wait(REPEAT_S):

@@ -1,4 +1,4 @@
-"""A lagging replica holds one run of entries at a time, and judges each run by itself (R15)."""
+"""A lagging replica holds one run of entries at a time and judges each run by itself (R15)."""
 
 from dataclasses import replace
 
@@ -15,11 +15,11 @@ from txlog.testing.counting_store import CountingStore
 
 LAG = 2 * RUN_ENTRIES_MAX + RUN_ENTRIES_MAX // 2
 RARE = replace(OPTIONS, snapshot_entries=200)
-"""Snapshots that are fewer than a run's entries, and not so many that the test takes long."""
+"""Fewer snapshots than a run has entries, but enough to keep the test short."""
 
 
 def lagging(store: Store, count: int) -> tuple[Replica[Shelf], Replica[Shelf]]:
-    """One that is at the first entry, and the writer of so many more."""
+    """A replica that has read the first entry, and the writer of `count` more."""
     follower, writer = process(store, RARE), process(store, RARE)
     fill(writer, 1, "first")
     follower.catch_up()
@@ -52,7 +52,7 @@ def test_whoever_lags_by_more_than_a_run_goes_on_from_the_newest_snapshot() -> N
 def test_R16_a_long_lag_ends_at_the_tip_whatever_became_of_the_snapshots(
     hint: bytes | None,
 ) -> None:
-    """The last of these hints is right, and its snapshot is damaged."""
+    """The last of these hints is right, but its snapshot is damaged."""
     counting = CountingStore(new_store())
     follower, writer = lagging(counting, LAG)
     counting.delete(LAYOUT.hint)
@@ -78,8 +78,9 @@ def test_a_run_is_full_by_its_bytes_too() -> None:
 
 
 def test_R15_a_slot_that_is_filled_in_the_middle_of_a_later_run_is_not_believed() -> None:
-    """The reader has applied a run, is in the middle of the next, stalls, and finds a stalled
-    writer's entry in a slot that was freed meanwhile."""
+    """The reader has applied a run, stalls in the middle of the next one, and finds a stalled
+    writer's entry in a slot that was freed meanwhile.
+    """
     store = HookedStore(new_store())
     reader, other = lagging(store, RUN_ENTRIES_MAX + 100)
     stalled = process(store)
@@ -88,12 +89,12 @@ def test_R15_a_slot_that_is_filled_in_the_middle_of_a_later_run_is_not_believed(
     late = store.delay_write(LAYOUT.entry(slot))
     with pytest.raises(OutcomeUnknown):
         stalled.execute(Put("stalled"))
-    store.delete(LAYOUT.hint)  # There is no short cut.
+    store.delete(LAYOUT.hint)  # So that no hint shortens the way.
 
     def meanwhile() -> None:
         assert len(reader.state) > RUN_ENTRIES_MAX
         fill(other, 20, "other")
-        other.prune(keep_entries=19)  # It frees that slot, and the run goes on above it.
+        other.prune(keep_entries=19)  # Frees that slot; the run continues above it.
         late.land()
 
     store.before("get", LAYOUT.entry(slot), meanwhile)
@@ -103,7 +104,7 @@ def test_R15_a_slot_that_is_filled_in_the_middle_of_a_later_run_is_not_believed(
 
 
 def test_R15_an_absence_after_a_full_run_is_certain_if_it_must_be() -> None:
-    """What follows the run was pruned when the reader came to it."""
+    """The entries after the run were pruned before the reader asked for them."""
     store = HookedStore(new_store())
     reader, other = lagging(store, RUN_ENTRIES_MAX + 100)
     store.delete(LAYOUT.hint)

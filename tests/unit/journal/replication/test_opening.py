@@ -1,4 +1,4 @@
-"""Opening is quick with a good hint, and right with any: old, wrong or gone (R16)."""
+"""Opening is quick with a good hint and correct with any: old, wrong or missing (R16)."""
 
 import json
 
@@ -126,8 +126,9 @@ def test_R16_without_hint_a_pruned_journal_opens_from_the_boundarys_snapshot() -
 
 
 def pruned_to(lowest: int) -> HookedStore:
-    """20 entries. The process that pruned them died before it deleted the snapshot of slot 7, and
-    an old hint names it."""
+    """A journal of 20 entries. The process that pruned it died before it deleted the snapshot of
+    slot 7, and an old hint names that snapshot.
+    """
     store = HookedStore(new_store())
     replica = process(store)
     fill(replica, 20)
@@ -152,7 +153,7 @@ def test_R16_a_hint_from_below_the_boundary_is_not_followed(lowest: int) -> None
 
 @pytest.mark.parametrize("lowest", [7, 8])
 def test_R16_a_hint_is_followed_if_its_snapshot_reaches_the_boundary(lowest: int) -> None:
-    """All that is behind it is there, and the boundary's own snapshot is not needed."""
+    """All entries behind it exist, and the boundary's own snapshot is not needed."""
     store = pruned_to(lowest)
     for slot in (15, 19):
         store.delete(LAYOUT.snapshot(slot))
@@ -160,7 +161,7 @@ def test_R16_a_hint_is_followed_if_its_snapshot_reaches_the_boundary(lowest: int
 
 
 def test_R16_a_boundarys_snapshot_that_vanishes_means_open_again() -> None:
-    """The next boundary was made meanwhile, and its snapshot is the one to read."""
+    """Meanwhile another process created the next boundary; its snapshot must be read."""
     store = HookedStore(new_store())
     writer = process(store.inner)
     fill(writer, 20)
@@ -213,7 +214,7 @@ def test_a_damaged_snapshot_of_a_pruned_journal_is_rebuilt_from_the_boundarys() 
 
 
 def test_a_good_snapshot_is_not_deleted_to_mend_another() -> None:
-    """A crash between the two steps would lose what nothing else holds any more."""
+    """A crash between the two steps would lose the only copy."""
     store = HookedStore(new_store())
     replica = process(store)
     fill(replica, 20)

@@ -1,4 +1,4 @@
-"""Opening where a request takes a round trip: what it asks for ahead, and what it may believe.
+"""Opening a journal far away: which requests are sent ahead, and which answers are believed.
 
 Rules R15, R16, R31, R34, as in `test_opening.py` and `test_trusted_checks.py`.
 """
@@ -125,7 +125,9 @@ def test_R15_the_time_of_an_opening_runs_from_before_its_first_request(
     counting.reset()
     assert replica.catch_up() == ("t0", "t1")
     requests_of_an_opening = 2 + FIRST_ENTRIES
-    assert counting.reset().gets == requests_of_an_opening + 1  # Its check is too old: another one.
+    assert (
+        counting.reset().gets == requests_of_an_opening + 1
+    )  # Its check is too old, so it sends another one.
 
 
 def test_R15_an_absence_that_was_read_ahead_is_for_the_call_that_opens(
@@ -143,7 +145,7 @@ def test_R15_an_absence_that_was_read_ahead_is_for_the_call_that_opens(
 def test_R15_an_entry_that_was_read_ahead_is_judged_by_a_check_that_was_sent_before(
     clocks: MachineClocks,
 ) -> None:
-    """Slot 0 was freed and filled again; the boundary above it came between the requests."""
+    """Slot 0 was freed and filled again; the boundary above it was created between the requests."""
     store = HookedStore(dated_store(clocks))
     other = trusting(store, clocks)
     stalled = trusting(store, clocks)

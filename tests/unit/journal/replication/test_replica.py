@@ -1,4 +1,4 @@
-"""A replica follows its journal, publishes against the state below the slot it wins, or says no."""
+"""A replica follows its journal, and publishes or refuses against the state below its slot."""
 
 from dataclasses import replace
 from functools import partial
@@ -52,7 +52,7 @@ def test_I1_two_processes_that_want_one_slot_get_one_each() -> None:
 
 
 def test_the_loser_of_a_slot_decides_again_on_the_winners_state() -> None:
-    """Both saw the thing; only one takes it, and the other is refused by what it lost to."""
+    """Both see the thing; one takes it, and the other is refused because of the winner's entry."""
     store = new_store()
     left, right = process(store), process(store)
     left.execute(Put("a"))
@@ -125,7 +125,7 @@ def test_a_run_of_entries_is_read_with_one_look_at_the_boundary() -> None:
 
 
 def test_a_hole_is_the_end_of_what_is_read() -> None:
-    """An entry that is seen before the one below it is not believed yet."""
+    """An entry that is read before the one below it is not believed yet."""
     store = HookedStore(new_store())
     fill(process(store), 6)
     kept = store.get(LAYOUT.entry(3))
@@ -191,7 +191,7 @@ def test_I13_a_write_that_lands_after_the_answer_is_read_by_its_writer_too() -> 
 
 
 def test_I13_an_entry_that_was_created_is_unknown_if_the_boundary_cannot_be_read() -> None:
-    """The entry stands; to call it "nothing was decided" would invite a second one."""
+    """The entry is stored; reporting "nothing was decided" would invite a second one."""
     store = HookedStore(new_store())
     replica = process(store)
     fill(replica, 1)
