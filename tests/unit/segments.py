@@ -1,4 +1,4 @@
-"""Segments as values: what the pure rules of topics and coordinators are given."""
+"""Segments as values: input for the pure rules of topics and coordinators."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ from txlog.topic.records.batch import Segment, SegmentBatch
 def encode_segment(
     batches: Mapping[int, Sequence[pa.RecordBatch]], **options: object
 ) -> tuple[memoryview, tuple[SegmentBatch, ...]]:
-    """A segment in one piece, as it lies in a store."""
+    """A segment's bytes in one piece, as a store holds them."""
     parts, located = segment_writer.encode_segment(batches, **options)
     return memoryview(whole(parts)), located
 
@@ -20,7 +20,7 @@ def encode_segment(
 def segment(
     rows: Mapping[int, int | Sequence[int]], name: str = "s", folder: str = "topics/t/id"
 ) -> Segment:
-    """A segment with such batches: partition -> row count, or the row counts of several."""
+    """A segment with these batches: partition -> row count, or the row counts of its batches."""
     batches: list[SegmentBatch] = []
     for partition, counts in sorted(rows.items()):
         for count in [counts] if isinstance(counts, int) else counts:

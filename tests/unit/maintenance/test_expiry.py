@@ -53,7 +53,7 @@ def half_applied(log: MemoryLog) -> Producer:
 
 
 def deletable(log: MemoryLog) -> dict[int, int]:
-    """The log starts by age, a day later."""
+    """The log starts that a process may set by age a day later."""
     connection = log.process()
     topic = connection.cluster.topic("u")
     return deletable_log_starts(connection, topic, log.clock.wall_ms() + DAY_MS)
@@ -80,7 +80,7 @@ def test_I12_no_record_goes_whose_transaction_is_decided_and_not_complete(
     risen = deletable(log)
     assert risen.get(0, 0) <= before
     assert 1 not in risen
-    # Admin.delete_records would finish the transaction first.
+    # Otherwise Admin.delete_records would finish the transaction first.
     log.store.on("create", "^(topics/t|transactions)/", unavailable, times=100)
     with pytest.raises(OffsetOutOfRange, match="an incomplete transaction begins"):
         log.admin.delete_records({U0: before + 1})

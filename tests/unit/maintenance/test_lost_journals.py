@@ -26,7 +26,7 @@ USES: dict[str, Use] = {
 
 
 def remove(log: MemoryLog, *prefixes: str) -> dict[str, bytes]:
-    """The remaining objects."""
+    """Remove the objects with these prefixes; return the remaining ones."""
     for path in log.objects():
         if path.startswith(prefixes):
             log.memory.delete(path)
@@ -35,7 +35,7 @@ def remove(log: MemoryLog, *prefixes: str) -> dict[str, bytes]:
 
 @pytest.fixture
 def log(transaction_records: str) -> MemoryLog:
-    """Topic `u` has records and has lost its journal; another process calls."""
+    """A log whose topic `u` has a record; tests then remove the journal of `u`."""
     log = MemoryLog(transaction_records=transaction_records)
     log.admin.create_topic("u", 1)
     log.producer().send("u", b"kept").get()

@@ -1,4 +1,4 @@
-"""A pass does all that it can: the failure of one subject does not affect the others."""
+"""A pass does all that it can: a failure of one subject does not affect the others."""
 
 import pytest
 

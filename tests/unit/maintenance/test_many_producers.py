@@ -11,10 +11,10 @@ from txlog.settings import ProcessSettings
 from txlog.storage import ENTRY_BYTES_MAX
 
 COUNT = 70_000
-"""So many ids in one event would not fit into an entry (I16)."""
+"""In one event, this many ids would not fit into an entry (I16)."""
 
 FIRST_PID = 10**15
-"""Long numbers, so that fewer of them suffice."""
+"""Ids with many digits, so that fewer of them are enough."""
 
 
 @pytest.mark.slow

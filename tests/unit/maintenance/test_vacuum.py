@@ -115,7 +115,7 @@ def test_what_the_first_look_has_not_seen_stays(log: MemoryLog) -> None:
 
 
 class Agreed(Undecided):
-    """Commits at once."""
+    """A listener that commits at once."""
 
     def execute_local_transaction(
         self, half: HalfTransaction, arg: object
@@ -170,7 +170,7 @@ def test_a_deleted_topic_leaves_two_small_objects(log: MemoryLog) -> None:
 
 
 def test_R14_entries_of_a_deleted_topic_go_when_its_last_boundary_is_old_enough() -> None:
-    """Before that there is nothing to delete, and no pass reports anything."""
+    """Before that nothing can be deleted, and no pass reports a deletion."""
     log = MemoryLog(LogSettings(boundary_trust_ms=1_000, boundary_grace_ms=DAY_MS))
     log.admin.create_topic("u", 1)
     for number in range(5):
@@ -261,7 +261,7 @@ def test_whoever_dies_in_a_vacuum_leaves_a_sound_log(log: MemoryLog, write: int)
 
 
 def outcome(call: Callable[[], object]) -> bool:
-    """Whether the process died."""
+    """Run the call; return whether the process died."""
     try:
         call()
     except ProcessDied:
@@ -281,7 +281,7 @@ def horizons(log: MemoryLog) -> int:
 
 
 def cut_off_vacuum(log: MemoryLog, entries: int, runtime: Runtime | None = None) -> None:
-    """Run a vacuum on a disk with space for so many entries."""
+    """Run a vacuum on a disk with space for `entries` entries."""
     store = ScriptedStore(log.memory)
     connection = open_connection(store, runtime) if runtime else log.process(store)
     collector = Vacuum(connection, DAY_MS)
@@ -331,7 +331,9 @@ def test_R17_what_no_horizon_lies_above_is_not_deleted(log: MemoryLog) -> None:
 def test_R17_a_cut_off_vacuum_of_a_clock_far_ahead_keeps_nobody_from_writing(
     log: MemoryLog,
 ) -> None:
-    """No coordinator's horizon rises above any topic's, above which writers name their segments."""
+    """No coordinator's horizon rises above the horizon of any topic, and writers name segments
+    above it.
+    """
     stage(log, b"abandoned")
     ahead = Runtime(ManualClock(), SeededEntropy(99), SerialFanOut())
     ahead.clock.advance(log.clock.wall_ms() + 400 * DAY_MS)

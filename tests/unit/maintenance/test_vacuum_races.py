@@ -34,16 +34,16 @@ class Slow:
         log.clock.advance(DAY_MS + 1)
 
     def append(self) -> None:
-        """Refer to it in the topic's journal, without a transaction."""
+        """Refer to the segment in the topic's journal, without a transaction."""
         (participant,) = self.staged
         self.connection.cluster.topic("u").execute(AppendBatches(participant.segments))
 
     def decide(self) -> None:
-        """Refer to it in its coordinator's journal; the topic gets the marker later."""
+        """Refer to the segment in its coordinator's journal; the topic gets the marker later."""
         self.coordinator.prepare_commit(NAME, self.tx_id, self.staged)
 
     def journal_of(self, step: Step) -> str:
-        """The journal with the reference."""
+        """The journal to which the step writes the reference."""
         return (
             "topics/u/"
             if step is Slow.append
@@ -97,7 +97,7 @@ def test_R17_a_writer_that_refers_to_it_just_after_the_horizon_was_raised_is_ref
 
 
 def test_R17_a_horizon_that_stands_in_the_topics_only_allows_no_deletion(log: MemoryLog) -> None:
-    """The vacuum that raised the horizon was interrupted, and the next one keeps more."""
+    """The vacuum that raised it was interrupted; the next one keeps more."""
     slow = Slow(log)
     store = ScriptedStore(log.memory)
     collector = Vacuum(log.process(store), DAY_MS)
