@@ -424,8 +424,9 @@ def test_options_cross_process_borders() -> None:
 
 
 def test_the_tables_above_leave_no_option_out() -> None:
-    """`subscribePattern` and `endingOffsets` exclude others there, and so do an application and its
-    version; `storage` is shared."""
+    """`subscribePattern` and `endingOffsets` exclude others in their own tables, as do an
+    application and its version; `storage` is shared.
+    """
     assert len(fields(ReaderOptions)) == len(EVERY_READER_OPTION) - 2 + 2
     assert len(fields(WriterOptions)) == len(EVERY_WRITER_OPTION) + 1 + 2
 

@@ -169,8 +169,9 @@ def test_a_refusal_tells_by_how_much_and_which_command_resolves_it(
 def test_whatever_write_a_driver_dies_at_the_next_start_does_what_was_told(
     tmp_path: Path, is_after: bool
 ) -> None:
-    """Pend with PREPARE_COMMIT, two markers, offsets with COMMITTED: what is decided counts as
-    applied, and nothing is pending without a decision."""
+    """Pend with PREPARE_COMMIT, two markers, offsets with COMMITTED: a decided batch counts as
+    applied, and nothing is pending without a decision.
+    """
     verdicts, unfinished = [], []
     for write in range(8):
         log = new_log()

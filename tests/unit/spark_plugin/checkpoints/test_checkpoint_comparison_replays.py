@@ -1,4 +1,4 @@
-"""Comparisons of a checkpoint: its batch is in the log, is not, or differs from the log's."""
+"""Comparisons of a checkpoint whose batch is in the log, is missing, or differs from the log's."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -96,7 +96,7 @@ def test_R2_a_batch_of_the_same_records_by_another_plan_is_refused(
 
 
 def test_a_partition_that_joins_counts(log: MemoryLog, query: Query) -> None:
-    """A consumer that read the partition before the query did has moved the group there."""
+    """A consumer that read the partition before the query did moved the group there."""
     log.admin.create_partitions("numbers", 2)
     plan(query, 1, {0: (4, 7), 1: (0, 0)})
     assert compared(log, query).next_start is NextStart.REPLAY
@@ -146,7 +146,7 @@ def lost_a_watermark(log: MemoryLog, query: Query) -> None:
 def test_R2_what_a_checkpoint_lost_is_not_taken_for_what_comes_next(
     log: MemoryLog, query: Query, loses: Callable[[MemoryLog, Query], None]
 ) -> None:
-    """The checkpoint was restored to the batch before, whatever its rows."""
+    """The checkpoint was restored to the batch before; its rows do not matter."""
     loses(log, query)
     (query.folder / "offsets" / "1").unlink()
     comparison = compared(log, query)

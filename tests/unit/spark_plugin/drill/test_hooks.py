@@ -1,4 +1,4 @@
-"""A drill stops a query at the steps of its sink, and at nothing that its source does."""
+"""A drill stops a query at the steps of its sink, and never during work of its source."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ POINT = "before the first marker"
 
 @pytest.fixture
 def points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DrillPoints:
-    """One point that is released, so that this process passes it at once."""
+    """A point that is released already, so that this process passes it at once."""
     points = DrillPoints(tmp_path / "points")
     points.set(POINT, POINTS[POINT])
     points.release(POINT)

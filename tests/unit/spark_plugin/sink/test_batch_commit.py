@@ -88,7 +88,7 @@ def restart_without_checkpoint(
 
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pend and decision are separate entries, as for a batch that one entry cannot hold."""
+    """Pend and decision are separate entries, as for a batch that does not fit in one entry."""
     monkeypatch.setattr(participants, "STORED_BATCH_BYTES", 1 << 30)
 
 
@@ -179,7 +179,7 @@ def segment_of(topic: TopicLog, row: pa.RecordBatch, count: int) -> Segment:
 def dies_at(
     folder: Path, write: int, is_after: bool, batch: int, go_on: Callable[..., None]
 ) -> bool:
-    """Let a driver die at that write, and continue. Returns whether the write existed."""
+    """Let a driver die at that write, and continue. Return whether the write existed."""
     log = new_log()
     query = Query(log, folder)
     store = DyingStore(log.memory)
@@ -227,7 +227,7 @@ def test_I10_a_batch_that_is_in_changes_nothing_and_fences_nobody(
 def test_R23_a_watermark_only_batch_that_died_is_finished_by_its_replay(
     log: MemoryLog, query: Query, write: int
 ) -> None:
-    """It advances nothing, so only the second test applies; a replay finds it complete."""
+    """Its offsets do not advance, so only the second test applies; a replay finds it complete."""
     store = DyingStore(log.memory)
     process = log.process(store)
     query.run(process, "first", 0, 0, 2)
@@ -421,7 +421,7 @@ def test_I10_a_run_that_stalls_while_a_newer_one_commits_its_batch_finds_it_in(
     check(log, 4)
 
 
-# Pends of others.
+# Pends of other transactions.
 
 
 def test_R12_a_query_that_lost_its_group_takes_its_pend_away(
@@ -434,7 +434,7 @@ def test_R12_a_query_that_lost_its_group_takes_its_pend_away(
     successor = Query(log, tmp_path / "new", "successor", options)
 
     def take_over() -> None:
-        # Its first batch is empty: from then on it owns the group, whose position does not change.
+        # Its first batch is empty: it then owns the group, whose position does not change.
         successor.run(log.process(), "new", 0, 2, 2)
 
     query.plan(1, 2, 4)
@@ -471,7 +471,7 @@ def test_R3_the_pend_of_a_query_that_died_is_waited_for_until_it_times_out(
 def test_R3_a_transaction_that_was_barred_before_its_decision_is_run_again(
     log: MemoryLog, query: Query
 ) -> None:
-    """By an operator, or by a reader after the run's timeout."""
+    """An operator barred it, or a reader after the run's timeout."""
     store = HookedStore(log.memory)
     process = log.process(store)
     query.run(process, "run", 0, 0, 2)

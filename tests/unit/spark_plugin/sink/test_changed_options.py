@@ -29,7 +29,9 @@ def numbers(log: MemoryLog) -> list[int]:
 def test_R2_a_batch_that_is_in_is_found_under_another_transactional_id(
     log: MemoryLog, tmp_path: Path, before: str, after: str
 ) -> None:
-    """The driver died before `commits/0`, and its source is not txlog: only the mark helps."""
+    """The driver died before `commits/0`, and its source is not txlog: only the mark shows the
+    batch.
+    """
     query = Query(log, tmp_path / "checkpoint", query_id="0f3c8a52")
     query.plan_other(0, 4)
     query.options = replace(OPTIONS, transactional_id=before)

@@ -1,7 +1,7 @@
 """`startingOffsets=committed` after a lost checkpoint: the group has a position in each partition.
 
-The first batch commits where the query begins in every partition that it reads, also in those that
-have nothing for it, so that a query without its checkpoint goes on exactly there.
+The first batch commits a position in every partition that the query reads, also where it reads no
+rows. A query without its checkpoint therefore continues exactly there.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def test_what_another_query_commits_between_the_look_and_the_pend_is_not_overwri
 def test_a_position_that_was_deleted_is_there_again_after_the_next_batch(
     log: MemoryLog, tmp_path: Path
 ) -> None:
-    """As after batches in which a foreachBatch left the write out."""
+    """This also holds after batches whose `foreachBatch` skipped the write."""
     stream = Stream(log, tmp_path / "first", LATEST)
     stream.run()
     log.process().offsets.delete_offsets(GROUP, (TopicPartition("events", 1),))

@@ -127,7 +127,7 @@ def test_I10_a_batch_that_another_run_commits_between_look_and_decision_is_found
 def test_I10_so_is_one_that_another_run_commits_while_it_is_asked_for_anew(
     log: MemoryLog, query: Query, count: int
 ) -> None:
-    """A dead run has left a pend, so that the first reads do not suffice."""
+    """A dead run has left a pend, so the first reads are not enough."""
     pend_and_die(log)
     store = HookedStore(log.memory)
     older, newer = log.process(store), log.process()
@@ -142,7 +142,7 @@ def test_I10_so_is_one_that_another_run_commits_while_it_is_asked_for_anew(
 def overtaken_after(
     store: HookedStore, path: str, count: int, overtake: Callable[[], object]
 ) -> None:
-    """Another run commits after that many probes for the entry."""
+    """Another run commits after `count` probes for the entry."""
     if count > 1:
         again = partial(overtaken_after, store, path, count - 1, overtake)
         store.after("get", path, again)
@@ -151,7 +151,7 @@ def overtaken_after(
 
 
 def pend_and_die(log: MemoryLog) -> None:
-    """A run of the query whose first batch does not commit."""
+    """Pend in a run of the query, whose first batch then does not commit."""
     session = TransactionSession(log.process(), "spark.query", GROUP, STAGED_TIMEOUT_MS)
     session.register("dead", is_run=True, groups=(GROUP,))
     session.begin()

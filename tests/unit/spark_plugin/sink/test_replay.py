@@ -54,12 +54,12 @@ GROUPS: dict[GroupAnswer, list[tuple[Ranges, Committed]]] = {
 def mark_of(
     query_id: str, batch_id: int, ranges: Ranges | None = None, fingerprint: str = ""
 ) -> ReplayMark:
-    """The mark of that batch."""
+    """A mark for the batch `batch_id`."""
     return ReplayMark(query_id, batch_id, offset_ranges(ranges or {}), fingerprint)
 
 
 def marks(ranges: Ranges) -> dict[MarkAnswer, list[ReplayMark | None]]:
-    """Every kind of mark that the coordinator may keep before that batch."""
+    """Every kind of mark that the coordinator may have before that batch."""
     other = {P0: PartitionRange(5, 8)}
     return {
         MarkAnswer.UNSEEN: [None],

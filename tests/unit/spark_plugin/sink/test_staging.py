@@ -35,7 +35,7 @@ def staged(log: MemoryLog, columns: dict[str, pa.Array], **options: str) -> tupl
 
 
 def rows(topic: StagedTopic) -> int:
-    """The number of rows in its segments."""
+    """The number of rows in the topic's segments."""
     return sum(batch.row_count for segment in topic.segments for batch in segment.batches)
 
 

@@ -1,4 +1,4 @@
-"""A topic that is missing: new, or deleted while the query ran."""
+"""A missing topic: one that is new, or one that was deleted while the query ran."""
 
 from collections.abc import Iterator
 

@@ -59,7 +59,7 @@ def test_I10_a_version_comes_once_and_a_lower_one_never() -> None:
 def test_rows_of_a_version_below_the_newest_are_left_out_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As after a lost checkpoint. A replay of the newest version logs no warning."""
+    """This happens after a lost checkpoint. A replay of the newest version logs no warning."""
     log = new_log()
     for number, version in enumerate((7, 7)):
         write(log, number, replace(OPTIONS, txn_version=version))
@@ -103,7 +103,7 @@ def die_decided(log: MemoryLog, number: int) -> None:
 
 
 def test_I5_a_job_that_died_after_its_decision_is_finished_by_its_repeat() -> None:
-    """The version was in the log, and its rows in no topic: the repeat once did nothing."""
+    """Once, the version was in the log but its rows in no topic, and the repeat did nothing."""
     log = new_log()
     die_decided(log, 0)
     assert is_in_log(log.process(), OPTIONS)

@@ -1,4 +1,4 @@
-"""`failOnDataLoss`: raised before Spark gets an offset, and applied wherever records are gone."""
+"""`failOnDataLoss`: raised before Spark gets an offset, and applied wherever records are lost."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def at(offset: int) -> OffsetSpec:
 
 
 def is_told(begin: Callable[[], object], *words: str) -> None:
-    """The error names Spark's options."""
+    """Check that the call fails with Spark's options in the error."""
     with pytest.raises(OffsetOutOfRange) as refused:
         begin()
     text = str(refused.value)

@@ -89,7 +89,7 @@ def test_R20_a_batch_carries_its_own_start_whatever_the_start_has_become() -> No
 
 
 def test_a_new_partition_starts_at_the_beginning_and_joins_with_the_next_records() -> None:
-    """With its own records, or another partition's: from then on the group has a position in it."""
+    """Its own records or another partition's; from then on the group has a position in it."""
     assert all_ranges(advance(offset((0, 5)), {T0: 6, T1: 0}))[T1] == PartitionRange(0, 0)
     assert ranges(advance(offset((0, 5)), {T0: 5, T1: 3})) == {T1: PartitionRange(0, 3)}
 

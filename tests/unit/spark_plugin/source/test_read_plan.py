@@ -1,6 +1,6 @@
 """A planned batch reads its ranges or raises an error, whatever this process has read before.
 
-A process that is behind a pruned journal does not see at once that there is more (rule R15), and
+A process that lags behind a pruned journal does not see at once that there is more (rule R15), and
 Spark keeps its Python processes.
 """
 
@@ -99,7 +99,7 @@ def test_what_a_restored_log_does_not_have_is_told_or_left_out(log: MemoryLog) -
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_I3_what_is_still_open_is_not_passed_over(log: MemoryLog, fails: bool) -> None:
-    """As after a batch was planned at read_uncommitted."""
+    """This happens after a batch that was planned at read_uncommitted."""
     put(log, 1)
     producer = log.producer("p")
     producer.begin_transaction()
@@ -154,10 +154,10 @@ def test_a_range_is_one_task_unless_the_options_want_more(
 def test_R19_a_task_within_a_moved_batch_reads_its_range_if_it_is_there(
     tmp_path: Path, log_start: int, left: int, fails: bool
 ) -> None:
-    """A deletion has cut the batch in which the range begins, and then it was merged with others.
+    """A deletion has cut the batch in which the range begins; later it was merged with others.
 
-    Without `failOnDataLoss` it passes over what is gone. Merging keeps a stored batch whole, so
-    its records come although their offsets are below the log start since: they were planned.
+    Without `failOnDataLoss` the task skips missing records. Merging keeps a stored batch whole, so
+    its planned records are returned although their offsets are now below the log start.
     """
     connection = connect(str(tmp_path), create=True)
     Admin(connection).create_topic("t", 1)

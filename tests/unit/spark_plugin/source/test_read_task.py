@@ -57,7 +57,7 @@ def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(
     assert upkeep.run_once().failures == []
     while upkeep.sweep_due_in_ms() is not None:  # A pass may take less than the delay.
         assert upkeep.run_once().failures == []
-    monkeypatch.setattr(connection, "_connections", {})  # An executor is a process of its own.
+    monkeypatch.setattr(connection, "_connections", {})  # An executor is a separate process.
     layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value", "offset")))
     storage = {"durable": False}
     options = replace(options, storage=storage)

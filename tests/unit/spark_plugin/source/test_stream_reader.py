@@ -118,7 +118,7 @@ def test_a_query_that_stands_above_the_end_of_the_log_is_refused(
 
 
 def lagging(log: MemoryLog) -> Connection:
-    """The process has read the topic's ten records, and not two later ones."""
+    """A process that has read the topic's ten records, and not two later ones."""
     process = log.process()
     process.cluster.present_topic(SOURCE.topic)
     producer = log.producer()
@@ -175,7 +175,9 @@ def test_R28_a_replay_is_planned_before_a_new_end_is_asked_for(log: MemoryLog) -
 def test_I11_R28_a_run_of_available_now_ends_where_it_began_also_in_partitions_added_since(
     log: MemoryLog,
 ) -> None:
-    """The transaction is after the run's end in one partition, so the other leaves it out, too."""
+    """The transaction is after the run's end in one partition, so the run leaves it out of the
+    other.
+    """
     reader = restarted(log)
     start = reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
@@ -216,7 +218,7 @@ def test_R15_a_pattern_finds_topics_that_were_created_meanwhile(
     assert read == {SOURCE.topic: COUNT, "numbered": 1}
 
 
-# The least of a batch.
+# The least size of a batch.
 
 
 def test_a_batch_waits_for_its_least_number_of_offsets_but_not_longer_than_its_delay(

@@ -28,7 +28,7 @@ TYPED = pa.schema([("n", pa.int32())])
 
 @pytest.fixture
 def log() -> MemoryLog:
-    """A topic that is read from its beginning."""
+    """A log with a topic that the query reads from its beginning."""
     log = MemoryLog(ONE_JOURNAL)
     log.admin.create_topic("events", 1)
     put(log, "events", 4)
@@ -43,7 +43,7 @@ def put(log: MemoryLog, topic: str, count: int) -> None:
 
 
 def group_position(log: MemoryLog, topic: str = "events") -> int | None:
-    """The group's position in the present topic of that name."""
+    """The group's position in the current topic of that name."""
     topic_id = log.admin.describe_topic(topic).topic_id
     committed = log.process().offsets.group(GROUP).committed
     found = {where.topic: at.offset for where, at in committed.items() if at.topic_id == topic_id}
@@ -116,7 +116,7 @@ def test_a_topic_that_is_named_has_to_fit(log: MemoryLog, tmp_path: Path) -> Non
 def test_a_column_that_is_widened_stops_a_query_before_an_offset_is_handed_out(
     log: MemoryLog, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    """The query has read the topic, so it is not left out. The next run has the present columns."""
+    """The query has read the topic, so it is not left out. The next run reads the new columns."""
     log.admin.create_topic("even", 1, TYPED)
     log.producer().send("even", {"n": 1}).get()
     columns = StructType().add("n", IntegerType())
@@ -162,7 +162,7 @@ def test_the_columns_are_those_of_most_topics_where_the_others_may_be_left_out(
     assert inferred(log, **PATTERN, **LOSES).equals(KAFKA_SCHEMA)
 
 
-# Topics that are gone.
+# Missing topics.
 
 
 @pytest.mark.parametrize("subscribed", [PATTERN, {"subscribe": ("events", "extras")}])
@@ -267,7 +267,9 @@ def test_without_any_topic_left_a_query_waits_for_one(log: MemoryLog, tmp_path: 
 def test_R25_a_topic_that_is_there_and_not_read_is_another_sources(
     log: MemoryLog, tmp_path: Path
 ) -> None:
-    """As in a union with exchanged sources: no topic is gone, even with failOnDataLoss=false."""
+    """This happens in a union with exchanged sources: no topic is missing, even with
+    failOnDataLoss=false.
+    """
     log.admin.create_topic("others", 1)
     stream = Stream(log, tmp_path / "first", EARLIEST, **LOSES)
     stream.run()
