@@ -1,4 +1,4 @@
-"""An S3 service that answers as it is told: what a status, or its lack, makes of a client."""
+"""An S3 service with scripted answers, to test how a client treats a status or its absence."""
 
 import ssl
 import threading
@@ -14,10 +14,11 @@ OK = (200, "")
 
 
 class ScriptedServer(ThreadingHTTPServer):
-    """Answers requests with the statuses and S3 error codes that it was given, by method.
+    """Answers requests with the statuses and S3 error codes set for each method.
 
-    The last answer of a method is repeated. PUT bodies that were answered with 200 are kept. It
-    knows its own bucket only: a client of another test may still ask for what it was asked for.
+    The last answer of a method is repeated. PUT bodies that were answered with 200 are kept. The
+    server serves its current bucket only, since a client of an earlier test may still repeat its
+    requests.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
@@ -28,11 +29,11 @@ class ScriptedServer(ThreadingHTTPServer):
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """For the next test: with no answers, nothing kept, and another bucket."""
+        """Prepare for the next test: no answers, no objects, and another bucket."""
         self.begin_anew_in(f"bucket-{uuid4().hex}")
 
     def begin_anew_in(self, bucket: str) -> None:
-        """The same, in that bucket."""
+        """Prepare for the next test with that bucket."""
         self.bucket = bucket
         self.script: dict[str, list[Answer]] = {}
         self.requests: list[str] = []
@@ -45,7 +46,7 @@ class ScriptedServer(ThreadingHTTPServer):
         return f"{self._scheme}://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that trusts no certificate of ours hangs up; no test wants to read of it."""
+        """Ignore clients that hang up because they do not trust the test's certificate."""
 
     def next_answer(self, method: str) -> Answer:
         answers = self.script.get(method, [OK])
@@ -95,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def _range(asked: str, size: int) -> tuple[int, int]:
@@ -105,7 +106,7 @@ def _range(asked: str, size: int) -> tuple[int, int]:
 
 @contextmanager
 def scripted_server(tls: ssl.SSLContext | None = None) -> Iterator[ScriptedServer]:
-    """One that runs until the block ends."""
+    """A server that runs until the block ends."""
     with ScriptedServer(tls) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()

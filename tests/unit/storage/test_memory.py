@@ -1,4 +1,4 @@
-"""The memory store holds one lock, and one store a name."""
+"""The memory store has one lock, and there is one store per name."""
 
 import sys
 import threading
@@ -14,7 +14,7 @@ from txlog.testing.clock import ManualClock, manual_runtime
 
 @pytest.fixture
 def eager_threads() -> Iterator[None]:
-    """Threads are switched every microsecond, so that a gap between check and write would show."""
+    """Switch threads every microsecond, so that a gap between check and write shows."""
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

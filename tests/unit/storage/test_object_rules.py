@@ -1,4 +1,4 @@
-"""No path leaves the root, and no prefix does."""
+"""No path and no prefix leaves the root."""
 
 import pytest
 from hypothesis import given

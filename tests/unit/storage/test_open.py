@@ -1,4 +1,4 @@
-"""A URL opens the right kind of store, and what cannot hold a log is refused with the reason."""
+"""A URL opens the right kind of store; one that cannot hold a log is refused with the reason."""
 
 from pathlib import Path
 
@@ -104,7 +104,7 @@ def test_unknown_options_and_values_are_refused(
 
 
 def test_an_http_server_is_no_store(tmp_path: Path) -> None:
-    """Its file system takes a mode, so only asking it shows that it knows no exclusive create."""
+    """Its file system accepts a mode, so only a request shows that it has no exclusive create."""
     with pytest.raises(TxlogError):
         _open("http://127.0.0.1:9/log", deadline_ms=200).create("a", b"x")
     assert isinstance(_open("http://127.0.0.1:9/log"), FsspecStore)

@@ -1,4 +1,4 @@
-"""Objects that are larger than the log writes them are not read into memory."""
+"""Objects that are larger than any the log writes are not read into memory."""
 
 import os
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_what_is_as_large_as_it_may_be_is_read(path: str) -> None:
 
 
 class _Files(LocalFileSystem):  # type: ignore[misc]
-    """Files of another kind; it notes which part it was asked for."""
+    """Files of another kind, which record the requested ranges."""
 
     def __init__(self, **options: object) -> None:
         super().__init__(**options)
@@ -78,7 +78,7 @@ def test_other_file_systems_are_asked_for_no_more_than_may_be_there(tmp_path: Pa
 
 
 def spoil_hint(hint: Path, how: str) -> None:
-    """An object in a hint's place."""
+    """Put another object in the hint's place."""
     if how == "sparse":
         hint.write_bytes(b"{")
         os.truncate(hint, 100 << 30)

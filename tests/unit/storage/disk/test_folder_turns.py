@@ -1,4 +1,4 @@
-"""Turns on a disk: one writer after the other, and no writer waits for ever."""
+"""Turns on a disk: one writer writes after another, and no writer waits forever."""
 
 import fcntl
 import os
@@ -21,7 +21,7 @@ FOLDER = "journal/entries"
 
 
 class PassingTime:
-    """An event that does not come: time passes, and the test does what happens meanwhile."""
+    """An event that never comes: time passes, and the test acts meanwhile."""
 
     def __init__(self, clock: ManualClock, meanwhile: Callable[[], None]) -> None:
         self._clock = clock
@@ -71,10 +71,10 @@ def store(tmp_path: Path, clock: ManualClock, writers: Writers) -> LocalStore:
 
 
 class SilentBackground(ThreadBackground):
-    """No thread waits."""
+    """A background in which no thread waits."""
 
     def begin(self, call: Callable[[], object]) -> None:
-        """The call is never made."""
+        """Never make the call."""
 
 
 def _with_folders(store: LocalStore) -> LocalStore:
@@ -84,7 +84,7 @@ def _with_folders(store: LocalStore) -> LocalStore:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """As another process would lock it."""
+    """Lock the folder as another process would."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,7 +122,7 @@ def test_I16_a_holder_that_stands_still_is_waited_for_once_and_not_for_long(
 def test_I16_others_who_write_are_waited_for_longer_but_not_again(
     store: LocalStore, tmp_path: Path, clock: ManualClock, writers: Writers
 ) -> None:
-    """The holder may be stopped while others write without their turns."""
+    """The process that holds the lock may be suspended while others write without their turns."""
     writers.are_at_work = True
     with locked(tmp_path / FOLDER):
         begun_ms = clock.monotonic_ms()

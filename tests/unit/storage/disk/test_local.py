@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 def _record_calls(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
-    """Syncs and links as the kernel is asked for them, with paths below `root`."""
+    """Record syncs and links as the kernel receives them, with paths below `root`."""
     calls: list[str] = []
     fsync, link = os.fsync, os.link
 
@@ -102,7 +102,9 @@ def test_a_create_that_is_repeated_syncs_before_it_calls_itself_durable(
 def test_I4_a_name_that_its_writer_has_not_synced_is_synced_by_whoever_reads_it(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise what a reader does next may survive a loss of power, and what it rests on not."""
+    """Otherwise a reader's next write may survive a power loss, and the object it depends on may
+    not.
+    """
     reader = LocalStore(tmp_path / "log", Runtime())
     throw_away = LocalStore(tmp_path / "log", Runtime(), durable=False)
     link, seen = os.link, []
@@ -272,7 +274,7 @@ def test_a_place_where_nobody_may_write_is_a_refusal() -> None:
 
 
 class _FailingSystemCalls:
-    """os.fsync and os.link as a failing disk or another kind of file system has them."""
+    """os.fsync and os.link as on a failing disk or another kind of file system."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch
@@ -318,7 +320,7 @@ def test_a_failure_before_the_name_leaves_nothing(
 def test_a_link_that_fails_after_it_was_made_is_a_success(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NFS can lose the answer; the link count tells (open(2))."""
+    """NFS can lose the answer; the link count shows the success (open(2))."""
     link = os.link
 
     def link_and_lose_the_answer(*names: str, **folders: Any) -> None:
@@ -345,7 +347,7 @@ def test_a_file_system_with_neither_is_refused(
     system: _FailingSystemCalls,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The kernel says EINVAL to a flag that it, or the file system, does not know."""
+    """The kernel returns EINVAL for a flag that it or the file system does not support."""
     system.fail("link", errno.EOPNOTSUPP)
     monkeypatch.setattr("txlog.storage.disk.new_file._RENAME_NOREPLACE", 1 << 20)
     with pytest.raises(StoreNotAtomic, match="ext4 or XFS, or on S3"):

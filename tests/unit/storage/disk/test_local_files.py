@@ -1,4 +1,4 @@
-"""Files of a local store: read in the pieces that the kernel gives, and the rights they have."""
+"""Files of a local store: read in the pieces that the kernel returns, and their permissions."""
 
 import os
 import time
@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 @pytest.fixture
 def short_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that gives 100 bytes at most, as a network file system may."""
+    """A kernel that returns at most 100 bytes, as a network file system may."""
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, length, at: pread(fd, min(length, 100), at))
 

@@ -1,5 +1,5 @@
-"""The power is lost at every moment of writing one object, in each way in which one is written
-(segments, entries, snapshots): it is whole or absent, and there once its writer was told so.
+"""The power is lost at every step of writing one object, in each way of writing segments, entries
+and snapshots. The object is whole or absent, and present once its writer got the answer.
 """
 
 import os
@@ -26,17 +26,17 @@ Write = Callable[[LocalStore, tuple[bytes, ...]], object]
 
 
 def create(store: LocalStore, pieces: tuple[bytes, ...]) -> object:
-    """As an entry, a boundary and the cluster file are."""
+    """Write as entries, boundaries and the cluster file are written."""
     return store.create(NAME, b"".join(pieces))
 
 
 def put_new(store: LocalStore, pieces: tuple[bytes, ...]) -> object:
-    """As a snapshot, a chunk and a small segment are."""
+    """Write as snapshots, chunks and small segments are written."""
     return store.put_new(NAME, pieces)
 
 
 def in_pieces(store: LocalStore, pieces: tuple[bytes, ...]) -> object:
-    """As a segment is that is written while its rows arrive."""
+    """Write as a segment is written while its rows arrive."""
     file = store.open_new(NAME)
     for piece in pieces:
         file.write(piece)
@@ -44,7 +44,7 @@ def in_pieces(store: LocalStore, pieces: tuple[bytes, ...]) -> object:
 
 
 def around(size: int) -> list[tuple[bytes, ...]]:
-    """One byte less, as many, and one more; the last of them in a piece of its own."""
+    """One byte less than `size`, as many, and one more; the last byte in a piece of its own."""
     return [(b"a" * (size - 2), b"z"), (b"a" * (size - 1), b"z"), (b"a" * size, b"z")]
 
 
@@ -58,7 +58,7 @@ WRITTEN: list[tuple[Write, tuple[bytes, ...]]] = [
 
 
 def by_rename(folder: Path, trace: Trace) -> Publish:
-    """As where there are no hard links; the recorder sees calls of `os` only."""
+    """Publish without hard links; the recorder sees calls of `os` only."""
 
     def publish(at: int, temporary: str, target: str) -> bool:
         published = rename_exclusively(at, temporary, target)

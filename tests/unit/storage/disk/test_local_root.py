@@ -22,13 +22,13 @@ Change = Callable[[Path], object]
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The root of a log, with something in it."""
+    """The root of a new log."""
     return new_log(tmp_path / "log")
 
 
 @pytest.fixture
 def store(root: Path) -> LocalStore:
-    """A store that holds it."""
+    """A store with one object."""
     store = LocalStore(root, Runtime(), durable=False)
     assert hold(store, "file")
     return store
@@ -170,7 +170,7 @@ def in_one_piece(store: LocalStore) -> None:
 def test_what_may_be_in_a_log_that_went_meanwhile_is_named(
     root: Path, write: Callable[[LocalStore], None], is_answered: bool
 ) -> None:
-    """Without an answer the name counts as taken, and what has it is this very object."""
+    """Without an answer the name counts as taken, and this very object has it."""
 
     def publish(folder: int, temporary: str, target: str) -> bool:
         published = publish_exclusively(folder, temporary, target)
@@ -234,7 +234,7 @@ def test_a_new_root_may_be_at_the_end_of_a_link(tmp_path: Path) -> None:
 
 
 def forked(check: Callable[[], bool]) -> bool:
-    """What it says in a forked process, which has this one's descriptors."""
+    """The check's result in a forked process, which has this process's descriptors."""
     child = os.fork()
     if child == 0:
         os._exit(0 if check() else 1)
@@ -283,7 +283,7 @@ def test_a_store_that_is_gone_leaves_no_open_file(root: Path) -> None:
     assert open_files() <= before + 2
 
 
-# Links, pipes and folders in the place of what a log has.
+# Links, pipes and folders in place of a log's objects.
 
 
 @pytest.fixture(params=["openat2", "part by part"])

@@ -1,4 +1,4 @@
-"""A full disk, a refusal and a fault of the moment are told apart."""
+"""A full disk, a permission error and a temporary fault are told apart."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""A bucket that answers as it is told, at the port where a library for a service is plugged in."""
+"""A bucket that gives scripted answers in place of a service's client library."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,20 +10,20 @@ from txlog.storage.store import ByteRange, Bytes
 
 @dataclass
 class ScriptedBucket:
-    """Gives the answers that a test puts there, one a request, and notes what it was asked for.
+    """Gives the answers that a test sets, one per request, and records the requests.
 
-    Where its answers end it gives the last one again.
+    After its last answer it repeats that answer.
     """
 
     answers: list[object]
     asked: list[tuple[object, ...]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
-    """Bytes that each request was said to carry, which give it more time."""
+    """The size given for each request; larger requests get more time."""
     other: ObjectClient | None = None
-    """Who can list what this one cannot."""
+    """The client that can list what this one cannot."""
 
     def first(self) -> ObjectClient:
-        """It is the client that does the work."""
+        """The client that makes the requests: this one."""
         return self
 
     def second(self) -> ObjectClient | None:
@@ -31,13 +31,13 @@ class ScriptedBucket:
         return self.other
 
     def put(self, attempts: Attempts, key: str, body: bytes, *, if_absent: bool) -> Failure | None:
-        """None: stored."""
+        """Answer None: stored."""
         answer = self._answer(attempts, "put", key, body, if_absent)
         assert answer is None or isinstance(answer, Failure)
         return answer
 
     def get(self, attempts: Attempts, key: str, bytes_max: int | None) -> bytes | Unread | Failure:
-        """Bytes, whatever the limit is."""
+        """Answer bytes, whatever the limit is."""
         answer = self._answer(attempts, "get", key)
         assert isinstance(answer, bytes | Unread | Failure)
         return answer
@@ -45,7 +45,7 @@ class ScriptedBucket:
     def get_ranges(
         self, attempts: Attempts, key: str, spans: Sequence[ByteRange]
     ) -> Sequence[Bytes | Failure]:
-        """An answer for each span."""
+        """Return an answer for each span."""
         return [self._part(attempts, key, span) for span in spans]
 
     def _part(self, attempts: Attempts, key: str, span: ByteRange) -> Bytes | Failure:
@@ -54,17 +54,17 @@ class ScriptedBucket:
         return answer
 
     def delete(self, attempts: Attempts, key: str) -> Failure | None:
-        """None: deleted."""
+        """Answer None: deleted."""
         answer = self._answer(attempts, "delete", key)
         assert answer is None or isinstance(answer, Failure)
         return answer
 
     def pages(self, prefix: str, after: str) -> Pages:
-        """A listing, whose every page is an answer."""
+        """A listing of which each page is an answer."""
         return _ScriptedPages(self, prefix, after)
 
     def page(self, attempts: Attempts, prefix: str, after: str) -> Page | Failure:
-        """One of them."""
+        """One page of the listing."""
         answer = self._answer(attempts, "list", prefix, after)
         assert isinstance(answer, Page | Failure)
         return answer

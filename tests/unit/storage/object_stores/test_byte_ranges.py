@@ -1,4 +1,4 @@
-"""Merging ranges into requests and cutting the answers changes no byte."""
+"""Ranges can be merged into requests, and the answers cut apart again, without changing a byte."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""What a bucket's answers come to, and what the bucket is asked: no server, no library."""
+"""How the store interprets a bucket's answers, and its requests; without a server or library."""
 
 from collections.abc import Callable, Mapping
 
@@ -21,7 +21,7 @@ from txlog.testing.clock import manual_runtime
 
 PLACE = "s3://lake/log/a"
 FAR = 2 * GAP_BYTES_MAX
-"""So far apart that two ranges are two requests."""
+"""A distance at which two ranges become two requests."""
 
 ABSENT = Failure(Meaning.ABSENT, "HTTP 404", answered=True)
 BEYOND_END = Failure(Meaning.BEYOND_END, "HTTP 416", answered=True)
@@ -49,7 +49,7 @@ def opened(bucket: ScriptedBucket) -> ObjectStore:
 
 
 def listed(*names: str) -> list[StoredObject]:
-    """As a service tells them: by whole keys."""
+    """Objects as a service lists them: by whole keys."""
     return [StoredObject(f"log/{name}", 7, 1_000) for name in names]
 
 

@@ -1,4 +1,4 @@
-"""What obstore's exceptions say of a request: their texts, as the pinned versions write them."""
+"""What obstore's exceptions say about a request, with the texts of the pinned versions."""
 
 import pytest
 
@@ -9,7 +9,7 @@ ORIGIN = "http://127.0.0.1:9000"
 
 
 def said(status: str, body: str = "", url: str = f"{ORIGIN}/bucket/a/one", lead: str = "") -> str:
-    """As obstore 0.12 writes it."""
+    """An error's text as obstore 0.12 writes it."""
     return (
         f"{lead or 'Generic S3 error: '}Error performing PUT {url} in 8.175698ms - Server returned "
         f'non-2xx status code: {status}: {body}\n\nDebug source:\nGeneric {{\n    store: "S3",'
@@ -85,7 +85,7 @@ def test_a_redirect_is_an_answer() -> None:
 
 
 def test_the_region_of_a_bucket_is_told() -> None:
-    """s3fs goes there by itself."""
+    """s3fs goes to the right region by itself."""
     body = "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>"
     failure = read(said("400 Bad Request", body))
     reason = "HTTP 400 AuthorizationHeaderMalformed, the bucket's region being eu-west-1"
@@ -133,7 +133,7 @@ def test_I13_a_status_in_a_body_or_a_name_is_none() -> None:
 def test_I13_the_status_of_a_service_that_hands_out_credentials_is_none_of_the_buckets(
     url: str,
 ) -> None:
-    """A 404 of it would read as an object that is absent."""
+    """Its 404 would look like an absent object."""
     failure = read(said("404 Not Found", url=url))
     assert failure == Failure(Meaning.UNCLEAR, "no answer (HTTP 404 of another service)")
 

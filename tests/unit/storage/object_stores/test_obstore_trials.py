@@ -1,6 +1,6 @@
-"""What the store relies on in the installed obstore: tried on it, because it is not promised.
+"""Behaviour of the installed obstore on which the store relies without a promise.
 
-A new version of obstore is let in (setup.cfg) when these pass on it.
+setup.cfg allows a new version of obstore when these tests pass with it.
 """
 
 import contextlib
@@ -178,7 +178,7 @@ def _itself(bucket: ObstoreBucket) -> ObstoreBucket:
 
 
 class BrokenServer:
-    """Reads a request, does what it is told, and goes on to the next connection."""
+    """Reads a request, breaks the answer as scripted, and accepts the next connection."""
 
     def __init__(self, ending: str) -> None:
         self.ending = ending
@@ -268,7 +268,7 @@ def test_a_process_keeps_the_buckets_that_it_used_last(monkeypatch: pytest.Monke
 
 
 def test_I13_a_refused_connection_is_known_as_such() -> None:
-    with socket.socket() as held:  # Bound and not listening.
+    with socket.socket() as held:  # Bound, but not listening.
         held.bind(("127.0.0.1", 0))
         client = client_of(f"http://127.0.0.1:{held.getsockname()[1]}")
         failure = client.put(attempts(), "a", b"x", if_absent=True)
@@ -276,7 +276,7 @@ def test_I13_a_refused_connection_is_known_as_such() -> None:
 
 
 def test_a_panic_is_an_error_of_ours(server: ScriptedServer) -> None:
-    """obstore's own, which is not an Exception: a name of a bucket with a space makes one."""
+    """obstore's own panic is not an Exception; a bucket name with a space causes one."""
     client = client_of(server.url, "no bucket")
     failure = client.put(attempts(), "a", b"x", if_absent=True)
     assert failure is not None
@@ -289,7 +289,7 @@ def _report(send: Connection) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_forked_process_is_told_not_to_use_it(client: ObstoreClient) -> None:
-    """A request there would wait for ever, and the parent's next with it."""
+    """A request there would wait forever, and so would the parent's next one."""
     assert client.put(attempts(), "a", b"x", if_absent=True) is None
     receive, send = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=_report, args=(send,))

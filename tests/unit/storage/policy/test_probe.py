@@ -1,4 +1,4 @@
-"""The probe refuses every store that does not keep its word, and says what it saw."""
+"""The probe refuses every store that breaks its contract, and reports what it saw."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ from txlog.testing.clock import manual_runtime
 
 
 class OverwritingStore(MemoryStore):
-    """Ignores the condition, as servers do that do not know If-None-Match."""
+    """Ignores the condition, as servers do that do not support If-None-Match."""
 
     def create(self, path: str, data: bytes) -> CreateResult:
         self.replace(path, data)
@@ -36,7 +36,7 @@ class OverwritingStore(MemoryStore):
 
 
 class CheckThenWriteStore(MemoryStore):
-    """Looks whether the name is free, and then writes: two can look at the same moment."""
+    """Checks whether the name is free, then writes: two writers can check at the same time."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
@@ -63,7 +63,7 @@ class CheckThenWriteStore(MemoryStore):
 
 
 class LateStore(MemoryStore):
-    """Shows an object only when it is read again."""
+    """Shows an object only on the second read."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
@@ -78,7 +78,7 @@ class LateStore(MemoryStore):
 
 
 class OtherContentStore(MemoryStore):
-    """Says that the name is taken, but not by whom."""
+    """Answers that the name is taken, but not by which content."""
 
     def create(self, path: str, data: bytes) -> CreateResult:
         answer = super().create(path, data)
@@ -86,7 +86,7 @@ class OtherContentStore(MemoryStore):
 
 
 class TornStore(MemoryStore):
-    """Shows a reader the first half of an object that is raced for."""
+    """Returns the first half of an object while writers race for it."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
@@ -101,7 +101,7 @@ class TornStore(MemoryStore):
 
 
 class TakenStore(MemoryStore):
-    """Says that a fresh name is taken."""
+    """Answers that a fresh name is taken."""
 
     def create(self, path: str, data: bytes) -> CreateResult:
         super().create(path, b"another writer")
@@ -134,10 +134,10 @@ def test_a_store_that_shows_parts_is_refused() -> None:
 
 
 def test_fsspecs_own_exclusive_create_on_a_disk_is_found_out(tmp_path: Path) -> None:
-    """It checks before it writes, which is why txlog has a store of its own for disks."""
+    """It checks before it writes, so txlog has its own store for disks."""
     files = fsspec.filesystem("file", auto_mkdir=True, skip_instance_cache=True)
     store = FsspecStore(files, f"{tmp_path}/log", f"file://{tmp_path}/log", Runtime())
-    # A race in which no two writers meet proves nothing, so it is run until two do.
+    # A race in which no two writers meet proves nothing, so the test repeats it until two do.
     assert any(_is_found_out(store) for _ in range(50))
 
 
@@ -188,7 +188,7 @@ def test_what_the_store_raises_is_raised() -> None:
 
 
 def test_who_does_not_come_to_a_race_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else each of the races that follow would wait for it."""
+    """Otherwise each of the later races would wait for it."""
 
     class OnceDeniedStore(MemoryStore):
         """Refuses the first create of a race."""

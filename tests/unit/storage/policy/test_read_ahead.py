@@ -1,4 +1,4 @@
-"""Reading ahead saves waits, and a walk sees what it would have seen without."""
+"""Reading ahead saves waits, and a walk returns the same objects as without it."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def name(number: int) -> str:
 
 @pytest.fixture
 def rounds() -> Rounds:
-    """A folder of objects, another one after it, and one before."""
+    """A folder of objects, with one object before it and one after it."""
     store = MemoryStore(manual_runtime())
     for number in range(COUNT):
         store.put_new(name(number), b"%d" % number)

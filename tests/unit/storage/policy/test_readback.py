@@ -1,4 +1,4 @@
-"""Created or not: every order of answers to a conditional write leads to the one right result."""
+"""Created or not: every order of answers to a conditional write leads to the correct result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ DENIED = StoreDenied("denied")
 
 @dataclass
 class Script:
-    """Answers to give, one after the other; the last is given again and again."""
+    """Answers to give in order; the last one is repeated."""
 
     puts: Sequence[PutAnswer | TxlogError]
     reads: Sequence[bytes | TxlogError | None] = (None,)
@@ -72,13 +72,25 @@ def test_a_clean_success_is_not_read_back() -> None:
     ("puts", "reads", "result"),
     [
         ([TAKEN], [THEIRS], Exists(THEIRS)),
-        ([TAKEN], [MINE], Created()),  # Sent twice below us: the conflict is with ourselves.
+        (
+            [TAKEN],
+            [MINE],
+            Created(),
+        ),  # A lower layer sent it twice: the conflict is with our own write.
         ([UNKNOWN], [MINE], Created()),
         ([UNKNOWN], [THEIRS], Exists(THEIRS)),
-        ([UNKNOWN, STORED], [None], Created()),  # It had not landed; the same bytes again.
-        ([UNKNOWN, TAKEN], [None, MINE], Created()),  # It landed late.
+        (
+            [UNKNOWN, STORED],
+            [None],
+            Created(),
+        ),  # The write had not landed, so the same bytes are sent again.
+        ([UNKNOWN, TAKEN], [None, MINE], Created()),  # The write landed late.
         ([UNKNOWN, TAKEN], [NO_ANSWER, MINE], Created()),
-        ([TAKEN, STORED], [None], Created()),  # Deleted between the answer and the read.
+        (
+            [TAKEN, STORED],
+            [None],
+            Created(),
+        ),  # The object was deleted between the answer and the read.
         ([NOT_STORED, STORED], [None], Created()),
         ([UNKNOWN, NOT_STORED], [None, MINE], Created()),
     ],
@@ -94,8 +106,8 @@ def test_I13_unclear_answers_are_read_back(
     [
         ([UNKNOWN], [None]),
         ([UNKNOWN], [NO_ANSWER]),
-        ([TAKEN], [NO_ANSWER]),  # Whose it is cannot be said: it may be ours.
-        ([UNKNOWN, NOT_STORED], [None]),  # The first may still land.
+        ([TAKEN], [NO_ANSWER]),  # The writer is unknown; it may be this one.
+        ([UNKNOWN, NOT_STORED], [None]),  # The first write may still land.
         ([UNKNOWN, DENIED], [None]),
         ([UNKNOWN, StoreFull("full")], [None]),
         ([UNKNOWN], [DENIED]),
@@ -132,7 +144,9 @@ def test_what_surely_stored_nothing_is_said_to_be_so(
 def test_I13_whatever_is_lost_or_late_the_result_is_what_the_store_holds(
     answers: list[str], theirs_at: int | None, unreadable: set[int]
 ) -> None:
-    """A simulated store: answers are lost, requests land late, another writer comes at any time."""
+    """A simulated store loses answers and applies requests late; another writer may act at any
+    time.
+    """
     world = _World(answers, theirs_at, unreadable)
     attempts = Attempts(RetrySettings(attempts_max=6), manual_runtime())
     result: CreateResult | None
@@ -148,7 +162,7 @@ def test_I13_whatever_is_lost_or_late_the_result_is_what_the_store_holds(
 
 
 class _World:
-    """One slot that only its first write fills."""
+    """One slot, which only the first write fills."""
 
     def __init__(self, answers: list[str], theirs_at: int | None, unreadable: set[int]) -> None:
         self.held: bytes | None = None

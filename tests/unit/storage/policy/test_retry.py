@@ -1,4 +1,4 @@
-"""Attempts end at their number or their deadline, with pauses that grow and differ."""
+"""Attempts end at their number or deadline; the pauses between them grow and vary."""
 
 import pytest
 

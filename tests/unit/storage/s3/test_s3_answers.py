@@ -1,4 +1,4 @@
-"""Every HTTP status of an S3 service means what it says, whatever the library makes of it."""
+"""Every HTTP status of an S3 service keeps its meaning with each client library."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -25,7 +25,7 @@ OWN_412 = (412, "PreconditionFailed")
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[ScriptedServer]:
-    """One for all: a client for another port would be a new one, which takes long to make."""
+    """One server for all tests: a new port would need a new client, which takes long to make."""
     with scripted_server() as server:
         yield server
 
@@ -38,7 +38,7 @@ def server(running: ScriptedServer) -> ScriptedServer:
 
 @pytest.fixture(params=["obstore", "s3fs"])
 def client(request: pytest.FixtureRequest) -> str:
-    """Who makes the requests."""
+    """The library that makes the requests."""
     name: str = request.param
     return name
 
@@ -52,7 +52,7 @@ def store(server: ScriptedServer, client: str) -> Store:
         "secret": "hush-hush",
         "client_kwargs": {"region_name": "us-east-1"},
         "attempts_max": 3,
-        "attempt_timeout_ms": 60_000,  # A busy machine is not a silent server.
+        "attempt_timeout_ms": 60_000,  # A busy machine must not look like a silent server.
         "deadline_ms": 120_000,
         "pause_min_ms": 1,
     }
@@ -81,7 +81,7 @@ def test_a_refusal_is_final_and_nothing_is_sent_twice(
     server: ScriptedServer, store: Store, answer: Answer, error: type[TxlogError]
 ) -> None:
     server.script = {"PUT": [answer]}
-    # obstore tells a redirect without its status.
+    # obstore reports a redirect without its status.
     with pytest.raises(error, match=f"{answer[0]}|redirect") as refused:
         store.create("a", b"mine")
     assert server.requests == ["PUT"]
@@ -196,7 +196,7 @@ def test_missing_credentials_are_named_before_anything_is_sent(
 def test_a_bucket_that_was_deleted_under_a_running_process_is_named(
     server: ScriptedServer, store: Store
 ) -> None:
-    """Its objects are not absent: a reader that took them for that would act on it."""
+    """Its objects are not absent: a reader that treated them as absent would act on that."""
     assert store.create("a", b"x") == Created()
     server.script = {"GET": [(404, "NoSuchBucket")], "DELETE": [(404, "NoSuchBucket")]}
     reads = (store.get, lambda path: store.get_ranges(path, [ByteRange(0, 1)]), store.delete)
@@ -218,7 +218,7 @@ def test_an_object_that_is_larger_than_its_kind_can_be_is_not_read(
 
 
 def test_a_process_keeps_its_newest_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new one costs 150 ms."""
+    """A new one takes 150 ms."""
     monkeypatch.setattr(s3_client, "_clients", {})
     monkeypatch.setattr(s3_client, "CLIENTS_MAX", 6)
     options = [{"endpoint_url": f"http://127.0.0.1:{port}"} for port in range(1, 8)]

@@ -1,4 +1,4 @@
-"""Which client a process has: by option, by what is installed, and after a fork."""
+"""Which client a process uses: by option, by installed packages, and after a fork."""
 
 import multiprocessing
 import sys
@@ -34,13 +34,13 @@ def opened(server: ScriptedServer, **options: object) -> Store:
 
 
 def lacks(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
-    """As if they were not installed."""
+    """Make the packages appear not installed."""
     for package in packages:
         monkeypatch.setitem(sys.modules, package, None)
 
 
 def agent(server: ScriptedServer) -> str:
-    """Who made the last request."""
+    """The library that made the last request."""
     sent = server.headers[-1]["User-Agent"]
     return "obstore" if "object_store" in sent else "s3fs" if "Botocore" in sent else sent
 
@@ -82,7 +82,7 @@ def test_what_is_missing_is_named_with_the_command_that_installs_it(
 
 
 def in_a_forked_process(store: Store) -> str:
-    """What a create there comes to."""
+    """The result of a create in a forked process."""
     receive, send = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=_create, args=(store, send))
     process.start()
@@ -133,7 +133,7 @@ def test_a_forked_process_without_s3fs_is_told_what_to_do(
 
 @forks
 def test_a_forked_process_has_no_other_client_on_google(server: ScriptedServer) -> None:
-    """The parent's first request may have been to any store."""
+    """The parent's first request may have gone to any store."""
     opened(server).put_new("a", b"x")
     options = {"endpoint_url": server.url, "token": "anon"}
     store = open_store(f"gs://{server.bucket}/log", Runtime(), options)
@@ -156,7 +156,7 @@ def without_botocore(
 def test_no_credentials_are_said_before_the_metadata_address_is_asked(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """obstore itself does not know this variable."""
+    """obstore itself does not support this variable."""
     read = without_botocore(server, monkeypatch, AWS_EC2_METADATA_DISABLED="true")
     with pytest.raises(StoreDenied, match="NoCredentialsError"):
         read()

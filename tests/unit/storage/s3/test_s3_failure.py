@@ -1,4 +1,4 @@
-"""What a failed S3 request means: by its status and code, or by whether anything was sent."""
+"""What a failed S3 request means: by its status and code, or by whether it was sent."""
 
 import socket
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ URL = "http://127.0.0.1:9"
 
 
 def answer(status: Any, code: str = "") -> ClientError:
-    """As botocore raises it."""
+    """An error as botocore raises it."""
     parsed: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
     return ClientError(parsed, "PutObject")
 
@@ -91,7 +91,7 @@ def test_an_answer_is_found_on_the_cause_of_a_translated_error() -> None:
 
 
 def refused(inner: Exception) -> EndpointConnectionError:
-    """As aiobotocore raises it: with aiohttp's error among its arguments."""
+    """An error as aiobotocore raises it: with aiohttp's error among its arguments."""
     return EndpointConnectionError(endpoint_url=URL, error=inner)
 
 

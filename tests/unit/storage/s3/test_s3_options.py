@@ -1,4 +1,4 @@
-"""What users of s3fs set works with obstore, or the error says what to set instead."""
+"""Options of s3fs work with obstore, or the error says which option to set instead."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from txlog.storage.s3.s3_bucket import bucket_settings
 from txlog.storage.s3.s3_options import origin_of, read_options
 
 CERTIFICATES = ROOT / "tests/certificates"
-"""Of an authority whose key is gone, and of 127.0.0.1; they end in the year 2126."""
+"""Certificates of an authority whose key was deleted, and of 127.0.0.1; valid until 2126."""
 
 KEYS = {"key": "AKIAOPTION", "secret": "hush-hush"}
 REGION = {"client_kwargs": {"region_name": "eu-central-1"}}
@@ -47,7 +47,7 @@ def server(running: ScriptedServer) -> ScriptedServer:
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing of this machine's user."""
+    """Remove the settings of this machine's user."""
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "PROFILE", "REGION"):
         monkeypatch.delenv(f"AWS_{name}", raising=False)
     for name in ("DEFAULT_REGION", "ENDPOINT_URL", "ENDPOINT_URL_S3", "CA_BUNDLE"):
@@ -69,7 +69,7 @@ def headers_of_a_create(server: ScriptedServer, **options: object) -> dict[str, 
 
 
 def signer(headers: dict[str, str]) -> list[str]:
-    """Key and region of the signature."""
+    """The key and the region in the signature."""
     credential = headers["Authorization"].partition("Credential=")[2].split("/")
     return [credential[0], credential[2]]
 
@@ -153,7 +153,7 @@ def test_an_unknown_profile_is_refused(server: ScriptedServer) -> None:
 
 
 def test_keys_are_renewed_when_they_really_end(server: ScriptedServer, tmp_path: Path) -> None:
-    """A process that a profile names gives new ones each time, which end at once."""
+    """The profile names a process that returns new keys each time, which expire at once."""
     program = tmp_path / "keys"
     answer = {"Version": 1, "AccessKeyId": "AKIA$n", "SecretAccessKey": "hush-hush"}
     answer |= {"Expiration": "$end"}
