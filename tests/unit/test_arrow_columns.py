@@ -1,4 +1,4 @@
-"""Arrow columns without pandas: a new process does not wait for it."""
+"""Arrow columns are built without pandas, so that a new process need not import it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Parallel calls: all end, in order, and no caller waits for a thread that is never free."""
+"""Parallel calls all end, in order, and no caller waits for a thread that is never free."""
 
 import threading
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def test_the_first_error_is_raised_after_every_call_has_ended() -> None:
 
 
 def test_calls_may_fan_out_themselves() -> None:
-    """Markers of sixteen topics, each of which reads several entries to catch up."""
+    """Example: markers of sixteen topics, each of which reads several entries to catch up."""
     fan_out = ThreadFanOut(2)
 
     def inner() -> int:
@@ -62,7 +62,7 @@ def test_calls_may_fan_out_themselves() -> None:
 
 
 def test_who_holds_a_lock_that_every_thread_waits_for_can_still_fan_out() -> None:
-    """A replica reads entries under its lock while commits of other threads queue up for it."""
+    """A replica reads entries under its lock while other threads' commits wait for that lock."""
     fan_out = ThreadFanOut(2)
     lock = threading.Lock()
 
@@ -104,7 +104,7 @@ def test_a_postponed_call_begins_at_once_when_somebody_asks() -> None:
 
 
 def test_a_postponed_call_that_was_taken_never_begins() -> None:
-    """Its thread is free at once, though the moment is not over."""
+    """Its thread is free at once, even if the delay is not over."""
     fan_out, made = ThreadFanOut(1), []
     assert fan_out.postpone(lambda: made.append(1), HOUR_MS).take()
     begun = threading.Event()

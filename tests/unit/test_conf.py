@@ -1,4 +1,4 @@
-"""conf/txlog.toml names every setting, with the default and the meaning that the code gives it."""
+"""conf/txlog.toml lists every setting with its default and meaning in the code."""
 
 import ast
 import inspect
@@ -28,7 +28,7 @@ GROUPS = {
 
 
 def meanings(group: type) -> dict[str, str]:
-    """Field name -> the text that stands below the field in the source of `group`."""
+    """Field name -> the text below the field in the source of `group`."""
     body = ast.parse(textwrap.dedent(inspect.getsource(group))).body[0].body
     found = {}
     for field, below in itertools.pairwise(body):

@@ -1,4 +1,4 @@
-"""docs/invariants.md, the code and the tests speak of the same invariants and rules."""
+"""docs/invariants.md, the code and the tests name the same invariants and rules."""
 
 import ast
 import re
@@ -41,10 +41,10 @@ def in_code() -> dict[str, set[str]]:
 
 @cache
 def in_tests() -> dict[str, set[str]]:
-    """Number -> tests whose name or docstring, or whose module's, has it."""
+    """Number -> tests that have it in their name or docstring, or in their module's docstring."""
     found = defaultdict(set)
     for module in modules("tests"):
-        if not numbers_in(module.text):  # It need not be parsed.
+        if not numbers_in(module.text):  # Without numbers it need not be parsed.
             continue
         about = numbers_in(ast.get_docstring(module.tree) or "")
         for function in module.functions:

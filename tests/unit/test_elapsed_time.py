@@ -1,4 +1,4 @@
-"""What a clock that is ahead began times out, too."""
+"""Elapsed time when a clock was ahead: transactions begun by its time still time out."""
 
 from txlog.clock import elapsed_ms
 from txlog.coordinator.transaction import Transaction, TransactionState

@@ -1,4 +1,4 @@
-"""The public names of the package are the ones that are promised, and each is there."""
+"""The public names of the package are the promised ones, and each exists."""
 
 import txlog
 

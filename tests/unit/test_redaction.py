@@ -1,4 +1,4 @@
-"""No form of a secret is printed, raised or stored, whichever way it comes in."""
+"""No form of a secret is printed, raised or stored, however it enters."""
 
 import json
 import pickle
@@ -43,7 +43,7 @@ AWS_SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYzEXAMPLE09"
 ACCESS_KEY = "AKIA" + "Q3EGRIJZ7XW2MNBV"
 
 FORMS = [
-    # (a text that holds a secret, the secret)
+    # (a text with a secret, the secret)
     ("sftp://me:hu5h@host/log", "hu5h"),
     ("sftp://me:h@u5h@host/log", "u5h"),
     ("sftp://:hu5h@host:22/log", "hu5h"),
@@ -107,12 +107,12 @@ PLAIN = [
 ]
 
 USER_INFO = "linked://me:hu5h@"
-"""Before an absolute path: how a user puts a password into the URL of a protocol of fsspec's."""
+"""In front of an absolute path: a password in a URL, as users write it for fsspec's protocols."""
 
 
 @pytest.fixture
 def secret_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A root with a password in its URL, on a file system that does not mind it."""
+    """A root with a password in its URL, on a file system that accepts it."""
 
     class WithUser(LinkedFileSystem):
         protocol = "linked"
@@ -175,7 +175,7 @@ def test_every_form_is_hidden_in_what_doctor_and_drill_report(text: str, secret:
 def test_a_text_that_a_pattern_matches_is_never_passed_over(
     pattern: re.Pattern[str], data: st.DataObject
 ) -> None:
-    """`redact` skips the slow patterns for a text without any of the parts of their matches."""
+    """`redact` skips the slow patterns for a text that has no part of their matches."""
     text = data.draw(st.from_regex(pattern))
     if pattern in (_USER_INFO, _BARE_USER):
         assert "@" in text
@@ -216,7 +216,7 @@ def test_of_a_job_s_options_only_known_ones_show_their_values(words: str, shown:
 
 @pytest.mark.parametrize("part", ["pass", "a", ".-", "a@", "s3://", "s3://a:b", "token='", "a.key"])
 def test_a_long_text_is_looked_through_in_a_time_that_grows_with_its_length(part: str) -> None:
-    """The limit is that of the test: a quadratic search of these would take minutes."""
+    """The test's time limit is the check: a quadratic search would take minutes."""
     redact(part * (400_000 // len(part)))
 
 

@@ -1,4 +1,4 @@
-"""Each attribute of a stored class has one stored name, and a fault is found at its definition."""
+"""Each attribute of a stored class has one stored name; errors are found at its definition."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +64,7 @@ def test_a_class_that_says_nothing_has_no_form_nor_has_one_that_inherits_it() ->
     kind = stored("place", x="x", y="y")(point())
 
     class Other(kind):  # type: ignore[misc]
-        """Its fields may be others."""
+        """A subclass, whose fields may be others."""
 
     with pytest.raises(InternalError, match="Other has no stored names"):
         stored_form(Other)

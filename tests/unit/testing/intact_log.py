@@ -1,4 +1,4 @@
-"""A small sound log, and ways to damage what it has stored."""
+"""A small sound log, and ways to damage its objects."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ from txlog.topic.events import AppendBatches
 from txlog.topic.machine import TopicMachine
 
 Events = list[list[Any]]
-"""Of each entry of a journal; what an edit changes in place."""
+"""The events of each entry of a journal; edits change them in place."""
 
 COORDINATOR = NAMES.transactions(0)
 
@@ -53,11 +53,11 @@ class SoundLog:
 
     @property
     def store(self) -> Any:
-        """Where it lies."""
+        """The store of the log."""
         return self.world.store
 
     def commit(self, start: int, end: int, *topics: str) -> None:
-        """A micro-batch, complete."""
+        """Commit a micro-batch completely."""
         tx = tx_of(self.query, start)
         pend(self.process, tx, start, end)
         staged = [participant(self.process, topic, *range(start, end)) for topic in topics]
@@ -66,7 +66,7 @@ class SoundLog:
         finish(self.process, tx)
 
     def logged(self, number: int, sequences: tuple[int, ...], decision: Decision) -> None:
-        """A transaction in the log of topic b."""
+        """A transaction with records in the log of topic b."""
         tx, process = tx_of(self.producer, number), self.process
         declared = participant(process, "b", logged=True)
         coordinator(process).begin("p", tx, TIMEOUT_MS, (declared,))
@@ -83,11 +83,11 @@ class SoundLog:
         return NAMES.topic(name, self.process.topic(name).topic_id)
 
     def paths(self, folder: str) -> list[str]:
-        """Objects of a folder, in order."""
+        """Paths of the objects in a folder, in order."""
         return [stored.path for stored in self.store.list_after(folder)]
 
     def edit(self, layout: JournalLayout, change: Callable[[Events], object]) -> None:
-        """Write a journal anew, as if these had been its events from the start."""
+        """Write a journal again as if these had been its events from the start."""
         machine = self._machine(layout)
         events: Events = []
         for slot, path in enumerate(self.paths(layout.entries)):
@@ -122,7 +122,7 @@ class SoundLog:
 
 
 def invariants(log: SoundLog) -> set[str]:
-    """Numbers of those that `check_log` finds broken."""
+    """Numbers of the invariants that `check_log` reports as broken."""
     return {finding.invariant for finding in check_log(log.store)}
 
 
@@ -143,7 +143,7 @@ def changing(kind: type, nth: int = 0, **changes: Any) -> Callable[[Events], Non
 
 
 def dropping(kind: type, nth: int = 0) -> Callable[[Events], None]:
-    """An edit that takes one event away."""
+    """An edit that removes one event."""
 
     def change(events: Events) -> None:
         entry, index = first(events, kind, nth)

@@ -1,4 +1,4 @@
-"""The system test's own judgement: it must see what is wrong."""
+"""The system test's comparison detects every kind of wrong result."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Counts say what was asked, of which kind of object, and change no answer."""
+"""Counts name each request and its kind of object; counting changes no answer."""
 
 import pytest
 

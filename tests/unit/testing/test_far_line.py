@@ -1,4 +1,4 @@
-"""A server that a process of its own makes far away."""
+"""A separate process that delays each request to a server and logs it."""
 
 import pytest
 

@@ -17,7 +17,7 @@ SNAPSHOT_ENTRIES = 4
 
 @pytest.fixture
 def log() -> MemoryLog:
-    """A producer's records, merged and pruned, and two more of it."""
+    """A log with a producer's records, merged and pruned, and two later ones."""
     log = MemoryLog(LogSettings(journal_snapshot_entries=SNAPSHOT_ENTRIES))
     log.admin.create_topic("events")
     producer = log.producer()

@@ -85,7 +85,7 @@ def test_a_transaction_under_way_is_no_finding(log: SoundLog) -> None:
 def test_records_that_were_deleted_with_their_topic_before_the_commit_hang_for_nobody(
     log: SoundLog,
 ) -> None:
-    """Also once the coordinator has only its outcome left."""
+    """This holds also once the coordinator has only its outcome left."""
     process, tx = log.process, tx_of(log.producer, 2)
     declared = participant(process, "b", logged=True)
     coordinator(process).begin("p", tx, TIMEOUT_MS, (declared,))

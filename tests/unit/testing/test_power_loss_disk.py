@@ -1,4 +1,4 @@
-"""The disk of the power-loss tests: what it must lose, and what it may not."""
+"""The disk of the power-loss tests: what it must lose and what it must keep."""
 
 import os
 from pathlib import Path
@@ -32,7 +32,7 @@ NAMED = (*WRITTEN, FileSynced(1), Linked("d/t", "d/a"))
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Disk:
-    """Holds d/old."""
+    """A disk with the file d/old."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d/old").write_bytes(b"old")
     return Disk(tmp_path)

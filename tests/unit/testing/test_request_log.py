@@ -1,4 +1,4 @@
-"""Of a list of requests with their times it is told which waited for which."""
+"""The longest chain of requests that waited for each other is computed from their times."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Memory and open files of a process, as the soak sees them."""
+"""Memory and open files of a process, as the soak measures them."""
 
 import os
 
@@ -48,7 +48,7 @@ def test_growth_beyond_a_tenth_and_16_mib_or_four_files_is_a_finding(
 
 
 def test_a_leak_is_a_finding_of_a_run_of_five_minutes_and_not_of_a_shorter_one() -> None:
-    """Two processes, of which each takes 2 MiB and one file at each look."""
+    """Two processes, each of which takes 2 MiB and one file more at each measurement."""
     watch = Watch([1, 2])
     watch.samples = [Sample(4 * number * MIB, number) for number in range(150)]
     assert watch.growth(299) == []

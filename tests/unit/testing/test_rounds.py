@@ -1,4 +1,4 @@
-"""The world in which a request takes a round trip counts the requests that wait for each other."""
+"""The simulated far store counts the requests that wait for each other."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The proxy of the system test's network faults: what it does to a line, and undoes."""
+"""The proxy of the system test's network faults: each fault, and its end."""
 
 import http.client
 import threading
@@ -16,7 +16,7 @@ PIECES = 40
 
 
 class _Answering(BaseHTTPRequestHandler):
-    """Says yes to everything."""
+    """Answers every request with success."""
 
     def do_GET(self) -> None:
         body = b"yes" if self.path == "/" else bytes(PIECES * CHUNK_BYTES)
@@ -26,7 +26,7 @@ class _Answering(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing is written to stderr."""
+        """Write nothing to stderr."""
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_far_server_takes_half_the_way_in_each_direction(proxy: TcpProxy) -> N
 
 
 def test_what_follows_each_other_is_on_its_way_at_the_same_time(proxy: TcpProxy) -> None:
-    """A long line, and no slow one: the pieces of an answer do not wait for each other."""
+    """The line has a long delay, but is not slow: pieces of an answer do not wait for others."""
     proxy.delay(DELAY_MS)
     begun = time.monotonic()
     assert len(_asked(proxy, "/large")) == PIECES * CHUNK_BYTES

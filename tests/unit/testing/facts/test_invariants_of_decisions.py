@@ -1,4 +1,4 @@
-"""`check_log` finds decisions, markers and offsets that do not agree, and says which invariant."""
+"""`check_log` finds decisions, markers and offsets that disagree, and names the invariant."""
 
 from dataclasses import replace
 
@@ -105,7 +105,7 @@ def test_I8_a_registration_that_does_not_follow_is_found(
 
 
 def test_I3_records_that_wait_for_a_marker_that_never_comes_are_found(log: SoundLog) -> None:
-    """Their transaction was begun without this topic, or not at all."""
+    """Their transaction began without this topic, or did not begin at all."""
     tx = tx_of(log.producer, 2)
     coordinator(log.process).begin("p", tx, TIMEOUT_MS)
     append(log.process, "a", tx, 1)
@@ -118,7 +118,7 @@ def test_I3_records_that_wait_for_a_marker_that_never_comes_are_found(log: Sound
 def test_I3_I4_I5_a_coordinator_that_was_pruned_still_has_to_know_what_others_hold(
     log: SoundLog,
 ) -> None:
-    """It keeps what is open for ever, and outcomes for long: nothing of this was forgotten."""
+    """It keeps open transactions forever, and outcomes for long: it has forgotten none of these."""
     assert coordinator(log.process).prune(0) > 0
     assert check_log(log.store) == []
     append(log.process, "a", TxId(400, 0, 0), 1)
@@ -138,7 +138,7 @@ def test_I3_I4_I5_a_coordinator_that_was_pruned_still_has_to_know_what_others_ho
 def test_what_a_pruned_coordinator_may_have_forgotten_is_no_finding(
     log: SoundLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for records without a marker: what is open is never forgotten."""
+    """Records without a marker are the exception: open transactions are never forgotten."""
     coordinator(log.process).prune(0)
     monkeypatch.setattr(coordinator_facts, "OUTCOME_GENERATIONS_MAX", 0)
     log.edit(log.topic("b"), adding(marker(TxId(500, 0, 0))))
@@ -202,7 +202,7 @@ def test_I10_a_micro_batch_that_was_committed_twice_is_found(log: SoundLog) -> N
 def test_I10_micro_batches_that_were_left_out_are_found(
     log: SoundLog, batch: int, fingerprint: str, label: str, found: set[str]
 ) -> None:
-    """A write of a `foreachBatch` may leave some out: it has a label, or does not see the plan."""
+    """A write of a `foreachBatch` may skip some: it has a label, or does not see the plan."""
 
     def change(events: Events) -> None:
         for nth, batch_id in enumerate((0, batch)):
@@ -315,7 +315,7 @@ def test_I5_an_apply_without_a_pend_is_found(log: SoundLog) -> None:
 
 
 def test_a_transaction_that_is_complete_but_for_its_last_entry_is_no_finding(log: SoundLog) -> None:
-    """COMMITTED is not waited for: its process may die before it is written."""
+    """A commit does not wait for COMMITTED: the process may die before it is written."""
     log.edit(COORDINATOR, dropping(TransactionCompleted, 3))
     assert check_log(log.store) == []
 
