@@ -1,4 +1,4 @@
-"""Commands on a topic, with all that a test does not speak of filled in."""
+"""Commands on a topic, with defaults for what a test does not give."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ COMMIT, ABORT = Decision.COMMIT, Decision.ABORT
 
 
 def new_topic() -> Fold[TopicState]:
-    """Open, with three partitions and no records."""
+    """An open topic with three partitions and no records."""
     fold = Fold(TopicMachine())
     fold.run(OPENED)
     return fold
@@ -37,12 +37,12 @@ def append(
 
 
 def plain(rows: dict[int, Any]) -> AppendBatches:
-    """An append that asks for no de-duplication."""
+    """An append without de-duplication."""
     return AppendBatches((segment(rows),))
 
 
 def marker(tx: TxId, decision: Decision = COMMIT, **changes: Any) -> WriteMarker:
-    """Of a producer that has no other transaction open."""
+    """A marker by a producer that has no other transaction open."""
     values = {"tx_id": tx, "decision": decision, "floor": tx.number, "coordinator": 0}
     return WriteMarker(**{**values, **changes})
 

@@ -74,7 +74,7 @@ def test_I15_a_chunk_of_other_bytes_is_named() -> None:
 
 
 def test_I15_a_chunk_whose_values_break_its_own_type_is_named() -> None:
-    """A text that is not UTF-8, with a right checksum."""
+    """A text that is not UTF-8, with a correct checksum."""
     table = pa.ipc.open_file(LEAF).read_all()
     bad = pa.StringArray.from_buffers(
         1, pa.py_buffer(b"\0\0\0\0\x02\0\0\0"), pa.py_buffer(b"\xff\xff")

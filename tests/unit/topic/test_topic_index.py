@@ -86,8 +86,7 @@ def test_I2_offsets_are_dense_and_lookups_find_what_a_plain_scan_finds(steps: li
 def test_a_state_from_a_snapshot_is_the_state_from_the_entries(
     steps: list[Step], joined_after: int
 ) -> None:
-    """The writer, a replica that followed all the time, one that joined, and one that opens at the
-    end."""
+    """The writer, a replica that always followed, one that joined, one that opens at the end."""
     store = MemoryStore(manual_runtime())
     topic, follower = LoggedTopic(store, 4), LoggedTopic(store, 4, seed=2)
     history = History(topic)

@@ -60,8 +60,7 @@ def test_R17_the_horizon_only_rises(topic: Fold[TopicState]) -> None:
 
 
 def test_a_decided_transaction_is_applied_whatever_the_horizon(topic: Fold[TopicState]) -> None:
-    """Its PREPARE_COMMIT protects the segments: refusing them now would commit only a part of
-    it."""
+    """Its PREPARE_COMMIT protects the segments: refusing them now would commit only part of it."""
     topic.run(AdvanceHorizon("0005"))
     assert topic.run(marker(TxId(1, 0, 0), COMMIT, segments=(segment({0: 1}, "0001"),))) is not None
 

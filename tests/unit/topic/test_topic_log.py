@@ -1,4 +1,4 @@
-"""A topic's log on a store: what is stored when its calls return."""
+"""A topic's log on a store: which objects are stored when its calls return."""
 
 from tests.protocol.world import SCHEMA, batch_of
 from tests.unit.held_fan_out import HeldFanOut

@@ -88,7 +88,7 @@ def test_R6_a_marker_of_an_earlier_transaction_comes_too_late(
 def test_R10_records_of_a_finished_transaction_are_refused(
     topic: Fold[TopicState], late: TxId
 ) -> None:
-    """They would stay open for ever: their marker is there already, or never comes."""
+    """They would stay open forever: their marker is stored already, or never comes."""
     topic.run(marker(TxId(1, 2, 5), ABORT))
     with pytest.raises(TransactionAborted, match="finished in topic 't'"):
         topic.run(append({0: 1}, tx=late))
@@ -162,7 +162,7 @@ def test_R7_finished_numbers_are_stored_as_ranges(topic: Fold[TopicState]) -> No
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=40))
 def test_R7_what_is_remembered_is_what_a_set_would_hold(steps: list[tuple[int, int]]) -> None:
-    """Markers in any order, with floors that lag; a snapshot in between changes nothing."""
+    """Markers in any order, with floors that lag; a snapshot between them changes nothing."""
     topic, done, floor = new_topic(), set[int](), -1
     spanning: set[int] = set()
     for number, lag in steps:

@@ -59,7 +59,7 @@ class History:
     segments: int = 0
 
     def take(self, steps: list[Step]) -> None:
-        """All of them, in order."""
+        """Run all steps in order."""
         for name, pid, rows in steps:
             getattr(self, name.replace(" ", "_"))(pid, dict(rows))
 

@@ -27,7 +27,7 @@ COUNT = 22
 
 @pytest.fixture(scope="module")
 def original() -> MemoryLog:
-    """Topics `u`, with a snapshot every eight entries and sealed chunks, and `v`; a group."""
+    """A log with topics `u` (snapshots every eight entries, sealed chunks) and `v`, and a group."""
     log = MemoryLog(LogSettings(journal_snapshot_entries=8), transaction_records="in.log")
     log.admin.create_topic("u", 2)
     log.admin.create_topic("v", 1)
@@ -135,7 +135,7 @@ def test_I15_a_missing_object_of_each_kind_is_named(log: MemoryLog, kind: str) -
 
 
 def test_damage_in_several_places_is_named_in_one_go(log: MemoryLog) -> None:
-    """A damaged cluster journal hides no topic, and a damaged entry no records before it."""
+    """Damage of the cluster journal hides no topic; a damaged entry hides no records before it."""
     spoiled = [paths(log, kind)[0] for kind in ("^cluster/.*/entries/", "^topics/u/.*segments/")]
     spoiled += [paths(log, kind)[-1] for kind in ("^topics/u/.*/entries/", "^topics/v/.*segments/")]
     for path in spoiled:
@@ -220,7 +220,7 @@ def test_segments_and_index_chunks_that_were_replaced_are_counted_until_vacuum_t
 
 
 def test_in_a_damaged_log_nothing_is_called_unreferenced(log: MemoryLog) -> None:
-    """The damaged object may be the one with the reference."""
+    """The damaged object may hold the reference."""
     stage(log, "u")
     flip(log.memory, paths(log, "^topics/v/.*segments/")[0])
     assert unreferenced(audit(log)) == {}
@@ -230,7 +230,7 @@ def test_in_a_damaged_log_nothing_is_called_unreferenced(log: MemoryLog) -> None
 
 
 def test_I15_a_journal_that_is_gone_from_among_what_it_led_to_is_damage(log: MemoryLog) -> None:
-    """As an empty topic it would make every remaining segment unreferenced."""
+    """An empty topic in its place would leave every remaining segment unreferenced."""
     root = topic(log, "u").layout.root
     for path in paths(log, f"^{root}/(entries|snapshots|hint)"):
         log.memory.delete(path)
@@ -259,7 +259,7 @@ def test_a_topic_whose_folder_is_empty_is_noted_as_nobody_can_tell_why(
     (note,) = report.notes
     assert "topic 'w' has no journal" in note
     assert audit_log(log.process(), ("w",)).notes == [note]
-    log.consumer("w").poll()  # Its first use begins it.
+    log.consumer("w").poll()  # The first use of the topic creates its journal.
     assert audit(log).notes == []
 
 

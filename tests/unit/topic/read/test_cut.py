@@ -171,7 +171,7 @@ def test_I11_also_where_its_other_part_is_sealed_by_now() -> None:
 
 
 def test_I11_a_limited_cut_sees_all_records_that_came_with_one_marker() -> None:
-    """The limit is reached in the middle of the records."""
+    """The limit falls in the middle of the records."""
     world = World()
     for partition in range(2):
         world.write(1, "a", partition, 1, staged=True)
@@ -270,7 +270,7 @@ def test_R13_what_was_deleted_unread_is_passed_over_whatever_the_limit(left: int
 
 
 def test_R13_who_stands_in_the_midst_of_a_batch_at_a_log_start_has_taken_nothing_of_it() -> None:
-    """It must not count as begun, which would add it to every cut or lower every cut below it."""
+    """Otherwise it would count as begun, and raise every cut or lower every cut below it."""
     world = World()
     for pid, topic in enumerate("ab", start=1):
         world.write(pid, topic, 0, 5, staged=True)

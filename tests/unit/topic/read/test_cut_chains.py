@@ -110,7 +110,7 @@ def test_a_producer_that_has_retired_is_finished() -> None:
 
 
 def test_I11_what_a_limit_takes_out_takes_out_what_is_connected_with_it() -> None:
-    """b's share ends before its part of 1; without 1 the transaction 2 lacks its second part."""
+    """b's share ends before its part of 1; without 1, transaction 2 lacks its second part."""
     world = World()
     written(world, 2, A1)
     written(world, 1, A0)

@@ -12,7 +12,7 @@ from tests.examples import examples
 from txlog.topic.records.schema import physical_schema, validate_schema
 
 FEW = settings(max_examples=examples(40))
-"""Drawing a batch of any schema takes 10 ms, much longer than the test of it."""
+"""Drawing a batch of any schema takes 10 ms, much longer than the test."""
 
 _NAMES = ("a", "b_c", "Ünï", "d e")
 _INTEGERS = {

@@ -255,7 +255,7 @@ def test_I15_the_bytes_of_another_batch_are_corrupt_data() -> None:
 
 
 def mutated(message: bytes, seed: int) -> bytes:
-    """Bytes as an attacker might send them: a few bits, words or lengths changed."""
+    """The message with a few bits, words or lengths changed, as an attacker might change them."""
     chance = random.Random(seed)
     changed = bytearray(message)
     for _ in range(chance.choice((1, 2, 8))):

@@ -36,7 +36,7 @@ class Stored:
 
 @dataclass
 class Topic:
-    """A topic that is sealed every two entries, of one batch each."""
+    """A topic that is sealed every two entries, each with one batch."""
 
     batches: list[Stored] = field(default_factory=list)
     log_starts: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
@@ -46,7 +46,7 @@ class Topic:
         self.fold.run(TopicOpened("id", "t", PARTITIONS, "schema", TopicConfig()))
 
     def append(self, batch: Stored) -> None:
-        """Append a batch in an entry of its own."""
+        """Append a batch in its own entry."""
         times = (batch.timestamp_ms, batch.timestamp_ms)
         stored = SegmentBatch(batch.partition, batch.rows, 8, batch.length, 0, *times)
         self.fold.run(AppendBatches((Segment("topics/t/id/segments/s.arrow", 0, (stored,)),)))
@@ -61,7 +61,7 @@ class Topic:
         return risen
 
     def expected(self, config: TopicConfig) -> dict[int, int]:
-        """The log starts that a plain scan gives."""
+        """The log starts that a plain scan returns."""
         before = self.log_starts.copy()
         for partition, log_start in enumerate(before):
             own = [b for b in self.batches if b.partition == partition]
@@ -71,7 +71,7 @@ class Topic:
         return {p: at for p, at in enumerate(self.log_starts) if at > before[p]}
 
     def _load(self, ref: ChunkRef) -> ChunkContent:
-        """No snapshot has saved the chunks."""
+        """Read the chunk from memory: no snapshot has saved it."""
         chunks = {(c.first_slot, c.last_slot): c.data for c in self.fold.state.sealed.unsaved}
         data = chunks[ref.first_slot, ref.last_slot]
         return decode_refs(data, ref, "node") if ref.level else decode_batches(data, ref, "leaf")

@@ -28,7 +28,7 @@ Write = tuple[int, int, list[int]]
 
 
 class Topic:
-    """Every record has a unique number; with schema 1 it has a note."""
+    """A topic whose records have unique numbers; with schema 1 they have notes."""
 
     def __init__(self, **config: str) -> None:
         self.log = MemoryLog(LogSettings(journal_snapshot_entries=8))
@@ -42,7 +42,7 @@ class Topic:
         return self.log.connection.cluster.topic("t")
 
     def write(self, schema_id: int, partition: int, keys: Sequence[int]) -> None:
-        """A producer that has not read schema 1 yet writes schema 0."""
+        """Write a batch; with schema 0, as a producer that has not read schema 1 yet."""
         numbers = range(self.count, self.count + len(keys))
         self.count += len(keys)
         notes = [f"note {n}" if schema_id else None for n in numbers]

@@ -20,7 +20,7 @@ LEAF_BYTES = 10
 
 @pytest.fixture
 def topic() -> TopicLog:
-    """Six leaves of one batch of 10 bytes, in slots 1 to 12, below no node."""
+    """A topic with six leaves, each of one batch of 10 bytes, in slots 1 to 12, and no nodes."""
     return sealed(6)
 
 
