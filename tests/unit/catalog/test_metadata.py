@@ -69,7 +69,7 @@ def test_its_segments_are_named_above_the_horizon_that_the_driver_knew() -> None
 
 
 def test_R31_what_was_handed_over_is_shown_and_not_decided_by() -> None:
-    """The task reads the boundary itself and trusts only the journal."""
+    """The task reads the boundary itself and decides by the journal alone."""
     driver = Driver()
     topic = driver.topic()
     shown = topic.state

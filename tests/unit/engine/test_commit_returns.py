@@ -114,7 +114,7 @@ def test_R8_offsets_follow_the_markers_though_the_next_pend_brings_them(hasty: H
 
 
 def test_whoever_meets_what_is_decided_finishes_it(hasty: Hasty) -> None:
-    """The process dies after the decision: its next instance shows the records, in order."""
+    """The process dies after the decision; its next instance shows the records to readers."""
     hasty.transaction(b"1", position=3)
     successor = hasty.log.elsewhere("a")
     assert hasty.log.values("t", "u") == [b"1", b"1"]

@@ -27,7 +27,7 @@ INTERVAL_MS = ProcessSettings().log_presence_interval_ms
 
 @pytest.fixture(params=[0, 12 * 3_600_000], ids=["long way", "boundaries trusted"])
 def log(request: pytest.FixtureRequest) -> MemoryLog:
-    """A log with a topic; its first process finds the store empty."""
+    """A log with a topic, once without trusted boundaries and once with them."""
     found = MemoryLog(LogSettings(boundary_trust_ms=request.param, boundary_grace_ms=1 << 40))
     found.admin.create_topic("t", 1)
     return found

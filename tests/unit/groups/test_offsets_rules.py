@@ -148,9 +148,7 @@ def test_R11_the_offsets_of_a_topic_that_was_created_again_begin_anew(groups: Gr
 def test_R11_a_group_goes_on_from_one_topic_of_a_name_to_the_next_and_never_back(
     groups: Groups,
 ) -> None:
-    """A client that does not have the group's current position has read another topic than the
-    group.
-    """
+    """A late client has read another topic of that name than the one that the group reads now."""
     groups.run(OffsetsCommitted("g", (offset(0, 500, topic_id="old"),), 1))
     groups.run(OffsetsCommitted("g", (offset(0, 3, topic_id="new", replaced="old"),), 1))
     for late in (offset(500, 510, topic_id="old"), offset(0, 9, topic_id="older", replaced="old")):

@@ -201,7 +201,7 @@ def test_I15_an_event_with_one_part_replaced_is_read_exactly_or_not_at_all(
 
 
 def default_of(event: object, name: str) -> object:
-    """The default of a field, which the codec does not write."""
+    """The default of a field; the codec does not write fields that have it."""
     attribute = next((a for a, n in stored_form(type(event)).fields.items() if n == name), "")
     spec = type(event).__dataclass_fields__.get(attribute)  # type: ignore[attr-defined]
     if spec is None or (spec.default is MISSING and spec.default_factory is MISSING):

@@ -53,7 +53,7 @@ def half_applied(log: MemoryLog) -> Producer:
 
 
 def deletable(log: MemoryLog) -> dict[int, int]:
-    """The log starts that a process may set by age a day later."""
+    """The log starts to which records may be deleted by age a day later."""
     connection = log.process()
     topic = connection.cluster.topic("u")
     return deletable_log_starts(connection, topic, log.clock.wall_ms() + DAY_MS)

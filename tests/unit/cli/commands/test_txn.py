@@ -223,7 +223,7 @@ def test_abort_of_what_is_no_transaction_is_refused_and_writes_nothing(
 
 
 def test_a_mistyped_number_does_not_bar_the_owners_next_transactions(own_log: SampleLog) -> None:
-    """Aborting an unknown transaction bars later ones (R3); an operator's typing error must not."""
+    """Aborting an unknown transaction writes a bar (R3); an operator's typing error must not."""
     mistyped = TxId(own_log.opened.pid, own_log.opened.epoch, own_log.opened.number + 99)
     assert run("txn", "abort", mistyped, "--execute", root=own_log.root).code == 3
     own_log.open_producer.commit_transaction()

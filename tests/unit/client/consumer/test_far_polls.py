@@ -84,9 +84,7 @@ def test_topics_are_read_together(log: FarLog, elsewhere: Producer) -> None:
     for topic in ("t", "u"):
         elsewhere.send(topic, topic.encode(), partition=0).get()
     found = []
-    assert (
-        log.rounds.waits(lambda: found.append(consumer.poll())) == 3
-    )  # Only the entry's round trips.
+    assert log.rounds.waits(lambda: found.append(consumer.poll())) == 3  # For the entry only.
     assert values(found[0]) == [b"t", b"u"]
 
 

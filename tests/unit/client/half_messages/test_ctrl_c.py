@@ -69,7 +69,7 @@ JOURNAL_AGAIN = pytest.param(JOURNAL, marks=pytest.mark.extra)
 
 @cache
 def two_topics() -> dict[str, bytes]:
-    """The objects of an empty log, made once; each story begins with a copy of them."""
+    """The objects of a log with two empty topics, made once; each story begins with a copy."""
     log = MemoryLog()
     log.admin.create_topic("t", 2)
     log.admin.create_topic("n", 2, pa.schema([("n", pa.int64()), ("m", pa.string())]))

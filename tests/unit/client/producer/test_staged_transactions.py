@@ -264,9 +264,7 @@ def test_I4_what_fails_behind_the_return_of_a_commit_is_made_good_by_the_next(
         producer.begin_transaction()
         producer.send("t", value, partition=0)
         producer.send("u", value)
-        with suppress(
-            OutcomeUnknown, StoreUnavailable
-        ):  # The next commit retries what failed here.
+        with suppress(OutcomeUnknown, StoreUnavailable):  # The commit retries it.
             producer.send_offsets_to_transaction({U0: offset}, "g")
         rule = log.store.on("create", path, effect, holding=event) if not offset else None
         for _ in range(2):

@@ -306,7 +306,7 @@ def test_R9_a_table_that_one_entry_cannot_name_is_stored_once_wherever_it_was_cu
 def test_a_table_that_waits_for_its_commit_keeps_a_number_a_partition_and_none_a_record(
     log: MemoryLog,
 ) -> None:
-    """A load of many tables gets the number of records of each table at its end."""
+    """At the end of a load of many tables, each table's callback gets its number of records."""
     told: list[Sequence[BatchMetadata]] = []
     producer = log.producer("a")
     producer.begin_transaction()

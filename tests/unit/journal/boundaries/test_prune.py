@@ -160,7 +160,7 @@ def test_R15_a_stalled_writer_that_fills_a_freed_slot_does_not_believe_it() -> N
 SLOT_3 = pytest.mark.parametrize(
     ("others", "kept"), [(0, 1), (0, 0), (1, 0)], ids=["one below", "at the slot", "one above"]
 )
-"""How many entries follow from slot 3 on, and how many a pruning then keeps."""
+"""How many entries another process writes from slot 3 on, and how many its pruning then keeps."""
 
 
 def pruned_by_another(store: HookedStore, others: int, kept: int) -> None:
@@ -248,7 +248,7 @@ def test_R15_a_refusal_after_a_freed_slot_is_decided_on_the_tip() -> None:
 
 
 def freed_slot_is_filled(store: HookedStore) -> LateWrite:
-    """A writer that has read three entries loses its answer; then the journal grows."""
+    """A writer that has read three entries loses the answer to its next one."""
     writer = process(store)
     writer.catch_up()
     late = store.delay_write(LAYOUT.entry(3))

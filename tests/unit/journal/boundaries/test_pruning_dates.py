@@ -1,4 +1,4 @@
-"""Which names have a date in pruning, and what remains of the hint that is written for one."""
+"""Which names have a date in pruning, and the hint after it was written to get a date."""
 
 import pytest
 

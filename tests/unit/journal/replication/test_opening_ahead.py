@@ -125,9 +125,7 @@ def test_R15_the_time_of_an_opening_runs_from_before_its_first_request(
     counting.reset()
     assert replica.catch_up() == ("t0", "t1")
     requests_of_an_opening = 2 + FIRST_ENTRIES
-    assert (
-        counting.reset().gets == requests_of_an_opening + 1
-    )  # Its check is too old, so it sends another one.
+    assert counting.reset().gets == requests_of_an_opening + 1  # The check is too old: one more.
 
 
 def test_R15_an_absence_that_was_read_ahead_is_for_the_call_that_opens(

@@ -72,25 +72,13 @@ def test_a_clean_success_is_not_read_back() -> None:
     ("puts", "reads", "result"),
     [
         ([TAKEN], [THEIRS], Exists(THEIRS)),
-        (
-            [TAKEN],
-            [MINE],
-            Created(),
-        ),  # A lower layer sent it twice: the conflict is with our own write.
+        ([TAKEN], [MINE], Created()),  # A lower layer sent it twice.
         ([UNKNOWN], [MINE], Created()),
         ([UNKNOWN], [THEIRS], Exists(THEIRS)),
-        (
-            [UNKNOWN, STORED],
-            [None],
-            Created(),
-        ),  # The write had not landed, so the same bytes are sent again.
+        ([UNKNOWN, STORED], [None], Created()),  # Not landed, so sent again.
         ([UNKNOWN, TAKEN], [None, MINE], Created()),  # The write landed late.
         ([UNKNOWN, TAKEN], [NO_ANSWER, MINE], Created()),
-        (
-            [TAKEN, STORED],
-            [None],
-            Created(),
-        ),  # The object was deleted between the answer and the read.
+        ([TAKEN, STORED], [None], Created()),  # Deleted before the read.
         ([NOT_STORED, STORED], [None], Created()),
         ([UNKNOWN, NOT_STORED], [None, MINE], Created()),
     ],

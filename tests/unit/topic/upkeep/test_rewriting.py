@@ -207,7 +207,7 @@ def test_I2_compaction_keeps_the_newest_record_of_each_key_at_its_offset(
 def test_a_compaction_is_overtaken_by_a_change_of_the_key_and_the_next_goes_by_the_new_one() -> (
     None
 ):
-    """The newest record of each number stays; no record replaces another by its letter."""
+    """The newest record of each number stays; compaction by letter removes no record."""
     log = MemoryLog(LogSettings(journal_snapshot_entries=4), transaction_records="in.log")
     schema = pa.schema([("letter", pa.string()), ("number", pa.int64()), ("note", pa.string())])
     config = {"cleanup.policy": "compact", "key.column": "letter"}
