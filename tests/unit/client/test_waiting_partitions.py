@@ -48,7 +48,7 @@ WORKERS: dict[str, Callable[[Consumer], object]] = {
 @RESETS
 @pytest.mark.parametrize("how", WORKERS)
 def test_a_worker_may_start_before_its_topic(log: MemoryLog, how: str, reset: str) -> None:
-    """It is read from its start, whatever the reset policy: the worker must skip no record."""
+    """The topic is read from its start under every reset policy: no record may be skipped."""
     consumer = log.consumer(group_id="g", auto_offset_reset=reset)
     WORKERS[how](consumer)
     assert values(consumer, timeout_ms=50) == []

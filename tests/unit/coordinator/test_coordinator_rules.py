@@ -199,7 +199,7 @@ def test_R5_also_an_instance_with_several_transactions_waits_for_an_older_epoch(
 
 
 def test_the_same_instance_that_registers_again_has_a_new_epoch() -> None:
-    """Its earlier process may have died while its PREPARE was being written."""
+    """The instance's earlier process may have died while its PREPARE was being written."""
     coordinator = registered()
     answer = coordinator.run(init("i0"))
     assert answer.epoch == 1

@@ -268,7 +268,7 @@ def test_R39_a_producer_that_asks_too_late_is_told_that_it_is_unknown(
 def test_R39_a_fenced_producer_aborts_whatever_was_forgotten_meanwhile(
     transaction_records: str,
 ) -> None:
-    """It has not requested a commit, so its transaction cannot have committed."""
+    """The producer has not requested a commit, so its transaction cannot have committed."""
     log = one_coordinator(transaction_records)
     log.admin.create_topic("t", 1)
     producer = log.producer("a")

@@ -90,7 +90,7 @@ def test_a_file_made_by_hand_is_read() -> None:
 
 
 def test_a_newer_format_is_unsupported_whatever_else_its_head_holds() -> None:
-    """It must not be reported as damage, since damaged objects may be replaced."""
+    """A newer format must not be reported as damage, since damaged objects may be replaced."""
     with pytest.raises(UnsupportedFormat, match="version 3") as caught:
         decode_snapshot(made_of([head_row(format=3, shards=4)]), PATH)
     assert PATH in caught.value.message

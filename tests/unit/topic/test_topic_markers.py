@@ -88,7 +88,7 @@ def test_R6_a_marker_of_an_earlier_transaction_comes_too_late(
 def test_R10_records_of_a_finished_transaction_are_refused(
     topic: Fold[TopicState], late: TxId
 ) -> None:
-    """They would stay open forever: their marker is stored already, or never comes."""
+    """The records would stay open forever: their marker is stored already, or never comes."""
     topic.run(marker(TxId(1, 2, 5), ABORT))
     with pytest.raises(TransactionAborted, match="finished in topic 't'"):
         topic.run(append({0: 1}, tx=late))

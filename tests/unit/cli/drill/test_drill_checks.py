@@ -138,7 +138,7 @@ def test_a_group_that_is_behind_is_seen(small: SmallDrill) -> None:
 def test_a_transaction_that_is_left_open_is_seen_though_the_query_reads_no_group(
     tmp_path: Path, name: str
 ) -> None:
-    """Its source is not txlog, so no line of the checkpoint names a group and its owner."""
+    """The query's source is not txlog, so no line of the checkpoint names a group and its owner."""
     small = SmallDrill(tmp_path, Runtime(ManualClock()))
     (small.folder / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"n":3}')
     small.note_batch()

@@ -58,7 +58,7 @@ def test_a_position_in_the_middle_of_aborted_records_is_counted_right(log: Memor
 
 
 def test_a_partition_without_a_position_has_an_unknown_lag_and_not_none(log: MemoryLog) -> None:
-    """Its records wait for a consumer, but where the consumer will begin is unknown."""
+    """The records wait for a consumer, but where the consumer will begin is unknown."""
     log.admin.create_topic("wide", 3)
     for partition in (0, 1):
         for _ in range(4):

@@ -314,7 +314,7 @@ def test_R11_a_topic_created_again_is_another_topic(log: MemoryLog) -> None:
 def test_R11_a_producer_that_knew_the_old_topic_writes_to_the_new_one(
     log: MemoryLog, transaction_records: str
 ) -> None:
-    """It stages for the old topic; the check made during the upload finds the new one (R40)."""
+    """The producer stages for the old topic; the check during the upload finds the new (R40)."""
     producer = log.elsewhere("a")
     with producer.transaction():
         producer.send("t", b"old")

@@ -202,7 +202,7 @@ def test_I8_the_first_of_two_instances_errors_on_its_next_operation(
 
 @pytest.mark.both_ways
 def test_I8_a_fenced_instance_cannot_come_back_by_aborting(log: MemoryLog) -> None:
-    """It met an error before it was fenced; its abort requests a new epoch, which is refused."""
+    """The producer met an error before it was fenced; its abort needs a new epoch: refused."""
     first = log.producer("a")
     tx_id = first.begin_transaction()
     _flushed(first, b"x")

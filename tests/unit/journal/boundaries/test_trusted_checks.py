@@ -225,7 +225,7 @@ def test_R31_a_forked_child_looks_for_itself(clocks: MachineClocks) -> None:
 def test_R31_what_a_snapshot_says_of_the_boundary_is_no_check(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
-    """It named the newest boundary its writer had read; the journal was pruned further since."""
+    """The snapshot names the newest boundary its writer had read; pruning has moved on since."""
     first = trusting(store, clocks)
     fill(first, 12)
     first.prune(keep_entries=4)

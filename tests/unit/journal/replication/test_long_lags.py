@@ -89,7 +89,7 @@ def test_R15_a_slot_that_is_filled_in_the_middle_of_a_later_run_is_not_believed(
     late = store.delay_write(LAYOUT.entry(slot))
     with pytest.raises(OutcomeUnknown):
         stalled.execute(Put("stalled"))
-    store.delete(LAYOUT.hint)  # So that no hint shortens the way.
+    store.delete(LAYOUT.hint)  # Without it the reader goes entry by entry.
 
     def meanwhile() -> None:
         assert len(reader.state) > RUN_ENTRIES_MAX

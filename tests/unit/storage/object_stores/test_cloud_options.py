@@ -112,6 +112,6 @@ def test_limits_are_options_here_too() -> None:
 
 
 def test_gcsfs_is_used_if_it_is_asked_for() -> None:
-    """It is not installed here, and the error says so."""
+    """gcsfs is not installed here, and the error says so."""
     with pytest.raises(UsageError, match=r"gs:// cannot be opened .*gcsfs"):
         open_store("gs://lake/log", Runtime(), {"client": "fsspec"})

@@ -133,7 +133,7 @@ def test_I13_a_status_in_a_body_or_a_name_is_none() -> None:
 def test_I13_the_status_of_a_service_that_hands_out_credentials_is_none_of_the_buckets(
     url: str,
 ) -> None:
-    """Its 404 would look like an absent object."""
+    """A 404 of that service would look like an absent object."""
     failure = read(said("404 Not Found", url=url))
     assert failure == Failure(Meaning.UNCLEAR, "no answer (HTTP 404 of another service)")
 

@@ -134,7 +134,7 @@ def test_a_store_that_shows_parts_is_refused() -> None:
 
 
 def test_fsspecs_own_exclusive_create_on_a_disk_is_found_out(tmp_path: Path) -> None:
-    """It checks before it writes, so txlog has its own store for disks."""
+    """fsspec checks before it writes, so txlog has its own store for disks."""
     files = fsspec.filesystem("file", auto_mkdir=True, skip_instance_cache=True)
     store = FsspecStore(files, f"{tmp_path}/log", f"file://{tmp_path}/log", Runtime())
     # A race in which no two writers meet proves nothing, so the test repeats it until two do.

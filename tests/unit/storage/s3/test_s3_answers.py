@@ -196,7 +196,7 @@ def test_missing_credentials_are_named_before_anything_is_sent(
 def test_a_bucket_that_was_deleted_under_a_running_process_is_named(
     server: ScriptedServer, store: Store
 ) -> None:
-    """Its objects are not absent: a reader that treated them as absent would act on that."""
+    """Objects of a deleted bucket are not absent: a reader must not act on their absence."""
     assert store.create("a", b"x") == Created()
     server.script = {"GET": [(404, "NoSuchBucket")], "DELETE": [(404, "NoSuchBucket")]}
     reads = (store.get, lambda path: store.get_ranges(path, [ByteRange(0, 1)]), store.delete)

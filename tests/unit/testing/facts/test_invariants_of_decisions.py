@@ -105,7 +105,7 @@ def test_I8_a_registration_that_does_not_follow_is_found(
 
 
 def test_I3_records_that_wait_for_a_marker_that_never_comes_are_found(log: SoundLog) -> None:
-    """Their transaction began without this topic, or did not begin at all."""
+    """The records' transaction began without this topic, or did not begin at all."""
     tx = tx_of(log.producer, 2)
     coordinator(log.process).begin("p", tx, TIMEOUT_MS)
     append(log.process, "a", tx, 1)
@@ -118,7 +118,7 @@ def test_I3_records_that_wait_for_a_marker_that_never_comes_are_found(log: Sound
 def test_I3_I4_I5_a_coordinator_that_was_pruned_still_has_to_know_what_others_hold(
     log: SoundLog,
 ) -> None:
-    """It keeps open transactions forever, and outcomes for long: it has forgotten none of these."""
+    """A coordinator keeps open transactions forever, and outcomes for long: none was forgotten."""
     assert coordinator(log.process).prune(0) > 0
     assert check_log(log.store) == []
     append(log.process, "a", TxId(400, 0, 0), 1)

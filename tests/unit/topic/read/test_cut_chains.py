@@ -71,7 +71,7 @@ def test_an_aborted_transaction_ties_nothing_together() -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_I11_a_transaction_that_one_topic_lacks_is_left_out_long_after(topic: str) -> None:
-    """Its records are sealed there, and only the producer's entry has the transaction."""
+    """The records are sealed there, and only the producer's entry has the transaction."""
     world = World()
     for name in TOPICS:
         world.write(1, name, 0, 3, staged=True)
