@@ -1,1 +1,2 @@
-"""The test kit for stores and protocols: shipped, and imported by nothing in the product."""
+"""The test kit for stores and protocols. It ships with the package; no product module imports
+it."""

@@ -1,6 +1,6 @@
-"""Time and chance that a test holds in its hand.
+"""Clocks and random numbers that a test controls.
 
-It guards nothing in the product; with it a test of deadlines needs no waiting, and one seed gives
+It guards no invariant of the product. A test of deadlines need not wait with it, and one seed gives
 one history. It must not read the machine's clock.
 """
 
@@ -15,30 +15,30 @@ from txlog.clock import Runtime, SerialFanOut, ThreadBackground
 
 @dataclass(slots=True)
 class ManualClock:
-    """A clock that moves only when it is told to, or when a caller sleeps on it."""
+    """A clock that moves only when a test advances it, or when a caller sleeps on it."""
 
     now_ms: float = 1_000_000.0
     slept_ms: list[float] = field(default_factory=list)
 
     def wall_ms(self) -> int:
-        """The moment, as milliseconds since 1970."""
+        """Milliseconds since 1970."""
         return int(self.now_ms)
 
     def monotonic_ms(self) -> float:
-        """The same moment: this clock never jumps."""
+        """The same value as `wall_ms`: this clock never jumps."""
         return self.now_ms
 
     def boot_ms(self) -> float:
-        """The same again: this machine never sleeps."""
+        """The same value as `wall_ms`: this machine is never suspended."""
         return self.now_ms
 
     def sleep_ms(self, duration_ms: float) -> None:
-        """Move on by that much, and note it in `slept_ms`."""
+        """Advance by `duration_ms` and record it in `slept_ms`."""
         self.slept_ms.append(duration_ms)
         self.advance(max(0.0, duration_ms))
 
     def advance(self, duration_ms: float) -> None:
-        """Let that much time pass."""
+        """Advance the clock."""
         self.now_ms += duration_ms
 
 
@@ -58,12 +58,12 @@ class SeededEntropy:
 
 
 class StillBackground(ThreadBackground):
-    """Nothing is begun beside what the test does."""
+    """A Background that starts nothing."""
 
     def begin(self, call: Callable[[], object]) -> None:
-        """It is left undone."""
+        """Ignore the work."""
 
 
 def manual_runtime(seed: int = 0, clock: ManualClock | None = None) -> Runtime:
-    """A Runtime without threads, whose time stands still and whose chance is `seed`'s."""
+    """A Runtime without threads, with a manual clock and with random numbers from `seed`."""
     return Runtime(clock or ManualClock(), SeededEntropy(seed), SerialFanOut(), StillBackground())

@@ -1,9 +1,10 @@
-"""What every store must do, as tests that a store's own test file inherits.
+"""The requirements on every store, as tests that a store's own test file inherits.
 
 They check the contract of `txlog/storage/store.py`: I1 above all. To test a store, subclass
 StoreConformance and give it a `store` fixture. SharedStoreConformance adds what several processes
-may expect, LostAnswerConformance what an unreliable line may not break, FullStoreConformance what
-must hold when there is no room. It needs pytest (the `test` extra) and knows no store by name.
+may expect, LostAnswerConformance what must hold when answers are lost, FullStoreConformance what
+must hold when the store is full. It needs pytest (the `test` extra) and depends on no particular
+store.
 """
 
 from __future__ import annotations
@@ -34,31 +35,31 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier
 
 _PROCESSES = multiprocessing.get_context("forkserver")
-"""New processes, with none of this one's threads and locks, that need not import everything anew:
-they are forked from one that has, and that has done nothing else."""
+"""New processes that share no threads or locks with this one, and that start quickly: they are
+forked from a server process that has imported the modules and done nothing else."""
 
 _PROCESSES.set_forkserver_preload([__name__, "s3fs"])
 
 RACERS = 4
-"""Processes that race for each key."""
+"""How many processes race for each key."""
 
 RACED_KEYS = 50
-"""Fresh keys that they race for."""
+"""How many fresh keys they race for."""
 
 THREADS = 8
-"""Calls that race within one process."""
+"""How many calls race within one process."""
 
 KILLS = 5
-"""Writers killed in the middle of a write."""
+"""How many writers are killed in the middle of a write."""
 
 LARGE_BYTES = 3_000_000
-"""A body that takes many packets or pages."""
+"""The size of a body that takes many packets or pages."""
 
 PAGED_OBJECTS = 1_005
-"""More objects than one page of any store's listing holds."""
+"""More objects than fit into one page of any store's listing."""
 
 WAIT_S = 60
-"""Wait for another process; only a failed test waits that long."""
+"""How long to wait for another process; only a failed test waits that long."""
 
 ODD_NAMES = (
     "with space/and  two",
@@ -156,7 +157,7 @@ class StoreConformance:
     def test_put_new_takes_any_buffer_of_any_size(self, store: Store) -> None:
         for name, size_bytes in (("empty", 0), ("small", 1), ("large", LARGE_BYTES)):
             body = os.urandom(size_bytes)
-            signed = memoryview(body).cast("b")  # As pyarrow's buffers show themselves.
+            signed = memoryview(body).cast("b")  # The form in which pyarrow passes buffers.
             store.put_new(name, signed)
             assert store.get(name) == body
 
@@ -220,16 +221,16 @@ class StoreConformance:
 
 
 class SharedStoreConformance(StoreConformance):
-    """More, for a store that other processes can open by its URL."""
+    """Further tests, for a store that other processes can open by its URL."""
 
     @pytest.fixture
     def store_url(self) -> str:
-        """Where an empty store is."""
+        """The URL of an empty store."""
         raise NotImplementedError("a subclass gives the URL")
 
     @pytest.fixture
     def storage_options(self) -> Mapping[str, object]:
-        """What `open_store` needs besides."""
+        """The options that `open_store` needs in addition to the URL."""
         return {}
 
     @pytest.fixture
@@ -287,16 +288,16 @@ class SharedStoreConformance(StoreConformance):
 
 
 class LostAnswerConformance:
-    """For stores whose answer can be lost on its way."""
+    """For stores whose answers can be lost on the network."""
 
     @pytest.fixture
     def losing_store(self) -> Store:
-        """A store whose first create takes effect, and has its answer lost."""
+        """A store whose first create takes effect, but whose answer is lost."""
         raise NotImplementedError("a subclass gives the store")
 
     @pytest.fixture
     def cut_off_store(self) -> Store:
-        """The same, and nothing can be read afterwards."""
+        """Like `losing_store`, and every later read fails."""
         raise NotImplementedError("a subclass gives the store")
 
     def test_I13_a_lost_answer_is_found_by_reading_back(self, losing_store: Store) -> None:
@@ -311,11 +312,11 @@ class LostAnswerConformance:
 
 
 class FullStoreConformance:
-    """For stores that can run out of room."""
+    """For stores that can run out of space."""
 
     @pytest.fixture
     def full_store(self) -> Store:
-        """A store with room for bodies below 100 kB only."""
+        """A store with space for bodies below 100 kB only."""
         raise NotImplementedError("a subclass gives the store")
 
     def test_a_full_store_writes_nothing_in_part_and_goes_on_afterwards(
@@ -346,7 +347,7 @@ def _race(
     barrier: Barrier,
     sender: Connection,
 ) -> None:
-    """A racing process: for each key, who won it as this process was told."""
+    """A racing process: it reports, for each key, which process won according to the store."""
     store = open_store(url, Runtime(), options)
     claims = []
     for number in range(RACED_KEYS):
@@ -358,12 +359,12 @@ def _race(
 
 
 def _racer_of(body: bytes) -> int:
-    """The writer of that body; -1 for an incomplete body."""
+    """The process that wrote that body; -1 for an incomplete body."""
     return body[0] if body == body[:1] * 10_000 else -1
 
 
 def _write_on(url: str, options: Mapping[str, object], prefix: str, sender: Connection) -> None:
-    """A process that writes large objects until it is killed, and tells of each."""
+    """A process that writes large objects until it is killed, and reports each one."""
     store = open_store(url, Runtime(), options)
     number = 0
     while True:

@@ -45,7 +45,7 @@ class RequestCounts:
     bytes_written: int = 0
 
     def of(self, verb: str, kind: str | None = None) -> int:
-        """Calls of that verb, of one kind of object or of all."""
+        """The number of calls of that verb, for one kind of object or for all."""
         return sum(
             number
             for (called, on), number in self.calls.items()
@@ -54,17 +54,17 @@ class RequestCounts:
 
     @property
     def puts(self) -> int:
-        """Requests that write: those of the request budget in docs/requests.md."""
+        """The number of write requests: those in the request budget of docs/requests.md."""
         return self.of("create") + self.of("put_new") + self.of("replace")
 
     @property
     def gets(self) -> int:
-        """Requests that read objects."""
+        """The number of requests that read objects."""
         return self.of("get") + self.of("get_ranges")
 
     @property
     def lists(self) -> int:
-        """Listings begun."""
+        """The number of listings started."""
         return self.of("list_after")
 
 
@@ -82,7 +82,7 @@ class CountingStore(StoreWrapper):
             return RequestCounts(self._counts.calls.copy(), self._counts.bytes_written)
 
     def reset(self) -> RequestCounts:
-        """The counts so far; counting starts again from 0."""
+        """Return the counts so far, and restart from 0."""
         with self._lock:
             counts, self._counts = self._counts, RequestCounts()
         return counts

@@ -1,7 +1,7 @@
-"""One direction of a connection whose bytes take a while, as those to a server far away do.
+"""One direction of a connection on which bytes arrive late, as to a distant server.
 
-Bytes leave in the order in which they came, each piece so long after it came, however many are on
-their way: as on a long line, and unlike on a slow one. It must not know what the bytes are.
+Bytes leave in the order in which they came. Each piece is delayed by the same time, however many
+are in transit: the line has high latency, not low bandwidth. It must not know what the bytes are.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import asyncio
 from collections import deque
 
 _EARLY_S = 0.0005
-"""The event loop wakes up a whole number of milliseconds later, so half of one early on average."""
+"""The event loop rounds timers up to whole milliseconds; firing half of one early balances that."""
 
 
 class DelayedLine:
-    """What is on its way to `writer`. For the event loop's thread."""
+    """The bytes in transit to `writer`. Must be used on the event loop's thread."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -22,10 +22,10 @@ class DelayedLine:
         self._under_way: deque[tuple[float, bytes]] = deque()
 
     async def send(self, data: bytes, delay_s: float) -> float:
-        """Have it arrive so much later; answers the moment, by the loop's clock.
+        """Deliver `data` after `delay_s`, and return the time of arrival by the loop's clock.
 
-        What is sent with a shorter delay does not overtake what is on its way. Waits while the
-        receiver takes nothing.
+        Data sent with a shorter delay does not overtake data in transit. Waits while the receiver
+        accepts nothing.
         """
         now_s = self._loop.time()
         if not self._under_way and not delay_s:
@@ -41,7 +41,7 @@ class DelayedLine:
         return due_s
 
     async def all_arrived(self) -> None:
-        """Wait until nothing is on its way."""
+        """Wait until nothing is in transit."""
         while self._under_way:
             await asyncio.sleep(max(0.0, self._under_way[-1][0] - self._loop.time()))
 

@@ -1,8 +1,8 @@
-"""A server that is far away: a TcpProxy in a process of its own, so that it takes no turns from the
-client that is measured.
+"""A distant server: a TcpProxy in a process of its own, so that it takes no processor time from the
+measured client.
 
-`python -m txlog.testing.far_line TARGET_URL` says where it listens and then obeys commands on stdin
-until that is closed; `FarLine` is the outside. It must not know what the server is.
+`python -m txlog.testing.far_line TARGET_URL` prints the address it listens on, then obeys commands
+on stdin until stdin is closed; `FarLine` is the client side. It must not know what the server is.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class FarLine:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         self.endpoint_url: str = self._answer()
-        """Where clients find the server."""
+        """The URL at which clients reach the server."""
 
     @classmethod
     @contextmanager
     def to(cls, target_url: str, round_trip_ms: float = 0.0) -> Iterator[FarLine]:
-        """A line to the server at `target_url`, for as long as the block lasts."""
+        """A line to the server at `target_url`, open for the duration of the block."""
         command = [sys.executable, "-m", "txlog.testing.far_line", target_url]
         with subprocess.Popen(
             command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -48,11 +48,11 @@ class FarLine:
                 process.kill()
 
     def delay(self, round_trip_ms: float) -> None:
-        """From now on a round trip takes so long, half of it each way."""
+        """Set the round-trip time from now on, half of it in each direction."""
         self._ask(_DELAY, round_trip_ms)
 
     def logged(self) -> list[Request]:
-        """The requests that have begun since the last call; the first call begins the log."""
+        """The requests that have begun since the last call; the first call starts the recording."""
         return [Request(**fields) for fields in self._ask(_LOG)]
 
     def _ask(self, *command: object) -> Any:

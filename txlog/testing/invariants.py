@@ -1,9 +1,10 @@
-"""Proof that a log keeps its invariants, from nothing but its stored bytes.
+"""Checks from the stored bytes alone that a log keeps its invariants.
 
-`check_log` walks every journal (`journal_walk`), counts anew what each holds (`topic_facts`,
+`check_log` walks every journal (`journal_walk`), recounts what each holds (`topic_facts`,
 `coordinator_facts`, `offsets_facts`) and compares the journals with each other here: I3, I4, I5 and
-I9 are about several of them at once. For a log that no process writes to: the journals are
-read one after the other. It changes nothing. What was pruned is taken from the boundary's snapshot.
+I9 concern several of them at once. No process may write to the log meanwhile, because the journals
+are read one after the other. It changes nothing. Pruned entries are taken from the boundary's
+snapshot.
 """
 
 from __future__ import annotations
@@ -41,23 +42,23 @@ __all__ = ["Finding", "LogFacts", "check_log", "log_facts"]
 
 @dataclass(slots=True)
 class LogFacts:
-    """Everything that a log holds, counted anew, and what is wrong with it."""
+    """Everything that a log holds, recounted, and the violations found."""
 
     store: Store
     cluster: Walk[ClusterState]
     topics: dict[str, TopicFacts] = field(default_factory=dict)
-    """By topic id, deleted ones too."""
+    """By topic id, including deleted topics."""
     coordinators: list[CoordinatorFacts] = field(default_factory=list)
     offsets: list[OffsetsFacts] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    """Those between journals; each journal has its own."""
+    """Findings that concern several journals; each journal has its own."""
 
     def report(self, invariant: str, path: str, message: str) -> None:
-        """Note what was found."""
+        """Record a finding."""
         self.findings.append(Finding(path, invariant, message))
 
     def all_findings(self) -> list[Finding]:
-        """Of every journal and between them, by object."""
+        """The findings of every journal and those between journals, by object."""
         found = [*self.cluster.findings, *self.findings]
         for topic in self.topics.values():
             found.extend(topic.walk.findings)
@@ -68,12 +69,13 @@ class LogFacts:
         return sorted(set(found))
 
     def transaction(self, tx_id: TxId, coordinator: int = -1) -> TransactionFacts | None:
-        """What is known of a transaction, from its coordinator if that is known."""
+        """The facts of a transaction, from its coordinator if that is given, else from any."""
         found = (facts.transactions.get(tx_id) for facts in self._asked(coordinator))
         return next((transaction for transaction in found if transaction is not None), None)
 
     def may_be_forgotten(self, coordinator: int = -1) -> bool:
-        """That coordinator no longer knows all that it decided; of an unknown one, any."""
+        """Whether that coordinator may have forgotten some transactions; if none is given, any of
+        them."""
         return any(facts.is_forgetful for facts in self._asked(coordinator))
 
     def _asked(self, coordinator: int) -> Iterable[CoordinatorFacts]:
@@ -83,12 +85,13 @@ class LogFacts:
 
 
 def check_log(source: Connection | Store) -> list[Finding]:
-    """Everything that is wrong with a log; empty if it is sound. Raises NotATxlog."""
+    """Every violation found in a log; empty if it is sound. Raises NotATxlog."""
     return log_facts(source).all_findings()
 
 
 def log_facts(source: Connection | Store) -> LogFacts:
-    """Read and check a whole log. Raises NotATxlog if there is none, CorruptData for its file."""
+    """Read and check a whole log. Raises NotATxlog if there is none, CorruptData for its cluster
+    file."""
     store = source.cluster.store if isinstance(source, Connection) else source
     file = read_cluster_file(store)
     if file is None:
@@ -125,8 +128,8 @@ def _read(store: Store, file: ClusterFile) -> LogFacts:
 
 
 def _topics(store: Store, cluster: Walk[ClusterState]) -> list[tuple[str, str]]:
-    """Name and id of every topic that the cluster has, or whose objects are there. Those of another
-    log that was in this place do not count."""
+    """Name and id of every topic that the cluster lists, or whose objects exist. Topics of another
+    log that used the same place before are left out."""
     named = [(name, t.opened.topic_id) for name, t in cluster.state.topics.items()]
     parts = (stored.path.split("/") for stored in store.list_after(f"{TOPICS}/"))
     there = {(part[1], part[2]) for part in parts if len(part) > 3}.difference(named)
@@ -134,8 +137,8 @@ def _topics(store: Store, cluster: Walk[ClusterState]) -> list[tuple[str, str]]:
 
 
 def _is_anothers(store: Store, cluster: JournalLayout, topic: tuple[str, str]) -> bool:
-    """Whether the first of its entries says that it is of another log. If there is none, too: then
-    nothing but segments lies there, which a producer of another log may have left."""
+    """Whether the topic's first entry names another log. True also without any entry: only segments
+    are there then, and a producer of another log may have left them."""
     layout = LogLayout(cluster.log_id).topic(*topic)
     first = next((stored.path for stored in store.list_after(layout.entries)), None)
     if first is None:
@@ -151,7 +154,8 @@ def _is_anothers(store: Store, cluster: JournalLayout, topic: tuple[str, str]) -
 
 
 def _check_markers(facts: LogFacts, topic: TopicFacts) -> None:
-    """A marker says what the coordinator decided, of a transaction that this topic is part of."""
+    """A marker must match the coordinator's decision, on a transaction that this topic is part
+    of."""
     root = topic.walk.layout.root
     for tx_id, (decision, event) in topic.markers.items():
         known = facts.transaction(tx_id, event.coordinator)
@@ -181,10 +185,11 @@ def _check_participant(
 
 
 def _check_records(facts: LogFacts, topic: TopicFacts) -> None:
-    """Records of a transaction wait for a marker: a coordinator must know of it.
+    """If records of a transaction await a marker, a coordinator must know the transaction.
 
-    A coordinator forgets only complete transactions, so an unknown one has no excuse, nor one whose
-    topics are unknown by now, unless the topic is deleted: it needs no marker.
+    A coordinator forgets only complete transactions, so a transaction that it does not know is an
+    error, and so is one whose topics it no longer knows, unless the topic is deleted: a deleted
+    topic needs no marker.
     """
     root = topic.walk.layout.root
     for tx_id in topic.written:
@@ -203,7 +208,7 @@ def _check_records(facts: LogFacts, topic: TopicFacts) -> None:
 def _check_applied(
     facts: LogFacts, coordinator: CoordinatorFacts, transaction: TransactionFacts
 ) -> None:
-    """What is complete is applied everywhere; what is only decided can still be applied."""
+    """A complete transaction is applied everywhere; a decided one can still be applied."""
     root = coordinator.walk.layout.root
     for participant in transaction.participants:
         topic = facts.topics.get(participant.topic_id)
@@ -286,7 +291,8 @@ def _check_applied_offsets(facts: LogFacts, group: GroupFacts, tx_id: TxId, path
 
 
 def _may_be_forgotten(facts: LogFacts, group: GroupFacts, tx_id: TxId) -> bool:
-    """Its coordinator, or if that is not known any, says nothing of it and need not."""
+    """Whether a coordinator may have forgotten the transaction: its own, or any if its own is
+    unknown."""
     coordinator = group.coordinators.get(tx_id, -1)
     return facts.transaction(tx_id, coordinator) is None and facts.may_be_forgotten(coordinator)
 
@@ -303,7 +309,8 @@ def _can_still_commit(facts: LogFacts, group: GroupFacts, tx_id: TxId) -> bool:
 
 
 def _check_producer_ids(facts: LogFacts) -> None:
-    """No two transactional ids have one producer id, and none was made up (I7, I8)."""
+    """Transactional ids do not share a producer id, and every producer id was allocated (I7,
+    I8)."""
     owners: dict[int, str] = {}
     for coordinator in facts.coordinators:
         for name, holder in coordinator.holders.items():

@@ -1,11 +1,11 @@
-"""What a disk holds after the power was lost: recorded file operations, played back with losses.
+"""The content of a disk after a power loss: recorded file operations, replayed with losses.
 
-`recorded` notes every operation of this process below a folder: files made, written, synced,
-linked, renamed, removed, and folders made and synced. `Disk` takes them one after the other and
-knows at each moment what a loss of power would leave: what was synced for certain, and of the rest
-what a `Survival` says. POSIX promises no more: content is safe after the file's fsync, a name after
-its folder's, and what was not synced may be there or not, each for itself. With it a test proves
-that acknowledged objects survive; it must not know what the files mean.
+`recorded` records every operation of this process below a folder: files made, written, synced,
+linked, renamed, removed, and folders made and synced. `Disk` replays them one by one and can show
+after each what a power loss would leave: everything that was synced, and of the rest what a
+`Survival` specifies. POSIX promises no more: content is safe after the file's fsync, a name after
+its folder's, and each unsynced change may survive or not, independently of the others. A test
+proves with it that acknowledged objects survive. It must not know what the files mean.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FileMade:
 
 @dataclass(frozen=True, slots=True)
 class FileWritten:
-    """Bytes at its end."""
+    """Bytes appended to a file."""
 
     file: int
     data: bytes
@@ -40,7 +40,7 @@ class FileWritten:
 
 @dataclass(frozen=True, slots=True)
 class FileSynced:
-    """Its content is safe."""
+    """A file's content was synced."""
 
     file: int
 
@@ -54,7 +54,7 @@ class FolderMade:
 
 @dataclass(frozen=True, slots=True)
 class FolderSynced:
-    """The names in it are safe."""
+    """The names in a folder were synced."""
 
     path: str
 
@@ -69,7 +69,7 @@ class Linked:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """Another name for a file; what had it before has none."""
+    """A file gets a new name; a file that had that name before loses it."""
 
     source: str
     target: str
@@ -77,7 +77,7 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A name less."""
+    """A name was removed."""
 
     path: str
 
@@ -89,7 +89,7 @@ FileOperation: TypeAlias = (
 
 @dataclass(slots=True)
 class Trace:
-    """What was done, in order."""
+    """The operations in order."""
 
     operations: list[FileOperation] = field(default_factory=list)
 
@@ -102,10 +102,11 @@ class Trace:
 
 @contextmanager
 def recorded(folder: str | os.PathLike[str]) -> Iterator[Trace]:
-    """Note what this process does below `folder`, by the functions of `os` that a LocalStore calls.
+    """Record what this process does below `folder` with the functions of `os` that a LocalStore
+    calls.
 
-    For one thread: operations of several would have no order. Folders are known by what Linux says
-    that a descriptor leads to.
+    Only for one thread, because operations of several would have no order. The folder of a
+    descriptor is found through the links in /proc.
     """
     recorder = _Recorder(os.path.abspath(os.fspath(folder)) + "/")
     before = {name: getattr(os, name) for name in recorder.replacements}
@@ -119,14 +120,14 @@ def recorded(folder: str | os.PathLike[str]) -> Iterator[Trace]:
 
 
 class _Recorder:
-    """The functions of `os`, with a note of what they did."""
+    """Wraps the functions of `os` and records the calls."""
 
     def __init__(self, base: str) -> None:
         self.trace = Trace()
         self._base = base
         self._files = 0
         self._open: dict[int, int] = {}
-        """Descriptor -> the number of the file that is written."""
+        """Descriptor -> the number of the file being written."""
         self.replacements: dict[str, Callable[..., Any]] = {
             "open": self._opened,
             "close": self._closed,
@@ -143,7 +144,7 @@ class _Recorder:
         self.trace.operations.append(operation)
 
     def _relative(self, path: Any, folder: int | None = None) -> str | None:
-        """Relative to the recorded folder, or None if it is outside."""
+        """The path relative to the recorded folder, or None if it is outside."""
         text = os.fspath(path)
         if folder is not None and isinstance(text, str):
             text = os.path.join(_path_of(folder), text)
@@ -187,7 +188,8 @@ class _Recorder:
     def _named(
         self, name: str, kind: Callable[..., FileOperation], folders: tuple[str, ...]
     ) -> Callable[..., Any]:
-        """A function whose first arguments are paths, each below the folder of that keyword."""
+        """Wrap a function whose first arguments are paths, each relative to the folder given by
+        that keyword."""
 
         def call(*arguments: Any, **named: Any) -> Any:
             answer = self._real[name](*arguments, **named)
@@ -210,19 +212,19 @@ def _path_of(descriptor: int) -> str:
 
 
 class Names(StrEnum):
-    """Which changes of names survive that were not synced."""
+    """Which unsynced changes of names survive."""
 
     NONE = "none"
     ALL = "all"
     ADDED = "added"
-    """What was removed is there again."""
+    """Removed names are back."""
     REMOVED = "removed"
-    """What was added is not there."""
+    """Added names are missing."""
     SOME = "some"
 
 
 class Content(StrEnum):
-    """What files hold beyond what was synced."""
+    """How much of a file's unsynced content survives."""
 
     LOST = "lost"
     """Nothing."""
@@ -236,12 +238,12 @@ class Content(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """What a loss of power leaves of what was not synced."""
+    """What a power loss leaves of unsynced changes."""
 
     names: Names
     content: Content
     seed: int = 0
-    """Of what is left to chance."""
+    """The seed of random choices."""
 
 
 SURVIVALS = (
@@ -255,13 +257,13 @@ SURVIVALS = (
     Survival(Names.SOME, Content.TORN, 1),
     Survival(Names.SOME, Content.TORN, 2),
 )
-"""The corners, and two in between."""
+"""The extreme cases, and two in between."""
 
 Image: TypeAlias = Mapping[str, bytes | None]
 """What a disk holds: the content of each file by its path; None for a folder."""
 
 _FOLDER = 0
-"""Stands for a folder where a file has its number."""
+"""Used in place of a file's number for a folder."""
 
 
 @dataclass(slots=True)
@@ -272,23 +274,23 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Names that appear (path -> file) and names that go, all at once."""
+    """Names that appear (path -> file) and names that disappear, atomically."""
 
     added: tuple[tuple[str, int], ...] = ()
     removed: tuple[str, ...] = ()
 
 
 class Disk:
-    """A folder's content as the system sees it, and as much of it as is safe."""
+    """A folder's content as the system sees it, and the part of it that is safe."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Begins with what is in `folder` now, all of it safe."""
+        """Start with the present content of `folder`, all of it safe."""
         self._files: dict[int, _File] = {}
         self._names: dict[str, int] = {}
         for path in sorted(Path(folder).rglob("*")):
             number = _FOLDER
             if path.is_file():
-                number = -len(self._files) - 1  # A trace counts upward from 1.
+                number = -len(self._files) - 1  # Numbers in a trace are positive.
                 data = path.read_bytes()
                 self._files[number] = _File(data, data)
             self._names[path.relative_to(folder).as_posix()] = number
@@ -297,7 +299,7 @@ class Disk:
         """Folder -> changes of its names since it was synced."""
 
     def apply(self, operation: FileOperation) -> None:
-        """The next operation of a trace."""
+        """Replay the next operation of a trace."""
         match operation:
             case FileMade(path, file):
                 self._files[file] = _File()
@@ -324,14 +326,14 @@ class Disk:
         self._unsafe.setdefault(os.path.dirname(path), []).append(change)
 
     def image(self, survival: Survival) -> Image:
-        """What would be there if the power were lost now."""
+        """The content of the disk if the power failed now."""
         chance = random.Random(survival.seed)
         names = dict(self._safe)
         for changes in self._unsafe.values():
             for change in changes:
                 _make(_surviving(change, survival.names, chance), names)
         found: dict[str, bytes | None] = {}
-        for path, number in sorted(names.items()):  # A folder comes before what is in it.
+        for path, number in sorted(names.items()):  # A folder comes before its content.
             folder = os.path.dirname(path)
             if not folder or folder in found:
                 file = None if number == _FOLDER else self._files[number]
@@ -369,9 +371,9 @@ def _content(file: _File, content: Content, chance: random.Random) -> bytes:
 
 
 def write_image(image: Image, folder: str | os.PathLike[str]) -> None:
-    """Make that content in a folder that is empty or not there yet."""
+    """Write that content to a folder that is empty or does not exist yet."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for path, data in image.items():  # A folder comes before what is in it.
+    for path, data in image.items():  # A folder comes before its content.
         if data is None:
             Path(folder, path).mkdir()
         else:

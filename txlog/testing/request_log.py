@@ -1,9 +1,9 @@
-"""What was asked of a store, when, and which of it waited for which.
+"""The requests sent to a store, their times, and which of them waited for which.
 
-On a store that is far away a client is as slow as the longest chain of requests that had to wait
-for each other. `chain` finds it in the times of the requests alone: those at which a proxy passed
-them on (`tcp_proxy.py`), or those of a world in which a request takes exactly one round trip
-(`rounds.py`). It must not know what the requests are for.
+With a distant store a client's time is that of the longest chain of requests that had to wait for
+each other. `chain` derives it from the times of the requests alone: the times at which a proxy
+passed them on (`tcp_proxy.py`), or those of a simulation in which a request takes exactly one round
+trip (`rounds.py`). It must not know what the requests are for.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Request:
-    """One request, from its first byte to the last one of its answer. Times are milliseconds."""
+    """One request, from its first byte to the last byte of its answer. Times are milliseconds."""
 
     verb: str
     path: str
     begun_ms: float
     ended_ms: float
     port: int = 0
-    """Of the client's end of the connection, where there is one: tells processes apart."""
+    """The port of the client's end of the connection, if there is one: it tells processes apart."""
 
     @property
     def duration_ms(self) -> float:
-        """How long its answer was waited for."""
+        """The time until the answer was complete."""
         return self.ended_ms - self.begun_ms
 
 
 def chain(requests: Sequence[Request]) -> list[Request]:
-    """The requests that waited for each other, first to last: what decides how long all took.
+    """The requests that waited for each other, first to last: they determine the total time.
 
-    Found from the end: before each stands the one that ended last of those that had ended when it
-    began. One that began while it was under way did not wait for it.
+    The chain is found from its end: before each request comes the one that ended last of those that
+    had ended when it began. A request that began while another was in flight did not wait for it.
     """
     left = sorted(requests, key=lambda request: request.ended_ms)
     found: list[Request] = []
@@ -45,7 +45,8 @@ def chain(requests: Sequence[Request]) -> list[Request]:
 
 
 def described(requests: Sequence[Request], round_trip_ms: float) -> Iterator[str]:
-    """A line for each request, in round trips from the first; those of the chain have a star."""
+    """One line for each request, in round trips since the first; a star marks those of the
+    chain."""
     if not requests:
         return
     waited = {id(request) for request in chain(requests)}

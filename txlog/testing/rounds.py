@@ -1,9 +1,9 @@
-"""A world in which a request takes exactly one round trip, and nothing else takes time.
+"""A simulation in which a request takes exactly one round trip, and nothing else takes time.
 
-With it a test counts the waits of an operation: how many requests stood one after the other, on a
-store so far away that only this counts. Calls of a fan-out begin at the same moment, as many as it
-has threads; all run on one thread, so a count is the same in every run. That a call waits for a
-lock which another one holds is not counted. It must not know what is counted.
+A test counts the waits of an operation with it: how many requests ran one after the other, as on a
+store so distant that only this matters. Calls of a fan-out begin at the same time, as many as it
+has threads; all of them run on one thread, so a count is the same in every run. Waiting for a lock
+that another call holds is not counted. It must not know what is counted.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ T = TypeVar("T")
 
 ROUND_TRIP_MS = 30.0
 OBJECTS_A_PAGE = 1_000
-"""Of a listing; each page is a request."""
+"""Objects in one page of a listing; each page is a request."""
 
 
 @dataclass(slots=True)
 class RoundClock:
-    """Moves by a round trip with each request. A fan-out sets it back for calls beside another."""
+    """Advances by a round trip with each request. A fan-out sets it back for concurrent calls."""
 
     now_ms: float = 1_000_000_000.0
 
     def wall_ms(self) -> int:
-        """The moment, as milliseconds since 1970."""
+        """Milliseconds since 1970."""
         return int(self.now_ms)
 
     def monotonic_ms(self) -> float:
-        """The same moment."""
+        """The same value as `wall_ms`."""
         return self.now_ms
 
     def boot_ms(self) -> float:
-        """The same moment."""
+        """The same value as `wall_ms`."""
         return self.now_ms
 
     def sleep_ms(self, duration_ms: float) -> None:
-        """Move on by that much."""
+        """Advance by `duration_ms`."""
         self.now_ms += max(0.0, duration_ms)
 
 
 @dataclass(slots=True)
 class RoundFanOut:
-    """Runs calls one after the other and lets the clock say that they ran beside each other."""
+    """Runs calls one after the other, and sets the clock as if they had run concurrently."""
 
     clock: RoundClock
     workers_max: int = 32
@@ -102,21 +102,21 @@ class RoundFanOut:
         return answer
 
     def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
-        """See FanOut. A caller that comes before the moment is over may take it; a later one finds
-        that it began then."""
+        """See FanOut. A caller that comes before the due time may take the call; for a later caller
+        the call began at the due time."""
         postponed = _PostponedInRounds(call, self.clock, self.clock.now_ms + delay_ms)
         self._postponed.append(postponed)
         return postponed
 
     def idle(self, duration_ms: float) -> None:
-        """This much time passes without requests: postponed calls are made."""
+        """Let this much time pass without requests; postponed calls that become due are made."""
         self.clock.now_ms += duration_ms
         while self._postponed:
             self._postponed.pop(0).make_if_due()
 
 
 class _PostponedInRounds(Postponed[T]):
-    """Once it is due it has begun, although it is made only on request."""
+    """A call that counts as begun at its due time, although it is made only on request."""
 
     def __init__(self, call: Callable[[], T], clock: RoundClock, due_ms: float) -> None:
         super().__init__(partial(self._made_when_due, call))
@@ -139,7 +139,7 @@ class _PostponedInRounds(Postponed[T]):
         return super().__call__()
 
     def make_if_due(self) -> None:
-        """Begin if the moment is over."""
+        """Make the call if it is due."""
         if self._clock.now_ms >= self._due_ms:
             self.begin()
 
@@ -153,7 +153,7 @@ class _PostponedInRounds(Postponed[T]):
 @dataclass(slots=True)
 class RoundStore:
     """`store`, one round trip away, with a line in `requests` for each request. Like a bucket it
-    cannot tell whether it holds the same log still."""
+    cannot tell whether it still holds the same log."""
 
     store: Store
     clock: RoundClock
@@ -165,7 +165,7 @@ class RoundStore:
         return self.store.url
 
     def create(self, path: str, data: bytes) -> CreateResult:
-        """See Store.create. The loser reads what is there: a second round trip."""
+        """See Store.create. The loser reads the existing object: a second round trip."""
         self._pass("create", path)
         answer = self.store.create(path, data)
         if isinstance(answer, Exists):
@@ -178,7 +178,7 @@ class RoundStore:
         return self.store.get(path)
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
-        """See Store.get_ranges. All of them at once."""
+        """See Store.get_ranges. All ranges are read at once."""
         self._pass("get_ranges", path)
         return self.store.get_ranges(path, ranges)
 
@@ -212,18 +212,18 @@ class RoundStore:
 
 
 class _NoBackground:
-    """What a process does beside its work is not counted, and not done."""
+    """Does no background work, so that none is counted."""
 
     def repeat(self, call: Callable[[], object], interval_ms: float) -> Callable[[], None]:
-        """See Background."""
+        """See Background; nothing is started."""
         return lambda: None
 
     def begin(self, call: Callable[[], object]) -> None:
-        """See Background.begin; nothing is begun."""
+        """See Background.begin; nothing is started."""
 
 
 class Rounds:
-    """A store one round trip away, a runtime to go with it, and the count of round trips."""
+    """A store one round trip away, a runtime for it, and the count of round trips."""
 
     def __init__(self, store: Store) -> None:
         self.clock = RoundClock()
@@ -232,7 +232,8 @@ class Rounds:
         self.runtime = Runtime(self.clock, SeededEntropy(), self.fan_out, _NoBackground())
 
     def waits(self, operation: Callable[[], object]) -> int:
-        """Round trips until `operation` returns; `store.requests` has its requests afterwards."""
+        """The round trips until `operation` returns; `store.requests` lists its requests
+        afterwards."""
         self.store.requests.clear()
         begun_ms = self.clock.now_ms
         operation()

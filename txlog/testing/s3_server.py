@@ -1,7 +1,7 @@
-"""A real S3 server on the loopback interface, for as long as a `with` block lasts.
+"""A real S3 server on the loopback interface, for the duration of a `with` block.
 
-Both kinds keep If-None-Match under concurrency (docs name the stores that were tested). Nothing
-leaves this machine and nothing stays behind. It must not be used for data that matters.
+Both kinds honour If-None-Match under concurrency (the docs name the stores that were tested).
+Nothing leaves this machine, and nothing remains afterwards. It must not hold data that matters.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from enum import StrEnum
 from pathlib import Path
 
 START_TIMEOUT_S = 60
-"""Wait for the server's first answer."""
+"""How long to wait for the server's first answer."""
 
 STOP_TIMEOUT_S = 10
-"""Wait for it to end before it is killed."""
+"""How long to wait for the server to end before it is killed."""
 
 ACCESS_KEY = "test"
 SECRET_KEY = "test"
 
 
 class S3ServerKind(StrEnum):
-    """The servers to choose from; both are on PyPI and in the `test` extra."""
+    """The available servers; both are on PyPI and in the `test` extra."""
 
     MINISTACK = "ministack"
-    """Keeps objects in memory. The faster one."""
+    """Keeps objects in memory; the faster of the two."""
 
     LOCALBUCKET = "localbucket"
     """Keeps objects as files in a temporary folder."""
@@ -48,25 +48,25 @@ class S3Server:
     log_file: Path
 
     def url(self, prefix: str = "") -> str:
-        """The root of a log in the server's bucket."""
+        """The root URL of a log in the server's bucket."""
         return f"s3://{self.bucket}/{prefix}".rstrip("/")
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables with which any process finds the server: put them over os.environ."""
+        """The variables with which any process finds the server, to be added to os.environ."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint_url,
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_REGION": "us-east-1",
-            # No look at the network for credentials, whatever else is set.
+            # Never query the network for credentials, whatever else is set.
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """The same for `open_store`."""
+        """The same settings as options for `open_store`."""
         return {
             "endpoint_url": self.endpoint_url,
             "key": ACCESS_KEY,
@@ -82,10 +82,11 @@ class S3Server:
         bucket: str = "txlog-test",
         check_credentials: bool = False,
     ) -> Iterator[S3Server]:
-        """Start a server, make the bucket, and stop it afterwards; its data is gone then.
+        """Start a server, create the bucket, and stop the server afterwards; its data is deleted
+        then.
 
-        `check_credentials` (ministack only) refuses every access key but ACCESS_KEY. Raises
-        RuntimeError, with the end of the server's output, if it does not come up.
+        With `check_credentials` (ministack only) the server refuses every access key but
+        ACCESS_KEY. Raises RuntimeError, with the end of the server's output, if it does not start.
         """
         with tempfile.TemporaryDirectory(prefix="txlog-s3-") as folder:
             port = free_port()
@@ -121,7 +122,7 @@ def _running(
         "AUTH": "true" if check_credentials else "false",
         "TMPDIR": folder,
         "LOG_LEVEL": "WARNING",
-        "DOCKER_HOST": f"unix://{folder}/no-docker",  # ministack would look for its containers.
+        "DOCKER_HOST": f"unix://{folder}/no-docker",  # ministack would search for its containers.
     }
     Path(folder, "buckets").mkdir()
     with log_file.open("wb") as log:

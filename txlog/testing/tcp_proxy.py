@@ -1,8 +1,10 @@
-"""A TCP proxy that breaks an HTTP client's connections on purpose, or makes its server far away.
+"""A TCP proxy that breaks an HTTP client's connections on purpose, or delays them like a distant
+server.
 
-With it a test loses the answer to a request that the server has carried out: the fault that makes
-a conditional write ambiguous (I13). It listens on the loopback interface only and knows just enough
-of HTTP to see where a request begins. A benchmark has it in a process of its own (`far_line.py`).
+A test uses it to lose the answer to a request that the server has carried out: the fault that makes
+a conditional write ambiguous (I13). It listens on the loopback interface only, and parses just
+enough HTTP to find the start of a request. Benchmarks run it in a process of its own
+(`far_line.py`).
 """
 
 from __future__ import annotations
@@ -20,15 +22,14 @@ from txlog.testing.delayed_line import DelayedLine
 from txlog.testing.request_log import Request
 
 CHUNK_BYTES = 1 << 16
-"""Bytes that are passed on at once."""
+"""The most bytes that are passed on in one piece."""
 
 _REQUEST = re.compile(rb"(GET|PUT|POST|DELETE|HEAD) ([^ ]+) HTTP/1\.")
 
 
 @dataclass(slots=True)
 class _Exchange:
-    """One client's connection: whether the answer that comes next is to be lost, and its line in
-    the log."""
+    """One client's connection: whether its next answer is to be lost, and its line in the log."""
 
     port: int
     lose_answer: bool = False
@@ -36,7 +37,8 @@ class _Exchange:
 
 
 class TcpProxy:
-    """Passes connections on to `target_url` until it is told otherwise; use it in a `with` block.
+    """Passes connections on to `target_url`, with the faults that a test asks for; use it in a
+    `with` block.
 
     Its methods may be called from any thread and act at once, also on open connections.
     """
@@ -44,7 +46,8 @@ class TcpProxy:
     def __init__(
         self, target_url: str, rewrite: Callable[[bytes], bytes] = lambda sent: sent
     ) -> None:
-        """`rewrite` is given what a client sends, piece by piece."""
+        """`rewrite` is called with the client's data, piece by piece, and returns what to pass
+        on."""
         self._rewrite = rewrite
         parts = urlsplit(target_url)
         self._target = (parts.hostname or "127.0.0.1", parts.port or 80)
@@ -65,37 +68,38 @@ class TcpProxy:
 
     @property
     def endpoint_url(self) -> str:
-        """Where clients find it."""
+        """The URL at which clients reach the proxy."""
         return f"http://127.0.0.1:{self._port}"
 
     def lose_answers(self, method: str, count: int = 1, then_refuse: bool = False) -> None:
-        """Pass on the next `count` requests of that method, but cut the line at their answers.
+        """Pass on the next `count` requests of that method, but close the connections at their
+        answers.
 
-        With `then_refuse`, nothing gets through after the first of them.
+        With `then_refuse`, everything after the first of them is refused.
         """
         self._refuse_after_loss = then_refuse
         self._to_lose[method] = count
 
     def refuse(self) -> None:
-        """Cut every connection, and every new one."""
+        """Close every connection, and every new one."""
         self._refusing = True
         self._loop.call_soon_threadsafe(self._cut_all)
 
     def stall(self) -> None:
-        """Pass on requests, and keep their answers for ever."""
+        """Pass on requests, and withhold their answers for ever."""
         self._stalling = True
 
     def delay(self, round_trip_ms: float) -> None:
-        """Pass everything on, half of that later in each direction."""
+        """Pass everything on with this round-trip time, half of it in each direction."""
         self._delay_ms = round_trip_ms / 2
 
     def logged(self) -> list[Request]:
-        """The requests that have begun since the last call; the first call begins the log."""
+        """The requests that have begun since the last call; the first call starts the recording."""
         log, self._log = self._log or [], []
         return log
 
     def recover(self) -> None:
-        """Pass everything on again, at once."""
+        """Pass everything on again, without delay."""
         self._delay_ms = 0.0
         self._refusing = self._stalling = self._refuse_after_loss = False
         self._to_lose.clear()
@@ -145,7 +149,7 @@ class TcpProxy:
                 self._pass_answers(up_reader, writer, exchange),
             )
         except OSError:
-            pass  # A cut line is what this proxy is for.
+            pass  # Closed connections are expected here.
         finally:
             for end in both:
                 end.transport.abort()

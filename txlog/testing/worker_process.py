@@ -1,8 +1,8 @@
-"""A process of its own that speaks JSON lines: started, stopped, continued and killed from outside.
+"""A process that speaks JSON lines: started, stopped, continued and killed from outside.
 
-The system test and the soak are made of these, as the faults they are about are those of processes:
-threads cannot be killed. `WorkerProcess` is the outside; `tell`, `told_to_end` and `again` are what
-the inside needs. It must not know what the workers do.
+The system test and the soak are made of such processes, because threads cannot be killed.
+`WorkerProcess` controls one from outside; `tell`, `told_to_end` and `again` are for the program
+inside. It must not know what the workers do.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from txlog.errors import OutcomeUnknown, TxlogError
 T = TypeVar("T")
 
 FENCED_STATUS = 3
-"""Exit status of a worker that another instance has replaced."""
+"""The exit status of a worker that another instance has replaced."""
 
 PATIENCE_S = 120.0
-"""How long a worker calls again what may be called again, and how long it may be silent."""
+"""How long a worker repeats a call that may be repeated, and how long it may be silent."""
 
 _PAUSE_S = 0.05
 _ROOT = Path(__file__).parents[2]
 
 
 class WorkerFailed(Exception):
-    """A worker ended, or fell silent, where it should not have."""
+    """A worker ended or fell silent unexpectedly."""
 
 
 class WorkerProcess:
-    """`python -m module OPTIONS`, with its messages in a queue and its errors in a file."""
+    """`python -m module OPTIONS`, with its messages in a queue and its stderr in a file."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class WorkerProcess:
         *,
         is_endless: bool = False,
     ) -> None:
-        """`is_endless`: it goes on until `end`; otherwise it ends when it has done its work."""
+        """An `is_endless` worker runs until `end`; any other ends when its work is done."""
         self.name = errors.stem
         self._errors = errors
         self._messages: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -67,26 +67,27 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process id."""
         return self._process.pid
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
-                if line.endswith(b"\n"):  # One that is cut off is the last word of a dead process.
+                if line.endswith(b"\n"):  # A dead process may have left an incomplete last line.
                     self._messages.put(json.loads(line))
         self._messages.put(None)
 
     def message(self, timeout_s: float = PATIENCE_S) -> dict[str, Any] | None:
-        """The next message, or None once it has ended. Raises WorkerFailed if nothing comes."""
+        """The next message, or None once the worker has ended. Raises WorkerFailed if none comes in
+        time."""
         try:
             return self._messages.get(timeout=timeout_s)
         except queue.Empty as error:
             raise WorkerFailed(f"{self.name} was silent for {timeout_s:.0f} s.") from error
 
     def messages(self) -> list[dict[str, Any]]:
-        """What has come meanwhile; waits for nothing."""
+        """The messages that have arrived so far; does not wait."""
         found = []
         while not self._messages.empty():
             if (message := self._messages.get()) is not None:
@@ -94,37 +95,37 @@ class WorkerProcess:
         return found
 
     def suspend(self) -> None:
-        """SIGSTOP: it stands still, wherever it is."""
+        """Stop the process with SIGSTOP, wherever it is."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT: it goes on as if nothing had been."""
+        """Let it continue with SIGCONT."""
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL: it is gone on return."""
+        """Kill it with SIGKILL; it has ended on return."""
         self._process.kill()
         self._process.wait()
 
     def end(self) -> None:
-        """Tell it that nothing more is coming."""
+        """Tell the worker that no more input comes."""
         if self._process.stdin is not None:
             self._process.stdin.close()
 
     def status(self, timeout_s: float = PATIENCE_S) -> int:
-        """Its exit status. Raises WorkerFailed if it does not end."""
+        """The exit status. Raises WorkerFailed if the worker does not end."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
             raise WorkerFailed(f"{self.name} did not end within {timeout_s:.0f} s.") from error
 
     def require_success(self) -> None:
-        """Raises WorkerFailed, with the end of what it said, if its exit status is not 0."""
+        """Raises WorkerFailed, with the end of its stderr, if the exit status is not 0."""
         if (status := self.status()) != 0:
             raise self.failure(f"ended with status {status}")
 
     def failure(self, what: str) -> WorkerFailed:
-        """An error that names it and has the end of what it said on stderr."""
+        """An error that names the worker and holds the end of its stderr."""
         said = self._errors.read_text(errors="replace")[-3_000:]
         return WorkerFailed(f"{self.name} {what}; it said:\n{said}")
 
@@ -138,19 +139,19 @@ def _python_path() -> str:
 
 
 def tell(**facts: object) -> None:
-    """Send a message; it is on its way when this returns."""
+    """Send a message; it is sent when this returns."""
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 
 
 def told_to_end() -> bool:
-    """Whether nothing more is coming."""
+    """Whether no more input comes."""
     readable, _, _ = select.select([sys.stdin], [], [], 0)
     return bool(readable)
 
 
 def again(call: Callable[[], T]) -> T:
-    """The same call, unchanged, while the error says that it may help (docs: errors)."""
+    """Repeat the call, unchanged, while its error says that this may help (docs: errors)."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:

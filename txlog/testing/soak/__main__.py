@@ -1,9 +1,9 @@
 """`python -m txlog.testing.soak [--minutes M] [--root FOLDER]`: load for a long time, and a count.
 
-16 producers, 4 copiers and 4 readers on one log, with `txlog maintain` beside them, each a process
-of its own. Prints figures on stdout and progress on stderr. Ends with status 1 if a record is lost,
-doubled or out of order, or if memory or open files of a run of five minutes and more grow beyond
-their bounds (`resources.py`). Speed is for you to judge.
+16 producers, 4 copiers and 4 readers on one log, with `txlog maintain` beside them, each in a
+process of its own. Prints figures on stdout and progress on stderr. Exits with status 1 if a record
+is lost, duplicated or out of order, or if the memory or open files of a run of five minutes or more
+grow beyond their bounds (`resources.py`). Speed is not judged.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Exit status 0 if nothing is lost, doubled or out of order, and nothing grows."""
+    """Exit status 0 if no record is lost, duplicated or out of order, and no resource grows."""
     asked = vars(_arguments())
     minutes, root = asked.pop("minutes"), asked.pop("root")
     soak = Soak(seconds=minutes * 60, **asked)

@@ -1,9 +1,9 @@
-"""A transactional producer that writes numbered records until it is told to end, as a process.
+"""A process with a transactional producer that writes numbered records until it is stopped.
 
 `python -m txlog.testing.soak.producing OPTIONS` (JSON, see ProducerOptions). Its records all go to
-one partition, so that readers can tell from the numbers alone whether one is missing, doubled or
-out of order. Every second producer stages the records of its transactions, the others have them in
-the log.
+one partition, so that readers can tell from the numbers alone whether one is missing, duplicated or
+out of order. Every second producer stages the records of its transactions; the others write them
+into the log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TELL_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """What one producer is told."""
+    """The options of one producer."""
 
     root: str
     number: int
@@ -34,22 +34,22 @@ class ProducerOptions:
     transaction_records: int
     value_bytes: int
     pause_ms: float
-    """Between two transactions."""
+    """The pause between two transactions."""
 
 
 def value_of(producer: int, number: int, size: int) -> bytes:
-    """The record `number` of a producer: both numbers, filled up to `size` bytes."""
+    """The record `number` of a producer: both numbers, padded to `size` bytes."""
     return (b"%d %d " % (producer, number)).ljust(size, b".")
 
 
 def numbers_in(value: bytes) -> tuple[int, int]:
-    """The producer, and the record's number."""
+    """The producer and the number in a record."""
     producer, number, _ = value.split(b" ")
     return int(producer), int(number)
 
 
 class _RunningProducer:
-    """One producer at work."""
+    """A running producer."""
 
     def __init__(self, options: ProducerOptions) -> None:
         self._options = options
@@ -60,11 +60,11 @@ class _RunningProducer:
         )
         again(self._producer.init_transactions)
         self._committed = 0
-        """Records of which the log has said that they are committed."""
+        """The number of records whose commit the log has acknowledged."""
         self._commits_ms: list[float] = []
 
     def run(self) -> None:
-        """Transaction after transaction."""
+        """Run transaction after transaction."""
         self._tell()
         told_s = time.monotonic()
         while not told_to_end():
@@ -82,7 +82,8 @@ class _RunningProducer:
         self._tell()
 
     def _commit(self) -> float:
-        """One transaction; how many milliseconds its commit took, with all it had to write."""
+        """Run one transaction; returns the milliseconds of its commit, with everything it had to
+        write."""
         options = self._options
         again(self._producer.begin_transaction)
         for number in range(self._committed, self._committed + options.transaction_records):
@@ -98,7 +99,7 @@ class _RunningProducer:
 
 
 def main() -> None:
-    """See the top."""
+    """Run one producer."""
     _RunningProducer(ProducerOptions(**json.loads(sys.argv[1]))).run()
 
 

@@ -1,7 +1,7 @@
-"""A reader at `read_committed` that checks the numbers of the records as they come, as a process.
+"""A process with a `read_committed` reader that checks the numbers of the records as they arrive.
 
 `python -m txlog.testing.soak.reading OPTIONS` (JSON, see ReadingOptions). Of every producer it must
-see 0, 1, 2, ...: what is missing, doubled or out of order is told at once.
+see 0, 1, 2, ...: a missing, duplicated or misplaced record is reported at once.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from txlog.testing.system_test.reader import records_until_told
 from txlog.testing.worker_process import tell
 
 PROBLEMS_MAX = 20
-"""More are only counted."""
+"""Further problems are only counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingOptions:
-    """What one reader is told."""
+    """The options of one reader."""
 
     root: str
     topic: str
 
 
 def main() -> None:
-    """Tells how many records of each producer it has seen."""
+    """Run one reader, which reports how many records of each producer it has seen."""
     options = ReadingOptions(**json.loads(sys.argv[1]))
     seen: Counter[int] = Counter()
     problems = 0

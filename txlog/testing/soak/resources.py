@@ -1,7 +1,7 @@
-"""Memory and open files of processes over time, read from /proc, and whether they are flat.
+"""Memory and open files of processes over time, read from /proc, and whether they grow.
 
-What grows from the second quarter of a run to its last by more than a bound is a finding. The first
-quarter does not count: there caches and Arrow's pool fill.
+Growth between the second quarter of a run and its last by more than a bound is a finding. The first
+quarter does not count, because caches and Arrow's memory pool fill then.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from statistics import mean
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 JUDGED_FROM_S = 300.0
-"""Shorter runs end while processes still take what they need."""
+"""In shorter runs, processes are still filling their caches."""
 
 MEMORY_GROWTH_SHARE, MEMORY_GROWTH_BYTES = 0.1, 16 << 20
-"""A process may grow by a tenth and 16 MiB; ten sound minutes were seen to add 9 MiB."""
+"""A process may grow by a tenth plus 16 MiB; sound runs of ten minutes added 9 MiB."""
 
 FILES_GROWTH_MAX = 4
-"""Files that are open for a moment come and go."""
+"""Some files are open only briefly, so the count varies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at several processes of one kind."""
+    """One measurement of several processes of one kind."""
 
     rss_bytes: int
-    """Of all of them."""
+    """The sum over all processes."""
     open_files: int
-    """Of the one that has the most."""
+    """The maximum over all processes."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Watch:
     samples: list[Sample] = field(default_factory=list)
 
     def sample(self) -> None:
-        """Take a sample of those that live."""
+        """Take a sample of the processes that are alive."""
         found = [_usage(pid) for pid in self.pids]
         living = [usage for usage in found if usage is not None]
         if living:
@@ -61,7 +61,7 @@ class Watch:
         )
 
     def growth(self, seconds: float) -> list[str]:
-        """What grew, of a run of that length."""
+        """The resources that grew in a run of that length."""
         if seconds < JUDGED_FROM_S:
             return []
         if len(self.samples) < 4:
@@ -70,7 +70,7 @@ class Watch:
 
 
 def quarters(samples: Sequence[Sample], processes: int) -> tuple[Sample, Sample]:
-    """The second and the last: mean memory of one process, and the most open files."""
+    """The second and the last quarter: mean memory of one process, and the most open files."""
     early, late = (
         Sample(
             round(mean(sample.rss_bytes for sample in quarter) / processes),
@@ -82,7 +82,7 @@ def quarters(samples: Sequence[Sample], processes: int) -> tuple[Sample, Sample]
 
 
 def growth(early: Sample, late: Sample) -> list[str]:
-    """Sentences, one for each thing of a process that grew by more than its bound."""
+    """One sentence for each resource of a process that grew by more than its bound."""
     found = []
     bytes_max = early.rss_bytes * (1 + MEMORY_GROWTH_SHARE) + MEMORY_GROWTH_BYTES
     if late.rss_bytes > bytes_max:
@@ -103,7 +103,7 @@ def _quarter(samples: Sequence[Sample], number: int) -> Sequence[Sample]:
 
 
 def _usage(pid: int) -> tuple[int, int] | None:
-    """Resident bytes and open files; None if it has ended."""
+    """Resident bytes and open files; None if the process has ended."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return pages * PAGE_BYTES, len(os.listdir(f"/proc/{pid}/fd"))

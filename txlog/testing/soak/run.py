@@ -1,8 +1,8 @@
-"""The soak from end to end: start everything, watch it, end it, and count.
+"""The soak test from end to end: start all processes, watch them, stop them, and count.
 
-It judges by what the processes tell: every record that a producer was told is committed must have
-been read once, in order, by every reader, and copied once. In a run of some minutes memory and open
-files must stay flat, too.
+It judges by what the processes report: every record whose commit was acknowledged to its producer
+must have been read once, in order, by every reader, and copied once. In a run of some minutes
+memory and open files must not grow, either.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ SAMPLE_S = 2.0
 NOTE_S = 10.0
 
 MAINTENANCE_INTERVAL_MS = 15_000
-"""Often for a soak, and seldom enough not to be what is measured."""
+"""Often for a soak, and rare enough not to dominate the measurement."""
 
 CATCH_UP_S = 1_800.0
-"""How long copiers and readers may need for what is left when the producers have ended."""
+"""How long copiers and readers may take for the remaining records after the producers have
+ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Soak:
-    """What is to be done."""
+    """The settings of a soak run."""
 
     seconds: float = 600
     producers: int = 16
@@ -57,7 +58,7 @@ class Soak:
 
 @dataclass(slots=True)
 class _Commits:
-    """How many, and how long each took, in the order in which they were told."""
+    """The number of commits, and the duration of each, in the order in which they were reported."""
 
     times_ms: list[float] = field(default_factory=list)
 
@@ -78,7 +79,7 @@ class _SoakRun:
         self._workers: dict[str, list[WorkerProcess]] = {}
         self._commits = {"producers": _Commits(), "copiers": _Commits()}
         self._latest: dict[str, dict[str, Any]] = {}
-        """Worker -> what it told last."""
+        """Worker -> its latest message."""
         self._problems: list[str] = []
 
     def run(self) -> SystemTestReport:
@@ -130,7 +131,7 @@ class _SoakRun:
             watching = ReadingOptions(root=self._root, topic=topic)
             self._start("readers", reading.__name__, asdict(watching), number)
         for worker in self._workers["producers"] + self._workers["copiers"]:
-            if worker.message() is None:  # Each says so when it has registered.
+            if worker.message() is None:  # Each worker sends one when it has registered.
                 raise worker.failure("ended at its start")
 
     def _start(self, kind: str, module: str, options: Mapping[str, object], number: int) -> None:
@@ -139,7 +140,7 @@ class _SoakRun:
         self._workers.setdefault(kind, []).append(worker)
 
     def _end_all(self) -> None:
-        """Each kind once all that it reads is written."""
+        """Stop each kind of worker once all its input is written."""
         for kind in ("producers", "copiers", "readers"):
             workers = self._workers.get(kind, [])
             for worker in workers:
@@ -156,10 +157,11 @@ class _SoakRun:
                 worker.kill()
         self._listen()
 
-    # Meanwhile.
+    # During the run.
 
     def _watch(self, report: SystemTestReport) -> float:
-        """Sample until the time is over; answers the seconds in which commits were counted."""
+        """Take samples until the time is over; returns the seconds in which commits were
+        counted."""
         watches = {kind: Watch([w.pid for w in workers]) for kind, workers in self._workers.items()}
         begun = noted = time.monotonic()
         noted_commits = 0
@@ -208,7 +210,7 @@ class _SoakRun:
         elif kind == "copiers" and message["copied"]:
             self._commits[kind].times_ms.append(message["commit_ms"])
 
-    # Afterwards.
+    # After the run.
 
     def _judge(self, report: SystemTestReport) -> None:
         committed = {
@@ -238,5 +240,6 @@ def _quantile(values: list[float], share_below: float) -> float:
 def run_soak(
     soak: Soak, root: str, folder: Path, note: Callable[[str], None] = lambda line: None
 ) -> SystemTestReport:
-    """Run it; `folder` takes what the processes say. Raises WorkerFailed if one of them fails."""
+    """Run the soak; `folder` receives the processes' stderr. Raises WorkerFailed if a process
+    fails."""
     return _SoakRun(soak, root, folder, note).run()

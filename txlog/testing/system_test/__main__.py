@@ -1,8 +1,8 @@
 """`python -m txlog.testing.system_test [--records N] [--store disk|s3|proxy|far]`: the long form.
 
-Copies records exactly once with processes that are killed, stopped and replaced, and compares what
-came out with what went in. Prints figures on stdout and progress on stderr. Ends with status 1 if
-anything is lost, doubled, out of order or seen too early.
+Copies records exactly once with processes that are killed, stopped and replaced, and compares the
+output with the input. Prints figures on stdout and progress on stderr. Exits with status 1 if a
+record is lost, duplicated, out of order or visible too early.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIMEOUTS_MS = {
     StoreKind.PROXY: 8_000,
     StoreKind.FAR: 6_000,
 }
-"""A transaction must fit into it, and a process that is stopped stands still for longer."""
+"""A transaction must fit into this timeout; a stopped process is stopped for longer."""
 
 
 def _arguments() -> argparse.Namespace:
@@ -83,7 +83,7 @@ def _test(asked: argparse.Namespace) -> SystemTest:
 
 
 def main() -> int:
-    """Exit status 0 if all is well."""
+    """Exit status 0 if no problem was found."""
     asked = _arguments()
     test = _test(asked)
     note(f"seed {test.seed}")

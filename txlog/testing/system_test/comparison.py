@@ -1,6 +1,6 @@
-"""What came out, compared with what went in and with what a reader saw meanwhile.
+"""Compares the output with the input and with what a concurrent reader saw.
 
-Pure: lists go in, sentences come out. It must not know how the records were read.
+Pure: takes lists, returns sentences. It must not know how the records were read.
 """
 
 from __future__ import annotations
@@ -20,22 +20,24 @@ PartitionRecords: TypeAlias = Mapping[int, Sequence[Seen]]
 
 @dataclass(slots=True)
 class Comparison:
-    """How the output differs from the input; all zero, and no problem, if it does not."""
+    """The differences between output and input; if there are none, all counts are zero and
+    `problems` is empty."""
 
     records: int = 0
-    """Records of the output."""
+    """The number of records in the output."""
     duplicates: int = 0
     lost: int = 0
     strangers: int = 0
-    """Values that are not in the input."""
+    """The number of values that are not in the input."""
     problems: list[str] = field(default_factory=list)
-    """What is wrong, in words."""
+    """The problems as sentences."""
 
 
 def compared(
     expected: Mapping[int, Sequence[bytes]], output: PartitionRecords, seen: PartitionRecords
 ) -> Comparison:
-    """`expected`: the values of each partition in order. `seen`: what the concurrent reader saw."""
+    """`expected` holds the values of each partition in order, `seen` what the concurrent reader
+    saw."""
     values = [value for records in output.values() for _, value in records]
     wanted = [value for partition in expected.values() for value in partition]
     found = Comparison(len(values), *_differences(Counter(wanted), Counter(values)))
@@ -58,7 +60,7 @@ def _differences(wanted: Counter[bytes], values: Counter[bytes]) -> tuple[int, i
 
 
 def _reader_problems(partition: int, output: Sequence[Seen], seen: Sequence[Seen]) -> list[str]:
-    """It may have seen nothing but what is there at the end, once, in order, and all of it."""
+    """The reader must have seen exactly the final records, once and in order."""
     problems = []
     offsets = [offset for offset, _ in seen]
     if any(later <= earlier for earlier, later in pairwise(offsets)):

@@ -1,10 +1,10 @@
-"""One transactional copier, as a process: consume, transform, produce, with its offsets.
+"""A process with one transactional copier: consume, transform, produce, with its offsets.
 
 `python -m txlog.testing.system_test.copier OPTIONS` (JSON, see CopierOptions) copies its partitions
-from one topic to the same partitions of another and ends when nothing more is coming and all is
-copied. It is the program that a user would write: after an abortable error it aborts and begins
-again at the committed offsets; after a fencing one it ends, with status 3. A pause of random length
-after each step makes every step as likely a place to die as any other.
+from one topic to the same partitions of another, and ends when all input has arrived and is copied.
+It is the program that a user would write: after an abortable error it aborts and restarts at the
+committed offsets; after a fencing error it ends, with status 3. Because of a pause of random length
+after each step, a kill is equally likely after any step.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ POLL_MS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopierOptions:
-    """What one copier is told."""
+    """The options of one copier."""
 
     root: str
     number: int
-    """Names its transactional id, and chooses between records that are staged and in the log."""
+    """Names its transactional id, and selects whether records are staged or written into the
+    log."""
     partitions: tuple[int, ...]
     transaction_records: int
     transaction_timeout_ms: int
@@ -47,7 +48,7 @@ class CopierOptions:
 
 
 class CopierProcess:
-    """Copies until nothing is left."""
+    """Copies until no input is left."""
 
     def __init__(self, connection: Connection, options: CopierOptions) -> None:
         self._options = options
@@ -75,7 +76,7 @@ class CopierProcess:
         return consumer
 
     def run(self) -> None:
-        """Transaction after transaction; tells after each how far it is, and how long it took."""
+        """Run transaction after transaction; reports after each its position and its duration."""
         self._tell(0, 0.0)
         while records := self._batch():
             try:
@@ -89,7 +90,7 @@ class CopierProcess:
         again(self._producer.close)
 
     def _batch(self) -> list[ConsumerRecord]:
-        """The next transaction's records; none if all are copied and no more are coming."""
+        """The next transaction's records; empty if all are copied and no more come."""
         limit = self._options.transaction_records
         records: list[ConsumerRecord] = []
         while len(records) < limit:
@@ -110,7 +111,7 @@ class CopierProcess:
         )
 
     def _copy(self, records: list[ConsumerRecord]) -> float:
-        """One transaction; the answer is how many milliseconds its commit took."""
+        """Run one transaction; returns the milliseconds of its commit."""
         again(self._producer.begin_transaction)
         self._pause()
         for half in _halves(records):
@@ -121,7 +122,7 @@ class CopierProcess:
             again(self._producer.flush)
             self._pause()
         positions = {where: self._consumer.position(where) for where in self._where}
-        with suppress(RetriableError, OutcomeUnknown):  # The commit sees to these offsets again.
+        with suppress(RetriableError, OutcomeUnknown):  # The commit sends these offsets again.
             self._producer.send_offsets_to_transaction(positions, self._consumer.group_metadata())
         self._pause()
         begun = time.monotonic()
@@ -129,7 +130,7 @@ class CopierProcess:
         return (time.monotonic() - begun) * 1e3
 
     def _rewind(self) -> None:
-        """To where the group stands: what was read since was not copied."""
+        """Seek to the group's position: records read since then were not copied."""
         for where in self._where:
             at = again(partial(self._consumer.committed, where))
             self._consumer.seek(where, at or 0)
@@ -144,7 +145,7 @@ class CopierProcess:
 
 
 def _halves(records: list[ConsumerRecord]) -> Iterator[list[ConsumerRecord]]:
-    """So that a transaction is more than one append."""
+    """Two halves, so that a transaction takes more than one append."""
     middle = (len(records) + 1) // 2
     yield from (half for half in (records[:middle], records[middle:]) if half)
 

@@ -1,4 +1,4 @@
-"""Showing what a long test found: figures on stdout, progress on stderr."""
+"""Prints the results of a long test: figures on stdout, progress on stderr."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 
 def note(line: str) -> None:
-    """A line of progress."""
+    """Print a line of progress."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
 
 def show(figures: Mapping[str, object], problems: Sequence[str]) -> None:
-    """A line for each figure and each problem."""
+    """Print a line for each figure and each problem."""
     width = max(map(len, figures))
     for name, value in figures.items():
         text = json.dumps(value) if isinstance(value, dict) else str(value)

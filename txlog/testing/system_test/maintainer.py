@@ -1,7 +1,7 @@
-"""`txlog maintain`, run beside the copiers with short limits, and killed now and then.
+"""`txlog maintain` with short limits, run beside the copiers and killed now and then.
 
-It merges the segments that the reader is about to read, and deletes what they replace. What it
-could do and what not is counted from its own words.
+It merges the segments that the reader is about to read, and deletes the segments they replace. The
+counts of its actions come from its own output.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 
 FILE_DELETE_DELAY_MS = 500
 STAGING_RETENTION_MS = 120_000
-"""Well above the longest stop: what is younger is not collected."""
+"""Well above the longest stop: younger segments are not collected."""
 
 
 class Maintainer:
-    """One after the other, as long as a block lasts."""
+    """Runs maintenance processes one after the other, for the duration of a block."""
 
     def __init__(
         self,
@@ -34,10 +34,11 @@ class Maintainer:
         interval_ms: int,
         life_s: float | None = None,
     ) -> None:
-        """Each is killed after about `life_s`, without it only at the end."""
+        """Each is killed after about `life_s`; without it, only at the end."""
         self.kills = 0
         self.ended: list[int] = []
-        """Exit statuses of those that ended without having been killed: there should be none."""
+        """The exit statuses of those that ended without having been killed; it should stay
+        empty."""
         self._root = root
         self._environment = {**os.environ, **environment}
         self._actions = folder / "maintain.jsonl"
@@ -49,7 +50,7 @@ class Maintainer:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """In a block."""
+        """Run maintenance for the duration of a block."""
         thread = threading.Thread(target=self._keep, name="maintainer")
         thread.start()
         try:
@@ -59,10 +60,10 @@ class Maintainer:
             thread.join()
 
     def actions(self) -> Counter[str]:
-        """What it did, by status and task: `ok merging`, `fail vacuum`."""
+        """The actions taken, by status and task: `ok merging`, `fail vacuum`."""
         found: Counter[str] = Counter()
         for line in self._actions.read_text().splitlines():
-            if line.endswith("}"):  # A process that was killed may have left half a line.
+            if line.endswith("}"):  # A killed process may have left an incomplete line.
                 action = json.loads(line)
                 found[f"{action['status']} {action['task']}"] += 1
         return found

@@ -1,7 +1,7 @@
-"""A line to the store that is cut, delayed and loses answers, again and again, by a seed.
+"""Faults on the line to the store, from a seed: cut connections, delays and lost answers.
 
-It drives a TcpProxy from a thread of its own. What a client meets is then the machine's: the same
-seed gives the same faults, not the same requests.
+It drives a TcpProxy from a thread of its own. The same seed gives the same faults; the requests
+they hit depend on the machine.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from txlog.testing.tcp_proxy import TcpProxy
 
 CALM_S = (0.2, 1.5)
-"""Between two faults everything gets through for so long."""
+"""The duration of the fault-free time between two faults."""
 
 TROUBLED_S = (0.05, 1.5)
-"""How long a fault lasts."""
+"""The duration of a fault."""
 
 DELAY_MS = (20.0, 400.0)
 LOSSES = (1, 6)
-"""Answers lost at a time."""
+"""The number of answers lost at a time."""
 
 
 class NetworkFaults:
@@ -30,14 +30,14 @@ class NetworkFaults:
 
     def __init__(self, proxy: TcpProxy, seed: str) -> None:
         self.counts: Counter[str] = Counter()
-        """Faults so far, by kind."""
+        """The faults so far, by kind."""
         self._proxy = proxy
         self._random = random.Random(seed)
         self._over = threading.Event()
 
     @contextmanager
     def injected(self) -> Iterator[None]:
-        """As long as the block lasts; afterwards the line is as good as new."""
+        """Inject faults for the duration of the block; afterwards the line works as before."""
         thread = threading.Thread(target=self._inject, name="network faults")
         thread.start()
         try:

@@ -1,7 +1,7 @@
-"""What is done to the copiers: when, and in what order. One seed gives one plan.
+"""The plan of the faults of the copiers: when, and in what order. One seed gives one plan.
 
-It only plans; `process_supervisor.py` carries it out. How the processes then
-interleave is the machine's.
+It only plans; `process_supervisor.py` carries the plan out. How the processes then interleave
+depends on the machine.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ LAST_SHARE = 0.85
 
 
 class ProcessFaultKind(StrEnum):
-    """What can be done to a process."""
+    """The kinds of faults of a process."""
 
     KILL = "kill"
-    """SIGKILL, then it is started again."""
+    """SIGKILL, then a restart."""
 
     STOP = "stop"
     """SIGSTOP until its transaction has timed out, then SIGCONT."""
@@ -29,20 +29,20 @@ class ProcessFaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessFault:
-    """One of them."""
+    """One planned fault."""
 
     kind: ProcessFaultKind
     at_records: int
-    """Not before the copier has done so many records."""
+    """The fault is injected only after the copier has copied this many records."""
     delay_share: float
-    """Then wait for so much of the time from one commit to the next, from 0 to 1."""
+    """Further delay, as a share (0 to 1) of the time between two commits."""
     stop_s: float
-    """How long it stands still."""
+    """How long the process is stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessFaultCounts:
-    """How often each is done to each copier."""
+    """How often each kind of fault hits each copier."""
 
     kills: int = 3
     stops: int = 3
@@ -54,7 +54,7 @@ def planned_faults(
 ) -> list[ProcessFault]:
     """A copier's faults in order, spread over its share of the records.
 
-    It stands still for two to three times `timeout_ms`, its transaction timeout.
+    It is stopped for two to three times `timeout_ms`, its transaction timeout.
     """
     kinds = [ProcessFaultKind.KILL] * counts.kills + [ProcessFaultKind.STOP] * counts.stops
     kinds += [ProcessFaultKind.TAKEOVER] * counts.takeovers

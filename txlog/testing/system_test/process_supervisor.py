@@ -1,7 +1,7 @@
-"""Keeps one copier at its work, and from it: starts, kills, stops and replaces its process.
+"""Supervises one copier: starts, kills, stops and replaces its process.
 
 A supervisor runs on a thread of its own. It raises WorkerFailed if a process ends, or falls silent,
-where the plan has not made it.
+without a planned fault.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from txlog.testing.worker_process import FENCED_STATUS, WorkerProcess
 
 @dataclass(slots=True)
 class SupervisorTally:
-    """What has happened to one copier so far."""
+    """The events of one copier so far."""
 
     faults: Counter[ProcessFaultKind] = field(default_factory=Counter)
     fenced: int = 0
-    """Processes that noticed that they had been replaced."""
+    """The number of processes that noticed that they had been replaced."""
     starts: int = 0
     done: int = 0
-    """Records copied, by the position of the newest process."""
+    """The number of records copied, by the position of the newest process."""
 
 
 class ProcessSupervisor:
     """One copier and its faults."""
 
     def __init__(self, start: Callable[[int], WorkerProcess], plan: Sequence[ProcessFault]) -> None:
-        """`start` is given how many processes there were before."""
+        """`start` gets the number of processes started before."""
         self.tally = SupervisorTally()
         self._start_process = start
         self._plan = list(plan)
         self._noted_s: float | None = None
         self._intervals_s: list[float] = []
-        """From one commit to the next, with all pauses, where no fault lies between the two."""
+        """The times between two commits, including all pauses, if there was no fault between the
+        two."""
         self._process = self._started()
 
     def run(self) -> None:
-        """Until the copier has ended by itself, and every fault has been."""
+        """Run until the copier has ended by itself and every fault was injected."""
         try:
             while (message := self._process.message()) is not None:
                 self._note(message)
@@ -83,7 +84,8 @@ class ProcessSupervisor:
         self._noted_s = None
 
     def _replace(self) -> None:
-        """The first instance goes on once the second is at work, and must notice."""
+        """The first instance continues once the second has started work, and must notice that it is
+        fenced."""
         stopped, self._process = self._process, self._started()
         try:
             if (message := self._process.message()) is None:

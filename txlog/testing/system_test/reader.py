@@ -1,8 +1,8 @@
-"""A reader at `read_committed` that looks on while the faults happen, as a process.
+"""A process with a `read_committed` reader that reads the output while faults are injected.
 
-`python -m txlog.testing.system_test.reader OPTIONS` (JSON, see ReaderProcessOptions) writes down
-every record in the order in which it was given it: a line with partition, offset and value. It ends
-when it is told so and nothing is left.
+`python -m txlog.testing.system_test.reader OPTIONS` (JSON, see ReaderProcessOptions) writes every
+record to a file in the order received: a line with partition, offset and value. It ends once its
+input is closed and no records are left.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from txlog.testing.worker_process import again, tell, told_to_end
 POLL_MS = 100
 POLL_RECORDS = 5_000
 EMPTY_POLLS = 3
-"""So many in a row, after it was told to end, and nothing is left."""
+"""After this many empty polls in a row, once its input is closed, no records are left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderProcessOptions:
-    """What the reader is told."""
+    """The options of the reader."""
 
     root: str
     topic: str
@@ -34,7 +34,7 @@ class ReaderProcessOptions:
 
 
 def records_until_told(root: str, topic: str) -> Iterator[list[ConsumerRecord]]:
-    """Everything at `read_committed` from the beginning, poll by poll, as it comes."""
+    """All records at `read_committed` from the beginning, poll by poll, as they arrive."""
     connection = again(lambda: connect(root))
     consumer = again(
         lambda: Consumer(
@@ -53,7 +53,7 @@ def records_until_told(root: str, topic: str) -> Iterator[list[ConsumerRecord]]:
 
 
 def main() -> None:
-    """See the top."""
+    """Run the reader."""
     options = ReaderProcessOptions(**json.loads(sys.argv[1]))
     count = 0
     with open(options.seen_file, "w", encoding="ascii") as seen:

@@ -1,7 +1,7 @@
 """The system test from end to end: fill, copy under faults, compare.
 
-It starts the processes and judges what they leave; `process_supervisor.py` injects the faults and
-`comparison.py` the comparing. Proves I3, I5, I6 and I8 with real processes, on a real store.
+It starts the processes and judges their output; `process_supervisor.py` injects the faults and
+`comparison.py` compares. Checks I3, I5, I6 and I8 with real processes, on a real store.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from txlog.testing.worker_process import WorkerProcess
 PROGRESS_S = 2.0
 
 MAINTENANCE_INTERVAL_MS = 500
-"""Passes nearly without a pause: what it does is to meet what everybody else does."""
+"""Passes with almost no pause, so that maintenance collides with all other processes."""
 
 MAINTAINER_LIFE_TIMEOUTS = 8
-"""On average maintenance is killed after so many transaction timeouts: several passes."""
+"""Maintenance is killed after this many transaction timeouts on average: several passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemTest:
-    """What is to be done."""
+    """The settings of a system test."""
 
     records: int = 100_000
     copiers: int = 4
@@ -65,10 +65,10 @@ class SystemTest:
 
 @dataclass(slots=True)
 class SystemTestReport:
-    """What happened."""
+    """The results."""
 
     figures: dict[str, object] = field(default_factory=dict)
-    """Name -> value, in the order in which they are to be shown."""
+    """Name -> value, in the order of display."""
     problems: list[str] = field(default_factory=list)
     """Empty if input and output are the same, record for record."""
 
@@ -117,7 +117,7 @@ class _SystemTestRun:
         store = open_store(self._location.root, runtime, self._location.storage_options)
         return open_connection(store, runtime, create=create)
 
-    # Before.
+    # Before the copiers run.
 
     def _fill(self, connection: Connection) -> None:
         admin = Admin(connection)
@@ -129,7 +129,7 @@ class _SystemTestRun:
                 producer.send(INPUT, b"%d" % number, partition=partition)
         self._note(f"{self._test.records} records in {self._location.root}")
 
-    # Meanwhile.
+    # While the copiers run.
 
     def _reader(self) -> WorkerProcess:
         options = ReaderProcessOptions(
@@ -144,7 +144,7 @@ class _SystemTestRun:
         )
 
     def _copy(self, reader_process: WorkerProcess) -> list[ProcessSupervisor]:
-        """All copiers with their faults; raises what the first that failed raised."""
+        """Run all copiers with their faults; raises the error of the first that failed."""
         supervisors = [self._supervisor(number) for number in range(self._test.copiers)]
         with ThreadPoolExecutor(len(supervisors)) as pool:
             ends = [pool.submit(supervisor.run) for supervisor in supervisors]
@@ -188,7 +188,7 @@ class _SystemTestRun:
             f"{seen} seen; {faults}"
         )
 
-    # Afterwards.
+    # After the copiers have ended.
 
     def _count(
         self, report: SystemTestReport, supervisors: list[ProcessSupervisor], maintainer: Maintainer
@@ -270,5 +270,6 @@ def run_system_test(
     folder: Path,
     note: Callable[[str], None] = lambda line: None,
 ) -> SystemTestReport:
-    """Run it; `folder` takes what the processes say. Raises WorkerFailed if one of them fails."""
+    """Run the test; `folder` receives the processes' output. Raises WorkerFailed if a process
+    fails."""
     return _SystemTestRun(test, location, folder, note).run()

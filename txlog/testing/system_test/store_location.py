@@ -1,7 +1,7 @@
-"""Where the log of a system test lies: a folder, an S3 server of its own, or that behind a line
-with faults, or with latency.
+"""The place of a system test's log: a folder, an S3 server of its own, or such a server behind a
+line with faults or latency.
 
-Everything that it starts is gone after the block. It must not know what is kept there.
+Everything that it starts is removed after the block. It must not know what is stored there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txlog.testing.tcp_proxy import TcpProxy
 
 
 class StoreKind(StrEnum):
-    """The stores to choose from."""
+    """The available stores."""
 
     DISK = "disk"
     S3 = "s3"
@@ -28,28 +28,29 @@ class StoreKind(StrEnum):
 
 
 ROUND_TRIP_MS = 30.0
-"""To a bucket that is far away."""
+"""The round-trip time to a distant bucket."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """A root for a log, and how processes reach it."""
+    """The root of a log, and how processes reach it."""
 
     root: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    """For the processes that meet faults: variables over os.environ."""
+    """For the processes that meet faults: variables to add to os.environ."""
     storage_options: Mapping[str, object] = field(default_factory=dict)
     """For preparation and checks: directly to the store."""
     network_faults: NetworkFaults | None = None
 
     def faulty(self) -> AbstractContextManager[None]:
-        """For as long as the block lasts, the line to the store has faults, if there is one."""
+        """Inject faults into the line to the store, if there is one, for the duration of the
+        block."""
         return self.network_faults.injected() if self.network_faults else nullcontext()
 
 
 @contextmanager
 def store_location(kind: StoreKind, root: str, seed: int) -> Iterator[StoreLocation]:
-    """A fresh one; `root` is a folder or URL of the caller's, which stays, or empty."""
+    """A fresh location; `root` is a folder or URL of the caller's, which is kept, or empty."""
     if root:
         yield StoreLocation(root)
     elif kind is StoreKind.DISK:

@@ -1,4 +1,4 @@
-"""What the processes of the system test share: names, and where each is to read and write."""
+"""Topic names shared by the processes of the system test, and the partitions of each process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ GROUP = "copiers"
 
 
 def share(number: int, copiers: int, partitions: int) -> tuple[int, ...]:
-    """The partitions of copier `number`: every one belongs to one copier, and stays there."""
+    """The partitions of copier `number`: every one belongs to one copier for the whole test."""
     return tuple(range(number, partitions, copiers))
 
 
 def records_in(partition: int, partitions: int, records: int) -> int:
-    """How many of the records 0, 1, 2, ... lie in that partition: they are dealt out in turn."""
+    """How many of the records 0, 1, 2, ... are in that partition: they are distributed
+    round-robin."""
     return len(range(partition, records, partitions))
