@@ -1,1 +1,1 @@
-"""Tests: units mirror the packages; the other folders tell what they prove in their names."""
+"""Tests: `unit` mirrors the packages; the names of the other folders say what they test."""

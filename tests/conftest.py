@@ -1,5 +1,5 @@
-"""What holds for every test: reproducible property tests, Spark with the settings of conf/, planted
-bugs, and the order in which tests are handed out to processes."""
+"""Settings for every test: reproducible property tests, Spark with the settings of conf/, planted
+bugs, and the order in which tests are assigned to processes."""
 
 import datetime as dt
 import os
@@ -20,7 +20,7 @@ SEEDS_A_DAY = 100_000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The seeds of simulated worlds."""
+    """Options for the seeds of simulated worlds."""
     parser.addoption(
         "--first-seed",
         type=int,
@@ -35,21 +35,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """As under `make`, so that a test run by hand does the same."""
+    """The same settings as under `make`, for tests that are run by hand."""
     if config.option.first_seed is None:
         config.option.first_seed = dt.datetime.now(dt.UTC).toordinal() % 1000 * SEEDS_A_DAY
     os.environ.setdefault("SPARK_CONF_DIR", str(ROOT / "conf"))
     os.environ.update(SPARK_ENVIRONMENT)
     if config.option.plant is not None:
         _plant(config.option.plant)
-    # A shell lets what it runs in the background ignore Ctrl-C, and so would every child.
+    # A shell makes background jobs ignore Ctrl-C, and every child would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # No deadline: how long an example takes says nothing on a machine that others share.
+    # No deadline: on a shared machine the duration of an example says nothing.
     count = examples(100)
     hypothesis.settings.register_profile(
         "txlog", max_examples=count, deadline=None, print_blob=True
     )
-    # A mutant that is noticed is noticed: the smallest example of it is not looked for.
+    # For a mutant one failure is enough: the smallest failing example is not searched for.
     found = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
     hypothesis.settings.register_profile(
         "mutants", deadline=None, database=None, derandomize=True, phases=found
@@ -58,15 +58,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What is marked so is tried with both ways of keeping the records of open transactions."""
+    """Run marked tests with both ways of keeping the records of open transactions."""
     if metafunc.definition.get_closest_marker("both_ways") is not None:
         metafunc.parametrize("transaction_records", TRANSACTION_RECORDS, indirect=True)
 
 
 @pytest.fixture
 def transaction_records(request: pytest.FixtureRequest) -> str:
-    """Where producers of this test keep the records of open transactions: both ways one after the
-    other, or in the log, if it is marked so; else as is the default."""
+    """Where producers of this test keep the records of open transactions: a marked test runs with
+    both ways or with the records in the log; any other test uses the default."""
     is_in_log = request.node.get_closest_marker("in_log") is not None
     chosen: str = getattr(request, "param", IN_LOG if is_in_log else STAGED)
     return chosen
@@ -77,7 +77,8 @@ def _is_mutated() -> bool:
 
 
 def _plant(name: str) -> None:
-    """Before any test is imported, so that it cannot hold a function as it was before."""
+    """Plant the bug before any test module is imported, so that none holds the original
+    function."""
     from tests.simulation.planted_bugs.direct_bugs import DIRECT_BUGS
     from tests.simulation.planted_bugs.mutants import MUTANTS
 
@@ -92,16 +93,16 @@ def _plant(name: str) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """The seeds of this run, by which it is repeated."""
+    """Print the seeds of this run, with which it can be repeated."""
     return f"simulated worlds: pytest --first-seed {config.option.first_seed} repeats these"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first; of a mutant the fastest."""
+    """Run the longest tests first; for a mutant, the fastest."""
     items[:] = fastest_first(items) if _is_mutated() else in_order(items)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByProcess:
-    """Under xdist, whatever its option `--dist` says."""
+    """Used under xdist, whatever its option `--dist` says."""
     return ByProcess(config, log)

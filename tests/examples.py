@@ -1,7 +1,7 @@
-"""How many examples a property test draws: all of them, or a part where seconds count.
+"""The number of examples of a property test: all of them, or a part where speed matters.
 
-`make test` draws three tenths of them and `make test-fast` a fifth, other ones each time;
-`make test-all` and `make mutants` draw all.
+`make test` draws three tenths of them and `make test-fast` a fifth, different ones each time; `make
+test-all` and `make mutants` draw all.
 """
 
 import os
@@ -11,5 +11,5 @@ COUNT_MIN = 5
 
 
 def examples(count: int) -> int:
-    """That many, or the part of them that this run draws."""
+    """That number, or the part of it that this run draws."""
     return max(COUNT_MIN, count * PERCENT // 100)

@@ -1,7 +1,7 @@
-"""In what order the tests are handed out to processes, and which of them stay together.
+"""The order in which tests are assigned to processes, and which of them stay together.
 
-The tests of a file run in one process, as they may share a server; so do all that use the Spark
-session, which is one JVM. Those with Spark come first, as they wait most of their time.
+The tests of a file run in one process, because they may share a server. So do all tests that use
+the Spark session, which is one JVM. Tests with Spark come first, because they mostly wait.
 """
 
 import pytest
@@ -22,18 +22,18 @@ SPARK_SESSION = frozenset(
 """The files whose tests use the fixture `spark`."""
 
 SPREAD = frozenset({"test_no_seed_breaks_anything"})
-"""Tests that share nothing with the others of their file: they fill the gaps at the end."""
+"""Tests that share nothing with others of their file: they fill idle processes at the end."""
 
 
 class ByProcess(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out whole groups of tests."""
+    """Assigns whole groups of tests to processes."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group(nodeid)
 
 
 def group(nodeid: str) -> str:
-    """What runs in one process with that test."""
+    """The group of a test; each group runs in one process."""
     if _is_spread(nodeid):
         return nodeid
     file = nodeid.partition("::")[0]
@@ -41,7 +41,7 @@ def group(nodeid: str) -> str:
 
 
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Those that take longest first, so that no process is left with them at the end."""
+    """The longest first, so that none of them is left for the end."""
     weights: dict[str, int] = {}
     for item in items:
         name = group(item.nodeid)

@@ -20,7 +20,7 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True)
 class Import:
-    """One imported module, or one `module.name` of a from-import, and where it stands."""
+    """One imported module, or one `module.name` of a from-import, with its line."""
 
     target: str
     line: int
@@ -76,12 +76,12 @@ class Module:
 
     @cached_property
     def imports(self) -> tuple[Import, ...]:
-        """Every import, those in functions and under TYPE_CHECKING marked as such."""
+        """Every import; those in functions and under TYPE_CHECKING are marked."""
         return tuple(_imports(self.tree, in_function=False, types_only=False))
 
 
 def length(node: Definition) -> int:
-    """Lines from the signature to the last line."""
+    """The number of lines from the signature to the last line."""
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
@@ -110,13 +110,13 @@ def modules(*folders: str) -> tuple[Module, ...]:
 
 @cache
 def _modules_of(folder: str) -> tuple[Module, ...]:
-    """Each file is parsed once, whatever else is asked for together with its folder."""
+    """Cached by folder, so that each file is parsed once."""
     return tuple(Module(path) for path in sorted((ROOT / folder).rglob("*.py")))
 
 
 @cache
 def product_graph() -> dict[str, frozenset[str]]:
-    """Product module -> the product modules that it imports when it is loaded."""
+    """Product module -> the product modules that it imports on loading."""
     names = {module.name for module in modules(*PRODUCT)}
     graph: dict[str, frozenset[str]] = {}
     for module in modules(*PRODUCT):
@@ -127,7 +127,7 @@ def product_graph() -> dict[str, frozenset[str]]:
 
 
 def nearest(target: str, names: set[str]) -> str | None:
-    """The module that `target` is or lies in: `a.b` for `a.b.Name`."""
+    """The module that `target` names or is defined in: `a.b` for `a.b.Name`."""
     while target and target not in names:
         target = target.rpartition(".")[0]
     return target or None

@@ -1,4 +1,4 @@
-"""Imports go one way: the contracts of setup.cfg hold, and a second look by `ast` agrees."""
+"""Imports go one way: the contracts of setup.cfg hold, and an independent check by `ast` agrees."""
 
 import graphlib
 import json
@@ -43,7 +43,7 @@ def core_modules() -> list[Module]:
 
 
 def test_the_contracts_of_setup_cfg_hold() -> None:
-    """In a process of its own: import-linter switches off every logger that there is."""
+    """In a process of its own, because import-linter disables all loggers."""
     code = "import sys, importlinter.cli; sys.exit(importlinter.cli.lint_imports(no_cache=True))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
@@ -78,9 +78,9 @@ def test_the_core_names_only_pyarrow_numpy_and_the_standard_library() -> None:
 
 
 def loaded_with(names: Sequence[str]) -> list[str]:
-    """Packages that a fresh interpreter has once it has imported these modules.
+    """The packages that a fresh interpreter has loaded after it imported these modules.
 
-    Executors pay for every import, at each start of a worker.
+    Executors pay for every import at each start of a worker.
     """
     done = subprocess.run(
         [sys.executable, "-c", IMPORT_THESE, json.dumps(names)],

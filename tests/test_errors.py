@@ -1,4 +1,5 @@
-"""The error tree: seven groups by reaction, codes that never change, and facts that travel."""
+"""The error tree: seven groups by the caller's reaction, stable codes, and facts that survive
+pickling."""
 
 import builtins
 import inspect
@@ -80,7 +81,7 @@ ALSO = re.compile(r"\(also an? (\w+)\)$")
 
 
 def drawn_tree() -> dict[str, tuple[str, str | None]]:
-    """Name -> (name of the parent, builtin second base), as the module's docstring draws it."""
+    """Name -> (name of the parent, builtin second base), as drawn in the module's docstring."""
     path = ["TxlogError"]
     found: dict[str, tuple[str, str | None]] = {}
     for line in (errors.__doc__ or "").splitlines():
@@ -164,7 +165,7 @@ def test_the_docstring_draws_every_class_where_it_is() -> None:
 
 
 def builtin_base(kind: type[TxlogError]) -> str | None:
-    """The second base, which must be an exception that everybody knows."""
+    """The second base, which must be a builtin exception."""
     own = [base.__name__ for base in kind.__bases__[1:]]
     assert all(issubclass(getattr(builtins, name), Exception) for name in own)
     return own[0] if own else None

@@ -1,4 +1,4 @@
-"""The house style, as far as a program can see it; `make tidy` prints the figures."""
+"""The house style, as far as a program can check it; `make tidy` prints the figures."""
 
 import ast
 import configparser
@@ -43,9 +43,10 @@ OPTIONAL_PACKAGES = {
     "pyspark",
     "rich",
 }
-"""Packages of extras: what needs one of them may import it when it is called."""
+"""Packages of extras: code that needs one of them may import it inside a function."""
 SLOW_MODULES = {"importlib.metadata", "pyarrow.compute", "pyarrow.parquet"}
-"""Those take a noticeable part of a command's start, and few calls need them: the same."""
+"""These take a noticeable part of a command's start and are rarely needed; they may be imported
+late, too."""
 
 STARTED_BY_NAME = (
     r"pyspark_txlog",  # by Spark
@@ -91,14 +92,15 @@ def test_files_are_short() -> None:
 
 
 def test_folders_are_small() -> None:
-    """So many modules are seen at a glance, and what belongs together is found together."""
+    """A folder stays small enough to survey, and keeps related modules together."""
     files = (module.path for module in modules(*PRODUCT) if module.path.name != "__init__.py")
     counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in files)
     assert {place: n for place, n in counts.items() if n > FOLDER_MODULES_MAX} == {}
 
 
 def test_unit_tests_stand_in_the_folders_of_the_product() -> None:
-    """Those of `txlog/topic/read` in `tests/unit/topic/read`, of the plugin in its own folder."""
+    """Tests of `txlog/topic/read` are in `tests/unit/topic/read`, those of the plugin in its own
+    folder."""
     unit = ROOT / "tests" / "unit"
     tests = {path.parent.relative_to(unit) for path in unit.rglob("*.py")}
     folders = {module.path.parent for module in modules(*PRODUCT)}
@@ -107,7 +109,7 @@ def test_unit_tests_stand_in_the_folders_of_the_product() -> None:
 
 
 def test_tests_lie_in_folders_that_the_page_names() -> None:
-    """Only what holds for all tests, and tests of the whole tree, may lie above the folders."""
+    """Only shared settings and tests of the whole tree may be outside the folders."""
     tests = ROOT / "tests"
     flat = {path.stem for path in tests.glob("*.py") if not path.stem.startswith("test_")}
     assert flat == {"__init__", "conftest", "examples", "schedule", "source_tree", "where"}
@@ -145,7 +147,7 @@ def test_every_public_function_and_class_is_documented() -> None:
 
 
 def test_every_public_method_is_documented_where_it_is_declared() -> None:
-    """Elsewhere it may be bare: there it implements the method of a port or of a base class."""
+    """An override may have no docstring: it implements the method of a port or of a base class."""
     methods = [
         (module, kind, method)
         for module in modules(*PRODUCT)
@@ -167,7 +169,7 @@ def test_nothing_is_left_for_later() -> None:
     found = [
         f"{module.place}:{line}: {match.group()}"
         for module in everything()
-        if LEFT_OVER.search(module.text)  # Tokens are slow to make, and few files have the word.
+        if LEFT_OVER.search(module.text)  # Tokenizing is slow, and few files have the word.
         for line, text in (*module.comments, *module.docstrings)
         if (match := LEFT_OVER.search(text))
     ]
@@ -201,7 +203,7 @@ def test_no_two_classes_of_the_product_have_one_name() -> None:
 
 
 def test_no_module_is_dead() -> None:
-    """Each is imported by another product module, public, or started by its name."""
+    """Each module is imported by another product module, public, or loaded by name."""
     imported = frozenset[str]().union(*product_graph().values())
     late = {item.target for m in modules(*PRODUCT) for item in m.imports if item.in_function}
     names = {module.name for module in modules(*PRODUCT)}
@@ -246,7 +248,7 @@ def test_texts_name_what_acts() -> None:
 
 
 def vague_words() -> Iterator[tuple[str, list[str]]]:
-    """Each file that has such words, and the words."""
+    """The files that contain such words, and the words."""
     for module in everything():
         texts = " ".join(text for _, text in (*module.docstrings, *module.comments))
         words = VAGUE.findall(module.text) + [m.group() for m in IS_NO.finditer(texts)]
@@ -284,7 +286,7 @@ def figures(title: str, sources: tuple[Module, ...]) -> str:
 
 
 def definitions(owner: ast.Module | ast.ClassDef) -> Iterator[Definition]:
-    """Functions and classes that stand directly in `owner`."""
+    """Functions and classes defined directly in `owner`."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return (node for node in owner.body if isinstance(node, kinds))
 
@@ -294,14 +296,14 @@ def is_public(node: Definition) -> bool:
 
 
 def overrides_spark(kind: ast.ClassDef) -> bool:
-    """The methods of a data source are PySpark's, and documented there."""
+    """The methods of a data source override PySpark's and are documented there."""
     return any(
         ast.unparse(base).startswith(("DataSource", "InputPartition")) for base in kind.bases
     )
 
 
 def console_scripts() -> set[str]:
-    """Modules that setup.cfg starts commands with."""
+    """The modules behind the console scripts of setup.cfg."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     lines = config["options.entry_points"]["console_scripts"].split("\n")

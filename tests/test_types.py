@@ -1,7 +1,7 @@
-"""The types hold: mypy, strict, over all sources.
+"""Type checking: mypy, strict, over all sources.
 
-`make types` runs the same alone. Among the tests it takes half a minute of one process, and not of
-the whole machine before the first test begins.
+`make types` runs the same alone. Among the tests it occupies one process for half a minute, instead
+of the whole machine before the first test.
 """
 
 import subprocess

@@ -41,7 +41,7 @@ def tests_of(module: str) -> Iterator[str]:
 
 
 def is_test(module: str) -> bool:
-    """Whether it holds tests, and not what tests share."""
+    """Whether a module holds tests, and not code that tests share."""
     return module.startswith("tests.") and _file(module).startswith("test_")
 
 
@@ -50,7 +50,7 @@ def _file(module: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the nearest, one a line; 2 if the product has no such module."""
+    """Print the nearest test files, one per line; returns 2 if the product has no such module."""
     parser = argparse.ArgumentParser(prog="python -m tests.where", description=__doc__)
     parser.add_argument("module", help="txlog/topic/read/cut.py or txlog.topic.read.cut")
     asked = parser.parse_args(arguments).module

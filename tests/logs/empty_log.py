@@ -1,4 +1,4 @@
-"""A new log without the race of 192 writers by which its store is tried: that is done once."""
+"""A new log without the race of 192 writers that tests its store: one test does that for all."""
 
 from functools import cache
 from pathlib import Path
@@ -11,7 +11,8 @@ from txlog.testing.clock import manual_runtime
 
 
 def empty_log(root: Path, settings: LogSettings | None = None) -> str:
-    """A log on a local disk with nothing in it; its root as the clients take it."""
+    """A log on a local disk with nothing in it; returns its root in the form that the clients
+    accept."""
     root.mkdir(parents=True, exist_ok=True)
     (root / CLUSTER_FILE).write_bytes(cluster_file(settings or LogSettings()))
     return str(root)
@@ -19,7 +20,7 @@ def empty_log(root: Path, settings: LogSettings | None = None) -> str:
 
 @cache
 def cluster_file(settings: LogSettings) -> bytes:
-    """What marks a folder as a log with these settings."""
+    """The cluster file that marks a folder as a log with these settings."""
     runtime = manual_runtime()
     store = MemoryStore(runtime)
     create_cluster(store, runtime, settings)

@@ -1,4 +1,4 @@
-"""A log in memory for tests of the clients: any number of processes, and a clock in the hand."""
+"""A log in memory for tests of the clients, with any number of processes and a manual clock."""
 
 from collections.abc import Mapping
 from itertools import count
@@ -22,10 +22,10 @@ from txlog.testing.invariants import check_log
 
 
 class MemoryLog:
-    """A log, the store that it lives in, and a first process on it.
+    """A log, its store, and a first process that has it open.
 
-    `store` takes a test's script for that first process; `process()` opens the log as another
-    process would, past the script.
+    `store` follows a test's script for that first process; `process()` opens the log as another
+    process would, without the script.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class MemoryLog:
         objects: Mapping[str, bytes] | None = None,
         transaction_records: str = STAGED,
     ) -> None:
-        """A new log, or with `objects` a copy of another one; and where its producers keep the
-        records of open transactions, unless they say otherwise."""
+        """A new log, or with `objects` a copy of another one. `transaction_records` says where its
+        producers keep the records of open transactions by default."""
         self._records = transaction_records
         self.clock = ManualClock()
         self._seeds = count(len(objects or ()))
@@ -54,11 +54,11 @@ class MemoryLog:
         return open_connection(store or self.memory, runtime)
 
     def process_admin(self) -> Admin:
-        """Another process's admin."""
+        """The admin client of another process."""
         return Admin(self.process())
 
     def producer(self, transactional_id: str | None = None, **options: Any) -> Producer:
-        """A producer of the first process, ready to begin."""
+        """A producer of the first process, with no transaction open yet."""
         options = {"transaction_records": self._records, **options}
         producer = Producer(self.connection, transactional_id=transactional_id, **options)
         if transactional_id is not None:
@@ -66,7 +66,7 @@ class MemoryLog:
         return producer
 
     def elsewhere(self, transactional_id: str | None = None, **options: Any) -> Producer:
-        """A producer of another process, ready to begin."""
+        """A producer of another process, with no transaction open yet."""
         options = {"transaction_records": self._records, **options}
         producer = Producer(self.process(), transactional_id=transactional_id, **options)
         if transactional_id is not None:
@@ -74,12 +74,12 @@ class MemoryLog:
         return producer
 
     def consumer(self, *topics: str, **options: Any) -> Consumer:
-        """A consumer of another process that begins with the first record."""
+        """A consumer of another process that starts at the first record."""
         options = {"auto_offset_reset": "earliest", "enable_auto_commit": False, **options}
         return Consumer(*topics, root=self.process(), **options)
 
     def values(self, *topics: str, isolation: str = "read_committed") -> list[Any]:
-        """The values of all records that a new consumer is given, in order of partition."""
+        """The values of all records that a new consumer reads, in order of partition."""
         consumer = self.consumer(*topics, isolation_level=isolation)
         found: dict[TopicPartition, list[Any]] = {}
         while polled := consumer.poll(timeout_ms=30, max_records=10_000):
@@ -93,10 +93,10 @@ class MemoryLog:
         return {path: data for path, data in stored.items() if data is not None}
 
     def changed_since(self, before: Mapping[str, bytes]) -> list[str]:
-        """Paths of what was written, removed or altered."""
+        """The paths of objects that were created, removed or changed since."""
         now = self.objects()
         return sorted(path for path in now.keys() | before if now.get(path) != before.get(path))
 
     def check(self) -> None:
-        """Every invariant holds, judged by the stored bytes alone."""
+        """Check every invariant from the stored bytes alone."""
         assert check_log(self.process()) == []

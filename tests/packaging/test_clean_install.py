@@ -1,4 +1,5 @@
-"""A wheel in an environment of its own: whole, started by its command, and found by Spark."""
+"""A wheel in an environment of its own is complete, has a working command, and is found by
+Spark."""
 
 import importlib.metadata
 import json
@@ -66,12 +67,13 @@ print(json.dumps({c.name: {"status": c.status, "found": c.found, "fix": c.fix}
 
 NOT_FOUND = "DATA_SOURCE_NOT_FOUND"
 START_SPARK_S = 240
-"""Two starts of a JVM on a loaded machine."""
+"""Enough for two starts of a JVM on a loaded machine."""
 
 
 @dataclass(frozen=True)
 class CleanInstall:
-    """An environment that holds the wheel; the heavy packages are borrowed, this folder is not."""
+    """An environment with the wheel; the heavy packages come from this environment, this folder
+    does not."""
 
     folder: Path
     wheel: Path
@@ -85,7 +87,7 @@ class CleanInstall:
         return next(self.folder.glob("lib/python*/site-packages"))
 
     def run(self, program: str, *arguments: str, **variables: str) -> dict[str, Any]:
-        """Run `program` outside of this folder; it prints its answer as the last line, in JSON."""
+        """Run `program` outside of this folder; its last line of output is its result in JSON."""
         done = subprocess.run(
             [self.python, "-c", program, *arguments],
             cwd=self.folder,
@@ -99,12 +101,13 @@ class CleanInstall:
 
 
 def clean_variables() -> dict[str, str]:
-    """The environment without the way to this folder, by which pip would call txlog installed."""
+    """The environment variables without the path to this folder, which would make pip see txlog as
+    installed."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def clone(folder: Path) -> Path:
-    """What a clone holds, without what earlier builds left here."""
+    """The files of a clone, without what earlier builds left here."""
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -117,7 +120,7 @@ def clone(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as a release is: a source distribution, and the wheel from what that one holds."""
+    """The files of a release: a source distribution, and the wheel built from that."""
     folder = tmp_path_factory.mktemp("build")
     sources = clone(folder / "sources")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)]
@@ -133,7 +136,7 @@ def wheel(dist: Path) -> Path:
 
 
 def install_wheel(python: Path, wheel: Path) -> None:
-    """With this environment's pip, into that of `python`."""
+    """Install the wheel with this environment's pip into the environment of `python`."""
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
     command = [*pip, "--no-deps", "--no-index", str(wheel)]
     subprocess.run(command, env=clean_variables(), check=True)
@@ -143,8 +146,8 @@ def install_wheel(python: Path, wheel: Path) -> None:
 def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanInstall:
     """A fresh environment with the wheel, and a path to the packages that it depends on.
 
-    A plain path line adds a folder after the environment's own; the .pth file in that folder, by
-    which an editable install makes the checkout importable, is not read.
+    A plain path line adds a folder after the environment's own folders. The .pth file in that
+    folder, by which an editable install makes the checkout importable, is not read.
     """
     folder = tmp_path_factory.mktemp("clean") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
@@ -155,7 +158,7 @@ def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanInsta
 
 
 TOOLS = ("txlog/testing/simulation/", "txlog/testing/soak/", "txlog/testing/system_test/")
-"""They stay in the repository."""
+"""These stay in the repository."""
 
 
 def packed_modules() -> set[str]:
@@ -200,7 +203,7 @@ def test_the_wheel_names_its_author_its_licence_and_its_requirements(install: Cl
 
 
 def test_a_clean_install_is_seen_by_the_rule_of_spark(install: CleanInstall) -> None:
-    """Spark looks for top-level modules named pyspark_* with pkgutil, and imports them."""
+    """Spark finds top-level modules named pyspark_* with pkgutil, and imports them."""
     answer = install.run(IMPORTS)
     assert all(place.startswith(str(install.packages)) for place in answer["places"])
     assert "pyspark_txlog" in answer["found"]
@@ -221,7 +224,7 @@ def test_the_command_is_installed_and_starts(install: CleanInstall) -> None:
 
 @pytest.fixture
 def two_claims(install: CleanInstall, tmp_path: Path) -> CleanInstall:
-    """A copy of the environment, and in it, installed later, a distribution called txlog."""
+    """A copy of the environment, in which a distribution called txlog is installed later."""
     sources = tmp_path / "sources"
     (sources / "txlog").mkdir(parents=True)
     (sources / "txlog" / "__init__.py").write_text("from txlog.txlog import TxLog\n")
@@ -240,7 +243,7 @@ def two_claims(install: CleanInstall, tmp_path: Path) -> CleanInstall:
 
 
 def test_doctor_finds_that_another_project_overwrote_the_package(two_claims: CleanInstall) -> None:
-    """The way out that it names works: both go, ours is installed again."""
+    """The remedy in its message works: uninstall both and install ours again."""
     answer = two_claims.run(DOCTOR)
     assert answer["package txlog"]["status"] == answer[DISTRIBUTION]["status"] == "fail"
     assert "txlog 3.1" in answer["package txlog"]["found"]
@@ -273,7 +276,7 @@ def test_spark_discovers_the_source_and_takes_the_settings_of_conf(install: Clea
 def test_register_serves_where_spark_discovers_nothing(
     install: CleanInstall, tmp_path: Path
 ) -> None:
-    """As on a cluster whose session began before the install: here the shim is not there at all."""
+    """As on a cluster whose session began before the install: the shim is missing here."""
     folder = tmp_path / "venv"
     shutil.copytree(install.folder, folder, symlinks=True)
     bare = CleanInstall(folder, install.wheel)

@@ -1,4 +1,4 @@
-"""One name for pip, everywhere; and what happens where another project claims our package."""
+"""One distribution name everywhere, and what happens if another project owns our package's name."""
 
 import configparser
 import importlib.metadata
@@ -22,7 +22,7 @@ OTHERS_NAME = re.compile(
       | name\s?=\s?"?txlog"?\s*$""",
     re.VERBOSE | re.MULTILINE,
 )
-"""Where a text asks for the project that the package index has under our package's name."""
+"""Matches text that would install the project that has our package's name on the package index."""
 
 WARNING = "**`pip install txlog` installs an unrelated project**"
 
@@ -41,7 +41,8 @@ def tracked_texts() -> dict[str, str]:
 
 
 def add_distribution(folder: Path, name: str, version: str, **files: str) -> None:
-    """What pip leaves of an installed distribution, for importlib.metadata to find."""
+    """The files that pip leaves for an installed distribution, where importlib.metadata finds
+    them."""
     info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")

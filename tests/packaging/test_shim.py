@@ -1,4 +1,4 @@
-"""The shim that Spark imports never raises, whatever is broken behind it."""
+"""The shim that Spark imports never raises, whatever fails behind it."""
 
 import json
 import subprocess

@@ -1,7 +1,7 @@
-"""Tries what a release uploads: each file of a folder, installed in an empty environment.
+"""Tests the files of a release: each file of a folder is installed in an empty environment.
 
-`python -m tests.packaging.try_release dist` needs the package index. An environment gets one
-distribution with its extra `cli` and nothing else. Spark is the tests' part: they install the
+`python -m tests.packaging.try_release dist` needs the package index. Each environment gets one
+distribution with its extra `cli` and nothing else. Spark is left to the tests, which install the
 wheel, too.
 """
 
@@ -30,7 +30,8 @@ assert values == [b"12"], values
 
 
 def main(folder: Path) -> None:
-    """Try the source distribution and the wheel. Raises CalledProcessError at the first failure."""
+    """Test the source distribution and the wheel. Raises CalledProcessError at the first
+    failure."""
     for distribution in sorted((*folder.glob("*.whl"), *folder.glob("*.tar.gz"))):
         print(f"{distribution.name}: in an empty environment", flush=True)
         with tempfile.TemporaryDirectory() as place:

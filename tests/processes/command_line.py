@@ -1,4 +1,4 @@
-"""The command line for tests: run it in this process or as a process, and see what it left."""
+"""The command line for tests: run it in this process or in another one, and inspect the results."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from txlog.cli.main import app
 
 PROCESS_TIMEOUT_S = 60
 UNSET = ("TXLOG_ROOT", "NO_COLOR", "FORCE_COLOR", "PYSPARK_PYTHON", "COLUMNS")
-"""Variables that a developer's shell may have, and that change what commands print."""
+"""Variables that a developer's shell may have and that change the output of commands."""
 
 
-# The commands do not change from call to call, and making them takes longer than most of them run.
+# The parser never changes, and building it takes longer than most commands run.
 typer.testing._get_command = cache(typer.testing._get_command)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one command did."""
+    """The results of one command."""
 
     code: int
     out: str
@@ -41,24 +41,24 @@ class Run:
 
     @property
     def json_lines(self) -> list[Any]:
-        """The JSON objects on stdout, one a line."""
+        """The JSON objects on stdout, one per line."""
         return [json.loads(line) for line in self.out.splitlines()]
 
     @property
     def rows(self) -> list[list[str]]:
-        """The words of each line of stdout: cells are separated by two spaces at least."""
+        """The cells of each line of stdout; at least two spaces separate them."""
         return [
             [cell.strip() for cell in line.split("  ") if cell] for line in self.out.split("\n")
         ]
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The variables of a process: this one's, without those that would change the output."""
+    """The variables of this process without those that would change the output."""
     return {k: v for k, v in os.environ.items() if k not in UNSET} | variables
 
 
 def run(*arguments: object, root: object = None, env: Mapping[str, str] | None = None) -> Run:
-    """One command line, in this process."""
+    """Run one command line in this process."""
     words = [str(word) for word in ((() if root is None else ("--root", root)) + arguments)]
     variables: dict[str, str | None] = {**dict.fromkeys(UNSET), "COLUMNS": "200", **(env or {})}
     result = typer.testing.CliRunner().invoke(app, words, env=variables)
@@ -71,7 +71,7 @@ def command(*arguments: object) -> list[str]:
 
 
 def run_process(*arguments: object, **variables: str) -> Run:
-    """One command line, as a process of its own."""
+    """Run one command line in a process of its own."""
     done = subprocess.run(
         command(*arguments),
         env=environment(**variables),

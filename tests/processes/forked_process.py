@@ -1,8 +1,8 @@
-"""A process of its own in milliseconds: forked from a server that has imported the product already.
+"""A process of its own within milliseconds, forked from a server that has imported the product.
 
-To start Python and to import the product takes a second of processor time, and the tests that kill
-a process at each step of a protocol start dozens. The server runs no code of the product, so what
-is forked from it begins as a new process does.
+Starting Python and importing the product takes a second of processor time, and the tests that kill
+a process at each step of a protocol start dozens. The server runs no code of the product, so a
+process forked from it starts like a new process.
 """
 
 import multiprocessing
@@ -22,7 +22,8 @@ _FORKS.set_forkserver_preload(
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended, as `subprocess` tells it: minus the signal that killed it."""
+    """How a process ended, as `subprocess` reports it: the negative number of the signal that
+    killed it."""
 
     status: int | None
     out: str
@@ -30,7 +31,7 @@ class Ended:
 
 
 def run_forked(main: Callable[..., object], *arguments: object) -> Ended:
-    """Call `main` in a process of its own, until it ends. `main` is a function of a module."""
+    """Call `main` in a process of its own and wait for its end. `main` is a module's function."""
     with TemporaryDirectory(prefix="txlog-forked-") as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         child = _FORKS.Process(target=_call, args=(str(out), str(err), main, arguments))

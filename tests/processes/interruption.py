@@ -1,7 +1,7 @@
-"""Ctrl-C at a chosen moment: wherever CPython looks for signals while it runs code of ours.
+"""Ctrl-C at a chosen place: wherever CPython checks for signals while it runs our code.
 
-It does so behind a call, at the start of a function and at the end of a loop's turn, and nowhere
-else; so a test that goes through these places goes through all that a user can meet.
+CPython checks after a call, at the start of a function and at the end of a loop iteration, and
+nowhere else. A test that covers these places covers everything that a user can meet.
 """
 
 import dis
@@ -19,7 +19,7 @@ _ROOT = Path(txlog.__file__).parent
 _LOOKS_FOR_SIGNALS = ("CALL", "RESUME", "JUMP_BACKWARD", "POP_JUMP_BACKWARD")
 
 Place = tuple[str, int]
-"""A function by its qualified name, and an instruction of it."""
+"""The qualified name of a function, and an instruction in it."""
 
 
 class Interruption:
@@ -41,7 +41,7 @@ class Interruption:
         self._passes_left = 0
 
     def at(self, number: int) -> "Interruption":
-        """One that comes at this place of the list."""
+        """Raise KeyboardInterrupt at this place of the list."""
         found = Interruption([])
         found._files = self._files
         found._place = self.places[number]
@@ -63,7 +63,7 @@ class Interruption:
         code = frame.f_code
         if code.co_filename not in self._files:
             return None
-        # To follow one function only takes a third of the time.
+        # Following only one function takes a third of the time.
         if self._place is not None and code.co_qualname != self._place[0]:
             return None
         frame.f_trace_lines, frame.f_trace_opcodes = False, True
@@ -89,23 +89,23 @@ class Interruption:
 
 
 def once_each(places: list[Place]) -> list[int]:
-    """Where in the list each place is come by for the last time."""
+    """The index of the last visit of each place."""
     return sorted({place: number for number, place in enumerate(places)}.values())
 
 
 def is_in_a_block(code: CodeType, place: Place) -> bool:
-    """Whether a `with` or a `try` of this function hears of what comes at this place of it."""
+    """Whether a `with` or a `try` of this function handles an exception at this place."""
     name, offset = place
     return name == code.co_qualname and _handler(code, offset) is not None
 
 
 @cache
 def _places(code: CodeType) -> frozenset[tuple[int, int]]:
-    """Steps from an instruction that looks for signals to the one behind it."""
+    """From an instruction that checks for signals to the one after it."""
     return frozenset(
         (start, end)
         for start, end in _steps(code)
-        # An exception belongs to the instruction that looks; a trace raises it at the next one.
+        # An exception belongs to the instruction that checks; a trace raises it at the next one.
         if _handler(code, start) == _handler(code, end)
     )
 

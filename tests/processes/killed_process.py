@@ -1,7 +1,8 @@
-"""For processes that tests start to be killed: a log with a script, and death at a store's call.
+"""For processes that tests start in order to kill them: a log with a script, and death at a store
+call.
 
-A step of a protocol is a call of the store, and with one call after the other it is the same moment
-in every run. SIGKILL leaves nothing that could tidy up, as when the power goes.
+Each step of a protocol is a call of the store. With one call at a time, a step is the same point in
+every run. As after a power failure, SIGKILL leaves no chance to clean up.
 """
 
 import os
@@ -16,14 +17,14 @@ BEFORE, AFTER = "before", "after"
 
 
 def scripted_log(root: str) -> tuple[ScriptedStore, Connection]:
-    """The log there, and the script that its store follows in this process."""
+    """The log at that root, and the script that its store follows in this process."""
     runtime = Runtime(fan_out=SerialFanOut())
     store = ScriptedStore(open_store(root, runtime))
     return store, open_connection(store, runtime)
 
 
 def kill_at(side: str, nth: int) -> Effect:
-    """This process is gone on that side of the nth call that meets the effect."""
+    """Kill this process before or after the nth call that matches."""
     calls = 0
 
     def die(call: Call) -> object:

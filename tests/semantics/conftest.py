@@ -1,7 +1,7 @@
-"""A log in memory with two topics: the behaviours of docs/semantics.md are tried on it.
+"""A log in memory with two topics, on which the behaviours of docs/semantics.md are tested.
 
-Each is tried with both ways of keeping the records of an open transaction, unless it is marked as
-one of records that stand in the log.
+Each test runs with both ways of keeping the records of an open transaction, unless it is marked as
+one about records in the log.
 """
 
 import pytest
@@ -11,7 +11,7 @@ from txlog.engine.producer_config import TRANSACTION_RECORDS
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Both ways, or one."""
+    """Run a test with both ways, or with one."""
     is_of_one = metafunc.definition.get_closest_marker("in_log") is not None
     if "log" in metafunc.fixturenames and not is_of_one:
         metafunc.parametrize("transaction_records", TRANSACTION_RECORDS, indirect=True)
@@ -19,7 +19,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def log(transaction_records: str) -> MemoryLog:
-    """Topics `t` (2 partitions) and `u` (1); its transactions keep their records in that way."""
+    """Topics `t` (2 partitions) and `u` (1); transactions keep their records in the parameter's
+    way."""
     log = MemoryLog(transaction_records=transaction_records)
     log.admin.create_topic("t", 2)
     log.admin.create_topic("u", 1)

@@ -1,4 +1,4 @@
-"""Call by call: a check for each row of the second table of docs/kafka-users.md."""
+"""One check for each row of the second table of docs/kafka-users.md, call by call."""
 
 import pytest
 

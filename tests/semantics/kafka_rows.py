@@ -1,4 +1,5 @@
-"""The rows of docs/kafka-users.md that have a check of their own, and what the checks share."""
+"""The rows of docs/kafka-users.md that have a check of their own, and the code that checks
+share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ Check = Callable[[MemoryLog], object]
 
 
 def shows_in(checks: dict[str, Check]) -> Callable[[str], Callable[[Check], Check]]:
-    """What marks a function as the check of a row, by the row's first cell."""
+    """Registers a function as the check of a row, by the row's first cell."""
 
     def shows(row: str) -> Callable[[Check], Check]:
         def kept(check: Check) -> Check:
@@ -32,14 +33,14 @@ def shows_in(checks: dict[str, Check]) -> Callable[[str], Callable[[Check], Chec
 
 
 def put(log: MemoryLog, where: TopicPartition, count: int = 2) -> None:
-    """Records `0`, `1` and so on, each in an append of its own."""
+    """Send records `0`, `1` and so on, each in an append of its own."""
     producer = log.elsewhere()
     for number in range(count):
         producer.send(where.topic, b"%d" % number, partition=where.partition).get()
 
 
 def pending(log: MemoryLog, offset: int, name: str = "p") -> Producer:
-    """A producer whose open transaction has that offset of `u` and group `g` pending."""
+    """A producer whose open transaction has that offset of `u` pending for group `g`."""
     producer = log.producer(name)
     producer.begin_transaction()
     producer.send_offsets_to_transaction({U0: offset}, "g")
@@ -47,13 +48,13 @@ def pending(log: MemoryLog, offset: int, name: str = "p") -> Producer:
 
 
 def values(consumer: Consumer) -> list[bytes]:
-    """What one `poll` gives, in order of partition."""
+    """The values of one `poll`, in order of partition."""
     polled = consumer.poll(timeout_ms=50, max_records=100)
     return [record.value for where in sorted(polled) for record in polled[where]]
 
 
 def refuses(error: type[Exception], *calls: Callable[[], Any]) -> None:
-    """Each of these raises it."""
+    """Check that each of these calls raises the error."""
     for call in calls:
         with pytest.raises(error):
             call()

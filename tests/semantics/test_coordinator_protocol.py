@@ -1,5 +1,5 @@
-"""The coordinator's protocol, sentence by sentence (docs/semantics.md, 0.5): what is not in
-tests/unit/client/producer/test_transaction_protocol.py."""
+"""The coordinator's protocol, sentence by sentence (docs/semantics.md, 0.5), except the parts
+tested in tests/unit/client/producer/test_transaction_protocol.py."""
 
 import json
 
@@ -22,7 +22,7 @@ MANY = 70
 
 
 def decided_in(log: MemoryLog, group: str) -> list[TxId]:
-    """Transactions in the order in which their coordinator has decided to commit them."""
+    """Transactions in the order in which their coordinator decided to commit them."""
     journal = log.connection.cluster.layout.transactions(
         journal_of(group, LogSettings().transaction_state_log_num_partitions)
     )
@@ -47,7 +47,7 @@ def test_control_records_go_to_the_coordinator_and_data_straight_to_its_topic(
 def test_transactions_of_a_group_are_decided_in_one_order_that_everybody_finds(
     log: MemoryLog,
 ) -> None:
-    """Several producers of one group; each decision comes after those that were there before."""
+    """Several producers of one group: each decision comes after the earlier ones."""
     producers = [log.elsewhere(f"p{number}", transaction_group="g") for number in range(4)]
     order = []
     for turn in (2, 0, 3, 1, 1, 0, 2, 3):
@@ -80,7 +80,8 @@ def test_offsets_are_kept_by_group_topic_and_partition_with_a_note(log: MemoryLo
 def test_an_expired_transaction_leaves_the_offsets_of_the_last_committed_one(
     log: MemoryLog,
 ) -> None:
-    """The producer dies in the middle; the coordinator expires it; its successor asks the group."""
+    """The producer dies before it commits; the coordinator expires it; its successor reads the
+    group."""
     for number in range(3):
         log.producer().send("u", b"%d" % number).get()
     first = log.producer("a", transaction_timeout_ms=5_000)
@@ -102,8 +103,8 @@ def test_an_expired_transaction_leaves_the_offsets_of_the_last_committed_one(
 def test_the_journal_of_a_group_keeps_one_position_a_partition_and_no_marker(
     log: MemoryLog,
 ) -> None:
-    """Compaction by folding: a snapshot has the newest of each key, and what pends; never the
-    records that said how a transaction ended."""
+    """Compaction by snapshots: a snapshot has the newest value of each key and the pending offsets,
+    but never the records of how a transaction ended."""
     producer = log.producer("a")
     for _ in range(MANY):
         with producer.transaction() as last:
@@ -139,7 +140,8 @@ def test_the_coordinator_knows_partitions_timeout_and_producer_of_what_is_open(
 
 @pytest.mark.in_log
 def test_a_coordinator_is_opened_from_its_newest_checkpoint(log: MemoryLog) -> None:
-    """What is open is in it, however long ago it began; what is complete is not read again."""
+    """The checkpoint holds every open transaction, however old; complete ones are not read
+    again."""
     opened = log.elsewhere("old", transaction_group="shared")
     tx_id = opened.begin_transaction()
     opened.send("u", b"open").get()
@@ -187,7 +189,7 @@ def test_no_record_goes_to_a_partition_that_the_coordinator_was_not_told_of(
 
 @pytest.mark.in_log
 def test_the_log_names_the_transaction_of_a_batch_and_no_name_of_a_user(log: MemoryLog) -> None:
-    """The text keeps the producer id out of the log; here TxId is made of it, to fence by it."""
+    """The document keeps the producer id out of the log; here TxId contains it, for fencing."""
     producer = log.producer("a-name-of-the-users")
     with producer.transaction() as tx_id:
         producer.send("t", b"x")

@@ -1,4 +1,5 @@
-"""Two producers with one transactional id: the first is fenced at its next call, whichever."""
+"""Two producers with one transactional id: the first is fenced at its next call, whichever it
+is."""
 
 from collections.abc import Callable
 

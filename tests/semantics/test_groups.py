@@ -1,4 +1,4 @@
-"""Moving groups by hand: never under a live owner, never over a commit that came meanwhile."""
+"""Moving a group's offsets by hand: refused while its owner is alive or after a newer commit."""
 
 import pytest
 
@@ -32,7 +32,7 @@ U0 = TopicPartition("u", 0)
 
 
 def owned(log: MemoryLog) -> Connection:
-    """Group `g` is at 2 of 3, and a query owns it that is alive."""
+    """Group `g` is at offset 2 of 3, and a live query owns it."""
     producer = log.producer()
     for value in (b"0", b"1", b"2"):
         producer.send("u", value)

@@ -37,7 +37,7 @@ TIMEOUT_MS, INTERVAL_MS = 6_000, 30_000
 
 
 class Listener:
-    """Answers what the test says, and remembers what it was asked."""
+    """Answers what the test specifies, and records the transactions it was asked about."""
 
     def __init__(self, executed: Any = COMMIT, checked: Any = UNKNOW) -> None:
         self.executed = executed
@@ -61,14 +61,14 @@ def _answer(answer: Any) -> State | None:
 
 
 def started(log: MemoryLog, listener: Listener, **options: Any) -> TransactionMQProducer:
-    """A live producer of the group `shop`, of the first process; the test makes its checks."""
+    """A live producer of the group `shop` in the first process; the test runs its checks."""
     producer = TransactionMQProducer("shop", log.connection, listener=listener, **options)
     producer.start(check_in_background=False)
     return producer
 
 
 def started_elsewhere(log: MemoryLog, listener: Listener) -> TransactionMQProducer:
-    """One of another process."""
+    """The same in another process."""
     producer = TransactionMQProducer("shop", log.process(), listener=listener)
     producer.start(check_in_background=False)
     return producer
@@ -316,7 +316,7 @@ def test_a_half_transaction_survives_the_end_of_its_producer_and_of_the_staging_
 
 
 def given_up(log: MemoryLog, messages: Message | Sequence[Message], **names: Any) -> Any:
-    """What is asked about twice, to no avail."""
+    """A transaction that was checked twice without an answer."""
     producer = started(log, Listener(UNKNOW), transaction_check_max=2)
     result = producer.send_message_in_transaction(messages, **names)
     for _ in range(3):

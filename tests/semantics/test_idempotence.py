@@ -1,4 +1,5 @@
-"""The idempotent producer (docs/semantics.md, 0.2): what is not in tests/unit/clients."""
+"""The idempotent producer (docs/semantics.md, 0.2), except the parts tested in
+tests/unit/clients."""
 
 import pytest
 
@@ -12,7 +13,7 @@ FLUSHES = 70
 
 
 def one_program(producer: Producer) -> None:
-    """What an application does: it knows nothing of the switch."""
+    """An application's code, which is the same with and without idempotence."""
     for number in range(3):
         producer.send("u", b"%d" % number)
     producer.flush()
@@ -29,7 +30,7 @@ def test_one_switch_decides_what_a_lost_answer_does_and_no_other_line_changes(
 
 @pytest.mark.parametrize("flushes", [3, FLUSHES])
 def test_sequences_are_in_the_log_and_survive_every_process(log: MemoryLog, flushes: int) -> None:
-    """Kafka keeps them in memory, and rebuilds them; here entries and snapshots hold them."""
+    """Kafka keeps them in memory and rebuilds them; here entries and snapshots hold them."""
     first = log.producer()
     for number in range(flushes):
         first.send("u", b"%d" % number).get()
@@ -46,7 +47,7 @@ def test_sequences_are_in_the_log_and_survive_every_process(log: MemoryLog, flus
 
 
 def test_idempotence_alone_ties_no_two_flushes_together(log: MemoryLog) -> None:
-    """Two partitions, and the producer dies between them: one record is there for everybody."""
+    """Two partitions, and the producer dies between them: one record is visible to all readers."""
     producer = log.producer()
     producer.send("t", b"first half", partition=0).get()
     log.store.on("put_new", "topics/t", unavailable, times=100)
@@ -58,7 +59,7 @@ def test_idempotence_alone_ties_no_two_flushes_together(log: MemoryLog) -> None:
 
 
 def test_one_flush_to_one_topic_reaches_all_of_its_partitions_or_none(log: MemoryLog) -> None:
-    """It is not promised, nor by Kafka: it follows from a journal for each topic."""
+    """Neither txlog nor Kafka promises it: it follows from a journal for each topic."""
     producer = log.producer()
     for partition in (0, 1):
         producer.send("t", b"x", partition=partition)

@@ -1,4 +1,4 @@
-"""What readers are given of transactions (docs/semantics.md, 0.4): beside tests/unit/clients."""
+"""What readers see of transactions (docs/semantics.md, 0.4), in addition to tests/unit/clients."""
 
 import pytest
 
@@ -18,7 +18,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 def test_a_reader_at_read_committed_fetches_nothing_that_is_undecided(
     log: MemoryLog, isolation: str, fetches: int
 ) -> None:
-    """No buffering in the client: what it may not hand out it does not even read."""
+    """The client buffers nothing: it does not even read records that it may not return."""
     reads = 0
 
     def count(call: Call) -> object:
@@ -43,7 +43,7 @@ def test_a_reader_at_read_committed_fetches_nothing_that_is_undecided(
 
 @pytest.mark.in_log
 def test_records_and_markers_are_told_apart_by_the_kind_of_their_event(log: MemoryLog) -> None:
-    """In Kafka by two bits of a batch's attributes: transactional, and control."""
+    """Kafka uses two bits of a batch's attributes: transactional, and control."""
     with log.producer("a") as producer, producer.transaction() as tx_id:
         producer.send("u", b"transactional")
     log.producer().send("u", b"plain").get()
@@ -58,7 +58,7 @@ def test_records_and_markers_are_told_apart_by_the_kind_of_their_event(log: Memo
 
 
 def test_a_lag_is_the_number_of_records_that_are_still_to_come(log: MemoryLog) -> None:
-    """Markers take no offset; what is aborted or open is not counted."""
+    """Markers take no offset; aborted and open records are not counted."""
     producer = log.producer("a")
     for number in range(4):
         producer.begin_transaction()
@@ -75,7 +75,7 @@ def test_a_lag_is_the_number_of_records_that_are_still_to_come(log: MemoryLog) -
 
 
 def test_two_partitions_of_a_topic_turn_committed_in_one_moment(log: MemoryLog) -> None:
-    """One marker a topic, where Kafka writes one a partition."""
+    """There is one marker for each topic, where Kafka writes one for each partition."""
     producer = log.producer("a")
     producer.begin_transaction()
     for partition in (0, 1):

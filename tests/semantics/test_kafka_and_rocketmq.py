@@ -18,7 +18,7 @@ COORDINATORS = 8
 
 
 class Listener:
-    """Leaves the half transaction open, and counts how often it is asked."""
+    """Leaves the half transaction open, and counts the checks."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -50,7 +50,8 @@ def test_a_half_transaction_is_asked_about_and_a_plain_one_times_out(log: Memory
 
 @pytest.mark.in_log
 def test_open_records_are_parked_or_filtered(log: MemoryLog) -> None:
-    """RocketMQ's way and Kafka's, in one topic: who is blocked, and who sees what."""
+    """RocketMQ's way and Kafka's, in one topic: which readers are blocked, and which records they
+    see."""
     checker = TransactionMQProducer("shop", log.connection, listener=Listener())
     checker.start(check_in_background=False)
     checker.send_message_in_transaction(Message("u", b"half"))
@@ -104,7 +105,7 @@ def test_a_coordinator_that_stands_still_holds_up_none_of_the_others(log: Memory
 def test_atomic_output_is_not_exactly_once_unless_the_offsets_are_in_it(
     log: MemoryLog, offsets_join: bool, results: int
 ) -> None:
-    """The output is committed, and the process dies before anything else."""
+    """The output is committed, and the process dies before it does anything else."""
     log.producer().send("u", b"input").get()
     for attempt in range(2):
         producer = log.elsewhere("a")
@@ -123,7 +124,7 @@ def test_atomic_output_is_not_exactly_once_unless_the_offsets_are_in_it(
 
 
 def test_from_the_decision_on_a_transaction_has_succeeded_whatever_happens(log: MemoryLog) -> None:
-    """Its producer, every topic and its clock are against it."""
+    """Its producer, every topic and its clock fail."""
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
     for topic in ("t", "u"):

@@ -1,8 +1,9 @@
-"""docs/kafka-users.md, row by row: what txlog answers where Kafka 4.2 answers otherwise, or alike.
+"""docs/kafka-users.md, row by row: where txlog behaves differently from Kafka 4.2, and where it
+agrees.
 
-What Kafka does was seen at a broker and its Java clients; it cannot be shown here. What txlog does
-is, by a check of this file or by a test that has a home elsewhere. A row without either, or one
-that is gone from the page, fails.
+Kafka's behaviour was observed on a broker with its Java clients and cannot be shown here. A check
+in this file, or a test elsewhere, shows what txlog does. A row without either fails, and so does a
+check whose row has left the page.
 """
 
 import pyarrow as pa
@@ -105,7 +106,7 @@ HERE: dict[str, Check] = {}
 shows = shows_in(HERE)
 
 
-# What differs.
+# Differences.
 
 
 @shows("members of a group share partitions, with rebalancing")
@@ -142,7 +143,7 @@ def typed(log: MemoryLog) -> None:
     assert log.values("n") == [{"n": 7}]
 
 
-# As in Kafka.
+# The same as in Kafka.
 
 
 @shows("`assign` and `subscribe` before the topic or partition exists")

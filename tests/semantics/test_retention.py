@@ -1,4 +1,5 @@
-"""Retention, compaction and deletion: what goes, what may not go, and what a reader is told."""
+"""Retention, compaction and deletion: what is deleted, what must stay, and the errors readers
+get."""
 
 import pyarrow as pa
 import pytest
@@ -22,19 +23,19 @@ DAY_MS = 86_400_000
 
 
 def maintain(log: MemoryLog, **settings: int) -> list[str]:
-    """One pass by another process; answers what it did."""
+    """Run one pass in another process; returns its report."""
     report = Maintenance(log.process(), ProcessSettings(**settings)).run_once()
     assert report.failures == []
     return [f"{action.task} {action.subject}" for action in report.actions]
 
 
 def cleaned(log: MemoryLog) -> list[str]:
-    """The same without the producers that were silent for long."""
+    """The same without the producers that were idle for long."""
     return [line for line in maintain(log) if not line.startswith("producer ids")]
 
 
 def send(log: MemoryLog, *values: bytes, topic: str = "u", key: bytes | None = b"k") -> None:
-    """Each value in a segment of its own, in partition 0."""
+    """Send each value in a segment of its own, to partition 0."""
     producer = log.producer()
     for value in values:
         producer.send(topic, key=key, value=value or None, partition=0).get()
@@ -90,7 +91,7 @@ def test_without_a_limit_nothing_is_deleted(log: MemoryLog) -> None:
 
 @pytest.mark.in_log
 def test_I12_no_retention_deletes_at_or_above_the_last_stable_offset(log: MemoryLog) -> None:
-    """Kafka deletes nothing of a transaction in progress, nor what follows it; nor does txlog."""
+    """Kafka deletes nothing of an open transaction, nor any later record; nor does txlog."""
     log.admin.alter_topic_config("u", {"retention.ms": 1, "retention.bytes": 0})
     send(log, b"before")
     producer = log.producer("a", transaction_timeout_ms=900_000)
@@ -108,7 +109,7 @@ def test_I12_no_retention_deletes_at_or_above_the_last_stable_offset(log: Memory
 
 @pytest.mark.in_log
 def test_I12_what_is_decided_and_not_complete_is_kept_too(log: MemoryLog) -> None:
-    """The marker stands in this topic already, and not in the transaction's other one."""
+    """The marker is in this topic already, but not yet in the transaction's other topic."""
     log.admin.alter_topic_config("u", {"retention.ms": 1})
     producer = log.producer("a")
     producer.begin_transaction()
@@ -162,11 +163,11 @@ def test_delete_records_checks_all_before_it_deletes_any(log: MemoryLog) -> None
     assert log.values("u") == [b"a", b"b"]
 
 
-# What readers are told.
+# Errors of readers.
 
 
 def reader_of(log: MemoryLog, reset: str) -> Consumer:
-    """It stands at the first record of `u`."""
+    """A reader positioned at the first record of `u`."""
     log.consumer("u", group_id="g").commit()
     return log.consumer("u", group_id="g", auto_offset_reset=reset)
 
@@ -337,7 +338,7 @@ def test_a_typed_topic_is_compacted_by_its_key_column(log: MemoryLog) -> None:
 
 
 def test_rows_from_before_the_key_columns_time_have_no_key_and_stay(log: MemoryLog) -> None:
-    """Maintenance of the whole log ended with a KeyError."""
+    """Maintenance of the whole log once ended with a KeyError."""
     schema = pa.schema([("a", pa.string()), ("n", pa.int64())])
     log.admin.create_topic("c", 1, schema, {"key.column": "a"})
     producer = log.producer()
@@ -446,7 +447,7 @@ def test_a_live_producer_whose_id_was_forgotten_is_told_to_open_another(log: Mem
 
 
 def test_a_staged_commit_of_an_id_that_was_forgotten_is_told_so(log: MemoryLog) -> None:
-    """The simulation found another error, which said to call what may be called only once."""
+    """The simulation found another error, whose remedy was a call that is allowed only once."""
     connection = log.process()
     session = TransactionSession(connection, "a", timeout_ms=1_000)
     session.register("instance")

@@ -1,4 +1,5 @@
-"""A tag is a user's idempotency key: one transaction commits with it, whatever is tried again."""
+"""A tag is a user's idempotency key: only one transaction commits with it, however often it is
+retried."""
 
 import pytest
 

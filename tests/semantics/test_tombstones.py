@@ -1,4 +1,4 @@
-"""A tombstone stays for `delete.retention.ms` after the first pass that met it, and no longer."""
+"""A tombstone stays for `delete.retention.ms` after the first pass that found it, and no longer."""
 
 import pytest
 
@@ -18,27 +18,27 @@ def compacted(log: MemoryLog) -> MemoryLog:
 
 
 def send(log: MemoryLog, *keys: str, value: bytes | None = b"v") -> None:
-    """One record of each key, each in a batch of its own."""
+    """Send one record for each key, each in a batch of its own."""
     producer = log.producer()
     for key in keys:
         producer.send("c", key=key.encode(), value=value, partition=0).get()
 
 
 def maintained(log: MemoryLog) -> list[str]:
-    """One pass by another process; what it did to the records of `c`."""
+    """Run one pass in another process; returns what it did to the records of `c`."""
     report = Maintenance(log.process()).run_once()
     assert report.failures == []
     return [a.task for a in report.actions if a.task in ("compaction", "merging")]
 
 
 def keys(log: MemoryLog) -> list[str]:
-    """Of all records that are there, in order."""
+    """The keys of all existing records, in order."""
     polled = log.consumer("c", isolation_level="read_committed").poll(max_records=10_000)
     return [(record.key or b"").decode() for records in polled.values() for record in records]
 
 
 def rows(log: MemoryLog) -> list[IndexedBatch]:
-    """The batches of `c`, as they are stored."""
+    """The batches of `c` as stored."""
     topic = log.process().cluster.topic("c")
     return list(topic.batches_from_slot(topic.catch_up(), 0))
 
@@ -48,7 +48,7 @@ def names(prefix: str, count: int) -> list[str]:
 
 
 def test_merging_does_not_make_a_tombstone_go_with_an_earlier_one(compacted: MemoryLog) -> None:
-    """A slow reader that has the old value would keep the deleted key for ever."""
+    """Otherwise a slow reader that has the old value would keep the deleted key for ever."""
     log = compacted
     send(log, "a")
     send(log, "a", value=None)

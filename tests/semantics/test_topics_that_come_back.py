@@ -1,4 +1,4 @@
-"""A topic is deleted, and its name is used again, or not yet: who meets that, and what follows."""
+"""A topic is deleted, and its name is used again or not yet: the effects on each kind of client."""
 
 from collections.abc import Callable, Iterator
 
@@ -27,38 +27,38 @@ DAY_MS = 86_400_000
 
 
 def fill(log: MemoryLog, topic: str, *values: bytes) -> None:
-    """Each value in a segment of its own."""
+    """Send each value in a segment of its own."""
     producer = log.elsewhere()
     for value in values:
         producer.send(topic, value, partition=0).get()
 
 
 def delete(log: MemoryLog, name: str) -> None:
-    """By another process."""
+    """Delete the topic in another process."""
     Admin(log.process()).delete_topics([name])
 
 
 def recreate(log: MemoryLog, name: str, *values: bytes, partitions: int = 1) -> None:
-    """Another topic gets the name."""
+    """Create another topic with the same name."""
     delete(log, name)
     Admin(log.process()).create_topic(name, partitions)
     fill(log, name, *values)
 
 
 def half_delete(log: MemoryLog, name: str) -> None:
-    """The deleting process dies before the name is free."""
+    """The deleting process dies before it frees the name."""
     log.process().cluster.present_topic(name).execute(CloseTopic())
 
 
 def vacuum(log: MemoryLog) -> None:
-    """Takes all that is deleted, at once."""
+    """Remove all deleted objects at once."""
     log.clock.advance(DAY_MS)
     collector = Vacuum(log.process(), 0)
     collector.sweep(collector.find_candidates())
 
 
 def polled(consumer: Consumer) -> list[bytes]:
-    """The values of one poll, which waits."""
+    """The values of one poll that waits for records."""
     return [r.value for records in consumer.poll(timeout_ms=30).values() for r in records]
 
 
@@ -66,7 +66,8 @@ def polled(consumer: Consumer) -> list[bytes]:
 
 
 def test_R11_a_consumer_that_commits_by_itself_goes_on_in_the_new_topic(log: MemoryLog) -> None:
-    """It was stuck: its own commit failed in every poll, and kept it from looking."""
+    """It once hung: its own commit failed in every poll and stopped it from reading the topic's new
+    id."""
     fill(log, "u", b"old")
     with log.consumer("u", group_id="g", enable_auto_commit=True) as consumer:
         assert polled(consumer) == [b"old"]
@@ -140,7 +141,7 @@ def test_R11_what_is_committed_is_told_of_the_topic_that_has_the_name(log: Memor
 
 @pytest.mark.in_log
 def test_R11_a_transaction_ends_in_the_new_topic_too(log: MemoryLog) -> None:
-    """Without a marker there its readers would wait for ever."""
+    """Without a marker in it, the new topic's readers would wait for ever."""
     producer = log.producer("a")
     producer.begin_transaction()
     producer.send("u", b"old")
@@ -171,7 +172,8 @@ def test_R11_output_of_a_topic_that_is_gone_is_not_committed_without_its_offsets
 
 
 def test_R11_a_process_that_lags_does_not_lead_a_group_back(log: MemoryLog) -> None:
-    """It gives a bare name, which is not compared; and the old journal's end was pruned."""
+    """The process passes only the topic's name, which is not compared; the old journal's end was
+    pruned."""
     fill(log, "u", *(b"%d" % number for number in range(5)))
     lagging = log.process()
     producer = Producer(lagging, transactional_id="copier")
@@ -219,7 +221,7 @@ def test_R15_a_topic_with_the_name_of_a_deleted_one_is_deleted_by_whoever_lags(
     assert "u" not in log.process().cluster.state().topics
 
 
-# Deletions that were cut off.
+# Interrupted deletions.
 
 
 def test_a_deletion_that_somebody_else_finishes_is_done(log: MemoryLog) -> None:
@@ -277,7 +279,7 @@ def test_a_deletion_that_was_cut_off_is_in_nobodys_way(log: MemoryLog) -> None:
 
 
 class Unsure:
-    """Its business is done; asked about it, it never knows."""
+    """Commits its local transaction, but answers every check with UNKNOW."""
 
     def execute_local_transaction(self, half: object, argument: object) -> LocalTransactionState:
         return LocalTransactionState.COMMIT_MESSAGE
@@ -326,7 +328,7 @@ def test_a_half_message_to_a_topic_that_is_half_deleted_is_refused(
         halves.send_message_in_transaction(Message("u", b"lost"))
 
 
-# Transactional ids that were forgotten.
+# Forgotten transactional ids.
 
 
 def forget_ids(log: MemoryLog) -> None:

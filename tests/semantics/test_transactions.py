@@ -1,4 +1,5 @@
-"""The transactional producer (docs/semantics.md, 0.3): what is not in tests/unit/clients."""
+"""The transactional producer (docs/semantics.md, 0.3), except the parts tested in
+tests/unit/clients."""
 
 from collections.abc import Callable
 
@@ -21,7 +22,7 @@ U0 = TopicPartition("u", 0)
 
 
 def javadoc_loop(producer: Producer) -> None:
-    """The loop that Kafka's documentation shows, with its exceptions."""
+    """The loop from Kafka's documentation, with its exceptions."""
     producer.begin_transaction()
     try:
         producer.send("t", b"record1")
@@ -59,7 +60,7 @@ def test_the_loop_leaves_a_fenced_producer_closed_and_nothing_of_it(log: MemoryL
 
 
 def test_all_five_methods_tell_a_fenced_producer_so(log: MemoryLog) -> None:
-    """initTransactions is called once; the other four say that it is fenced, again and again."""
+    """initTransactions is called once; the other four raise the fencing error at every call."""
     first = log.producer("a")
     first.begin_transaction()
     first.send("t", b"x")
@@ -119,8 +120,8 @@ def test_a_fenced_producer_is_closed_without_complaint(log: MemoryLog) -> None:
     assert log.values("t") == []
 
 
-# A transaction that a timeout or an operator has ended (KIP-588): none has taken over, so its
-# owner may abort and go on.
+# A transaction that a timeout or an operator has ended (KIP-588): no other instance has taken over,
+# so its owner may abort and continue.
 
 ENDED: dict[str, Callable[[Producer], object]] = {
     "abort": Producer.abort_transaction,
@@ -171,8 +172,8 @@ def test_an_ended_transaction_of_a_fenced_producer_is_no_way_back(log: MemoryLog
     log.check()
 
 
-# A late commit or abort (KIP-890, and Jepsen's report on Bufstream 0.1.0): it is carried out when
-# its sender has given it up, and must not end a later transaction.
+# A late commit or abort (KIP-890, and Jepsen's report on Bufstream 0.1.0) is carried out after its
+# sender has given up, and must not end a later transaction.
 
 
 @pytest.mark.in_log
@@ -227,7 +228,7 @@ def test_a_marker_that_lands_late_touches_no_later_transaction(
 def test_a_commit_by_a_second_process_of_the_same_transaction_is_the_same_commit(
     log: MemoryLog,
 ) -> None:
-    """Kafka before KIP-890 would have ended whatever is open by then."""
+    """Kafka before KIP-890 would have ended the transaction that is open by then."""
     first = log.producer("a")
     tx_id = first.begin_transaction()
     first.send("t", b"x").get()
@@ -241,11 +242,11 @@ def test_a_commit_by_a_second_process_of_the_same_transaction_is_the_same_commit
     log.check()
 
 
-# What it costs.
+# Costs.
 
 
 def writes_of(log: MemoryLog, producer: Producer, *, in_transaction: bool) -> int:
-    """Objects that one record costs."""
+    """The number of objects written for one record."""
     before = len(log.store.writes)
     if in_transaction:
         producer.begin_transaction()

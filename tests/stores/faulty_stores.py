@@ -1,4 +1,4 @@
-"""Stores between a replica and the real one: calls that stall, answers that are lost, crashes."""
+"""Stores that stand between a replica and the real store: stalled calls, lost answers, crashes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ class LateWrite:
     data: bytes = b""
 
     def land(self) -> CreateResult:
-        """Now the store carries it out."""
+        """Let the store carry it out now."""
         return self.store.create(self.path, self.data)
 
 
 class HookedStore:
-    """Passes every call on; before or after a named call it does what the test says, once."""
+    """Passes every call on; before or after a named call it runs the test's action once."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -42,7 +42,7 @@ class HookedStore:
         return self.inner.url
 
     def before(self, verb: str, path: str, action: Action) -> None:
-        """The caller stalls just before its next such call, and `action` happens meanwhile."""
+        """The caller stalls just before its next such call, and `action` runs meanwhile."""
         self._before[verb, path] = action
 
     def after(self, verb: str, path: str, action: Action) -> None:
@@ -51,15 +51,15 @@ class HookedStore:
 
     @property
     def is_met(self) -> bool:
-        """Whether everything that was to happen before or after a call has happened."""
+        """Whether every action before or after a call has run."""
         return not (self._before or self._after)
 
     def lose_answer(self, path: str) -> None:
-        """The next create of `path` succeeds, and the answer is lost."""
+        """The next create of `path` takes effect, but its answer is lost."""
         self._lost[path] = None
 
     def delay_write(self, path: str) -> LateWrite:
-        """The next create of `path` gets no answer, and lands when the test says so."""
+        """The next create of `path` gets no answer, and takes effect when the test calls `land`."""
         late = LateWrite(self.inner, path)
         self._lost[path] = late
         return late
@@ -118,18 +118,19 @@ class HookedStore:
 
 
 class ProcessDied(BaseException):
-    """The process is gone: nothing of it runs any more, not even its error handling."""
+    """The process is dead: none of its code runs any more, not even its error handling."""
 
 
 UPKEEP = ("/snapshots/", "/chunks/", "/boundaries/", "/hint.json")
-"""What a journal writes once in many entries, whichever process writes these."""
+"""Objects that a journal writes once in many entries, by whichever process comes first."""
 
 
 class DyingStore(HookedStore):
     """Its process dies at the write of that number, before or after the store carried it out."""
 
     def __init__(self, inner: Store, *, counts_upkeep: bool = True) -> None:
-        """Without `counts_upkeep` a journal that others have used before has no say in numbers."""
+        """Without `counts_upkeep`, a journal's earlier use by other tests does not change the
+        numbers."""
         super().__init__(inner)
         self.counts_upkeep = counts_upkeep
         self.writes_left: int | None = None
@@ -137,7 +138,7 @@ class DyingStore(HookedStore):
         self.is_dead = False
 
     def die_at(self, write: int, *, after: bool) -> None:
-        """`write` 0 is the next one."""
+        """`write` 0 is the next write."""
         self.writes_left, self.dies_after_write = write, after
 
     def create(self, path: str, data: bytes) -> CreateResult:

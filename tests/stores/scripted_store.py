@@ -1,4 +1,4 @@
-"""A store that does what a test's script says of named calls, and passes on all others."""
+"""A store that follows a test's script for matching calls, and passes on all others."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -12,14 +12,14 @@ from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, StoredObje
 T = TypeVar("T")
 Call: TypeAlias = Callable[[], object]
 Effect: TypeAlias = Callable[[Call], object]
-"""What happens in place of a call; it may make the call."""
+"""Runs in place of a call; it may make the call."""
 
 WRITES = "create|put_new|replace|delete"
 
 
 @dataclass
 class Rule:
-    """Calls of these verbs on such paths, with such content, meet the effect so many times."""
+    """The effect applies to this many calls of these verbs on such paths, with such content."""
 
     verbs: str
     path: str
@@ -38,7 +38,7 @@ class Rule:
 
 
 class ScriptedStore:
-    """Passes every call on, but those that a rule is met by. The newest rule comes first."""
+    """Passes every call on, except those that match a rule. The newest rule comes first."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -59,7 +59,7 @@ class ScriptedStore:
         return rule
 
     def heal(self) -> None:
-        """Forget every rule."""
+        """Remove every rule."""
         self._rules = []
 
     def create(self, path: str, data: bytes) -> CreateResult:
@@ -94,28 +94,28 @@ class ScriptedStore:
 
 
 def unavailable(call: Call) -> object:
-    """The store is not reached."""
+    """The store cannot be reached."""
     return failing(StoreUnavailable("the store does not answer; call again."))(call)
 
 
 def full(call: Call) -> object:
-    """There is no room."""
+    """The store is full."""
     return failing(StoreFull("no room is left; free some, then call again."))(call)
 
 
 def answer_lost(call: Call) -> object:
-    """It is carried out, and the answer is lost."""
+    """The call is carried out, but its answer is lost."""
     call()
     raise OutcomeUnknown("no answer came; ask again.")
 
 
 def never_lands(call: Call) -> object:
-    """It is not carried out, and there is no answer."""
+    """The call is not carried out, and gets no answer."""
     raise OutcomeUnknown("no answer came; ask again.")
 
 
 def failing(error: TxlogError) -> Effect:
-    """It is not carried out, and `error` is raised."""
+    """The call is not carried out, and raises `error`."""
 
     def fail(call: Call) -> object:
         raise error
@@ -124,7 +124,7 @@ def failing(error: TxlogError) -> Effect:
 
 
 def preceded_by(action: Call) -> Effect:
-    """Something else happens just before it."""
+    """Another action runs just before the call."""
 
     def run(call: Call) -> object:
         action()
@@ -134,7 +134,7 @@ def preceded_by(action: Call) -> Effect:
 
 
 class Late:
-    """A write that gets no answer, and that the store carries out when the test says so."""
+    """A write that gets no answer, and that the store carries out when the test calls `land`."""
 
     def __init__(self) -> None:
         self._calls: list[Call] = []
@@ -144,6 +144,6 @@ class Late:
         raise OutcomeUnknown("no answer came; ask again.")
 
     def land(self) -> None:
-        """Now; a name that is taken by then stays as it is."""
+        """Carry out the write now; if the name was taken meanwhile, nothing changes."""
         for call in self._calls:
             call()
