@@ -1,4 +1,4 @@
-"""How bad input is made and looked at: more examples on demand, answers, hand-made snapshots."""
+"""How bad input is made and read: more examples on demand, answers, hand-made snapshots."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from txlog.errors import TxlogError
 from txlog.verify.log_audit import LogReport, audit_log, stored_objects
 
 TIMES = int(os.environ.get("FUZZ_TIMES", "1"))
-"""So many times the examples, other ones in each run; by default always the same."""
+"""Multiplies the number of examples, which then differ in each run; by default they never
+change."""
 
 
 def fuzz(examples: int) -> settings:
-    """Hypothesis' settings for a test with so many examples."""
+    """Hypothesis' settings for a test with this many examples."""
     return settings(
         max_examples=examples * TIMES,
         deadline=None,
@@ -35,7 +36,8 @@ def journal_of(path: str) -> str:
 
 
 def answer(use: Callable[[MemoryLog], object], log: MemoryLog) -> object:
-    """What it gives, or the error of txlog that it raises; any other error fails the test."""
+    """The result of a call, or the error of txlog that it raises; any other error fails the
+    test."""
     try:
         return use(log)
     except TxlogError as error:
@@ -43,13 +45,13 @@ def answer(use: Callable[[MemoryLog], object], log: MemoryLog) -> object:
 
 
 def look(log: MemoryLog) -> LogReport:
-    """As `txlog verify` does: what is wrong, object by object."""
+    """The findings, object by object, as `txlog verify` reports them."""
     connection = log.process()
     return audit_log(connection, (), stored_objects(connection))
 
 
 def snapshot_of(*rows: tuple[str, str]) -> bytes:
-    """A snapshot of these rows with a right checksum."""
+    """A snapshot of these rows with a valid checksum."""
     names, texts = [name for name, _ in rows], [text for _, text in rows]
     names.append("checksum")
     crc32 = zlib.crc32("\n".join(texts).encode(), zlib.crc32("\n".join(names).encode()))
@@ -58,7 +60,7 @@ def snapshot_of(*rows: tuple[str, str]) -> bytes:
 
 
 def arrow_file(batch: pa.RecordBatch) -> bytes:
-    """As snapshots and chunks are stored."""
+    """An Arrow file, in the form of snapshots and chunks."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)

@@ -1,4 +1,4 @@
-"""A small log with every kind of object, and what a user of all of it sees."""
+"""A small log with every kind of object, and what a user can read from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = {
     "hint": r".*/hint\.json",
     "segment": r".*/segments/\w+\.arrow",
 }
-"""Kind -> how its paths look."""
+"""Kind -> a pattern of its paths."""
 
 COUNT = 13
 U0 = TopicPartition("u", 0)
@@ -29,9 +29,8 @@ U0 = TopicPartition("u", 0)
 @cache
 def objects() -> dict[str, bytes]:
     """Topics `u`, two partitions, and `v`, whose old entries are pruned: transactions over both,
-    staged and in the log in turn, one aborted, with a group's offsets; a snapshot every four
-    entries, so that chunks are sealed.
-    """
+    alternately staged and in the log, one aborted, with a group's offsets; a snapshot every four
+    entries, so that chunks are sealed."""
     log = MemoryLog(LogSettings(journal_snapshot_entries=4))
     log.admin.create_topic("u", 2)
     log.admin.create_topic("v", 1, config={"compression.type": "zstd"})
@@ -56,7 +55,7 @@ def objects() -> dict[str, bytes]:
 
 
 def copy(changed: Mapping[str, bytes], gone: Iterable[str] = ()) -> MemoryLog:
-    """The log with some objects replaced, and others taken away."""
+    """The log with some objects replaced, and others removed."""
     log = MemoryLog(objects=objects())
     for path in gone:
         log.memory.delete(path)
@@ -66,12 +65,13 @@ def copy(changed: Mapping[str, bytes], gone: Iterable[str] = ()) -> MemoryLog:
 
 
 def paths(kind: str) -> list[str]:
-    """Objects of that kind."""
+    """The paths of objects of that kind."""
     return [path for path in sorted(objects()) if re.fullmatch(KINDS[kind], path)]
 
 
 def everything(log: MemoryLog) -> tuple[Any, ...]:
-    """All records by both levels, the group, and a new transaction of another process."""
+    """Read all records at both levels and the group, and run a new transaction in another
+    process."""
     seen = (
         log.values("u"),
         log.values("v"),
@@ -85,5 +85,5 @@ def everything(log: MemoryLog) -> tuple[Any, ...]:
 
 @cache
 def expected() -> tuple[Any, ...]:
-    """What a sound log shows."""
+    """The result for a sound log."""
     return everything(copy({}))

@@ -1,4 +1,5 @@
-"""Corrupt, truncated and missing objects: named in the error, or rebuilt where that is possible."""
+"""Corrupt, truncated and missing objects are named in the error, or rebuilt where that is
+possible."""
 
 import re
 from collections.abc import Callable
@@ -39,7 +40,7 @@ def empty(log: MemoryLog, path: str) -> None:
 
 
 def replace_by_zeros(log: MemoryLog, path: str) -> None:
-    """As some file systems do after a loss of power."""
+    """As some file systems do after a power loss."""
     _overwrite(log, path, bytes(len(log.objects()[path])))
 
 
@@ -58,8 +59,7 @@ EVERY = [*SPOILED, remove]
 @pytest.fixture(scope="module")
 def original() -> MemoryLog:
     """Topic `u` with a record in each of 22 transactions, a snapshot every eight entries, and a
-    group that has read ten records.
-    """
+    group that has read ten records."""
     log = MemoryLog(LogSettings(journal_snapshot_entries=8), transaction_records="in.log")
     log.admin.create_topic("u", 1)
     producer = log.producer("a")
@@ -72,7 +72,7 @@ def original() -> MemoryLog:
 
 @pytest.fixture
 def log(original: MemoryLog) -> MemoryLog:
-    """A copy to spoil."""
+    """A copy that a test may damage."""
     return MemoryLog(objects=original.objects())
 
 
@@ -81,7 +81,7 @@ def paths(log: MemoryLog, pattern: str) -> list[str]:
 
 
 def segment_of(log: MemoryLog, offset: int) -> str:
-    """Path of the segment that holds a record of `u`."""
+    """The path of the segment that holds a record of `u`."""
     topic = log.process().cluster.topic("u")
     (row,) = topic.batches(topic.catch_up(), 0, offset, offset + 1)
     return row.segment
@@ -137,7 +137,7 @@ JOURNALS = ["cluster", "topics/u", OF_A, OF_G]
 
 
 def use(log: MemoryLog, journal: str) -> object:
-    """What needs the journal, by a process that has nothing open."""
+    """Use the journal in a process that has nothing open."""
     if journal == "cluster":
         return log.process().cluster.state()
     if journal == "topics/u":
@@ -182,7 +182,7 @@ def test_I15_an_event_that_nobody_knows_is_not_skipped(log: MemoryLog) -> None:
 
 
 def test_I1_an_entry_that_was_changed_as_a_whole_is_found_by_the_next_one(log: MemoryLog) -> None:
-    """Even with a right checksum of its own: each entry bears that of the one before."""
+    """Even with a valid checksum of its own: each entry holds that of the entry before."""
     path = paths(log, "^topics/u/.*entries/")[-2]
     body = log.objects()[path].splitlines()[1]
     _overwrite(log, path, seal(body.replace(b'"written_at_ms":1', b'"written_at_ms":2')))
@@ -199,7 +199,7 @@ def test_I15_a_missing_entry_is_named(log: MemoryLog, journal: str) -> None:
     assert path not in log.objects(), "and no process fills the hole"
 
 
-# Snapshots, chunks, hints: they only make opening quick.
+# Snapshots, chunks, hints: they only speed up opening.
 
 
 @pytest.mark.parametrize("damage", EVERY)
@@ -272,7 +272,7 @@ def test_I15_a_damaged_chunk_is_named_when_its_records_are_looked_for(
 
 @pytest.fixture
 def pruned(log: MemoryLog) -> MemoryLog:
-    """The same, with the topic's old entries deleted behind a boundary."""
+    """The same log, with the topic's old entries deleted behind a boundary."""
     assert log.process().cluster.topic("u").journal.prune(keep_entries=5) > 20
     assert read_all(log) == EXPECTED
     return log
@@ -367,14 +367,13 @@ def test_a_place_without_a_cluster_file_is_no_log(log: MemoryLog) -> None:
         log.process()
 
 
-# Whatever byte of whatever object is changed.
+# A changed byte in any object.
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_I15_one_changed_byte_anywhere_is_harmless_or_named(log: MemoryLog, seed: int) -> None:
-    """No other error, and no other records: either all of them come back, or an error names the
-    object.
-    """
+    """Either all records come back, or an error names the object; no other error and no other
+    records."""
     objects = log.objects()
     path = sorted(objects)[seed * 37 % len(objects)]
     data = bytearray(objects[path])

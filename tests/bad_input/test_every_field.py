@@ -1,9 +1,9 @@
-"""Every field of every kind of stored object, with every hostile value, under right checksums.
+"""Every field of every kind of stored object, with every hostile value, under valid checksums.
 
-`test_forgeries.py` draws at random and uses the whole log; here nothing is left to chance. A place
-is a field, whatever list or mapping it stands in: `entry batches_appended.segments[].path`. First
-the layers that validate are asked alone, with all values: they refuse with CorruptData, or what
-they give can be stored again. Then each place is met by a reader and by an audit, in bounded time.
+`test_forgeries.py` draws at random and uses the whole log; this test is exhaustive. A place is a
+field, in whatever list or mapping: `entry batches_appended.segments[].path`. First the validating
+layers get all values: they must refuse with CorruptData, or return a value that can be stored
+again. Then a reader and an audit meet a value at each place, in bounded time.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ VALUES: list[Any] = [
 ]
 COUNT = 4
 PARTS = pytest.mark.parametrize("part", range(COUNT))
-"""Each has every fourth field: to know them when tests are collected would take long."""
+"""Each part has every fourth field: collecting the fields before the tests run would take long."""
 
 SECONDS_MAX = 20
-"""Of one use or audit, on a busy machine."""
+"""The limit of one use or audit, on a busy machine."""
 
 
 def machine_of(path: str) -> Machine[Any]:
@@ -79,7 +79,7 @@ def machine_of(path: str) -> Machine[Any]:
 
 
 def shape(value: Any, place: tuple[Any, ...]) -> str:
-    """The place without what tells two elements of a list apart."""
+    """The place without the indexes that distinguish elements of a list."""
     found, part = "", value
     for step in place:
         found += f".{step}" if isinstance(part, dict) else f"[{step if step < 8 else ''}]"
@@ -94,7 +94,7 @@ def fields_of(kind: str, value: Any) -> Iterator[tuple[str, tuple[Any, ...]]]:
 
 @cache
 def entry_fields() -> dict[str, tuple[str, tuple[Any, ...]]]:
-    """Field -> an entry that has it, and where."""
+    """Field -> an entry that has it, and its place there."""
     found: dict[str, tuple[str, tuple[Any, ...]]] = {}
     for path in paths("entry"):
         body = json.loads(objects()[path].split(b"\n")[1])
@@ -108,7 +108,7 @@ def entry_fields() -> dict[str, tuple[str, tuple[Any, ...]]]:
 
 @cache
 def row_fields() -> dict[str, tuple[str, int, tuple[Any, ...]]]:
-    """Field -> a snapshot that has it, the number of its row, and where."""
+    """Field -> a snapshot that has it, the number of its row, and its place there."""
     found: dict[str, tuple[str, int, tuple[Any, ...]]] = {}
     for path in paths("snapshot"):
         for number, (section, text) in enumerate(snapshot_rows(path)):
@@ -132,13 +132,12 @@ def forged_rows(name: str, value: Any) -> tuple[str, bytes]:
     return path, snapshot_of(*rows)
 
 
-# The layers that validate, alone.
+# The validating layers alone.
 
 
 @cache
 def state_before(path: str) -> Any:
-    """The state that the entries below this one lead to; those of a pruned journal are there, too,
-    as the small log is made without a look at them: from the snapshot that covers them."""
+    """The state before this entry; None if the journal's first entries are pruned."""
     machine, slot = machine_of(path), parse_number(path) or 0
     folder = path.rsplit("/", 2)[0]
     state, first = machine.initial(), 0
@@ -165,7 +164,7 @@ def test_I15_an_entry_with_any_field_forged_is_refused_or_leads_to_a_state(part:
                 assert decoded_state(machine, sections, path, data) == state
         except CorruptData:
             continue
-        # What was read can be written: no reader finds it damaged.
+        # A value that was read can be written: no reader finds it damaged.
         again = replace(entry, events=tuple(map(machine.encode_event, events)))
         read, _ = decode_entry(encode_entry(again)[0], path, entry.slot)
         assert tuple(map(machine.decode_event, read.events)) == events
@@ -205,7 +204,7 @@ def test_I15_a_small_object_with_any_field_forged_is_refused_or_read(kind: str) 
 
 
 def check_whole(name: str, changed: dict[str, bytes], gone: list[str]) -> None:
-    """Used and audited: within bounds, and without an error that is to be reported."""
+    """Use and audit the log: within bounds, and without an error that asks to be reported."""
     for use in (everything, look):
         begun = time.monotonic()
         found = answer(use, copy(changed, gone))
@@ -215,7 +214,8 @@ def check_whole(name: str, changed: dict[str, bytes], gone: list[str]) -> None:
 
 
 def some_values(name: str) -> list[Any]:
-    """One value for each field, another one for the next; with FUZZ_TIMES as many of each."""
+    """One value for each field, a different one for the next field; with FUZZ_TIMES that many for
+    each."""
     first = sum(name.encode()) % len(VALUES)
     return [VALUES[(first + turn) % len(VALUES)] for turn in range(min(TIMES, len(VALUES)))]
 

@@ -1,8 +1,7 @@
-"""Other values under right checksums: an error of txlog, or a log that can be used.
+"""Changed values under valid checksums give an error of txlog, or a log that can be used.
 
-Checksums detect accidents. Users of the store can write anything, and a value that makes
-sense is believed; one that makes none must not lead to another exception, to a loop, or to "please
-report this".
+Checksums detect accidents. Users of the store can write anything. A plausible value is accepted; an
+implausible one must not lead to another exception, to an endless loop, or to "please report this".
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 def replaced(value: Any, place: tuple[Any, ...], new: Any) -> Any:
-    """The value with another part at that place."""
+    """The value with a different part at that place."""
     if not place:
         return new
     found = value.copy()
@@ -74,7 +73,7 @@ def forged(draw: st.DrawFn, value: Any) -> Any:
 
 @st.composite
 def forgeries(draw: st.DrawFn) -> tuple[str, dict[str, bytes], list[str]]:
-    """A path, what is changed, and what is taken away so that the change is met."""
+    """A path, its changed content, and the objects removed so that the change is read."""
     kind = draw(st.sampled_from(["entry", "boundary", "cluster file", "snapshot", "chunk"]))
     path = draw(st.sampled_from(paths(kind)))
     folder = f"{journal_of(path)}/"
@@ -100,16 +99,16 @@ def snapshot_rows(path: str) -> list[tuple[str, str]]:
 
 
 def without_what_covers(path: str) -> list[str]:
-    """Later entries, and snapshots from which the journal would be opened instead."""
+    """The later entries, and snapshots from which the journal would be opened instead."""
     folder = f"{journal_of(path)}/"
     gone = [p for p in objects() if p.startswith(f"{folder}entries/") and p > path]
     if any(p.startswith(f"{folder}boundaries/") for p in objects()):
-        return gone  # What the boundary names must be there.
+        return gone  # Objects that the boundary names must exist.
     return gone + [p for p in objects() if p.startswith((f"{folder}snapshots/", f"{folder}hint"))]
 
 
 def forged_chunk(draw: st.DrawFn, data: bytes) -> bytes:
-    """One cell has another value of its column's type."""
+    """Give one cell another value of its column's type."""
     table = pa.ipc.open_file(data).read_all()
     number = draw(st.integers(0, table.num_columns - 1))
     column = table.column(number)
@@ -130,7 +129,7 @@ def can_be(value: Any, kind: pa.DataType) -> bool:
 
 
 def with_references(path: str, data: bytes) -> dict[str, bytes]:
-    """A chunk, and every snapshot with its new length and checksum."""
+    """A chunk, and every snapshot with the chunk's new length and checksum."""
     first, last = (int(part) for part in path.rsplit("/", 1)[1].split(".")[0].split("-"))
     new = {"length": len(data), "crc32": zlib.crc32(data)}
     changed = {path: data}
@@ -145,7 +144,7 @@ def with_references(path: str, data: bytes) -> dict[str, bytes]:
 
 
 def referring(value: Any, first: int, last: int, new: dict[str, int]) -> Any:
-    """The value with what it says of that chunk replaced."""
+    """The value with its reference to that chunk replaced."""
     if isinstance(value, dict):
         found = {name: referring(part, first, last, new) for name, part in value.items()}
         is_it = (found.get("first_slot"), found.get("last_slot")) == (first, last)
@@ -156,7 +155,8 @@ def referring(value: Any, first: int, last: int, new: dict[str, int]) -> Any:
 
 
 def test_a_forged_chunk_is_read_as_if_it_were_the_right_one() -> None:
-    """So the forgeries below are met: with nothing but its references the log opens on it."""
+    """This proves that the forgeries below are read: the log opens on the chunk through its
+    references alone."""
     for path in paths("chunk"):
         table = pa.ipc.open_file(objects()[path]).read_all()
         times = pa.array([7] * table.num_rows, pa.int64())
@@ -168,7 +168,7 @@ def test_a_forged_chunk_is_read_as_if_it_were_the_right_one() -> None:
 
 
 def test_I15_an_audit_names_a_snapshot_whose_outcomes_cannot_be_read_and_goes_on() -> None:
-    """They are not read before they are requested, so not when the snapshot is decoded."""
+    """Outcomes are decoded on request only, not together with the snapshot."""
     path = next(path for path in paths("snapshot") if path.startswith("transactions/"))
     rows = [
         (section, json.dumps("{") if section == "outcomes" else text)
@@ -180,7 +180,7 @@ def test_I15_an_audit_names_a_snapshot_whose_outcomes_cannot_be_read_and_goes_on
 
 
 def test_I15_an_audit_names_a_snapshot_from_which_no_boundary_is_found() -> None:
-    """The boundary that a snapshot names is where its reader goes on."""
+    """A reader continues at the boundary that a snapshot names."""
     for path in paths("snapshot"):
         rows = [
             (section, json.dumps(json.loads(text) | {"boundary": 7}) if at == 0 else text)
@@ -192,7 +192,7 @@ def test_I15_an_audit_names_a_snapshot_from_which_no_boundary_is_found() -> None
 
 @pytest.mark.parametrize("end", [5, 90])
 def test_I2_an_audit_holds_the_batches_against_where_a_partition_is_said_to_end(end: int) -> None:
-    """By a snapshot that nothing can be compared with: the entries below it are pruned."""
+    """The snapshot cannot be compared with anything: the entries below it are pruned."""
     path = next(path for path in paths("snapshot") if path.startswith("topics/u/"))
     rows = snapshot_rows(path)
     place, text = next(
@@ -214,6 +214,6 @@ def test_I15_a_forged_value_is_an_error_of_txlog_or_a_log_that_can_be_used(
     assert not isinstance(report, InternalError), report
     assert not isinstance(found, InternalError), found
     if isinstance(found, CorruptData) and "never registered" not in found.message:
-        # That one takes two journals: the audit reads each by itself.
+        # That finding takes two journals: the audit reads each by itself.
         is_seen = isinstance(report, TxlogError) or bool(report.findings)
         assert is_seen, "the audit is to find it, too"

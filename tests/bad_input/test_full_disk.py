@@ -1,4 +1,5 @@
-"""No room in the middle of a commit: the transaction ends whole or not at all, and work goes on."""
+"""A full disk in the middle of a commit: the transaction ends whole or not at all, and work
+continues."""
 
 import resource
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ def log(transaction_records: str) -> MemoryLog:
 
 
 def run(producer: Producer, value: bytes) -> None:
-    """One transaction over two topics and a group, from its first write to its last."""
+    """Run one transaction over two topics and a group, from its first write to its last."""
     producer.begin_transaction()
     for topic in ("t", "u"):
         producer.send(topic, value)
@@ -74,7 +75,7 @@ def test_a_producer_goes_on_where_it_stood_once_there_is_room(log: MemoryLog, st
     before = log.objects()
     log.store.heal()
     _go_on(producer)
-    # All or nothing: a commit that was refused for want of room is made by calling it again.
+    # Atomicity: a commit that failed on a full disk succeeds when it is called again.
     found = log.values("t", "u")
     assert found in ([b"x", b"source", b"x"], [b"source"])
     assert before.items() <= log.objects().items()
@@ -84,13 +85,13 @@ def test_a_producer_goes_on_where_it_stood_once_there_is_room(log: MemoryLog, st
 
 
 def _fill_after(log: MemoryLog, step: int) -> None:
-    """So many writes still fit, then none."""
+    """This many writes still fit, then none."""
     log.store.on(WRITES, "", full, times=1_000)
     log.store.on(WRITES, "", lambda call: call(), times=step)
 
 
 def _go_on(producer: Producer) -> None:
-    """As an application does: commit again if that was the call, else abort and go on."""
+    """Continue as an application does: repeat a failed commit, otherwise abort and go on."""
     if producer._status.state == "COMMITTING":
         producer.commit_transaction()
     else:
@@ -99,7 +100,7 @@ def _go_on(producer: Producer) -> None:
 
 @AT_EACH_STEP
 def test_the_next_run_finds_the_transaction_whole_or_not_at_all(log: MemoryLog, step: int) -> None:
-    """The process ends with the error; another one takes over, with room."""
+    """The process ends with the error; another one takes over once there is space."""
     producer = log.producer("a")
     _fill_after(log, step)
     with pytest.raises(StoreFull):
@@ -148,7 +149,7 @@ def on_disk(tmp_path: Path) -> Connection:
 
 @contextmanager
 def room_for(size_bytes: int) -> Iterator[None]:
-    """No file of this process may become larger (EFBIG, as a quota gives it)."""
+    """Limits the size of every file of this process (EFBIG, as with a quota)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:

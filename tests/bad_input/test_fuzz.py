@@ -1,4 +1,5 @@
-"""Every stored kind, damaged in every way: an error that names it, or exactly what was there."""
+"""Every stored kind, damaged in every way: an error that names the object, or the original
+content."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 DAMAGE = (CorruptData, NotATxlog, UnsupportedFormat)
 
 
-# Accidents: whatever happens to the bytes.
+# Accidents: any change of the bytes.
 
 
 @st.composite
@@ -57,8 +58,8 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def check_named(changed: Mapping[str, bytes], *folders: str) -> None:
-    """Exactly what was there, or an error that names a changed object, or one of these folders, for
-    users; and by the audit a finding that names one, unless the change is never read."""
+    """A user gets the original content, or an error that names a changed object or one of these
+    folders; the audit reports one, unless the change is never read."""
     changed = {path: data for path, data in changed.items() if data != objects()[path]}
     found = answer(everything, copy(changed))
     report = answer(look, copy(changed))
@@ -87,8 +88,8 @@ def names_any(paths_: Iterable[str], text: str) -> bool:
 
 
 def is_harmless(path: str, data: bytes) -> bool:
-    """What is read of it is what was there: hints are not believed, and a segment's batches, which
-    have their own checksums, are all that is read of it."""
+    """Whether the parts that are read are unchanged: hints are not trusted, and of a segment only
+    the batches are read, which have their own checksums."""
     if path.endswith("hint.json") or "/segments/" in path:
         return True
     if "/boundaries/" in path:
@@ -115,7 +116,7 @@ def test_I15_damaged_bytes_of_any_kind_are_named_or_harmless(
 def test_I15_an_object_in_anothers_place_gives_no_wrong_record(
     kind: str, data: st.DataObject
 ) -> None:
-    """Two objects of one journal change places, or one is restored under another's name."""
+    """Two objects of one journal are swapped, or one is restored under another's name."""
     pairs = [(p, q) for p in paths(kind) for q in paths(kind) if p != q]
     beside = [(p, q) for p, q in pairs if journal_of(p) == journal_of(q)]
     first, second = data.draw(st.sampled_from(beside))
@@ -140,7 +141,8 @@ def test_R11_objects_of_two_topics_that_were_swapped_give_no_wrong_record(
 
 @pytest.mark.parametrize("kind", ["segment", "entry", "boundary"])
 def test_an_audit_that_finds_nothing_would_not_pass(kind: str) -> None:
-    """What is checked above can fail: here by an audit that is blind, and one that looks away."""
+    """The checks above can fail: here with an audit that finds nothing, and one that skips
+    objects."""
     path = paths(kind)[0]
     found = CorruptData(f"{path} is damaged")
     elsewhere = JournalReport("u", findings=[Finding(journal_of(path), "I15", "is damaged")])
@@ -162,7 +164,7 @@ def test_R11_a_topics_whole_folder_in_anothers_place_is_named() -> None:
         log.values("u")
 
 
-# Decoders alone: any bytes at all.
+# Decoders alone, with any bytes.
 
 REF = ChunkRef(0, 9, 1, 0, 0, ())
 BOUNDARY = "t/boundaries/00000000000000000003.json"
@@ -178,12 +180,12 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
 
 
 def _ref_of(data: bytes) -> ChunkRef:
-    """A reference whose checksum is right, as if the chunk were forged together with it."""
+    """A reference with a valid checksum, as if the chunk were forged together with it."""
     return ChunkRef(0, 9, 1, len(data), zlib.crc32(data), ())
 
 
 NO_PAGE = st.binary(max_size=300).filter(lambda data: not data.lstrip().startswith(b"<"))
-"""What begins like a web page is told apart: something else than a store has answered."""
+"""Data that begins like a web page gets another error: the answer did not come from a store."""
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -245,7 +247,7 @@ def test_R14_a_boundary_that_bears_anothers_number_does_not_lead_in_a_circle() -
 )
 @pytest.mark.parametrize("kind", ["entry", "boundary", "cluster file", "snapshot"])
 def test_another_version_is_refused_with_what_to_do(kind: str, version: int, remedy: str) -> None:
-    """Not called damaged: it must not be restored from a backup."""
+    """It must not be called damaged, because it must not be restored from a backup."""
     path = paths(kind)[-1]
     other = objects()[path].replace(b'{"format":2,', b'{"format":%d,' % version, 1)
     if kind == "snapshot":

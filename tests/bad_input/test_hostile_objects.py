@@ -1,7 +1,7 @@
-"""A bucket that another user can write to: objects with right checksums that are made to hurt.
+"""A bucket that another user can write to: harmful objects with valid checksums.
 
-Each is refused by name, or costs no more than what is stored is worth: neither a reader nor an
-audit waits for ever, takes all memory, or ends with a bare error of Python (I15, I16).
+Each is refused by name, or costs no more than its size justifies: neither a reader nor an audit
+hangs, uses up all memory, or ends with a plain Python error (I15, I16).
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ from txlog.topic.records.schema import decode_schema, encode_schema, validate_sc
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SECONDS_MAX = 20
-"""Of a use or an audit of the small log, on a busy machine: a sound one takes less than one."""
+"""The limit of a use or an audit of the small log on a busy machine; a sound log takes less than
+one."""
 MEMORY_MAX = 300 << 20
 
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """What happens within takes neither very long nor very much memory."""
+    """Limits the time and the memory of a block."""
     pool = pa.default_memory_pool()
     before, begun = pool.bytes_allocated(), time.monotonic()
     tracemalloc.start()
@@ -62,7 +63,7 @@ def bounded() -> Iterator[None]:
 
 
 def seen(log: MemoryLog, use: Callable[[MemoryLog], object] = everything) -> object:
-    """What a user gets of it, within bounds; never an error that is to be reported."""
+    """What a user reads from it, within bounds; never an error that asks to be reported."""
     with bounded():
         found = answer(use, log)
     assert not isinstance(found, InternalError), found
@@ -70,7 +71,7 @@ def seen(log: MemoryLog, use: Callable[[MemoryLog], object] = everything) -> obj
 
 
 def damage(log: MemoryLog) -> list[str]:
-    """What an audit says, within bounds."""
+    """The findings of an audit, within bounds."""
     with bounded():
         report = answer(look, log)
     assert not isinstance(report, InternalError), report
@@ -84,7 +85,7 @@ def newest(kind: str, folder: str) -> str:
 
 
 def snapshot_with(path: str, change: Callable[[str, Any], Any]) -> dict[str, bytes]:
-    """The snapshot with changed rows, and a hint that leads to it."""
+    """The snapshot with changed rows, and a hint that points to it."""
     rows = [
         (section, json.dumps(change(section, json.loads(text))))
         for section, text in snapshot_rows(path)
@@ -94,7 +95,7 @@ def snapshot_with(path: str, change: Callable[[str, Any], Any]) -> dict[str, byt
 
 
 def next_entry(folder: str, *events: dict[str, Any]) -> dict[str, bytes]:
-    """The entry that a stranger writes behind the last one of a journal."""
+    """An entry that a stranger writes after the last one of a journal."""
     path = newest("entry", folder)
     _, body, _ = objects()[path].split(b"\n")
     slot = (parse_number(path) or 0) + 1
@@ -122,7 +123,7 @@ SPANS = (PartitionSpan(0, 0, 9, 0, 10),)
 
 
 def node(*refs: ChunkRef) -> tuple[bytes, ChunkRef]:
-    """Of the slots 0 to 9, with a right reference to it."""
+    """A node of the slots 0 to 9, with a valid reference to it."""
     data = encode_refs(refs)
     return data, chunk_ref(data, ChunkKey(0, 9), 1, SPANS)
 
@@ -155,7 +156,7 @@ def test_I16_a_node_that_leads_to_no_lower_chunk_or_to_one_twice_is_refused(
 
 @pytest.mark.parametrize("copies", [2, 2_000])
 def test_I16_a_footer_that_names_one_batch_again_and_again_is_refused(copies: int) -> None:
-    """Arrow's own reader reads it as often."""
+    """Arrow's own reader would read it as often."""
     batch = pa.record_batch({"section": ["journal"] * 300, "row": ["x" * 100] * 300})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
@@ -270,12 +271,12 @@ def test_I15_an_implausible_event_is_refused_by_the_name_of_its_entry(case: str)
 
 
 def _coordinator_of_a() -> str:
-    """The coordinator's journal that the producer `a` asks, which a use of the log opens."""
+    """The journal of the coordinator of producer `a`, which every use of the log opens."""
     return journal_of(newest("entry", "transactions/")) + "/"
 
 
 def test_I15_an_entry_that_names_another_topics_segment_is_refused() -> None:
-    """Its records would be read as this topic's own."""
+    """Otherwise its records would be read as this topic's own."""
     mine, others = newest("entry", "topics/u/"), newest("segment", "topics/v/")
     batch = [0, 1, 8, 100, 0, 0, 0]
     event = {
@@ -328,11 +329,11 @@ def test_any_other_name_of_a_column_is_taken(name: str) -> None:
     assert validate_schema(pa.schema([(name, pa.int64())])).names == [name]
 
 
-# How much is decoded.
+# Limits of decoding.
 
 
 def test_I16_a_poll_decodes_so_much_and_no_more() -> None:
-    """Compressed records take a thousand times as much in memory as in the store."""
+    """Compressed records can take a thousand times as much space in memory as in the store."""
     log = MemoryLog()
     log.admin.create_topic("z", 1, config={"compression.type": "zstd"})
     producer = log.producer()
@@ -367,11 +368,11 @@ def _appends(path: str) -> list[dict[str, Any]]:
     return [event for event in events if event["type"] == "batches_appended"]
 
 
-# What an audit compares.
+# Comparisons of an audit.
 
 
 def test_I15_an_audit_names_a_segment_that_holds_more_than_its_batches() -> None:
-    """As a file with a hole of 100 GB does: every batch is there, and no Arrow reader opens it."""
+    """Like a file with a hole of 100 GB: every batch is there, but no Arrow reader opens it."""
     path = newest("segment", "topics/u/")
     data = objects()[path]
     for changed in (data + bytes(100_000), data[:-10] + bytes(1000) + data[-10:], data[:-1]):
@@ -392,7 +393,7 @@ def test_I15_an_audit_names_a_segment_whose_footer_leaves_batches_out() -> None:
 
 
 def test_I2_an_audit_names_a_snapshot_with_fewer_partitions_than_its_index() -> None:
-    """Of a pruned journal, so that nothing else tells how many there are."""
+    """The journal is pruned, so that nothing else gives the number of partitions."""
     path = newest("snapshot", "topics/u/")
     rows = snapshot_rows(path)
     partitions = [at for at, (section, _) in enumerate(rows) if section == "partition"]

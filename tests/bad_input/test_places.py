@@ -1,4 +1,4 @@
-"""Places where no log can live, or to which the door is shut: said before anything is written."""
+"""Unsuitable or inaccessible places for a log are reported before anything is written."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -70,14 +70,14 @@ def test_a_web_server_cannot_hold_a_log(tmp_path: Path) -> None:
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
-    """Gives files, takes none, and says nothing of it."""
+    """Serves files, silently accepts none."""
 
     def log_message(self, format: str, *values: object) -> None:
         pass
 
 
 class CarelessFileSystem(MemoryFileSystem):
-    """Takes the condition of a create, and does not keep it."""
+    """Accepts the condition of a create, and ignores it."""
 
     protocol = "careless"
     store: dict[str, Any] = {}  # noqa: RUF012 - as in its base class
@@ -170,7 +170,7 @@ def test_the_scheme_of_a_bucket_may_be_in_capitals() -> None:
         assert open_store(url, Runtime(), options).url == "s3://bucket/log"
 
 
-# Places where something is already.
+# Places that already hold something.
 
 
 @pytest.mark.parametrize("name", ["orders.csv", "_delta_log/0.json", "data/x", ".git/config"])
@@ -249,7 +249,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
-    """A Delta table, for example: opening it is not a reason to write there."""
+    """A Delta table, for example: opening it must not write to it."""
     (tmp_path / "_delta_log").mkdir()
     (tmp_path / "_delta_log" / "00000000000000000000.json").write_text("{}")
     for open_log in list(opened_by_every_client(str(tmp_path)))[:3]:

@@ -1,4 +1,4 @@
-"""An endpoint that is not an S3 service, a bad one, or silent gets an error, and no call hangs.
+"""An endpoint that is not an S3 service, is faulty or silent gives an error, and no call hangs.
 
 Statuses and codes of real services are in `tests/unit/storage/s3/test_s3_answers.py`.
 """

@@ -1,4 +1,4 @@
-"""HTTP servers that are not S3 services, or bad ones, as found at a mistyped endpoint."""
+"""HTTP servers that are not S3 services, or faulty ones, as found at a mistyped endpoint."""
 
 import threading
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ PAGE = b"<!doctype html><html><body>Welcome to our web site.</body></html>"
 
 
 class OddServer(ThreadingHTTPServer):
-    """`keeps_objects`: a bucket without conditions. Otherwise every answer is a page of a web site,
-    with `status`; `silent`: there is none."""
+    """With `keeps_objects`, a bucket without conditions. Otherwise every answer is a page of a web
+    site, with `status`; a `silent` server never answers."""
 
     def __init__(self, status: int, *, keeps_objects: bool, silent: bool) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -27,7 +27,7 @@ class OddServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that hang up are nothing to read of."""
+        """Ignore clients that close the connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -86,14 +86,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @contextmanager
 def odd_server(
     status: int = 200, *, keeps_objects: bool = False, silent: bool = False
 ) -> Iterator[OddServer]:
-    """One that runs until the block ends."""
+    """A server that runs until the block ends."""
     with OddServer(status, keeps_objects=keeps_objects, silent=silent) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()

@@ -1,6 +1,6 @@
 """Azurite, the emulator of Azure's blobs, on the loopback interface; `make servers` installs it.
 
-It keeps `If-None-Match: *` under concurrency, and stands for Azure in the tests marked `extra`.
+It honours `If-None-Match: *` under concurrency, and replaces Azure in the tests marked `extra`.
 """
 
 import base64
@@ -21,20 +21,20 @@ from txlog.testing.s3_server import free_port
 
 PROGRAM = ROOT / ".servers/node_modules/.bin/azurite-blob"
 ACCOUNT = "devstoreaccount1"
-# The emulator's own, in Microsoft's documentation; it opens nothing else.
+# The emulator's own key, from Microsoft's documentation; it opens nothing else.
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 START_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Azurite:
-    """A running one."""
+    """A running emulator."""
 
     port: int
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """For `open_store`."""
+        """The options for `open_store`."""
         return {
             "account_name": ACCOUNT,
             "account_key": KEY,
@@ -44,11 +44,11 @@ class Azurite:
 
 @contextmanager
 def azurite(container: str) -> Iterator[Azurite]:
-    """One with that container. Raises RuntimeError if it does not come up."""
+    """An emulator with that container. Raises RuntimeError if it does not start."""
     with tempfile.TemporaryDirectory(prefix="txlog-azurite-") as folder:
         port = free_port()
         where = ("--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", folder)
-        # Without the last one it reports to its makers.
+        # Without the last option it sends telemetry.
         how = ("--silent", "--skipApiVersionCheck", "--disableTelemetry")
         with Path(folder, "server.log").open("wb") as log:
             server = subprocess.Popen([PROGRAM, *where, *how], stdout=log, stderr=log)

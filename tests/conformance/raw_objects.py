@@ -1,4 +1,4 @@
-"""Objects under names that no client of a log would give them."""
+"""Objects with names that no client of a log would use."""
 
 import http.client
 from contextlib import closing
@@ -8,7 +8,7 @@ from txlog.testing.s3_server import S3Server
 
 
 def put_object(server: S3Server, place: str) -> None:
-    """Under any name whatever, without a client that has an opinion of names."""
+    """Create an object with any name, without a client that checks names."""
     address = urlsplit(server.endpoint_url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)
     with closing(connection):

@@ -1,4 +1,4 @@
-"""The client of Azure keeps the contract of a store, on Microsoft's emulator."""
+"""The client of Azure fulfils the contract of a store, on Microsoft's emulator."""
 
 from collections.abc import Iterator, Mapping
 from itertools import count
@@ -42,7 +42,7 @@ def through(proxy: TcpProxy, azure: Azurite, **limits: object) -> dict[str, obje
 
 
 class TestAzure(SharedStoreConformance):
-    """What a store must do."""
+    """The contract of a store."""
 
     @pytest.fixture
     def store_url(self, url: str) -> str:

@@ -1,7 +1,7 @@
-"""The client of Google Cloud Storage keeps the contract of a store.
+"""The client of Google Cloud Storage fulfils the contract of a store.
 
-Google's XML interface is S3's but for the condition of a create, so an S3 server stands for it,
-with that header translated on the way. That proves our side of it, and nothing of Google's.
+Google's XML interface is that of S3 except for the condition of a create. The test therefore uses
+an S3 server and translates that header. It tests our client, not Google's service.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ _prefixes = count()
 
 
 def as_s3(sent: bytes) -> bytes:
-    """The condition in S3's words."""
+    """Translate the condition to S3's header."""
     return sent.replace(b"x-goog-if-generation-match: 0\r\n", b"if-none-match: *\r\n", 1)
 
 
@@ -47,7 +47,7 @@ def url(ministack: S3Server) -> str:
 @pytest.mark.slow
 @pytest.mark.extra
 class TestGoogleCloudStorage(SharedStoreConformance):
-    """What a store must do."""
+    """The contract of a store."""
 
     @pytest.fixture
     def store_url(self, url: str) -> str:

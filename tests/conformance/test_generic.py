@@ -1,4 +1,4 @@
-"""Any fsspec file system with an exclusive create of its own keeps the contract of a store."""
+"""Any fsspec file system with an exclusive create of its own fulfils the contract of a store."""
 
 import os
 import uuid
@@ -14,7 +14,7 @@ from txlog.testing.conformance import StoreConformance
 
 
 class LinkedFileSystem(LocalFileSystem):  # type: ignore[misc]
-    """A file system that is unknown to txlog, whose exclusive create is one."""
+    """A file system unknown to txlog, whose exclusive create is atomic."""
 
     protocol = "linked"
 
@@ -36,7 +36,7 @@ fsspec.register_implementation("linked", LinkedFileSystem, clobber=True)
 
 
 class TestFsspecStore(StoreConformance):
-    """Opened by a URL whose protocol txlog has never heard of."""
+    """Opened by a URL with a protocol that txlog has no entry for."""
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:

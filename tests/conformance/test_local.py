@@ -1,4 +1,5 @@
-"""A folder on a disk keeps the contract of a store, also when it is full or the link is unclear."""
+"""A folder on a disk fulfils the contract of a store, also if it is full or a link's outcome is
+unclear."""
 
 import os
 import resource
@@ -19,7 +20,7 @@ from txlog.testing.conformance import (
 
 
 class TestLocalStore(SharedStoreConformance):
-    """As users run it: synced, and shared by processes."""
+    """With syncing and several processes, as users run it."""
 
     @pytest.fixture
     def store_url(self, tmp_path: Path) -> str:
@@ -27,7 +28,7 @@ class TestLocalStore(SharedStoreConformance):
 
 
 class TestLocalStoreWithoutHardLinks(StoreConformance):
-    """As on file systems that have no hard links: the name comes from renameat2."""
+    """On file systems without hard links renameat2 gives a file its name."""
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
@@ -35,7 +36,7 @@ class TestLocalStoreWithoutHardLinks(StoreConformance):
 
 
 class TestLocalStoreWithoutSync(StoreConformance):
-    """As tests and throw-away logs run it."""
+    """Without syncing, as tests and temporary logs run it."""
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
@@ -43,7 +44,7 @@ class TestLocalStoreWithoutSync(StoreConformance):
 
 
 class TestLocalStoreWithUnclearLink(LostAnswerConformance):
-    """As on NFS, which can lose the answer to a link, or carry it out twice."""
+    """Like NFS, which can lose the answer to a link, or carry it out twice."""
 
     @pytest.fixture
     def losing_store(self, tmp_path: Path) -> Store:
@@ -51,7 +52,7 @@ class TestLocalStoreWithUnclearLink(LostAnswerConformance):
 
     @pytest.fixture
     def cut_off_store(self, tmp_path: Path) -> Store:
-        """Its folder vanishes after the link, so that it cannot be synced."""
+        """The store's folder vanishes after the link, so that it cannot be synced."""
 
         def publish_and_move_away(folder: int, temporary: str, target: str) -> bool:
             published = publish_exclusively(folder, temporary, target)
@@ -62,7 +63,7 @@ class TestLocalStoreWithUnclearLink(LostAnswerConformance):
 
 
 class TestFullLocalStore(FullStoreConformance):
-    """The kernel stops writes at a limit, in the middle, as it does on a full disk."""
+    """The kernel stops a write in the middle at a limit, as on a full disk."""
 
     @pytest.fixture
     def full_store(self, tmp_path: Path) -> Iterator[Store]:

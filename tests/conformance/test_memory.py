@@ -1,4 +1,4 @@
-"""The memory store keeps the contract of a store."""
+"""The memory store fulfils the contract of a store."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from txlog.testing.conformance import StoreConformance
 
 
 class TestMemoryStore(StoreConformance):
-    """In one process: no other can see it."""
+    """In one process: no other can see its objects."""
 
     @pytest.fixture
     def store(self) -> Store:

@@ -1,4 +1,4 @@
-"""S3 keeps the contract of a store, on two real servers and over a line that breaks."""
+"""S3 fulfils the contract of a store, on two real servers and over an unreliable line."""
 
 import multiprocessing
 import socket
@@ -19,7 +19,7 @@ from txlog.testing.tcp_proxy import TcpProxy
 
 pytestmark = pytest.mark.s3
 
-# One attempt is longer than a new client takes to make its first request on a busy machine.
+# A new client's first request on a busy machine takes less than one attempt may last.
 SHORT_LIMITS = {"deadline_ms": 4_000, "attempt_timeout_ms": 3_000}
 FEW_ATTEMPTS = {"attempts_max": 2, "deadline_ms": 120_000, "attempt_timeout_ms": 60_000}
 _prefixes = count()
@@ -45,7 +45,7 @@ def proxy(ministack: S3Server) -> Iterator[TcpProxy]:
 
 @pytest.fixture(params=["obstore", "s3fs"])
 def client(request: pytest.FixtureRequest) -> str:
-    """Who makes the requests."""
+    """The client that makes the requests."""
     name: str = request.param
     return name
 
@@ -55,7 +55,7 @@ Open = Callable[..., Store]
 
 @pytest.fixture
 def opened(ministack: S3Server, client: str) -> Open:
-    """Opens an empty store on the first server."""
+    """Open an empty store on the first server."""
 
     def open_one(server: S3Server = ministack, **options: object) -> Store:
         given = {**server.storage_options, "client": client, **options}
@@ -65,7 +65,8 @@ def opened(ministack: S3Server, client: str) -> Open:
 
 
 def create_at_last(store: Store, path: str, data: bytes) -> None:
-    """On a busy machine a new client's first answer may come too late: then as the error says."""
+    """On a busy machine a new client's first answer may come too late; then create again, as the
+    error says."""
     while True:
         with suppress(OutcomeUnknown):
             assert store.create(path, data) == Created()
@@ -73,7 +74,7 @@ def create_at_last(store: Store, path: str, data: bytes) -> None:
 
 
 class TestMinistack(SharedStoreConformance):
-    """The first server."""
+    """The contract on the first server."""
 
     @pytest.fixture
     def store_url(self, ministack: S3Server) -> str:
@@ -87,7 +88,7 @@ class TestMinistack(SharedStoreConformance):
 @pytest.mark.slow
 @pytest.mark.extra
 class TestLocalbucket(SharedStoreConformance):
-    """The second server."""
+    """The contract on the second server."""
 
     @pytest.fixture
     def store_url(self, localbucket: S3Server) -> str:
@@ -159,7 +160,7 @@ class TestS3OverABreakingLine(LostAnswerConformance):
         assert store.get("large") == body
 
     def test_a_store_that_was_never_reached_stored_nothing(self, opened: Open) -> None:
-        # Bound and not listening: refused for as long as the port is held, whatever else runs.
+        # Bound and not listening: connections are refused as long as the port is held.
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))
             nobody_there = f"http://127.0.0.1:{held.getsockname()[1]}"
@@ -170,11 +171,10 @@ class TestS3OverABreakingLine(LostAnswerConformance):
     def test_I13_a_store_that_is_gone_after_it_answered_leaves_the_outcome_unknown(
         self, ministack: S3Server, opened: Open, client: str
     ) -> None:
-        """s3fs's HTTP client sends a write again when a kept connection breaks, so the refusal of
-        the second connection says nothing of what the first one carried. obstore sends it once: a
-        connection that it has not made carried nothing, and on the kept one, if it has not noticed
-        yet that it is closed, the write may have gone out.
-        """
+        """s3fs's HTTP client sends a write again when a kept connection breaks, so a refusal of the
+        second connection says nothing about the request on the first one. obstore sends it once: a
+        connection that could not be made carried nothing, but on a kept connection whose end was
+        not noticed yet the write may have been sent."""
         with TcpProxy(ministack.endpoint_url) as proxy:
             store = opened(endpoint_url=proxy.endpoint_url, **SHORT_LIMITS)
             create_at_last(store, "first", b"so that a connection is kept")
@@ -248,7 +248,7 @@ def test_the_endpoint_and_credentials_come_from_the_environment(
 def test_a_name_that_is_not_the_logs_breaks_no_listing(
     ministack: S3Server, opened: Open, path: str
 ) -> None:
-    """obstore cannot tell such a name; another user of the bucket can put one there."""
+    """obstore cannot represent such a name in a URL; another user of the bucket can create one."""
     store = opened()
     for name in ("a", "under/a", "under/z", "z"):
         store.create(name, b"x")

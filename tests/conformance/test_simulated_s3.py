@@ -1,4 +1,4 @@
-"""The S3 store keeps the contract on the service of the simulation: in memory, without a server."""
+"""The S3 store fulfils its contract on the simulated service, in memory and without a server."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,14 +24,14 @@ ABSENT, REFUSED = S3Response(404, "NoSuchBucket"), S3Response(403, "AccessDenied
 
 
 class Line(Network):
-    """A way to the service on which nothing goes wrong, but for answers that a test puts there."""
+    """A connection to the service without faults, except for answers that a test injects."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(time.time() * 1000)
         self.service = SimulatedS3(Runtime(self.clock), {})
         self.sent: list[S3Request] = []
         self.answers: list[S3Response] = []
-        """Each takes the place of a request."""
+        """Each replaces the service's answer to one request."""
 
     def ask(self, attempts: Attempts, call: Callable[[Any], Awaitable[T]]) -> T | Failure:
         try:
@@ -47,7 +47,7 @@ class Line(Network):
 
 
 class Files(_Files):
-    """With uploads in parts, which end in one PUT."""
+    """Supports multipart uploads, which end in one PUT."""
 
     async def _pipe_file(self, where: str, data: bytes, **options: object) -> None:
         assert options["mode"] == "create"
@@ -65,13 +65,13 @@ def line() -> Line:
 
 @pytest.fixture(params=["log/a", ""])
 def store(line: Line, request: pytest.FixtureRequest) -> S3Store:
-    """Below a prefix, and in a bucket of its own."""
+    """A store below a prefix, in a bucket of its own."""
     retries = RetrySettings(deadline_ms=15_000, attempts_max=3, pause_max_ms=500)
     return S3Store("bucket", request.param, Runtime(line.clock), settings=retries, requests=line)
 
 
 class TestSimulatedS3(StoreConformance):
-    """What a store must do."""
+    """The contract of a store."""
 
     @pytest.fixture
     def store(self, line: Line) -> Store:

@@ -1,4 +1,4 @@
-"""S3 keeps the contract of a store on a server that checks signatures, with each client."""
+"""S3 fulfils the contract of a store on a server that checks signatures, with each client."""
 
 from collections.abc import Iterator, Mapping
 from itertools import count
@@ -33,7 +33,7 @@ def url() -> str:
 
 
 class TestVersity(SharedStoreConformance):
-    """What a store must do."""
+    """The contract of a store."""
 
     @pytest.fixture
     def store_url(self, url: str) -> str:

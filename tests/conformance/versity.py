@@ -24,7 +24,7 @@ START_TIMEOUT_S = 60
 
 
 def storage_options(port: int) -> dict[str, object]:
-    """For `open_store`."""
+    """The options for `open_store`."""
     return {
         "endpoint_url": f"http://127.0.0.1:{port}",
         "key": KEY,
@@ -35,7 +35,7 @@ def storage_options(port: int) -> dict[str, object]:
 
 @contextlib.contextmanager
 def versity() -> Iterator[int]:
-    """The port of one with a bucket. Raises RuntimeError if it does not come up."""
+    """The port of a server with a bucket. Raises RuntimeError if it does not start."""
     with tempfile.TemporaryDirectory(prefix="txlog-versity-") as folder:
         port = free_port()
         for name in ("objects", "attributes"):
@@ -52,7 +52,7 @@ def versity() -> Iterator[int]:
             _make_bucket(port)
             yield port
         finally:
-            server.kill()  # It would wait for connections that clients keep.
+            server.kill()  # Otherwise it would wait for connections that clients keep open.
             server.wait(START_TIMEOUT_S)
 
 

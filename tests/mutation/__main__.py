@@ -20,18 +20,19 @@ ROW = "| {:<20} | {:>7} | {:>6} | {:>9} | {:>9} | {:>6} | {:>7} |"
 
 @dataclass(frozen=True)
 class Figures:
-    """What became of the mutants of a module, or of several; those of words only not counted."""
+    """The results of a module's mutants, or of several modules'; mutants of words only are not
+    counted."""
 
     killed: int = 0
     unchanged: int = 0
-    """Survivors that change nothing, as `unchanged.toml` says."""
+    """Survivors that change nothing, according to `unchanged.toml`."""
     survivors: int = 0
-    """All others."""
+    """All other survivors."""
     tests_seconds: float = 0.0
 
     @property
     def score(self) -> float:
-        """The part that the tests noticed of what changes behaviour."""
+        """The share of behaviour-changing mutants that the tests detected."""
         counted = self.killed + self.survivors
         return self.killed / counted if counted else 1.0
 
@@ -51,8 +52,8 @@ class Figures:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Mutates the modules asked for; 0 if each reaches the aim, 1 if one does not or could not be
-    tried, STOPPED if it was ended early by SIGINT or SIGTERM: then it sums up what it has by then.
+    """Mutate the given modules; returns 0 if each reaches the aim, 1 if one does not or could not
+    be tried, STOPPED if SIGINT or SIGTERM ended the run early: it then sums up the results so far.
     """
     parser = _parser()
     asked = parser.parse_args(arguments)

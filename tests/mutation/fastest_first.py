@@ -1,5 +1,5 @@
-"""In what order tests judge a mutant: most die of a direct test that takes a millisecond, and the
-first test that fails ends the run."""
+"""The order in which tests judge a mutant: most mutants fail a direct test that takes a
+millisecond, and the first failure ends the run."""
 
 import functools
 import json
@@ -11,7 +11,7 @@ from tests.source_tree import ROOT
 
 
 def fastest_first(items: list[pytest.Item]) -> list[pytest.Item]:
-    """As long as mutmut has not measured them, in the order in which they are given."""
+    """Before mutmut has measured the tests, they run in the given order."""
     durations = _durations()
     return sorted(items, key=lambda item: durations.get(item.nodeid, 0.0))
 

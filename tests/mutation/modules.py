@@ -1,4 +1,4 @@
-"""Which modules are mutated, and which fast tests judge each of them."""
+"""The modules that are mutated, and the fast tests that judge each of them."""
 
 from dataclasses import dataclass
 
@@ -48,7 +48,7 @@ CLIENTS = (
         "expiry lost_journals maintenance_pass unknown_outcomes vacuum_races",
     ),
 )
-"""Those of producers, consumers and the administration that take about a second or less."""
+"""Tests of producers, consumers and the administration that take about a second or less."""
 CHECKPOINTS = (
     *_named(
         "tests/unit/spark_plugin/checkpoints",
@@ -74,12 +74,12 @@ S3 = (
 
 @dataclass(frozen=True)
 class Mutated:
-    """One module of the product and the tests that have to notice a change of it."""
+    """One module of the product and the tests that must detect a change of it."""
 
     path: str
-    """From the project's folder."""
+    """Relative to the project's folder."""
     tests: tuple[str, ...]
-    """Files or folders of tests; of these mutmut runs those that call the changed function."""
+    """Files or folders of tests; mutmut runs those of them that call the changed function."""
 
 
 MODULES = {
@@ -176,4 +176,5 @@ MODULES = {
     "obstore-failure": Mutated("txlog/storage/object_stores/obstore_failure.py", S3),
     "s3-failure": Mutated("txlog/storage/s3/s3_failure.py", S3),
 }
-"""By the name that `make mutants MODULES=...` takes. The tests of each take less than a minute."""
+"""By the name that `make mutants MODULES=...` takes. The tests of each module take less than a
+minute."""

@@ -1,7 +1,7 @@
 """One mutant as mutmut wrote it: what it changes, and whether it changes words only.
 
-Words are what an error or a line of the log says: the tests pin those that a program may rely on,
-and nothing else of them is counted.
+Words are the texts of errors and log lines: the tests pin the texts that a program may rely on, and
+changes of other texts are not counted.
 """
 
 import ast
@@ -16,7 +16,7 @@ SPEAKING = {name for name in vars(txlog.errors) if name[0].isupper()} | {
     *("ValueError", "TypeError", "RuntimeError", "OSError", "FileExistsError", "LookupError"),
     *("debug", "info", "warning", "exception", "warn"),
 }
-"""Calls whose arguments are words: errors, and lines of the log."""
+"""Calls whose arguments are words: errors and log lines."""
 
 ORIGINAL = "orig"
 
@@ -28,11 +28,11 @@ class Mutant:
     name: str
     """What mutmut calls it, with its module."""
     function: str
-    """The function that it changes, with its class."""
+    """The name of the changed function, with its class."""
     removed: tuple[str, ...]
     added: tuple[str, ...]
     words_only: bool
-    """Whether it changes what an error says, and nothing that the program does."""
+    """Whether it changes the text of an error, but not the behaviour of the program."""
 
     def __str__(self) -> str:
         lines = [f"  - {line}" for line in self.removed] + [f"  + {line}" for line in self.added]
@@ -40,7 +40,7 @@ class Mutant:
 
 
 def mutants_of(module: str, mutated: str) -> Mapping[str, Mutant]:
-    """The mutants in the text of a module that mutmut has rewritten, by their names."""
+    """The mutants in the text of a module that mutmut has rewritten, by name."""
     variants: dict[str, dict[str, ast.FunctionDef]] = {}
     for node in ast.walk(ast.parse(mutated)):
         if isinstance(node, ast.FunctionDef) and "__mutmut_" in node.name:
@@ -78,7 +78,7 @@ def _without_words(function: ast.FunctionDef) -> str:
 
 
 class _Speechless(ast.NodeTransformer):
-    """Takes the words out of a function, and the types out of its casts."""
+    """Removes the words from a function, and the types from its casts."""
 
     def visit_Raise(self, node: ast.Raise) -> ast.Raise:
         if isinstance(node.exc, ast.Call):
@@ -98,6 +98,6 @@ class _Speechless(ast.NodeTransformer):
         return node
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
-        # No key, name or format of the product has a space in it; sentences have.
+        # Only sentences contain a space: no key, name or format of the product does.
         is_sentence = isinstance(node.value, str) and " " in node.value.strip()
         return ast.Constant("") if is_sentence else node

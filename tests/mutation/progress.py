@@ -1,7 +1,7 @@
-"""What a person sees while mutmut works on a module: how far it is, and how long it may take yet.
+"""Progress while mutmut works on a module: the part that is done, and the estimated remaining time.
 
-It goes to stderr, so that stdout holds the table alone: one line that is written over on a
-terminal, else a line a minute.
+It goes to stderr, so that stdout holds only the table: on a terminal one line that is overwritten,
+elsewhere a line per minute.
 """
 
 import json
@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TextIO
 
 TRIED_BEFORE = {None, 34}
-"""Exit codes of mutants that are not tried yet, and of those that are passed over."""
+"""Exit codes of mutants that are not tried yet, and of those that are skipped."""
 
 
 @dataclass
 class Progress:
-    """How far a module is."""
+    """The progress of one module."""
 
     module: str
     results: Path
-    """Where mutmut notes the exit code of every mutant as soon as it has one."""
+    """The file in which mutmut records the exit code of each mutant at once."""
     stream: TextIO = field(default_factory=lambda: sys.stderr)
     clock: Callable[[], float] = time.monotonic
     _began: float | None = None
@@ -30,7 +30,7 @@ class Progress:
     _said: float = 0.0
 
     def show(self) -> None:
-        """Say how far it is; on a terminal each time, elsewhere once a minute."""
+        """Print the progress; on a terminal each time, elsewhere once a minute."""
         now = self.clock()
         is_terminal = self.stream.isatty()
         if not is_terminal and now - self._said < 60:
@@ -41,7 +41,7 @@ class Progress:
         self.stream.flush()
 
     def clear(self) -> None:
-        """Take the line away again."""
+        """Erase the line."""
         if self.stream.isatty():
             self.stream.write("\r" + " " * 78 + "\r")
             self.stream.flush()
@@ -64,7 +64,7 @@ class Progress:
         try:
             return list(json.loads(self.results.read_text())["exit_code_by_key"].values())
         except (FileNotFoundError, ValueError):
-            return []  # Not there yet, or just being written.
+            return []  # The file does not exist yet, or is just being written.
 
 
 def _duration(seconds: float) -> str:

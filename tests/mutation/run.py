@@ -1,9 +1,10 @@
-"""Runs mutmut over one module, in a copy of the project, and reads what it found.
+"""Runs mutmut over one module, in a copy of the project, and reads its results.
 
 mutmut was chosen over cosmic-ray because it forks each mutant from a process that has imported
-pyarrow and collected the tests, and runs only the tests that call the changed function: about
-0.2 s a mutant. cosmic-ray starts a new interpreter for each, which takes 2 s before the first test.
-It does not change functions with a decorator, such as properties, nor code outside of functions.
+pyarrow and collected the tests, and runs only the tests that call the changed function: about 0.2 s
+a mutant. cosmic-ray starts a new interpreter for each, which takes 2 s before the first test.
+mutmut does not change functions with a decorator, such as properties, nor code outside of
+functions.
 """
 
 import json
@@ -30,7 +31,7 @@ LOG = "mutmut.log"
 NO_MUTANT = "txlog.no_mutant_has_this_name"
 
 MARKS = "not spark and not slow"
-"""Which tests judge: the fast ones."""
+"""Only fast tests judge mutants."""
 
 SURVIVED = {0}
 UNTESTED = {33, 5}
@@ -54,29 +55,29 @@ use_git_change_detection = false
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the mutants of a module."""
+    """The results of a module's mutants."""
 
     killed: int
     survivors: tuple[Mutant, ...]
-    """Not killed, and not of words only."""
+    """Mutants that were not killed and that change more than words."""
     tests_seconds: float
-    """How long the tests that judge them take together."""
+    """The total time of the tests that judge them."""
     out_of_time: tuple[Mutant, ...] = ()
-    """Killed because their tests took too long. On a busy machine some of these may be survivors.
-    """
+    """Killed because their tests exceeded the time limit. On a busy machine some may be
+    survivors."""
 
     @property
     def in_doubt(self) -> tuple[Mutant, ...]:
-        """Those that better tests, or a quieter machine, may judge otherwise."""
+        """Mutants that better tests, or a quieter machine, may judge differently."""
         return (*self.survivors, *self.out_of_time)
 
 
 class MutationFailed(Exception):
-    """mutmut did not come to its end: the tests fail without a mutant, or it cannot start."""
+    """mutmut did not finish: the tests fail without a mutant, or it cannot start."""
 
 
 def prepare(name: str, module: Mutated) -> Path:
-    """A copy of the project, configured for that module; a copy that was there is replaced."""
+    """Make a copy of the project, configured for that module; an older copy is replaced."""
     folder = WORK / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -98,7 +99,7 @@ def _configure(folder: Path, module: Mutated) -> None:
 
 
 def renew_tests(folder: Path, module: Mutated) -> None:
-    """The tests as they are now, in a copy where mutmut has run."""
+    """Copy the present tests into a folder where mutmut has run."""
     _configure(folder, module)
     for place in (folder / "tests", folder / "mutants" / "tests"):
         shutil.rmtree(place)
@@ -107,11 +108,11 @@ def renew_tests(folder: Path, module: Mutated) -> None:
 
 
 def run(folder: Path, module: Mutated, workers: int, names: Sequence[str] = ()) -> None:
-    """Try all mutants that have no result yet, or those named, but none that changes words only.
+    """Try all mutants without a result, or the named ones, except those that change words only.
 
     Raises:
-        MutationFailed: with the end of what mutmut said.
-        KeyboardInterrupt: mutmut has ended, and what it found so far is kept.
+        MutationFailed: with the end of mutmut's output.
+        KeyboardInterrupt: mutmut has ended, and its results so far are kept.
     """
     progress = Progress(folder.name, _results(folder, module))
     if not names:
@@ -122,7 +123,7 @@ def run(folder: Path, module: Mutated, workers: int, names: Sequence[str] = ()) 
 
 
 def _failed(folder: Path, module: Mutated, said: Sequence[str]) -> MutationFailed:
-    # mutmut does not say which test failed.
+    # mutmut does not report which test failed.
     tests = f"python -m pytest -x -m '{MARKS}' {' '.join(module.tests)}"
     lines = [f"{folder / LOG} ends with:", *said[-20:], "If a test fails, this shows it:", tests]
     return MutationFailed("\n".join(lines))
@@ -133,7 +134,7 @@ def _results(folder: Path, module: Mutated) -> Path:
 
 
 def _pass_over_words(folder: Path, module: Mutated, progress: Progress) -> None:
-    # mutmut makes the mutants, then refuses the name; what has a result already it does not try.
+    # mutmut makes the mutants and then refuses the name; mutants with a result are not tried again.
     said = _mutmut(folder, 1, [NO_MUTANT], progress)
     if not any("nothing matches" in line for line in said):
         raise _failed(folder, module, said)
@@ -148,10 +149,10 @@ def _note(results: Path, codes: Mapping[str, int]) -> None:
 
 
 def _mutmut(folder: Path, workers: int, names: Sequence[str], progress: Progress) -> list[str]:
-    """What mutmut said; nothing if it came to its end."""
+    """mutmut's output; empty if it finished."""
     command = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", str(workers)]
     with (folder / LOG).open("w") as file:
-        # In a group of its own, so that Ctrl-C reaches mutmut once, and through this process.
+        # A process group of its own, so that Ctrl-C reaches mutmut once, and through this process.
         process = subprocess.Popen(
             [*command, *names],
             cwd=folder,
@@ -182,7 +183,7 @@ def _wait(process: subprocess.Popen[bytes], progress: Progress) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    # mutmut notes every result at once, so that nothing is lost when it has to be killed.
+    # mutmut records every result at once, so nothing is lost if it has to be killed.
     for number in (signal.SIGINT, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -199,7 +200,7 @@ def _mutants(folder: Path, module: Mutated) -> Mapping[str, Mutant]:
 
 
 def outcome(folder: Path, module: Mutated) -> Outcome:
-    """What mutmut left in that folder.
+    """Read the results that mutmut left in that folder.
 
     Raises:
         MutationFailed: Some mutants were not tried.

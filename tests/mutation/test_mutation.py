@@ -1,4 +1,5 @@
-"""What `make mutants` counts: which mutants change words only, and which are listed as harmless."""
+"""The counting of `make mutants`: which mutants change words only, and which are listed as
+harmless."""
 
 import ast
 import io
@@ -81,7 +82,7 @@ def test_what_is_listed_as_harmless_stands_in_the_code_still() -> None:
 
 @cache
 def functions_of(module: str) -> tuple[set[str], set[str]]:
-    """Their names and their lines, as mutants show them."""
+    """The names and lines of the functions, in the form in which mutants show them."""
     tree = ast.parse((ROOT / MODULES[module].path).read_text())
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     lines = {line.strip() for node in functions for line in ast.unparse(node).splitlines()}

@@ -12,21 +12,21 @@ LIST = Path(__file__).with_name("unchanged.toml")
 
 @dataclass(frozen=True)
 class Unchanged:
-    """A change of one function that no test can see."""
+    """A change of one function that no test can detect."""
 
     module: str
     """The name in `tests.mutation.modules.MODULES`."""
     function: str
-    """With its class: `Class.method`."""
+    """The function's name with its class: `Class.method`."""
     removed: str
-    """The changed line as it is, or a part of it; of several lines, the first; empty: any line of
-    the function, which makes the words of an error."""
+    """The changed line before the change, or a part of it; of several lines, the first. Empty: any
+    line of the function, which makes the words of an error."""
     added: str
-    """The line in its place, or a part of it; empty: whatever it is changed to."""
+    """The line after the change, or a part of it. Empty: any replacement."""
     reason: str
 
     def covers(self, mutant: Mutant) -> bool:
-        """Whether this is that change."""
+        """Whether a mutant is this change."""
         if self.function != mutant.function or not self.removed:
             return self.function == mutant.function
         first, put = next(iter(mutant.removed), ""), next(iter(mutant.added), "")

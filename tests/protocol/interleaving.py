@@ -1,6 +1,6 @@
-"""A random history of several processes on one log, with what must hold at any moment of it.
+"""A random history of several processes on one log, with conditions that must hold at every step.
 
-One seed is one history: the steps, the moments of death and every token are drawn from it.
+One seed is one history: the steps, the times of crashes and every token are drawn from it.
 """
 
 import random
@@ -33,7 +33,8 @@ TOPICS = ("a", "b")
 SOURCE_RECORDS = 40
 PROCESSES = 3
 EXPECTED = (RetriableError, AbortableError, FencedError, IllegalTransition, OutcomeUnknown)
-"""What the protocol may answer. InternalError and CorruptData are bugs and fail the test."""
+"""The errors that the protocol may answer with. InternalError and CorruptData are bugs and fail the
+test."""
 
 WEIGHTS = {
     "producer_registers": 1,
@@ -58,7 +59,7 @@ WEIGHTS = {
     "late_write_lands": 4,
 }
 STORM = {**WEIGHTS, "journal_is_pruned": 20, "write_will_be_late": 15, "late_write_lands": 15}
-"""More of what R15 is about: stalled writers, and journals that are pruned beneath them."""
+"""More of the events that R15 concerns: stalled writers, and journals that are pruned meanwhile."""
 
 QUERY_SINKS, CONSUMER_SINKS = ("out1", "out2"), ("out3",)
 QUERY_GROUP, CONSUMER_GROUP = "g", "h"
@@ -69,7 +70,7 @@ class Interleaving:
     """Three processes: each has a producer, a run of the one query, a consumer and a helper."""
 
     def __init__(self, choices: random.Random) -> None:
-        """`choices` makes every choice: of a seed, or hypothesis."""
+        """`choices` makes every choice, from a seed or through hypothesis."""
         self.random = choices
         self.trace: list[str] = []
         self.counts: Counter[str] = Counter()
@@ -86,7 +87,7 @@ class Interleaving:
         segment = source.stage(MicroBatches.source, range(SOURCE_RECORDS))
         source.topic(MicroBatches.source).execute(AppendBatches((segment,)))
         self.processes = [self.world.process() for _ in range(PROCESSES)]
-        # Two instances of one id, so that each fences the other, and one of another.
+        # Two instances of one id, which fence each other, and one of another id.
         self.producers = [
             Producer(process, f"id {index % 2}", self.ledger)
             for index, process in enumerate(self.processes)
@@ -103,7 +104,7 @@ class Interleaving:
         ]
 
     def run(self, steps: int, check_every: int, weights_by_name: Mapping[str, int]) -> None:
-        """So many steps, and the end of the history."""
+        """Run this many steps, then finish the history."""
         names, weights = list(weights_by_name), list(weights_by_name.values())
         for number in range(steps):
             (name,) = self.random.choices(names, weights)
@@ -148,7 +149,7 @@ class Interleaving:
         self._try(index, self.producers[index].abort)
 
     def query_goes_on(self, index: int) -> None:
-        # Mostly one run: those that fence each other all the time commit nothing.
+        # Mostly one run: runs that fence each other all the time commit nothing.
         if self.random.random() < 0.05:
             self.leader = index
         index = index if self.random.random() < 0.1 else self.leader
@@ -222,7 +223,7 @@ class Interleaving:
             self.late.pop(self.random.randrange(len(self.late))).land()
 
     def _try(self, index: int, step: Callable[[], object]) -> Exception | None:
-        """The refusal, if the protocol refused; a process that dies is followed by a new one."""
+        """The refusal, if the protocol refused; a process that dies is replaced by a new one."""
         process = self.processes[index]
         try:
             step()
@@ -246,7 +247,7 @@ class Interleaving:
         self.helpers[index] = StaleHelper(process)
         self.halves[index] = HalfMessages(process, self.halves[index].name, self.ledger)
 
-    # What must hold.
+    # Conditions that must hold.
 
     def everything_holds(self) -> None:
         facts = log_facts(self.world.store)
@@ -259,7 +260,7 @@ class Interleaving:
         self._check_batches(reader, CONSUMER_GROUP, CONSUMER_SINKS)
 
     def _check_decisions(self, facts: LogFacts) -> None:
-        """I4: what was decided stays so, and is what every asking process was told."""
+        """I4: decisions never change, and agree with the answers that processes got."""
         now = {
             tx_id: known.decision
             for tx_id, known in facts.coordinators[0].transactions.items()
@@ -270,7 +271,7 @@ class Interleaving:
         self.decisions = now
 
     def _check_topic(self, reader: Process, name: str, facts: LogFacts) -> None:
-        """I2, I3: offsets are dense and fixed; what is shown is committed, and stays shown."""
+        """I2, I3: offsets are dense and fixed; visible records are committed, and stay visible."""
         stored = visible(reader, name, IsolationLevel.READ_UNCOMMITTED)
         assert sorted(stored) == list(range(len(stored)))
         assert stored.items() >= self.seen.get(name, {}).items()
@@ -283,15 +284,16 @@ class Interleaving:
         for tx_id, records in self.ledger.records.items():
             found = [value for value in values if value in records.get(name, ())]
             is_in = self.decisions.get(tx_id) is Decision.COMMIT and topic.is_finished(tx_id)
-            # I7: each record that was acknowledged once, in order, as far as the LSO lets see.
+            # I7: each acknowledged record is visible once, in order, up to the LSO.
             assert found == (records.get(name, [])[: len(found)] if is_in else [])
         if name in TOPICS:
-            # R9: nothing is shown whose append was never acknowledged.
+            # R9: a record is never visible if its append was not acknowledged.
             acknowledged = [v for r in self.ledger.records.values() for v in r.get(name, ())]
             assert set(values) <= set(acknowledged)
 
     def _check_batches(self, reader: Process, name: str, sinks: tuple[str, ...]) -> None:
-        """I5, I6, I10: each source record once in each sink, and all up to the group's position."""
+        """I5, I6, I10: each source record is once in each sink, and all up to the group's
+        position."""
         group = reader.connection.offsets.group(name)
         at = group.committed.get(TopicPartition(MicroBatches.source, 0))
         position = 0 if at is None else at.offset
@@ -301,7 +303,7 @@ class Interleaving:
             assert len(values) >= position
 
     def finish(self) -> None:
-        """A later process finishes all of it, and the query continues at its position."""
+        """A later process finishes all transactions, and the query continues at its position."""
         while self.late:
             self.late.pop().land()
         self.world.clock.advance(TIMEOUT_MS + 1)
@@ -316,7 +318,7 @@ class Interleaving:
         self.everything_holds()
 
     def _check_all_is_shown(self, last: Process) -> None:
-        """I5, also across topics: a committed transaction is shown whole."""
+        """I5, also across topics: a committed transaction is visible as a whole."""
         for tx_id, records in self.ledger.records.items():
             outcome = last.connection.outcome(tx_id)
             for name, values in records.items():

@@ -1,4 +1,4 @@
-"""Rules of the protocol, each taken out by putting in its place the code that one would write."""
+"""Rules of the protocol, each removed by substituting the code that one would write without it."""
 
 from typing import Any
 
@@ -22,12 +22,12 @@ Patch = pytest.MonkeyPatch
 
 
 def without_R15_for_writers(patch: Patch) -> None:
-    """Who created an entry believes that it counts."""
+    """The process that created an entry assumes that it counts."""
     patch.setattr(Replica, "_counts", lambda self, slot: True)
 
 
 def without_R15_for_readers(patch: Patch) -> None:
-    """Who finds an entry takes it for the next one."""
+    """A process that finds an entry takes it for the next one."""
 
     def catch_up(
         self: Replica[Any],
@@ -44,7 +44,7 @@ def without_R15_for_readers(patch: Patch) -> None:
 
 
 def without_I7(patch: Patch) -> None:
-    """Whatever a producer sends is stored."""
+    """Everything that a producer sends is stored."""
     patch.setattr(topic_rules, "repeated_offset", lambda *arguments: None)
 
 
@@ -62,7 +62,7 @@ def without_R3_release_before_abort(patch: Patch) -> None:
 
 
 def without_R3_bar(patch: Patch) -> None:
-    """The abort of what was never heard of leaves no trace."""
+    """The abort of an unknown transaction leaves no trace."""
     original = rules._decide_abort
 
     def decide(state: Any, command: Any) -> Decided:
@@ -74,7 +74,7 @@ def without_R3_bar(patch: Patch) -> None:
 
 
 def without_R5_before_begin(patch: Patch) -> None:
-    """A transaction begins while the one before it is prepared only."""
+    """A transaction begins while the one before it is only prepared."""
 
     def require(name: str, known: Any, tx_id: TxId) -> None:
         if tx_id.number <= known.begun_number:
@@ -84,12 +84,12 @@ def without_R5_before_begin(patch: Patch) -> None:
 
 
 def without_R5_before_init(patch: Patch) -> None:
-    """A new epoch does not wait for what is prepared."""
+    """A new epoch does not wait for prepared transactions."""
     patch.setattr(rules, "_require_nothing_prepared", lambda name, known: None)
 
 
 def without_R6_in_topics(patch: Patch) -> None:
-    """A topic skips a marker only if it is that of the last transaction."""
+    """A topic skips a marker only if it belongs to the last transaction."""
 
     def is_last(self: ProducerStateEntry, tx_id: TxId) -> bool:
         last = self.last
@@ -99,7 +99,7 @@ def without_R6_in_topics(patch: Patch) -> None:
 
 
 def without_R6_in_groups(patch: Patch) -> None:
-    """A group applies whatever is pending."""
+    """A group applies every pending offset."""
     original = offsets_state.decide
 
     def decide(state: Any, command: Any) -> Decided:
@@ -131,7 +131,7 @@ def without_R8(patch: Patch) -> None:
 
 
 def without_R9(patch: Patch) -> None:
-    """Commit although an append is unknown: as if it had not been sent."""
+    """Commits although an append's outcome is unknown, as if it had not been sent."""
     original = Producer.prepare
 
     def prepare(self: Producer) -> None:
@@ -142,7 +142,7 @@ def without_R9(patch: Patch) -> None:
 
 
 def without_R10_record(patch: Patch) -> None:
-    """A marker is recorded only where its producer has something open."""
+    """A marker is recorded only if its producer has an open transaction."""
     original = topic_rules._decide_marker
 
     def decide(state: Any, command: Any) -> Decided:
@@ -154,7 +154,7 @@ def without_R10_record(patch: Patch) -> None:
 
 
 def without_R10_refusal(patch: Patch) -> None:
-    """Records of a finished transaction are let in."""
+    """Records of a finished transaction are accepted."""
     original = topic_rules._check_producer
 
     def check(state: Any, producer: Any, command: Any) -> None:
@@ -167,15 +167,15 @@ def without_R10_refusal(patch: Patch) -> None:
 
 
 def without_I6_compare(patch: Patch) -> None:
-    """A pend does not ask where the group stands."""
+    """A pend does not check the group's position."""
     patch.setattr(offsets_state, "_check_starts", lambda *arguments: None)
 
 
 def without_I6_pending(patch: Patch) -> None:
-    """A pend does not ask who else is pending."""
+    """A pend does not check for other pending offsets."""
     patch.setattr(offsets_state, "_check_not_pending", lambda *arguments: None)
 
 
 def without_I8(patch: Patch) -> None:
-    """The coordinator listens to every epoch."""
+    """The coordinator accepts every epoch."""
     patch.setattr(rules, "_check_epoch", lambda *arguments: None)

@@ -1,4 +1,5 @@
-"""What processes do on a log, one protocol step a call: a producer, a micro-batch run, a helper."""
+"""The sessions of processes on a log, one protocol step per call: a producer, a micro-batch run, a
+helper."""
 
 from dataclasses import dataclass, field
 
@@ -17,18 +18,18 @@ TIMEOUT_MS = 60_000
 
 @dataclass
 class Ledger:
-    """What the world was told, to compare with what it shows."""
+    """The answers that processes got, to compare with the content of the log."""
 
     records: dict[TxId, dict[str, list[int]]] = field(default_factory=dict)
     """Transaction -> topic -> records whose append was acknowledged, in order."""
     plain: dict[str, list[int]] = field(default_factory=dict)
     """Topic -> records outside of any transaction that were acknowledged."""
     answered: dict[TxId, Decision] = field(default_factory=dict)
-    """What a commit or an abort was answered."""
+    """Transaction -> the answer to its commit or abort."""
     next_value: int = 0
 
     def value(self) -> int:
-        """A record that no other process writes."""
+        """The value of a record that no other process writes."""
         self.next_value += 1
         return self.next_value
 
@@ -52,11 +53,11 @@ class Producer:
 
     @property
     def tx_id(self) -> TxId:
-        """The transaction that is open."""
+        """The id of the open transaction."""
         return TxId(self._pid, self._epoch, self._number)
 
     def init(self) -> None:
-        """Become the newest instance of the id."""
+        """Become the newest instance of the transactional id."""
         instance = self.process.connection.runtime.entropy.token()
         registration = self._coordinator.init_producer(
             InitProducer(self.name, instance, TIMEOUT_MS)
@@ -67,18 +68,18 @@ class Producer:
         self._sequences, self._unknown = {}, None
 
     def declare(self, topic: str) -> None:
-        """Make the next append ready: its partition is declared, its segment staged."""
+        """Prepare the next append: declare its partition, stage its segment."""
         if not self.is_registered or self._unknown is not None:
             return
         if not self._open or self._decided:
-            # The transaction before may be prepared only: BEGIN finishes it first (R5).
+            # The transaction before may only be prepared: BEGIN finishes it first (R5).
             self._number += 1
             self._declared = set()
             self._open, self._decided = True, False
         self._unknown = self._new_append(topic)
 
     def append(self) -> None:
-        """Send what was made ready; again, as it was, if the answer was lost."""
+        """Send the prepared append; if the answer was lost, send it again unchanged."""
         if self._unknown is None:
             return
         name, value, command = self._unknown
@@ -108,26 +109,27 @@ class Producer:
         return topic, value, command
 
     def prepare(self) -> None:
-        """Decide COMMIT; not while an append is unknown (R9)."""
+        """Decide COMMIT; not while an append's outcome is unknown (R9)."""
         if self._open and self._declared and self._unknown is None:
             self._coordinator.prepare_commit(self.name, self.tx_id)
             self._ledger.answered[self.tx_id] = Decision.COMMIT
             self._decided = True
 
     def apply(self) -> None:
-        """The markers; the first process to come writes them."""
+        """Write the markers; the first process to come writes them."""
         if self._decided:
             self._coordinator.apply(self.name, self.tx_id)
 
     def complete(self) -> None:
-        """COMMITTED, after the markers."""
+        """Write COMMITTED, after the markers."""
         if self._decided:
             self._coordinator.apply(self.name, self.tx_id)
             self._coordinator.complete(self.name, self.tx_id)
             self._open = self._decided = False
 
     def abort(self) -> None:
-        """Decide ABORT and finish it; the next transaction needs a new epoch if one is unknown."""
+        """Decide ABORT and finish it; after an append of unknown outcome the next transaction needs
+        a new epoch."""
         if self._open and not self._decided:
             tx_id = self.tx_id
             self._coordinator.abort(self.name, tx_id)
@@ -137,9 +139,10 @@ class Producer:
 
 
 class MicroBatches:
-    """Source offsets to one or two topics and to a group, in one commit: a query, or a consumer.
+    """Copies source offsets to one or two topics and to a group, in one commit: a query, or a
+    consumer.
 
-    Runs of one query have one transactional id, which owns the group; consumers that share a group
+    Runs of one query have one transactional id, which owns the group. Consumers that share a group
     have an id each, and only the group's offsets tell them apart.
     """
 
@@ -158,7 +161,7 @@ class MicroBatches:
 
     @property
     def is_query(self) -> bool:
-        """It owns its group, and its batches bear marks."""
+        """Whether it owns its group, and its batches have marks."""
         return bool(self.run)
 
     @property
@@ -167,11 +170,11 @@ class MicroBatches:
 
     @property
     def tx_id(self) -> TxId:
-        """Of the present batch."""
+        """The transaction of the present batch."""
         return TxId(self._pid, self._epoch, self._number)
 
     def init(self) -> None:
-        """Register the run, and the group that it owns."""
+        """Register the run and the group that it owns."""
         groups = (self.group,) if self.is_query else ()
         instance = self.run or self.process.connection.runtime.entropy.token()
         registration = self._coordinator.init_producer(
@@ -182,9 +185,9 @@ class MicroBatches:
         self.is_registered, self._stage = True, 0
 
     def step(self, length: int, end: int, *, waits: bool = True) -> None:
-        """The next step of a batch of at most `length` records, of which the source has `end`.
+        """Run the next step of a batch of at most `length` records; the source has `end` records.
 
-        Without `waits` a batch that is prepared is left to the process that meets it.
+        Without `waits`, another process finishes a prepared batch when it meets it.
         """
         if not self.is_registered:
             self.init()
@@ -195,7 +198,7 @@ class MicroBatches:
             self._stage = (self._stage + 1) % 5 if waits or self._stage < 2 else 0
 
     def _plan(self, length: int, end: int) -> None:
-        """Where the group stands now; and the records, staged."""
+        """Read the group's position, and stage the records."""
         where = TopicPartition(self.source, 0)
         found = self.process.connection.offsets.fetch(self.group, [where])[where]
         start = 0 if found is None else found.offset
@@ -243,7 +246,7 @@ class MicroBatches:
         self._coordinator.complete(self.name, self.tx_id)
 
     def give_up(self) -> None:
-        """After a refusal: abort what is proven not prepared, and register again."""
+        """After a refusal: abort the batch if it is provably not prepared, and register again."""
         self.is_registered = False
         if self._stage:
             self._stage = 0
@@ -254,7 +257,7 @@ class MicroBatches:
 
 
 class HalfMessages:
-    """Several transactions of one instance open at once, each a staged record (R7)."""
+    """Several transactions of one instance, open at once, each a staged record (R7)."""
 
     def __init__(self, process: Process, name: str, ledger: Ledger) -> None:
         self.process, self.name, self._ledger = process, name, ledger
@@ -266,7 +269,7 @@ class HalfMessages:
         return self.process.connection.coordinator_of(self.name)
 
     def init(self) -> None:
-        """Become the newest instance of the id."""
+        """Become the newest instance of the transactional id."""
         instance = self.process.connection.runtime.entropy.token()
         registration = self._coordinator.init_producer(
             InitProducer(self.name, instance, TIMEOUT_MS, concurrent=True)
@@ -276,7 +279,7 @@ class HalfMessages:
         self._registered, self._open = True, {}
 
     def begin(self, topic: str) -> None:
-        """One more half message."""
+        """Begin another half message."""
         if not self._registered:
             self.init()
             return
@@ -304,26 +307,26 @@ class HalfMessages:
         del self._open[tx_id]
 
     def give_up(self) -> None:
-        """After a refusal: begin anew, with a new epoch."""
+        """After a refusal: start over with a new epoch."""
         self._registered = False
 
 
 class StaleHelper:
-    """A process that met a decided transaction, stalled, and applies it long after the end."""
+    """A process that read a decided transaction, stalled, and applies it long after its end."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self._remembered: list[tuple[Transaction, int]] = []
 
     def remember(self) -> None:
-        """What is decided and not complete now."""
+        """Record the transactions that are decided and not complete now."""
         state = self.process.connection.coordinator(0).catch_up()
         for name, found in state.open_transactions():
             if found.state in PREPARED:
                 self._remembered.append((found, state.ids[name].floor(found.tx_id)))
 
     def apply_late(self, choice: int) -> None:
-        """One of these, as it was then."""
+        """Apply one of these, as it was then."""
         if self._remembered:
             transaction, floor = self._remembered.pop(choice % len(self._remembered))
             connection = self.process.connection

@@ -1,4 +1,4 @@
-"""Single protocol steps of a process, by name: what the traces of the rules are made of."""
+"""Single protocol steps of a process, by name: the traces of the rules consist of them."""
 
 from tests.protocol.world import Process, World, committed, visible
 from txlog.coordinator.coordinator import Coordinator
@@ -13,7 +13,7 @@ NAME, GROUP = "x", "g"
 
 
 def coordinator(process: Process) -> Coordinator:
-    """The only one of this world."""
+    """The only coordinator of this world."""
     return process.connection.coordinator(0)
 
 
@@ -30,14 +30,14 @@ def tx_of(registration: Registration, number: int = 0) -> TxId:
 
 
 def participant(process: Process, topic: str, *values: int, logged: bool = False) -> Participant:
-    """With staged records, or declared for records that go into the log."""
+    """A participant with staged records, or one declared for records in the log."""
     segments = () if logged else (process.stage(topic, values),)
     partitions = (0,) if logged else ()
     return Participant(process.topic(topic).topic_id, topic, partitions, segments)
 
 
 def pend(process: Process, tx: TxId, start: int, end: int, name: str = NAME) -> None:
-    """Put offsets [start, end) of the source aside."""
+    """Pend offsets [start, end) of the source."""
     offset = PendingOffset("src", process.topic("src").topic_id, 0, start, end)
     process.connection.offsets.pend(
         process.connection.offsets.pend_command(GROUP, tx, name, 0, (offset,), TIMEOUT_MS)
@@ -52,7 +52,7 @@ def prepare(
     groups: tuple[str, ...] = (GROUP,),
     mark: ReplayMark | None = None,
 ) -> None:
-    """PREPARE_COMMIT: from here it is decided."""
+    """Write PREPARE_COMMIT: from here the transaction is decided."""
     coordinator(process).prepare_commit(name, tx, participants, groups, mark)
 
 
@@ -63,22 +63,22 @@ def finish(process: Process, tx: TxId, name: str = NAME) -> None:
 
 
 def append(process: Process, topic: str, tx: TxId, value: int, sequence: int = 0) -> None:
-    """One record, into the log, while the transaction is open."""
+    """Append one record to the log while the transaction is open."""
     segment = process.stage(topic, [value])
     command = AppendBatches((segment,), tx.pid, tx.epoch, tx, {0: sequence})
     process.topic(topic).execute(command)
 
 
 def shown(world: World, topic: str) -> list[int]:
-    """What a fresh process reads at read_committed."""
+    """The records that a new process reads at read_committed."""
     return list(visible(world.process(), topic).values())
 
 
 def position(world: World) -> int | None:
-    """Where the group stands, to a fresh process; None while a transaction is in the way."""
+    """The group's position as a new process reads it; None while a transaction is pending on it."""
     return committed(world.process(), GROUP, "src")
 
 
 def is_sound(world: World) -> bool:
-    """Every stored byte keeps the invariants."""
+    """Check the invariants on every stored byte."""
     return check_log(world.store) == []

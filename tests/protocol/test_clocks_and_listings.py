@@ -1,4 +1,4 @@
-"""Clocks and listings decide nothing: wrong ones cost attempts, never a record (I14)."""
+"""Clocks and listings decide nothing: wrong ones cost attempts, but never a record (I14)."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ def log(transaction_records: str) -> MemoryLog:
 
 
 def at(log: MemoryLog, now_ms: float, seed: int = 99) -> Connection:
-    """A process whose clock says another time."""
+    """A process whose clock shows another time."""
     runtime = Runtime(ManualClock(now_ms), SeededEntropy(seed), SerialFanOut())
     return open_connection(log.memory, runtime)
 
@@ -90,12 +90,12 @@ def test_I14_writers_whose_clocks_disagree_are_ordered_by_the_journal(log: Memor
 
 
 class UnlistedStore(MemoryStore):
-    """Its process may not list."""
+    """A store whose process has no permission to list."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
         self.asked: list[str] = []
-        """Prefixes that it was to list."""
+        """The prefixes of the refused listings."""
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
         self.asked.append(prefix)

@@ -1,4 +1,4 @@
-"""What is deleted, and what a reader is told of an object that is gone (I12, R19)."""
+"""What may be deleted, and the error of a reader whose object is gone (I12, R19)."""
 
 import pytest
 

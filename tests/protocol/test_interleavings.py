@@ -1,7 +1,7 @@
-"""Several processes, any order of steps, crashes between any two: I1 to I11 hold after each.
+"""Several processes, any order of steps, crashes between any two: I1 to I11 hold after each step.
 
-The log is read by a fresh process again and again. What is compared is what users see (records by
-offset, the group's position, how transactions ended) and, by `check_log`, every stored byte.
+A new process reads the log again and again. The test compares what users see (records by offset,
+the group's position, the outcomes of transactions) and, by `check_log`, every stored byte.
 """
 
 import random
@@ -16,7 +16,8 @@ from tests.protocol.interleaving import STORM, WEIGHTS, Interleaving
 STEPS = 150
 CHECK_EVERY = 5
 SHORT = 30
-"""Steps of a history whose every choice is hypothesis's, and which it makes shorter if it fails."""
+"""The number of steps of a history in which hypothesis makes every choice, so that it can shrink
+it."""
 
 
 @pytest.mark.parametrize("weights", [WEIGHTS, STORM], ids=["calm", "storm"])

@@ -1,4 +1,4 @@
-"""The traces that rules close, replayed over journals, with processes of their own."""
+"""The failure traces that rules prevent, replayed over journals, with separate processes."""
 
 from collections.abc import Callable
 
@@ -100,7 +100,8 @@ def test_R3_a_pend_whose_run_died_is_released_after_the_bar_and_its_prepare_come
 
 
 def test_R3_a_pend_is_not_released_if_its_prepare_was_first(world: World) -> None:
-    """The helper thinks the run is dead; its PREPARE wins the slot before the helper's bar."""
+    """The helper takes the run for dead; the run's PREPARE wins the slot before the helper's
+    bar."""
     slow, helper = world.process(), world.process()
     tx = tx_of(register(slow, "run 1"))
     staged = participant(slow, "a", 0, 1)
@@ -134,7 +135,8 @@ def test_R3_a_later_epoch_frees_a_pend_that_was_never_prepared(world: World) -> 
 def test_R3_a_late_pend_of_an_old_instance_does_not_abort_the_newer_ones_transaction(
     world: World,
 ) -> None:
-    """It bears the same transactional id; only what is earlier may be aborted as a left-over."""
+    """The pend has the same transactional id; only earlier transactions may be aborted as left
+    over."""
     old, new = world.process(), world.process()
     zombie = tx_of(register(old, "run 1"))
     live = tx_of(register(new, "run 2"))
@@ -177,8 +179,8 @@ def test_R4_what_was_decided_is_not_decided_again_by_a_process_that_comes_late(
 def test_R5_a_new_instance_finishes_what_is_prepared_before_its_own_first_transaction(
     world: World,
 ) -> None:
-    """Were it not so, the old one's records would come after the new one's marker, and be
-    dropped as old."""
+    """Otherwise the old instance's records would come after the new one's marker, and be dropped as
+    old."""
     dead, new = world.process(), world.process()
     tx = tx_of(register(dead, "i"))
     prepare(dead, tx, participant(dead, "a", 1), participant(dead, "b", 1), groups=())
@@ -214,13 +216,13 @@ def test_R5_what_is_ongoing_is_aborted_by_the_entry_that_bumps_the_epoch(world: 
 
 
 def test_R5_a_prepare_waits_for_the_transaction_before_it(world: World) -> None:
-    """`COMMITTED` was not waited for, and its process died: the next batch finishes it first."""
+    """Its process died before `COMMITTED` was written: the next batch finishes it first."""
     process = world.process()
     registration = register(process, "i")
     first, second = tx_of(registration, 0), tx_of(registration, 1)
     prepare(process, first, participant(process, "a", 1), groups=())
     with pytest.raises(ConcurrentTransactions):
-        # What `prepare_commit` sends; that method finishes what is in the way, and asks again.
+        # The command of `prepare_commit`; that method finishes earlier transactions, and retries.
         coordinator(process).execute(CommitPrepared(NAME, second, 0))
     prepare(process, second, participant(process, "a", 2), groups=())
     assert shown(world, "a") == [1]
@@ -229,7 +231,7 @@ def test_R5_a_prepare_waits_for_the_transaction_before_it(world: World) -> None:
 
 
 def decided(process: Process, tx: TxId, name: str = NAME) -> Callable[[], None]:
-    """What a helper knows of a decided transaction, to be applied whenever it comes to it."""
+    """A helper's copy of a decided transaction, to be applied at any later time."""
     known = coordinator(process).catch_up().ids[name]
     transaction, floor = known.open[tx], known.floor(tx)
     assert transaction.state in PREPARED
@@ -238,7 +240,7 @@ def decided(process: Process, tx: TxId, name: str = NAME) -> Callable[[], None]:
 
 
 def test_R6_a_helper_that_comes_late_changes_nothing(world: World) -> None:
-    """It met the first transaction, stalled, and applies it after the second one is complete."""
+    """It read the first transaction, stalled, and applies it after the second one is complete."""
     process, helper = world.process(), world.process()
     registration = register(process, "i")
     first, second = tx_of(registration, 0), tx_of(registration, 1)
@@ -319,7 +321,8 @@ def test_R8_a_maintenance_pass_finds_what_is_prepared_without_any_pend(world: Wo
 def test_R9_an_append_is_known_to_be_absent_only_when_its_slot_is_held_by_another(
     world: World,
 ) -> None:
-    """The answer is lost, the write is late: only the next entry in its slot decides about it."""
+    """The answer is lost and the write is late: only the next entry in its slot decides about
+    it."""
     process = world.process()
     tx = tx_of(register(process, "i"))
     coordinator(process).begin(NAME, tx, TIMEOUT_MS, (participant(process, "a", logged=True),))
@@ -337,7 +340,7 @@ def test_R9_an_append_is_known_to_be_absent_only_when_its_slot_is_held_by_anothe
 
 
 def test_R10_records_that_come_after_the_abort_marker_are_refused(world: World) -> None:
-    """The zombie has declared the topic and written nothing there when its marker arrives."""
+    """The zombie has declared the topic and written nothing to it when its marker arrives."""
     zombie, new = world.process(), world.process()
     tx = tx_of(register(zombie, "i"))
     declared = participant(zombie, "a", logged=True)
@@ -378,7 +381,7 @@ def test_R11_nothing_of_a_transaction_lands_in_a_topic_that_was_created_again(
 def test_R12_a_stale_run_that_registers_late_fences_the_live_one_and_commits_nothing_twice(
     world: World,
 ) -> None:
-    """It costs availability, not safety: the group's offsets decide who may go on."""
+    """It costs availability, not safety: the group's offsets decide which run may continue."""
     stale, live = world.process(), world.process()
     live_tx = tx_of(register(live, "run 2", is_run=True, groups=(GROUP,)))
     pend(live, live_tx, 0, 2)
@@ -395,7 +398,7 @@ def test_R12_a_stale_run_that_registers_late_fences_the_live_one_and_commits_not
 
 
 def prune_all(process: Process, keep: int = 0) -> None:
-    """Every journal of a transaction, and snapshots first."""
+    """Prune every journal of a transaction, after writing snapshots."""
     coordinator(process)._journal.prune(keep)
     for topic in ("a", "b"):
         process.topic(topic).journal.prune(keep)
@@ -417,8 +420,9 @@ def test_R14_a_pruned_log_goes_on_as_if_nothing_were_gone(world: World) -> None:
 
 
 def test_R15_a_helper_does_not_take_a_pruned_pend_for_no_pend(world: World) -> None:
-    """It stalled before the pend was made. Its next slot is missing because it was pruned; were
-    that believed, the transaction would be complete and its offsets lost."""
+    """It stalled before the pend was made. Its next slot is missing because it was pruned; if the
+    helper took that for the journal's end, the transaction would be complete and its offsets lost.
+    """
     helper, process = world.process(), world.process()
     registration = register(process, "i")
     for number in range(8):
@@ -436,8 +440,8 @@ def test_R15_a_helper_does_not_take_a_pruned_pend_for_no_pend(world: World) -> N
 
 
 def test_R15_what_is_in_the_way_is_not_released_on_a_pruned_coordinator(world: World) -> None:
-    """The helper's coordinator state is from before the epoch of the pend: to it, the pend's
-    transaction is one that can never be prepared."""
+    """The helper's coordinator state is older than the epoch of the pend: it takes the pend's
+    transaction for one that can never be prepared."""
     helper, process = world.process(), world.process()
     own = tx_of(register(helper, "i", "y"))
     coordinator(helper).catch_up()
@@ -447,7 +451,7 @@ def test_R15_what_is_in_the_way_is_not_released_on_a_pruned_coordinator(world: W
     pend(process, tx, 0, 2)
     prepare(process, tx, participant(process, "a", 0, 1))
     coordinator(process)._journal.prune(0)
-    with pytest.raises(OutcomeUnknown):  # Its slot was freed, and may have been its own (R33).
+    with pytest.raises(OutcomeUnknown):  # The freed slot may have been its own (R33).
         pend(helper, own, 0, 3, "y")
     with pytest.raises(CommitFailed, match="committed 2"):
         pend(helper, own, 0, 3, "y")

@@ -1,7 +1,7 @@
 """Each rule is needed: without it the interleavings find a history that breaks an invariant.
 
-A rule is taken out by putting the code that one would write without it in its place. If a history
-of the seeds tried here does not fail then, the interleavings prove less than they should.
+A rule is removed by substituting the code that one would write without it. If no history of the
+seeds tried here fails then, the interleavings prove less than they should.
 """
 
 import random
@@ -55,7 +55,7 @@ REMOVED: dict[Callable[[Patch], None], int] = {
     without_I6_pending: 0,
     without_I8: 6,
 }
-"""With a seed whose history breaks soon: it is tried first, as finding one takes a while."""
+"""Each with a seed whose history fails early: it is tried first, because the search takes long."""
 
 
 def breaks(seed: int) -> bool:

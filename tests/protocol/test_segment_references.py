@@ -1,4 +1,4 @@
-"""Which segments the log refers to, asked while transactions move on."""
+"""The segments that the log refers to, queried while transactions progress."""
 
 from itertools import count
 
@@ -23,7 +23,7 @@ from txlog.model import TxId
 
 
 class MeanwhileStore(DyingStore):
-    """Just before the read of that number something else happens."""
+    """Runs an action just before the read of that number."""
 
     def meanwhile(self, read: int, finishing: tuple[Process, TxId]) -> None:
         """Another process finishes that transaction."""
@@ -39,7 +39,7 @@ class MeanwhileStore(DyingStore):
 
 
 def world_with_a_decision() -> tuple[World, Process, TxId, str]:
-    """A transaction of one staged segment is decided, and applied nowhere."""
+    """A transaction with one staged segment is decided, and not applied to any topic."""
     world = World()
     world.create_topics("a", "b")
     process = world.process()
@@ -62,7 +62,7 @@ def test_R18_a_segment_that_moves_from_its_coordinator_to_its_topic_is_never_mis
 
 
 def unreferenced(looker: Connection) -> list[str]:
-    """Segments that exist and that nothing names."""
+    """Existing segments without a reference."""
     stored = [stored.path for stored in looker.cluster.store.list_after("topics/")]
     return sorted(set(filter(is_segment, stored)) - references(looker))
 

@@ -23,7 +23,7 @@ def threaded_process(world: World) -> Process:
 
 
 def produce(process: Process, thread: int) -> list[int]:
-    """Commits over both topics, one in three aborted; the records that were committed."""
+    """Commit transactions over both topics, abort one in three; returns the committed records."""
     name = f"thread {thread}"
     registration = coordinator(process).init_producer(InitProducer(name, "i", TIMEOUT_MS))
     kept = []

@@ -1,4 +1,4 @@
-"""A small log in memory, processes that share nothing but its store, and a reader of all of it."""
+"""A small log in memory, processes that share nothing but its store, and a reader of everything."""
 
 import json
 from collections.abc import Sequence
@@ -30,15 +30,15 @@ SETTINGS = LogSettings(
     journal_snapshot_entries=4,
 )
 NAMES = LogLayout("10" * 16)
-"""Of the journals of the log, which has this id."""
+"""The names of the journals of a log with this id."""
 
 PROCESS = ProcessSettings(boundary_probe_polls=1000, finish_attempts_max=4, publish_attempts_max=20)
-"""A replica that polls a pruned journal lags for long: what decides must not rest on that (R15)."""
+"""A replica that polls a pruned journal may lag for long: no decision may depend on it (R15)."""
 
 
 @dataclass
 class Process:
-    """What one process has: its connection, and a store that can fail it or kill it."""
+    """One process: its connection, and a store that can fail its calls or kill it."""
 
     connection: Connection
     store: DyingStore
@@ -48,7 +48,7 @@ class Process:
         return self.connection.cluster.topic(name)
 
     def stage(self, name: str, values: Sequence[int], partition: int = 0) -> Segment:
-        """A segment with these records, which no reader sees yet."""
+        """Stage a segment with these records, which no reader sees yet."""
         topic = self.topic(name)
         topic.catch_up()
         return topic.stage({partition: [batch_of(values)]}, topic.state.newest_schema_id)
@@ -69,24 +69,24 @@ class World:
         self.store.create(CLUSTER_FILE, seal(body))
 
     def runtime(self) -> Runtime:
-        """Of a process: the clock is everybody's, tokens are its own."""
+        """The runtime of a process: all share the clock, each has its own tokens."""
         self._seed += 1
         return Runtime(self.clock, SeededEntropy(self._seed), SerialFanOut(), StillBackground())
 
     def process(self) -> Process:
-        """A new one, which knows nothing yet."""
+        """A new process, which has read nothing yet."""
         store = DyingStore(self.store)
         return Process(open_connection(store, self.runtime(), process=PROCESS), store)
 
     def create_topics(self, *names: str, partitions: int = 1) -> None:
-        """Topics of one whole number a record."""
+        """Create topics with one integer per record."""
         cluster = self.process().connection.cluster
         for name in names:
             cluster.create_topic(name, partitions, encode_schema(SCHEMA), TopicConfig())
 
 
 def batch_of(values: Sequence[int]) -> pa.RecordBatch:
-    """These records, as they are stored."""
+    """These records in stored form."""
     schema = physical_schema(SCHEMA)
     columns = [pa.array(values, pa.int64()), pa.array([0] * len(values), schema.field(1).type)]
     return pa.record_batch(columns, schema=schema)
@@ -98,7 +98,7 @@ def visible(
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     partition: int = 0,
 ) -> dict[int, int]:
-    """Offset -> record, of all that a reader sees as of now."""
+    """Offset -> record, for all records that a reader sees now."""
     topic = process.topic(name)
     state = topic.catch_up()
     is_committed = isolation is IsolationLevel.READ_COMMITTED
@@ -115,7 +115,7 @@ def visible(
 
 
 def committed(process: Process, group: str, name: str, partition: int = 0) -> int | None:
-    """The group's position; None if it has none, or a transaction is pending on it."""
+    """The group's position; None if it has none, or if a transaction is pending on it."""
     where = TopicPartition(name, partition)
     try:
         found = process.connection.offsets.fetch(group, [where])[where]
