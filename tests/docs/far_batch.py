@@ -1,6 +1,6 @@
-"""A micro-batch of Spark's on a far store, without Spark: what each of its processes asks.
+"""A micro-batch on a distant store, without Spark: the requests of each of its processes.
 
-Source, planner, tasks and commit are processes of their own, as Spark has them
+Source, planner, tasks and commit are separate processes, as in Spark
 (`tests/spark/test_spark_facts.py`), which live from batch to batch. The checkpoint is on the disk.
 """
 
@@ -75,13 +75,13 @@ class FarBatch:
         return open_checkpoint(str(self._folder), self._rounds.runtime)
 
     def put(self) -> None:
-        """Records for the next batch, in every partition."""
+        """Send records for the next batch to every partition."""
         for number in range(PARTITIONS * ROWS):
             self._producer.send("numbers", b"record", partition=number % PARTITIONS)
         self._producer.flush()
 
     def steps(self) -> dict[str, Callable[[], object]]:
-        """The batch, step by step, in Spark's order."""
+        """The steps of the batch, in Spark's order."""
         return {
             "plan": self.plan,
             "make the writer": self.make_writer,
@@ -91,16 +91,16 @@ class FarBatch:
         }
 
     def run(self) -> None:
-        """All of it."""
+        """Run all steps."""
         for step in self.steps().values():
             step()
 
     def pass_time(self) -> None:
-        """What Spark itself does between two batches takes longer than a commit's last steps."""
+        """Between two batches Spark itself takes longer than the last steps of a commit."""
         self._rounds.fan_out.idle(SPARKS_OWN_MS)
 
     def plan(self) -> None:
-        """The source tells the end of the batch, and the tasks that read it."""
+        """The source returns the end of the batch, and the planner the tasks that read it."""
         start = self._end or self._reader.initialOffset()
         self._end = self._reader.latestOffset(start, ReadAllAvailable())
         self._batch += 1
@@ -109,19 +109,19 @@ class FarBatch:
         self._planned = list(self._reader.partitions(start, self._end))
 
     def make_writer(self) -> None:
-        """In the planner's process."""
+        """Create the writer in the planner's process."""
         allowed = creation(None, is_later=self._batch > 0)
         self._metadata = prepared_log(self._planner, SINK, COLUMNS, allowed)
 
     def read(self) -> None:
-        """The task that reads has threads, and no journal."""
+        """Read in a task, which has threads, and no journal."""
         kept = KeptStore(self._rounds.store, self._rounds.runtime.fan_out)
         layouts = {"numbers": read_layout(KAFKA_SCHEMA, COLUMNS)}
         (task,) = self._planned
         self._rows = list(read_from(kept, task, layouts, SOURCE))
 
     def stage(self) -> None:
-        """In two tasks, beside each other."""
+        """Stage in two concurrent tasks."""
         assert self._metadata is not None
         while len(self._tasks) < TASKS:
             self._tasks.append(self._opened(self._metadata))
@@ -138,6 +138,6 @@ class FarBatch:
         return TaskMessage("query", self._batch, RUN, plan, staged, staging.log())
 
     def commit(self) -> None:
-        """In the process that commits."""
+        """Commit in the driver's committing process."""
         identity = batch_identity(self._messages, self._batch)
         BatchCommitter(self._commits, SINK, self._checkpoint).commit(identity, self._messages)

@@ -1,4 +1,4 @@
-"""A store that lets a role do what a policy allows, and notes what it was asked."""
+"""A store that permits a role only what a policy allows, and records the calls."""
 
 import fnmatch
 import re
@@ -17,14 +17,14 @@ ACTIONS = ("read", "create", "replace", "delete", "list")
 
 @dataclass
 class GuardedStore:
-    """`store` as one role sees it."""
+    """`store` with the permissions of one role."""
 
     store: Store
     policy: Policy
     used: set[tuple[str, str]] = field(default_factory=set)
-    """Action and pattern that allowed a call."""
+    """The actions and patterns that allowed a call."""
     denied: set[tuple[str, str]] = field(default_factory=set)
-    """Action and kind of object that nothing allowed."""
+    """The actions and kinds of object that no pattern allowed."""
 
     @property
     def url(self) -> str:
@@ -67,7 +67,7 @@ class GuardedStore:
 
 
 def kind_of(path: str) -> str:
-    """The name with `*` for ids and numbers, as it would stand in a policy."""
+    """The name with `*` in place of ids and numbers, as in a policy."""
     path = re.sub(r"^(topics/[^/]+)/[0-9a-f]{16,}(?=/|$)", r"\1/*", path)
     path = re.sub(r"^(cluster|transactions)/[0-9a-f]{32}", r"\1/*", path)
     path = re.sub(r"^(transactions/\*)/\d+", r"\1/*", path)

@@ -1,4 +1,4 @@
-"""The project's Markdown pages as data: code blocks, links, headings, and what stands in them."""
+"""The project's Markdown pages as data: code blocks, links, headings and words."""
 
 import re
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ class Block:
     text: str
     line: int
     output: str | None = None
-    """What the next block says that it prints; None if it does not say."""
+    """The output that the next block shows; None if there is no such block."""
 
     @property
     def is_python(self) -> bool:
-        """Whether it is to be executed."""
+        """Whether the block is to be executed."""
         return self.info.split()[:1] == ["python"]
 
     @property
     def needs_spark(self) -> bool:
-        """Marked `python spark`."""
+        """Whether the block is marked `python spark`."""
         return self.is_python and "spark" in self.info.split()
 
 
@@ -73,27 +73,27 @@ class Page:
 
     @cached_property
     def anchors(self) -> frozenset[str]:
-        """What a link may name after '#', by the rule of GitHub."""
+        """The anchors that a link may name after '#', by GitHub's rule."""
         return frozenset(_slug(title) for title in _HEADING.findall(self.prose))
 
     @cached_property
     def links(self) -> tuple[str, ...]:
-        """Targets of links, in order."""
+        """The targets of links, in order."""
         return tuple(_LINK.findall(self.prose))
 
     @cached_property
     def code_words(self) -> tuple[str, ...]:
-        """Inline code, in order."""
+        """The inline code, in order."""
         return tuple(_INLINE.findall(self.prose))
 
     @cached_property
     def words(self) -> int:
-        """Words of its prose: those of tables and code are not counted."""
+        """The number of words of its prose, without tables and code."""
         lines = self.prose.split("\n")
         return sum(len(line.split()) for line in lines if not line.startswith(("|", "    ")))
 
     def rows(self, heading: str) -> list[list[str]]:
-        """Cells of the table below the line `heading`, without the table's head."""
+        """The cells of the table below the line `heading`, without the table's head."""
         lines = self.text.split(f"\n{heading}\n", 1)[1].lstrip("\n").split("\n")
         table = lines[: next((n for n, line in enumerate(lines) if not line.startswith("|")), None)]
         return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]

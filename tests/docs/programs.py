@@ -1,8 +1,8 @@
-"""The programs that stand in the docs, as they run: in order, in one folder, with what they print.
+"""Runs the programs in the docs: in order, in one folder, and compares their output.
 
-`python -m tests.docs.programs docs/spark.md` runs those of one page in the folder that it is called
-in, with a Spark session for them to find. A JVM cannot leave the folder that it was started in, so
-such a page has a process of its own.
+`python -m tests.docs.programs docs/spark.md` runs those of one page in the current folder, with a
+Spark session for them. A JVM cannot change its working directory, so such a page has a process of
+its own.
 """
 
 import ast
@@ -39,9 +39,9 @@ EXAMPLES = {
 
 
 def execute(blocks: Iterable[Block], folder: Path) -> None:
-    """Run the programs of one page one after the other, in `folder`, and compare what they print.
+    """Run the programs of one page one after the other, in `folder`, and compare their output.
 
-    One that is an example's is run as that example; the others share their names.
+    A program that is an example's is run as that example; the others share their names.
     """
     names: dict[str, object] = {"__name__": "__docs__"}
     for block in blocks:
@@ -52,7 +52,7 @@ def execute(blocks: Iterable[Block], folder: Path) -> None:
 
 
 def run_here(block: Block, names: dict[str, object]) -> str:
-    """What it prints."""
+    """The program's output."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(block.text, f"<line {block.line}>", "exec"), names)  # noqa: S102 - our own
@@ -67,7 +67,7 @@ def run_page(page: Page, folder: Path) -> None:
 def run_module(
     folder: Path, module: str, *arguments: str, timeout_s: float = PROGRAM_TIMEOUT_S
 ) -> str:
-    """What it prints."""
+    """The module's output."""
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=folder,
@@ -82,8 +82,10 @@ def run_module(
 
 
 def main(place: str) -> None:
-    """All programs of a page. Raises AssertionError, and whatever they raise."""
-    warnings.simplefilter("error")  # As for every test: a reader would see them, too.
+    """Run all programs of a page. Raises AssertionError, and the errors of the programs."""
+    warnings.simplefilter(
+        "error"
+    )  # As in every test, because a reader would see the warnings, too.
     blocks = [block for block in Page(ROOT / place).blocks if block.is_python]
     with contextlib.ExitStack() as running:
         if any(block.text.strip() not in EXAMPLES for block in blocks):

@@ -1,4 +1,4 @@
-"""docs/architecture.md shows the folders, the layers and the files as they are."""
+"""docs/architecture.md shows the present folders, layers and files."""
 
 import configparser
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ INDENT = 2
 
 
 def folders_of_the_page() -> Iterator[str]:
-    """The paths that the tree shows, in its order."""
+    """The paths in the page's tree, in order."""
     above: list[str] = []
     (tree,) = [block.text for block in ARCHITECTURE.blocks if block.text.startswith("txlog/")]
     for line in tree.splitlines():
@@ -24,7 +24,7 @@ def folders_of_the_page() -> Iterator[str]:
 
 
 def folders_of_the_product() -> set[str]:
-    """Those that hold modules."""
+    """The folders that hold modules."""
     files = (path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
     return {path.parent.relative_to(ROOT).as_posix() for path in files}
 

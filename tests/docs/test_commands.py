@@ -1,4 +1,4 @@
-"""Commands that README.md, docs/ and the product's own messages show can be given as they stand."""
+"""Commands in README.md, docs/ and the product's own messages are valid as shown."""
 
 import ast
 import configparser
@@ -35,7 +35,7 @@ def shown(page: Page) -> Iterator[str]:
 
 
 def problem(line: str) -> str:
-    """Why the line cannot be given, or nothing."""
+    """Why the command line is invalid, or an empty text."""
     match shlex.split(line, comments=True):
         case []:
             return ""
@@ -64,7 +64,8 @@ def make_problem(words: list[str]) -> str:
 
 
 def txlog_problem(words: list[str]) -> str:
-    """Commands and options exist, here or at the top; what follows them, or --, is their own."""
+    """Commands and options must exist, globally or for the command; arguments after them, or after
+    --, are free."""
     command, names = ROOT_COMMAND, option_names(ROOT_COMMAND)
     waits = False
     for word in words[: words.index("--")] if "--" in words else words:
@@ -83,7 +84,7 @@ def txlog_problem(words: list[str]) -> str:
 
 
 def option_names(command: Any) -> dict[str, bool]:
-    """Option -> whether it stands alone."""
+    """Option -> whether it takes no value."""
     return {
         name: bool(getattr(parameter, "is_flag", False))
         for parameter in command.params
@@ -120,7 +121,7 @@ def test_a_command_that_does_not_exist_is_found() -> None:
 
 
 def messages(module: Module) -> Iterator[str]:
-    """Texts of the module, with 'x' in place of what is filled in."""
+    """The texts in a module, with 'x' in place of each inserted value."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.JoinedStr):
             parts = (getattr(part, "value", None) for part in node.values)
@@ -131,6 +132,6 @@ def messages(module: Module) -> Iterator[str]:
 
 @pytest.mark.parametrize("module", modules("txlog", "spark_plugin"), ids=id_of)
 def test_commands_in_messages_exist(module: Module) -> None:
-    """The remedy of an error is a command that there is."""
+    """The remedy in an error names an existing command."""
     named = {line for text in messages(module) for line in _QUOTED.findall(text)}
     assert {line: found for line in named if (found := problem(line))} == {}

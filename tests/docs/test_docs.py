@@ -1,4 +1,4 @@
-"""README.md and docs/ tell the truth: programs run, links lead somewhere, names exist."""
+"""README.md and docs/ are correct: programs run, links have targets, names exist."""
 
 import re
 from functools import cache
@@ -49,7 +49,7 @@ def test_programs_with_spark_run_and_print_what_the_page_says(page: Page, tmp_pa
 
 @pytest.mark.parametrize("module", sorted(set(EXAMPLES.values()) - {"examples.spark_two_topics"}))
 def test_an_example_can_be_run_again_on_what_it_left(module: str, tmp_path: Path) -> None:
-    """As every reader does who runs it twice; those with Spark are run again by their own tests."""
+    """A reader may run it twice; the tests of the Spark examples run those again themselves."""
     for _ in range(2):
         assert run_module(tmp_path, module)
 
@@ -108,7 +108,7 @@ def test_files_that_a_page_names_exist(page: Page) -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=id_of)
 def test_pages_are_plain(page: Page) -> None:
-    """Plain text without emojis, in lines that an editor shows whole."""
+    """Plain text without emojis, in lines that fit into an editor's window."""
     assert sorted(set(re.findall(r"[^\x00-\x7f]", page.text))) == []
     outside_tables = [line for line in page.prose.split("\n") if not line.startswith("|")]
     assert [line for line in outside_tables if len(line) > 125] == []
@@ -116,5 +116,5 @@ def test_pages_are_plain(page: Page) -> None:
 
 @pytest.mark.parametrize("page", [p for p in pages() if p.path.parent.name != "design"], ids=id_of)
 def test_a_page_is_read_in_a_few_minutes(page: Page) -> None:
-    """What is longer becomes two pages, or shorter."""
+    """A longer page must be split or shortened."""
     assert page.words <= WORDS_MAX

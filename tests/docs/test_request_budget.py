@@ -20,7 +20,7 @@ PARTITIONS = 3
 
 
 class Log:
-    """A log in memory with topics to read and to write, and a count of what is asked of it."""
+    """A log in memory with topics to read and to write, and a count of its requests."""
 
     def __init__(self, topics: int) -> None:
         self.store = CountingStore(MemoryStore(Runtime()))
@@ -33,7 +33,7 @@ class Log:
             producer.send("in", b"record", partition=0)
 
     def counted(self, kind: str = "") -> int:
-        """Writes since the last call, or those of one kind of object."""
+        """The writes since the last call, or those of one kind of object."""
         counts: RequestCounts = self.store.reset()
         assert counts.lists == 0
         return counts.of("create", kind) if kind else counts.puts
@@ -48,7 +48,7 @@ def budget(operation: str, *, topics: int, groups: int, tasks: int = 0) -> tuple
 
 
 def formula(text: str, values: dict[str, int]) -> int:
-    """Sums of products such as `S * T + 4T + 2`."""
+    """The value of a formula: a sum of products such as `S * T + 4T + 2`."""
     total = 0
     for term in text.split(",")[0].split("+"):
         product = 1
@@ -92,7 +92,8 @@ def test_a_transaction_of_the_producer(topics: int, groups: int, transaction_rec
 @pytest.mark.parametrize("topics", [1, 2, 5])
 @pytest.mark.parametrize("groups", [0, 1, 2])
 def test_a_staged_transaction(topics: int, groups: int) -> None:
-    """What the Spark sink does with `tasks` tasks, without Spark, for groups of any coordinator."""
+    """The work of the Spark sink with `tasks` tasks, without Spark, for groups of any
+    coordinator."""
     log = Log(topics)
     session = TransactionSession(log.connection, "id")
     session.register("run")
@@ -112,7 +113,7 @@ def test_a_staged_transaction(topics: int, groups: int) -> None:
 @pytest.mark.parametrize("topics", [1, 2, 5])
 @pytest.mark.parametrize("groups", [0, 1])
 def test_a_staged_transaction_whose_group_chooses_the_coordinator(topics: int, groups: int) -> None:
-    """As a query's does: pend and decision are one entry, offsets and completion another."""
+    """As for a query: pend and decision are one entry, offsets and completion another."""
     log = Log(topics)
     session = TransactionSession(log.connection, "id", "group")
     session.register("run")
@@ -127,7 +128,7 @@ def test_a_staged_transaction_whose_group_chooses_the_coordinator(topics: int, g
 
 
 def staged(log: Log, tasks: int) -> tuple[Participant, ...]:
-    """Of each task a segment for every topic."""
+    """One segment of each task for every topic."""
     participants = []
     for name in log.outputs:
         topic = log.connection.cluster.topic(name)
@@ -138,7 +139,7 @@ def staged(log: Log, tasks: int) -> tuple[Participant, ...]:
 
 
 def moved(log: Log) -> PendingOffset:
-    """A position in the topic that is read."""
+    """A new position in the source topic."""
     source = log.connection.cluster.topic("in")
     return PendingOffset("in", source.topic_id, 0, 0, 1)
 

@@ -1,4 +1,4 @@
-"""The policies of docs/security.md suffice for each role, and none of their lines is unused."""
+"""The policies of docs/security.md suffice for each role, and each of their lines is used."""
 
 import re
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from txlog.topic.records.conversion import record_batch_from_rows, with_timestam
 
 PAGE = Page(ROOT / "docs" / "security.md")
 ROUNDS = 12
-"""More than it takes until a snapshot is due in every journal that a role writes to."""
+"""Enough for a snapshot to be due in every journal that a role writes to."""
 
 RECORDS = 150
 """More than a boundary needs, and enough segments to be merged and deleted."""
@@ -37,7 +37,7 @@ TOPICS: dict[str, dict[str, object]] = {
 }
 
 TOLERATED = {"producer": {("create", "cluster/*/snapshots/*"), ("replace", "cluster/*/hint.json")}}
-"""What a role tries and can do without."""
+"""Actions that a role tries but does not need."""
 TOLERATED["Spark query"] = TOLERATED["producer"]
 
 EARLY = ProcessSettings(staging_retention_ms=1, file_delete_delay_ms=1, journal_retention_entries=1)
@@ -108,7 +108,7 @@ def consume(store: Store) -> None:
 
 
 def stream(store: Store) -> None:
-    """What the Spark source and sink do in a micro-batch, without Spark."""
+    """The work of the Spark source and sink in a micro-batch, without Spark."""
     connection = opened(store)
     session = TransactionSession(connection, "spark.query")
     session.register("run")
@@ -134,7 +134,7 @@ def maintain(store: Store) -> None:
         for _ in range(2):
             assert maintenance.run_once().failures == []
             clock.sleep_ms(100_000_000)
-    # In time, as `run_once` does it once a journal has grown by some thousand entries.
+    # `run_once` does this once a journal has grown by some thousand entries.
     assert connection.cluster.journal.prune(1)
     assert sum(coordinator.prune(1, 1) for coordinator in connection.coordinators())
     assert sum(connection.cluster.topic(name).journal.prune(1, 1) for name in TOPICS)
@@ -158,7 +158,7 @@ def administer(store: Store) -> None:
 
 
 def create(store: Store) -> None:
-    """On a store without a log."""
+    """Create a log in an empty store."""
     runtime = manual_runtime(seed=3)
     assert create_cluster(store, runtime)
     assert open_connection(store, runtime, create=True)
@@ -192,7 +192,7 @@ def test_the_page_has_a_policy_for_each_role() -> None:
 
 @pytest.mark.parametrize("role", WORK)
 def test_a_policy_suffices_for_its_role_and_grants_nothing_unused(role: str) -> None:
-    """It fails when the code begins to need another prefix or action: the page is to say so."""
+    """The test fails if the code needs another prefix or action: then the page must list it."""
     store = MemoryStore(manual_runtime()) if role == "creation of the log" else log()
     policy = policies()[role]
     guarded = GuardedStore(store, policy)
@@ -222,7 +222,8 @@ def test_a_producer_writes_no_topic_but_its_own() -> None:
 
 
 def test_a_reader_without_rights_to_finish_a_transaction_waits_for_who_has() -> None:
-    """It finishes what is decided if it may; if it may not it reads on once another process did."""
+    """A reader with the right finishes a decided transaction. Without it, the reader continues once
+    another process has finished it."""
     store = log()
     guarded = GuardedStore(store, policies()["read-only"])
     connection = opened(guarded)

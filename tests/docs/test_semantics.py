@@ -1,4 +1,4 @@
-"""docs/semantics.md has every box once, and for each a test that exists."""
+"""docs/semantics.md lists every box once, and for each an existing test."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ SECTIONS = {
     "[Half messages](half-messages.md) has the differences in full.": 13,
     "## 0.7 Both systems": 7,
 }
-"""The line above each table, and how many boxes it has."""
+"""The line above each table, and its number of boxes."""
 
 _NAMED = re.compile(r"`(test_\w+)`")
 BOXES = {row[0]: row[1:] for heading in SECTIONS for row in PAGE.rows(heading)}
@@ -28,7 +28,7 @@ BOXES = {row[0]: row[1:] for heading in SECTIONS for row in PAGE.rows(heading)}
 
 @cache
 def named_tests() -> dict[str, set[str]]:
-    """Test -> the files that have one of that name."""
+    """Test name -> the files that contain such a test."""
     found: dict[str, set[str]] = {}
     for module in modules("tests"):
         for function in module.functions:
@@ -57,7 +57,7 @@ def test_a_box_says_a_behaviour_and_has_a_test_of_it(box: str) -> None:
 
 
 def test_the_files_that_name_the_page_are_named_by_it() -> None:
-    """A file of tests that says it is about a section has at least one test in the tables."""
+    """A test file whose docstring names a section has at least one test in the tables."""
     known = named_tests()
     named = set(chain.from_iterable(known.get(name, ()) for name in _NAMED.findall(PAGE.text)))
     about = {

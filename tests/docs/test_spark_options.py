@@ -18,7 +18,7 @@ KINDS = {
 
 
 def listed(kind: str) -> dict[str, list[str]]:
-    """Option -> its other names, its default and its meaning, as the page has them."""
+    """Option -> its other names, its default and its meaning, from the page."""
     rows = SPARK.rows(f"<!-- {kind} options -->")
     assert len({row[0] for row in rows}) == len(rows)
     return {plain(row[0]): row[1:] for row in rows}
@@ -29,7 +29,7 @@ def plain(cell: str) -> str:
 
 
 def known(kind: str) -> Mapping[str, options.Option]:
-    """Option -> how the code parses it."""
+    """Option -> the code's parser for it."""
     return {option.name: option for option in KINDS[kind][1].values()}
 
 
@@ -58,7 +58,7 @@ def test_the_page_has_the_defaults_of_the_code(kind: str) -> None:
 
 
 def agrees(said: str, default: object) -> bool:
-    """Whether the words are the code's default; where it has none, they say what holds."""
+    """Whether the words state the code's default; without one, they describe the behaviour."""
     match default:
         case bool():
             return said == str(default).lower()

@@ -1,7 +1,7 @@
-"""What waits for what on a far store: the table of docs/requests.md, counted.
+"""The waits of each operation on a distant store: the table of docs/requests.md, counted.
 
-In a world where a request takes one round trip and nothing else takes time, so that a count is the
-same on every machine. One that has fallen belongs into the table as one that has risen does.
+In this simulation a request takes one round trip and nothing else takes time, so that a count is
+the same on every machine. The table must be updated for lower counts as well as for higher ones.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ RECORDS = 50
 
 
 class FarLog:
-    """A log one round trip away, with clients that have been at work for a while."""
+    """A log one round trip away, with clients that have already been in use."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is for checkpoints."""
@@ -54,15 +54,16 @@ class FarLog:
         self.transaction_in_log("a", "b", group="group")
 
     def open(self, *, create: bool = False) -> Connection:
-        """As another process has it."""
+        """Open the log as another process."""
         return open_connection(self.rounds.store, self.rounds.runtime, create=create)
 
     def transaction(self, *topics: str, group: str = "") -> None:
-        """Records in every partition of the topics, and a position of the group."""
+        """One transaction with records in every partition of the topics, and a position of the
+        group."""
         self._transaction(self.producer, topics, group)
 
     def transaction_in_log(self, *topics: str, group: str = "") -> None:
-        """The same, with records that stand in the log while it is open."""
+        """The same, with records in the log while it is open."""
         self._transaction(self.in_log, topics, group and f"{group} of the other one")
 
     def _transaction(self, producer: Producer, topics: tuple[str, ...], group: str) -> None:
@@ -77,14 +78,14 @@ class FarLog:
         producer.commit_transaction()
 
     def waits(self, operation: Callable[[], object]) -> int:
-        """Round trips of it; the requests are printed, should the count be wrong."""
+        """The round trips of an operation; its requests are printed in case the count is wrong."""
         found = self.rounds.waits(operation)
         print("\n".join(described(self.rounds.store.requests, ROUND_TRIP_MS)))
         return found
 
 
 def create_log(log: FarLog) -> None:
-    """In a place of its own, with the look at what is there, as `connect` does it."""
+    """Create a log in a new place; as in `connect`, the place is checked first."""
     rounds = log.rounds
     rounds.store.store = MemoryStore(manual_runtime())
     look = partial(require_own_place, "memory://log", rounds.store, rounds.runtime, None)
@@ -122,7 +123,7 @@ def verify(log: FarLog) -> None:
 
 
 def micro_batch(step: str) -> Callable[[FarLog], Callable[[], object]]:
-    """A step of a micro-batch that is not the query's first one; or "all" of them."""
+    """A step of a micro-batch other than the query's first; or "all" steps."""
 
     def prepared(log: FarLog) -> Callable[[], object]:
         for name in ("numbers", "out"):

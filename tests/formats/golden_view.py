@@ -1,4 +1,5 @@
-"""All that users can see of a log, as plain JSON values: what a golden log must show for ever."""
+"""Everything that users can see of a log, as plain JSON values; it must never change for a golden
+log."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from txlog.model import IsolationLevel, TxId
 
 
 def view(connection: Connection, outcomes: list[str]) -> dict[str, Any]:
-    """Topics, records at both levels, groups, transactions, marks; `outcomes` are ids and tags."""
+    """Topics, records at both levels, groups, transactions, marks; `outcomes` holds ids and
+    tags."""
     admin = Admin(connection)
     return {
         "log_id": connection.cluster.log_id,
@@ -84,7 +86,7 @@ def _group(connection: Connection, admin: Admin, name: str) -> dict[str, Any]:
 
 
 def _outcome(admin: Admin, name: str) -> object:
-    """Of an id as "0-0-1", else of a tag."""
+    """The outcome of an id such as "0-0-1", or else of a tag."""
     parts = name.split("-")
     is_id = len(parts) == 3 and all(part.isdigit() for part in parts)
     return admin.outcome(TxId(*map(int, parts)) if is_id else name)
@@ -95,7 +97,7 @@ def _range(moved: Any) -> tuple[Any, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON values; what JSON lacks as text."""
+    """JSON values; values that JSON lacks become text."""
     match value:
         case None | bool() | int() | str():
             return value

@@ -1,6 +1,6 @@
-"""What the code says of the stored format, read off its classes; the tables of docs/format.md.
+"""The stored format as the code's classes define it, and the tables of docs/format.md.
 
-`python -m tests.formats.stored_kinds` writes the tables anew.
+`python -m tests.formats.stored_kinds` rewrites the tables.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ EVENTS: Mapping[str, tuple[Any, ...]] = {
     "topics": get_args(TopicEvent),
     "transactions": (*get_args(CoordinatorEvent), *get_args(OffsetsEvent)),
 }
-"""Of each kind of journal, by the folder that it is in."""
+"""The events of each kind of journal, by the journal's folder."""
 SECTIONS: Mapping[str, Mapping[str, Any]] = {
     "cluster": cluster_state.SECTIONS.kinds,
     "topics": topic_machine.SECTIONS.kinds,
     "transactions": shared_journal.SECTIONS.kinds,
 }
-"""Of the snapshots of each."""
+"""The sections of each kind of snapshot."""
 OBJECTS = (ClusterFile, Boundary, SnapshotHead, OutcomeColumns, IndexedBatch)
-"""What else is stored by itself."""
+"""Other objects that are stored separately."""
 
 Said = tuple[str, str]
-"""The stored names of a kind of value, and of one of its fields."""
+"""The stored name of a kind of value, and the name of one of its fields."""
 
 
 def nested(kind: Any) -> Iterator[Any]:
-    """The classes in a type: itself, if it is one, and those of its fields."""
-    if isinstance(kind, type) and is_dataclass(kind):  # Bounds of numbers are instances of one.
+    """The classes in a type: the type itself, if it is a class, and those of its fields."""
+    if isinstance(kind, type) and is_dataclass(kind):  # Bounds of numbers are dataclass instances.
         yield kind
         hints = get_type_hints(kind)
         for attribute in stored_form(kind).fields:
@@ -60,7 +60,7 @@ def nested(kind: Any) -> Iterator[Any]:
 
 
 def all_kinds() -> dict[str, Any]:
-    """Stored name -> class, of all that can be stored."""
+    """Stored name -> class, for everything that can be stored."""
     rows = [kind for sections in SECTIONS.values() for kind in sections.values()]
     roots = [*(kind for kinds in EVENTS.values() for kind in kinds), *rows, *OBJECTS]
     found: dict[str, Any] = {}
@@ -80,7 +80,7 @@ def all_fields() -> set[Said]:
 
 
 def said(kind: Any, value: Any) -> Iterator[Said]:
-    """The fields that a JSON value of that type speaks of: they are there, not at their default."""
+    """The fields that are present in a JSON value of that type, and not at their default."""
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         yield from _said_of_class(kind, value)
@@ -153,7 +153,7 @@ def _row(kind: Any) -> str:
 
 
 def tables() -> dict[str, str]:
-    """Each generated table of the page, by the name that stands above it."""
+    """Each generated table of the page, by the name above it."""
     events = {kind for kinds in EVENTS.values() for kind in kinds}
     others = {name: kind for name, kind in all_kinds().items() if kind not in events}
     found = {
@@ -175,19 +175,19 @@ def _sections_text(rows: Mapping[str, Any]) -> str:
 
 
 def _plain(kind: Any) -> Any:
-    """Without the bounds of a number."""
+    """A type without the bounds of a number."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def shown() -> dict[str, str]:
-    """The tables that stand in the page."""
+    """The tables in the page."""
     text = PAGE.read_text(encoding="utf-8")
     pattern = r"<!-- stored: (.+) -->\n\n((?:\|.*\n)*)"
     return {name: table.rstrip("\n") for name, table in re.findall(pattern, text)}
 
 
 def main() -> None:
-    """Put the tables into the page, where each has its mark."""
+    """Write each table into the page, at its mark."""
     text = PAGE.read_text(encoding="utf-8")
     for name, table in tables().items():
         mark = f"<!-- stored: {name} -->\n"

@@ -1,4 +1,4 @@
-"""A log that the first release wrote is read by this txlog, whole, and can be used further."""
+"""This txlog reads the whole log that the first release wrote, and can use it further."""
 
 import json
 import re
@@ -32,7 +32,7 @@ BYTES_MAX = 300_000
 
 @cache
 def golden_objects(folder: Path = VERSIONS[-1]) -> Mapping[str, bytes]:
-    """What the log of a version holds, by path."""
+    """The objects of a version's log, by path."""
     with tarfile.open(folder / "log.tar.xz") as archive:
         found = ((entry.name, archive.extractfile(entry)) for entry in archive)
         return {name: file.read() for name, file in found if file is not None}
@@ -47,7 +47,7 @@ def version(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def root(version: Path, tmp_path: Path) -> Path:
-    """The log of that version on a disk; it was never opened."""
+    """The log of that version on a disk, never opened before."""
     with tarfile.open(version / "log.tar.xz") as archive:
         archive.extractall(tmp_path / "log", filter="data")
     return tmp_path / "log"
@@ -55,7 +55,7 @@ def root(version: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def connection(root: Path) -> Connection:
-    """A second after it was written: nothing that is open in it has timed out."""
+    """A second after the log was written: none of its open transactions has timed out."""
     runtime = manual_runtime(999, ManualClock(FIRST_MS + 1000.0))
     return open_connection(LocalStore(root, Runtime(), durable=False), runtime)
 

@@ -31,12 +31,12 @@ HOW = "run python -m tests.formats.v2.make_golden, once it makes one"
 
 
 def body(data: bytes) -> Any:
-    """Of a small object of a journal."""
+    """The body of a small object of a journal."""
     return json.loads(data.split(b"\n")[1])
 
 
 def said_by_entry(folder: str, data: bytes) -> Iterator[Said]:
-    """Fields of its events."""
+    """The fields of an entry's events."""
     kinds = {stored_form(kind).name: kind for kind in EVENTS[folder]}
     for event in body(data)["events"]:
         yield event["type"], ""
@@ -44,7 +44,7 @@ def said_by_entry(folder: str, data: bytes) -> Iterator[Said]:
 
 
 def said_by_snapshot(folder: str, path: str, data: bytes) -> Iterator[Said]:
-    """Fields of its head and of its rows; of outcomes those of the text, too."""
+    """The fields of a snapshot's head and rows, and for outcomes also those of their text."""
     rows = pa.ipc.open_file(data).read_all().to_pylist()
     yield from said(SnapshotHead, json.loads(rows[0]["row"]))
     _, sections = decode_snapshot(data, path)
@@ -56,7 +56,7 @@ def said_by_snapshot(folder: str, path: str, data: bytes) -> Iterator[Said]:
 
 
 def said_by_chunk(data: bytes) -> Iterator[Said]:
-    """Fields of its batches, or of its references."""
+    """The fields of a chunk's batches, or of its references."""
     for row in pa.ipc.open_file(data).read_all().to_pylist():
         if "ref" in row:
             yield from said(ChunkRef, json.loads(row["ref"]))
@@ -66,7 +66,7 @@ def said_by_chunk(data: bytes) -> Iterator[Said]:
 
 @cache
 def said_by_golden_log() -> frozenset[Said]:
-    """Each event, with an empty field, and each field that says something."""
+    """Each event, with an empty field, and each field that is not at its default."""
     found: set[Said] = set()
     for path, data in golden_objects().items():
         folder = path.split("/")[0]

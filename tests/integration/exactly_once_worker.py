@@ -1,10 +1,9 @@
-"""Started by `test_processes.py` as a process of its own: it reads, processes and writes.
+"""A process that `test_processes.py` starts: it reads, processes and writes.
 
 `python -m tests.integration.exactly_once_worker staged ROOT STEP` turns records of `source` into
-records of `left` and `right`, two at a time, and dies by SIGKILL at the step that is named, in its
-second transaction; `... in.log ROOT STEP` does the same with records that stand in the log. `...
-race ROOT NAME` writes transactions of its own, in both ways, under an id that another process uses
-too.
+records of `left` and `right`, two at a time, and dies by SIGKILL at the named step of its second
+transaction; `... in.log ROOT STEP` does the same with records in the log. `... race ROOT NAME`
+writes transactions of its own, in both ways, under an id that another process uses, too.
 """
 
 import json
@@ -37,11 +36,11 @@ STEPS: dict[str, tuple[str, str, int]] = {
     "before COMPLETE": (BEFORE, "transaction_completed", 1),
     "after COMPLETE": (AFTER, "transaction_completed", 1),
 }
-"""Name -> which side of the entry that holds the event for the nth time."""
+"""Name -> before or after the entry that holds the event for the nth time."""
 
 
 STAGED_STEPS = [step for step in STEPS if "BEGIN" not in step and "append" not in step]
-"""Those of a transaction whose records are staged."""
+"""The steps of a transaction whose records are staged."""
 
 STEPS_OF = {STAGED: STAGED_STEPS, IN_LOG: list(STEPS)}
 
@@ -51,7 +50,7 @@ def work(
     on_second: Callable[[], object] = lambda: None,
     transaction_records: str = STAGED,
 ) -> None:
-    """Until nothing is left to read. Prints each transaction's id before its first write."""
+    """Work until the input is read. Prints each transaction's id before its first write."""
     producer = Producer(
         connection,
         transactional_id=NAME,
@@ -80,9 +79,9 @@ def work(
 
 
 def race(connection: Connection, own_name: str) -> None:
-    """Transactions under the id that another process takes away again and again.
+    """Run transactions under an id that another process takes over again and again.
 
-    Prints a line for each: its id, its value, and how it ended as this process knows it.
+    Prints a line for each: its id, its value, and its outcome as this process sees it.
     """
     print("ready", flush=True)
     sys.stdin.readline()
@@ -108,7 +107,8 @@ def race(connection: Connection, own_name: str) -> None:
 
 
 def _registered_again(connection: Connection, setbacks: int) -> Producer:
-    """After a while, in which the other one may get something done, also on a busy machine."""
+    """Register again after a pause, in which the other process can do some work, also on a busy
+    machine."""
     time.sleep(random.uniform(0, 0.03 * min(setbacks, 10)))
     return _registered(connection)
 
@@ -136,13 +136,13 @@ def _ending(producer: Producer, value: bytes) -> str:
 
 
 def arm(store: ScriptedStore, step: str) -> None:
-    """From now on, die there."""
+    """Make the process die at that step from now on."""
     side, event, nth = STEPS[step]
     store.on("create", "entries/", kill_at(side, nth), holding=f'"type":"{event}"', times=10)
 
 
 def main(verb: str, root: str, argument: str) -> None:
-    """See the top."""
+    """Run the worker."""
     store, connection = scripted_log(root)
     if verb == "race":
         race(connection, argument)

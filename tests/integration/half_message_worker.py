@@ -21,12 +21,12 @@ STEPS = (BEFORE_LOCAL, AFTER_LOCAL, BEFORE_DECISION, AFTER_DECISION, AT_THE_END)
 
 
 def die() -> None:
-    """As if the power went."""
+    """Die as in a power failure."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class MortalOrders(Orders):
-    """Dies before or after the row is in the database."""
+    """Dies before or after it has written the row to the database."""
 
     def __init__(self, database: str, step: str) -> None:
         super().__init__(database)
@@ -42,7 +42,7 @@ class MortalOrders(Orders):
 
 
 def dying(call: Callable[..., None], step: str, *arguments: object, **options: object) -> None:
-    """PREPARE_COMMIT, and death just before or just after it."""
+    """PREPARE_COMMIT, with death just before or just after it."""
     if step == BEFORE_DECISION:
         die()
     call(*arguments, **options)

@@ -1,4 +1,4 @@
-"""The loop of examples/income, dying at a step of the protocol: `python -m ... ROOT STEP`."""
+"""The loop of examples/income, which dies at a step of the protocol: `python -m ... ROOT STEP`."""
 
 import sys
 
@@ -10,7 +10,7 @@ ARMED_BATCH = 2
 
 
 def main(root: str, step: str) -> None:
-    """Dies in its second batch, at that step of the transaction."""
+    """Die at that step of the second batch's transaction."""
     store, connection = scripted_log(root)
     batches = 0
 

@@ -1,8 +1,7 @@
-"""Started by `test_maintenance_killed.py` as a process of its own: it maintains a log and dies.
+"""A process that `test_maintenance_killed.py` starts: it maintains a log and dies.
 
-`python -m tests.integration.maintenance_worker ROOT STEP` makes passes that delete at once what
-nothing refers to, and is killed by SIGKILL at the step that is named; without a step it ends by
-itself.
+`python -m tests.integration.maintenance_worker ROOT STEP` makes passes that delete unreferenced
+objects at once, and dies by SIGKILL at the named step; without a step it ends by itself.
 """
 
 import sys
@@ -26,11 +25,11 @@ STEPS: dict[str, tuple[str, str, str, str, int]] = {
     "before the first deletion": (BEFORE, "delete", "", "", 1),
     "in the middle of deleting": (AFTER, "delete", "segments/", "", 7),
 }
-"""Name -> side, and which call: its verb, a part of its path and of its content, the nth."""
+"""Name -> before or after which call: its verb, a part of its path and of its content, the nth."""
 
 
 def main(root: str, step: str = "") -> None:
-    """Three passes: the first finds, the second deletes, the third has nothing to do."""
+    """Three passes: the first finds, the second deletes, the third has nothing left to do."""
     store, connection = scripted_log(root)
     if step:
         side, verb, path, holding, nth = STEPS[step]

@@ -1,4 +1,5 @@
-"""A demo's log in small: a day of flights, produced as the demo does, and both jobs by hand."""
+"""A small version of a demo's log: one day of flights from the demo's producer, and both jobs run
+by hand."""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ TRANSACTION_ROWS = 100
 
 Tables = dict[str, pa.Table]
 Change = Callable[[list[Tables]], None]
-"""What a test does to the batches of the stateless job before they are written."""
+"""A test's change of the stateless job's batches before they are written."""
 
 
 def one_day(folder: Path) -> Path:
-    """An archive like the package's, with the first day of its file."""
+    """An archive like the package's, with only the first day of its file."""
     with zipfile.ZipFile(csv_archive()) as whole, whole.open(MEMBER) as lines:
         text = b"".join(line for _, line in zip(range(DAY_ROWS + 1), lines, strict=False))
     archive = folder / "day.csv.zip"
@@ -44,13 +45,13 @@ def one_day(folder: Path) -> Path:
 
 @dataclass
 class SmallDemo:
-    """A log that the jobs have gone through; `change` spoils what the stateless one writes."""
+    """A log after both jobs have run; `change` damages the stateless job's output."""
 
     root: str
     archive: Path
     change: Change = field(default=lambda batches: None)
     batches_left_out: int = 0
-    """Of the stateless job, at the end."""
+    """The number of the stateless job's last batches that are left out."""
 
     def __post_init__(self) -> None:
         prepare_root(self.root, fresh=False)
@@ -62,7 +63,7 @@ class SmallDemo:
         self._run_hourly()
 
     def proof(self) -> Proof:
-        """What the verifier says."""
+        """The verifier's result."""
         return verify(self.connection, self.expected, TRANSACTION_ROWS)
 
     def _run_delays(self) -> None:
@@ -122,7 +123,7 @@ class _Job:
         self._batch_id = 0
 
     def commit(self, ranges: Mapping[int, tuple[int, int]], tables: Tables) -> None:
-        """One micro-batch: its records and its offsets."""
+        """Commit one micro-batch: its records and its offsets."""
         topic_id = self._connection.cluster.topic(SOURCE).topic_id
         self._session.begin()
         if ranges:
@@ -134,7 +135,7 @@ class _Job:
         self._batch_id += 1
 
     def end(self) -> None:
-        """Every transaction is complete on return."""
+        """Wait until every transaction is complete."""
         self._session.join()
 
     def _staged(self, name: str, table: pa.Table) -> Participant:

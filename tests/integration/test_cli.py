@@ -30,11 +30,11 @@ from txlog.errors import TransactionAborted
 from txlog.testing.s3_server import S3Server, S3ServerKind, free_port
 
 pytestmark = pytest.mark.slow
-"""Where the process is what is tested, a command is one of its own, which takes a second to start;
-the others run in this one."""
+"""Tests of process behaviour start the command in a process of its own, which takes a second; the
+others run it in this one."""
 
 FLIGHTS = 5_000
-"""The first week of 2013: much more than a pipe holds."""
+"""The first week of 2013: much more than the buffer of a pipe holds."""
 
 BATCH = 1_250
 PARTITIONS = 4
@@ -50,7 +50,7 @@ class FlightsLog:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> FlightsLog:
-    """Tests must not change it."""
+    """A shared log; tests must not change it."""
     root = tmp_path_factory.mktemp("flights") / "log"
     flights = read_flights().slice(0, FLIGHTS)
     produce(root, flights)
@@ -75,7 +75,7 @@ def produce(root: Path, flights: pa.Table) -> None:
 
 
 def start(*arguments: object, **variables: str) -> subprocess.Popen[str]:
-    """A command that runs on beside the test."""
+    """Start a command that runs concurrently with the test."""
     return subprocess.Popen(
         command(*arguments),
         env=environment(**variables),
@@ -256,7 +256,7 @@ def test_everything_works_on_s3_too(tmp_path: Path) -> None:
 
 
 def on_terminal(*arguments: object, **variables: str) -> str:
-    """What a command prints on a terminal of 80 columns."""
+    """The output of a command on a terminal of 80 columns."""
     ours, theirs = pty.openpty()
     env = environment(TERM="xterm-256color", COLUMNS="80", **variables)
     with subprocess.Popen(command(*arguments), env=env, stdout=theirs, stderr=theirs) as process:
@@ -268,11 +268,11 @@ def on_terminal(*arguments: object, **variables: str) -> str:
 
 
 def chunks(descriptor: int) -> Iterator[bytes]:
-    """What arrives on a terminal until the other side has closed it."""
+    """The output on a terminal until the other side has closed it."""
     while select.select([descriptor], [], [], PROCESS_TIMEOUT_S)[0]:
         try:
             data = os.read(descriptor, 65_536)
-        except OSError:  # Linux reports so that the other side is closed.
+        except OSError:  # Linux raises this when the other side is closed.
             return
         if not data:
             return

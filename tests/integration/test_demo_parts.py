@@ -1,4 +1,5 @@
-"""The demo's parts without Spark: its input, its producer, its kills, and a verifier that sees."""
+"""The demo's parts without Spark: its input, its producer, its kills, and a verifier that detects
+faults."""
 
 from pathlib import Path
 
@@ -118,7 +119,7 @@ def alter(batches: list[Tables]) -> None:
 
 
 def move(batches: list[Tables]) -> None:
-    """A record comes with the other batch: all are there, and a crash would have shown it."""
+    """A record comes with the other batch: all are there, but a crash would have exposed it."""
     moved = batches[0]["delays"].slice(0, 1)
     lose(batches)
     batches[1]["delays"] = pa.concat_tables([batches[1]["delays"], moved])

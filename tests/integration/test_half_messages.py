@@ -1,4 +1,4 @@
-"""An order in a database and its message: killed at every step, there are both or neither."""
+"""An order in a database and its message: after a kill at any step there are both or neither."""
 
 import signal
 import sqlite3
@@ -16,7 +16,7 @@ from txlog.testing.invariants import check_log
 
 
 def take_an_order(root: str, database: Path, step: str) -> None:
-    """In a process that is really killed."""
+    """Take an order in a process that is really killed."""
     done = run_forked(worker.main, root, str(database), step)
     assert done.status == -signal.SIGKILL, done.err
 
@@ -43,7 +43,7 @@ def messages_in(root: str) -> list[bytes]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """A log with the topic that orders go to."""
+    """A log with the topic of the orders."""
     root = empty_log(tmp_path / "log")
     Admin(root).create_topic(worker.TOPIC)
     return root

@@ -1,5 +1,5 @@
-"""Orders -> income per minute: killed at every step, each order counts once; the weaker loops lose
-or double what they say they may."""
+"""Orders -> income per minute: after a kill at any step each order counts once; the weaker loops
+lose or duplicate orders as documented."""
 
 import shutil
 import signal
@@ -37,7 +37,7 @@ def orders() -> list[Order]:
 
 @pytest.fixture(scope="module")
 def with_orders(tmp_path_factory: pytest.TempPathFactory, orders: list[Order]) -> str:
-    """A log with the orders, and an attempt of theirs that was aborted."""
+    """A log with the orders, and an aborted attempt to send them."""
     root = empty_log(tmp_path_factory.mktemp("orders") / "log")
     produce(root, orders)
     return root
@@ -50,13 +50,13 @@ def root(with_orders: str, tmp_path: Path) -> str:
 
 
 def killed_at(root: str, step: str) -> None:
-    """In a process that is really killed."""
+    """Run the loop in a process that is really killed."""
     done = run_forked(income_worker.main, root, step)
     assert done.status == -signal.SIGKILL, done.err
 
 
 def check_whole(root: str, orders: Sequence[Order]) -> None:
-    """Each order has one receipt and is in its minute's total once, and nothing is left to do."""
+    """Each order has one receipt and is in its minute's total once, and no input is left."""
     job = Job(root)
     assert counted(job, "exactly once", orders) == Finding("exactly once", len(Step), NONE, NONE, 0)
     group = Admin(root).describe_group(job.group)
@@ -102,7 +102,7 @@ def test_state_and_offsets_come_back_from_the_last_commit_after_kills_one_after_
 
 
 def counted_orders(totals_of: Job) -> Counter[object]:
-    """How many orders each minute's total has."""
+    """The number of orders in each minute's total."""
     totals = totals_of.read_totals().of_minute
     return Counter({minute: total.orders for minute, total in totals.items()})
 
@@ -137,7 +137,7 @@ def test_a_loop_that_nobody_killed_goes_on_with_what_has_come_since(
 def test_I8_a_loop_that_is_overtaken_there_stops_and_every_order_counts_once(
     root: str, orders: list[Order], step: Step
 ) -> None:
-    """A second one, as in another process, is started while the first is in its second batch."""
+    """A second loop starts, as in another process, while the first is in its second batch."""
     turns = 0
 
     def overtake(now: Step) -> None:
@@ -176,11 +176,12 @@ def test_totals_of_somebody_else_are_refused(root: str) -> None:
         run(job)
 
 
-# Side by side.
+# The three loops compared.
 
 
 def forked_loop(root: str, kind: str, more: Sequence[str], status: int) -> None:
-    """A real process, as the drill starts it, that need not import everything anew."""
+    """A real process, as the drill starts it, but forked, so that it need not import everything
+    again."""
     done = run_forked(mortal_loop.main, [kind, "--root", root, *more])
     assert done.status == status, done.err
 
@@ -188,7 +189,8 @@ def forked_loop(root: str, kind: str, more: Sequence[str], status: int) -> None:
 def test_at_most_once_loses_at_least_once_doubles_and_exactly_once_does_neither(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command, as it stands in docs/income.md: three kinds, each killed at the same steps."""
+    """The command as shown in docs/income.md: three kinds of loop, each killed at the same
+    steps."""
     monkeypatch.setattr(delivery, "_run", forked_loop)
     assert main(["--root", str(tmp_path / "log")]) == delivery.KEPT
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if " once " in line]

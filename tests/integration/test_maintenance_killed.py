@@ -1,4 +1,4 @@
-"""Maintenance is killed at every step, on a real disk: nothing that can be read is lost (I12)."""
+"""Maintenance is killed at every step, on a real disk: no readable record is lost (I12)."""
 
 import shutil
 import signal
@@ -26,7 +26,7 @@ KEYS = 3
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Topics to merge, to compact and to cut down, and one that was deleted."""
+    """Topics to merge, to compact and to truncate, and a deleted one."""
     folder = tmp_path_factory.mktemp("sound") / "log"
     root = empty_log(folder, LogSettings(journal_snapshot_entries=4))
     admin = Admin(_process(root))
@@ -100,7 +100,7 @@ def test_I12_a_pass_that_is_killed_leaves_a_sound_log_and_the_next_one_ends_it(
 
 
 def _check_readers(root: str) -> None:
-    """After the kill, with a transaction open still."""
+    """Check the readers after the kill, with a transaction still open."""
     merged = _values(root, "merged")
     assert merged == [b"%d" % number for number in range(COUNT + 1)], "read_uncommitted"
     compacted = _values(root, "compacted")

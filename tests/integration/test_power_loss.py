@@ -1,4 +1,4 @@
-"""The power is lost at every point of a commit: what was acknowledged is there, nothing is torn."""
+"""The power fails at every point of a commit: acknowledged data survives, and nothing is torn."""
 
 import os
 import shutil
@@ -35,19 +35,19 @@ S0 = TopicPartition(SOURCE, 0)
 COUNT = 2
 
 LOSSES_MIN = 20
-"""Fewer different ones, and the recording has missed something."""
+"""With fewer distinct losses the recording would be incomplete."""
 LOSSES_MIN_OF_STAGED = 16
-"""The same of staged transactions, which have fewer steps."""
+"""The same for staged transactions, which have fewer steps."""
 
 MEMORY = "/dev/shm"
-"""Hundreds of small logs are made and removed again; what they lie on does not matter."""
+"""Hundreds of small logs are made and removed; their file system does not matter."""
 
 Check: TypeAlias = Callable[[Path, set[str]], None]
 
 
 @dataclass
 class Recording:
-    """A trace, and what was acknowledged after how many of its operations."""
+    """A trace, and the acknowledgements with the number of operations before each."""
 
     trace: Trace
     acknowledged: list[tuple[int, str]] = field(default_factory=list)
@@ -60,13 +60,13 @@ class Recording:
 
 
 def _opened(folder: Path, *, durable: bool = True) -> Connection:
-    """The log as a process finds it that has just started; one step after the other."""
+    """The log as a newly started process opens it; one step after the other."""
     runtime = Runtime(fan_out=SerialFanOut())
     return open_connection(LocalStore(folder / "log", runtime, durable), runtime)
 
 
 def _made(folder: Path, *, durable: bool = True) -> Connection:
-    """The log as a process finds or makes it, with few journals, which are soon compacted."""
+    """The log as a process opens or creates it, with few journals, which are soon compacted."""
     runtime = Runtime(fan_out=SerialFanOut())
     settings = LogSettings(1, journal_snapshot_entries=4)
     create_cluster(LocalStore(folder / "log", runtime, durable), runtime, settings)
@@ -102,7 +102,7 @@ def _copy(
     until: int = COUNT,
     acknowledge: Callable[[str], None] = lambda fact: None,
 ) -> None:
-    """One record a transaction, from the source to both results, with its offset."""
+    """Copy one record per transaction, from the source to both results, with its offset."""
     consumer = Consumer(
         SOURCE, root=connection, group_id=GROUP, isolation_level="read_committed",
         auto_offset_reset="earliest", enable_auto_commit=False,
@@ -119,8 +119,8 @@ def _copy(
 
 
 def _losses(recording: Recording, disk: Disk, folder: Path) -> Iterator[tuple[Path, set[str], str]]:
-    """A folder for each different thing that a loss of power can leave, and what was acknowledged
-    by then. What differs in unfinished files alone, which no process reads, does not count."""
+    """A folder for each distinct state that a power loss can leave, and the acknowledgements by
+    then. States that differ only in unfinished files, which no process reads, count as one."""
     seen = set()
     numbers = count()
     for operations in range(len(recording.trace) + 1):
@@ -141,7 +141,8 @@ def _losses(recording: Recording, disk: Disk, folder: Path) -> Iterator[tuple[Pa
 
 
 def _copied(connection: Connection) -> int:
-    """How many records are copied: in both topics, in order, and by the group's offset alike."""
+    """The number of copied records: the same in both topics, in order, and by the group's
+    offset."""
     left, right = (_values(connection, topic) for topic in RESULTS)
     reader = Consumer(SOURCE, root=connection, group_id=GROUP, enable_auto_commit=False)
     offset = reader.committed(S0) or 0
@@ -150,7 +151,7 @@ def _copied(connection: Connection) -> int:
 
 
 def _check_copies(left: Path, known: set[str], records: str = STAGED) -> None:
-    """Everything acknowledged is there, the rest whole or absent; and the work goes on."""
+    """Acknowledged records are there, the others whole or absent; and work can continue."""
     connection = _opened(left, durable=False)
     assert check_log(connection) == []
     producer = _registered(connection, records)
@@ -164,7 +165,7 @@ def _check_copies(left: Path, known: set[str], records: str = STAGED) -> None:
 def _check_all(
     recording: Recording, disk: Disk, check: Check, losses_min: int = LOSSES_MIN
 ) -> None:
-    """`check` each loss; whatever it raises says which."""
+    """Apply `check` to each loss; an error names the loss."""
     losses = 0
     with tempfile.TemporaryDirectory(dir=MEMORY if os.path.isdir(MEMORY) else None) as folder:
         for left, known, where in _losses(recording, disk, Path(folder)):
@@ -181,7 +182,7 @@ def _check_all(
 
 @pytest.mark.both_ways
 def test_the_recording_is_what_the_disk_holds(tmp_path: Path, transaction_records: str) -> None:
-    """Otherwise the tests below would prove something of another program."""
+    """Otherwise the tests below would prove something about another program."""
     _filled(tmp_path)
     disk = Disk(tmp_path)
     with recorded(tmp_path) as trace:
@@ -234,7 +235,8 @@ def test_a_log_is_there_or_not_whatever_point_of_its_making_the_power_is_lost_at
 
 
 def _check_made(left: Path, known: set[str]) -> None:
-    """It can be opened, or created again if no process was told that it exists."""
+    """The log can be opened, or created again if no process got an acknowledgement of its
+    creation."""
     open_log = _opened if "made" in known else _made
     connection = open_log(left, durable=False)
     admin = Admin(connection)
@@ -251,7 +253,7 @@ def _check_made(left: Path, known: set[str]) -> None:
 
 @pytest.mark.slow
 def test_I12_whatever_point_of_maintenance_the_power_is_lost_at(tmp_path: Path) -> None:
-    """What was deleted may be there again, all of it or a part."""
+    """Deleted objects may be back, all of them or some."""
     work = tmp_path / "work"
     _filled(work)
     connection = _opened(work, durable=False)
@@ -269,7 +271,7 @@ def test_I12_whatever_point_of_maintenance_the_power_is_lost_at(tmp_path: Path) 
 
 
 def _maintain(connection: Connection) -> None:
-    """Everything at once: the journals are cut down, too."""
+    """Run all tasks at once, and prune the journals, too."""
     _pass(connection)
     for topic in RESULTS:
         assert connection.cluster.topic(topic).journal.prune(2) > 0
@@ -277,7 +279,7 @@ def _maintain(connection: Connection) -> None:
 
 
 def _pass(connection: Connection) -> None:
-    """The first finds, the second deletes."""
+    """The first pass finds, the second deletes."""
     settings = ProcessSettings(staging_retention_ms=1, file_delete_delay_ms=1)
     maintenance = Maintenance(connection, settings)
     for _ in range(2):
@@ -299,7 +301,7 @@ def _check_maintained(left: Path, known: set[str]) -> None:
 def test_I4_what_another_process_does_at_once_is_not_torn_by_a_loss_of_power(
     tmp_path: Path,
 ) -> None:
-    """It may see an entry whose name is not yet safe, and must not build on it elsewhere."""
+    """The process may see an entry whose name is not yet safe, and must not act on it elsewhere."""
     work = tmp_path / "work"
     _filled(work)
     helped = []

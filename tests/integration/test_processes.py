@@ -1,4 +1,4 @@
-"""Real processes that are really killed, at every step of the protocol, and that race."""
+"""Real processes that are killed at every step of the protocol, and that race."""
 
 import json
 import os
@@ -88,7 +88,7 @@ def results(numbers: range) -> list[bytes]:
 
 
 def killed(root: str, step: str, transaction_records: str) -> TxId:
-    """A worker dies at that step of its second transaction, whose id is the answer."""
+    """A worker dies at that step of its second transaction; returns the transaction's id."""
     done = run_forked(worker.main, transaction_records, root, step)
     assert done.status == -signal.SIGKILL, done.err
     first, doomed = (TxId.parse(line) for line in done.out.split())
@@ -104,8 +104,8 @@ def killed(root: str, step: str, transaction_records: str) -> TxId:
 def test_a_worker_killed_at_any_step_is_succeeded_without_loss_or_repeat(
     root: str, transaction_records: str, step: str, successors: str
 ) -> None:
-    """By one of the same way, or of the other; what a pend held is free at once, as a later epoch
-    began."""
+    """The successor uses the same way of keeping records, or the other. Pending offsets are free at
+    once, because a later epoch began."""
     doomed = killed(root, step, transaction_records)
     is_decided = list(STEPS).index(step) >= DECIDED
     successor = _process(root)
@@ -123,7 +123,7 @@ def test_a_worker_killed_at_any_step_is_succeeded_without_loss_or_repeat(
 def test_without_a_successor_whoever_reads_ends_what_the_dead_worker_left(
     root: str, step: str
 ) -> None:
-    """Its transactions time out after a millisecond, and what is decided is finished by anyone."""
+    """Its transactions time out after a millisecond, and any process finishes the decided ones."""
     doomed = killed(root, step, IN_LOG)
     is_decided = list(STEPS).index(step) >= DECIDED
     seen = 4 if is_decided else 2

@@ -15,11 +15,11 @@ from txlog.client.consumer.consumer import Consumer
 from txlog.model import TopicPartition
 
 pytestmark = pytest.mark.slow
-"""A command that is tested here is a process of its own, which takes a second to start; what only
-looks at the log afterwards runs in this one."""
+"""The command under test is a process of its own, which takes a second to start; commands that only
+inspect the log afterwards run in this one."""
 
 BLOCK = b'{"value": "x"}\n' * 10_000
-"""As many records as are sent at once."""
+"""As many records as the command sends at once."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def root(tmp_path: Path) -> str:
 
 
 def start(root: str, *arguments: object) -> subprocess.Popen[bytes]:
-    """The command, reading from a pipe that the test holds."""
+    """The command, reading from a pipe that the test writes to."""
     return subprocess.Popen(
         command("--root", root, "produce", *arguments),
         env=environment(),
@@ -54,7 +54,7 @@ def reader(root: str, isolation: str = "read_uncommitted") -> Consumer:
 
 
 def wait_for(consumer: Consumer, count: int) -> None:
-    """Until so many records are there."""
+    """Wait until this many records exist."""
     found = 0
     while found < count:
         polled = consumer.poll(timeout_ms=PROCESS_TIMEOUT_S * 1_000, max_records=count)
@@ -63,12 +63,12 @@ def wait_for(consumer: Consumer, count: int) -> None:
 
 
 IN_LOG = ("--config", "transaction.records=in.log")
-"""A test that waits until records of an open transaction are written has them in the log; of those
-that are staged it can see the segment."""
+"""Only records in the log can be read while their transaction is open; of staged records a test
+sees just the segment."""
 
 
 def wait_for_segment(root: str) -> None:
-    """Until one of `orders` is there."""
+    """Wait until a segment of `orders` exists."""
     pause = reader(root)
     for _ in range(PROCESS_TIMEOUT_S * 20):
         if list(Path(root).glob("topics/orders/*/segments/*.arrow")):
@@ -78,7 +78,7 @@ def wait_for_segment(root: str) -> None:
 
 
 def wait_until_written(root: str, way: tuple[str, ...]) -> None:
-    """Until the first block is."""
+    """Wait until the first block is written."""
     if way:
         wait_for(reader(root), 10_000)
     else:
@@ -159,7 +159,7 @@ def test_a_kill_leaves_nothing_of_the_transaction_and_the_next_run_writes_all_on
 def test_a_full_disk_is_5_and_says_what_is_written(
     root: str, tmp_path: Path, transaction: tuple[str, ...]
 ) -> None:
-    """No file of the process may be larger than 32 KB: its first segment would be."""
+    """No file of the process may be larger than 32 KB, as its first segment would be."""
     (tmp_path / "input").write_bytes(b"".join(b"%d\n" % number for number in range(20_000)))
     words = command("--root", root, "produce", "orders", tmp_path / "input", *transaction)
     limited = ["bash", "-c", 'ulimit -f 32; exec "$@"', "bash", *words]

@@ -1,4 +1,5 @@
-"""Kafka's own system test in short, on each store: copiers killed, stopped and replaced."""
+"""Kafka's own system test in a short form, on each store: copiers are killed, stopped and
+replaced."""
 
 from pathlib import Path
 
@@ -35,7 +36,7 @@ FORMS = {
     "kind",
     [
         StoreKind.DISK,
-        # The same server as behind the proxy, and nothing happens to the line.
+        # The same server as behind the proxy, on a line without faults.
         pytest.param(StoreKind.S3, marks=[pytest.mark.s3, pytest.mark.extra]),
         pytest.param(StoreKind.PROXY, marks=pytest.mark.s3),
         pytest.param(StoreKind.FAR, marks=[pytest.mark.s3, pytest.mark.extra]),

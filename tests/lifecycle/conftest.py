@@ -1,4 +1,4 @@
-"""The places in which the story is told: a local disk, memory, and a real S3 server."""
+"""The kinds of place in which the tests run: a local disk, memory, and a real S3 server."""
 
 from collections.abc import Iterator
 
@@ -7,13 +7,14 @@ import pytest
 from tests.lifecycle.log_place import LogPlace
 from txlog.testing.s3_server import S3Server
 
-# One log of each kind for all stages. They are fixtures of their own, because a fixture with
-# parameters is made anew whenever its parameter changes.
+# One log of each kind for all stages. They are separate fixtures, because a fixture with parameters
+# is
+# made again whenever its parameter changes.
 
 
 @pytest.fixture(scope="session")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> LogPlace:
-    """A folder. The power is not cut here, and syncing would take most of the time."""
+    """A folder. No power loss is tested here, and syncing would take most of the time."""
     folder = tmp_path_factory.mktemp("lifecycle") / "log"
     return _with_log(LogPlace(str(folder), {"durable": False}))
 
@@ -38,6 +39,6 @@ def _with_log(place: LogPlace) -> LogPlace:
 
 @pytest.fixture(params=["disk", "memory", pytest.param("bucket", marks=pytest.mark.s3)])
 def place(request: pytest.FixtureRequest) -> LogPlace:
-    """Each of them."""
+    """Each of these places."""
     found: LogPlace = request.getfixturevalue(request.param)
     return found

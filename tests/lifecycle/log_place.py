@@ -1,4 +1,4 @@
-"""Where a log lives in a test of its whole life: a folder, a name in memory, or a real bucket."""
+"""The place of a log whose whole life is tested: a folder, a name in memory, or a real bucket."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ _numbers = count()
 
 @dataclass
 class LogPlace:
-    """A log that many tests share: each takes names of its own."""
+    """A log that many tests share; each test takes names of its own."""
 
     url: str
     options: Mapping[str, object] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class LogPlace:
 
     @cached_property
     def store(self) -> Store:
-        """The store; it holds nothing of a log, so that several processes may share it."""
+        """The store. It holds no state of a log, so that several processes may share it."""
         return open_store(self.url, Runtime(), self.options)
 
     def process(self, store: Store | None = None, *, create: bool = False) -> Connection:
@@ -41,21 +41,22 @@ class LogPlace:
 
     @cached_property
     def here(self) -> Connection:
-        """A process that has the log open all the time."""
+        """A process that always has the log open."""
         return self.process()
 
     def admin(self) -> Admin:
-        """In the process that is here."""
+        """The admin client of that process."""
         return Admin(self.here)
 
     def topic(self, stem: str = "topic", partitions: int = 1, **options: Any) -> str:
-        """A new topic; answers its name."""
+        """Create a topic; returns its name."""
         name = self.name(stem)
         self.admin().create_topic(name, partitions, **options)
         return name
 
     def producer(self, transactional_id: str | None = None, **options: Any) -> Producer:
-        """In a process of its own if it is transactional, ready to begin."""
+        """A producer, with no transaction open yet; a transactional one gets a process of its
+        own."""
         if transactional_id is None:
             return Producer(self.here, **options)
         producer = Producer(self.process(), transactional_id=transactional_id, **options)
@@ -63,7 +64,7 @@ class LogPlace:
         return producer
 
     def consumer(self, *topics: str, **options: Any) -> Consumer:
-        """In the process that is here; it reads what is committed, from the start."""
+        """A consumer of the permanent process, which reads committed records from the start."""
         defaults = {
             "isolation_level": "read_committed",
             "auto_offset_reset": "earliest",
@@ -72,7 +73,7 @@ class LogPlace:
         return Consumer(*topics, root=self.here, **{**defaults, **options})
 
     def values(self, *topics: str, **options: Any) -> list[Any]:
-        """The values of all records that a new consumer is given, in order of partition."""
+        """The values of all records that a new consumer reads, in order of partition."""
         consumer = self.consumer(*topics, **options)
         found: dict[TopicPartition, list[Any]] = {}
         while polled := consumer.poll(timeout_ms=1, max_records=10_000):

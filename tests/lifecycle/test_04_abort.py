@@ -8,7 +8,7 @@ from txlog.model import TopicPartition, TransactionOutcome
 
 
 def test_an_aborted_transaction_leaves_its_records_to_nobody(place: LogPlace) -> None:
-    """They are in the log, and keep their offset."""
+    """The records are in the log, and keep their offsets."""
     topic = place.topic("payments")
     producer = place.producer(place.name("payer"), transaction_records="in.log")
     with pytest.raises(RuntimeError, match="out of money"):

@@ -26,7 +26,7 @@ IN_A_BUCKET = [
     *((IN_LOG, *step) for step in [(0, True), (5, True), (7, False), (7, True), (9, False)]),
     (IN_LOG, 11, True),
 ]
-"""There a step takes long, so some of them stand for all."""
+"""In a bucket a step takes long, so that only some steps are tested."""
 
 
 @pytest.mark.parametrize("place", ["disk", "memory"], indirect=True)
@@ -48,7 +48,7 @@ def _die_and_recover(place: LogPlace, records: str, write: int, after: bool) -> 
     topics, group, name = [place.topic(), place.topic()], place.name("group"), place.name("writer")
     where = TopicPartition(topics[0], 0)
     place.producer().send(topics[0], b"source").get()
-    # The log is shared with other tests: a snapshot of its journals may fall due here.
+    # The log is shared with other tests: its journals may be due for a snapshot here.
     store = DyingStore(place.store, counts_upkeep=False)
     producer = Producer(place.process(store), transactional_id=name, transaction_records=records)
     producer.init_transactions()

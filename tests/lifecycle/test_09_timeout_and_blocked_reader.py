@@ -1,4 +1,5 @@
-"""Stage 9: the owner of a transaction is gone; the reader that it blocks ends it."""
+"""Stage 9: the owner of a transaction is gone, and the reader that it blocks ends the
+transaction."""
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_a_hanging_transaction_is_ended_by_the_reader_that_it_blocks(place: LogP
 
 
 def test_nobody_waits_for_what_is_staged(place: LogPlace) -> None:
-    """Not even for as long as it is in time; and its producer refuses to be late."""
+    """Readers pass over staged records, and the producer may not commit after its timeout."""
     topic = place.topic("events")
     slow = place.producer(place.name("slow"), transaction_timeout_ms=1)
     slow.begin_transaction()

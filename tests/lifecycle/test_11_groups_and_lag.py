@@ -1,4 +1,4 @@
-"""Stage 11: groups remember where they stand, and their lag is a count of records."""
+"""Stage 11: groups remember their positions, and their lag is a number of records."""
 
 from tests.lifecycle.log_place import LogPlace
 from txlog.model import TopicPartition

@@ -1,4 +1,4 @@
-"""Stage 12: a topic is deleted and created again: another topic under the same name."""
+"""Stage 12: a topic is deleted and created again as another topic with the same name."""
 
 import pyarrow as pa
 import pytest

@@ -21,7 +21,7 @@ def test_a_long_log_is_opened_with_few_requests_and_read_whole(place: LogPlace) 
     assert (counts.puts, counts.lists) == (0, 0)
     assert counts.of("get", "entry") < 64
     pruned = place.process().cluster.topic(topic)
-    # In a bucket they are kept until their boundary is old enough (R14).
+    # In a bucket entries are kept until their boundary is old enough (R14).
     assert pruned.journal.prune(keep_entries=20) + pruned.journal.kept_entries == 61
     assert place.values(topic) == [b"%d" % number for number in range(COMMITS)]
     with producer.transaction():

@@ -1,4 +1,4 @@
-"""The end: whatever the stages before have left in the log, it keeps every invariant."""
+"""The end: the log that the earlier stages used keeps every invariant."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.lifecycle.log_place import LogPlace
 from txlog.testing.invariants import check_log
 
 
-# In a bucket each of thousands of objects would be a request.
+# In a bucket reading each of thousands of objects would take a request.
 @pytest.mark.parametrize("place", ["disk", "memory"], indirect=True)
 def test_the_log_of_the_whole_story_keeps_its_invariants(place: LogPlace) -> None:
     topic = place.topic("last")

@@ -1,9 +1,9 @@
 """Makes the golden log of format version 2: `python -m tests.formats.v2.make_golden`.
 
-A log that a released txlog wrote must be read by every later one, so once version 2 is released,
-`log.tar.xz` and `expected.json` are never changed. It holds every event, and every field with a
-value of its own.
-Clock and identifiers are seeded, so that one program makes one log.
+Every later txlog must read a log that a released txlog wrote, so once version 2 is released,
+`log.tar.xz` and `expected.json` are never changed. The log holds every event, and every field with
+a value that is not its default. Clock and identifiers are seeded, so that the program always makes
+the same log.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ SETTINGS = LogSettings(
 )
 FIRST_MS = 1_700_000_000_000
 LONG = 140
-"""Records of topic `long`, one an entry: so many that chunks are packed into a node."""
+"""The number of records in topic `long`, one per entry: enough for chunks to be packed into a
+node."""
 STEP = 40
-"""Of them, how many a micro-batch reads."""
+"""The number of these records that one micro-batch reads."""
 
 TYPED = pa.schema(
     [
@@ -101,7 +102,7 @@ EMPTY = dict.fromkeys(ROW) | {"id": -1}
 
 
 class _Asked:
-    """Ends the half transactions named `paid`, and cannot tell of the others."""
+    """Ends the half transactions named `paid`, and leaves the others undecided."""
 
     def execute_local_transaction(self, half: HalfTransaction, arg: Any) -> LocalTransactionState:
         states = LocalTransactionState
@@ -114,7 +115,7 @@ class _Asked:
 
 
 def make() -> tuple[MemoryLog, list[str]]:
-    """The log, and the transactions and tags that are asked for."""
+    """The log, and the transactions and tags whose outcomes the view shows."""
     log = MemoryLog(SETTINGS, transaction_records="in.log")
     log.producer("idle")
     log.clock.now_ms = float(FIRST_MS - 100_000)
@@ -148,7 +149,7 @@ def make() -> tuple[MemoryLog, list[str]]:
 
 
 def make_deleted(log: MemoryLog) -> None:
-    """One topic is gone, with its files; another was created again under its name."""
+    """Topics of which one was deleted with its files, and one was created again under its name."""
     for name in ("gone", "again"):
         log.admin.create_topic(name, 1)
         producer = log.producer()
@@ -162,7 +163,8 @@ def make_deleted(log: MemoryLog) -> None:
 
 
 def make_plain(log: MemoryLog) -> list[TxId]:
-    """Outside of transactions, committed, tagged, aborted; with an older instance fenced."""
+    """Records outside of transactions, committed, tagged and aborted ones, and a fenced
+    instance."""
     producer = log.producer()
     producer.send("plain", b"v", key=b"k", headers=[("h", b"1"), ("h", None)], timestamp_ms=5)
     producer.send("plain", None, key=None, partition=1, timestamp_ms=FIRST_MS)
@@ -198,7 +200,7 @@ def make_typed(log: MemoryLog) -> None:
 
 
 def make_long(log: MemoryLog) -> None:
-    """One record an entry."""
+    """One record per entry."""
     producer = log.producer()
     for number in range(LONG):
         producer.send("long", b"%d" % number, timestamp_ms=FIRST_MS + number)
@@ -206,7 +208,7 @@ def make_long(log: MemoryLog) -> None:
 
 
 def make_staged(log: MemoryLog) -> list[TxId]:
-    """What a Spark query leaves: two batches complete, one decided and not applied."""
+    """The state that a Spark query leaves: two batches complete, one decided and not applied."""
     process = log.process()
     session = TransactionSession(process, "spark.query", "copier")
     for run in ("first run", "run"):
@@ -245,7 +247,7 @@ def _staged(log: MemoryLog, batch: int) -> Participant:
 
 
 def make_half(log: MemoryLog) -> None:
-    """Half transactions: one that is open for ever, and others that end before it, each with
+    """Half transactions: one that is never decided, and others that end before it, each with
     messages to two topics."""
     producer = TransactionMQProducer("shop-group", log.connection, listener=_Asked())
     producer.start(check_in_background=False)
@@ -258,7 +260,8 @@ def make_half(log: MemoryLog) -> None:
 
 
 def make_groups(log: MemoryLog) -> None:
-    """One that has read by itself, one with a position taken away, one that is gone, a pend."""
+    """A group that was moved by its own commits, one with a deleted position, a deleted group, a
+    pend."""
     consumer = log.consumer("long", group_id="reader")
     consumer.commit({TopicPartition("long", 0): OffsetAndMetadata(125, "half way")})
     offsets = log.process().offsets
@@ -276,7 +279,8 @@ def make_groups(log: MemoryLog) -> None:
 
 
 def without_old_snapshots(log: MemoryLog) -> None:
-    """Only the newest of each journal, and what boundaries name: others may vanish (R16)."""
+    """Keep the newest snapshot of each journal, and those that boundaries name: others may vanish
+    (R16)."""
     objects = log.objects()
     named = set()
     for path in objects:
@@ -294,7 +298,8 @@ def without_old_snapshots(log: MemoryLog) -> None:
 
 
 def make_cleaned(log: MemoryLog) -> None:
-    """What maintenance leaves: compacted, merged, cut down, a horizon, a producer retired."""
+    """The results of maintenance: compacted, merged and truncated topics, a horizon, a retired
+    producer."""
     producer = log.producer()
     for number in range(20):
         key = b"key %d" % (number % 3)
@@ -320,7 +325,7 @@ def make_cleaned(log: MemoryLog) -> None:
 
 
 def offset_line(log: MemoryLog) -> str:
-    """What the source writes into Spark's checkpoint."""
+    """The line that the source writes into Spark's checkpoint."""
     cluster = log.process().cluster
     ranges = {0: PartitionRange(STEP, 2 * STEP)}
     topics = {"long": TopicOffsets(cluster.topic("long").topic_id, ranges)}
@@ -328,8 +333,8 @@ def offset_line(log: MemoryLog) -> str:
 
 
 def main() -> None:
-    """Write `log.tar.xz` and `expected.json` beside this file."""
-    connection.writer_name = lambda: "golden"  # Else entries would bear the machine's name.
+    """Write `log.tar.xz` and `expected.json` to this folder."""
+    connection.writer_name = lambda: "golden"  # Otherwise entries would have the machine's name.
     log, asked = make()
     without_old_snapshots(log)
     found = check_log(log.process())

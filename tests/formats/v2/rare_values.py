@@ -1,6 +1,6 @@
-"""What stands in few logs, for the golden one: events and fields that common use does not lead to.
+"""Events and fields that common use does not produce, for the golden log.
 
-Each function adds some to a log, as `make_golden.py` says.
+Each function adds some to a log; `make_golden.py` calls them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ EVERY_CONFIG = {
 
 
 def make_forgotten(log: MemoryLog) -> None:
-    """Outcomes that were dropped, as each is after 16,384 others: of an id that is there still, and
-    of one that has expired. The entries that this follows from are pruned."""
+    """Dropped outcomes, which a coordinator drops after 16,384 others: of an id that still exists,
+    and of one that has expired. The entries that they follow from are pruned."""
     names = (f"id {number}" for number in range(20))
     first, second, *_ = (name for name in names if journal_of(name, 2) == 0)
     with pytest.MonkeyPatch.context() as patch:
@@ -64,8 +64,7 @@ def make_forgotten(log: MemoryLog) -> None:
 
 
 def make_checked(log: MemoryLog, listener: Any) -> None:
-    """Half transactions that were asked about: one is open still, one was given up, one is being
-    given up."""
+    """Half transactions that were checked: one still open, one given up, one being given up."""
     log.admin.create_topic("orders", 1)
     producer = TransactionMQProducer(
         "checked-group",
@@ -91,15 +90,15 @@ def make_checked(log: MemoryLog, listener: Any) -> None:
 
 
 def make_changed_topic(log: MemoryLog) -> None:
-    """One with more partitions and another configuration than it was created with."""
+    """A topic with more partitions and another configuration than at its creation."""
     log.admin.create_topic("changed", 1)
     log.admin.create_partitions("changed", 2)
     log.admin.alter_topic_config("changed", EVERY_CONFIG)
 
 
 def make_ended_early(log: MemoryLog) -> None:
-    """Participants that come later, an abort with a pend, one that is decided and not applied,
-    one whose epoch ends with it, one that was never heard of, and a group without an owner."""
+    """A late participant, an abort with a pend, a transaction decided and not applied, one that
+    ends its epoch, one unknown to the coordinator, and a group without an owner."""
     process = log.process()
     topic = process.cluster.topic("small")
     for name in ("early", "cut off", "fenced"):
@@ -125,7 +124,7 @@ def make_ended_early(log: MemoryLog) -> None:
 
 
 def make_labelled(log: MemoryLog) -> None:
-    """A write of a `foreachBatch`."""
+    """A write in a `foreachBatch`."""
     session = TransactionSession(log.process(), "spark.other.left")
     session.register("run", is_run=True, may_skip=True)
     session.begin()
@@ -134,7 +133,7 @@ def make_labelled(log: MemoryLog) -> None:
 
 
 def make_replaced(log: MemoryLog) -> None:
-    """A group that stood in a topic that was deleted and created again."""
+    """A group with a position in a topic that was deleted and created again."""
     for _ in range(2):
         process = log.process()
         log.admin.create_topic("returned", 1)
@@ -148,8 +147,8 @@ def make_replaced(log: MemoryLog) -> None:
 
 
 def make_cleaned_again(log: MemoryLog) -> None:
-    """Chunks that took the place of others are replaced, too; records of a transaction of several
-    topics, committed or not, are in them."""
+    """Chunks that replaced others are replaced, too. They contain records of a transaction of
+    several topics, committed or not."""
     topic = log.process().cluster.topic("newest")
     producer = log.elsewhere("cleaned")
     for number in range(4):
@@ -166,7 +165,7 @@ def make_cleaned_again(log: MemoryLog) -> None:
 
 
 def make_buried(log: MemoryLog) -> None:
-    """The last boundary of a topic that was deleted."""
+    """The last boundary of a deleted topic."""
     log.admin.create_topic("buried", 1)
     topic = log.process().cluster.topic("buried")
     log.admin.delete_topics(["buried"])
