@@ -85,7 +85,7 @@ class Bench:
         write: Callable[[DataFrame, int], None],
         options: Options | None = None,
     ) -> None:
-        """The same with `foreachBatch`."""
+        """Process the present input with `foreachBatch`; raises the query's error."""
         given = {"checkpointLocation": self.checkpoint, **(options or {})}
         self._finish(frame.writeStream.foreachBatch(write).options(**_texts(given)))
 
@@ -120,7 +120,7 @@ class Bench:
                 (self.checkpoint / folder / name).unlink()
 
     def keep_checkpoint(self) -> Path:
-        """Copy the checkpoint."""
+        """Keep a copy of the checkpoint."""
         copy = self.folder / "copy of the checkpoint"
         shutil.copytree(self.checkpoint, copy)
         return copy

@@ -1,7 +1,7 @@
-"""Creates the archive of Spark's classes with which the JVMs of tests start, once an environment.
+"""Creates the archive of Spark's classes with which the JVMs of tests start, once per environment.
 
-`python -m tests.spark.class_archive`. A JVM takes it only if its own version and Spark's jars are
-the very ones that it was made with. Without it, tests take longer and do the same.
+`python -m tests.spark.class_archive`. A JVM uses the archive only if its own version and Spark's
+jars are exactly those that made it. Without the archive, tests are slower but otherwise the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
 def _run_queries(folder: Path) -> None:
     """Produce records, copy them by a stream, read the copy, and end the JVM.
 
-    PySpark is imported here, once its variables are set.
+    PySpark is imported here, after its variables are set.
     """
     from pyspark import SparkContext
 

@@ -1,7 +1,7 @@
 """A client of Spark Connect that a test starts: `python -m tests.spark.connect_client <folder>`.
 
-SPARK_REMOTE names the server. It prints, as JSON, what came of a job with versions, of a write with
-a label in a `foreachBatch`, and of a query whose newest batch is replayed.
+SPARK_REMOTE names the server. It prints, as JSON, the results of a job with versions, of a write
+with a label in a `foreachBatch`, and of a query whose newest batch is replayed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def numbers(spark: SparkSession, root: str, topic: str) -> list[int]:
 
 
 def jobs(spark: SparkSession, root: str) -> list[int]:
-    """Versions 7, 7 again and 6, of other rows each."""
+    """Versions 7, 7 again and 6, each with other rows."""
     for version, base in ((7, 0), (7, 10), (6, 20)):
         frame = spark.range(base, base + 3).selectExpr("id AS n")
         writer = frame.write.format("txlog").mode("append").option("topic", "jobs")

@@ -44,11 +44,11 @@ class Driver:
 
     @property
     def has_started(self) -> bool:
-        """Whether its queries have begun."""
+        """Whether its queries have started."""
         return (self.folder / "jobs.started").exists()
 
     def error_of(self, job: str) -> str | None:
-        """How a query ended, if it did."""
+        """The error with which a query ended, if it ended."""
         file = self.folder / f"jobs.{job}.error"
         return file.read_text() if file.exists() else None
 
@@ -131,7 +131,7 @@ class Job:
 
 @dataclass
 class Drill:
-    """One log, the queries on it, and the drivers that have run them."""
+    """One log, the queries on it, and all drivers that have run them."""
 
     log: SmallLog
     folder: Path
@@ -205,7 +205,7 @@ class Drill:
         return found
 
     def expected_of(self, job: Job) -> list[list[int]]:
-        """The contents if nothing is lost or doubled."""
+        """The contents if nothing is lost or duplicated."""
         if job.is_stateful:
             return [[10 * ten for ten in range(self.tens_past)], [10] * self.tens_past]
         put = range(self.log.next_number)

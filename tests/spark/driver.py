@@ -1,6 +1,6 @@
 """A Spark driver that a test starts and kills: `python -m tests.spark.driver <its JSON file>`.
 
-It starts the queries that the file names, and writes down beside it how those ended that ended.
+It starts the queries that the file names, and writes the error of each ended query beside the file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def start(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
 
 
 def begin(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
-    """One query, with its source, its transformation and its sink."""
+    """Start one query, with its source, its transformation and its sink."""
     name = job["name"]
     source = spark.readStream.format("txlog").options(**job["read"]).load()
     if job["is_foreach"]:
@@ -52,7 +52,8 @@ def begin(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
 
 
 def begin_foreach(source: DataFrame, name: str, options: dict[str, str]) -> StreamingQuery:
-    """A write for each half of the numbers; the second one commits the offsets."""
+    """Start one query with a write for each half of the numbers; the second write commits the
+    offsets."""
 
     def write(rows: DataFrame, _: int) -> None:
         for rest, half in enumerate(("even", "odd")):

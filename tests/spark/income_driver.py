@@ -10,7 +10,7 @@ from tests.spark.session import small_session
 
 
 def main(arguments: list[str]) -> None:
-    """The job, started again if this machine was too busy to start its Python in time."""
+    """Run the job; start it again if this machine was too busy to start its Python in time."""
     small_session("income")
     for start in range(STARTS_MAX):
         try:

@@ -1,8 +1,8 @@
 """A Spark source and sink without a log: they record Spark's calls, and count rows.
 
-Offsets are written in txlog's own format, so that the plugin's modules can be tried on checkpoints
-that Spark wrote. The option `events` names the file of the record, `rows` a file that holds how
-many rows the one partition of topic `numbers` has.
+Offsets are written in txlog's own format, so that tests can run the plugin's modules on checkpoints
+that Spark wrote. The option `events` names the file of the record, `rows` a file with the number of
+rows in the one partition of topic `numbers`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Spark session of tests and of the drivers that they kill: conf/, but small and quick."""
+"""The Spark session of tests and of the drivers that they kill: conf/, with fewer resources."""
 
 import os
 from collections.abc import Mapping

@@ -22,7 +22,7 @@ Rows = Iterator[pa.RecordBatch]
 
 
 def gated(frame: DataFrame, gate: Path) -> DataFrame:
-    """The DataFrame, by tasks that create `<gate>.reached` and wait for the file `gate`."""
+    """The DataFrame, read by tasks that create `<gate>.reached` and wait for the file `gate`."""
     return _through(frame, partial(_wait, str(gate)))
 
 
@@ -69,7 +69,7 @@ class DyingSink(TxlogDataSource):
 
 
 class DyingWriter(TxlogStreamWriter):
-    """See DyingSink."""
+    """The writer of DyingSink."""
 
     def write(self, iterator: Rows) -> TaskMessage:
         message = super().write(iterator)

@@ -114,7 +114,7 @@ def test_a_label_may_leave_out_batches(bench: Bench) -> None:
 
 
 def write_everywhere(bench: Bench, rows: DataFrame) -> None:
-    """From every kind of thread and session, under a job group of the user's own."""
+    """Write from every kind of thread and session, under a job group of the user's own."""
     context = bench.spark.sparkContext
     context.setJobGroup("mine", "all that my team runs")
     bench.write(rows)
@@ -134,7 +134,8 @@ def write_everywhere(bench: Bench, rows: DataFrame) -> None:
 
 
 def test_R30_a_job_group_of_the_users_own_keeps_no_replay_from_its_batch(bench: Bench) -> None:
-    """The run was told by the job group: at a restart the batch was "written in this very run"."""
+    """The write once found its run by the job group: after a restart the batch seemed written in
+    this run."""
     bench.log.put("numbers", 3)
     for _ in range(2):
         bench.run_each(bench.numbers(), lambda rows, _: write_everywhere(bench, rows))
@@ -174,7 +175,8 @@ def test_R30_two_queries_of_a_session_under_one_job_group_do_not_meet(bench: Ben
 
 
 def write_in_thread(bench: Bench, *arguments: Any) -> None:
-    """In a thread of the user's own, with an active session and without the query's properties."""
+    """Write in a thread of the user's own, with an active session and without the query's
+    properties."""
     bench.spark.createDataFrame([(0,)], "n int")
     bench.write(*arguments)
 
@@ -183,7 +185,7 @@ def write_in_thread(bench: Bench, *arguments: Any) -> None:
 def test_R30_a_write_that_is_told_no_batch_is_refused_if_it_means_one(
     bench: Bench, option: str
 ) -> None:
-    """As a plain job in a thread of the user's own, a replay doubled its rows."""
+    """As a plain job in a thread of the user's own, a replay once duplicated its rows."""
 
     def write(rows: DataFrame, batch_id: int) -> None:
         value = {"label": "mine", "checkpointLocation": bench.checkpoint}[option]

@@ -34,7 +34,7 @@ def test_I5_I6_I10_the_bundled_job_survives_a_drill_and_leaves_no_topics(tmp_pat
 
 
 def seed_of(point: str) -> int:
-    """One with which a drill of one kill kills at this point."""
+    """A seed for which a drill of one kill kills at this point."""
     return next(seed for seed in range(99) if plan_rounds(1, seed)[0].point == point)
 
 

@@ -1,4 +1,4 @@
-"""`txlog drill` on a bucket 30 ms away: no step of it needs a store that answers at once."""
+"""`txlog drill` on a bucket 30 ms away: none of its steps depends on a fast store."""
 
 import pytest
 

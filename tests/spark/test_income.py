@@ -1,4 +1,4 @@
-"""The Spark job of examples/income: it is killed after a decision, and writes each minute once."""
+"""The Spark job of examples/income is killed after a decision, and writes each minute once."""
 
 import datetime as dt
 from collections import Counter
@@ -12,7 +12,7 @@ from tests.spark.drill import WAIT_S, Driver, start_driver, until
 from txlog import Admin, Consumer
 from txlog.testing.invariants import check_log
 
-# test_kills.py kills a stateful query at this step, too; here it is the example's own.
+# test_kills.py kills a stateful query at this step, too; this test covers the example's own query.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.extra, pytest.mark.timeout(400)]
 
 GROUP, TOPIC = "income-job", "income-of-past-minutes"

@@ -1,8 +1,8 @@
-"""SIGKILL to a driver with queries at every step of the commit: nothing is lost or doubled.
+"""SIGKILL to a driver with queries at every step of the commit: no record is lost or duplicated.
 
-One driver runs all the queries. Each is stopped at a step of its own, in the middle of a batch;
-then every process of the driver is killed, and a second driver goes on from the checkpoints. A
-third one is started beside the second, on one of its checkpoints.
+One driver runs all the queries. Each query is stopped at a step of its own, in the middle of a
+batch. Then every process of the driver is killed, and a second driver continues from the
+checkpoints. A third driver is started beside the second, on one of its checkpoints.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ class Sight:
 
 
 def own(job: Job, step: DrillStep, path: str, *words: str, number: int = 1) -> DrillPoint:
-    """A point of this query only: its entries contain its group or its transactional id."""
+    """A point of this query only: its entries contain the query's group or transactional id."""
     return DrillPoint(step, path, (*words, f'"{job.name}"'), number)
 
 
@@ -244,7 +244,7 @@ def test_R12_R27_the_older_of_two_runs_on_one_checkpoint_is_fenced(killed: Kille
     older.pauses.release(CONTENDED.name)
     until(lambda: older.error_of(CONTENDED.name) is not None, "the end of the older run")
     said = older.error_of(CONTENDED.name) or ""
-    # It is fenced, or finds that its batch is committed: then Spark's own files conflict.
+    # It is fenced, or finds its batch committed: then Spark's own files conflict.
     assert "ProducerFenced" in said or "CONCURRENT_STREAM_LOG_UPDATE" in said
     drill.log.put("numbers", COUNT)
     drill.settle(newer, [CONTENDED])

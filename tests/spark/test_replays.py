@@ -30,7 +30,7 @@ class Replay:
 
 @pytest.fixture(scope="module")
 def replay(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replay]:
-    """Run once for the tests that only read."""
+    """Replay once for the tests that only read."""
     with bench_in(spark, tmp_path_factory.mktemp("replay")) as bench:
         bench.log.put("numbers", 6)
         bench.run(bench.numbers())
@@ -70,9 +70,10 @@ def test_R20_the_replay_of_batch_0_reads_what_was_planned_though_the_start_has_m
 def test_a_lost_checkpoint_repeats_no_old_record_of_a_partition_that_was_idle(
     bench: Bench,
 ) -> None:
-    """The query begins at the end of 100 records in each partition, and only one gets more.
+    """The query starts at the end of 100 records in each partition, and only one partition gets
+    more.
 
-    Its third run fails: the checkpoint that is lost then has planned more than it did.
+    Its third run fails: the lost checkpoint had planned more than was committed.
     """
     named = {"transactional.id": "copier"}
     bench.log.put("numbers", 200)
@@ -283,7 +284,7 @@ def test_R2_a_replayed_batch_of_another_source_changes_nothing(bench: Bench) -> 
 
 
 def test_R2_a_batch_after_another_plan_than_the_log_has_is_refused(bench: Bench) -> None:
-    """The checkpoint was restored, and the old run recorded a batch that was replanned as done."""
+    """The checkpoint was restored, and the old run recorded a replanned batch as done."""
     bench.run(rates(bench))
     before = bench.log.column("out", "n")
     newest = max((bench.checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
@@ -295,7 +296,7 @@ def test_R2_a_batch_after_another_plan_than_the_log_has_is_refused(bench: Bench)
     with pytest.raises(PySparkException, match=f"another batch {newest.name}, the one before it"):
         bench.run(rates(bench))
     assert bench.log.column("out", "n") == before
-    # Its own plan again, without the plan that followed the other one.
+    # Its own plan again, without the later plan that followed the other one.
     newest.write_text(plan)
     refused = int(newest.name) + 1
     for name in (f"{refused}", f".{refused}.crc"):

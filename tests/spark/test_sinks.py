@@ -1,9 +1,9 @@
 """The sink in Spark: the topics of rows, the topics that it creates, and the owner of the group.
 
-What a task and the driver make of rows is the same with and without a stream, and is tried without:
-a query begins with an interpreter for its source. What is refused ends a query in three places,
-before its tasks run, in a task, and in its commit: each is tried with a stream. Which rows a task
-refuses is in tests/unit/spark_plugin/sink/test_staging.py.
+Tasks and the driver treat rows in the same way with and without a stream. These tests mostly write
+without one, because a query starts an interpreter for its source. A refusal can end a query in
+three places: before its tasks run, in a task, and in its commit. Each is tested with a stream.
+tests/unit/spark_plugin/sink/test_staging.py tests which rows a task refuses.
 """
 
 import pyarrow as pa
@@ -178,7 +178,7 @@ def test_a_column_sends_each_row_to_its_topic_in_one_transaction(bench: Bench) -
     assert bench.log.column("keyed", "n") == [0, 2, 4]
     assert bench.log.column("out", "n") == [1, 3, 5]
     (sink,) = [t for t in bench.log.admin.list_transactions() if t.transactional_id != "input"]
-    # It is decided and may not be completed yet (R8).
+    # It is decided but possibly not completed yet (R8).
     tx_id = sink.last_tx_id if sink.open is None else sink.open.tx_id
     assert str(tx_id).endswith("-0-0")
 
@@ -207,7 +207,7 @@ def test_a_column_that_no_topic_can_hold_is_refused_before_any_task_runs(bench: 
 
 
 def test_R11_rows_for_a_topic_that_was_created_again_go_to_the_new_one(bench: Bench) -> None:
-    """The processes of the tasks have read the old topic."""
+    """The task processes have read the old topic."""
     frame = bench.counted(8, "n", "'out' AS topic")
     bench.write(frame.filter("n < 4"), None)
     bench.log.admin.delete_topics(["out"])
@@ -216,7 +216,7 @@ def test_R11_rows_for_a_topic_that_was_created_again_go_to_the_new_one(bench: Be
     assert bench.log.column("out", "n") == [4, 5, 6, 7]
 
 
-# What does not fit.
+# Rows that do not fit.
 
 
 @pytest.mark.parametrize(

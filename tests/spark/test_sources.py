@@ -148,7 +148,7 @@ def test_a_topic_that_was_created_again_is_refused(bench: Bench) -> None:
 
 
 def test_a_topic_that_does_not_fit_costs_a_query_of_a_pattern_no_state(bench: Bench) -> None:
-    """Its state contains the numbers that it has read: it emits each only once."""
+    """Its state contains the numbers that it has read: it emits each number only once."""
     pattern: dict[str, object] = {"subscribe": None, "subscribePattern": "num.*"}
     goes_on = {**pattern, "failOnDataLoss": False}
 

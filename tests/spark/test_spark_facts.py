@@ -126,7 +126,7 @@ def settings(registered: SparkSession) -> Iterator[Callable[[str, str], None]]:
         registered.conf.unset(name)
 
 
-# The order of calls, and who sees what.
+# The order of calls, and their processes.
 
 
 def test_the_calls_of_a_batch_come_in_this_order(two_batches: Bench) -> None:
@@ -248,7 +248,7 @@ def test_R28_a_replay_plans_first_under_the_same_batch_and_a_new_run(bench: Benc
     bench.run(bench.source())
     replayed, *_ = bench.events("partitions", "latestOffset")
     assert (replayed["what"], replayed["start"], replayed["end"]) == ("partitions", 0, 4)
-    # Spark asks again for the start of batch 0, which it does not store (R20).
+    # Spark requests again the start of batch 0, which it does not store (R20).
     assert len(bench.events("initialOffset")) == 1
     assert [event["batch_id"] for event in bench.events("sink.commit")] == [0, 1]
     bench.checkpoint.require_plan(planned)
@@ -423,7 +423,7 @@ def test_the_sockets_lie_in_a_folder_that_only_their_owner_can_enter(spark: Spar
     assert any(stat.S_ISSOCK(file.lstat().st_mode) for file in folder.iterdir())
 
 
-# What a sink is told of the query, and what it is not.
+# The information about the query that a sink gets, and that it does not get.
 
 
 def test_complete_mode_asks_for_an_overwrite_and_update_mode_is_refused(bench: Bench) -> None:

@@ -1,8 +1,8 @@
 """The documented `foreachBatch` of several writes, killed in one batch and started again.
 
-It runs twice at once, in the threads of a classic session and over Spark Connect, whose server that
-session's JVM is. In each of the two a batch is stopped where one of its two writes is decided and
-the other is not; then every process is killed.
+Two copies run at once: in the threads of a classic session, and over Spark Connect, whose server is
+that session's JVM. In each copy a batch is stopped when one of its two writes is decided and the
+other is not; then every process is killed.
 """
 
 import json

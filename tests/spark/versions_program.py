@@ -1,4 +1,4 @@
-"""The program of docs/spark.md that writes versions, run as by a user, and killed by a test.
+"""The program of docs/spark.md that writes versions; a test runs it as a user would, and kills it.
 
 `python -m tests.spark.versions_program classic <folder>` runs it in a session of its own, which
 serves Spark Connect until it is killed; `connect <folder>` runs it as a client of such a server.
@@ -17,7 +17,8 @@ from tests.spark.session import small_session
 
 PORT = "port"
 DONE = "done"
-"""Files in the program's folder: the server's port, and that the program has ended."""
+"""Files in the program's folder: one has the server's port, one shows that the program has
+ended."""
 
 SERVER = {
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
