@@ -83,9 +83,7 @@ def run_module(
 
 def main(place: str) -> None:
     """Run all programs of a page. Raises AssertionError, and the errors of the programs."""
-    warnings.simplefilter(
-        "error"
-    )  # As in every test, because a reader would see the warnings, too.
+    warnings.simplefilter("error")  # As in every test: a reader would see the warnings.
     blocks = [block for block in Page(ROOT / place).blocks if block.is_python]
     with contextlib.ExitStack() as running:
         if any(block.text.strip() not in EXAMPLES for block in blocks):

@@ -1,7 +1,7 @@
 """A query that begins at the end of topics with old records, and loses its checkpoint.
 
 Its group has a position in every partition from the beginning, even where it had nothing to read
-yet: after a loss the query goes on from the committed offsets, and copies no older record.
+yet: after a loss the query continues from the committed offsets, and copies no older record.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from txlog.testing.simulation.environment.process import SimulatedProcess
 
 @dataclass
 class LatePlace(Place):
-    """It is lost only after its first batch was committed: before that a new start is at the
-    end."""
+    """A place whose checkpoint is lost only after its first batch was committed: before that a new
+    start is at the end."""
 
     has_begun: bool = False
 
@@ -28,7 +28,7 @@ class LatePlace(Place):
 class LateDriver(Driver):
     """Runs of such a query. Spark runs its first batch even if there is nothing new.
 
-    It has its own transactional id, so that it owns the group whatever happens to its checkpoint.
+    It has its own transactional id, so that it keeps the group when its checkpoint is lost.
     """
 
     batches_max: ClassVar[int] = 2

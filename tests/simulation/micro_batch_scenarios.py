@@ -109,7 +109,7 @@ class UnionDriver(Driver):
         super().live(process)
 
     def _something_happens(self, process: SimulatedProcess) -> None:
-        """Its checkpoint is sometimes lost, and never restored."""
+        """Sometimes its checkpoint is lost; it is never restored."""
         if process.random.random() < 0.06 * self._place.trouble:
             self._place.lose()
 
@@ -146,7 +146,7 @@ class UnionDriver(Driver):
 
     def _tasks(self, process: SimulatedProcess, reader: Any, start: Any, end: Any) -> list[Task]:
         if start == end:
-            return [Task([], ())]  # Spark calls no source for it.
+            return [Task([], ())]  # Spark calls no source for an empty range.
         return [
             Task(self._texts(process, task), (source.sink,))
             for source, one, *lines in zip(reader.sources, reader.readers, start, end, strict=True)
@@ -162,7 +162,7 @@ class UnionDriver(Driver):
         return bool(reader.sources != self._united)
 
     def _is_wrong(self, error: CheckpointConflict) -> bool:
-        """A query that alone commits its groups goes on after its own batches."""
+        """A query that alone commits its groups continues after its own batches."""
         says = error.facts.get("mark_says")
         return super()._is_wrong(error) or (says in ("NEXT", "SAME") and not self._place.losses)
 

@@ -86,7 +86,7 @@ class Folder:
         self._write(f"offsets/{batch}", f"v1\n{metadata}\n{json.dumps(offset)}")
 
     def note(self, batch: int) -> None:
-        """Note that a batch is done, as Spark does."""
+        """Record that a batch is done, as Spark does."""
         self._write(f"commits/{batch}", "v1\n{}")
 
     def _write(self, name: str, text: str) -> None:
@@ -95,7 +95,7 @@ class Folder:
         self.files[name] = text.encode()
 
     def put_back(self, batches: int) -> None:
-        """Restore the state of so many batches ago."""
+        """Restore the state before that many batches."""
         newest = self.checkpoint.newest_batch()
         if newest is None:
             return
@@ -131,7 +131,7 @@ class Run:
     """End of the batch once it is planned."""
 
     def __post_init__(self) -> None:
-        """Read the checkpoint: its newest batch is run again unless it is noted as done."""
+        """Read the checkpoint: its newest batch runs again unless it is recorded as done."""
         checkpoint = self.folder.checkpoint
         newest = checkpoint.newest_batch()
         if newest is None:
@@ -146,7 +146,7 @@ class Run:
                 raise CheckpointConflict(f"Previous batch {newest - 1} not found; Spark stops.")
 
     def follow(self) -> None:
-        """Go on after a batch that is done."""
+        """Continue after a batch that is done."""
         self.batch, self.start, self.end = self.batch + 1, self.end, None
 
 

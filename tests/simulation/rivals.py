@@ -45,7 +45,7 @@ class Ledger:
         return self.steps
 
     def trespass(self, own: Attempt, may_take_over: bool) -> str:
-        """Rules R12 and R27: why that commit should have been refused, or ""."""
+        """The reason by rule R12 or R27 why that commit should have been refused, or ""."""
         earlier = [a for a in self.attempts if a.is_committed and 0 < a.ended < own.began]
         if not may_take_over and any(a.query != own.query for a in earlier):
             return f"{own.query} committed in the group of another query"
@@ -63,7 +63,7 @@ class Ledger:
 
 
 class WatchedCommitter(BatchCommitter):
-    """A query that notes in the ledger when it registers, and reports violations."""
+    """A query that records its registrations in the ledger, and reports violations."""
 
     ledger: Ledger
     process: SimulatedProcess
@@ -101,7 +101,7 @@ class WatchedCommitter(BatchCommitter):
 class RivalDriver(Driver):
     """Its checkpoint may be lost; whether its query may take the group over is drawn once.
 
-    Spark runs a commit in any idle process, perhaps in one without the registration of the run.
+    Spark runs a commit in any idle process, possibly one without the registration of the run.
     """
 
     batches_max: ClassVar[int] = 6

@@ -85,7 +85,7 @@ class HistoryOfDeletion(SampleHistory):
         self.add("stored", topic=topic, records=records, **known | facts)
 
     def recreated(self, reads: str, start: int, position: int) -> None:
-        """An earlier topic `a` with other records was deleted; a group goes on in the new one."""
+        """An earlier topic `a` with other records was deleted; a group continues in the new one."""
         self.add("send", tx=None, topic="a", values=["old"])
         self.add("written", tx=None, records=[["a", 0, 0, "old"]])
         self.history.events.insert(0, self.history.events[-1])

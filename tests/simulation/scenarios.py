@@ -75,8 +75,8 @@ _AGING = {"da": 2, "tx": 1, "dy": 2}
 
 
 class AgingDriver(Driver):
-    """Its source deletes old records, read or not. A run either ends then or goes on without them
-    (`failOnDataLoss`); the operator changes that after the error."""
+    """Its source deletes old records, read or not. A run either fails then or continues without
+    them (`failOnDataLoss`); the operator changes that option after the error."""
 
     def __init__(self, name: str, place: Place) -> None:
         super().__init__(name, place, "g", ["da"], ["tx", "dy"])

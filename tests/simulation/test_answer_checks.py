@@ -1,4 +1,4 @@
-"""Wrong answers are found, and refusals without a fault."""
+"""The checks find wrong answers, and refusals without a fault."""
 
 from typing import Any
 
@@ -31,12 +31,12 @@ def kinds(check: Check, *events: Told) -> list[str]:
 
 
 def copied(events: tuple[Told, ...]) -> tuple[Told, ...]:
-    """They are used once."""
+    """Copied records are used once."""
     return tuple((what, dict(facts)) for what, facts in events)
 
 
 def attempt(tx: str, reads: list[str], outcome: str, number: int = 3) -> list[Told]:
-    """To commit a batch of a query."""
+    """An attempt to commit a batch of a query."""
     batch = {"query": "q", "batch": number, "label": "", "reads": reads}
     return [
         ("committing", {"tx": tx, "values": [f"{tx}<{text}" for text in reads], **batch}),

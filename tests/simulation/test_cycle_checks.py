@@ -8,7 +8,7 @@ from txlog.testing.simulation.checks.history_facts import HistoryFacts
 
 
 class HistoryOfReading(SampleHistory):
-    """Topics a and b have two records each, in this order; a reader has read something."""
+    """Topics a and b have two records each, in this order; a reader has read some of them."""
 
     def __init__(self, in_a: str, in_b: str, reads: dict[str, str], *, is_staged: bool) -> None:
         super().__init__()
@@ -64,8 +64,8 @@ def test_R13_a_topic_may_show_staged_records_after_those_of_somebody_who_read_th
 def test_G1c_a_circle_may_lead_over_one_who_only_passes_on(
     reader: str, read: str, is_found: bool, is_staged: bool
 ) -> None:
-    """The record that was read is in b, the one made from it in c, and the one made from that in
-    a."""
+    """The record that was read is in b, the record made from it in c, and the record made from that
+    in a."""
     sample = HistoryOfReading("x1 y1", "x2 y2", {"3-0-0": read, reader: "z"}, is_staged=is_staged)
     sample.add("send", tx="3-0-0", topic="c", values=["z"])
     sample.add("outcome", tx="3-0-0", outcome="COMMITTED")

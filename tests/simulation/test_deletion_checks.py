@@ -144,7 +144,7 @@ def test_I10_what_went_with_its_topic_may_have_been_copied_once_into_each_sink(
 
 
 def test_I10_also_below_the_position_of_a_group_that_has_read_it() -> None:
-    """The topic was not created again, so that the group still has its position in it."""
+    """The topic was not created again, so the group's position refers to the deleted topic."""
     sample = HistoryOfDeletion().change("stored", 0, is_closed=True)
     sample.add("copies", group="g", sources=["a"], sinks=["d"])
     sample.add("position", group="g", topic="a", topic_id="a", partition=0, offset=1)

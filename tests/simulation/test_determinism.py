@@ -16,7 +16,7 @@ SEED = 7
 
 
 def fingerprint(scenario: str, seed: int) -> str:
-    """Of a world that has run."""
+    """A digest of the history of a world that has run."""
     world = World(SCENARIOS[scenario], seed)
     world.run()
     return world.fingerprint()

@@ -1,4 +1,4 @@
-"""The checks of groups that commit outside of transactions find their anomalies."""
+"""The checks of groups that commit outside of transactions find anomalies."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ FINAL: Event = {
 
 
 def joined(reader: str, offset: int) -> list[Event]:
-    """A consumer of the group begins at this position."""
+    """A consumer of the group starts at this position."""
     positions = [["ta", 0, offset]]
     return [
         {"what": "joining", "group": "g", "reader": reader},
@@ -27,14 +27,14 @@ def joined(reader: str, offset: int) -> list[Event]:
 
 
 def polled(reader: str, first: int, end: int) -> list[Event]:
-    """It got these records."""
+    """A consumer received these records."""
     records = RECORDS[first:end]
     poll = {"what": "poll", "isolation": "read_committed", "records": records}
     return [{**poll, "reader": reader, "group": "g"}]
 
 
 def moved(reader: str, move: str, offset: int, answer: str = "ok") -> list[Event]:
-    """It committed this position, with this answer."""
+    """A consumer committed this position, with this answer."""
     positions = [["ta", 0, offset]]
     return [
         {"what": "moving", "move": move, "group": "g", "reader": reader, "positions": positions},

@@ -117,7 +117,8 @@ def test_G1a_nobody_is_given_what_nobody_has_asked_to_commit_yet(
 def test_G1a_a_half_message_is_given_to_nobody_before_it_is_answered_for(
     answers: list[str], is_found: bool
 ) -> None:
-    """Its values are noted when it is sent; the producer that gets the check-back commits it."""
+    """Its values are recorded when it is sent; the producer that answers the check-back
+    commits it."""
     history = History()
     half: dict[str, Any] = {"who": "sender#0", "tx": "half/1"}
     history.note(0, 0.0, what="send", topic="a", values=["m"], **half)
@@ -168,7 +169,7 @@ def test_a_finding_names_the_step_at_which_its_record_was_stored() -> None:
     ],
 )
 def test_I2_a_producer_is_told_where_its_record_is(told: list[Any], is_found: bool) -> None:
-    """The offset of a repeat may not be known any more: -1."""
+    """The offset of a repeated append may be unknown: -1."""
     sample = SampleHistory().change("written", records=[[*told, "x1"], ["b", 0, 0, "x2"]])
     assert sample.found() == ({"inconsistent offsets"} if is_found else set())
 

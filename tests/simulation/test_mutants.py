@@ -11,7 +11,7 @@ from tests.source_tree import ROOT
 pytestmark = pytest.mark.slow
 
 SEEDS = 40
-"""Seeds that are tried if the stated one does not find the bug any more."""
+"""Seeds that are tried if the stated one no longer finds the bug."""
 
 
 def test_the_page_states_the_seed_of_every_planted_bug() -> None:
@@ -36,10 +36,10 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 WORLDS = {(m.scenario, m.requests_max, m.seed): m for m in map(MUTANTS.__getitem__, SEEN)}
 
 
-@pytest.mark.extra  # It guards no rule, and the seeds of each day are enough sound histories.
+@pytest.mark.extra  # It guards no rule, and each day's seeds are enough sound histories.
 @pytest.mark.parametrize("world", WORLDS, ids=str)
 def test_without_the_bug_the_stated_seed_is_sound(world: tuple[str, int, int]) -> None:
-    """So a finding there is the bug."""
+    """A finding at this seed is therefore due to the bug."""
     assert not replace(WORLDS[world], kind="").kinds(world[2])
 
 
@@ -47,7 +47,7 @@ def test_without_the_bug_the_stated_seed_is_sound(world: tuple[str, int, int]) -
 def test_what_is_taken_out_beside_it_shows_nothing_of_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So a finding is the missing rule, and either guard is enough."""
+    """A finding is therefore due to the missing rule, and either guard alone is enough."""
     mutant = MUTANTS[name]
     assert mutant.beside is not None
     mutant.beside(monkeypatch)

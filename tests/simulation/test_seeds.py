@@ -1,7 +1,7 @@
-"""Seeds of every scenario: whatever faults happen, no history shows an anomaly.
+"""Seeds of every scenario: no combination of faults leads to a history with an anomaly.
 
-Each day has its own seeds, so that the runs of a month are 24,000 worlds and not the same eight
-hundred 30 times. `pytest --first-seed` repeats those of another day.
+Each day has its own seeds, so that the runs of a month are 24,000 different worlds and not the same
+eight hundred 30 times. `pytest --first-seed` repeats those of another day.
 """
 
 import pytest
@@ -31,7 +31,7 @@ def test_where_nothing_goes_wrong_nobody_is_refused(scenario: str) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_no_seed_breaks_anything(scenario: str, first_seed: int) -> None:
-    """A failure has its seed, and the command that repeats that history alone."""
+    """The failure message has the seed, and the command that repeats its history alone."""
     for seed in range(first_seed, first_seed + SEEDS // len(SCENARIOS) + 1):
         found = checked(SCENARIOS[scenario], seed)
         repeat = (

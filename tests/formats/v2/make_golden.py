@@ -102,7 +102,7 @@ EMPTY = dict.fromkeys(ROW) | {"id": -1}
 
 
 class _Asked:
-    """Ends the half transactions named `paid`, and leaves the others undecided."""
+    """Commits half transactions named `paid`, rolls back `void`, and leaves others undecided."""
 
     def execute_local_transaction(self, half: HalfTransaction, arg: Any) -> LocalTransactionState:
         states = LocalTransactionState

@@ -1,5 +1,5 @@
-"""Planted bugs that break no stored record: what was answered does not come true, what may succeed
-is refused, what goes wrong is only logged, what is kept for a while goes at once."""
+"""Planted bugs that damage no stored record: an answer proves wrong, a valid call is refused, an
+error is only logged, or data with a retention time is deleted at once."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -25,12 +25,12 @@ from txlog.topic.upkeep import compaction
 
 
 def sink_without_commit(patch: Patch) -> None:
-    """Spark is told that its batch is in."""
+    """The sink reports a batch to Spark as committed without committing it."""
     patch.setattr(BatchCommitter, "commit", lambda self, identity, messages: None)
 
 
 def fenced_for_nothing(patch: Patch) -> None:
-    """No producer can commit: safe, and useless."""
+    """Every producer is fenced, so that none can commit: safe, and useless."""
 
     def commit(self: Producer) -> None:
         raise ProducerFenced("for no reason.")
@@ -43,22 +43,22 @@ def _broken(*arguments: Any, **named: Any) -> Any:
 
 
 def broken_compaction(patch: Patch) -> None:
-    """Maintenance reports it, and goes on."""
+    """Compaction fails; maintenance reports the error and continues."""
     patch.setattr(maintenance, "compact", _broken)
 
 
 def broken_snapshots(patch: Patch) -> None:
-    """Snapshots are best effort, so that errors are hidden."""
+    """Snapshots fail; they are best effort, so their errors are only logged."""
     patch.setattr(follower, "write_snapshot", _broken)
 
 
 def broken_checks(patch: Patch) -> None:
-    """A check-back fails each time, and comes again at the next check."""
+    """Each check-back fails, and is repeated at the next check."""
     patch.setattr(check_service, "read_half", _broken)
 
 
 def retention_without_age(patch: Patch) -> None:
-    """All that is stable goes at the first pass."""
+    """The first pass deletes all stable records."""
 
     def expired(state: TopicState, load: Any, now_ms: int) -> dict[int, int]:
         if not state.config.is_deleted:
@@ -70,7 +70,7 @@ def retention_without_age(patch: Patch) -> None:
 
 
 def tombstones_go_at_once(patch: Patch) -> None:
-    """The first pass that meets one drops it: delete.retention.ms is ignored."""
+    """The first pass that finds a tombstone drops it: delete.retention.ms is ignored."""
     original = compaction._Pass._select
 
     def select(self: Any, row: Any, fetched: Any) -> Any:
@@ -80,7 +80,7 @@ def tombstones_go_at_once(patch: Patch) -> None:
 
 
 def tombstones_hide_nothing(patch: Patch) -> None:
-    """They go in time, and what they deleted stays."""
+    """Tombstones are removed in time, but the records that they delete stay."""
 
     def take_keys(self: Any, rows: Any) -> None:
         for fetched in read_batches(batch_source(self.topic, self.state), rows):
@@ -92,7 +92,8 @@ def tombstones_hide_nothing(patch: Patch) -> None:
 
 
 def given_up_all_the_same(patch: Patch) -> None:
-    """The listener knows that it is committed, and its messages become dead letters."""
+    """The listener answers that the transaction is committed, but its messages become dead
+    letters."""
     original = CheckService._end
 
     def end(self: Any, name: str, tx_id: Any, state: Any) -> None:
@@ -105,7 +106,7 @@ def given_up_all_the_same(patch: Patch) -> None:
 
 
 def letters_of_the_first(patch: Patch) -> None:
-    """Of a half transaction with several messages one becomes a dead letter."""
+    """Only one of a half transaction's messages becomes a dead letter."""
     original = check_service.letters
 
     def letters(connection: Any, name: str, half: Any) -> Any:
@@ -115,12 +116,12 @@ def letters_of_the_first(patch: Patch) -> None:
 
 
 def denied_is_not_stored(patch: Patch) -> None:
-    """A repeat that is denied is believed of the first try, too."""
+    """If a repeated request is denied, the first attempt counts as not carried out, too."""
     patch.setattr(Appender, "_doubted", lambda self, topic: nullcontext())
 
 
 def denied_entry_is_not_made(patch: Patch) -> None:
-    """The boundary may not be read behind an entry: so it was not made."""
+    """An entry counts as not created if the permission to read the boundary after it is denied."""
     original = Replica._counts
 
     def counts(self: Any, slot: int) -> bool:

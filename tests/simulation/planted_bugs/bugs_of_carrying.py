@@ -1,4 +1,4 @@
-"""Planted bugs about what a process writes for others: without R43, R44, R46, or a wait's bound."""
+"""Planted bugs in writing entries for other processes: without R43, R44, R46, or a wait's bound."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -13,7 +13,8 @@ from txlog.topic.events import WriteMarker
 
 
 def without_R43(patch: Patch) -> None:
-    """What a topic did not answer is left to another process, and the transaction is complete."""
+    """A topic that did not answer is left to another process, and the transaction counts as
+    complete."""
     original = recovery.write_markers
 
     def write(cluster: Any, number: int, transaction: Any, floor: int) -> Any:
@@ -31,7 +32,7 @@ def without_R43(patch: Patch) -> None:
 
 
 def without_R44(patch: Patch) -> None:
-    """Whatever number a producer has come to is finished with each marker that is brought."""
+    """Each marker finishes all numbers up to the producer's newest one."""
     original = carrier._decided
 
     def decided(topic_id: str, number: int, state: Any) -> Iterator[WriteMarker]:
@@ -43,7 +44,7 @@ def without_R44(patch: Patch) -> None:
 
 
 def without_R46(patch: Patch) -> None:
-    """What is decided is refused where its segment is older than the horizon by now."""
+    """A decided transaction is refused if its segment is older than the horizon by now."""
     original = topic_rules._decide_marker
 
     def decide(state: Any, command: WriteMarker) -> Any:
@@ -85,4 +86,4 @@ BUGS_OF_CARRYING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
         f"{_JOURNAL}test_I16_who_waits_for_a_carrier_that_died_races_soon",
     ),
 }
-"""Planted bug -> how it is planted, and the test that sees it."""
+"""Planted bug -> the function that plants it, and the test that detects it."""

@@ -1,4 +1,4 @@
-"""Planted bugs where something is deleted or moved: records, segments, whole topics."""
+"""Planted bugs in deleting or moving records, segments and whole topics."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -33,7 +33,7 @@ def no_R11_in_topics(patch: Patch) -> None:
 
 
 def no_R11_for_positions(patch: Patch) -> None:
-    """A consumer's positions are those of whatever topic has the name."""
+    """A consumer's positions apply to any topic with that name."""
     original = GroupPositions.metadata
     patch.setattr(
         GroupPositions, "metadata", lambda self: replace(original(self), topic_ids={}, replaced={})
@@ -53,17 +53,17 @@ _CHECK_STARTS = offsets_state._check_starts
 
 
 def no_R17(patch: Patch) -> None:
-    """What lies below the horizon can be referred to all the same, in an append."""
+    """An append may refer to a segment below the horizon."""
     patch.setattr(topic_rules, "_require_above_horizon", lambda state, segment_id: None)
 
 
 def no_horizon_for_staged(patch: Patch) -> None:
-    """... or in a PREPARE_COMMIT."""
+    """A PREPARE_COMMIT may refer to a segment below the horizon."""
     patch.setattr(coordinator_rules, "_check_horizon", lambda state, participants: None)
 
 
 def vacuum_without_horizon(patch: Patch) -> None:
-    """It deletes what it found unreferenced, without a horizon before."""
+    """Vacuum deletes the segments that it found unreferenced, without a horizon before."""
 
     def advance(self: Vacuum, before: Any) -> tuple[frozenset[str], str]:
         roots = {topic.layout.root for topic in present_topics(self._connection)}
@@ -73,7 +73,7 @@ def vacuum_without_horizon(patch: Patch) -> None:
 
 
 def no_R18(patch: Patch) -> None:
-    """Topics are asked before the coordinators."""
+    """Topics are read before the coordinators."""
 
     def references(connection: Connection) -> frozenset[str]:
         stored = [path for topic in present_topics(connection) for path in _stored(topic)]
@@ -83,7 +83,7 @@ def no_R18(patch: Patch) -> None:
 
 
 def no_R19(patch: Patch) -> None:
-    """A segment that is missing is damage, whatever the log says by now."""
+    """A missing segment counts as damage, even if the log no longer refers to it."""
 
     def relocated(topic: TopicLog, row: IndexedBatch, start: int) -> list[IndexedBatch]:
         raise MissingObject(f"{row.segment} is missing.", path=row.segment)
@@ -92,7 +92,7 @@ def no_R19(patch: Patch) -> None:
 
 
 def retention_above_the_lso(patch: Patch) -> None:
-    """Age alone decides (I12)."""
+    """Age alone decides which records are deleted (I12)."""
 
     def bounded(connection: Any, topic: TopicLog, wanted: Mapping[int, int]) -> dict[int, int]:
         return dict(wanted)
@@ -117,7 +117,8 @@ _LOG_START = topic_rules._decide_log_start
 
 
 def retention_of_the_incomplete(patch: Patch) -> None:
-    """What is finished here is deleted, though it is not in another topic (I12)."""
+    """A transaction that is finished in this topic is deleted here, though not in another topic yet
+    (I12)."""
 
     def bounded(connection: Any, topic: TopicLog, wanted: Mapping[int, int]) -> dict[int, int]:
         state = topic.catch_up(linearizable=True)
@@ -129,7 +130,8 @@ def retention_of_the_incomplete(patch: Patch) -> None:
 
 
 def left_unfinished(patch: Patch) -> None:
-    """Deleting records by hand ends no transaction first, so that there are more to pass over."""
+    """Deleting records by hand does not end transactions first, so that more open ones have to be
+    passed over."""
     patch.setattr(record_deletion, "_finish_decided", lambda *_: None)
 
 
@@ -153,7 +155,7 @@ _READ_KEYS = compaction._Pass._read_keys
 
 
 def compaction_across_partitions(patch: Patch) -> None:
-    """The newest record of a key in any partition supersedes those of all."""
+    """The newest record of a key in any partition supersedes those in all partitions."""
     original = NewestKeys.is_newest
 
     def is_newest(self: Any, partition: int, keys: Any, offsets: Any) -> Any:
@@ -166,7 +168,7 @@ def compaction_across_partitions(patch: Patch) -> None:
 
 
 def rewriting_with_new_offsets(patch: Patch) -> None:
-    """What stays is stored close together, as if nothing had been there between (I2)."""
+    """Remaining records get new, consecutive offsets (I2)."""
 
     def dense(row: Any, batch: Any) -> Any:
         return np.arange(row.base_offset, row.base_offset + batch.num_rows)
@@ -175,12 +177,12 @@ def rewriting_with_new_offsets(patch: Patch) -> None:
 
 
 def merging_of_transactions(patch: Patch) -> None:
-    """Batches of different transactions become one, which is seen as the first one's."""
+    """Batches of different transactions become one, which is attributed to the first."""
     patch.setattr(rewriting, "_identity", lambda part: ("plain", part.row.schema_id))
 
 
 def producers_retired_at_once(patch: Patch) -> None:
-    """A topic forgets a producer that may still have an append under way (R11)."""
+    """A topic forgets a producer that may still have an append in flight (R11)."""
 
     def retirable(connection: Any, topic: TopicLog, before_ms: int) -> tuple[int, ...]:
         return tuple(topic.catch_up(linearizable=True).producers)

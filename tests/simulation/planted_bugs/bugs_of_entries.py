@@ -1,7 +1,7 @@
-"""Planted bugs about what stands in one entry: several commands, or two transactions of a producer.
+"""Planted bugs in the content of one entry: several commands, or two transactions of a producer.
 
-A simulated producer that loses its process between two entries looks like one that loses it between
-two transactions, so that direct tests alone see these.
+A simulated producer whose process dies between two entries looks like one whose process dies
+between two transactions, so that only direct tests detect these.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ def _decided_apart(patch: Patch) -> None:
 
 
 def _refused_apart(patch: Patch) -> None:
-    """A part that is refused leaves the others as they are."""
+    """A refused part does not cancel the other parts."""
     original = replica.decided_in
 
     def decided_in(machine: Any, state: Any, command: Any, slot: int) -> tuple[Decided, Any]:
@@ -55,7 +55,7 @@ def _refused_apart(patch: Patch) -> None:
 
 
 def _without_the_look(patch: Patch) -> None:
-    """A refusal, or "it was done before", rests on whatever this process has seen."""
+    """A refusal, or "it was done before", is based on a replica that may be out of date."""
     original = Replica._publish_decided
 
     def publish(self: Replica[Any], commands: list[Any]) -> None:
@@ -70,7 +70,7 @@ def _without_the_look(patch: Patch) -> None:
 
 
 def _without_R45(patch: Patch) -> None:
-    """A transaction is taken for visible as soon as it is decided."""
+    """A transaction counts as visible as soon as it is decided."""
     original = Completion.__init__
 
     def init(self: Any, *given: Any, is_visible: bool) -> None:
@@ -103,4 +103,4 @@ BUGS_OF_ENTRIES: Mapping[str, tuple[Callable[[Patch], None], str]] = {
         f"{_RETURNS}test_R45_the_next_decision_comes_after_the_markers",
     ),
 }
-"""Planted bug -> how it is planted, and the test that sees it."""
+"""Planted bug -> the function that plants it, and the test that detects it."""

@@ -1,6 +1,6 @@
-"""Planted bugs about a log that is removed or replaced, and about what others put into one.
+"""Planted bugs about a removed or replaced log, and about foreign objects in a log.
 
-No simulated world has a second log in the place of its first, so that direct tests alone see these.
+No simulated world puts a second log in the place of its first, so only direct tests detect these.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,17 +20,18 @@ Patch = pytest.MonkeyPatch
 
 
 def _any_folder(patch: Patch) -> None:
-    """A log is whatever its path leads to."""
+    """Any folder at the path counts as the log."""
     patch.setattr(root_folder.RootFolder, "_reason_gone", lambda self: "")
 
 
 def _asked_before_only(patch: Patch) -> None:
-    """What was there before a write is taken to be there after it."""
+    """The log's identity is checked before a write, but not after it."""
     patch.setattr(local.LocalStore, "_require_in_log", lambda self, path: None)
 
 
 def _asked_after_only(patch: Patch) -> None:
-    """The other way round: what is refused has been written by then."""
+    """The log's identity is checked after a write only, when a refused write has already been
+    made."""
     original = root_folder.RootFolder.require_same
     inner = local.LocalStore._require_in_log
     patch.setattr(root_folder.RootFolder, "require_same", lambda self: None)
@@ -44,12 +45,12 @@ def _asked_after_only(patch: Patch) -> None:
 
 
 def _any_object_in_memory(patch: Patch) -> None:
-    """The same in memory."""
+    """Any object counts as the log in the memory store."""
     patch.setattr(memory.MemoryStore, "_require_same", lambda self: None)
 
 
 def _links_followed(patch: Patch) -> None:
-    """Folders are opened as the system does it."""
+    """Symbolic links are followed, as the system does by default."""
 
     def follow(folder: int, path: str, flags: int) -> int:
         return local.os.open(path, flags, dir_fd=folder)
@@ -59,18 +60,18 @@ def _links_followed(patch: Patch) -> None:
 
 
 def _pipes_read(patch: Patch) -> None:
-    """Whatever can be opened is a file."""
+    """Every path that can be opened counts as a file."""
     patch.setattr(local, "_require_file", lambda descriptor, place: None)
 
 
 def _any_size(patch: Patch) -> None:
-    """An object is read however large it is."""
+    """Objects of any size are read."""
     for module in (local, memory):
         patch.setattr(module, "require_size", lambda path, size_bytes, place: None)
 
 
 def _foreign_names(patch: Patch) -> None:
-    """Everything that lies below the boundary is the journal's."""
+    """All objects below the boundary count as the journal's."""
 
     def below(store: Any, name: Callable[[int], str], limit: int) -> list[str]:
         listed = store.list_after(f"{name(0).rpartition('/')[0]}/")
@@ -90,23 +91,23 @@ def _names_without_id(patch: Patch) -> None:
 
 
 def _any_owner(patch: Patch) -> None:
-    """An entry is believed whichever journal it says it is of."""
+    """An entry is accepted although it names another journal."""
     for module in (entry, boundary, opening):
         patch.setattr(module, "require_own", lambda found, layout, path: None)
 
 
 def _never_asked(patch: Patch) -> None:
-    """A bucket is taken to hold for ever the log that was opened."""
+    """A bucket is assumed to hold the opened log for ever."""
     patch.setattr(LogPresence, "_is_due", lambda self: False)
 
 
 def _asked_each_time(patch: Patch) -> None:
-    """A request more for each write."""
+    """Each write costs an additional request."""
     patch.setattr(LogPresence, "_is_due", lambda self: True)
 
 
 def _forgotten(patch: Patch) -> None:
-    """That the log is gone is told once."""
+    """The error that the log is gone is raised only once."""
     patch.setattr(LogPresence, "require", lambda self: None)
 
 
@@ -164,4 +165,4 @@ BUGS_OF_LOGS: Mapping[str, tuple[Callable[[Patch], None], str]] = {
         f"{_BUCKET}test_a_producer_stops_within_an_interval_and_for_good",
     ),
 }
-"""Planted bug -> how it is planted, and the test that sees it."""
+"""Planted bug -> the function that plants it, and the test that detects it."""

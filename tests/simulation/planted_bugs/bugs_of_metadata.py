@@ -1,6 +1,7 @@
-"""Planted bugs about what Spark's driver hands over, and what is asked in spite of it.
+"""Planted bugs in the state that Spark's driver passes to tasks, and in reading it again
+nevertheless.
 
-Simulated queries hand nothing over, so that direct tests alone see these.
+Simulated queries pass no state, so that only direct tests detect these.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ Patch = pytest.MonkeyPatch
 
 
 def _decided_by(patch: Patch) -> None:
-    """A state that was handed over is taken for what this process has read itself."""
+    """State passed by the driver counts as read by this process itself."""
 
     def show(self: Any, state: Any) -> None:
         self._at, self._opened = replace(self._at, state=state), True
@@ -27,17 +28,17 @@ def _decided_by(patch: Patch) -> None:
 
 
 def _instances_too(patch: Patch) -> None:
-    """A registered instance goes to other processes as anything else does."""
+    """A registered instance is passed to other processes like other state."""
     patch.setattr(TransactionSession, "__reduce__", object.__reduce__)
 
 
 def _without_R40(patch: Patch) -> None:
-    """A micro-batch is committed to the topics that its tasks were told of."""
+    """A micro-batch is committed to the topics as its tasks saw them, without a new check."""
     patch.setattr(participants, "_require_topic", lambda connection, participant: None)
 
 
 def _whatever_it_holds(patch: Patch) -> None:
-    """A transaction id that is committed is done, whatever the repeat would commit."""
+    """A committed transaction id counts as done, even if the repeat would commit something else."""
     patch.setattr(rules, "require_same_content", lambda command, committed: None)
 
 
@@ -63,4 +64,4 @@ BUGS_OF_METADATA: Mapping[str, tuple[Callable[[Patch], None], str]] = {
         f"{_LOOK}test_R40_a_batch_for_a_topic_that_was_deleted_decides_nothing",
     ),
 }
-"""Planted bug -> how it is planted, and the test that sees it."""
+"""Planted bug -> the function that plants it, and the test that detects it."""

@@ -1,7 +1,7 @@
 """Planted bugs in the journal, the topics, the coordinator and the groups, rule by rule.
 
-Each is what one might write if the rule were not known. Some rules stand behind another guard,
-which hides that they are gone: such a mutant has that guard `beside` it, taken out as well.
+Each is code that one might write without knowing the rule. Some rules are hidden by another guard,
+which prevents the same fault: such a mutant removes that guard, too, as `beside`.
 """
 
 from collections.abc import Mapping
@@ -37,12 +37,12 @@ from txlog.topic.state import TopicState
 
 
 def no_R2_offsets(patch: Patch) -> None:
-    """A batch of the same number is the same batch, whatever it advances."""
+    """A batch with the same number counts as the same batch, even with other offsets."""
     patch.setattr(replay, "_is_same", lambda batch, mark: True)
 
 
 def no_R2_memory(patch: Patch) -> None:
-    """A new run begins with nothing: the newest batch of its query is forgotten."""
+    """A new run starts without a memory of its query's newest batch."""
     original = state._initialised
 
     def initialised(known: Any, event: Any) -> Any:
@@ -52,7 +52,7 @@ def no_R2_memory(patch: Patch) -> None:
 
 
 def no_R4(patch: Patch) -> None:
-    """Whether a number was used is asked of the outcomes that are remembered."""
+    """Whether a number was used is looked up among the remembered outcomes."""
 
     def require(name: str, known: Any, tx_id: TxId) -> None:
         if known.open and not known.concurrent:
@@ -83,13 +83,13 @@ _OUTCOMES = {
 
 
 def no_R39(patch: Patch) -> None:
-    """What is at or below the highest number, and is not remembered, was aborted."""
+    """A number at or below the highest one counts as aborted if its outcome is not remembered."""
     patch.setattr(rules, "require_remembered", lambda known, tx_id: None)
 
 
 def few_outcomes(patch: Patch) -> None:
-    """A coordinator remembers one or two outcomes, instead of the last 16,384: no bug. What
-    was decided is read from every entry that was ever stored."""
+    """A coordinator remembers one or two outcomes, instead of the last 16,384. This is harmless:
+    the checks read the decisions from every entry that was ever stored."""
 
     def outcome(process: Any, tx: str) -> TransactionOutcome:
         wanted = encode(CommitPrepared("", TxId.parse(tx), 0))["tx_id"]
@@ -109,8 +109,8 @@ def few_outcomes(patch: Patch) -> None:
 
 
 def applied_later(patch: Patch) -> None:
-    """A commit returns with its decision, and the next process applies it: no bug, as R5 has the
-    next transaction wait."""
+    """A commit returns once it is decided, and the next process applies it. This is harmless,
+    because R5 makes the next transaction wait."""
 
     def commit(
         self: Any,
@@ -128,7 +128,7 @@ def applied_later(patch: Patch) -> None:
 
 
 def decided_twice(patch: Patch) -> None:
-    """An abort that comes after the commit takes its place (I4)."""
+    """An abort after the commit replaces it (I4)."""
     original = rules._decide_abort
 
     def decide(known: Any, command: PrepareAbort) -> Decided:
@@ -144,7 +144,7 @@ def decided_twice(patch: Patch) -> None:
 
 
 def nobody_finishes(patch: Patch) -> None:
-    """Maintenance ends what is late, and leaves what is decided to its owner (R8)."""
+    """Maintenance ends expired transactions, and leaves decided ones to their owners (R8)."""
 
     def maintain(self: Coordinator, first: TxId | None = None) -> list[TxId]:
         late = [
@@ -160,7 +160,8 @@ def nobody_finishes(patch: Patch) -> None:
 
 
 def late_is_over(patch: Patch) -> None:
-    """A transaction that is past its timeout counts as aborted, by the clock of who asks (I14)."""
+    """A transaction past its timeout counts as aborted, by the clock of the process that reads it
+    (I14)."""
     original = Coordinator.outcome
 
     def outcome(self: Coordinator, tx_id: TxId) -> TransactionOutcome:
@@ -201,7 +202,7 @@ def cleaned_up_on_unknown(patch: Patch) -> None:
 
 
 def no_R14_overwritten(patch: Patch) -> None:
-    """A boundary is written whether or not one of its number is there."""
+    """A boundary is written even if one with its number exists."""
 
     def create(store: Store, layout: JournalLayout, proposed: Boundary) -> bool:
         body = boundary.json.dumps(boundary.encode(proposed)).encode()
@@ -212,7 +213,7 @@ def no_R14_overwritten(patch: Patch) -> None:
 
 
 def no_R14_believed(patch: Patch) -> None:
-    """A process believes the boundary that it proposed, even if another's was first."""
+    """A process trusts the boundary that it proposed, even if another's was first."""
     original = boundary.create
 
     def create(store: Store, layout: JournalLayout, proposed: Boundary) -> bool:
@@ -223,7 +224,7 @@ def no_R14_believed(patch: Patch) -> None:
 
 
 def no_boundary(patch: Patch) -> None:
-    """Old entries are deleted, and nothing says so (I12)."""
+    """Old entries are deleted without a boundary that says so (I12)."""
 
     def prune(self: Replica[Any], keep_entries: int, apart_entries: int = 1) -> int:
         self._catch_up(linearizable=True)
@@ -238,7 +239,7 @@ def no_boundary(patch: Patch) -> None:
 
 
 def snapshot_below_the_boundary(patch: Patch) -> None:
-    """A boundary names the newest snapshot that is there already, and not one of its own (R14)."""
+    """A boundary names the newest existing snapshot, and not one of its own (R14)."""
 
     def advance(self: Replica[Any], lowest: int, *, closed: bool = False) -> None:
         newest = self._at.next_slot - self._at.next_slot % self._options.snapshot_entries - 1
@@ -252,7 +253,7 @@ def snapshot_below_the_boundary(patch: Patch) -> None:
 
 
 def hint_believed(patch: Patch) -> None:
-    """What the hint names is where the journal is read from (R16)."""
+    """The journal is read from the place that the hint names (R16)."""
     original = opening.open_journal
 
     def opened(store: Any, layout: JournalLayout, machine: Any, known: Boundary) -> Any:
@@ -267,7 +268,7 @@ def hint_believed(patch: Patch) -> None:
 
 
 def vanished_is_an_error(patch: Patch) -> None:
-    """A snapshot that is named and not there is damage (R16)."""
+    """A named but missing snapshot counts as damage (R16)."""
     original = opening._from_snapshot
 
     def from_snapshot(
@@ -296,7 +297,7 @@ def snapshot_deleted_early(patch: Patch) -> None:
 
 
 def decided_once(patch: Patch) -> None:
-    """A writer that loses a slot publishes its old decision at the next one (I2)."""
+    """A writer that loses a slot publishes its old decision in the next one (I2)."""
     original = Replica._decide_all
 
     def decide_all(self: Replica[Any], commands: list[Any]) -> tuple[Any, list[Any]]:
@@ -312,7 +313,7 @@ def decided_once(patch: Patch) -> None:
 
 
 def tip_by_listing(patch: Patch) -> None:
-    """What a listing does not show is not there (I14)."""
+    """An object missing from a listing counts as absent (I14)."""
 
     def fetch(self: Replica[Any], slot: int, count: int) -> list[bytes | None]:
         names = [self.layout.entry(slot + number) for number in range(count)]
@@ -326,7 +327,7 @@ def tip_by_listing(patch: Patch) -> None:
 
 
 def no_R13_group(patch: Patch) -> None:
-    """The least that a cut takes is one transaction, without those that it is tied to."""
+    """A cut takes at least one transaction, without those that it is tied to."""
 
     def oldest_group(windows: Any, window: Any, starts: Any, limit: int) -> Any:
         ends = dict(starts)
@@ -341,7 +342,7 @@ def no_R13_group(patch: Patch) -> None:
 
 
 def no_R13_limit(patch: Patch) -> None:
-    """If not even one group fits, all that there is is taken."""
+    """If not even one group fits, everything is taken."""
     original = cut.limited_cut
 
     def limited(topics: Any, starts: Any, highs: Any, limit: int) -> Mapping[Any, int]:
@@ -354,7 +355,7 @@ def no_R13_limit(patch: Patch) -> None:
 
 
 def aborted_shown(patch: Patch) -> None:
-    """Readers stop at open transactions, and pass over nothing."""
+    """Readers stop at open transactions, and skip nothing."""
     original = TopicState.decided
     patch.setattr(
         TopicState, "decided", lambda self, row: replace(original(self, row), aborted=False)

@@ -1,4 +1,5 @@
-"""Planted bugs in the Spark plugin, rule by rule: what one might write without knowing the rule."""
+"""Planted bugs in the Spark plugin, rule by rule: code that one might write without knowing the
+rule."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,12 +23,12 @@ from txlog.errors import TxlogError
 
 
 def no_R12(patch: Patch) -> None:
-    """A group has no owner: every query that fits its offsets commits."""
+    """A group has no owner: every query whose offsets fit commits."""
     patch.setattr(rules, "_check_owners", lambda state, name, groups, take_over: None)
 
 
 def no_R12_at_prepare(patch: Patch) -> None:
-    """Whose the group is is asked at the registration only."""
+    """The group's owner is checked at the registration only."""
     original = rules._check_owners
 
     def check(state: Any, name: str, groups: tuple[str, ...], take_over: bool) -> None:
@@ -49,12 +50,12 @@ def no_R12_at_prepare(patch: Patch) -> None:
 
 
 def moved_by_the_source(patch: Patch) -> None:
-    """A group follows what Spark calls done, also that of a sink which has not committed it."""
+    """A group follows Spark's commits, even if the sink has not committed."""
     patch.setattr(TxlogStreamReader, "_owner", lambda self, group: None)
 
 
 def only_what_moves(patch: Patch) -> None:
-    """A batch commits the positions that it moves, and no others (design 0015)."""
+    """A batch commits only the positions that it moves (design 0015)."""
     original = offset_log.batch_range
 
     def batch_range(*arguments: Any) -> BatchRange:
@@ -64,7 +65,7 @@ def only_what_moves(patch: Patch) -> None:
 
 
 def no_R20(patch: Patch) -> None:
-    """A batch begins where Spark says that it does."""
+    """A batch begins at the start that Spark passes."""
 
     def partitions(self: TxlogStreamReader, start: Any, end: Any) -> Any:
         planned = self._own(end)
@@ -80,7 +81,7 @@ def no_R20(patch: Patch) -> None:
 
 
 def no_R21(patch: Patch) -> None:
-    """Of two lines of one group that differ the last counts."""
+    """Of two different lines of one group the last one counts."""
 
     def merged(
         lines: Iterable[tuple[SourceOffset, Mapping[Any, PartitionRange]]], where: str
@@ -95,7 +96,7 @@ def no_R21(patch: Patch) -> None:
 
 
 def no_R22(patch: Patch) -> None:
-    """A sink that is told of no checkpoint commits without it."""
+    """A sink without a checkpoint commits without it."""
     original = checkpoint.open_checkpoint
 
     def opened(location: str | None, *more: Any, **named: Any) -> Checkpoint | None:
@@ -106,23 +107,23 @@ def no_R22(patch: Patch) -> None:
 
 
 def no_R23(patch: Patch) -> None:
-    """A line says what its batch advances, whatever stood in the batch before."""
+    """A line alone says what its batch advances, without the line of the batch before."""
     patch.setattr(offset_log, "_moved", lambda offset, previous: offsets.all_ranges(offset))
 
 
 def no_R24(patch: Patch) -> None:
-    """The checkpoint that the sink is given is the query's."""
+    """The checkpoint that the sink gets is taken for the query's."""
     patch.setattr(Checkpoint, "require_query", lambda self, query_id: None)
 
 
 def no_R25(patch: Patch) -> None:
-    """Neither the source nor the sink checks whose line it is."""
+    """Neither the source nor the sink checks that a line is its own."""
     patch.setattr(offsets, "_different_owner", lambda offset, log_id, group: [])
     patch.setattr(offsets, "_different_topics", lambda there, here, may_grow: [])
 
 
 def no_R26(patch: Patch) -> None:
-    """The abort that Spark calls after a commit that failed takes the staged records away.
+    """The abort that Spark calls after a failed commit deletes the staged records.
 
     It gets the messages that the commit had, and comes at once.
     """
@@ -141,7 +142,7 @@ def no_R26(patch: Patch) -> None:
 
 
 def fenced_by_replays(patch: Patch) -> None:
-    """Every run registers, and asks then whether there is anything to do (R27)."""
+    """Every run registers first, and only then checks whether there is anything to do (R27)."""
     original = BatchCommitter._decide
 
     def decide(self: BatchCommitter, identity: Any, batch: Any, coordinator: Any) -> Any:
@@ -154,7 +155,7 @@ def fenced_by_replays(patch: Patch) -> None:
 
 
 def superseded_returns(patch: Patch) -> None:
-    """A run that was superseded registers again (R27)."""
+    """A superseded run registers again (R27)."""
     original = rules._decide_init
 
     def decide(state: Any, command: Any) -> Any:
@@ -168,7 +169,7 @@ def superseded_returns(patch: Patch) -> None:
 
 
 def no_R28(patch: Patch) -> None:
-    """Nothing is read beyond the end that the source told last, also in a replay before it."""
+    """Nothing is read beyond the last end that the source returned, also in a replay before it."""
 
     def partitions(self: TxlogStreamReader, start: Any, end: Any) -> Any:
         wanted = {
@@ -182,7 +183,7 @@ def no_R28(patch: Patch) -> None:
 
 
 def no_R29(patch: Patch) -> None:
-    """A source without a group is a source like any other."""
+    """A source without a group is treated like any other."""
     original = offset_log.batch_range
 
     def batch_range(*arguments: Any) -> BatchRange:
@@ -205,12 +206,12 @@ def no_R30_labels(patch: Patch) -> None:
 
 
 def no_R30_same_run(patch: Patch) -> None:
-    """What is in under a label is taken for the same write, also within one run."""
+    """A committed label counts as the same write, also within one run."""
     patch.setattr(BatchCommitter, "_require_replay", lambda self, *more, **named: None)
 
 
 def no_R30_skips(patch: Patch) -> None:
-    """A batch that left a write out is missing."""
+    """A batch that left a write out counts as missing."""
     original = replay.decide_batch
 
     def decide(*arguments: Any, may_skip: bool, **named: Any) -> Any:

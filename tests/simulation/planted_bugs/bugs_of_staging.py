@@ -1,7 +1,7 @@
-"""Planted bugs about transactions whose records are staged: the absence of rules R36 to R42.
+"""Planted bugs about transactions with staged records: the absence of rules R36 to R42.
 
-A simulated producer draws where it keeps the records of open transactions; each of these shows in a
-direct test, whatever is drawn.
+A simulated producer draws at random where it keeps the records of open transactions; a direct test
+detects each of these bugs in any case.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ Patch = pytest.MonkeyPatch
 
 
 def _without_R36(patch: Patch) -> None:
-    """COMMITTED is written beside the offsets."""
+    """COMMITTED is written concurrently with the offsets."""
     original = Completion._schedule_next
 
     def schedule_next(self: Any) -> None:
@@ -31,7 +31,7 @@ def _without_R36(patch: Patch) -> None:
 
 
 def _without_R37(patch: Patch) -> None:
-    """A commit happens without offsets that may be set aside."""
+    """A transaction commits without the offsets of a pend whose outcome is unknown."""
     original = Producer._pend_offsets
 
     def pend(self: Any, session: TransactionSession) -> None:
@@ -44,7 +44,7 @@ def _without_R37(patch: Patch) -> None:
 
 
 def _without_R38(patch: Patch) -> None:
-    """An abort takes it for granted that nothing was decided."""
+    """An abort assumes that nothing was decided."""
     original = TransactionSession.abort
 
     def abort(self: Any) -> bool:
@@ -55,13 +55,13 @@ def _without_R38(patch: Patch) -> None:
 
 
 def _without_R40(patch: Patch) -> None:
-    """No topic is looked at before the decision."""
+    """No topic is checked before the decision."""
     patch.setattr(StagedRecords, "require_topics", lambda self: None)
     patch.setattr(StagedRecords, "require_open", lambda self, topic: None)
 
 
 def _without_R41(patch: Patch) -> None:
-    """Every pend without BEGIN lives ten seconds."""
+    """Every pend without BEGIN expires after ten seconds."""
     original = TransactionSession.pend_staged
 
     def pend(self: Any, *offsets: Any) -> None:
@@ -75,7 +75,7 @@ def _without_R41(patch: Patch) -> None:
 
 
 def _without_R42(patch: Patch) -> None:
-    """A commit may come however late."""
+    """A commit is accepted however late it comes."""
     patch.setattr(TransactionSession, "require_in_time", lambda self: None)
 
 
@@ -105,4 +105,4 @@ BUGS_OF_STAGING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
         f"{_TESTS}test_R42_without_BEGIN_the_client_bounds_its_own_commit",
     ),
 }
-"""Planted bug -> how it is planted, and the test that sees it."""
+"""Planted bug -> the function that plants it, and the test that detects it."""

@@ -1,4 +1,4 @@
-"""Planted bugs about boundaries that are trusted for a time, and about what lies below them."""
+"""Planted bugs about boundaries that are trusted for a time, and about the entries below them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ from txlog.storage.store import Store
 
 
 def no_grace(patch: Patch) -> None:
-    """What lies below the newest boundary goes at once."""
+    """Entries below the newest boundary are deleted at once."""
     original = Pruner.delete_below
 
     def delete_below(self: Pruner, newest: Boundary) -> tuple[int, int]:
@@ -31,17 +31,17 @@ def no_grace(patch: Patch) -> None:
 
 
 def age_by_own_clock(patch: Patch) -> None:
-    """A boundary is as old as the clock of the process says that deletes."""
+    """The age of a boundary is measured by the clock of the deleting process."""
     patch.setattr(Pruner, "_store_date", lambda self: self.runtime.clock.wall_ms())
 
 
 def trusted_for_ever(patch: Patch) -> None:
-    """A check counts for as long as its process lives."""
+    """A check is valid as long as its process lives."""
     patch.setattr(boundary_checks, "_is_within", lambda sent, arrived, trust_ms: True)
 
 
 def trusted_by(clock: str) -> Callable[[Patch], None]:
-    """Only one clock says for how long."""
+    """The trusted time is measured by one clock only."""
 
     def plant(patch: Patch) -> None:
         def is_within(sent: ClockReading, arrived: ClockReading, trust_ms: int) -> bool:
@@ -54,7 +54,7 @@ def trusted_by(clock: str) -> Callable[[Patch], None]:
 
 
 def from_the_answer_on(patch: Patch) -> None:
-    """The time runs from when a check is answered."""
+    """The trusted time starts when a check is answered."""
     original = BoundaryChecks.check
 
     def check(self: BoundaryChecks, known: Boundary) -> BoundaryCheck:
@@ -66,7 +66,7 @@ def from_the_answer_on(patch: Patch) -> None:
 
 
 def judged_by_the_last(patch: Patch) -> None:
-    """Of a run of entries the last one is judged, and with it all of them."""
+    """Of a run of entries only the last one is checked, and stands for all of them."""
     original = Follower._is_believed
 
     def is_believed(self: Follower[Any], slot: int) -> bool:
@@ -95,12 +95,12 @@ def snapshots_check(patch: Patch) -> None:
 
 
 def inherited(patch: Patch) -> None:
-    """A check belongs to any process that has it in memory."""
+    """A check is valid in any process that inherits it in memory."""
     patch.setattr(boundary_checks, "os", SimpleNamespace(getpid=lambda: 1))
 
 
 def lost_for_certain(patch: Patch) -> None:
-    """A slot that is said to be another's was never this process's own."""
+    """A slot reported as another process's counts as never written by this one."""
 
     def follow_winner(self: Replica[Any], slot: int, winner: bytes, reads_on: bool) -> _Slot:
         self._catch_up(winner, reads_on=reads_on)
@@ -110,7 +110,7 @@ def lost_for_certain(patch: Patch) -> None:
 
 
 def holes_by_the_check_at_hand(patch: Patch) -> None:
-    """A hole is damage if the boundary that is known does not explain it."""
+    """A missing entry counts as damage if the known boundary does not explain it."""
 
     def require_no_hole(self: Follower[Any], slot: int, later: list[bytes | None]) -> None:
         path = self.layout.entry(slot)
@@ -123,7 +123,7 @@ def holes_by_the_check_at_hand(patch: Patch) -> None:
 
 
 def absent_snapshots_by_the_check_at_hand(patch: Patch) -> None:
-    """So is a snapshot that the boundary names and that is not there."""
+    """A missing snapshot that the boundary names counts as damage, too."""
     original = opening._from_snapshot
 
     def from_snapshot(
@@ -139,17 +139,17 @@ def absent_snapshots_by_the_check_at_hand(patch: Patch) -> None:
 
 
 def absent_since_it_was_opened(patch: Patch) -> None:
-    """What opening has read ahead is believed by every later call."""
+    """Entries found absent during opening stay absent for every later call."""
     patch.setattr(Follower, "_forget_prefetch", lambda self: None)
 
 
 def absent_before_it_was_named(patch: Patch) -> None:
-    """A boundary that was absent when it was asked for ahead is missing."""
+    """A boundary counts as missing if it was absent when it was requested ahead."""
     patch.setattr(opening, "unprefetched", lambda store: SimpleNamespace(get=lambda path: None))
 
 
 def opened_from_the_answer_on(patch: Patch) -> None:
-    """The time of the check that opening makes runs from its end."""
+    """The trusted time of the check during opening starts at its end."""
     original = BoundaryChecks.by_opening
 
     def by_opening(self: BoundaryChecks, read: Callable[[], Opened[Any]]) -> Opened[Any]:
@@ -162,7 +162,7 @@ def opened_from_the_answer_on(patch: Patch) -> None:
 
 
 def own_grace(patch: Patch) -> None:
-    """Each process deletes as it is configured itself, and not as the log's file says."""
+    """Each process deletes by its own configuration, and not by that in the log's cluster file."""
     patch.setattr(LogSettings, "pruning_grace_ms", 0)
 
 
@@ -217,4 +217,4 @@ BUGS_OF_TRUST: Mapping[str, tuple[Callable[[Patch], None], str]] = {
         f"{_CHECKS}test_R34_a_snapshot_that_is_gone_is_judged_by_a_check_that_is_sent_afterwards",
     ),
 }
-"""Planted bug -> how it is planted, and the test that sees it."""
+"""Planted bug -> the function that plants it, and the test that detects it."""

@@ -1,4 +1,4 @@
-"""Planted bugs of what goes out before the answer that it used to wait for."""
+"""Planted bugs in requests that are sent before the answer they used to wait for."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from txlog.journal.replication.replica import Replica
 
 
 def _follows_the_name(patch: Patch) -> None:
-    """Records go to whatever topic has the name by the time that they are written."""
+    """Records are written to the topic that has the name at the time of the write."""
 
     def successor(self: InLogWriter, flush: Flush) -> Any:
         try:
@@ -23,7 +23,7 @@ def _follows_the_name(patch: Patch) -> None:
 
 
 def _believes_what_it_finds(patch: Patch) -> None:
-    """An entry that a wait has found is the next one."""
+    """An entry found while waiting is taken for the next one."""
 
     def apply_entry(self: Replica[Any], slot: int, data: bytes) -> bool:
         if slot == self._at.next_slot:
@@ -46,4 +46,4 @@ BUGS_OF_WAITS: Mapping[str, tuple[Callable[[Patch], None], str]] = {
         f"{_AHEAD}test_R15_an_entry_that_a_wait_has_found_is_judged_as_any_other",
     ),
 }
-"""Planted bug -> how it is planted, and the test that sees it."""
+"""Planted bug -> the function that plants it, and the test that detects it."""

@@ -1,4 +1,4 @@
-"""All planted bugs that direct tests alone see."""
+"""All planted bugs that only direct tests detect."""
 
 from collections.abc import Callable, Mapping
 
@@ -21,4 +21,4 @@ DIRECT_BUGS: Mapping[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     **BUGS_OF_TRUST,
     **BUGS_OF_WAITS,
 }
-"""Planted bug -> how it is planted, and the test that sees it."""
+"""Planted bug -> the function that plants it, and the test that detects it."""

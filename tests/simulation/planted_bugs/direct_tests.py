@@ -1,4 +1,4 @@
-"""The direct test of each planted bug: simulated worlds are the second net, not the first.
+"""The direct test of each planted bug, which must detect the bug without a simulation.
 
 `make test-all` runs each of them with its bug planted, and it must fail.
 """
@@ -301,4 +301,4 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
 DIRECT_TESTS: Mapping[str, str] = {
     bug: f"{file}::{test}" for file, tests in _BY_FILE.items() for bug, test in tests.items()
 }
-"""Planted bug -> the test that sees it, as pytest takes it."""
+"""Planted bug -> the test that detects it, in pytest's notation."""

@@ -1,7 +1,7 @@
 """Finds the first seed that shows each planted bug: rows of the table in docs/planted-bugs.md.
 
-`python -m tests.simulation.planted_bugs.first_seeds --help`. Worlds change, and with them what a
-seed is.
+`python -m tests.simulation.planted_bugs.first_seeds --help`. When the simulation changes, a seed
+gives another history.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from tests.simulation.planted_bugs.mutants import MUTANTS
 
 
 def row(name: str, mutant: Mutant) -> str:
-    """What the table says of it."""
+    """The table's row for the bug."""
     length = f", with {mutant.requests_max} requests" if mutant.requests_max else ""
     seed = f"none of {mutant.unseen_seeds}" if mutant.unseen_seeds else mutant.seed
     return f"| {name} | {mutant.scenario} | {seed}{length} |"
 
 
 def shown(mutant: Mutant, seeds: Sequence[int]) -> Iterator[tuple[int, Counter[str]]]:
-    """The seeds that show it, with the kinds of anomalies that they find."""
+    """The seeds that show the bug, with the kinds of anomalies found."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
         if mutant.beside is not None:
@@ -35,7 +35,7 @@ def shown(mutant: Mutant, seeds: Sequence[int]) -> Iterator[tuple[int, Counter[s
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code is 1 if one of them is not found."""
+    """Returns exit code 1 if one of the bugs is not found."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.planted_bugs.first_seeds")
     parser.add_argument("names", nargs="*", help="parts of the names of planted bugs; all of them")
     parser.add_argument("--seeds", type=int, default=300, help="how many are tried (%(default)s)")

@@ -1,4 +1,4 @@
-"""What a planted bug is: what one might write instead, and where it shows first."""
+"""A planted bug: code that one might write instead, and the place where it shows first."""
 
 import re
 from collections import Counter
@@ -17,24 +17,25 @@ _MISFIT = re.compile(r"^(AttributeError|TypeError|NameError|ImportError)\b", re.
 
 @dataclass(frozen=True)
 class Mutant:
-    """A planted bug, and where it shows first."""
+    """A planted bug, and the scenario and seed that show it first."""
 
     plant: Callable[[Patch], None]
     scenario: str
     seed: int = 0
     """The first seed of the scenario that finds it."""
     requests_max: int = 0
-    """Requests of its histories; 0: as many as the scenario's. Some bugs take longer ones."""
+    """The requests of its histories; 0 for the scenario's number. Some bugs need longer
+    histories."""
     beside: Callable[[Patch], None] | None = None
-    """Another guard that is taken out as well: by itself it hides this bug."""
+    """Another guard that is removed as well, because it hides this bug."""
     unseen_seeds: int = 0
-    """So many seeds were tried since the worlds changed, and none shows it: its direct test alone
-    does (`direct_tests.py`). 0: `seed` shows it."""
+    """The number of seeds tried without result since the simulation changed: only its direct test
+    shows it (`direct_tests.py`). 0: `seed` shows it."""
     kind: str = ""
-    """The anomaly that this bug shows, and what is `beside` it does not; empty: any."""
+    """The anomaly that this bug shows and `beside` alone does not; empty: any."""
 
     def kinds(self, seed: int) -> Counter[str]:
-        """The anomalies of this kind that the world of that seed, as it is planted now, shows."""
+        """The anomalies of this kind in the world of that seed, with the bugs planted now."""
         scenario = SCENARIOS[self.scenario]
         if self.requests_max:
             scenario = replace(scenario, requests_max=self.requests_max)
@@ -45,14 +46,14 @@ class Mutant:
         return Counter(kind for kind in kinds if kind.startswith(self.kind))
 
     def shows(self, seed: int) -> bool:
-        """Whether there are any."""
+        """Whether there are any anomalies."""
         return bool(self.kinds(seed))
 
 
 def is_broken(traceback: str) -> bool:
-    """Whether a planted bug itself raised the error, because the product has other names by now.
+    """Whether the planted bug itself raised the error, because names in the product have changed.
 
-    Such an error is a finding in any world, so that the bug would seem to be found.
+    Such an error would be a finding in any world, so that the bug would seem to be found.
     """
     last_frame = traceback.rpartition('  File "')[2]
     return "tests/simulation/planted_bugs/" in last_frame and _MISFIT.search(last_frame) is not None

@@ -1,4 +1,4 @@
-"""Planted bugs: what one might write instead, and where it does not show at once."""
+"""Planted bugs: code that one might write instead, whose faults show late."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,9 +37,9 @@ from txlog.topic.topic_log import TopicLog
 
 
 def no_read_back(patch: Patch) -> None:
-    """What is found under the name of one's own entry is taken for another's.
+    """An object under the name of one's own entry is taken for another process's.
 
-    Of segments it is known whose they are: their names are unique.
+    Segments are excluded: their names are unique, so that their owner is known.
     """
 
     def create(self: ObjectStore, path: str, data: bytes) -> CreateResult:
@@ -57,7 +57,7 @@ def overwrite(patch: Patch) -> None:
 
 
 def commit_before_upload(patch: Patch) -> None:
-    """A segment is written while its entry is, and not before."""
+    """A segment is written concurrently with its entry, and not before."""
 
     def stage(self: TopicLog, batches: Any, schema_id: int) -> Segment:
         data, parts = encode_segment(
@@ -78,7 +78,7 @@ def no_lso(patch: Patch) -> None:
 
 
 def marker_by_pid(patch: Patch) -> None:
-    """A marker ends whatever its producer has open (KAFKA-17754)."""
+    """A marker ends every open transaction of its producer (KAFKA-17754)."""
     original = topic_rules._decide_marker
 
     def decide(state: TopicState, command: Any) -> Decided:
@@ -92,7 +92,7 @@ def marker_by_pid(patch: Patch) -> None:
 
 
 def no_pend(patch: Patch) -> None:
-    """Offsets are kept by the client until the decision, and committed then."""
+    """The client keeps the offsets until the decision, and commits them then."""
     kept: dict[tuple[str, TxId], Any] = {}
 
     def pend(self: GroupOffsets, command: OffsetsPended, before: Sequence[Any] = ()) -> None:
@@ -147,7 +147,7 @@ def no_cut(patch: Patch) -> None:
 
 
 def cut_of_several_moments(patch: Patch) -> None:
-    """Only the last transaction of each producer is thought to be half applied."""
+    """Only the last transaction of each producer may count as half applied."""
     original = cut.partly_applied
 
     def partly_applied(topics: Any) -> Any:
@@ -160,7 +160,7 @@ def cut_of_several_moments(patch: Patch) -> None:
 
 
 def replay_by_batch_id(patch: Patch) -> None:
-    """A batch is in if the log has one of its number."""
+    """A batch counts as committed if the log has one with its number."""
 
     def decide(query: str, batch: int, ranges: Any, committed: Any, mark: Any, **_: Any) -> Any:
         return AlreadyIn(batch) if mark is not None and batch <= mark.batch_id else None
@@ -175,7 +175,8 @@ def replay_by_nothing(patch: Patch) -> None:
 
 
 def batch_before_not_compared(patch: Patch) -> None:
-    """Whatever the checkpoint has under the number of the log's newest batch, the next follows."""
+    """The batch after the log's newest one is accepted, whatever plan the checkpoint has for that
+    newest one."""
     original = batch_commit.decide_batch
 
     def decide(*arguments: Any, previous_fingerprint: str, **named: Any) -> Any:
@@ -185,12 +186,12 @@ def batch_before_not_compared(patch: Patch) -> None:
 
 
 def no_R1(patch: Patch) -> None:
-    """No check that the plan is still the one that the tasks ran for."""
+    """Nothing checks that the plan is still the one for which the tasks ran."""
     patch.setattr(Checkpoint, "require_plan", lambda self, plan, *read: None)
 
 
 def no_R9(patch: Patch) -> None:
-    """A commit although an append is unknown: as if it had not been sent."""
+    """Commits although an append's outcome is unknown, as if it had not been sent."""
     original = producers.Producer.commit_transaction
 
     def commit(self: producers.Producer) -> None:
