@@ -42,8 +42,6 @@ def through(proxy: TcpProxy, azure: Azurite, **limits: object) -> dict[str, obje
 
 
 class TestAzure(SharedStoreConformance):
-    """The contract of a store."""
-
     @pytest.fixture
     def store_url(self, url: str) -> str:
         return url

@@ -47,8 +47,6 @@ def url(ministack: S3Server) -> str:
 @pytest.mark.slow
 @pytest.mark.extra
 class TestGoogleCloudStorage(SharedStoreConformance):
-    """The contract of a store."""
-
     @pytest.fixture
     def store_url(self, url: str) -> str:
         return url

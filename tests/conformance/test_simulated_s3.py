@@ -71,8 +71,6 @@ def store(line: Line, request: pytest.FixtureRequest) -> S3Store:
 
 
 class TestSimulatedS3(StoreConformance):
-    """The contract of a store."""
-
     @pytest.fixture
     def store(self, line: Line) -> Store:
         retries = RetrySettings(deadline_ms=15_000, attempts_max=3, pause_max_ms=500)

@@ -33,8 +33,6 @@ def url() -> str:
 
 
 class TestVersity(SharedStoreConformance):
-    """The contract of a store."""
-
     @pytest.fixture
     def store_url(self, url: str) -> str:
         return url

@@ -100,8 +100,7 @@ def test_R3_a_pend_whose_run_died_is_released_after_the_bar_and_its_prepare_come
 
 
 def test_R3_a_pend_is_not_released_if_its_prepare_was_first(world: World) -> None:
-    """The helper takes the run for dead; the run's PREPARE wins the slot before the helper's
-    bar."""
+    """The run is alive after all: its PREPARE wins the slot before the helper's bar."""
     slow, helper = world.process(), world.process()
     tx = tx_of(register(slow, "run 1"))
     staged = participant(slow, "a", 0, 1)
@@ -135,8 +134,7 @@ def test_R3_a_later_epoch_frees_a_pend_that_was_never_prepared(world: World) -> 
 def test_R3_a_late_pend_of_an_old_instance_does_not_abort_the_newer_ones_transaction(
     world: World,
 ) -> None:
-    """The pend has the same transactional id; only earlier transactions may be aborted as left
-    over."""
+    """The transactional id is the same; only earlier transactions may be aborted as left over."""
     old, new = world.process(), world.process()
     zombie = tx_of(register(old, "run 1"))
     live = tx_of(register(new, "run 2"))
@@ -321,8 +319,7 @@ def test_R8_a_maintenance_pass_finds_what_is_prepared_without_any_pend(world: Wo
 def test_R9_an_append_is_known_to_be_absent_only_when_its_slot_is_held_by_another(
     world: World,
 ) -> None:
-    """The answer is lost and the write is late: only the next entry in its slot decides about
-    it."""
+    """The answer is lost and the write is late: only the next entry in its slot decides."""
     process = world.process()
     tx = tx_of(register(process, "i"))
     coordinator(process).begin(NAME, tx, TIMEOUT_MS, (participant(process, "a", logged=True),))
@@ -420,8 +417,8 @@ def test_R14_a_pruned_log_goes_on_as_if_nothing_were_gone(world: World) -> None:
 
 
 def test_R15_a_helper_does_not_take_a_pruned_pend_for_no_pend(world: World) -> None:
-    """It stalled before the pend was made. Its next slot is missing because it was pruned; if the
-    helper took that for the journal's end, the transaction would be complete and its offsets lost.
+    """It stalled before the pend was made. Its next slot is missing because it was pruned; if
+    that counted as the journal's end, the transaction would be complete and its offsets lost.
     """
     helper, process = world.process(), world.process()
     registration = register(process, "i")

@@ -44,7 +44,7 @@ _EPOCHS = {"one": EPOCH_MAX - 1, "two": EPOCH_MAX}
 
 
 def _worn_out(connection: Connection) -> None:
-    """Store a snapshot in which these ids have been registered so many times."""
+    """Store a snapshot with these ids at the epochs of `_EPOCHS`."""
     for name in _EPOCHS:
         coordinator = connection.coordinator_of(name)
         coordinator.init_producer(InitProducer(name, "before", TIMEOUT_MS))

@@ -190,8 +190,7 @@ class Network:
         self.die()
 
     def _pause(self, request: S3Request, timeout_ms: float) -> S3Response:
-        """Pause this process alone, before the request is carried out or after it; then it goes on
-        as usual."""
+        """Pause this process alone, before or after the request is carried out; then continue."""
         duration_ms = self.world_state.log_uniform(5_000, 400_000)
         if self.world_state.scheduler.random.random() < 0.5:
             self.world_state.scheduler.sleep(duration_ms)

@@ -142,7 +142,7 @@ class Scheduler:
 
     @property
     def actor_name(self) -> str:
-        """Whose turn it is."""
+        """The name of the actor that is running."""
         return "world" if self._current is None else self._current.name
 
     @property
@@ -184,12 +184,12 @@ class Scheduler:
             raise Abandoned
 
     def wake(self, actor: Actor) -> None:
-        """Let a parked actor go on at its turn."""
+        """Let a parked actor continue at its turn."""
         self._put(0.0, actor)
 
     @property
     def current(self) -> Actor | None:
-        """Whose turn it is."""
+        """The actor that is running."""
         return self._current
 
     def abandon(self) -> None:
