@@ -10,6 +10,8 @@ import pytest
 
 from tests.source_tree import PRODUCT, ROOT, Module, modules, product_graph
 
+pytestmark = pytest.mark.slow
+
 STORAGE_PACKAGES = {"fsspec", "s3fs", "aiobotocore", "botocore", "boto3", "obstore"}
 SPARK_PACKAGES = {"pyspark", "py4j", "delta"}
 CORE_PACKAGES = {"pyarrow", "numpy", "txlog"}

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median, quantiles
 
+import pytest
+
 import spark_plugin
 import txlog
 import txlog.storage
@@ -23,6 +25,8 @@ from tests.source_tree import (
     product_graph,
 )
 from txlog.cli.command_table import COMMANDS
+
+pytestmark = pytest.mark.slow
 
 FUNCTION_LINES_MAX = 70
 FUNCTION_LINES_P95 = 45

@@ -24,6 +24,8 @@ from txlog.engine.connection import connect
 from txlog.errors import TopicExists, UsageError
 from txlog.layout import CLUSTER_FILE
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def flights() -> pa.Table:

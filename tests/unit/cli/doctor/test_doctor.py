@@ -23,6 +23,8 @@ from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import UsageError
 from txlog.journal.entry import checked_body, seal
 
+pytestmark = pytest.mark.slow
+
 WELL = {"PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(ROOT / "conf")}
 """The variables that `make` sets."""
 

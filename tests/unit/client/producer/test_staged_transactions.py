@@ -207,6 +207,7 @@ def _flushed(producer: Producer, number: int) -> RecordFuture:
     return future
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("effect", [answer_lost, never_lands])
 def test_a_large_one_whose_append_is_in_doubt_is_there_once(log: MemoryLog, effect: Effect) -> None:
     producer = log.producer("a", retries=1)
