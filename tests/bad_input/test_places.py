@@ -27,6 +27,8 @@ from txlog.storage import open_store
 from txlog.storage.root_url import roots_above
 from txlog.testing.s3_server import S3Server
 
+pytestmark = pytest.mark.slow
+
 CLIENTS: list[Callable[..., object]] = [
     Producer,
     Admin,
@@ -57,7 +59,6 @@ def test_a_store_without_an_exclusive_create_is_refused_without_a_look_at_it(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_web_server_cannot_hold_a_log(tmp_path: Path) -> None:
     handler = partial(QuietHandler, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

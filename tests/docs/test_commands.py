@@ -14,6 +14,8 @@ from tests.docs.pages import Page, pages
 from tests.source_tree import PRODUCT, ROOT, Module, modules
 from txlog.cli.main import app
 
+pytestmark = pytest.mark.slow
+
 ROOT_COMMAND: Any = typer.main.get_command(app)
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 SHELL_ONLY = ("export", "cd", "git", "ls")

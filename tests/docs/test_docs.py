@@ -10,6 +10,8 @@ from tests.docs.pages import Page, pages
 from tests.docs.programs import EXAMPLES, PAGE_TIMEOUT_S, execute, run_module, run_page
 from tests.source_tree import ROOT, modules
 
+pytestmark = pytest.mark.slow
+
 _DEFINED = re.compile(r"^ *def (\w+)\(", re.MULTILINE)
 _TEST_NAME = re.compile(r"test_\w+")
 _PATH = re.compile(

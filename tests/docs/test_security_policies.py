@@ -24,6 +24,8 @@ from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import manual_runtime
 from txlog.topic.records.conversion import record_batch_from_rows, with_timestamp
 
+pytestmark = pytest.mark.slow
+
 PAGE = Page(ROOT / "docs" / "security.md")
 ROUNDS = 12
 """Enough for a snapshot to be due in every journal that a role writes to."""

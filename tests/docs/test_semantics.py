@@ -10,6 +10,8 @@ import pytest
 from tests.docs.pages import Page
 from tests.source_tree import ROOT, modules
 
+pytestmark = pytest.mark.slow
+
 PAGE = Page(ROOT / "docs" / "semantics.md")
 SECTIONS = {
     "## 0.1 Delivery": 4,
