@@ -181,7 +181,7 @@ class TransactionSession:
         check = partial(
             self._coordinator.require_current, self.transactional_id, self.tx_id, self._tag
         )
-        self._fencing_check = begun(self._connection.runtime.fan_out, check)
+        self._fencing_check = begun(self._connection.cluster.fan_out, check)
 
     def require_not_fenced(self) -> None:
         """Raises the result of the check: ProducerFenced, TransactionAborted."""

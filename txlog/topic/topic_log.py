@@ -165,6 +165,12 @@ class TopicLog:
 
         It is durable on return. Readers see it only when an append or a marker names it.
         """
+        return self.encode(batches, schema_id)()
+
+    def encode(
+        self, batches: Mapping[int, Sequence[pa.RecordBatch]], schema_id: int
+    ) -> Callable[[], Segment]:
+        """Encode the segment of `stage`; the returned function writes it."""
         for added in batches.values():
             for batch in added:
                 self.require_keys(batch)
@@ -173,9 +179,13 @@ class TopicLog:
             compression=self.state.config.compression_type,
             batch_bytes_max=self._options.process.batch_bytes,
         )
-        path = self.layout.segment(self.new_name())
-        self.store.put_new(path, data)
-        return Segment(path, schema_id, parts)
+        segment = Segment(self.layout.segment(self.new_name()), schema_id, parts)
+
+        def write() -> Segment:
+            self.store.put_new(segment.path, data)
+            return segment
+
+        return write
 
     def new_segment(self, schema_id: int, *, is_rewrite: bool = False) -> SegmentWriter:
         """Write one segment batch by batch. It has no name in the store before it is finished.

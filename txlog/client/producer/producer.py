@@ -116,7 +116,7 @@ class Producer:
         self._needs_new_epoch = False
         self._status = ProducerStatus(is_transactional=bool(self.config.transactional_id))
         self._transaction: TransactionSession | None = None
-        self._staged = StagedRecords(self._connection.runtime)
+        self._staged = StagedRecords(self._connection.runtime, self._connection.cluster.fan_out)
         if self.config.transactional_id:
             self._transaction = TransactionSession.of_producer(self._connection, self.config)
         self._sender = self._new_sender()

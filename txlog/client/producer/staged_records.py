@@ -17,7 +17,7 @@ from weakref import ref
 
 from txlog.catalog.cluster import Cluster
 from txlog.client.producer.sender import Flush
-from txlog.clock import Runtime, begun
+from txlog.clock import FanOut, Runtime, begun
 from txlog.coordinator.events import Participant
 from txlog.engine.append.appender import ENTRY_BATCHES_MAX, Appender, row_counts_of
 from txlog.engine.append.producer_batch import TopicCheck
@@ -66,6 +66,8 @@ class StagedRecords:
     time."""
 
     runtime: Runtime
+    fan_out: FanOut
+    """The log's, for its small requests."""
     _flushes: dict[int, _StagedFlush] = field(default_factory=dict)
     """By number of the flush, in the order of `send`."""
     _checks: dict[str, _TipCheck] = field(default_factory=dict)
@@ -95,7 +97,7 @@ class StagedRecords:
     def begin_check(self, topic: TopicLog) -> None:
         """Start to check the tip of a topic, during the upload of its records."""
         now_ms = self.runtime.clock.monotonic_ms()
-        check = begun(self.runtime.fan_out, partial(topic.catch_up, linearizable=True))
+        check = begun(self.fan_out, partial(topic.catch_up, linearizable=True))
         self._checks[topic.topic_id] = _TipCheck(now_ms, check)
 
     def check_input(self, topic: TopicLog) -> None:
@@ -235,8 +237,8 @@ class StagedWriter:
         if upload is None:
             self._session.begin_fencing_check()
             self._records.begin_check(flush.topic)
-            stage = partial(self._appender.stage, flush.topic, flush.batch, flush.partitions)
-            flush.upload = upload = begun(self._records.runtime.fan_out, stage)
+            upload = self._appender.begin_stage(flush.topic, flush.batch, flush.partitions)
+            flush.upload = upload
         return upload
 
     def write(self, flush: Flush) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from txlog.clock import Runtime, back_off
+from txlog.clock import Runtime, back_off, begun, tried
 from txlog.engine.append.partitioner import split_by_partition
 from txlog.engine.append.record_preparation import Partitions
 from txlog.engine.producer_config import ProducerConfig
@@ -38,6 +38,11 @@ from txlog.topic.topic_log import TopicLog
 
 SEGMENT_BYTES = 32 << 20
 """Target size of a segment: a larger flush is split into several segments, written in parallel."""
+
+ENCODED_FIRST_BYTES_MAX = 1 << 20
+"""A flush of at most this size is encoded before its write begins in the background: in a
+background thread the encoding, half a millisecond, would compete with the caller for the
+interpreter's lock, and take several times as long."""
 
 ENTRY_BATCHES_MAX = 4_000
 """Stored batches named in one journal entry: 300 KB, which leaves room for other commands."""
@@ -142,6 +147,22 @@ class Appender:
         """Write segments of the records without an append; the call may be repeated."""
         schema_id, adapted = _as_of_now(topic, batch)
         return self._stage(topic, adapted, partitions, schema_id, ())
+
+    def begin_stage(
+        self, topic: TopicLog, batch: pa.RecordBatch, partitions: Partitions
+    ) -> Callable[[], tuple[Segment, ...]]:
+        """Begin `stage` in the background; the returned function waits, and returns its result or
+        raises its error."""
+        if not 0 < batch.nbytes <= ENCODED_FIRST_BYTES_MAX:
+            return begun(self._runtime.fan_out, partial(self.stage, topic, batch, partitions))
+
+        def encode() -> Callable[[], Segment]:
+            schema_id, adapted = _as_of_now(topic, batch)
+            parts = split_by_partition(adapted, partitions)
+            return topic.encode({p: [part] for p, part in parts.items()}, schema_id)
+
+        encoded = tried(encode)
+        return begun(self._runtime.fan_out, lambda: (encoded()(),))
 
     def append_staged(
         self, topic: TopicLog, segments: tuple[Segment, ...], tx_id: TxId
