@@ -12,8 +12,8 @@ from typing import ClassVar
 import pyarrow as pa
 
 from txlog.client.admin import Admin
-from txlog.coordinator.recovery import apply_decision
 from txlog.coordinator.transaction import PREPARED
+from txlog.coordinator.transaction_markers import apply_decision
 from txlog.errors import (
     IncompatibleSchema,
     InvalidConfig,

@@ -8,6 +8,7 @@ read the machine's clock, nor let a second actor run.
 from __future__ import annotations
 
 import heapq
+import math
 import random
 import threading
 import traceback
@@ -211,7 +212,10 @@ class Scheduler:
     def _put(self, delay_ms: float, item: _Item) -> None:
         self._count += 1
         tie = self.random.random()
-        heapq.heappush(self._due, (self.now_ms + max(0.0, delay_ms), tie, self._count, item))
+        due_ms = self.now_ms + max(0.0, delay_ms)
+        if delay_ms > 0.0 and due_ms == self.now_ms:  # Too short for a float; time must go on.
+            due_ms = math.nextafter(due_ms, math.inf)
+        heapq.heappush(self._due, (due_ms, tie, self._count, item))
 
     def _next(self) -> Actor | None:
         """The actor whose turn is next, after the calls of `at` that are due before it."""
