@@ -15,7 +15,7 @@ from statistics import median
 from urllib.parse import urlsplit
 
 from benchmarks.figures import Figure, Target, quartiles, timed
-from txlog.testing.far_line import FarLine
+from txlog.testing.proxy_process import ProxyProcess
 from txlog.testing.s3_server import S3Server, S3ServerKind
 
 ROUND_TRIP_MS = 30.0
@@ -26,7 +26,7 @@ class FarStore:
     """The server, the line to it, and the clients' settings for that line."""
 
     server: S3Server
-    line: FarLine
+    line: ProxyProcess
 
     @property
     def storage_options(self) -> dict[str, object]:
@@ -66,7 +66,7 @@ def far_store() -> Iterator[FarStore]:
     """A server and a line for the block; at first the line has no delay."""
     with (
         S3Server.start(S3ServerKind.MINISTACK) as server,
-        FarLine.to(server.endpoint_url) as line,
+        ProxyProcess.to(server.endpoint_url) as line,
     ):
         yield FarStore(server, line)
 

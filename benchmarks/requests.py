@@ -1,8 +1,8 @@
 """Requests of a micro-batch, an idle poll and a cold start, counted by a wrapper of the store.
 
 The steps are the plugin's, in Spark's order, in one process so that one wrapper counts them all.
-docs/requests.md has the budget. The benchmark writes the checkpoint's files, which Spark would
-write; they are not part of the log and are not counted.
+docs/request-counts.md has the budget. The benchmark writes the checkpoint's files, which Spark
+would write; they are not part of the log and are not counted.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from spark_plugin.arrow_schema import source_schema
-from spark_plugin.log_access import open_log
+from spark_plugin.connections import open_log
 from spark_plugin.options import parse_reader_options, parse_writer_options
 from spark_plugin.sink.batch_writer import TxlogBatchWriter
 from spark_plugin.sink.stream_writer import TxlogStreamWriter

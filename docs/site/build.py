@@ -20,10 +20,11 @@ TARGET = ROOT / "build" / "docs"
 
 CHAPTERS = {
     "Use it": "spark spark-recovery kafka-users half-messages cli cli-records object-stores "
-    "maintenance drills income troubleshooting comparison api",
+    "maintenance drills example-income troubleshooting comparison api",
     "What it promises": "guarantees semantics invariants compatibility security",
-    "How it works": "architecture journals requests format glossary",
-    "How it is proved": "testing simulation planted-bugs mutation findings system-test benchmarks",
+    "How it works": "architecture journals request-counts format glossary",
+    "How it is proved": "testing simulation planted-bugs mutation bugs-found system-test "
+    "benchmarks",
 }
 """Pages of docs/, in order; those that do not exist are left out."""
 
@@ -35,7 +36,7 @@ API = {
     "Spark": "spark_plugin",
     "For tests of yours: what a store must do": "txlog.testing.conformance",
     "For tests of yours: a clock in the hand": "txlog.testing.clock",
-    "For tests of yours: a store far away": "txlog.testing.far_line",
+    "For tests of yours: a store far away": "txlog.testing.proxy_process",
     "For tests of yours: an S3 server": "txlog.testing.s3_server",
     "For tests of yours: the invariants of a log": "txlog.testing.invariants",
 }

@@ -2,5 +2,5 @@
 
 `python -m examples.income.orders` makes the orders up, `loop.py` and `job.py` are the two programs,
 and `python -m examples.income.delivery` shows at most once, at least once and exactly once side by
-side, each killed at the same points. docs/income.md describes all of them.
+side, each killed at the same points. docs/example-income.md describes all of them.
 """

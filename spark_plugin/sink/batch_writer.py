@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.checkpoints.checkpoint import BatchPlan
 from spark_plugin.options import WriterOptions
+from spark_plugin.python_worker import TaskIdentity, freeze_modules, task_identity
 from spark_plugin.sink.batch_commit import BatchCommitter
 from spark_plugin.sink.participants import (
     append_first,
@@ -35,7 +36,6 @@ from spark_plugin.sink.participants import (
 from spark_plugin.sink.sink_topics import Creation, check_topics, creation, open_sink, topic_or_new
 from spark_plugin.sink.staging import StagedTopic, Staging, TaskMessage
 from spark_plugin.sink.stream_writer import query_checkpoint
-from spark_plugin.worker_process import TaskIdentity, freeze_modules, task_identity
 from txlog.coordinator.events import Participant, ReplayMark
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession

@@ -41,9 +41,9 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from spark_plugin.log_access import open_log
+from spark_plugin.connections import open_log
 from spark_plugin.options import WriterOptions
-from txlog.catalog.metadata import LogMetadata
+from txlog.catalog.task_metadata import LogMetadata
 from txlog.clock import begun
 from txlog.engine.connection import Connection
 from txlog.engine.new_topic import NewTopic, checked_topic, create_topic

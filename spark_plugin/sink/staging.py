@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.checkpoints.checkpoint import BatchPlan
 from spark_plugin.options import WriterOptions
+from spark_plugin.python_worker import NO_BATCH
 from spark_plugin.sink.sink_topics import (
     PARTITION_COLUMN,
     TOPIC_COLUMN,
@@ -27,8 +28,7 @@ from spark_plugin.sink.sink_topics import (
     kafka_metadata,
     written_topic,
 )
-from spark_plugin.worker_process import NO_BATCH
-from txlog.catalog.metadata import LogMetadata, TopicMetadata
+from txlog.catalog.task_metadata import LogMetadata, TopicMetadata
 from txlog.engine.append.partitioner import split_by_partition
 from txlog.engine.append.record_preparation import (
     Partitions,

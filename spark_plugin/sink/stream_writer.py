@@ -16,14 +16,14 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint, open_checkpoint
-from spark_plugin.log_access import STORES_MAX, open_log
+from spark_plugin.connections import STORES_MAX, open_log
 from spark_plugin.options import WriterOptions
+from spark_plugin.python_worker import freeze_modules, is_for_commits, task_identity
 from spark_plugin.sink.batch_commit import BatchCommitter
 from spark_plugin.sink.participants import batch_identity
 from spark_plugin.sink.sink_topics import Creation, creation, prepare_topics
 from spark_plugin.sink.staging import Staging, TaskMessage
-from spark_plugin.worker_process import freeze_modules, is_for_commits, task_identity
-from txlog.catalog.metadata import LogMetadata
+from txlog.catalog.task_metadata import LogMetadata
 from txlog.clock import Runtime
 from txlog.errors import CheckpointConflict, InternalError
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
-from spark_plugin.log_access import open_log
+from spark_plugin.connections import open_log
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task

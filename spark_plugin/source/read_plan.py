@@ -26,11 +26,11 @@ from spark_plugin.arrow_schema import (
     ReadLayout,
     read_layout,
 )
-from spark_plugin.log_access import KeptStore, open_kept
+from spark_plugin.connections import KeptStore, open_kept
 from spark_plugin.options import ReaderOptions
+from spark_plugin.python_worker import freeze_modules
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.starting_points import records_are_gone
-from spark_plugin.worker_process import freeze_modules
 from txlog.engine.append.record_preparation import is_append_time
 from txlog.engine.connection import connect
 from txlog.errors import OffsetOutOfRange, UnknownTopic

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_plugin.arrow_schema import read_layout
 from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
-from spark_plugin.log_access import KeptStore
+from spark_plugin.connections import KeptStore
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter
@@ -26,10 +26,10 @@ from spark_plugin.sink.staging import Staging, TaskMessage
 from spark_plugin.source.read_plan import ReadTask, read_from
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.unit.spark_plugin.spark_query import COLUMNS
-from txlog.catalog.metadata import LogMetadata
+from txlog.catalog.task_metadata import LogMetadata
 from txlog.client.producer.producer import Producer
 from txlog.engine.connection import Connection, open_connection
-from txlog.testing.rounds import Rounds
+from txlog.testing.round_trips import RoundTrips
 from txlog.topic.records.schema import KAFKA_SCHEMA
 
 SINK = WriterOptions(root="memory://log", topic="out")
@@ -49,7 +49,7 @@ RUN = "run"
 class FarBatch:
     """A query from the topic `numbers` to the topic `out`, batch after batch."""
 
-    def __init__(self, rounds: Rounds, producer: Producer, folder: Path) -> None:
+    def __init__(self, rounds: RoundTrips, producer: Producer, folder: Path) -> None:
         self._rounds = rounds
         self._producer = producer
         self._folder = folder

@@ -1,4 +1,4 @@
-"""The request budget of docs/requests.md, counted."""
+"""The request budget of docs/request-counts.md, counted."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from txlog.storage import MemoryStore
 from txlog.testing.counting_store import CountingStore, RequestCounts
 from txlog.topic.records.conversion import record_batch_from_rows, with_timestamp
 
-REQUESTS = Page(ROOT / "docs" / "requests.md")
+REQUESTS = Page(ROOT / "docs" / "request-counts.md")
 PARTITIONS = 3
 
 

@@ -1,4 +1,4 @@
-"""The waits of each operation on a distant store: the table of docs/requests.md, counted.
+"""The waits of each operation on a distant store: the table of docs/request-counts.md, counted.
 
 In this simulation a request takes one round trip and nothing else takes time, so that a count is
 the same on every machine. The table must be updated for lower counts as well as for higher ones.
@@ -19,10 +19,10 @@ from txlog.engine.producer_config import IN_LOG
 from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
 from txlog.testing.request_log import described
-from txlog.testing.rounds import ROUND_TRIP_MS, Rounds
+from txlog.testing.round_trips import ROUND_TRIP_MS, RoundTrips
 from txlog.verify.log_audit import audit_log, stored_objects
 
-REQUESTS = Page(ROOT / "docs" / "requests.md")
+REQUESTS = Page(ROOT / "docs" / "request-counts.md")
 PARTITIONS = 4
 RECORDS = 50
 
@@ -33,7 +33,7 @@ class FarLog:
     def __init__(self, folder: Path) -> None:
         """`folder` is for checkpoints."""
         self.folder = folder
-        self.rounds = Rounds(MemoryStore(manual_runtime()))
+        self.rounds = RoundTrips(MemoryStore(manual_runtime()))
         self.connection = self.open(create=True)
         self.admin = Admin(self.connection)
         for name in ("a", "b", "in"):

@@ -189,7 +189,7 @@ def forked_loop(root: str, kind: str, more: Sequence[str], status: int) -> None:
 def test_at_most_once_loses_at_least_once_doubles_and_exactly_once_does_neither(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command as shown in docs/income.md: three kinds of loop, each killed at the same
+    """The command as shown in docs/example-income.md: three kinds of loop, each killed at the same
     steps."""
     monkeypatch.setattr(delivery, "_run", forked_loop)
     assert main(["--root", str(tmp_path / "log")]) == delivery.KEPT

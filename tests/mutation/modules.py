@@ -20,7 +20,7 @@ TOPICS = (
         "tests/unit/topic",
         "index_chunks topic_appends topic_index topic_life topic_markers topic_memory topic_upkeep",
     ),
-    *_named("tests/unit/topic/upkeep", "retention units"),
+    *_named("tests/unit/topic/upkeep", "retention leaf_groups"),
 )
 CLIENTS = (
     *_named(
@@ -87,7 +87,7 @@ MODULES = {
     "coordinator-state": Mutated("txlog/coordinator/state.py", COORDINATOR),
     "coordinator-outcomes": Mutated("txlog/coordinator/outcomes.py", COORDINATOR),
     "coordinator": Mutated("txlog/coordinator/coordinator.py", (*COORDINATOR, *CLIENTS)),
-    "recovery": Mutated("txlog/coordinator/recovery.py", (*COORDINATOR, *CLIENTS)),
+    "recovery": Mutated("txlog/coordinator/transaction_markers.py", (*COORDINATOR, *CLIENTS)),
     "topic-rules": Mutated("txlog/topic/rules.py", TOPICS),
     "topic-producers": Mutated(
         "txlog/topic/producer_state.py",
@@ -117,7 +117,7 @@ MODULES = {
         (
             *_named(
                 "tests/unit/catalog",
-                "boundary_settings cluster cluster_state metadata opened_log",
+                "boundary_settings cluster cluster_state task_metadata opened_log",
             ),
             *CLIENTS,
         ),
@@ -141,11 +141,11 @@ MODULES = {
         "txlog/topic/batch_index.py",
         (*TOPICS, "tests/unit/topic/read/test_cut.py", "tests/unit/topic/upkeep/test_rewriting.py"),
     ),
-    "index-units": Mutated(
-        "txlog/topic/upkeep/units.py",
+    "index-groups": Mutated(
+        "txlog/topic/upkeep/leaf_groups.py",
         (
             *_named("tests/unit/topic", "index_chunks topic_index"),
-            *_named("tests/unit/topic/upkeep", "rewriting units"),
+            *_named("tests/unit/topic/upkeep", "rewriting leaf_groups"),
         ),
     ),
     "offset-log": Mutated("spark_plugin/checkpoints/offset_log.py", CHECKPOINTS),
@@ -161,7 +161,7 @@ MODULES = {
         (
             *_named(
                 "tests/unit/storage/disk",
-                "folder_turns local local_files local_power_loss local_root os_error",
+                "folder_lock local local_files local_power_loss local_root os_error",
             ),
             *_named("tests/unit/storage", "open object_rules size_limit"),
             "tests/unit/storage/policy/test_probe.py",

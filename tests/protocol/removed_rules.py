@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.sessions import Producer
-from txlog.coordinator import coordinator, recovery, rules
+from txlog.coordinator import coordinator, rules, transaction_markers
 from txlog.coordinator.events import TransactionBarred
 from txlog.coordinator.transaction import TransactionalId, decision_of
 from txlog.errors import TransactionAborted
@@ -119,7 +119,7 @@ def without_R7(patch: Patch) -> None:
 
 def without_R8(patch: Patch) -> None:
     """Offsets are applied before the topics are."""
-    original = recovery.apply_decision
+    original = transaction_markers.apply_decision
 
     def apply(cluster: Any, groups: Any, partition: int, transaction: Any, floor: int) -> None:
         for group in transaction.groups:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from tests.protocol.world import Process
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import InitProducer, OffsetRange, Participant, ReplayMark
-from txlog.coordinator.recovery import apply_decision
 from txlog.coordinator.transaction import PREPARED, Transaction
+from txlog.coordinator.transaction_markers import apply_decision
 from txlog.errors import IllegalTransition, OutcomeUnknown, TxlogError
 from txlog.groups.state import PendingOffset
 from txlog.model import Decision, TopicPartition, TransactionOutcome, TxId

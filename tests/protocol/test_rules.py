@@ -27,8 +27,8 @@ from txlog.coordinator.events import (
     OffsetRange,
     ReplayMark,
 )
-from txlog.coordinator.recovery import apply_decision
 from txlog.coordinator.transaction import PREPARED, TransactionState
+from txlog.coordinator.transaction_markers import apply_decision
 from txlog.errors import (
     CommitFailed,
     ConcurrentTransactions,

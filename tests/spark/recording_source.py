@@ -32,9 +32,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_plugin.python_worker import BATCH_ID, JOB_GROUP, JOB_TAGS, QUERY_ID, is_for_commits
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, TopicOffsets
-from spark_plugin.worker_process import BATCH_ID, JOB_GROUP, JOB_TAGS, QUERY_ID, is_for_commits
 from txlog.model import TopicPartition
 
 LOG_ID = "log"

@@ -4,7 +4,7 @@ import pytest
 
 from tests.processes.command_line import run
 from txlog.client.admin import Admin
-from txlog.testing.far_line import FarLine
+from txlog.testing.proxy_process import ProxyProcess
 from txlog.testing.s3_server import S3Server
 
 pytestmark = [
@@ -20,7 +20,7 @@ KILLS = 3
 
 
 def test_I5_I6_I10_a_drill_on_a_far_bucket_reaches_every_point_and_loses_nothing() -> None:
-    with S3Server.start() as server, FarLine.to(server.endpoint_url, ROUND_TRIP_MS) as line:
+    with S3Server.start() as server, ProxyProcess.to(server.endpoint_url, ROUND_TRIP_MS) as line:
         root, near = server.url("log"), server.storage_options
         far = {**server.env, "AWS_ENDPOINT_URL": line.endpoint_url}
         Admin(root, create=True, storage_options=near).create_topic("of-another-user")

@@ -16,8 +16,8 @@ from pyspark.sql.functions import window
 from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.checkpoints.checkpoint_files import locate
 from spark_plugin.checkpoints.offset_log import GroupTopicPartition
+from spark_plugin.python_worker import JOB_TAGS, run_of
 from spark_plugin.source.offsets import PartitionRange
-from spark_plugin.worker_process import JOB_TAGS, run_of
 from tests.spark.recording_source import LOG_ID, PROPERTIES, RecordingSource
 from txlog.clock import Runtime
 

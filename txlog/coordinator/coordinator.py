@@ -1,9 +1,9 @@
 """A transaction coordinator: a library on its part of one journal, not a server.
 
 Each method is one step of a transaction (docs/architecture.md), and each may be repeated.
-`rules.py` decides each step; `recovery.py` finishes decided transactions. It guards I4 and I8: it
-does nothing that the rules did not decide. It must not know consumer groups, whose offsets are
-passed in as an `OffsetsParticipant`.
+`rules.py` decides each step; `transaction_markers.py` finishes decided transactions. It guards I4
+and I8: it does nothing that the rules did not decide. It must not know consumer groups, whose
+offsets are passed in as an `OffsetsParticipant`.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from txlog.coordinator.events import (
     TransactionBegun,
     TransactionCompleted,
 )
-from txlog.coordinator.recovery import (
+from txlog.coordinator.rules import is_past, require_current
+from txlog.coordinator.state import CoordinatorState
+from txlog.coordinator.transaction import PREPARED, Transaction
+from txlog.coordinator.transaction_markers import (
     OffsetsParticipant,
     apply_decision,
     end_each,
     end_offsets,
     write_markers,
 )
-from txlog.coordinator.rules import is_past, require_current
-from txlog.coordinator.state import CoordinatorState
-from txlog.coordinator.transaction import PREPARED, Transaction
 from txlog.errors import (
     ConcurrentTransactions,
     IllegalTransition,

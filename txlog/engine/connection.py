@@ -18,9 +18,9 @@ from typing import Any
 from txlog.catalog.cluster import Cluster, open_cluster
 from txlog.catalog.cluster_file import ClusterFile, read_cluster_file
 from txlog.clock import Runtime
-from txlog.coordinator.carrier import Carriers
 from txlog.coordinator.coordinator import Coordinator, journal_of
-from txlog.engine.given_arguments import given_root
+from txlog.coordinator.marker_carrier import MarkerCarriers
+from txlog.engine.argument_checks import checked_root
 from txlog.errors import (
     InvalidConfig,
     NotATxlog,
@@ -55,7 +55,7 @@ class Connection:
         self._coordinators: dict[int, Coordinator] = {}
         self._journals: dict[int, Replica[SharedState]] = {}
         self._lock = threading.RLock()
-        cluster.carry = Carriers(cluster.runtime, self.coordinators).begin
+        cluster.carry = MarkerCarriers(cluster.runtime, self.coordinators).begin
 
     @property
     def runtime(self) -> Runtime:
@@ -148,7 +148,7 @@ def connect(
     be created there), InvalidConfig (the log there has other settings), StoreNotAtomic,
     StoreDenied.
     """
-    root = given_root(root, storage_options)
+    root = checked_root(root, storage_options)
     options = sorted((storage_options or {}).items())
     key = f"{os.getpid()} {root} {options!r} {process!r} {log_config!r}"
     with _connections_lock:

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 from txlog.clock import begun
 from txlog.coordinator.events import InitProducer, Participant, Registration, ReplayMark
 from txlog.coordinator.transaction import TransactionalId
-from txlog.engine.completion import Completion, Step
 from txlog.engine.connection import Connection
 from txlog.engine.producer_config import STAGED, ProducerConfig
+from txlog.engine.transaction_completion import Completion, Step
 from txlog.errors import (
     CommitFailed,
     InternalError,

@@ -15,7 +15,7 @@ from typing import Any, cast
 from txlog.catalog.cluster import Cluster
 from txlog.clock import elapsed_ms
 from txlog.coordinator.coordinator import Coordinator, journal_of
-from txlog.coordinator.recovery import end_each
+from txlog.coordinator.transaction_markers import end_each
 from txlog.errors import (
     CommitFailed,
     IllegalTransition,

@@ -26,12 +26,12 @@ from txlog.storage.store import (
 )
 
 if TYPE_CHECKING:
-    from txlog.storage.generic import FsspecStore
+    from txlog.storage.fsspec_store import FsspecStore
     from txlog.storage.object_stores.object_store import ObjectStore
     from txlog.storage.s3.s3 import S3Store
 
 _HOMES = {
-    "FsspecStore": "txlog.storage.generic",
+    "FsspecStore": "txlog.storage.fsspec_store",
     "ObjectStore": "txlog.storage.object_stores.object_store",
     "S3Store": "txlog.storage.s3.s3",
 }

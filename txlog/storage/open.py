@@ -1,7 +1,7 @@
 """From a URL to a store.
 
 It must not access the store: a wrong folder or wrong credentials are found at the first call. Other
-protocols than those below go to `generic.py`, which refuses a file system without an exclusive
+protocols than those below go to `fsspec_store.py`, which refuses a file system without an exclusive
 create. Modules that need fsspec are imported only for such a URL: otherwise every Python worker of
 Spark would pay for the import (0.1 s of a core), even with a log on a disk.
 """
@@ -21,7 +21,7 @@ from txlog.storage.memory import memory_store
 from txlog.storage.root_url import LOCAL_SCHEMES, split_root
 from txlog.storage.store import Store
 
-_GENERIC = "txlog.storage.generic"
+_GENERIC = "txlog.storage.fsspec_store"
 _S3 = ("txlog.storage.s3.s3", "open_s3_store")
 _GCS = ("txlog.storage.object_stores.gcs", "open_gcs_store")
 _AZURE = ("txlog.storage.object_stores.azure", "open_azure_store")

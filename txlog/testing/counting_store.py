@@ -1,6 +1,6 @@
 """A store that counts the calls to another store.
 
-Benchmarks and the tests of the request budget (docs/requests.md) read the counts. It must not
+Benchmarks and the tests of the request budget (docs/request-counts.md) read the counts. It must not
 change any answer.
 """
 
@@ -54,7 +54,7 @@ class RequestCounts:
 
     @property
     def puts(self) -> int:
-        """The number of write requests: those in the request budget of docs/requests.md."""
+        """The number of write requests: those in the request budget of docs/request-counts.md."""
         return self.of("create") + self.of("put_new") + self.of("replace")
 
     @property

@@ -3,7 +3,7 @@
 With a distant store a client's time is that of the longest chain of requests that had to wait for
 each other. `chain` derives it from the times of the requests alone: the times at which a proxy
 passed them on (`tcp_proxy.py`), or those of a simulation in which a request takes exactly one round
-trip (`rounds.py`). It must not know what the requests are for.
+trip (`round_trips.py`). It must not know what the requests are for.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ server.
 A test uses it to lose the answer to a request that the server has carried out: the fault that makes
 a conditional write ambiguous (I13). It listens on the loopback interface only, and parses just
 enough HTTP to find the start of a request. Benchmarks run it in a process of its own
-(`far_line.py`).
+(`proxy_process.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from urllib.parse import urlsplit
 
-from txlog.testing.delayed_line import DelayedLine
+from txlog.testing.delayed_stream import DelayedStream
 from txlog.testing.request_log import Request
 
 CHUNK_BYTES = 1 << 16
@@ -158,7 +158,7 @@ class TcpProxy:
     async def _pass_requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, exchange: _Exchange
     ) -> None:
-        line = DelayedLine(writer)
+        line = DelayedStream(writer)
         while data := await reader.read(CHUNK_BYTES):
             begun = _REQUEST.match(data)
             if begun:
@@ -180,7 +180,7 @@ class TcpProxy:
     async def _pass_answers(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, exchange: _Exchange
     ) -> None:
-        line = DelayedLine(writer)
+        line = DelayedStream(writer)
         while data := await reader.read(CHUNK_BYTES):
             if exchange.lose_answer and not data.startswith(b"HTTP/1.1 100"):
                 self._refusing = self._refusing or self._refuse_after_loss

@@ -16,7 +16,7 @@ from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
 
-HOOKED = ("spark_plugin.log_access", "spark_plugin.sink.stream_writer")
+HOOKED = ("spark_plugin.connections", "spark_plugin.sink.stream_writer")
 
 
 class HookedModules:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.simulation.planted_bugs.mutant import Patch
-from txlog.coordinator import carrier, coordinator, recovery
+from txlog.coordinator import coordinator, marker_carrier, transaction_markers
 from txlog.errors import StoreUnavailable
 from txlog.journal.replication import replica
 from txlog.topic import rules as topic_rules
@@ -15,7 +15,7 @@ from txlog.topic.events import WriteMarker
 def without_R43(patch: Patch) -> None:
     """A topic that did not answer is left to another process, and the transaction counts as
     complete."""
-    original = recovery.write_markers
+    original = transaction_markers.write_markers
 
     def write(cluster: Any, number: int, transaction: Any, floor: int) -> Any:
         found: dict[str, Any] = {}
@@ -27,20 +27,20 @@ def without_R43(patch: Patch) -> None:
                 continue
         return found
 
-    patch.setattr(recovery, "write_markers", write)
+    patch.setattr(transaction_markers, "write_markers", write)
     patch.setattr(coordinator, "write_markers", write)
 
 
 def without_R44(patch: Patch) -> None:
     """Each marker finishes all numbers up to the producer's newest one."""
-    original = carrier._decided
+    original = marker_carrier._decided
 
     def decided(topic_id: str, number: int, state: Any) -> Iterator[WriteMarker]:
         highest = {known.pid: known.begun_number for known in state.ids.values()}
         for marker in original(topic_id, number, state):
             yield replace(marker, floor=highest[marker.tx_id.pid])
 
-    patch.setattr(carrier, "_decided", decided)
+    patch.setattr(marker_carrier, "_decided", decided)
 
 
 def without_R46(patch: Patch) -> None:
@@ -65,8 +65,8 @@ def _without_a_bound(patch: Patch) -> None:
     )
 
 
-_RULES = "tests/unit/coordinator/test_carrier.py::"
-_JOURNAL = "tests/unit/journal/replication/test_carrying.py::"
+_RULES = "tests/unit/coordinator/test_marker_carrier.py::"
+_JOURNAL = "tests/unit/journal/replication/test_carrier_rules.py::"
 
 BUGS_OF_CARRYING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "without R43": (

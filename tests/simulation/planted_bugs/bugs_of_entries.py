@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from txlog.engine.completion import Completion
+from txlog.engine.transaction_completion import Completion
 from txlog.errors import TxlogError
 from txlog.journal.machine import Decided, Together
 from txlog.journal.replication import replica

@@ -10,7 +10,7 @@ import pytest
 
 from txlog.journal import entry
 from txlog.journal.boundaries import boundary, pruning
-from txlog.journal.boundaries.presence import LogPresence
+from txlog.journal.boundaries.log_presence import LogPresence
 from txlog.journal.replication import opening
 from txlog.layout import JournalLayout, LogLayout
 from txlog.storage import memory

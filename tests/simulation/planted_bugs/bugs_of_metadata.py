@@ -43,7 +43,7 @@ def _whatever_it_holds(patch: Patch) -> None:
 
 
 _CONTENT = "tests/unit/coordinator/test_content.py::test_R35_the_second_of_two_copies"
-_METADATA = "tests/unit/catalog/test_metadata.py::"
+_METADATA = "tests/unit/catalog/test_task_metadata.py::"
 _LOOK = "tests/unit/spark_plugin/sink/test_participants.py::"
 
 BUGS_OF_METADATA: Mapping[str, tuple[Callable[[Patch], None], str]] = {

@@ -11,7 +11,7 @@ import pytest
 
 from txlog.client.producer.producer import Producer
 from txlog.client.producer.staged_records import StagedRecords
-from txlog.engine.completion import Completion
+from txlog.engine.transaction_completion import Completion
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import OutcomeUnknown
 

@@ -18,7 +18,7 @@ from txlog.settings import LogSettings, ProcessSettings, TopicConfig
 from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import ManualClock, SeededEntropy, manual_runtime
 from txlog.testing.counting_store import CountingStore
-from txlog.testing.rounds import Rounds
+from txlog.testing.round_trips import RoundTrips
 from txlog.topic.topic_log import TopicLog
 
 T = TypeVar("T")
@@ -254,7 +254,7 @@ def test_no_log_is_created_in_a_place_that_is_refused() -> None:
 def test_what_precedes_the_creation_of_a_log_far_away_takes_one_round_trip() -> None:
     memory = near_store()
     created(memory)
-    rounds = Rounds(memory)
+    rounds = RoundTrips(memory)
     assert rounds.waits(lambda: create_cluster(rounds.store, rounds.runtime)) == 1
 
 

@@ -4,7 +4,7 @@ from txlog.client.admin import Admin
 from txlog.engine.connection import Connection, open_connection
 from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import manual_runtime
-from txlog.testing.rounds import Rounds
+from txlog.testing.round_trips import RoundTrips
 
 
 class FarLog:
@@ -12,7 +12,7 @@ class FarLog:
 
     def __init__(self) -> None:
         self.memory = MemoryStore(manual_runtime())
-        self.rounds = Rounds(self.memory)
+        self.rounds = RoundTrips(self.memory)
         self.connection = open_connection(self.rounds.store, self.rounds.runtime, create=True)
         self.admin = Admin(self.connection)
 

@@ -16,7 +16,7 @@ from txlog.journal.boundaries.boundary import create as create_boundary
 from txlog.maintenance.vacuum import Vacuum
 from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore
-from txlog.testing.rounds import Rounds
+from txlog.testing.round_trips import RoundTrips
 from txlog.topic.records.conversion import record_batch_from_rows, with_timestamp
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.merging import merge_segments
@@ -284,7 +284,7 @@ def test_single_topics_are_read_alone(log: MemoryLog) -> None:
 
 def far(log: MemoryLog) -> tuple[LogReport, int]:
     """The same audit on a store one round trip away, and the number of round trips."""
-    rounds = Rounds(log.memory)
+    rounds = RoundTrips(log.memory)
     connection = open_connection(rounds.store, rounds.runtime)
     reports: list[LogReport] = []
     listed = stored_objects(connection)
@@ -309,7 +309,7 @@ def test_each_damage_is_named_alike_wherever_the_log_is(log: MemoryLog) -> None:
 
 def test_the_bytes_are_told_once_each_wherever_the_log_is(log: MemoryLog) -> None:
     told: dict[str, list[int]] = {"near": [], "far": []}
-    rounds = Rounds(log.memory)
+    rounds = RoundTrips(log.memory)
     for where, connection in (
         ("near", log.process()),
         ("far", open_connection(rounds.store, rounds.runtime)),

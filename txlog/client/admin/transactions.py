@@ -23,8 +23,8 @@ from txlog.clock import begun, elapsed_ms
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.transaction import Transaction, TransactionalId
+from txlog.engine.argument_checks import checked_transaction
 from txlog.engine.connection import Connection
-from txlog.engine.given_arguments import given_transaction
 from txlog.errors import ProducerFenced, UnknownTransaction, UsageError
 from txlog.groups.state import Pending
 from txlog.model import TopicPartition, TransactionOutcome, TxId
@@ -74,7 +74,7 @@ class TransactionAdmin:
         """The outcome of a transaction, by its id or its tag. Transactions of different transaction
         groups may share a tag: COMMITTED if one of them is, else OPEN if one may still commit."""
         if isinstance(transaction, TxId):
-            return self.connection.outcome(given_transaction(transaction))
+            return self.connection.outcome(checked_transaction(transaction))
         if not isinstance(transaction, str):
             raise UsageError(f"{transaction!r:.80} is not a transaction; give a TxId, or a tag.")
         asked = [partial(c.outcome_of_tag, transaction) for c in self.connection.coordinators()]
@@ -83,7 +83,7 @@ class TransactionAdmin:
 
     def describe_transaction(self, tx_id: TxId | str) -> TransactionDescription:
         """One transaction. Raises UnknownTransaction if no coordinator knows it."""
-        tx_id = given_transaction(tx_id)
+        tx_id = checked_transaction(tx_id)
         outcome = self.connection.outcome(tx_id)
         pending = self._pending_on(tx_id)
         name, coordinator = self._owner_of(tx_id, pending)
@@ -109,7 +109,7 @@ class TransactionAdmin:
         Returns its state afterwards. Raises UnknownTransaction, and IllegalTransition if its commit
         is decided.
         """
-        tx_id = given_transaction(tx_id)
+        tx_id = checked_transaction(tx_id)
         found = self.describe_transaction(tx_id)
         coordinator = self.connection.coordinator(found.coordinator)
         with suppress(ProducerFenced):  # Its id is forgotten: only its pending offsets are left.

@@ -34,8 +34,8 @@ from txlog.client.positions.position_arguments import (
     checked_partitions,
 )
 from txlog.client.positions.subscription import Subscription, subscription_to
+from txlog.engine.argument_checks import checked_limit, checked_timeout
 from txlog.engine.connection import Connection, connect, given_configuration
-from txlog.engine.given_arguments import given_limit, given_timeout
 from txlog.errors import (
     IllegalTransition,
     InvalidConfig,
@@ -180,7 +180,7 @@ class Consumer:
         """
         limit = self.config.max_poll_records
         if max_records is not None:
-            limit = given_limit("max_records", max_records)
+            limit = checked_limit("max_records", max_records)
         with kept_if_interrupted(self._fetchers):
             taken = self._fetch(timeout_ms, limit)
             fetchers = self._assigned.fetchers
@@ -193,7 +193,7 @@ class Consumer:
         returned as they are stored, without a copy where the store allows it.
         """
         with kept_if_interrupted(self._fetchers):
-            limit = given_limit("max_records", max_records)
+            limit = checked_limit("max_records", max_records)
             taken = self._fetch(timeout_ms, limit, one_topic=True)
             if not taken:
                 return None
@@ -226,7 +226,7 @@ class Consumer:
         UnstableOffsetCommit if the group's offsets were pending in a transaction for that long.
         """
         self._require_assigned("read_to_end")
-        wait_ms = given_timeout(timeout_ms)
+        wait_ms = checked_timeout(timeout_ms)
         return ReadToEnd(self._connection, self._assigned, self.poll, wait_ms).records(
             lambda: not self._closed
         )
@@ -241,7 +241,7 @@ class Consumer:
 
     def _fetch(self, timeout_ms: float, limit: int, one_topic: bool = False) -> Taken:
         self._require_assigned("poll")
-        timeout_ms = given_timeout(timeout_ms)
+        timeout_ms = checked_timeout(timeout_ms)
         self._auto_commit()
         self._assigned.place()
         return self._poller.fetch(timeout_ms, limit, one_topic)

@@ -30,8 +30,8 @@ from txlog.client.half_messages.half_message import (
 from txlog.client.half_messages.half_store import HalfStore, commit, roll_back
 from txlog.client.producer.producer_states import forked_error
 from txlog.coordinator.events import CheckBack
+from txlog.engine.argument_checks import checked_transaction
 from txlog.engine.connection import Connection, connect
-from txlog.engine.given_arguments import given_transaction
 from txlog.errors import (
     IllegalTransition,
     InvalidConfig,
@@ -320,4 +320,4 @@ def _require_half(half: object) -> None:
             f"{half!r:.80} is not a half transaction; give the result of send_half, or the "
             "argument of the listener."
         )
-    given_transaction(half.tx_id)
+    checked_transaction(half.tx_id)

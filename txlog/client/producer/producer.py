@@ -34,8 +34,8 @@ from txlog.engine.append.record_preparation import (
     prepared_batch,
     record_time,
 )
+from txlog.engine.argument_checks import checked_function
 from txlog.engine.connection import Connection, connect, given_configuration
-from txlog.engine.given_arguments import given_function
 from txlog.engine.producer_config import STAGED, ProducerConfig
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import (
@@ -103,8 +103,8 @@ class Producer:
             if isinstance(root, Connection)
             else connect(root, create=create, storage_options=storage_options)
         )
-        given_function("key_serializer", key_serializer)
-        given_function("value_serializer", value_serializer)
+        checked_function("key_serializer", key_serializer)
+        checked_function("value_serializer", value_serializer)
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._serializes = key_serializer is not None or value_serializer is not None
@@ -231,7 +231,7 @@ class Producer:
         with self._lock:
             self._status.require_sendable("send_batch")
             try:
-                given_function("on_delivery", on_delivery)
+                checked_function("on_delivery", on_delivery)
                 log, topic_check, batch, partitions = self._prepared(
                     topic, table, BatchColumns(key, partition, timestamp)
                 )

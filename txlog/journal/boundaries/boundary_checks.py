@@ -22,7 +22,7 @@ from txlog.clock import Clock, Runtime
 from txlog.errors import InternalError
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import Boundary
-from txlog.journal.boundaries.presence import Presence
+from txlog.journal.boundaries.log_presence import Presence
 from txlog.journal.replication.opening import Opened
 from txlog.layout import JournalLayout
 from txlog.storage.store import Store

@@ -47,7 +47,8 @@ class QueuedCommand:
     call: Sequence[QueuedCommand] = ()
     """All commands of the same call, which one thread waits for."""
     is_carried: bool = False
-    """A carrier finds the command in a coordinator's journal and may publish it (`carrying.py`)."""
+    """A carrier finds the command in a coordinator's journal and may publish it; see
+    `carrier_rules.py`."""
     is_foreign: bool = False
     """True for a command of another process that this process carries; such a command is dropped if
     it does not fit."""

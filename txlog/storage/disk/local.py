@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from txlog.clock import Runtime
 from txlog.errors import OutcomeUnknown, StoreDenied, StoreUnavailable, TxlogError
-from txlog.storage.disk.folder_turns import FolderTurns
+from txlog.storage.disk.folder_lock import FolderLocks
 from txlog.storage.disk.folder_walk import sweep_temporaries, walk
 from txlog.storage.disk.new_file import (
     Draft,
@@ -90,7 +90,7 @@ class LocalStore:
         self._durable = durable
         self._publish = publish
         self._root = RootFolder(self._folder, durable)
-        self._turns = FolderTurns(partial(_opened_folder, self._root), runtime)
+        self._turns = FolderLocks(partial(_opened_folder, self._root), runtime)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (LocalStore, (self._folder, self._runtime, self._durable, self._publish))

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from txlog.testing.far_line import FarLine
+from txlog.testing.proxy_process import ProxyProcess
 from txlog.testing.s3_server import S3Server
 from txlog.testing.system_test.network_faults import NetworkFaults
 from txlog.testing.tcp_proxy import TcpProxy
@@ -67,7 +67,7 @@ def _on(server: S3Server, kind: StoreKind, seed: int) -> Iterator[StoreLocation]
         yield StoreLocation(server.url("log"), server.env, options)
         return
     if kind is StoreKind.FAR:
-        with FarLine.to(server.endpoint_url, ROUND_TRIP_MS) as line:
+        with ProxyProcess.to(server.endpoint_url, ROUND_TRIP_MS) as line:
             environment = {**server.env, "AWS_ENDPOINT_URL": line.endpoint_url}
             yield StoreLocation(server.url("log"), environment, options)
         return

@@ -22,6 +22,7 @@ from txlog.topic.read.reader import FetchedBatch, batch_source, read_batches
 from txlog.topic.records.schema import physical_schema
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.upkeep.leaf_groups import leaf_groups
 from txlog.topic.upkeep.rewriting import (
     OVERTAKEN,
     KeptBatch,
@@ -30,7 +31,6 @@ from txlog.topic.upkeep.rewriting import (
     publish,
     rewrite,
 )
-from txlog.topic.upkeep.units import units
 
 _KAFKA_VALUE = "value"
 _GATHER_ROWS = 200_000
@@ -175,7 +175,7 @@ class NewestKeys:
 
 @dataclass(slots=True)
 class _Pass:
-    """One pass over a topic: it finds the newest record of each key, then rewrites the units."""
+    """One pass over a topic: it finds the newest record of each key, then rewrites the groups."""
 
     topic: TopicLog
     state: TopicState
@@ -196,20 +196,20 @@ class _Pass:
         after_slot = -1
         while True:
             size = self.config.segment_bytes
-            found = units(self.topic, self.state, after_slot, size, last_slot)
-            unit = next(found, None)
-            if unit is None:
+            found = leaf_groups(self.topic, self.state, after_slot, size, last_slot)
+            group = next(found, None)
+            if group is None:
                 break
             parts = kept_batches(
-                self.topic, self.state, live_batches(unit, self.state), self._select
+                self.topic, self.state, live_batches(group, self.state), self._select
             )
             self._count(parts)
-            if len(parts) < len(unit.rows) or any(map(_is_changed, parts)):
-                rewritten = rewrite(self.topic, unit, parts, self.limits.batch_bytes)
+            if len(parts) < len(group.rows) or any(map(_is_changed, parts)):
+                rewritten = rewrite(self.topic, group, parts, self.limits.batch_bytes)
                 publish(self.topic, self.state, rewritten, self.config.key_column)
                 self.report.bytes_written += sum(row.length for row in rewritten.rows)
                 self.state = self.topic.state
-            after_slot = unit.last_slot
+            after_slot = group.last_slot
         checkpoint = replace(
             self.topic.state.cleaner,
             cleaned_slot=max(last_slot, self.topic.state.cleaner.cleaned_slot),
@@ -222,12 +222,12 @@ class _Pass:
         cleaned = self.state.cleaner.cleaned_slot
         last_slot = cleaned
         size = self.config.segment_bytes
-        for unit in units(self.topic, self.state, cleaned, size, self.state.sealed_slot):
-            rows = [row for row in live_batches(unit, self.state) if row.record_count]
+        for group in leaf_groups(self.topic, self.state, cleaned, size, self.state.sealed_slot):
+            rows = [row for row in live_batches(group, self.state) if row.record_count]
             if any(_is_young(self.config, row.timestamp_max_ms, self.now_ms) for row in rows):
                 break
             self._take_keys([row for row in rows if not row.aborted])
-            last_slot = unit.last_slot
+            last_slot = group.last_slot
             if len(self.newest) >= self.limits.keys_max:
                 break
         return last_slot

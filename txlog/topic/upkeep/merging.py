@@ -1,7 +1,7 @@
 """Merging small segments under unchanged offsets, so that readers open fewer objects.
 
 It changes no record and no offset (I2), not even of aborted transactions. Any number of processes
-may merge at once: the first to publish replaces a unit.
+may merge at once: the first to publish replaces a group.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.events import AdvanceCleaner
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.upkeep.leaf_groups import LeafGroup, leaf_groups
 from txlog.topic.upkeep.rewriting import (
     OVERTAKEN,
     kept_batches,
@@ -21,7 +22,6 @@ from txlog.topic.upkeep.rewriting import (
     rewrite,
     select_all,
 )
-from txlog.topic.upkeep.units import Unit, units
 
 SEGMENTS_MIN = 8
 """Merging fewer is not worth the writing. With so many, a record is rewritten a few times only."""
@@ -46,9 +46,9 @@ def merge_segments(
     state = topic.catch_up(linearizable=True)
     after_slot = state.cleaner.merged_slot
     try:
-        while (unit := next_unit(topic, state, after_slot, segments_min)) is not None:
-            _merge(topic, state, unit, batch_bytes, report)
-            after_slot = unit.last_slot
+        while (group := next_group(topic, state, after_slot, segments_min)) is not None:
+            _merge(topic, state, group, batch_bytes, report)
+            after_slot = group.last_slot
             state = topic.state
         _note_progress(topic, state)
     except OVERTAKEN as error:
@@ -56,11 +56,11 @@ def merge_segments(
     return report
 
 
-def next_unit(
+def next_group(
     topic: TopicLog, state: TopicState, after_slot: int, segments_min: int = SEGMENTS_MIN
-) -> Unit | None:
-    """The next unit whose segments are worth merging."""
-    found = units(topic, state, after_slot, state.config.segment_bytes, state.sealed_slot)
+) -> LeafGroup | None:
+    """The next group whose segments are worth merging."""
+    found = leaf_groups(topic, state, after_slot, state.config.segment_bytes, state.sealed_slot)
     return next(
         (u for u in found if len(segments_of(live_batches(u, state))) >= segments_min), None
     )
@@ -72,10 +72,10 @@ def segments_of(rows: Sequence[IndexedBatch]) -> set[str]:
 
 
 def _merge(
-    topic: TopicLog, state: TopicState, unit: Unit, batch_bytes: int, report: MergeReport
+    topic: TopicLog, state: TopicState, group: LeafGroup, batch_bytes: int, report: MergeReport
 ) -> None:
-    rows = live_batches(unit, state)
-    rewritten = rewrite(topic, unit, kept_batches(topic, state, rows, select_all), batch_bytes)
+    rows = live_batches(group, state)
+    rewritten = rewrite(topic, group, kept_batches(topic, state, rows, select_all), batch_bytes)
     publish(topic, state, rewritten)
     report.segments_before += len(segments_of(rows))
     report.segments_after += len(rewritten.segment_paths)
@@ -84,7 +84,7 @@ def _merge(
 
 def _note_progress(topic: TopicLog, state: TopicState) -> None:
     """Record how far no later pass needs to look: up to the last packed node. Leaves above it may
-    still form larger units."""
+    still form larger groups."""
     nodes = [ref.last_slot for ref in state.sealed.roots() if ref.level]
     merged = max([state.cleaner.merged_slot, *nodes])
     if merged > state.cleaner.merged_slot:

@@ -33,7 +33,7 @@ from txlog.topic.records.schema import compacted_schema
 from txlog.topic.records.segment_writer import SegmentWriter
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
-from txlog.topic.upkeep.units import Unit, rebuilt
+from txlog.topic.upkeep.leaf_groups import LeafGroup, rebuilt
 
 OVERTAKEN = (PublishContention, BoundaryMoved, SegmentExpired)
 """Errors that say that another process was first: the pass ends early, and the next one goes on. A
@@ -67,16 +67,16 @@ def select_all(row: IndexedBatch, fetched: FetchedBatch) -> KeptBatch:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A rewritten unit. It becomes part of the topic when it is published."""
+    """A rewritten group. It becomes part of the topic when it is published."""
 
-    unit: Unit
+    group: LeafGroup
     rows: tuple[IndexedBatch, ...]
     segment_paths: tuple[str, ...]
 
 
-def live_batches(unit: Unit, state: TopicState) -> list[IndexedBatch]:
-    """Batches of a unit with an offset at or above the log start."""
-    return [r for r in unit.rows if r.next_offset > state.partitions[r.partition].log_start]
+def live_batches(group: LeafGroup, state: TopicState) -> list[IndexedBatch]:
+    """Batches of a group with an offset at or above the log start."""
+    return [r for r in group.rows if r.next_offset > state.partitions[r.partition].log_start]
 
 
 def kept_batches(
@@ -111,8 +111,10 @@ def _source(topic: TopicLog, state: TopicState, schema_id: int) -> BatchSource:
     return replace(batch_source(topic, state), newest_schema_id=schema_id, relocate=moved)
 
 
-def rewrite(topic: TopicLog, unit: Unit, parts: Iterable[KeptBatch], batch_bytes: int) -> Rewritten:
-    """Store the kept records of a unit in new segments: one for each schema, with and without
+def rewrite(
+    topic: TopicLog, group: LeafGroup, parts: Iterable[KeptBatch], batch_bytes: int
+) -> Rewritten:
+    """Store the kept records of a group in new segments: one for each schema, with and without
     offsets."""
     runs = _runs(sorted(parts, key=lambda part: (part.row.partition, part.row.base_offset)))
     writers: dict[tuple[int, bool], SegmentWriter] = {}
@@ -133,26 +135,26 @@ def rewrite(topic: TopicLog, unit: Unit, parts: Iterable[KeptBatch], batch_bytes
     paths = {key: writer.path for key, writer in writers.items()}
     rows = [row for run in written for row in _rows(run, located, paths)]
     rows.sort(key=lambda row: (row.slot, row.partition, row.base_offset))
-    return Rewritten(unit, tuple(rows), tuple(paths.values()))
+    return Rewritten(group, tuple(rows), tuple(paths.values()))
 
 
 def publish(
     topic: TopicLog, state: TopicState, rewritten: Rewritten, key_column: str | None = None
 ) -> None:
-    """Replace the original unit. `key_column` is the key of the compaction; None after merging.
+    """Replace the original group. `key_column` is the key of the compaction; None after merging.
 
-    Raises PublishContention if another process has rewritten a part of the unit, SegmentExpired.
+    Raises PublishContention if another process has rewritten a part of the group, SegmentExpired.
     """
-    unit = rewritten.unit
+    group = rewritten.group
 
     def children(node: ChunkRef) -> list[ChunkRef]:
         return [part for part in topic.chunk(state, node) if isinstance(part, ChunkRef)]
 
-    added, chunks = rebuilt(unit, rewritten.rows, children, topic.new_name)
+    added, chunks = rebuilt(group, rewritten.rows, children, topic.new_name)
     for ref, data in chunks:
         topic.store.put_new(topic.layout.chunk(ref.first_slot, ref.last_slot, ref.name), data)
     segment_ids = tuple(segment_id_of(path) for path in rewritten.segment_paths)
-    topic.execute(ReplaceChunks(unit.root_keys, added, segment_ids, key_column))
+    topic.execute(ReplaceChunks(group.root_keys, added, segment_ids, key_column))
 
 
 # Runs: kept batches that are stored as one.

@@ -13,7 +13,7 @@ from txlog.client.producer.producer import Producer
 from txlog.clock import SerialFanOut
 from txlog.errors import StoreUnavailable, UnknownTopic
 from txlog.model import TopicPartition
-from txlog.testing.rounds import ROUND_TRIP_MS
+from txlog.testing.round_trips import ROUND_TRIP_MS
 
 PARTITIONS = 4
 

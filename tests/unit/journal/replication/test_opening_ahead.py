@@ -25,7 +25,7 @@ from txlog.journal.replication.replica import Replica
 from txlog.storage import Store
 from txlog.testing.clock import SeededEntropy
 from txlog.testing.counting_store import CountingStore
-from txlog.testing.rounds import Rounds
+from txlog.testing.round_trips import RoundTrips
 
 AHEAD = replace(OPTIONS, is_far=True)
 
@@ -78,7 +78,7 @@ def test_opening_waits_for_hint_snapshot_and_what_lies_behind(
 ) -> None:
     store = new_store()
     fill(process(store, replace(OPTIONS, snapshot_entries=snapshot_entries)), length)
-    rounds = Rounds(store)
+    rounds = RoundTrips(store)
     reader = process(rounds.store, replace(AHEAD, trust_ms=TRUST_MS), rounds.runtime)
     assert rounds.waits(lambda: reader.catch_up(linearizable=True)) == waits
     assert reader.next_slot == length

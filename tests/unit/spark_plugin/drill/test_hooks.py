@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from spark_plugin.connections import open_log
 from spark_plugin.drill.hooks import drilled_open_log
 from spark_plugin.drill.points import POINTS, VARIABLE, DrillPoints
-from spark_plugin.log_access import open_log
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.source import stream_reader
 from spark_plugin.source.stream_reader import TxlogStreamReader
@@ -82,7 +82,7 @@ print(getattr(sys, "hidden", None), TxlogStreamWriter.write.__module__, open_log
     ("variable", "writer", "opener"),
     [
         ("points", "spark_plugin.drill.hooks", "spark_plugin.drill.hooks"),
-        ("", "spark_plugin.sink.stream_writer", "spark_plugin.log_access"),
+        ("", "spark_plugin.sink.stream_writer", "spark_plugin.connections"),
     ],
     ids=["drilled", "not drilled"],
 )

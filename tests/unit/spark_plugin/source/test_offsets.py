@@ -78,9 +78,9 @@ def test_a_partition_without_news_keeps_its_position_and_is_not_advanced() -> No
 
 
 def test_R20_with_nothing_new_the_answer_is_the_very_offset_that_was_given() -> None:
-    given_offset = offset((2, 5))
-    assert advance(given_offset, {T0: 5}) is given_offset
-    assert advance(given_offset, {}) is given_offset
+    given = offset((2, 5))
+    assert advance(given, {T0: 5}) is given
+    assert advance(given, {}) is given
 
 
 def test_R20_a_batch_carries_its_own_start_whatever_the_start_has_become() -> None:
@@ -95,8 +95,8 @@ def test_a_new_partition_starts_at_the_beginning_and_joins_with_the_next_records
 
 
 def test_R20_a_new_partition_without_records_makes_no_batch() -> None:
-    given_offset = offset((0, 5))
-    assert advance(given_offset, {T0: 5, T1: 0}) is given_offset
+    given = offset((0, 5))
+    assert advance(given, {T0: 5, T1: 0}) is given
 
 
 def test_a_new_partition_begins_where_it_is_told_to() -> None:
@@ -153,8 +153,8 @@ def test_it_joins_without_records_too_once_another_topic_has_some() -> None:
 
 
 def test_R20_without_records_it_makes_no_batch() -> None:
-    given_offset = offset((0, 5))
-    assert advance(given_offset, {T0: 0}, AGAIN) is given_offset
+    given = offset((0, 5))
+    assert advance(given, {T0: 0}, AGAIN) is given
 
 
 @pytest.mark.parametrize("replaced", ["", "id0"])

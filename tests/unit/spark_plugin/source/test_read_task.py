@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from spark_plugin.arrow_schema import read_layout, source_schema
-from spark_plugin.log_access import open_log
+from spark_plugin.connections import open_log
 from spark_plugin.options import parse_reader_options
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.read_plan import plan_reads, read_task

@@ -6,7 +6,7 @@ from txlog.errors import CorruptData
 from txlog.storage import ByteRange, MemoryStore, StoredObject
 from txlog.storage.policy.read_ahead import BYTES_AHEAD_MAX, OBJECTS_AHEAD_MAX, ReadAheadStore
 from txlog.testing.clock import manual_runtime
-from txlog.testing.rounds import Rounds
+from txlog.testing.round_trips import RoundTrips
 
 COUNT = 40
 
@@ -16,17 +16,17 @@ def name(number: int) -> str:
 
 
 @pytest.fixture
-def rounds() -> Rounds:
+def rounds() -> RoundTrips:
     """A folder of objects, with one object before it and one after it."""
     store = MemoryStore(manual_runtime())
     for number in range(COUNT):
         store.put_new(name(number), b"%d" % number)
     store.put_new("j/boundaries/000", b"before")
     store.put_new("j/snapshots/000", b"after")
-    return Rounds(store)
+    return RoundTrips(store)
 
 
-def ahead(rounds: Rounds, listed: list[StoredObject] | None = None) -> ReadAheadStore:
+def ahead(rounds: RoundTrips, listed: list[StoredObject] | None = None) -> ReadAheadStore:
     found = list(rounds.store.store.list_after("")) if listed is None else listed
     return ReadAheadStore(rounds.store, rounds.runtime.fan_out, found)
 
@@ -35,18 +35,18 @@ def walk(store: ReadAheadStore) -> list[bytes | None]:
     return [store.get(name(number)) for number in range(COUNT)]
 
 
-def test_a_walk_reads_each_object_once_and_many_at_a_time(rounds: Rounds) -> None:
+def test_a_walk_reads_each_object_once_and_many_at_a_time(rounds: RoundTrips) -> None:
     found: list[bytes | None] = []
     assert rounds.waits(lambda: found.extend(walk(ahead(rounds)))) == -(-COUNT // OBJECTS_AHEAD_MAX)
     assert found == [b"%d" % number for number in range(COUNT)]
     assert sorted(r.path for r in rounds.store.requests) == [name(n) for n in range(COUNT)]
 
 
-def test_without_a_listing_it_reads_as_it_is_asked(rounds: Rounds) -> None:
+def test_without_a_listing_it_reads_as_it_is_asked(rounds: RoundTrips) -> None:
     assert rounds.waits(lambda: walk(ahead(rounds, []))) == COUNT
 
 
-def test_what_is_absent_when_it_is_read_ahead_is_looked_at_again(rounds: Rounds) -> None:
+def test_what_is_absent_when_it_is_read_ahead_is_looked_at_again(rounds: RoundTrips) -> None:
     store = ahead(rounds)
     rounds.store.store.delete(name(1))
     assert store.get(name(0)) == b"0"
@@ -55,7 +55,7 @@ def test_what_is_absent_when_it_is_read_ahead_is_looked_at_again(rounds: Rounds)
 
 
 def test_an_error_is_raised_where_the_object_is_asked_for(
-    rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+    rounds: RoundTrips, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner, get = rounds.store.store, rounds.store.store.get
 
@@ -72,7 +72,7 @@ def test_an_error_is_raised_where_the_object_is_asked_for(
     assert store.get(name(3)) == b"3"
 
 
-def test_I16_what_is_kept_is_bounded_in_bytes(rounds: Rounds) -> None:
+def test_I16_what_is_kept_is_bounded_in_bytes(rounds: RoundTrips) -> None:
     large = bytes(BYTES_AHEAD_MAX // 2)
     for number in range(4):
         rounds.store.store.put_new(f"large/{number}", large)
@@ -81,7 +81,7 @@ def test_I16_what_is_kept_is_bounded_in_bytes(rounds: Rounds) -> None:
     assert [r.path for r in rounds.store.requests] == ["large/0", "large/1", "large/2"]
 
 
-def test_expected_ranges_are_read_at_once_and_given_once(rounds: Rounds) -> None:
+def test_expected_ranges_are_read_at_once_and_given_once(rounds: RoundTrips) -> None:
     store = ahead(rounds)
     first, second = ByteRange(0, 1), ByteRange(1, 1)
     wanted = {name(10): [first, second], name(11): [first], "j/missing": [first]}
@@ -93,7 +93,7 @@ def test_expected_ranges_are_read_at_once_and_given_once(rounds: Rounds) -> None
 
 
 def test_ranges_of_a_damaged_object_are_told_where_they_are_asked_for(
-    rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+    rounds: RoundTrips, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damaged(path: str, ranges: object) -> None:
         raise CorruptData("it is damaged", path=path)
@@ -105,7 +105,7 @@ def test_ranges_of_a_damaged_object_are_told_where_they_are_asked_for(
         store.get_ranges(name(0), [ByteRange(0, 1)])
 
 
-def test_everything_else_is_the_stores_own(rounds: Rounds) -> None:
+def test_everything_else_is_the_stores_own(rounds: RoundTrips) -> None:
     store = ahead(rounds)
     store.put_new("new", b"1")
     store.replace("new", b"2")

@@ -27,7 +27,7 @@ from txlog.topic.events import AdvanceHorizon, AdvanceLogStart, SealIndex
 from txlog.topic.read.reader import batch_source, read_batches, sliced
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.compaction import CompactionLimits, compact
-from txlog.topic.upkeep.merging import merge_segments, next_unit
+from txlog.topic.upkeep.merging import merge_segments, next_group
 from txlog.topic.upkeep.rewriting import kept_batches, publish, rewrite, select_all
 
 KEYS = [b"a", b"b", b"c"]
@@ -272,7 +272,7 @@ def test_two_processes_that_merge_at_once_do_no_harm() -> None:
     other = model.log.process().cluster.topic("t")
     other.catch_up()
     assert merge_segments(model.topic, BATCH_BYTES).segments_before
-    late = next_unit(other, other.state, -1)
+    late = next_group(other, other.state, -1)
     assert late is not None
     parts = kept_batches(other, other.state, list(late.rows), select_all)
     with pytest.raises(PublishContention, match="changed by another process"):
@@ -308,10 +308,10 @@ def test_R17_a_merge_that_took_too_long_is_refused_as_its_segment_may_be_gone() 
     for number in range(100):
         producer.send("t", value=b"%d" % number, partition=0).get()
     topic = model.topic
-    unit = next_unit(topic, topic.state, -1)
-    assert unit is not None
+    group = next_group(topic, topic.state, -1)
+    assert group is not None
     rewritten = rewrite(
-        topic, unit, kept_batches(topic, topic.state, list(unit.rows), select_all), BATCH_BYTES
+        topic, group, kept_batches(topic, topic.state, list(group.rows), select_all), BATCH_BYTES
     )
     topic.execute(AdvanceHorizon(segment_id_at(model.log.clock.wall_ms() + 1)))
     with pytest.raises(SegmentExpired):

@@ -4,7 +4,7 @@ import pytest
 
 from txlog.clock import Runtime
 from txlog.storage import open_store
-from txlog.testing.far_line import FarLine
+from txlog.testing.proxy_process import ProxyProcess
 from txlog.testing.request_log import chain
 from txlog.testing.s3_server import S3Server
 
@@ -14,7 +14,7 @@ ROUND_TRIP_MS = 100.0
 
 
 def test_each_request_takes_a_round_trip_and_those_of_a_chain_are_told() -> None:
-    with S3Server.start() as server, FarLine.to(server.endpoint_url) as line:
+    with S3Server.start() as server, ProxyProcess.to(server.endpoint_url) as line:
         options = {**server.storage_options, "endpoint_url": line.endpoint_url}
         store = open_store(server.url("far"), Runtime(), options)
         store.create("x", b"1")

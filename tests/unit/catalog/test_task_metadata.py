@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.catalog.metadata import LogMetadata
+from txlog.catalog.task_metadata import LogMetadata
 from txlog.engine.connection import Connection, open_connection
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import InternalError, NotATxlog
 from txlog.layout import CLUSTER_FILE
 from txlog.settings import LogSettings
-from txlog.testing.rounds import Rounds
+from txlog.testing.round_trips import RoundTrips
 from txlog.topic.records.conversion import with_timestamp
 from txlog.topic.topic_log import TopicLog
 
@@ -30,7 +30,7 @@ class Driver:
         known = self.log.connection.cluster.topic("out")
         copied = pickle.dumps(LogMetadata.of(self.log.connection.cluster, [known]))
         self.metadata: LogMetadata = pickle.loads(copied)
-        self.rounds = Rounds(self.log.memory)
+        self.rounds = RoundTrips(self.log.memory)
 
     def task(self) -> Connection:
         """A process that has made no request yet; each of its requests takes a round trip."""

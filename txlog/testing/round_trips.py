@@ -222,7 +222,7 @@ class _NoBackground:
         """See Background.begin; nothing is started."""
 
 
-class Rounds:
+class RoundTrips:
     """A store one round trip away, a runtime for it, and the count of round trips."""
 
     def __init__(self, store: Store) -> None:

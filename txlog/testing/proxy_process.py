@@ -1,8 +1,9 @@
 """A distant server: a TcpProxy in a process of its own, so that it takes no processor time from the
 measured client.
 
-`python -m txlog.testing.far_line TARGET_URL` prints the address it listens on, then obeys commands
-on stdin until stdin is closed; `FarLine` is the client side. It must not know what the server is.
+`python -m txlog.testing.proxy_process TARGET_URL` prints the address it listens on, then obeys
+commands on stdin until stdin is closed; `ProxyProcess` is the client side. It must not know what
+the server is.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _DELAY = "delay"
 _LOG = "log"
 
 
-class FarLine:
+class ProxyProcess:
     """The line to a server. Not for use from several threads."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -34,9 +35,9 @@ class FarLine:
 
     @classmethod
     @contextmanager
-    def to(cls, target_url: str, round_trip_ms: float = 0.0) -> Iterator[FarLine]:
+    def to(cls, target_url: str, round_trip_ms: float = 0.0) -> Iterator[ProxyProcess]:
         """A line to the server at `target_url`, open for the duration of the block."""
-        command = [sys.executable, "-m", "txlog.testing.far_line", target_url]
+        command = [sys.executable, "-m", "txlog.testing.proxy_process", target_url]
         with subprocess.Popen(
             command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:

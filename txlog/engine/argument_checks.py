@@ -11,7 +11,7 @@ from txlog.model import TxId
 from txlog.settings import LONG_MAX
 
 
-def given_timeout(value: object) -> float:
+def checked_timeout(value: object) -> float:
     """A time to wait, in ms. Raises UsageError."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and 0 <= value <= LONG_MAX:  # type: ignore[operator]
@@ -19,20 +19,20 @@ def given_timeout(value: object) -> float:
     raise UsageError(f"timeout_ms is {value!r:.40}; give milliseconds, 0 or more.")
 
 
-def given_limit(what: str, value: object) -> int:
+def checked_limit(what: str, value: object) -> int:
     """A number of records of 1 or more. Raises InvalidConfig."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
     raise InvalidConfig(f"{what} is {value!r:.40}; it must be at least 1, and whole.")
 
 
-def given_function(what: str, value: object) -> None:
+def checked_function(what: str, value: object) -> None:
     """Raises InvalidConfig unless the value is callable or None."""
     if value is not None and not callable(value):
         raise InvalidConfig(f"{what} is {value!r:.40}; give a function, or leave it out.")
 
 
-def given_root(root: object, storage_options: object) -> str:
+def checked_root(root: object, storage_options: object) -> str:
     """The root of a log, as text. Raises UsageError."""
     if storage_options is not None and not isinstance(storage_options, Mapping):
         raise UsageError(
@@ -50,7 +50,7 @@ def given_root(root: object, storage_options: object) -> str:
     )
 
 
-def given_transaction(tx_id: object) -> TxId:
+def checked_transaction(tx_id: object) -> TxId:
     """A transaction id, given as such or as text. Raises InvalidName, UsageError."""
     if isinstance(tx_id, str):
         return TxId.parse(tx_id)

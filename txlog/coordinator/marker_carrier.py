@@ -1,7 +1,7 @@
 """Carrying: a process that won a contended topic writes decided markers of other processes, too.
 
 `markers_to_bring` and `active_coordinators` decide what a carrier brings and which coordinators it
-reads; `Carriers` does the I/O, in the background. Each round reads the next entries of those
+reads; `MarkerCarriers` does the I/O, in the background. Each round reads the next entries of those
 coordinators and, at the same time, writes the markers that the previous round found. A carrier ends
 after some rounds without markers, when it loses a slot, or when the store fails; if its process
 dies, only its entries remain.
@@ -19,9 +19,9 @@ from functools import partial
 
 from txlog.clock import Runtime, begun
 from txlog.coordinator.coordinator import Coordinator
-from txlog.coordinator.recovery import marker_of
 from txlog.coordinator.state import CoordinatorState
 from txlog.coordinator.transaction import PREPARED
+from txlog.coordinator.transaction_markers import marker_of
 from txlog.errors import TxlogError
 from txlog.topic.events import WriteMarker
 from txlog.topic.producer_state import NEW_PRODUCER, holds
@@ -49,7 +49,7 @@ ACTIVE_SLOTS = 64
 """A carrier reads the coordinators with a marker in this many of a topic's newest slots."""
 
 
-class Carriers:
+class MarkerCarriers:
     """The carriers of one process, at most one for each topic. Safe to use from threads."""
 
     def __init__(self, runtime: Runtime, coordinators: Callable[[], Sequence[Coordinator]]) -> None:

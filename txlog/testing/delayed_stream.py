@@ -13,7 +13,7 @@ _EARLY_S = 0.0005
 """The event loop rounds timers up to whole milliseconds; firing half of one early balances that."""
 
 
-class DelayedLine:
+class DelayedStream:
     """The bytes in transit to `writer`. Must be used on the event loop's thread."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:

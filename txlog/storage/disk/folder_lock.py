@@ -29,7 +29,7 @@ OpenFolder = Callable[[str], int]
 """Opens a folder below the root. May raise OSError."""
 
 
-class FolderTurns:
+class FolderLocks:
     """The turns of one process. Safe to use from threads."""
 
     def __init__(self, open_folder: OpenFolder, runtime: Runtime) -> None:

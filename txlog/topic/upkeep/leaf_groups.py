@@ -1,8 +1,8 @@
-"""Units of a topic's sealed index, which merging and compaction rewrite, and their replacement.
+"""Groups of leaves of a topic's sealed index: what merging and compaction rewrite and replace.
 
-A *unit* is a run of neighbouring leaves below one node. One event replaces it: by one leaf, and by
-copies of the nodes above the leaf up to a root. This module must not know what is rewritten, nor
-why.
+A *leaf group* is a run of neighbouring leaves below one node. One event replaces it: by one leaf,
+and by copies of the nodes above the leaf up to a root. This module must not know what is
+rewritten, nor why.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
 ROWS_MAX = 16_384
-"""Batches of one unit, and so of the leaf that replaces it, unless a single leaf has more."""
+"""Batches of one group, and so of the leaf that replaces it, unless a single leaf has more."""
 
 NewChunk: TypeAlias = tuple[ChunkRef, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class LeafGroup:
     """Neighbouring leaves with their batches."""
 
     path: tuple[ChunkRef, ...]
@@ -41,19 +41,19 @@ class Unit:
 
     @property
     def last_slot(self) -> int:
-        """The last slot that the unit covers."""
+        """The last slot that the group covers."""
         return self.leaves[-1].last_slot
 
     @property
     def root_keys(self) -> tuple[ChunkKey, ...]:
-        """The references in the state that lead to the unit."""
+        """The references in the state that lead to the group."""
         return (self.path[0].key,) if self.path else tuple(leaf.key for leaf in self.leaves)
 
 
-def units(
+def leaf_groups(
     topic: TopicLog, state: TopicState, after_slot: int, bytes_max: int, last_slot: int
-) -> Iterator[Unit]:
-    """Units of the leaves above `after_slot` and up to `last_slot`, oldest first.
+) -> Iterator[LeafGroup]:
+    """Groups of the leaves above `after_slot` and up to `last_slot`, oldest first.
 
     Each has at least one leaf, and at most `bytes_max` stored bytes and ROWS_MAX batches.
     """
@@ -85,21 +85,21 @@ def _grouped(
     path: tuple[ChunkRef, ...],
     leaves: Sequence[ChunkRef],
     bytes_max: int,
-) -> Iterator[Unit]:
-    group: list[ChunkRef] = []
+) -> Iterator[LeafGroup]:
+    refs: list[ChunkRef] = []
     rows: list[IndexedBatch] = []
     size = 0
     for leaf in leaves:
         found = batches_of(topic, state, leaf)
         length = sum(row.length for row in found)
-        if group and (size + length > bytes_max or len(rows) + len(found) > ROWS_MAX):
-            yield Unit(path, tuple(group), tuple(rows))
-            group, rows, size = [], [], 0
-        group.append(leaf)
+        if refs and (size + length > bytes_max or len(rows) + len(found) > ROWS_MAX):
+            yield LeafGroup(path, tuple(refs), tuple(rows))
+            refs, rows, size = [], [], 0
+        refs.append(leaf)
         rows.extend(found)
         size += length
-    if group:
-        yield Unit(path, tuple(group), tuple(rows))
+    if refs:
+        yield LeafGroup(path, tuple(refs), tuple(rows))
 
 
 def batches_of(topic: TopicLog, state: TopicState, leaf: ChunkRef) -> list[IndexedBatch]:
@@ -108,24 +108,24 @@ def batches_of(topic: TopicLog, state: TopicState, leaf: ChunkRef) -> list[Index
 
 
 def rebuilt(
-    unit: Unit,
+    group: LeafGroup,
     rows: Sequence[IndexedBatch],
     children: Callable[[ChunkRef], Sequence[ChunkRef]],
     new_name: Callable[[], str],
 ) -> tuple[tuple[ChunkRef, ...], list[NewChunk]]:
-    """The root references that replace the unit's, and the new chunks, which must be stored first.
+    """The root references that replace the group's, and the new chunks, which must be stored first.
 
     `children` returns the references in a node. Without rows the leaves are removed.
     """
-    removed = tuple(leaf.key for leaf in unit.leaves)
+    removed = tuple(leaf.key for leaf in group.leaves)
     added: tuple[ChunkRef, ...] = ()
     chunks: list[NewChunk] = []
     if rows:
         data = encode_batches(rows)
-        key = ChunkKey(unit.leaves[0].first_slot, unit.last_slot, new_name())
+        key = ChunkKey(group.leaves[0].first_slot, group.last_slot, new_name())
         added = (chunk_ref(data, key, 0, spans_of_batches(rows)),)
         chunks.append((added[0], data))
-    for node in reversed(unit.path):
+    for node in reversed(group.path):
         refs = _exchanged(children(node), removed, added)
         removed, added = (node.key,), ()
         if refs:

@@ -13,7 +13,7 @@ import pytest
 from txlog.clock import Runtime, ThreadBackground
 from txlog.storage import LocalStore, MemoryStore
 from txlog.storage.capabilities import turn
-from txlog.storage.disk.folder_turns import AFTER_STUCK_MS, STUCK_MS, TURN_WAIT_MS_MAX
+from txlog.storage.disk.folder_lock import AFTER_STUCK_MS, STUCK_MS, TURN_WAIT_MS_MAX
 from txlog.testing.clock import ManualClock, manual_runtime
 from txlog.testing.counting_store import CountingStore
 

@@ -7,24 +7,24 @@ import pytest
 from txlog.storage import ByteRange, MemoryStore
 from txlog.testing.clock import manual_runtime
 from txlog.testing.request_log import chain
-from txlog.testing.rounds import OBJECTS_A_PAGE, ROUND_TRIP_MS, Rounds
+from txlog.testing.round_trips import OBJECTS_A_PAGE, ROUND_TRIP_MS, RoundTrips
 
 
 @pytest.fixture
-def rounds() -> Rounds:
-    return Rounds(MemoryStore(manual_runtime()))
+def rounds() -> RoundTrips:
+    return RoundTrips(MemoryStore(manual_runtime()))
 
 
-def get(rounds: Rounds) -> None:
+def get(rounds: RoundTrips) -> None:
     rounds.store.get("x")
 
 
-def twice(rounds: Rounds) -> None:
+def twice(rounds: RoundTrips) -> None:
     get(rounds)
     get(rounds)
 
 
-OPERATIONS: dict[str, tuple[Callable[[Rounds], object], int]] = {
+OPERATIONS: dict[str, tuple[Callable[[RoundTrips], object], int]] = {
     "nothing": (lambda rounds: None, 0),
     "one": (get, 1),
     "two": (twice, 2),
@@ -44,12 +44,12 @@ OPERATIONS: dict[str, tuple[Callable[[Rounds], object], int]] = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_waits_are_counted(rounds: Rounds, name: str) -> None:
+def test_waits_are_counted(rounds: RoundTrips, name: str) -> None:
     operation, waits = OPERATIONS[name]
     assert rounds.waits(lambda: operation(rounds)) == waits
 
 
-def test_an_error_is_raised_when_all_have_ended(rounds: Rounds) -> None:
+def test_an_error_is_raised_when_all_have_ended(rounds: RoundTrips) -> None:
     def fail() -> None:
         twice(rounds)
         raise ValueError("no")
@@ -61,12 +61,12 @@ def test_an_error_is_raised_when_all_have_ended(rounds: Rounds) -> None:
     assert rounds.waits(run) == 2
 
 
-def test_who_loses_a_create_reads_what_is_there(rounds: Rounds) -> None:
+def test_who_loses_a_create_reads_what_is_there(rounds: RoundTrips) -> None:
     assert rounds.waits(lambda: rounds.store.create("x", b"first")) == 1
     assert rounds.waits(lambda: rounds.store.create("x", b"second")) == 2
 
 
-def test_a_long_list_has_pages(rounds: Rounds) -> None:
+def test_a_long_list_has_pages(rounds: RoundTrips) -> None:
     for number in range(OBJECTS_A_PAGE + 1):
         rounds.store.store.put_new(f"{number:04}", b"")
     assert rounds.waits(lambda: list(rounds.store.list_after(""))) == 2

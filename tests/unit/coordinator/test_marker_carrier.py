@@ -22,16 +22,16 @@ from tests.unit.machine_without_journal import Fold
 from tests.unit.segments import segment
 from tests.unit.topic_commands import marker, new_topic
 from txlog.clock import SerialFanOut
-from txlog.coordinator.carrier import (
+from txlog.coordinator.events import Participant
+from txlog.coordinator.marker_carrier import (
     ACTIVE_SLOTS,
     BROUGHT_BATCHES_MAX,
     BROUGHT_MAX,
     OPENINGS_MAX,
-    Carriers,
+    MarkerCarriers,
     active_coordinators,
     markers_to_bring,
 )
-from txlog.coordinator.events import Participant
 from txlog.coordinator.state import CoordinatorState
 from txlog.coordinator.transaction import TransactionState
 from txlog.errors import StoreUnavailable
@@ -213,7 +213,7 @@ def test_R43_a_carrier_brings_markers_and_completes_nothing(world: World) -> Non
     topic = carrier.topic("a")
     topic.catch_up()
     coordinator(carrier).catch_up()
-    carriers = Carriers(carrier.connection.runtime, carrier.connection.coordinators)
+    carriers = MarkerCarriers(carrier.connection.runtime, carrier.connection.coordinators)
     topic.journal.is_carrying = True
     carriers._carry(topic)
     assert (shown(world, "a"), shown(world, "b")) == ([0, 1], [])
@@ -262,7 +262,7 @@ def test_a_carrier_opens_a_few_coordinators_at_once_and_tries_again_where_it_fai
 
     slow = [Slow(number) for number in range(OPENINGS_MAX + 2)]
     runtime = replace(process.connection.runtime, fan_out=Later())
-    carriers = Carriers(runtime, lambda: slow)  # type: ignore[return-value, arg-type]
+    carriers = MarkerCarriers(runtime, lambda: slow)  # type: ignore[return-value, arg-type]
     assert carriers._active(topic) == []
     assert carriers._active(topic) == []
     assert len(under_way) == OPENINGS_MAX

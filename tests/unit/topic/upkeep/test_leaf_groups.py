@@ -1,4 +1,4 @@
-"""Units of the sealed index: the leaves that are rewritten together, and their replacement."""
+"""Groups of the sealed index: the leaves that are rewritten together, and their replacement."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,8 +9,8 @@ from txlog.topic import batch_index
 from txlog.topic.batch_index import FANOUT, ChunkRef
 from txlog.topic.events import SealIndex
 from txlog.topic.topic_log import TopicLog
-from txlog.topic.upkeep import units as units_module
-from txlog.topic.upkeep.units import Unit, rebuilt, units
+from txlog.topic.upkeep import leaf_groups as leaf_groups_module
+from txlog.topic.upkeep.leaf_groups import LeafGroup, leaf_groups, rebuilt
 
 Children = Callable[[ChunkRef], Sequence[ChunkRef]]
 
@@ -36,7 +36,8 @@ def leaf_counts(
     topic: TopicLog, bytes_max: int, after_slot: int = -1, last_slot: int = ALL
 ) -> list[int]:
     return [
-        len(unit.leaves) for unit in units(topic, topic.state, after_slot, bytes_max, last_slot)
+        len(group.leaves)
+        for group in leaf_groups(topic, topic.state, after_slot, bytes_max, last_slot)
     ]
 
 
@@ -51,46 +52,46 @@ def leaf_counts(
         (ALL, [6]),
     ],
 )
-def test_a_unit_holds_as_many_bytes_as_it_may_and_one_leaf_at_least(
+def test_a_group_holds_as_many_bytes_as_it_may_and_one_leaf_at_least(
     topic: TopicLog, bytes_max: int, counts: list[int]
 ) -> None:
     assert leaf_counts(topic, bytes_max) == counts
 
 
-def test_a_unit_holds_as_many_batches_as_it_may(
+def test_a_group_holds_as_many_batches_as_it_may(
     topic: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(units_module, "ROWS_MAX", 3)
+    monkeypatch.setattr(leaf_groups_module, "ROWS_MAX", 3)
     assert leaf_counts(topic, ALL) == [3, 3]
     assert leaf_counts(topic, 2 * LEAF_BYTES) == [2, 2, 2]
 
 
-def test_units_hold_every_batch_once_and_in_order(topic: TopicLog) -> None:
-    found = list(units(topic, topic.state, -1, 2 * LEAF_BYTES, ALL))
-    offsets = [row.base_offset for unit in found for row in unit.rows]
+def test_groups_hold_every_batch_once_and_in_order(topic: TopicLog) -> None:
+    found = list(leaf_groups(topic, topic.state, -1, 2 * LEAF_BYTES, ALL))
+    offsets = [row.base_offset for group in found for row in group.rows]
     assert offsets == list(range(6))
 
 
-def test_units_lie_above_one_slot_and_end_at_another(topic: TopicLog) -> None:
+def test_groups_lie_above_one_slot_and_end_at_another(topic: TopicLog) -> None:
     leaves = topic.state.sealed.roots()
-    (unit,) = units(topic, topic.state, leaves[0].last_slot, ALL, leaves[3].last_slot)
-    assert unit.leaves == leaves[1:4]
-    assert unit.last_slot == leaves[3].last_slot
-    assert unit.root_keys == tuple(leaf.key for leaf in leaves[1:4])
+    (group,) = leaf_groups(topic, topic.state, leaves[0].last_slot, ALL, leaves[3].last_slot)
+    assert group.leaves == leaves[1:4]
+    assert group.last_slot == leaves[3].last_slot
+    assert group.root_keys == tuple(leaf.key for leaf in leaves[1:4])
 
 
-def test_leaves_below_a_node_are_no_unit_with_others() -> None:
+def test_leaves_below_a_node_are_not_grouped_with_others() -> None:
     topic = sealed(FANOUT + 2)
     (node, *rest) = topic.state.sealed.roots()
     assert (node.level, len(rest)) == (1, 2)
-    below, above = units(topic, topic.state, -1, ALL, ALL)
+    below, above = leaf_groups(topic, topic.state, -1, ALL, ALL)
     assert (below.path, len(below.leaves)) == ((node,), FANOUT)
     assert below.root_keys == (node.key,)
     assert (above.path, above.leaves) == ((), tuple(rest))
-    (only,) = units(topic, topic.state, node.last_slot, ALL, ALL)
+    (only,) = leaf_groups(topic, topic.state, node.last_slot, ALL, ALL)
     assert only == above
-    later = list(units(topic, topic.state, node.last_slot - 1, ALL, ALL))
-    assert [len(unit.leaves) for unit in later] == [1, 2]
+    later = list(leaf_groups(topic, topic.state, node.last_slot - 1, ALL, ALL))
+    assert [len(group.leaves) for group in later] == [1, 2]
 
 
 def test_leaves_below_two_nodes_are_found_from_any_slot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,11 +99,11 @@ def test_leaves_below_two_nodes_are_found_from_any_slot(monkeypatch: pytest.Monk
     topic = sealed(7)
     (upper, lower, leaf) = topic.state.sealed.roots()
     assert [ref.level for ref in (upper, lower, leaf)] == [2, 1, 0]
-    found = list(units(topic, topic.state, -1, ALL, ALL))
-    assert [len(unit.leaves) for unit in found] == [2, 2, 2, 1]
-    assert [[ref.level for ref in unit.path] for unit in found] == [[2, 1], [2, 1], [1], []]
-    assert [row.base_offset for unit in found for row in unit.rows] == list(range(7))
-    later = list(units(topic, topic.state, found[0].last_slot, ALL, ALL))
+    found = list(leaf_groups(topic, topic.state, -1, ALL, ALL))
+    assert [len(group.leaves) for group in found] == [2, 2, 2, 1]
+    assert [[ref.level for ref in group.path] for group in found] == [[2, 1], [2, 1], [1], []]
+    assert [row.base_offset for group in found for row in group.rows] == list(range(7))
+    later = list(leaf_groups(topic, topic.state, found[0].last_slot, ALL, ALL))
     assert later == found[1:]
 
 
@@ -110,10 +111,10 @@ def children_of(topic: TopicLog) -> Children:
     return lambda ref: [p for p in topic.chunk(topic.state, ref) if isinstance(p, ChunkRef)]
 
 
-def rebuilt_of(topic: TopicLog, unit: Unit, keep: bool) -> tuple[ChunkRef, ...]:
+def rebuilt_of(topic: TopicLog, group: LeafGroup, keep: bool) -> tuple[ChunkRef, ...]:
     names = iter(["leaf", "node"])
-    rows = unit.rows if keep else ()
-    added, chunks = rebuilt(unit, rows, children_of(topic), lambda: next(names))
+    rows = group.rows if keep else ()
+    added, chunks = rebuilt(group, rows, children_of(topic), lambda: next(names))
     assert [chunk.key for chunk, _ in chunks][-1:] == [ref.key for ref in added]
     return added
 
@@ -121,8 +122,8 @@ def rebuilt_of(topic: TopicLog, unit: Unit, keep: bool) -> tuple[ChunkRef, ...]:
 def test_the_node_above_an_exchanged_leaf_covers_the_same_slots() -> None:
     topic = sealed(FANOUT)
     (node,) = topic.state.sealed.roots()
-    for unit in units(topic, topic.state, -1, LEAF_BYTES, ALL):
-        (added,) = rebuilt_of(topic, unit, keep=True)
+    for group in leaf_groups(topic, topic.state, -1, LEAF_BYTES, ALL):
+        (added,) = rebuilt_of(topic, group, keep=True)
         assert (added.first_slot, added.last_slot) == (node.first_slot, node.last_slot)
         assert (added.level, added.spans, added.name) == (1, node.spans, "node")
 
@@ -130,7 +131,7 @@ def test_the_node_above_an_exchanged_leaf_covers_the_same_slots() -> None:
 def test_a_node_whose_outer_leaf_is_gone_covers_less() -> None:
     topic = sealed(FANOUT)
     (node,) = topic.state.sealed.roots()
-    first, *_, last = units(topic, topic.state, -1, LEAF_BYTES, ALL)
+    first, *_, last = leaf_groups(topic, topic.state, -1, LEAF_BYTES, ALL)
     (added,) = rebuilt_of(topic, first, keep=False)
     assert added.first_slot > node.first_slot
     assert added.last_slot == node.last_slot
@@ -139,9 +140,9 @@ def test_a_node_whose_outer_leaf_is_gone_covers_less() -> None:
     assert added.last_slot < node.last_slot
 
 
-def test_nothing_takes_the_place_of_a_unit_without_rows(topic: TopicLog) -> None:
-    (unit,) = units(topic, topic.state, -1, ALL, ALL)
-    assert rebuilt(unit, (), lambda _: [], lambda: "") == ((), [])
+def test_nothing_takes_the_place_of_a_group_without_rows(topic: TopicLog) -> None:
+    (group,) = leaf_groups(topic, topic.state, -1, ALL, ALL)
+    assert rebuilt(group, (), lambda _: [], lambda: "") == ((), [])
     full = sealed(FANOUT)
-    (unit,) = units(full, full.state, -1, ALL, ALL)
-    assert rebuilt_of(full, unit, keep=False) == ()
+    (group,) = leaf_groups(full, full.state, -1, ALL, ALL)
+    assert rebuilt_of(full, group, keep=False) == ()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_plugin.worker_process import NO_BATCH, TaskIdentity, run_of
+from spark_plugin.python_worker import NO_BATCH, TaskIdentity, run_of
 
 MINE, OTHER = "5bd90fb1-ad4f-45ea-83a0-e3e2dc432c13", "6834ae12-87bb-410a-a04b-0e5be6a9812a"
 ROOT = f"spark-session-{MINE}-execution-root-id-12"
