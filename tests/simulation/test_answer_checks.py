@@ -118,6 +118,7 @@ THRICE: list[Told] = [
     ("send", {"tx": f"batch d/{number}", "topic": "a", "values": ["m"]}) for number in (1, 2, 3)
 ]
 MISTAKEN: Told = ("mistaken", {"tx": "batch d/2"})
+COPIES: Told = ("copies", {"group": "g", "sources": ["a"], "sinks": ["b"]})
 RIVAL: Told = ("holds", {"who": "other#0", "transactional_id": "one"})
 
 
@@ -125,6 +126,9 @@ RIVAL: Told = ("holds", {"who": "other#0", "transactional_id": "one"})
     ("events", "faults", "found"),
     [
         ([HOLDS], [], ["refused"]),
+        ([HOLDS, ("ended", {"text": "there is no topic 'a'"})], [], []),
+        ([HOLDS, COPIES], [], []),
+        ([HOLDS, COPIES, ("written", {"tx": None, "records": []})], [], ["refused"]),
         ([HOLDS, SENT, REFUSED], [], ["refused"]),
         ([HOLDS, SENT, REFUSED], ["slow"], []),
         ([HOLDS, RIVAL, SENT, REFUSED], [], []),

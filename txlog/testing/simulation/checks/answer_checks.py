@@ -154,9 +154,13 @@ def refusals(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 def _without_success(facts: HistoryFacts, fenced: set[str]) -> Iterator[Anomaly]:
     """An actor or a whole group that sends repeatedly and never has a record stored, or a group
-    that never sends. Records with a deliberate mistake are refused rightly."""
+    that never sends. Records with a deliberate mistake are refused rightly, an actor whose topic is
+    deleted ends rightly, and a copier needs records to copy."""
     holders = {_role(event) for event in facts.history.of("holds")}
-    if holders and not holders & {_role(event) for event in facts.history.of("send")}:
+    excused = {_role(event) for event in facts.history.of("ended")}
+    if not any(facts.history.of("commit", "written")):
+        excused |= {_role(event) for event in facts.history.of("copies")}
+    if holders - excused and not holders & {_role(event) for event in facts.history.of("send")}:
         yield Anomaly(-1, "refused", f"none of {sorted(holders)} ever sent anything")
     teams = {_role(e): e.get("group", "a source") for e in facts.history.of("copies", "counts")}
 
