@@ -38,7 +38,7 @@ class NextStart(StrEnum):
     """What the next start does with the checkpoint's newest batch, or with the one after it."""
 
     BEGINS = "begins with batch 0"
-    GOES_ON = "goes on with a new batch"
+    NEW_BATCH = "continues with a new batch"
     REPLAY = "replay: the batch is run again and committed"
     ALREADY_IN = "replay: the batch is in the log already, and nothing changes"
     REFUSED = "refused"
@@ -291,12 +291,12 @@ def _judged(
     reason = (
         f"batch {comparison.planned} is done, and the group is where batch {batch_id} will start."
     )
-    return replace(comparison, next_start=NextStart.GOES_ON, reason=reason)
+    return replace(comparison, next_start=NextStart.NEW_BATCH, reason=reason)
 
 
 def _unwritten(comparison: CheckpointComparison, batch_id: int) -> CheckpointComparison:
     """No txlog sink has committed for this query or owns its groups: only Spark decides."""
-    next_start = NextStart.REPLAY if comparison.is_replay else NextStart.GOES_ON
+    next_start = NextStart.REPLAY if comparison.is_replay else NextStart.NEW_BATCH
     reason = (
         f"no txlog sink has committed a batch of this query, so batch {batch_id} runs as the "
         "checkpoint says, whatever its groups' positions."

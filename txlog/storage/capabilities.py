@@ -16,7 +16,7 @@ free at each write; `txlog/journal/boundaries/log_presence.py` does it for the o
 `turn(folder)`: writers of one machine that want the same names go one after the other. Of sixteen
 processes that write below one folder of a disk, fifteen would write and sync in vain, again and
 again. Safety does not depend on turns: `create` alone decides which writer gets a name, and a
-writer that cannot wait, or has waited long enough, goes on without its turn.
+writer that cannot wait, or has waited long enough, proceeds without its turn.
 
 `open_new(path)`: write an object piece by piece, so that a large one does not need memory of its
 size. A disk takes the pieces as they come; for other stores they are kept and stored at the end.

@@ -308,7 +308,7 @@ def _dense(
     is_first = True
     for row in rows:
         if row.base_offset > expected or (row.base_offset < expected and not is_first):
-            text = f"partition {partition} goes on at {row.base_offset}, not {expected}"
+            text = f"partition {partition} continues at {row.base_offset}, not {expected}"
             report.findings.append(Finding(root, "I2", text))
         expected, is_first = row.next_offset, False
         yield row

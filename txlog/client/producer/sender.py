@@ -57,7 +57,7 @@ class FlushWriter(Protocol):
     """Writes the flushes of one producer: into the log at once, or staged for the commit."""
 
     in_background: bool
-    """Whether the program goes on while a flush is written."""
+    """Whether `send` returns while a flush is still being written."""
 
     def topic(self, name: str) -> tuple[TopicLog, TopicCheck | None]:
         """The topic of that name, and the check of it if one is running. Raises UnknownTopic."""

@@ -208,7 +208,7 @@ class StagedRecords:
 
 
 class StagedWriter:
-    """Uploads records while the program goes on; they are in no topic before the commit."""
+    """Uploads records in the background; they are in no topic before the commit."""
 
     in_background = True
 

@@ -68,7 +68,7 @@ def latest_entry(
 def leaves_to_carrier(
     known: LatestEntry | None, since_ms: float, reads: int, now_ms: float, trip_ms: float = 0.0
 ) -> bool:
-    """Whether a command that a carrier may publish goes on waiting for it.
+    """Whether a command that a carrier may publish keeps waiting for it.
 
     It has waited since `since_ms` and has read entries `reads` times, the last time in `trip_ms`.
     It waits only after an entry of a carrier, and never longer than WAIT_MS_MAX.

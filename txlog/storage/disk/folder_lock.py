@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from txlog.clock import Runtime
 
 TURN_WAIT_MS_MAX = 1_000.0
-"""After this time a writer goes on without its turn, however many writers are before it."""
+"""After this time a writer proceeds without its turn, however many writers are before it."""
 
 STUCK_MS = 300.0
 """The same, if no file was created in the folder meanwhile, because then the holder stalls."""

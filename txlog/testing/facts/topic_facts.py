@@ -160,7 +160,7 @@ class _Replay:
         for partition, base in base_offsets.items():
             if self._next.get(partition) != base:
                 expected = self._next.get(partition)
-                text = f"partition {partition} goes on at {expected}, the event says {base}"
+                text = f"partition {partition} continues at {expected}, the event says {base}"
                 self._report("I2", step, text)
         sequences = dict(base_sequences)
         for segment in segments:

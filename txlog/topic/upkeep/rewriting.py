@@ -36,7 +36,7 @@ from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.leaf_groups import LeafGroup, rebuilt
 
 OVERTAKEN = (PublishContention, BoundaryMoved, SegmentExpired)
-"""Errors that say that another process was first: the pass ends early, and the next one goes on. A
+"""Errors that say that another process was first: the pass ends early; the next one continues. A
 store that is full or does not answer is a failure, and is not among these."""
 
 

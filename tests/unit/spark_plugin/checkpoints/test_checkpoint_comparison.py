@@ -105,7 +105,7 @@ def lost_a_batch(log: MemoryLog, query: Query) -> tuple[int, int, int]:
 @pytest.mark.parametrize(
     ("happens", "verdict"),
     [
-        (goes_on, NextStart.GOES_ON),
+        (goes_on, NextStart.NEW_BATCH),
         (is_planned, NextStart.REPLAY),
         (was_not_noted, NextStart.ALREADY_IN),
         (was_moved_back, NextStart.REFUSED),
@@ -162,7 +162,7 @@ def test_a_refusal_tells_by_how_much_and_which_command_resolves_it(
         f"txlog group reset {GROUP} --topic numbers:0 --to-offset 4 --execute",
     )
     move_group(log, 4)
-    assert compared(log, query).next_start is NextStart.GOES_ON
+    assert compared(log, query).next_start is NextStart.NEW_BATCH
 
 
 @pytest.mark.parametrize("is_after", [False, True])
@@ -249,7 +249,7 @@ def test_a_query_with_another_sink_runs_as_its_checkpoint_says(tmp_path: Path) -
     query.note(0)
     move_group(log, 9)
     comparison = compared(log, query)
-    assert comparison.next_start is NextStart.GOES_ON
+    assert comparison.next_start is NextStart.NEW_BATCH
     assert "no txlog sink" in comparison.reason
 
 
@@ -267,7 +267,7 @@ def test_the_label_of_a_foreach_batch_may_leave_batches_out(tmp_path: Path) -> N
     query.note(0)
     query.plan(1, 4, 4)
     query.note(1)
-    assert compared(log, query).next_start is NextStart.GOES_ON
+    assert compared(log, query).next_start is NextStart.NEW_BATCH
 
 
 LOAD = """

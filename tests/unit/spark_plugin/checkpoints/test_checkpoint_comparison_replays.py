@@ -172,7 +172,7 @@ def test_a_group_that_is_one_record_off_is_told(
 def test_a_checkpoint_at_the_very_end_of_the_log_goes_on(log: MemoryLog, query: Query) -> None:
     query.run(log.process(), "first", 1, 4, COUNT)
     query.note(1)
-    assert compared(log, query).next_start is NextStart.GOES_ON
+    assert compared(log, query).next_start is NextStart.NEW_BATCH
 
 
 # The query's marks and owners in the log.
