@@ -21,7 +21,7 @@ SPARK_SESSION = frozenset(
 )
 """The files whose tests use the fixture `spark`."""
 
-SPREAD = frozenset({"test_no_seed_breaks_anything"})
+SPREAD = frozenset({"test_seeds_of_the_day_have_no_findings"})
 """Tests that share nothing with others of their file: they fill idle processes at the end."""
 
 

@@ -46,12 +46,12 @@ class Module:
 
     @cached_property
     def text(self) -> str:
-        """Its source."""
+        """The source of the module."""
         return self.path.read_text(encoding="utf-8")
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax tree."""
+        """The syntax tree of the module."""
         return ast.parse(self.text)
 
     @cached_property

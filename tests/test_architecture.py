@@ -44,7 +44,7 @@ def core_modules() -> list[Module]:
     return [module for module in modules("txlog") if not module.name.startswith(NOT_CORE)]
 
 
-def test_the_contracts_of_setup_cfg_hold() -> None:
+def test_import_contracts_of_setup_cfg_hold() -> None:
     """In a process of its own, because import-linter disables all loggers."""
     code = "import sys, importlinter.cli; sys.exit(importlinter.cli.lint_imports(no_cache=True))"
     done = subprocess.run(
@@ -58,7 +58,7 @@ def test_the_contracts_of_setup_cfg_hold() -> None:
     [(STORAGE_PACKAGES, "txlog.storage"), (SPARK_PACKAGES, ("spark_plugin", "pyspark_txlog"))],
     ids=["storage", "spark"],
 )
-def test_a_foreign_package_is_known_in_its_home_only(
+def test_third_party_packages_are_imported_only_in_their_home(
     packages: set[str], home: str | tuple[str, ...]
 ) -> None:
     strangers = {
@@ -69,7 +69,7 @@ def test_a_foreign_package_is_known_in_its_home_only(
     assert strangers == {}
 
 
-def test_the_core_names_only_pyarrow_numpy_and_the_standard_library() -> None:
+def test_core_imports_only_pyarrow_numpy_storage_clients_and_stdlib() -> None:
     allowed = CORE_PACKAGES | STORAGE_PACKAGES | sys.stdlib_module_names
     strangers = {
         module.place: sorted(packages_imported_by(module) - allowed)
@@ -101,12 +101,12 @@ def test_importing_the_whole_core_loads_no_optional_package() -> None:
     assert [name for name in UNWANTED_AT_RUN_TIME if name in loaded] == []
 
 
-def test_importing_the_source_of_spark_loads_nothing_that_only_remote_stores_need() -> None:
+def test_importing_the_spark_source_loads_no_packages_of_remote_stores() -> None:
     loaded = loaded_with(["spark_plugin.datasource"])
     assert [name for name in UNWANTED_ON_A_DISK if name in loaded] == []
 
 
-def test_no_module_imports_itself_through_others() -> None:
+def test_product_has_no_import_cycles() -> None:
     order = graphlib.TopologicalSorter(product_graph())
     assert len(tuple(order.static_order())) >= len(modules(*PRODUCT))
 

@@ -112,7 +112,7 @@ def test_every_error_is_in_exactly_one_group(kind: type[TxlogError]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_flags_say_what_the_group_says(kind: type[TxlogError]) -> None:
+def test_flags_match_the_error_group(kind: type[TxlogError]) -> None:
     final = (errors.FencedError, errors.CorruptData, errors.InternalError)
     assert kind.retriable == issubclass(kind, errors.RetriableError)
     assert kind.abortable == issubclass(kind, errors.AbortableError)
@@ -120,7 +120,7 @@ def test_the_flags_say_what_the_group_says(kind: type[TxlogError]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_crosses_a_process_border_with_its_facts(kind: type[TxlogError]) -> None:
+def test_pickled_error_keeps_its_type_message_and_facts(kind: type[TxlogError]) -> None:
     sent = kind("topic 'a' is at epoch 3, not 2; close this producer.", topic="a", epoch=3)
     received = pickle.loads(pickle.dumps(sent))
     assert type(received) is kind
@@ -149,13 +149,15 @@ def test_an_error_crosses_a_process_border_with_its_facts(kind: type[TxlogError]
         (UsageError("it is gone.", remedy="Look again."), "it is gone.", "Look again."),
     ],
 )
-def test_an_error_has_a_reason_and_a_remedy(error: TxlogError, reason: str, remedy: str) -> None:
+def test_error_message_is_split_into_reason_and_remedy(
+    error: TxlogError, reason: str, remedy: str
+) -> None:
     assert error.remedy == remedy
     assert error.reason == reason
     assert pickle.loads(pickle.dumps(error)).remedy == remedy
 
 
-def test_the_docstring_draws_every_class_where_it_is() -> None:
+def test_docstring_tree_matches_the_class_hierarchy() -> None:
     wanted = {
         kind.__name__: (kind.__bases__[0].__name__, builtin_base(kind))
         for kind in KINDS

@@ -102,7 +102,7 @@ def test_folders_are_small() -> None:
     assert {place: n for place, n in counts.items() if n > FOLDER_MODULES_MAX} == {}
 
 
-def test_unit_tests_stand_in_the_folders_of_the_product() -> None:
+def test_unit_test_folders_mirror_the_product() -> None:
     """Tests of `txlog/topic/read` are in `tests/unit/topic/read`, those of the plugin in its own
     folder."""
     unit = ROOT / "tests" / "unit"
@@ -112,7 +112,7 @@ def test_unit_tests_stand_in_the_folders_of_the_product() -> None:
     assert sorted(place.as_posix() for place in found - {Path()}) == []
 
 
-def test_tests_lie_in_folders_that_the_page_names() -> None:
+def test_test_folders_are_listed_on_the_testing_page() -> None:
     """Only shared settings and tests of the whole tree may be outside the folders."""
     tests = ROOT / "tests"
     flat = {path.stem for path in tests.glob("*.py") if not path.stem.startswith("test_")}
@@ -136,7 +136,7 @@ def test_lines_are_short() -> None:
     assert found == []
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     assert [m.place for m in everything() if not ast.get_docstring(m.tree)] == []
 
 
@@ -169,7 +169,7 @@ def test_every_public_method_is_documented_where_it_is_declared() -> None:
     assert found == []
 
 
-def test_nothing_is_left_for_later() -> None:
+def test_no_todo_comments_are_left() -> None:
     found = [
         f"{module.place}:{line}: {match.group()}"
         for module in everything()
@@ -180,7 +180,7 @@ def test_nothing_is_left_for_later() -> None:
     assert found == []
 
 
-def test_imports_stand_at_the_top_of_the_file() -> None:
+def test_imports_are_at_the_top_of_the_file() -> None:
     found = [
         f"{module.place}:{item.line} {item.target}"
         for module in modules(*PRODUCT)
@@ -192,12 +192,12 @@ def test_imports_stand_at_the_top_of_the_file() -> None:
     assert found == []
 
 
-def test_every_file_is_named_by_a_noun_of_the_domain() -> None:
+def test_no_module_has_a_generic_name() -> None:
     found = [m.place for m in everything() if HOMELESS_NAMES & set(m.name.split("."))]
     assert found == []
 
 
-def test_no_two_classes_of_the_product_have_one_name() -> None:
+def test_product_class_names_are_unique() -> None:
     places: dict[str, list[str]] = {}
     for module in modules(*PRODUCT):
         for node in ast.walk(module.tree):
@@ -224,7 +224,7 @@ def test_no_module_is_dead() -> None:
     assert found == []
 
 
-def test_no_test_can_be_skipped_or_is_allowed_to_fail() -> None:
+def test_no_test_is_skipped_or_expected_to_fail() -> None:
     found = [
         f"{module.place}:{node.lineno} {ast.unparse(node)}"
         for module in modules("tests")
@@ -236,7 +236,7 @@ def test_no_test_can_be_skipped_or_is_allowed_to_fail() -> None:
     assert found == []
 
 
-def test_no_part_is_replaced_by_a_mock() -> None:
+def test_tests_use_no_mocks() -> None:
     found = [
         f"{module.place}:{item.line}"
         for module in modules("tests")
@@ -246,7 +246,7 @@ def test_no_part_is_replaced_by_a_mock() -> None:
     assert found == []
 
 
-def test_texts_name_what_acts() -> None:
+def test_texts_contain_no_vague_subjects() -> None:
     """A process, a reader, a caller: not "whoever" or "nobody"; and not "it is no folder"."""
     assert dict(vague_words()) == {}
 
@@ -264,7 +264,7 @@ def vague_words() -> Iterator[tuple[str, list[str]]]:
             yield path.relative_to(ROOT).as_posix(), words
 
 
-def test_functions_are_short_on_the_whole() -> None:
+def test_median_and_p95_function_length_stay_within_limits() -> None:
     """Median and 95th percentile over the product; prints them with the other figures."""
     lengths = [length(f) for module in modules(*PRODUCT) for f in module.functions]
     p95 = quantiles(lengths, n=20)[-1]

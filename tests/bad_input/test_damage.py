@@ -99,7 +99,7 @@ EXPECTED = [b"%d" % number for number in range(COUNT)]
 
 @pytest.mark.parametrize("damage", SPOILED)
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_I15_a_spoiled_segment_is_named_and_not_skipped(
+def test_I15_damaged_segment_is_named_and_not_skipped(
     log: MemoryLog, damage: Damage, isolation: str
 ) -> None:
     path = segment_of(log, 5)
@@ -114,14 +114,14 @@ def test_I15_a_spoiled_segment_is_named_and_not_skipped(
     assert path in str(check_log(log.process()))
 
 
-def test_I15_a_missing_segment_is_named_with_what_is_lost(log: MemoryLog) -> None:
+def test_I15_missing_segment_is_named_with_the_lost_offset(log: MemoryLog) -> None:
     path = segment_of(log, 5)
     remove(log, path)
     with pytest.raises(MissingObject, match=f"{path} is missing.*partition 0, offset 5"):
         read_all(log)
 
 
-def test_what_lies_behind_a_damaged_segment_can_be_read_by_going_there(log: MemoryLog) -> None:
+def test_seek_past_a_damaged_segment_reads_the_later_records(log: MemoryLog) -> None:
     flip_a_bit(log, segment_of(log, 5))
     consumer = log.consumer("u")
     consumer.seek(U0, 6)
@@ -149,7 +149,7 @@ def use(log: MemoryLog, journal: str) -> object:
 
 @pytest.mark.parametrize("damage", SPOILED)
 @pytest.mark.parametrize("journal", JOURNALS)
-def test_I15_a_spoiled_entry_is_named_by_whoever_meets_it(
+def test_I15_damaged_entry_is_named_and_nothing_is_written_after_it(
     log: MemoryLog, journal: str, damage: Damage
 ) -> None:
     path = paths(log, f"^{journal}/.*entries/")[-1]
@@ -162,9 +162,7 @@ def test_I15_a_spoiled_entry_is_named_by_whoever_meets_it(
 
 
 @pytest.mark.parametrize("journal", JOURNALS)
-def test_I15_an_entry_of_a_newer_format_asks_for_a_newer_txlog(
-    log: MemoryLog, journal: str
-) -> None:
+def test_I15_entry_of_a_newer_format_requires_a_newer_txlog(log: MemoryLog, journal: str) -> None:
     path = paths(log, f"^{journal}/.*entries/")[-1]
     newer = log.objects()[path].replace(b'{"format":2,', b'{"format":3,', 1)
     _overwrite(log, path, newer)
@@ -172,7 +170,7 @@ def test_I15_an_entry_of_a_newer_format_asks_for_a_newer_txlog(
         use(log, journal)
 
 
-def test_I15_an_event_that_nobody_knows_is_not_skipped(log: MemoryLog) -> None:
+def test_I15_unknown_event_type_is_refused_and_not_skipped(log: MemoryLog) -> None:
     path = paths(log, "^topics/u/.*entries/")[-1]
     body = log.objects()[path].splitlines()[1]
     assert b"marker_written" in body
@@ -181,8 +179,8 @@ def test_I15_an_event_that_nobody_knows_is_not_skipped(log: MemoryLog) -> None:
         read_all(log)
 
 
-def test_I1_an_entry_that_was_changed_as_a_whole_is_found_by_the_next_one(log: MemoryLog) -> None:
-    """Even with a valid checksum of its own: each entry holds that of the entry before."""
+def test_I1_replaced_entry_is_detected_by_the_checksum_in_the_next_entry(log: MemoryLog) -> None:
+    """The replaced entry's own checksum is valid, but the next entry holds the original one."""
     path = paths(log, "^topics/u/.*entries/")[-2]
     body = log.objects()[path].splitlines()[1]
     _overwrite(log, path, seal(body.replace(b'"written_at_ms":1', b'"written_at_ms":2')))
@@ -191,7 +189,7 @@ def test_I1_an_entry_that_was_changed_as_a_whole_is_found_by_the_next_one(log: M
 
 
 @pytest.mark.parametrize("journal", ["topics/u", OF_A])
-def test_I15_a_missing_entry_is_named(log: MemoryLog, journal: str) -> None:
+def test_I15_missing_entry_is_named_and_not_recreated(log: MemoryLog, journal: str) -> None:
     path = paths(log, f"^{journal}/.*entries/")[-2]
     remove(log, path)
     with pytest.raises(MissingObject, match=f"{path} is missing, and entries after it exist"):
@@ -224,7 +222,7 @@ def test_I15_a_damaged_snapshot_is_rebuilt_from_the_journal(
 
 
 @pytest.mark.parametrize("damage", EVERY)
-def test_R16_a_hint_may_be_old_wrong_or_gone(log: MemoryLog, damage: Damage) -> None:
+def test_R16_damaged_or_missing_hint_is_harmless(log: MemoryLog, damage: Damage) -> None:
     for path in paths(log, "hint.json"):
         damage(log, path)
     assert read_all(log) == EXPECTED
@@ -248,14 +246,14 @@ def test_R16_a_hint_may_be_old_wrong_or_gone(log: MemoryLog, damage: Damage) -> 
         b"[" * 100_000,
     ],
 )
-def test_R16_a_hint_that_says_nonsense_is_not_believed(log: MemoryLog, hint: bytes) -> None:
+def test_R16_hint_with_invalid_content_is_ignored(log: MemoryLog, hint: bytes) -> None:
     for path in paths(log, "hint.json"):
         _overwrite(log, path, hint)
     assert read_all(log) == EXPECTED
 
 
 @pytest.mark.parametrize("damage", EVERY)
-def test_I15_a_damaged_chunk_is_named_when_its_records_are_looked_for(
+def test_I15_damaged_chunk_is_named_only_when_its_records_are_read(
     log: MemoryLog, damage: Damage
 ) -> None:
     path = paths(log, "^topics/u/.*chunks/")[0]
@@ -280,7 +278,7 @@ def pruned(log: MemoryLog) -> MemoryLog:
 
 @pytest.mark.parametrize("damage", EVERY)
 def test_I15_a_damaged_boundary_is_named(pruned: MemoryLog, damage: Damage) -> None:
-    """Whether the journal is opened by its hint or not."""
+    """The damage is found although newer snapshots and a hint to them exist."""
     for number in range(3):
         producer = pruned.producer(f"later-{number}")
         for _ in range(4):
@@ -295,7 +293,7 @@ def test_I15_a_damaged_boundary_is_named(pruned: MemoryLog, damage: Damage) -> N
 
 
 @pytest.mark.parametrize("damage", EVERY)
-def test_I15_the_snapshot_below_a_boundary_cannot_be_rebuilt_and_is_named(
+def test_I15_damaged_snapshot_below_a_boundary_is_named_and_not_rebuilt(
     pruned: MemoryLog, damage: Damage
 ) -> None:
     snapshots = paths(pruned, "^topics/u/.*snapshots/")
@@ -311,7 +309,7 @@ def test_I15_the_snapshot_below_a_boundary_cannot_be_rebuilt_and_is_named(
 
 
 @pytest.mark.parametrize("damage", SPOILED)
-def test_I15_a_spoiled_cluster_file_is_named(log: MemoryLog, damage: Damage) -> None:
+def test_I15_damaged_cluster_file_is_named(log: MemoryLog, damage: Damage) -> None:
     damage(log, CLUSTER_FILE)
     for open_log in (log.process, lambda: _create(log.memory)):
         with pytest.raises(CorruptData, match=CLUSTER_FILE):
@@ -337,7 +335,7 @@ def test_a_log_of_a_newer_format_is_refused(log: MemoryLog) -> None:
     assert log.changed_since(before) == []
 
 
-def test_a_log_of_version_1_is_refused_with_what_to_do(log: MemoryLog) -> None:
+def test_log_of_format_version_1_is_refused_with_a_remedy(log: MemoryLog) -> None:
     for path, data in log.objects().items():
         if data.startswith(b'{"format":2,'):
             _overwrite(log, path, data.replace(b'{"format":2,', b'{"format":1,', 1))
@@ -349,7 +347,7 @@ def test_a_log_of_version_1_is_refused_with_what_to_do(log: MemoryLog) -> None:
     assert log.changed_since(before) == []
 
 
-def test_a_log_with_a_setting_of_a_newer_txlog_is_not_called_damaged(log: MemoryLog) -> None:
+def test_log_with_an_unknown_setting_requires_a_newer_txlog(log: MemoryLog) -> None:
     body = log.objects()[CLUSTER_FILE].splitlines()[1]
     newer = body.replace(b'"settings":{', b'"settings":{"tomorrow.ms":1,').replace(b"1,}", b"1}")
     assert newer != body
@@ -361,7 +359,7 @@ def test_a_log_with_a_setting_of_a_newer_txlog_is_not_called_damaged(log: Memory
         log.process()
 
 
-def test_a_place_without_a_cluster_file_is_no_log(log: MemoryLog) -> None:
+def test_opening_a_root_without_a_cluster_file_raises_not_a_txlog(log: MemoryLog) -> None:
     remove(log, CLUSTER_FILE)
     with pytest.raises(NotATxlog, match="there is no log at memory://"):
         log.process()
@@ -371,7 +369,7 @@ def test_a_place_without_a_cluster_file_is_no_log(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_I15_one_changed_byte_anywhere_is_harmless_or_named(log: MemoryLog, seed: int) -> None:
+def test_I15_one_flipped_bit_in_any_object_is_harmless_or_named(log: MemoryLog, seed: int) -> None:
     """Either all records come back, or an error names the object; no other error and no other
     records."""
     objects = log.objects()

@@ -151,7 +151,7 @@ def state_before(path: str) -> Any:
 
 
 @PARTS
-def test_I15_an_entry_with_any_field_forged_is_refused_or_leads_to_a_state(part: int) -> None:
+def test_I15_entry_with_a_forged_field_is_refused_or_round_trips(part: int) -> None:
     for name, value in product(list(entry_fields())[part::COUNT], VALUES):
         path, data = forged_entry(name, value)
         machine, before = machine_of(path), state_before(path)
@@ -171,7 +171,7 @@ def test_I15_an_entry_with_any_field_forged_is_refused_or_leads_to_a_state(part:
 
 
 @PARTS
-def test_I15_a_snapshot_with_any_field_forged_is_refused_or_is_a_state(part: int) -> None:
+def test_I15_snapshot_with_a_forged_field_is_refused_or_round_trips(part: int) -> None:
     for name, value in product(list(row_fields())[part::COUNT], VALUES):
         path, data = forged_rows(name, value)
         machine = machine_of(path)
@@ -185,7 +185,7 @@ def test_I15_a_snapshot_with_any_field_forged_is_refused_or_is_a_state(part: int
 
 
 @pytest.mark.parametrize("kind", ["boundary", "cluster file"])
-def test_I15_a_small_object_with_any_field_forged_is_refused_or_read(kind: str) -> None:
+def test_I15_boundary_or_cluster_file_with_a_forged_field_is_refused_or_decoded(kind: str) -> None:
     path = paths(kind)[0]
     body = json.loads(objects()[path].split(b"\n")[1])
     for _, place in fields_of(kind, body):
@@ -221,7 +221,7 @@ def some_values(name: str) -> list[Any]:
 
 
 @PARTS
-def test_I16_a_log_with_a_forged_entry_can_be_used_or_says_what_is_wrong(part: int) -> None:
+def test_I16_log_with_a_forged_entry_is_usable_or_raises_a_txlog_error(part: int) -> None:
     for name in list(entry_fields())[part::COUNT]:
         for value in some_values(name):
             path, data = forged_entry(name, value)
@@ -229,7 +229,7 @@ def test_I16_a_log_with_a_forged_entry_can_be_used_or_says_what_is_wrong(part: i
 
 
 @PARTS
-def test_I16_a_log_with_a_forged_snapshot_can_be_used_or_says_what_is_wrong(part: int) -> None:
+def test_I16_log_with_a_forged_snapshot_is_usable_or_raises_a_txlog_error(part: int) -> None:
     for name in list(row_fields())[part::COUNT]:
         for value in some_values(name):
             path, data = forged_rows(name, value)

@@ -154,9 +154,8 @@ def referring(value: Any, first: int, last: int, new: dict[str, int]) -> Any:
     )
 
 
-def test_a_forged_chunk_is_read_as_if_it_were_the_right_one() -> None:
-    """This proves that the forgeries below are read: the log opens on the chunk through its
-    references alone."""
+def test_forged_chunk_with_matching_references_is_read() -> None:
+    """A control for the forgeries below: the log accepts a chunk that its references match."""
     for path in paths("chunk"):
         table = pa.ipc.open_file(objects()[path]).read_all()
         times = pa.array([7] * table.num_rows, pa.int64())
@@ -167,7 +166,7 @@ def test_a_forged_chunk_is_read_as_if_it_were_the_right_one() -> None:
         assert everything(copy(changed)) == expected()
 
 
-def test_I15_an_audit_names_a_snapshot_whose_outcomes_cannot_be_read_and_goes_on() -> None:
+def test_I15_audit_names_a_snapshot_with_unreadable_outcomes() -> None:
     """Outcomes are decoded on request only, not together with the snapshot."""
     path = next(path for path in paths("snapshot") if path.startswith("transactions/"))
     rows = [
@@ -179,7 +178,7 @@ def test_I15_an_audit_names_a_snapshot_whose_outcomes_cannot_be_read_and_goes_on
     assert "outcomes that cannot be read" in finding.sentence
 
 
-def test_I15_an_audit_names_a_snapshot_from_which_no_boundary_is_found() -> None:
+def test_I15_audit_reports_a_snapshot_that_refers_to_a_missing_boundary() -> None:
     """A reader continues at the boundary that a snapshot names."""
     for path in paths("snapshot"):
         rows = [
@@ -191,7 +190,7 @@ def test_I15_an_audit_names_a_snapshot_from_which_no_boundary_is_found() -> None
 
 
 @pytest.mark.parametrize("end", [5, 90])
-def test_I2_an_audit_holds_the_batches_against_where_a_partition_is_said_to_end(end: int) -> None:
+def test_I2_audit_reports_a_snapshot_with_a_wrong_log_end_offset(end: int) -> None:
     """The snapshot cannot be compared with anything: the entries below it are pruned."""
     path = next(path for path in paths("snapshot") if path.startswith("topics/u/"))
     rows = snapshot_rows(path)
@@ -206,7 +205,7 @@ def test_I2_an_audit_holds_the_batches_against_where_a_partition_is_said_to_end(
 
 @given(forgeries())
 @fuzz(200)
-def test_I15_a_forged_value_is_an_error_of_txlog_or_a_log_that_can_be_used(
+def test_I15_forged_value_raises_a_txlog_error_or_leaves_a_usable_log(
     forgery: tuple[str, dict[str, bytes], list[str]],
 ) -> None:
     _, changed, gone = forgery

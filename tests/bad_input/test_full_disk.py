@@ -24,10 +24,11 @@ from txlog.testing.invariants import check_log
 
 U0 = TopicPartition("u", 0)
 STEPS = {STAGED: 6, IN_LOG: 11}
-"""Writes of the transaction below: for each of two topics the segment, in the log also the
-declaration and the append; the pend, PREPARE, two markers; in the log the offsets.
-Behind its return these, or COMPLETE alone."""
-BEHIND_ITS_RETURN = {STAGED: 2, IN_LOG: 1}
+"""Writes of the transaction below until its commit returns: for each of two topics the segment, in
+the log also the declaration and the append; the pend, PREPARE, two markers; in the log also the
+offsets."""
+WRITES_AFTER_RETURN = {STAGED: 2, IN_LOG: 1}
+"""Writes after the commit has returned: the offsets and COMPLETE; in the log COMPLETE alone."""
 
 
 @pytest.fixture
@@ -50,12 +51,14 @@ def run(producer: Producer, value: bytes) -> None:
 
 
 @pytest.mark.both_ways
-def test_the_number_of_steps_is_right(log: MemoryLog, transaction_records: str) -> None:
+def test_step_counts_match_the_writes_of_a_transaction(
+    log: MemoryLog, transaction_records: str
+) -> None:
     producer = log.producer("a")
     before = len(log.store.writes)
     run(producer, b"x")
     producer.close()
-    steps = STEPS[transaction_records] + BEHIND_ITS_RETURN[transaction_records]
+    steps = STEPS[transaction_records] + WRITES_AFTER_RETURN[transaction_records]
     assert len(log.store.writes) - before == steps
 
 
@@ -67,14 +70,14 @@ AT_EACH_STEP = pytest.mark.parametrize(
 
 
 @AT_EACH_STEP
-def test_a_producer_goes_on_where_it_stood_once_there_is_room(log: MemoryLog, step: int) -> None:
+def test_producer_continues_after_space_is_freed(log: MemoryLog, step: int) -> None:
     producer = log.producer("a")
     _fill_after(log, step)
     with pytest.raises(StoreFull, match="no room is left"):
         run(producer, b"x")
     before = log.objects()
     log.store.heal()
-    _go_on(producer)
+    _retry_or_abort(producer)
     # Atomicity: a commit that failed on a full disk succeeds when it is called again.
     found = log.values("t", "u")
     assert found in ([b"x", b"source", b"x"], [b"source"])
@@ -90,8 +93,8 @@ def _fill_after(log: MemoryLog, step: int) -> None:
     log.store.on(WRITES, "", lambda call: call(), times=step)
 
 
-def _go_on(producer: Producer) -> None:
-    """Continue as an application does: repeat a failed commit, otherwise abort and go on."""
+def _retry_or_abort(producer: Producer) -> None:
+    """Continue as an application does: repeat a failed commit, otherwise abort."""
     if producer._status.state == "COMMITTING":
         producer.commit_transaction()
     else:
@@ -99,7 +102,9 @@ def _go_on(producer: Producer) -> None:
 
 
 @AT_EACH_STEP
-def test_the_next_run_finds_the_transaction_whole_or_not_at_all(log: MemoryLog, step: int) -> None:
+def test_successor_finds_the_transaction_whole_or_absent_after_a_full_disk(
+    log: MemoryLog, step: int
+) -> None:
     """The process ends with the error; another one takes over once there is space."""
     producer = log.producer("a")
     _fill_after(log, step)
@@ -120,7 +125,7 @@ def test_the_next_run_finds_the_transaction_whole_or_not_at_all(log: MemoryLog, 
 
 
 @pytest.mark.parametrize("step", range(4))
-def test_records_without_a_transaction_wait_for_room_and_are_stored_once(
+def test_non_transactional_records_are_stored_once_after_space_is_freed(
     log: MemoryLog, step: int
 ) -> None:
     producer = log.producer()
@@ -180,7 +185,7 @@ def test_a_segment_that_does_not_fit_on_the_disk_leaves_nothing_behind(
     assert check_log(on_disk) == []
 
 
-def test_an_entry_that_does_not_fit_on_the_disk_is_made_by_the_next_call(
+def test_commit_repeated_after_a_full_disk_writes_its_entries(
     on_disk: Connection, tmp_path: Path
 ) -> None:
     producer = Producer(on_disk, transactional_id="a")
@@ -197,7 +202,7 @@ def test_an_entry_that_does_not_fit_on_the_disk_is_made_by_the_next_call(
     assert check_log(on_disk) == []
 
 
-def test_maintenance_that_finds_no_room_ends_with_1_and_the_next_one_does_it(
+def test_maintenance_on_a_full_disk_exits_with_1_and_can_be_repeated(
     on_disk: Connection, tmp_path: Path
 ) -> None:
     Admin(on_disk).create_topic("prices", 1, config={"cleanup.policy": "compact"})

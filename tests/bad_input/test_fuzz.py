@@ -103,7 +103,7 @@ def is_harmless(path: str, data: bytes) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 @fuzz(40)
-def test_I15_damaged_bytes_of_any_kind_are_named_or_harmless(
+def test_I15_damaged_object_of_any_kind_is_named_or_harmless(
     kind: str, data: st.DataObject
 ) -> None:
     path = data.draw(st.sampled_from(paths(kind)))
@@ -113,7 +113,7 @@ def test_I15_damaged_bytes_of_any_kind_are_named_or_harmless(
 @pytest.mark.parametrize("kind", ["entry", "snapshot", "chunk", "segment"])
 @given(data=st.data())
 @fuzz(20)
-def test_I15_an_object_in_anothers_place_gives_no_wrong_record(
+def test_I15_swapped_objects_of_one_journal_give_no_wrong_records(
     kind: str, data: st.DataObject
 ) -> None:
     """Two objects of one journal are swapped, or one is restored under another's name."""
@@ -128,7 +128,7 @@ def test_I15_an_object_in_anothers_place_gives_no_wrong_record(
 
 @given(data=st.data())
 @fuzz(20)
-def test_R11_objects_of_two_topics_that_were_swapped_give_no_wrong_record(
+def test_R11_swapped_objects_of_two_topics_give_no_wrong_records(
     data: st.DataObject,
 ) -> None:
     kind = data.draw(st.sampled_from(["entry", "snapshot", "chunk", "segment", "boundary"]))
@@ -140,7 +140,7 @@ def test_R11_objects_of_two_topics_that_were_swapped_give_no_wrong_record(
 
 
 @pytest.mark.parametrize("kind", ["segment", "entry", "boundary"])
-def test_an_audit_that_finds_nothing_would_not_pass(kind: str) -> None:
+def test_check_answers_fails_for_an_audit_that_misses_the_damage(kind: str) -> None:
     """The checks above can fail: here with an audit that finds nothing, and one that skips
     objects."""
     path = paths(kind)[0]
@@ -153,7 +153,7 @@ def test_an_audit_that_finds_nothing_would_not_pass(kind: str) -> None:
         check_answers(expected(), LogReport((elsewhere,)), {path})
 
 
-def test_R11_a_topics_whole_folder_in_anothers_place_is_named() -> None:
+def test_R11_topic_folder_copied_over_another_topic_is_refused() -> None:
     u, v = (next(journal_of(p) for p in paths("entry") if f"topics/{n}/" in p) for n in "uv")
     moved = {p.replace(v, u): data for p, data in objects().items() if p.startswith(f"{v}/")}
     log = copy(moved)
@@ -191,7 +191,7 @@ NO_PAGE = st.binary(max_size=300).filter(lambda data: not data.lstrip().startswi
 @pytest.mark.parametrize("name", DECODERS)
 @given(data=NO_PAGE, is_sealed=st.booleans())
 @fuzz(100)
-def test_I15_any_bytes_are_corrupt_data_that_names_the_object(
+def test_I15_decoding_arbitrary_bytes_raises_corrupt_data_naming_the_object(
     name: str, data: bytes, is_sealed: bool
 ) -> None:
     with pytest.raises(CorruptData, match="some/object"):
@@ -217,20 +217,20 @@ HEAD = '{"format": 2, "slot": 3, "crc32": 0, "boundary": -1}'
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_I16_deep_nesting_is_corrupt_data(name: str, data: bytes) -> None:
+def test_I16_deeply_nested_or_malformed_json_raises_corrupt_data(name: str, data: bytes) -> None:
     with pytest.raises(CorruptData, match="some/object"):
         DECODERS[name](data)
 
 
 @pytest.mark.parametrize("length", [10**18, -1, "9", None])
-def test_I16_a_length_that_is_claimed_is_not_believed(length: object) -> None:
+def test_I16_wrong_length_in_a_header_raises_corrupt_data(length: object) -> None:
     data = seal(b"{}").replace(b'"length":2', b'"length":' + json.dumps(length).encode())
     for name in ("entry", "boundary", "cluster file"):
         with pytest.raises(CorruptData, match="some/object"):
             DECODERS[name](data)
 
 
-def test_R14_a_boundary_that_bears_anothers_number_does_not_lead_in_a_circle() -> None:
+def test_R14_boundary_stored_under_another_number_is_refused() -> None:
     path = paths("boundary")[0]
     data = objects()[path]
     following = path.replace("0.json", "1.json")
@@ -246,8 +246,10 @@ def test_R14_a_boundary_that_bears_anothers_number_does_not_lead_in_a_circle() -
     [(1, "before the first release.* create the log anew"), (3, "use a newer txlog")],
 )
 @pytest.mark.parametrize("kind", ["entry", "boundary", "cluster file", "snapshot"])
-def test_another_version_is_refused_with_what_to_do(kind: str, version: int, remedy: str) -> None:
-    """It must not be called damaged, because it must not be restored from a backup."""
+def test_other_format_version_is_refused_with_a_remedy(
+    kind: str, version: int, remedy: str
+) -> None:
+    """The error must not call the object damaged, as a backup would not help."""
     path = paths(kind)[-1]
     other = objects()[path].replace(b'{"format":2,', b'{"format":%d,' % version, 1)
     if kind == "snapshot":
@@ -274,7 +276,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("path", STRANGE)
-def test_an_object_of_a_strange_name_changes_nothing(path: str) -> None:
+def test_object_with_an_unexpected_name_is_ignored_but_reported(path: str) -> None:
     log = copy({})
     path = path.replace("ID", log.connection.cluster.log_id)
     log.memory.put_new(path, b"?")

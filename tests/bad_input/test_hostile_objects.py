@@ -146,7 +146,7 @@ def leaf(first: int, last: int, level: int = 0) -> ChunkRef:
     ],
     ids=["twice", "backwards", "overlapping", "beyond", "negative", "same level", "up", "none"],
 )
-def test_I16_a_node_that_leads_to_no_lower_chunk_or_to_one_twice_is_refused(
+def test_I16_index_node_with_invalid_child_references_is_refused(
     refs: tuple[ChunkRef, ...],
 ) -> None:
     data, ref = node(*refs)
@@ -155,8 +155,8 @@ def test_I16_a_node_that_leads_to_no_lower_chunk_or_to_one_twice_is_refused(
 
 
 @pytest.mark.parametrize("copies", [2, 2_000])
-def test_I16_a_footer_that_names_one_batch_again_and_again_is_refused(copies: int) -> None:
-    """Arrow's own reader would read it as often."""
+def test_I16_snapshot_file_with_more_than_one_batch_is_refused(copies: int) -> None:
+    """Arrow's own reader would decode every batch that the footer names."""
     batch = pa.record_batch({"section": ["journal"] * 300, "row": ["x" * 100] * 300})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
@@ -259,7 +259,7 @@ HOSTILE_EVENTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", HOSTILE_EVENTS)
-def test_I15_an_implausible_event_is_refused_by_the_name_of_its_entry(case: str) -> None:
+def test_I15_implausible_event_is_refused_with_its_entry_named(case: str) -> None:
     folder, event = HOSTILE_EVENTS[case]
     changed = next_entry(folder, event)
     (path,) = changed
@@ -276,7 +276,7 @@ def _coordinator_of_a() -> str:
 
 
 def test_I15_an_entry_that_names_another_topics_segment_is_refused() -> None:
-    """Otherwise its records would be read as this topic's own."""
+    """If the entry were accepted, the other topic's records would be read as this topic's own."""
     mine, others = newest("entry", "topics/u/"), newest("segment", "topics/v/")
     batch = [0, 1, 8, 100, 0, 0, 0]
     event = {
@@ -294,7 +294,7 @@ def test_I15_an_entry_that_names_another_topics_segment_is_refused() -> None:
     assert any(path in text for text in damage(copy(changed)))
 
 
-def test_I15_so_is_a_row_of_the_index_that_does() -> None:
+def test_I15_index_row_that_names_another_topics_segment_is_refused() -> None:
     chunk, others = newest("chunk", "topics/u/"), newest("segment", "topics/v/")
     table = pa.ipc.open_file(objects()[chunk]).read_all()
     place = table.schema.get_field_index("segment")
@@ -310,7 +310,7 @@ NAMES = ["a\x1b[31mred", "tab\tbed", "line\nfeed", "\u202eesrever", "\u2066isola
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_column_whose_name_a_terminal_would_obey_is_refused(name: str) -> None:
+def test_column_name_with_control_characters_is_refused(name: str) -> None:
     """When the topic is created, and when its schema is read."""
     for schema in (
         pa.schema([(name, pa.int64())]),
@@ -325,14 +325,14 @@ def test_a_column_whose_name_a_terminal_would_obey_is_refused(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["grün", "日本", "a b", "é", "שלום", "emoji 🙂"])
-def test_any_other_name_of_a_column_is_taken(name: str) -> None:
+def test_column_names_with_spaces_and_any_script_are_accepted(name: str) -> None:
     assert validate_schema(pa.schema([(name, pa.int64())])).names == [name]
 
 
 # Limits of decoding.
 
 
-def test_I16_a_poll_decodes_so_much_and_no_more() -> None:
+def test_I16_poll_bounds_the_memory_of_decoded_records() -> None:
     """Compressed records can take a thousand times as much space in memory as in the store."""
     log = MemoryLog()
     log.admin.create_topic("z", 1, config={"compression.type": "zstd"})
@@ -352,7 +352,7 @@ def test_I16_a_poll_decodes_so_much_and_no_more() -> None:
     assert count == 200
 
 
-def test_I7_an_audit_reads_a_batch_that_is_named_again_and_again_once() -> None:
+def test_I7_audit_reports_a_batch_that_is_indexed_repeatedly() -> None:
     path = next(
         path for path in paths("entry")[::-1] if path.startswith("topics/v/") and _appends(path)
     )
@@ -371,7 +371,7 @@ def _appends(path: str) -> list[dict[str, Any]]:
 # Comparisons of an audit.
 
 
-def test_I15_an_audit_names_a_segment_that_holds_more_than_its_batches() -> None:
+def test_I15_audit_names_a_segment_with_extra_or_missing_bytes() -> None:
     """Like a file with a hole of 100 GB: every batch is there, but no Arrow reader opens it."""
     path = newest("segment", "topics/u/")
     data = objects()[path]
@@ -379,7 +379,7 @@ def test_I15_an_audit_names_a_segment_that_holds_more_than_its_batches() -> None
         assert any(path in text for text in damage(copy({path: changed})))
 
 
-def test_I15_an_audit_names_a_segment_whose_footer_leaves_batches_out() -> None:
+def test_I15_audit_names_a_segment_whose_footer_omits_batches() -> None:
     path = newest("segment", "topics/u/")
     sink = pa.BufferOutputStream()
     reader = pa.ipc.open_file(pa.py_buffer(objects()[path]))
@@ -392,7 +392,7 @@ def test_I15_an_audit_names_a_segment_whose_footer_leaves_batches_out() -> None:
     assert any(path in text for text in damage(copy(changed)))
 
 
-def test_I2_an_audit_names_a_snapshot_with_fewer_partitions_than_its_index() -> None:
+def test_I2_audit_reports_a_snapshot_with_fewer_partitions_than_its_index() -> None:
     """The journal is pruned, so that nothing else gives the number of partitions."""
     path = newest("snapshot", "topics/u/")
     rows = snapshot_rows(path)
@@ -403,7 +403,7 @@ def test_I2_an_audit_names_a_snapshot_with_fewer_partitions_than_its_index() -> 
     assert any("partitions beyond the last" in text for text in damage(copy(changed)))
 
 
-def test_I2_an_audit_names_a_reference_that_says_other_offsets_than_its_chunk_holds() -> None:
+def test_I2_audit_reports_a_chunk_reference_with_wrong_offsets() -> None:
     path = newest("snapshot", "topics/v/")
 
     def change(section: str, row: Any) -> Any:

@@ -49,7 +49,7 @@ def opened_by_every_client(root: str, **options: Any) -> Iterator[Callable[[], o
 @pytest.mark.parametrize(
     "url", ["ftp://127.0.0.1:9/log", "zip://log.zip", "simplecache::s3://bucket/log"]
 )
-def test_a_store_without_an_exclusive_create_is_refused_without_a_look_at_it(
+def test_store_without_exclusive_create_is_refused_by_its_url(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -59,7 +59,7 @@ def test_a_store_without_an_exclusive_create_is_refused_without_a_look_at_it(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_web_server_cannot_hold_a_log(tmp_path: Path) -> None:
+def test_plain_http_server_is_refused(tmp_path: Path) -> None:
     handler = partial(QuietHandler, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -88,7 +88,7 @@ class CarelessFileSystem(MemoryFileSystem):
         super().pipe_file(path, value, mode="overwrite", **options)
 
 
-def test_a_store_that_does_not_keep_its_word_is_found_out_and_left_clean() -> None:
+def test_probe_detects_non_atomic_store_and_removes_its_objects() -> None:
     fsspec.register_implementation("careless", CarelessFileSystem, clobber=True)
     CarelessFileSystem.store["/log/.notes"] = None
     with pytest.raises(StoreNotAtomic, match="cannot create an object only if it is absent"):
@@ -96,7 +96,7 @@ def test_a_store_that_does_not_keep_its_word_is_found_out_and_left_clean() -> No
     assert list(CarelessFileSystem.store) == ["/log/.notes"]
 
 
-def test_a_probe_that_passes_leaves_nothing_but_the_cluster_file() -> None:
+def test_successful_probe_leaves_only_the_cluster_file() -> None:
     root = "memory://places-probe"
     Admin(root, create=True)
     store = open_store(root, Runtime())
@@ -114,7 +114,7 @@ def test_a_probe_that_passes_leaves_nothing_but_the_cluster_file() -> None:
         ("no-such-protocol://x", "cannot be opened"),
     ],
 )
-def test_an_url_that_says_nothing_is_refused(url: str, message: str) -> None:
+def test_empty_url_or_unknown_protocol_is_refused(url: str, message: str) -> None:
     for open_log in opened_by_every_client(url):
         with pytest.raises(UsageError, match=message):
             open_log()
@@ -134,7 +134,7 @@ def test_an_url_that_says_nothing_is_refused(url: str, message: str) -> None:
         ("s3://me:hu5h@bucket/x", "with no credentials in it"),
     ],
 )
-def test_a_mistyped_url_is_not_taken_for_a_folder(
+def test_mistyped_url_is_refused_and_not_used_as_a_folder(
     url: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -157,7 +157,7 @@ def test_a_mistyped_url_is_not_taken_for_a_folder(
         ("plain:name", "plain:name"),
     ],
 )
-def test_folders_by_all_their_names(
+def test_paths_and_file_urls_open_the_same_folder(
     url: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -165,7 +165,7 @@ def test_folders_by_all_their_names(
     assert Path(store.url).resolve() == tmp_path / path
 
 
-def test_the_scheme_of_a_bucket_may_be_in_capitals() -> None:
+def test_s3_url_scheme_is_case_insensitive() -> None:
     options = {"key": "k", "secret": "s"}
     for url in ("S3://bucket/log", "S3A://bucket/log/"):
         assert open_store(url, Runtime(), options).url == "s3://bucket/log"
@@ -190,13 +190,13 @@ def test_a_log_is_not_created_among_other_files(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", [".DS_Store", "lost+found/x", ".gitkeep", "probes/00"])
-def test_what_systems_put_into_every_folder_does_not_matter(name: str, tmp_path: Path) -> None:
+def test_log_is_created_beside_system_files(name: str, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("")
     Admin(str(tmp_path), create=True).create_topic("orders", 1)
 
 
-def test_a_log_that_is_there_is_opened_whatever_lies_beside(tmp_path: Path) -> None:
+def test_existing_log_is_opened_despite_other_files(tmp_path: Path) -> None:
     root = str(tmp_path / "log")
     Admin(root, create=True).create_topic("orders", 1)
     (tmp_path / "log" / "notes.txt").write_text("mine")
@@ -214,7 +214,7 @@ def test_a_log_is_not_created_within_another(below: str, tmp_path: Path) -> None
     assert not (place / "txlog.json").exists()
 
 
-def test_places_above_a_root() -> None:
+def test_roots_above_lists_every_parent_of_a_root() -> None:
     assert roots_above("/a/b/c") == ["/a/b", "/a", "/"]
     assert roots_above("s3://bucket/a/b/") == ["s3://bucket/a", "s3://bucket"]
     assert roots_above("s3a://bucket") == []
@@ -222,7 +222,9 @@ def test_places_above_a_root() -> None:
 
 
 @pytest.mark.s3
-def test_a_log_is_not_created_within_another_in_a_bucket(guarded: S3Server) -> None:
+def test_log_in_a_bucket_is_not_created_within_a_log_or_among_other_files(
+    guarded: S3Server,
+) -> None:
     outer = guarded.url("outer")
     options = guarded.storage_options
     Admin(outer, create=True, storage_options=options)
@@ -249,7 +251,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "mine"
 
 
-def test_a_folder_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
+def test_opening_a_folder_without_a_log_does_not_change_it(tmp_path: Path) -> None:
     """A Delta table, for example: opening it must not write to it."""
     (tmp_path / "_delta_log").mkdir()
     (tmp_path / "_delta_log" / "00000000000000000000.json").write_text("{}")
@@ -269,19 +271,19 @@ def guarded() -> Iterator[S3Server]:
 
 
 @pytest.mark.s3
-def test_wrong_credentials_are_named_and_never_shown(guarded: S3Server) -> None:
+def test_error_for_wrong_credentials_does_not_reveal_them(guarded: S3Server) -> None:
     secrets = {"key": "AKIAWRONGWRONGWRONG1", "secret": "hush-hush-hush"}
     options = {**guarded.storage_options, **secrets}
     for open_log in opened_by_every_client(guarded.url("log"), storage_options=options):
         with pytest.raises(StoreDenied, match="AWS_ACCESS_KEY_ID") as refused:
             open_log()
-        shown = _everything_that_is_shown(refused.value)
+        shown = _text_of_error_chain(refused.value)
         assert not [secret for secret in secrets.values() if secret in shown]
     right = open_store(guarded.url("log"), Runtime(), guarded.storage_options)
     assert list(right.list_after("")) == [], "nothing was written"
 
 
-def _everything_that_is_shown(error: BaseException | None) -> str:
+def _text_of_error_chain(error: BaseException | None) -> str:
     shown = ""
     while error is not None:
         facts = error.facts if isinstance(error, TxlogError) else {}
@@ -291,7 +293,7 @@ def _everything_that_is_shown(error: BaseException | None) -> str:
 
 
 @pytest.mark.s3
-def test_a_missing_bucket_is_named(guarded: S3Server) -> None:
+def test_error_for_a_missing_bucket_names_it(guarded: S3Server) -> None:
     options = guarded.storage_options
     for open_log in opened_by_every_client("s3://no-such-bucket/log", storage_options=options):
         with pytest.raises(StoreDenied, match="no bucket 'no-such-bucket'"):

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from tests.bad_input.wrong_servers import odd_server
+from tests.bad_input.wrong_servers import non_compliant_server
 from txlog.client.admin import Admin
 from txlog.errors import (
     InvalidOption,
@@ -54,24 +54,24 @@ def options(url: str, client: str) -> dict[str, object]:
         (500, False, StoreUnavailable, "HTTP 500"),
     ],
 )
-def test_a_web_site_is_no_store(
+def test_endpoint_that_serves_web_pages_is_refused(
     client: str, status: int, create: bool, error: type[TxlogError], told: str
 ) -> None:
-    with odd_server(status) as server, pytest.raises(error, match=told) as raised:
+    with non_compliant_server(status) as server, pytest.raises(error, match=told) as raised:
         Admin(ROOT, create=create, storage_options=options(server.url, client))
     assert "hush" not in str(raised.value)
 
 
 @CLIENTS
-def test_I1_a_service_that_overlooks_the_condition_can_hold_no_log(client: str) -> None:
-    with odd_server(keeps_objects=True) as server:
+def test_I1_service_that_ignores_if_none_match_is_refused(client: str) -> None:
+    with non_compliant_server(keeps_objects=True) as server:
         with pytest.raises(StoreNotAtomic, match="overwrote it.*honours If-None-Match"):
             Admin(ROOT, create=True, storage_options=options(server.url, client))
         assert [name for name in server.objects if name.endswith("txlog.json")] == []
 
 
 @CLIENTS
-def test_something_else_than_http_is_no_store(client: str) -> None:
+def test_endpoint_that_does_not_speak_http_is_refused(client: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def greet() -> None:
@@ -102,14 +102,14 @@ def test_something_else_than_http_is_no_store(client: str) -> None:
         ("http://no-such-host.invalid", StoreUnavailable, "check that the store can be reached"),
     ],
 )
-def test_an_endpoint_that_leads_nowhere_is_told(
+def test_malformed_or_unresolvable_endpoint_is_reported(
     client: str, url: str, error: type[TxlogError], told: str
 ) -> None:
     with pytest.raises(error, match=told):
         Admin(ROOT, storage_options=options(url, client))
 
 
-def test_a_bucket_of_one_letter_is_told() -> None:
+def test_bucket_name_of_one_letter_is_refused() -> None:
     with pytest.raises(UsageError, match="two letters or more"):
         Admin("s3://b/log")
 
@@ -127,9 +127,9 @@ except KeyboardInterrupt:
 
 
 @CLIENTS
-def test_ctrl_c_ends_a_request_that_hangs_within_the_time_of_an_attempt(client: str) -> None:
+def test_ctrl_c_interrupts_a_hanging_request_before_the_deadline(client: str) -> None:
     """The deadline is ten minutes away."""
-    with odd_server(silent=True) as server:
+    with non_compliant_server(silent=True) as server:
         process = subprocess.Popen([sys.executable, "-c", _WAITS, server.url, client])
         assert server.asked.wait(PATIENCE_S)
         process.send_signal(signal.SIGINT)

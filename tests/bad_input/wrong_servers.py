@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 PAGE = b"<!doctype html><html><body>Welcome to our web site.</body></html>"
 
 
-class OddServer(ThreadingHTTPServer):
+class NonCompliantServer(ThreadingHTTPServer):
     """With `keeps_objects`, a bucket without conditions. Otherwise every answer is a page of a web
     site, with `status`; a `silent` server never answers."""
 
@@ -33,7 +33,7 @@ class OddServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1
     protocol_version = "HTTP/1.1"
-    server: OddServer
+    server: NonCompliantServer
 
     def _answer(self) -> None:
         self.server.asked.set()
@@ -90,11 +90,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def odd_server(
+def non_compliant_server(
     status: int = 200, *, keeps_objects: bool = False, silent: bool = False
-) -> Iterator[OddServer]:
+) -> Iterator[NonCompliantServer]:
     """A server that runs until the block ends."""
-    with OddServer(status, keeps_objects=keeps_objects, silent=silent) as server:
+    with NonCompliantServer(status, keeps_objects=keeps_objects, silent=silent) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:

@@ -66,7 +66,7 @@ class TestAzureOverABreakingLine(LostAnswerConformance):
         return open_store(url, Runtime(), through(proxy, azure, **limits))
 
 
-def test_a_missing_container_is_named(azure: Azurite) -> None:
+def test_missing_container_is_named_in_the_error(azure: Azurite) -> None:
     store = open_store("az://no-such/log", Runtime(), azure.storage_options)
     for call in (
         lambda: store.create("a", b"x"),
@@ -77,7 +77,7 @@ def test_a_missing_container_is_named(azure: Azurite) -> None:
             call()
 
 
-def test_a_wrong_key_is_refused_without_showing_it(url: str, azure: Azurite) -> None:
+def test_wrong_key_is_denied_without_leaking_it(url: str, azure: Azurite) -> None:
     options = {**azure.storage_options, "account_key": "aHVzaC1odXNo"}
     with pytest.raises(StoreDenied, match="AZURE_STORAGE_ACCOUNT_KEY") as refused:
         open_store(url, Runtime(), options).create("a", b"x")

@@ -72,7 +72,7 @@ class TestGoogleCloudStorageOverABreakingLine(LostAnswerConformance):
         return open_store(url, Runtime(), options)
 
 
-def test_a_missing_bucket_is_named(google: TcpProxy) -> None:
+def test_missing_bucket_is_named_in_the_error(google: TcpProxy) -> None:
     options = {"endpoint_url": google.endpoint_url, "token": "anon"}
     store = open_store("gs://no-such-bucket/log", Runtime(), options)
     assert isinstance(store, ObjectStore)
@@ -86,7 +86,7 @@ def test_a_missing_bucket_is_named(google: TcpProxy) -> None:
             call()
 
 
-def test_a_listing_that_no_client_can_read_says_why(
+def test_object_name_with_empty_part_fails_the_listing_with_a_remedy(
     url: str, google: TcpProxy, ministack: S3Server
 ) -> None:
     store = open_store(url, Runtime(), {"endpoint_url": google.endpoint_url, "token": "anon"})
@@ -97,7 +97,7 @@ def test_a_listing_that_no_client_can_read_says_why(
     assert store.get("a") == b"x"
 
 
-def test_an_emulator_is_found_by_its_variable(
+def test_emulator_host_is_read_from_the_environment(
     url: str, google: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", google.endpoint_url.removeprefix("http://"))

@@ -112,7 +112,7 @@ class TestS3OverABreakingLine(LostAnswerConformance):
         proxy.lose_answers("PUT", then_refuse=True)
         return opened(endpoint_url=proxy.endpoint_url, **SHORT_LIMITS)
 
-    def test_I13_a_write_replayed_by_the_http_client_is_still_ones_own(
+    def test_I13_write_replayed_by_http_client_counts_as_created(
         self, opened: Open, proxy: TcpProxy, client: str
     ) -> None:
         store = opened(endpoint_url=proxy.endpoint_url)
@@ -123,7 +123,7 @@ class TestS3OverABreakingLine(LostAnswerConformance):
         # s3fs's HTTP client sent the second PUT again, and got a 412; obstore sends once.
         assert proxy.requests["PUT"] == (3 if client == "s3fs" else 2)
 
-    def test_I13_the_other_writers_content_is_found_behind_a_lost_answer(
+    def test_I13_create_with_lost_answers_returns_the_other_writers_content(
         self, opened: Open, proxy: TcpProxy
     ) -> None:
         store = opened(endpoint_url=proxy.endpoint_url)
@@ -131,16 +131,14 @@ class TestS3OverABreakingLine(LostAnswerConformance):
         proxy.lose_answers("PUT", count=2)
         assert store.create("a", b"mine") == Exists(b"theirs")
 
-    def test_I13_a_silent_store_leaves_the_outcome_unknown_until_asked_again(
+    def test_I13_create_after_unknown_outcome_succeeds_once_the_store_recovers(
         self, cut_off_store: Store, proxy: TcpProxy
     ) -> None:
         self.test_I13_a_lost_answer_that_cannot_be_read_back_is_unknown(cut_off_store)
         proxy.recover()
         assert cut_off_store.create("a", b"mine") == Created()
 
-    def test_a_lost_answer_to_a_read_is_asked_for_again(
-        self, opened: Open, proxy: TcpProxy
-    ) -> None:
+    def test_read_is_retried_after_a_lost_answer(self, opened: Open, proxy: TcpProxy) -> None:
         store = opened(endpoint_url=proxy.endpoint_url)
         store.put_new("a", b"0123456789")
         proxy.lose_answers("GET", count=2)
@@ -149,7 +147,7 @@ class TestS3OverABreakingLine(LostAnswerConformance):
         assert store.get_ranges("a", [ByteRange(2, 3), ByteRange(500_000, 3)]) == [b"234", b""]
         assert proxy.lost["GET"] == 5
 
-    def test_a_lost_answer_to_a_large_upload_is_read_back(
+    def test_large_upload_succeeds_despite_lost_answers(
         self, opened: Open, proxy: TcpProxy, client: str
     ) -> None:
         store = opened(endpoint_url=proxy.endpoint_url)
@@ -159,16 +157,16 @@ class TestS3OverABreakingLine(LostAnswerConformance):
         store.put_new("large", body)
         assert store.get("large") == body
 
-    def test_a_store_that_was_never_reached_stored_nothing(self, opened: Open) -> None:
+    def test_refused_connection_reports_object_not_created(self, opened: Open) -> None:
         # Bound and not listening: connections are refused as long as the port is held.
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))
-            nobody_there = f"http://127.0.0.1:{held.getsockname()[1]}"
-            store = opened(endpoint_url=nobody_there, **FEW_ATTEMPTS)
+            unreachable_url = f"http://127.0.0.1:{held.getsockname()[1]}"
+            store = opened(endpoint_url=unreachable_url, **FEW_ATTEMPTS)
             with pytest.raises(StoreUnavailable, match="was not created"):
                 store.create("a", b"mine")
 
-    def test_I13_a_store_that_is_gone_after_it_answered_leaves_the_outcome_unknown(
+    def test_I13_create_fails_once_a_kept_connection_is_gone(
         self, ministack: S3Server, opened: Open, client: str
     ) -> None:
         """s3fs's HTTP client sends a write again when a kept connection breaks, so a refusal of the
@@ -182,9 +180,7 @@ class TestS3OverABreakingLine(LostAnswerConformance):
         with pytest.raises(told):
             store.create("second", b"mine")
 
-    def test_I16_a_store_that_says_nothing_is_given_up_at_the_deadline(
-        self, opened: Open, proxy: TcpProxy
-    ) -> None:
+    def test_I16_silent_store_fails_at_the_deadline(self, opened: Open, proxy: TcpProxy) -> None:
         store = opened(endpoint_url=proxy.endpoint_url, **SHORT_LIMITS)
         proxy.stall()
         before_ms = Runtime().clock.monotonic_ms()
@@ -193,7 +189,7 @@ class TestS3OverABreakingLine(LostAnswerConformance):
         assert Runtime().clock.monotonic_ms() - before_ms < 10_000
 
 
-def test_a_missing_bucket_is_named(ministack: S3Server, client: str) -> None:
+def test_missing_bucket_is_named_in_the_error(ministack: S3Server, client: str) -> None:
     options = {**ministack.storage_options, "client": client}
     store = open_store("s3://no-such-bucket/log", Runtime(), options)
     for call in (
@@ -208,7 +204,7 @@ def test_a_missing_bucket_is_named(ministack: S3Server, client: str) -> None:
             call()
 
 
-def test_wrong_credentials_are_refused_without_showing_them(opened: Open) -> None:
+def test_wrong_credentials_are_denied_without_leaking_them(opened: Open) -> None:
     with S3Server.start(check_credentials=True) as server:
         assert opened(server).create("a", b"x") == Created()
         store = opened(server, key="AKIAWRONGWRONGWRONG1", secret="hush-hush")
@@ -224,7 +220,7 @@ def _create_in_child(store: Store) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-def test_a_forked_process_may_use_its_parents_store(opened: Open) -> None:
+def test_forked_child_can_use_the_parents_store(opened: Open) -> None:
     store = opened()
     store.create("parent", b"x")
     child = multiprocessing.get_context("fork").Process(target=_create_in_child, args=(store,))
@@ -234,7 +230,7 @@ def test_a_forked_process_may_use_its_parents_store(opened: Open) -> None:
     assert [found.path for found in store.list_after("")] == ["child", "parent"]
 
 
-def test_the_endpoint_and_credentials_come_from_the_environment(
+def test_endpoint_and_credentials_are_read_from_the_environment(
     ministack: S3Server, client: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in ministack.env.items():
@@ -245,7 +241,7 @@ def test_the_endpoint_and_credentials_come_from_the_environment(
 
 
 @pytest.mark.parametrize("path", ["under/a//b", "under/../b", "under/./b", "under/a\tb"])
-def test_a_name_that_is_not_the_logs_breaks_no_listing(
+def test_foreign_object_names_do_not_break_listings(
     ministack: S3Server, opened: Open, path: str
 ) -> None:
     """obstore cannot represent such a name in a URL; another user of the bucket can create one."""

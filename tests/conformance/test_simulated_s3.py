@@ -77,14 +77,14 @@ class TestSimulatedS3(StoreConformance):
         return S3Store("bucket", "log", Runtime(line.clock), settings=retries, requests=line)
 
 
-def test_its_url_names_bucket_and_prefix() -> None:
+def test_store_url_contains_bucket_and_prefix() -> None:
     line = Line()
     named = [S3Store("b", prefix, Runtime(line.clock), requests=line).url for prefix in ("", "a/c")]
     assert named == ["s3://b", "s3://b/a/c"]
 
 
 @pytest.mark.parametrize("size", [MULTIPART_BYTES_MIN - 1, MULTIPART_BYTES_MIN])
-def test_I1_no_upload_overwrites_in_one_piece_or_in_parts(store: S3Store, size: int) -> None:
+def test_I1_put_new_never_overwrites_in_one_piece_or_in_parts(store: S3Store, size: int) -> None:
     first, second = bytes(size), b"x" * size
     store.put_new("a", first)
     store.put_new("a", first)
@@ -93,7 +93,7 @@ def test_I1_no_upload_overwrites_in_one_piece_or_in_parts(store: S3Store, size: 
     assert store.get("a") == first
 
 
-def test_ranges_that_lie_close_together_are_one_request(store: S3Store, line: Line) -> None:
+def test_nearby_ranges_are_coalesced_into_one_request(store: S3Store, line: Line) -> None:
     store.put_new("a", bytes(range(256)) * 8000)
     line.sent.clear()
     found = store.get_ranges("a", [ByteRange(0, 5), ByteRange(10, 5), ByteRange(2_000_000, 3)])
@@ -105,7 +105,7 @@ def test_ranges_that_lie_close_together_are_one_request(store: S3Store, line: Li
     assert [(sent.first, sent.last) for sent in line.sent] == [(0, 14), (2_000_000, 2_000_002)]
 
 
-def test_a_listing_goes_on_from_page_to_page(store: S3Store, line: Line) -> None:
+def test_listing_spans_several_pages(store: S3Store, line: Line) -> None:
     paths = [f"a/{number:05}" for number in range(23)]
     for path in paths:
         store.put_new(path, b"xy")
@@ -119,7 +119,7 @@ def test_a_listing_goes_on_from_page_to_page(store: S3Store, line: Line) -> None
     assert [one.path for one in store.list_after("a/", paths[12])] == paths[13:]
 
 
-def test_a_listing_asks_for_a_page_when_it_is_wanted(store: S3Store, line: Line) -> None:
+def test_listing_fetches_pages_lazily(store: S3Store, line: Line) -> None:
     for number in range(23):
         store.put_new(f"a/{number:05}", b"x")
     line.sent.clear()
@@ -140,7 +140,7 @@ ACTIONS = {"put_new": "create", "get": "read", "get_ranges": "read"}
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_refusal_says_what_was_refused_and_is_not_tried_again(
+def test_denied_call_names_the_action_and_is_not_retried(
     store: S3Store, line: Line, call: str
 ) -> None:
     store.put_new("a", b"x")
@@ -155,9 +155,7 @@ def test_a_refusal_says_what_was_refused_and_is_not_tried_again(
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_what_the_service_cannot_answer_now_is_tried_again(
-    store: S3Store, line: Line, call: str
-) -> None:
+def test_call_answered_with_503_is_retried(store: S3Store, line: Line, call: str) -> None:
     store.put_new("a", b"x")
     line.answers = [S3Response(503, "SlowDown")]
     CALLS[call](store)
@@ -165,9 +163,7 @@ def test_what_the_service_cannot_answer_now_is_tried_again(
 
 
 @pytest.mark.parametrize("call", ["get", "get_ranges", "replace", "delete", "list"])
-def test_what_the_service_never_answers_is_unavailable(
-    store: S3Store, line: Line, call: str
-) -> None:
+def test_persistent_503_raises_store_unavailable(store: S3Store, line: Line, call: str) -> None:
     store.put_new("a", b"x")
     line.sent.clear()
     line.answers = [S3Response(503, "SlowDown")] * 9
@@ -176,27 +172,27 @@ def test_what_the_service_never_answers_is_unavailable(
     assert len(line.sent) == 3, "as often as the settings say"
 
 
-def test_a_bucket_that_is_not_there_is_told(store: S3Store, line: Line) -> None:
+def test_missing_bucket_raises_store_denied(store: S3Store, line: Line) -> None:
     for call in ("create", "list"):
         line.answers = [ABSENT]
         with pytest.raises(StoreDenied, match="there is no bucket 'bucket' there"):
             CALLS[call](store)
 
 
-def test_a_full_service_is_told(store: S3Store, line: Line) -> None:
+def test_full_store_raises_store_full(store: S3Store, line: Line) -> None:
     for call in ("create", "replace"):
         line.answers = [S3Response(507, "InsufficientStorage")]
         with pytest.raises(StoreFull):
             CALLS[call](store)
 
 
-def test_deleting_what_is_absent_is_done(store: S3Store, line: Line) -> None:
+def test_delete_of_absent_object_succeeds(store: S3Store, line: Line) -> None:
     line.answers = [S3Response(404, "NoSuchKey")]
     store.delete("a")
     store.delete("a")
 
 
-def test_I4_a_create_whose_answer_was_lost_is_read_back(store: S3Store, line: Line) -> None:
+def test_I4_create_answered_with_500_is_read_back(store: S3Store, line: Line) -> None:
     path = f"{store.url.removeprefix('s3://bucket').lstrip('/')}/a".lstrip("/")
     line.service.carry_out(S3Request("put_object", path, b"mine", if_absent=True), 0.0, 0)
     line.answers = [S3Response(500, "InternalError")]

@@ -42,9 +42,7 @@ class TestVersity(SharedStoreConformance):
         return options
 
 
-def test_a_wrong_secret_is_refused_without_showing_it(
-    url: str, options: Mapping[str, object]
-) -> None:
+def test_wrong_secret_is_denied_without_leaking_it(url: str, options: Mapping[str, object]) -> None:
     assert open_store(url, Runtime(), options).create("a", b"x") == Created()
     store = open_store(url, Runtime(), {**options, "secret": "hush-hush"})
     for call in (
@@ -57,7 +55,7 @@ def test_a_wrong_secret_is_refused_without_showing_it(
         assert "hush" not in str(refused.value)
 
 
-def test_no_signature_is_refused(url: str, options: Mapping[str, object]) -> None:
+def test_unsigned_request_is_denied(url: str, options: Mapping[str, object]) -> None:
     anonymous = {name: options[name] for name in ("endpoint_url", "client_kwargs", "client")}
     with pytest.raises(StoreDenied, match="403"):
         open_store(url, Runtime(), {**anonymous, "anon": True}).create("a", b"x")

@@ -48,7 +48,7 @@ class Page:
 
     @cached_property
     def text(self) -> str:
-        """Its source."""
+        """The source of the page."""
         return self.path.read_text(encoding="utf-8")
 
     @cached_property

@@ -29,11 +29,11 @@ def folders_of_the_product() -> set[str]:
     return {path.parent.relative_to(ROOT).as_posix() for path in files}
 
 
-def test_each_folder_of_the_product_stands_in_the_tree_once() -> None:
+def test_folder_tree_lists_each_product_folder_once() -> None:
     assert sorted(folders_of_the_page()) == sorted(folders_of_the_product())
 
 
-def test_the_layers_are_those_of_the_contract_in_its_order() -> None:
+def test_layer_table_matches_the_import_contract_in_order() -> None:
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     contract = config["importlinter:contract:layers"]["layers"].split("\n")
@@ -43,7 +43,7 @@ def test_the_layers_are_those_of_the_contract_in_its_order() -> None:
     assert shown == [layer for layer in contract if layer]
 
 
-def test_each_file_that_is_to_be_looked_at_exists() -> None:
+def test_files_in_the_look_at_table_exist() -> None:
     table = ARCHITECTURE.text.split("| if you want to | look at |", 1)[1].split("\n\n", 1)[0]
     named = [word.strip("`") for word in table.split("`")[1::2] if "/" in word]
     assert len(named) > 20

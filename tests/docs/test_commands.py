@@ -112,11 +112,11 @@ def module_problem(module: str) -> str:
 
 
 @pytest.mark.parametrize("page", pages(), ids=id_of)
-def test_commands_of_a_page_exist(page: Page) -> None:
+def test_commands_on_a_page_exist(page: Page) -> None:
     assert {line: found for line in shown(page) if (found := problem(line))} == {}
 
 
-def test_a_command_that_does_not_exist_is_found() -> None:
+def test_nonexistent_commands_are_detected() -> None:
     wrong = ["make tea", "make NOTHING=1", "txlog topics", "txlog topic list --all", "rm -rf /"]
     wrong += ["pip install '.[tea]'", "python -m examples.tea", "txlog --tea topic list"]
     assert [line for line in wrong if not problem(line)] == []

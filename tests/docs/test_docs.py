@@ -33,7 +33,7 @@ def id_of(page: Page) -> str:
     [p for p in pages() if any(b.is_python and not b.needs_spark for b in p.blocks)],
     ids=id_of,
 )
-def test_programs_run_and_print_what_the_page_says(
+def test_programs_print_the_output_shown_on_the_page(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -45,18 +45,18 @@ def test_programs_run_and_print_what_the_page_says(
 @pytest.mark.parametrize(
     "page", [p for p in pages() if any(b.needs_spark for b in p.blocks)], ids=id_of
 )
-def test_programs_with_spark_run_and_print_what_the_page_says(page: Page, tmp_path: Path) -> None:
+def test_spark_programs_print_the_output_shown_on_the_page(page: Page, tmp_path: Path) -> None:
     run_page(page, tmp_path)
 
 
 @pytest.mark.parametrize("module", sorted(set(EXAMPLES.values()) - {"examples.spark_two_topics"}))
-def test_an_example_can_be_run_again_on_what_it_left(module: str, tmp_path: Path) -> None:
+def test_example_can_be_run_twice_in_one_folder(module: str, tmp_path: Path) -> None:
     """A reader may run it twice; the tests of the Spark examples run those again themselves."""
     for _ in range(2):
         assert run_module(tmp_path, module)
 
 
-def test_every_example_stands_on_a_page() -> None:
+def test_every_example_is_shown_on_a_page() -> None:
     shown = {block.text.strip() for page in pages() for block in page.blocks}
     assert [module for program, module in EXAMPLES.items() if program not in shown] == []
 
@@ -65,7 +65,7 @@ def test_every_example_stands_on_a_page() -> None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=id_of)
-def test_links_lead_to_files_and_headings(page: Page) -> None:
+def test_links_point_to_existing_files_and_headings(page: Page) -> None:
     broken = []
     for link in page.links:
         target, _, anchor = link.partition("#")
@@ -77,7 +77,7 @@ def test_links_lead_to_files_and_headings(page: Page) -> None:
     assert broken == []
 
 
-def test_every_page_is_reached_from_the_readme() -> None:
+def test_every_page_is_reachable_from_the_readme() -> None:
     reached, waiting = set(), [(ROOT / "README.md").resolve()]
     while waiting:
         path = waiting.pop()
@@ -90,7 +90,7 @@ def test_every_page_is_reached_from_the_readme() -> None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=id_of)
-def test_tests_that_a_page_names_exist(page: Page) -> None:
+def test_tests_named_on_a_page_exist(page: Page) -> None:
     assert sorted(set(_TEST_NAME.findall(page.text)) - known_tests()) == []
 
 
@@ -103,13 +103,13 @@ def known_tests() -> frozenset[str]:
 
 
 @pytest.mark.parametrize("page", pages(), ids=id_of)
-def test_files_that_a_page_names_exist(page: Page) -> None:
+def test_files_named_on_a_page_exist(page: Page) -> None:
     named = (path for path in _PATH.findall(page.text) if not path.startswith(_MADE_BY_RUNNING))
     assert sorted(path for path in set(named) if not (ROOT / path).exists()) == []
 
 
 @pytest.mark.parametrize("page", pages(), ids=id_of)
-def test_pages_are_plain(page: Page) -> None:
+def test_pages_are_ascii_with_short_lines(page: Page) -> None:
     """Plain text without emojis, in lines that fit into an editor's window."""
     assert sorted(set(re.findall(r"[^\x00-\x7f]", page.text))) == []
     outside_tables = [line for line in page.prose.split("\n") if not line.startswith("|")]
@@ -117,6 +117,6 @@ def test_pages_are_plain(page: Page) -> None:
 
 
 @pytest.mark.parametrize("page", [p for p in pages() if p.path.parent.name != "design"], ids=id_of)
-def test_a_page_is_read_in_a_few_minutes(page: Page) -> None:
+def test_pages_stay_within_the_word_limit(page: Page) -> None:
     """A longer page must be split or shortened."""
     assert page.words <= WORDS_MAX

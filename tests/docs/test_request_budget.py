@@ -68,7 +68,9 @@ ROWS = {
 @pytest.mark.both_ways
 @pytest.mark.parametrize("topics", [1, 2, 5])
 @pytest.mark.parametrize("groups", [0, 1, 2])
-def test_a_transaction_of_the_producer(topics: int, groups: int, transaction_records: str) -> None:
+def test_producer_transaction_matches_the_budget(
+    topics: int, groups: int, transaction_records: str
+) -> None:
     log = Log(topics)
     producer = Producer(
         log.connection, transactional_id="id", transaction_records=transaction_records
@@ -91,7 +93,7 @@ def test_a_transaction_of_the_producer(topics: int, groups: int, transaction_rec
 
 @pytest.mark.parametrize("topics", [1, 2, 5])
 @pytest.mark.parametrize("groups", [0, 1, 2])
-def test_a_staged_transaction(topics: int, groups: int) -> None:
+def test_staged_transaction_matches_the_budget(topics: int, groups: int) -> None:
     """The work of the Spark sink with `tasks` tasks, without Spark, for groups of any
     coordinator."""
     log = Log(topics)
@@ -112,7 +114,9 @@ def test_a_staged_transaction(topics: int, groups: int) -> None:
 
 @pytest.mark.parametrize("topics", [1, 2, 5])
 @pytest.mark.parametrize("groups", [0, 1])
-def test_a_staged_transaction_whose_group_chooses_the_coordinator(topics: int, groups: int) -> None:
+def test_staged_transaction_on_the_groups_coordinator_matches_the_budget(
+    topics: int, groups: int
+) -> None:
     """As for a query: pend and decision are one entry, offsets and completion another."""
     log = Log(topics)
     session = TransactionSession(log.connection, "id", "group")
@@ -144,7 +148,7 @@ def moved(log: Log) -> PendingOffset:
     return PendingOffset("in", source.topic_id, 0, 0, 1)
 
 
-def test_an_idle_poll() -> None:
+def test_idle_poll_matches_the_budget() -> None:
     log = Log(1)
     consumer = Consumer("in", root=log.connection)
     log.store.reset()

@@ -186,14 +186,14 @@ def policies() -> dict[str, Policy]:
     return found
 
 
-def test_the_page_has_a_policy_for_each_role() -> None:
+def test_page_has_a_policy_for_each_role() -> None:
     found = policies()
     assert list(found) == list(WORK)
     assert {action for policy in found.values() for action in policy} <= set(ACTIONS)
 
 
 @pytest.mark.parametrize("role", WORK)
-def test_a_policy_suffices_for_its_role_and_grants_nothing_unused(role: str) -> None:
+def test_policy_suffices_for_its_role_and_grants_nothing_unused(role: str) -> None:
     """The test fails if the code needs another prefix or action: then the page must list it."""
     store = MemoryStore(manual_runtime()) if role == "creation of the log" else log()
     policy = policies()[role]
@@ -205,7 +205,7 @@ def test_a_policy_suffices_for_its_role_and_grants_nothing_unused(role: str) -> 
 
 
 @pytest.mark.parametrize("role", [role for role in WORK if role != "creation of the log"])
-def test_a_role_with_less_than_its_policy_is_told_what_it_lacks(role: str) -> None:
+def test_role_with_a_reduced_policy_is_denied(role: str) -> None:
     policy = policies()[role]
     lacking = {action: patterns for action, patterns in policy.items() if action != "create"}
     if lacking == policy:
@@ -216,16 +216,15 @@ def test_a_role_with_less_than_its_policy_is_told_what_it_lacks(role: str) -> No
     assert guarded.denied
 
 
-def test_a_producer_writes_no_topic_but_its_own() -> None:
+def test_producer_policy_denies_writes_to_other_topics() -> None:
     guarded = GuardedStore(log(), policies()["producer"])
     with Producer(opened(guarded)) as producer, pytest.raises(StoreDenied):
         producer.send("in", b"x").get()
     assert ("read", "topics/in/*/hint.json") in guarded.denied
 
 
-def test_a_reader_without_rights_to_finish_a_transaction_waits_for_who_has() -> None:
-    """A reader with the right finishes a decided transaction. Without it, the reader continues once
-    another process has finished it."""
+def test_read_only_policy_suffices_for_read_committed_reads() -> None:
+    """The reader may not end the open transaction behind the records, and need not."""
     store = log()
     guarded = GuardedStore(store, policies()["read-only"])
     connection = opened(guarded)

@@ -38,7 +38,7 @@ def named_tests() -> dict[str, set[str]]:
     return found
 
 
-def test_every_box_stands_there_once_and_in_order() -> None:
+def test_every_box_is_listed_once_and_in_order() -> None:
     expected = [
         f"0.{section}.{number}"
         for section, count in enumerate(SECTIONS.values(), 1)
@@ -49,7 +49,7 @@ def test_every_box_stands_there_once_and_in_order() -> None:
 
 
 @pytest.mark.parametrize("box", BOXES)
-def test_a_box_says_a_behaviour_and_has_a_test_of_it(box: str) -> None:
+def test_each_box_states_a_behaviour_and_names_existing_tests(box: str) -> None:
     behaviour, tests, _ = BOXES[box]
     assert behaviour.endswith(".")
     named = _NAMED.findall(tests)
@@ -58,7 +58,7 @@ def test_a_box_says_a_behaviour_and_has_a_test_of_it(box: str) -> None:
     assert [name for name in named if name not in named_tests()] == []
 
 
-def test_the_files_that_name_the_page_are_named_by_it() -> None:
+def test_files_that_cite_a_section_have_tests_in_the_tables() -> None:
     """A test file whose docstring names a section has at least one test in the tables."""
     known = named_tests()
     named = set(chain.from_iterable(known.get(name, ()) for name in _NAMED.findall(PAGE.text)))

@@ -10,7 +10,7 @@ from tests.source_tree import ROOT
 pytestmark = [pytest.mark.extra, pytest.mark.timeout(300)]
 
 
-def test_the_site_is_built_without_a_warning() -> None:
+def test_site_builds_without_warnings() -> None:
     program = ROOT / "docs" / "site" / "build.py"
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -34,19 +34,19 @@ def known(kind: str) -> Mapping[str, options.Option]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_page_has_every_option_and_no_other(kind: str) -> None:
+def test_page_lists_exactly_the_existing_options(kind: str) -> None:
     anything = f"{options.STORAGE_PREFIX}*"
     assert sorted(listed(kind)) == sorted([*known(kind), anything])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_page_has_every_other_name_of_an_option(kind: str) -> None:
+def test_page_lists_every_option_alias(kind: str) -> None:
     found = {name: plain(row[0]) for name, row in listed(kind).items() if "*" not in name}
     assert found == {name: ", ".join(option.aliases) for name, option in known(kind).items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_page_has_the_defaults_of_the_code(kind: str) -> None:
+def test_page_shows_the_defaults_of_the_code(kind: str) -> None:
     settings, table = KINDS[kind]
     defaults = {field.name: field.default for field in fields(settings)}
     wrong = {
@@ -75,5 +75,5 @@ def agrees(said: str, default: object) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_option_is_explained(kind: str) -> None:
+def test_every_option_has_a_description(kind: str) -> None:
     assert [name for name, row in listed(kind).items() if not row[2]] == []

@@ -176,12 +176,12 @@ OPERATIONS: dict[str, Callable[[FarLog], Callable[[], object]]] = {
 }
 
 
-def test_the_table_has_every_operation() -> None:
+def test_waits_table_lists_every_operation() -> None:
     assert [row[0] for row in REQUESTS.rows("<!-- waits -->")] == list(OPERATIONS)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_operation_waits_as_often_as_the_table_says(operation: str, tmp_path: Path) -> None:
+def test_number_of_waits_matches_the_table(operation: str, tmp_path: Path) -> None:
     log = FarLog(tmp_path)
     (stated,) = [row[1] for row in REQUESTS.rows("<!-- waits -->") if row[0] == operation]
     assert log.waits(OPERATIONS[operation](log)) == int(stated)

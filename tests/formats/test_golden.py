@@ -66,7 +66,9 @@ def expected(version: Path) -> dict[str, Any]:
     return found
 
 
-def test_it_is_small_and_holds_every_kind_of_object(version: Path, connection: Connection) -> None:
+def test_golden_log_is_small_and_holds_every_kind_of_object(
+    version: Path, connection: Connection
+) -> None:
     assert sum(file.stat().st_size for file in version.glob("*.*")) < BYTES_MAX
     listed = [stored.path for stored in stored_objects(connection)]
     kinds = {object_kind(path) for path in listed}
@@ -76,7 +78,7 @@ def test_it_is_small_and_holds_every_kind_of_object(version: Path, connection: C
     assert any(chunk_name_of(path) for path in listed if "/chunks/" in path), "a rewritten chunk"
 
 
-def test_it_shows_what_it_showed_when_it_was_written(
+def test_golden_log_view_matches_the_recorded_view(
     connection: Connection, expected: dict[str, Any]
 ) -> None:
     found = json.loads(json.dumps(view(connection, expected["asked"])))
@@ -84,7 +86,7 @@ def test_it_shows_what_it_showed_when_it_was_written(
         assert found[part] == value, part
 
 
-def test_it_keeps_every_invariant_and_every_object_is_whole(connection: Connection) -> None:
+def test_golden_log_keeps_all_invariants_and_has_no_damage(connection: Connection) -> None:
     report = audit_log(connection, (), stored_objects(connection))
     assert report.findings == []
     assert {found.kind for found in report.unreferenced} == {
@@ -95,20 +97,20 @@ def test_it_keeps_every_invariant_and_every_object_is_whole(connection: Connecti
     assert check_log(connection) == []
 
 
-def test_verify_reads_it_without_changing_a_byte(root: Path) -> None:
+def test_verify_of_the_golden_log_changes_no_byte(root: Path) -> None:
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     done = run("verify", root, "--at-rest", "-o", "json")
     assert (done.code, done.json["damage"]) == (0, [])
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
 
-def test_a_line_of_sparks_checkpoint_is_read_and_written_as_it_was(
+def test_spark_checkpoint_line_round_trips(
     expected: dict[str, Any],
 ) -> None:
     assert encode(decode(expected["offset"], "the golden log")) == expected["offset"]
 
 
-def test_it_can_be_written_to_and_what_was_left_open_is_ended(
+def test_golden_log_is_writable_and_open_transactions_are_ended(
     connection: Connection, expected: dict[str, Any]
 ) -> None:
     decided = TxId(*map(int, expected["asked"][6].split("-")))

@@ -84,27 +84,27 @@ def said_by_golden_log() -> frozenset[Said]:
     return frozenset(found)
 
 
-def test_every_event_that_exists_is_in_the_golden_log() -> None:
+def test_golden_log_contains_every_event() -> None:
     every = {stored_form(kind).name for kinds in EVENTS.values() for kind in kinds}
     assert {name for name, field in said_by_golden_log() if not field} == every, HOW
 
 
-def test_so_is_every_field_and_each_says_something_somewhere() -> None:
+def test_golden_log_contains_every_field_with_a_non_default_value() -> None:
     found = {(name, field) for name, field in said_by_golden_log() if field}
     assert sorted(all_fields() - found) == [], HOW
     assert found == all_fields()
 
 
-def test_events_of_two_kinds_of_journals_have_names_of_their_own() -> None:
+def test_event_names_are_unique_across_kinds_of_journals() -> None:
     names = [stored_form(kind).name for kinds in EVENTS.values() for kind in kinds]
     assert len(set(names)) == len(names)
     assert set(names) <= set(all_kinds())
 
 
 @pytest.mark.parametrize("name", tables())
-def test_the_page_names_every_event_and_every_field(name: str) -> None:
+def test_format_page_tables_match_the_code(name: str) -> None:
     assert shown().get(name) == tables()[name], "run python -m tests.formats.stored_kinds"
 
 
-def test_the_page_has_no_other_table_of_stored_names() -> None:
+def test_format_page_has_no_other_tables_of_stored_names() -> None:
     assert shown().keys() == tables().keys()

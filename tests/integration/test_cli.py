@@ -100,13 +100,13 @@ def test_consume_prints_every_committed_flight_once(log: FlightsLog) -> None:
     assert printed == sorted(json.dumps(list(row.values())) for row in rows)
 
 
-def test_read_uncommitted_sees_the_aborted_ones_too(log: FlightsLog) -> None:
+def test_consume_at_read_uncommitted_includes_aborted_records(log: FlightsLog) -> None:
     done = run("consume", "flights", "--isolation", "read_uncommitted", root=log.root)
     assert len(done.json_lines) == FLIGHTS + FLIGHTS // 2
 
 
 @pytest.mark.parametrize("form", ["json", "table"])
-def test_a_reader_that_leaves_early_ends_it_quietly(form: str, log: FlightsLog) -> None:
+def test_consume_exits_quietly_when_stdout_is_closed(form: str, log: FlightsLog) -> None:
     """As `txlog consume flights | head -n 3` does."""
     with start("--root", log.root, "consume", "flights", "-o", form) as process:
         assert process.stdout is not None
@@ -118,7 +118,7 @@ def test_a_reader_that_leaves_early_ends_it_quietly(form: str, log: FlightsLog) 
     assert all(lines)
 
 
-def test_follow_goes_on_with_new_records_until_ctrl_c(tmp_path: Path) -> None:
+def test_follow_prints_new_records_until_ctrl_c(tmp_path: Path) -> None:
     root = empty_log(tmp_path / "log")
     Admin(root).create_topic("orders")
     producer = Producer(root)
@@ -134,7 +134,7 @@ def test_follow_goes_on_with_new_records_until_ctrl_c(tmp_path: Path) -> None:
         assert (process.stdout.read(), process.stderr.read()) == ("", "")
 
 
-def test_follow_ends_by_itself_after_max_messages(tmp_path: Path) -> None:
+def test_follow_ends_after_max_messages(tmp_path: Path) -> None:
     root = empty_log(tmp_path / "log")
     Admin(root).create_topic("orders")
     producer = Producer(root)
@@ -145,7 +145,7 @@ def test_follow_ends_by_itself_after_max_messages(tmp_path: Path) -> None:
     assert (done.code, [record["value"] for record in done.json_lines]) == (0, ["1", "2"])
 
 
-def test_the_lag_of_a_group_falls_to_zero_as_it_reads(tmp_path: Path, log: FlightsLog) -> None:
+def test_group_lag_falls_to_zero_as_offsets_are_committed(tmp_path: Path, log: FlightsLog) -> None:
     root = tmp_path / "log"
     produce(root, log.flights.slice(0, 2 * BATCH))
 
@@ -170,7 +170,7 @@ def test_the_lag_of_a_group_falls_to_zero_as_it_reads(tmp_path: Path, log: Fligh
         assert lag() == 0
 
 
-def test_an_operator_aborts_a_transaction_that_another_process_holds_open(tmp_path: Path) -> None:
+def test_txn_abort_aborts_an_open_transaction_of_another_process(tmp_path: Path) -> None:
     root = empty_log(tmp_path / "log")
     Admin(root).create_topic("orders")
     producer = Producer(root, transactional_id="stuck", transaction_records="in.log")
@@ -229,16 +229,16 @@ def test_a_refused_command_writes_nothing(arguments: list[str], code: int, log: 
     assert files(log.root) == before
 
 
-def test_a_store_that_does_not_answer_is_5() -> None:
-    nobody_there = S3Server(f"http://127.0.0.1:{free_port()}", "bucket", Path("unused"))
-    done = run_process("--root", nobody_there.url("log"), "topic", "list", **nobody_there.env)
+def test_unreachable_store_exits_with_5() -> None:
+    unreachable = S3Server(f"http://127.0.0.1:{free_port()}", "bucket", Path("unused"))
+    done = run_process("--root", unreachable.url("log"), "topic", "list", **unreachable.env)
     assert (done.code, done.out) == (5, "")
     assert "attempts in" in done.err
     assert done.err.count("\n") == 1
 
 
 @pytest.mark.s3
-def test_everything_works_on_s3_too(tmp_path: Path) -> None:
+def test_commands_work_on_s3(tmp_path: Path) -> None:
     with S3Server.start(S3ServerKind.LOCALBUCKET) as server:
         root, env = server.url("log"), server.env
         assert run("topic", "list", root=root, env=env).code == 3
@@ -279,7 +279,7 @@ def chunks(descriptor: int) -> Iterator[bytes]:
         yield data
 
 
-def test_a_terminal_gets_colours_unless_it_is_asked_not_to(log: FlightsLog) -> None:
+def test_terminal_output_is_coloured_unless_disabled(log: FlightsLog) -> None:
     arguments = ("--root", log.root, "topic", "describe", "flights")
     assert "\x1b[" in on_terminal(*arguments)
     assert "\x1b[3" not in on_terminal(*arguments, NO_COLOR="1")
@@ -287,13 +287,13 @@ def test_a_terminal_gets_colours_unless_it_is_asked_not_to(log: FlightsLog) -> N
     assert "\x1b[" not in run("topic", "describe", "flights", root=log.root).out
 
 
-def test_a_narrow_terminal_folds_no_words_of_kafka(log: FlightsLog) -> None:
+def test_narrow_terminal_does_not_wrap_kafka_terms(log: FlightsLog) -> None:
     shown = on_terminal("--root", log.root, "txn", "list", NO_COLOR="1")
     assert "TransactionState" in shown
     assert "CompleteCommit" in shown
 
 
-def test_json_is_whole_in_an_encoding_that_has_no_umlauts(tmp_path: Path) -> None:
+def test_json_output_is_lossless_in_ascii_encoding(tmp_path: Path) -> None:
     root = empty_log(tmp_path / "log")
     Admin(root).create_topic("orders")
     producer = Producer(root)
@@ -307,7 +307,7 @@ def test_json_is_whole_in_an_encoding_that_has_no_umlauts(tmp_path: Path) -> Non
     assert (table.code, "K\\xe4se" in table.out) == (0, True)
 
 
-def test_a_full_disk_behind_stdout_is_one_line(log: FlightsLog) -> None:
+def test_full_disk_behind_stdout_prints_one_line_and_exits_with_6(log: FlightsLog) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             command("--root", log.root, "consume", "flights"),

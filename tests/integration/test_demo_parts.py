@@ -45,7 +45,7 @@ def root(tmp_path: Path) -> str:
 # The input.
 
 
-def test_every_flight_of_2013_is_read_in_its_type(flights: pa.Table) -> None:
+def test_all_flights_of_2013_are_read_with_correct_types(flights: pa.Table) -> None:
     assert flights.num_rows == FLIGHT_COUNT
     assert flights.schema.equals(FLIGHTS_SCHEMA)
     assert pa.types.is_timestamp(flights.schema.field("event_time").type)
@@ -60,7 +60,7 @@ def test_every_flight_of_2013_is_read_in_its_type(flights: pa.Table) -> None:
     }
 
 
-def test_flights_are_in_order_of_their_scheduled_departure(flights: pa.Table) -> None:
+def test_flights_are_ordered_by_scheduled_departure(flights: pa.Table) -> None:
     times = flights["event_time"].cast(pa.int64()).combine_chunks()
     assert pc.all(pc.greater_equal(times[1:], times[:-1])).as_py()
     first = flights.slice(0, 1).to_pylist()[0]
@@ -68,7 +68,7 @@ def test_flights_are_in_order_of_their_scheduled_departure(flights: pa.Table) ->
     assert first["event_time"].isoformat() == "2013-01-01T10:15:00+00:00"
 
 
-def test_the_verifier_reads_the_same_flights_in_another_way(flights: pa.Table) -> None:
+def test_verifier_reads_the_same_flights_independently(flights: pa.Table) -> None:
     expected = expected_outputs(csv_archive())
     assert compare(expected.flights, flights).is_none
     assert expected.delays.num_rows + expected.cancellations.num_rows == FLIGHT_COUNT
@@ -78,7 +78,7 @@ def test_the_verifier_reads_the_same_flights_in_another_way(flights: pa.Table) -
 # The verifier, on a log of one day.
 
 
-def test_a_sound_log_is_proven(root: str, archive: Path) -> None:
+def test_proof_of_an_intact_log_has_no_problems(root: str, archive: Path) -> None:
     proof = SmallDemo(root, archive).proof()
     assert proof.problems() == []
     rows = _record_rows(proof)
@@ -90,7 +90,7 @@ def test_a_sound_log_is_proven(root: str, archive: Path) -> None:
     assert proof.endings["hourly"].watermark_only == 1
 
 
-def test_aborted_records_are_in_the_log_and_are_left_out(root: str, archive: Path) -> None:
+def test_proof_counts_aborted_records_that_are_in_the_log(root: str, archive: Path) -> None:
     demo = SmallDemo(root, archive)
     proof = demo.proof()
     consumer = Consumer(
@@ -132,7 +132,7 @@ def move(batches: list[Tables]) -> None:
     [(lose, 1, 0, 0, 0), (double, 0, 1, 0, 0), (alter, 1, 0, 1, 0), (move, 0, 0, 0, 2)],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_the_verifier_sees_one_record_that_is_not_right(
+def test_verifier_detects_a_single_wrong_record(
     root: str, archive: Path, change: object, lost: int, duplicated: int, wrong: int, torn: int
 ) -> None:
     proof = SmallDemo(root, archive, change).proof()  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ def test_the_verifier_sees_one_record_that_is_not_right(
     assert all(proof.topics[name].is_none for name in TOPICS if name != "delays")
 
 
-def test_the_verifier_sees_a_group_that_has_not_reached_the_end(root: str, archive: Path) -> None:
+def test_verifier_detects_a_group_behind_the_end(root: str, archive: Path) -> None:
     demo = SmallDemo(root, archive, batches_left_out=1)
     proof = demo.proof()
     behind = sum(end - end // 2 for end in _ends(demo))
@@ -157,7 +157,7 @@ def _ends(demo: SmallDemo) -> list[int]:
     return [bounds.next_offset for bounds in state.partitions]
 
 
-def test_the_verifier_sees_damage_that_no_reader_meets(root: str, archive: Path) -> None:
+def test_verifier_detects_a_damaged_entry(root: str, archive: Path) -> None:
     demo = SmallDemo(root, archive)
     cancelled = demo.connection.cluster.topic("cancellations")
     entry = Path(root, cancelled.layout.entry(0))
@@ -166,7 +166,7 @@ def test_the_verifier_sees_damage_that_no_reader_meets(root: str, archive: Path)
     assert any(cancelled.layout.entry(0) in text for text in found), found
 
 
-def test_tables_of_other_columns_are_not_compared() -> None:
+def test_comparing_tables_with_different_columns_raises() -> None:
     left, right = pa.table({"a": [1], "b": [2]}), pa.table({"a": [1]})
     with pytest.raises(KeyError, match="'b'"):
         compare(left, right)
@@ -175,14 +175,14 @@ def test_tables_of_other_columns_are_not_compared() -> None:
 # The place of the log.
 
 
-def test_an_earlier_demo_is_refused_with_the_remedy(root: str) -> None:
+def test_root_with_an_earlier_demo_is_refused_with_a_remedy(root: str) -> None:
     prepare_root(root, fresh=False)
     with pytest.raises(TopicExists, match="--fresh"):
         prepare_root(root, fresh=False)
     assert main(["--root", root]) == 1
 
 
-def test_fresh_deletes_an_earlier_demo_and_nothing_else(root: str) -> None:
+def test_fresh_deletes_an_earlier_demo_only(root: str) -> None:
     prepare_root(root, fresh=False)
     before = (Path(root) / CLUSTER_FILE).read_bytes()
     prepare_root(root, fresh=True)
@@ -193,7 +193,7 @@ def test_fresh_deletes_an_earlier_demo_and_nothing_else(root: str) -> None:
     assert "of-another-user" in connect(root).cluster.state().topics
 
 
-def test_a_folder_for_checkpoints_must_be_empty(tmp_path: Path) -> None:
+def test_checkpoint_folder_must_be_empty(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "delays").mkdir(parents=True)
     with pytest.raises(UsageError, match="--work"):
         prepare_work(tmp_path, fresh=False)
@@ -204,7 +204,7 @@ def test_a_folder_for_checkpoints_must_be_empty(tmp_path: Path) -> None:
 # The drill.
 
 
-def test_each_job_is_killed_often_enough_and_one_checkpoint_is_lost() -> None:
+def test_drill_plan_kills_each_job_and_loses_one_checkpoint() -> None:
     for seed in range(20):
         planned = plans(3, seed)
         assert {name: len(rounds) for name, rounds in planned.items()} == {"delays": 4, "hourly": 3}
@@ -219,7 +219,7 @@ def test_each_job_is_killed_often_enough_and_one_checkpoint_is_lost() -> None:
     assert plans(3, 7) == plans(3, 7)
 
 
-def test_a_number_of_kills_that_makes_no_sense_is_refused() -> None:
+def test_number_of_kills_out_of_range_is_refused() -> None:
     for kills in ("0", "21"):
         with pytest.raises(SystemExit):
             parse(["--kills", kills])

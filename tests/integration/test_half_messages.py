@@ -50,7 +50,7 @@ def root(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("step", worker.STEPS)
-def test_a_shop_that_is_killed_has_both_the_order_and_its_message_or_neither(
+def test_killed_shop_has_both_order_and_message_or_neither(
     root: str, tmp_path: Path, step: str
 ) -> None:
     database = tmp_path / "orders.db"

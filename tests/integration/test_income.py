@@ -65,7 +65,7 @@ def check_whole(root: str, orders: Sequence[Order]) -> None:
     assert check_log(Admin(root).connection) == []
 
 
-def test_the_orders_are_the_same_on_every_machine() -> None:
+def test_generated_orders_are_deterministic() -> None:
     orders = made_up_orders()
     assert len(orders) == 1_200
     assert sum(order.amount_cents for order in orders) == 6_097_228
@@ -74,7 +74,7 @@ def test_the_orders_are_the_same_on_every_machine() -> None:
 
 
 @pytest.mark.parametrize("step", STAGED_STEPS)
-def test_I5_a_loop_killed_there_counts_every_order_once(
+def test_I5_loop_killed_at_any_step_counts_every_order_once(
     root: str, orders: list[Order], step: str
 ) -> None:
     killed_at(root, step)
@@ -82,7 +82,7 @@ def test_I5_a_loop_killed_there_counts_every_order_once(
     check_whole(root, orders)
 
 
-def test_state_and_offsets_come_back_from_the_last_commit_after_kills_one_after_the_other(
+def test_state_and_offsets_are_restored_from_the_last_commit_after_repeated_kills(
     root: str, orders: list[Order]
 ) -> None:
     for step in ("between the markers", "before PREPARE", "after PREPARE"):
@@ -119,9 +119,7 @@ def orders_below(root: str, ends: dict[TopicPartition, int]) -> Counter[object]:
         )
 
 
-def test_a_loop_that_nobody_killed_goes_on_with_what_has_come_since(
-    tmp_path: Path, orders: list[Order]
-) -> None:
+def test_second_run_continues_with_new_orders(tmp_path: Path, orders: list[Order]) -> None:
     root = empty_log(tmp_path / "log")
     produce(root, orders[:100])
     run(Job(root))
@@ -134,7 +132,7 @@ def test_a_loop_that_nobody_killed_goes_on_with_what_has_come_since(
 
 
 @pytest.mark.parametrize("step", Step)
-def test_I8_a_loop_that_is_overtaken_there_stops_and_every_order_counts_once(
+def test_I8_overtaken_loop_is_fenced_and_every_order_counts_once(
     root: str, orders: list[Order], step: Step
 ) -> None:
     """A second loop starts, as in another process, while the first is in its second batch."""
@@ -152,12 +150,12 @@ def test_I8_a_loop_that_is_overtaken_there_stops_and_every_order_counts_once(
     check_whole(root, orders)
 
 
-def test_a_loop_on_nothing_says_so_in_one_line(tmp_path: Path) -> None:
+def test_loop_without_a_log_exits_with_not_a_txlog(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="NotATxlog: .*"):
         loop_main(["--root", str(tmp_path)])
 
 
-def test_a_group_that_was_moved_by_hand_is_refused(root: str) -> None:
+def test_group_moved_by_hand_is_refused(root: str) -> None:
     job = Job(root)
     run(job)
     with job.consumer() as consumer:
@@ -166,7 +164,7 @@ def test_a_group_that_was_moved_by_hand_is_refused(root: str) -> None:
         run(job)
 
 
-def test_totals_of_somebody_else_are_refused(root: str) -> None:
+def test_totals_written_by_another_transaction_are_refused(root: str) -> None:
     job = Job(root)
     run(job)
     row = job.read_totals().row(made_up_orders(1)[0].minute, "7-7-7")
@@ -186,7 +184,7 @@ def forked_loop(root: str, kind: str, more: Sequence[str], status: int) -> None:
     assert done.status == status, done.err
 
 
-def test_at_most_once_loses_at_least_once_doubles_and_exactly_once_does_neither(
+def test_at_most_once_loses_at_least_once_duplicates_exactly_once_does_neither(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command as shown in docs/example-income.md: three kinds of loop, each killed at the same
@@ -204,7 +202,7 @@ def test_at_most_once_loses_at_least_once_doubles_and_exactly_once_does_neither(
     assert rows[2][3:] == ["0", "0", "0", "0", "0.00"]
 
 
-def test_a_kind_that_breaks_its_promise_is_seen(root: str, orders: list[Order]) -> None:
+def test_broken_delivery_guarantee_is_detected(root: str, orders: list[Order]) -> None:
     job = Job(root)
     run(job)
     with Producer(root) as producer:
@@ -219,6 +217,6 @@ def test_a_kind_that_breaks_its_promise_is_seen(root: str, orders: list[Order]) 
     assert not Finding("at most once", 5, NONE, NONE, 0).has_kept_its_promise
 
 
-def test_a_process_that_ends_otherwise_is_reported(tmp_path: Path, orders: list[Order]) -> None:
+def test_drill_raises_if_a_process_fails_unexpectedly(tmp_path: Path, orders: list[Order]) -> None:
     with pytest.raises(RuntimeError, match="NotATxlog"):
         drill(str(tmp_path / "nothing"), "exactly once", orders)

@@ -71,7 +71,7 @@ def _maintain(root: str, *step: str) -> int | None:
 
 
 @pytest.mark.parametrize("step", worker.STEPS)
-def test_I12_a_pass_that_is_killed_leaves_a_sound_log_and_the_next_one_ends_it(
+def test_I12_killed_maintenance_pass_leaves_intact_log_and_next_pass_completes(
     root: str, step: str
 ) -> None:
     opened = Producer(

@@ -181,7 +181,9 @@ def _check_all(
 
 
 @pytest.mark.both_ways
-def test_the_recording_is_what_the_disk_holds(tmp_path: Path, transaction_records: str) -> None:
+def test_replaying_the_recording_reproduces_the_disk(
+    tmp_path: Path, transaction_records: str
+) -> None:
     """Otherwise the tests below would prove something about another program."""
     _filled(tmp_path)
     disk = Disk(tmp_path)
@@ -196,7 +198,7 @@ def test_the_recording_is_what_the_disk_holds(tmp_path: Path, transaction_record
 
 @pytest.mark.slow
 @pytest.mark.both_ways
-def test_I4_I5_whatever_point_of_a_commit_the_power_is_lost_at(
+def test_I4_I5_hold_after_power_loss_at_any_point_of_a_commit(
     tmp_path: Path, transaction_records: str
 ) -> None:
     work = tmp_path / "work"
@@ -216,7 +218,7 @@ def test_I4_I5_whatever_point_of_a_commit_the_power_is_lost_at(
 
 
 @pytest.mark.slow
-def test_a_log_is_there_or_not_whatever_point_of_its_making_the_power_is_lost_at(
+def test_power_loss_at_any_point_of_creation_leaves_a_usable_log_or_none(
     tmp_path: Path,
 ) -> None:
     work = tmp_path / "work"
@@ -252,7 +254,7 @@ def _check_made(left: Path, known: set[str]) -> None:
 
 
 @pytest.mark.slow
-def test_I12_whatever_point_of_maintenance_the_power_is_lost_at(tmp_path: Path) -> None:
+def test_I12_holds_after_power_loss_at_any_point_of_maintenance(tmp_path: Path) -> None:
     """Deleted objects may be back, all of them or some."""
     work = tmp_path / "work"
     _filled(work)
@@ -298,7 +300,7 @@ def _check_maintained(left: Path, known: set[str]) -> None:
 
 
 @pytest.mark.slow
-def test_I4_what_another_process_does_at_once_is_not_torn_by_a_loss_of_power(
+def test_I4_power_loss_does_not_tear_a_commit_finished_by_another_process(
     tmp_path: Path,
 ) -> None:
     """The process may see an entry whose name is not yet safe, and must not act on it elsewhere."""

@@ -101,7 +101,7 @@ def killed(root: str, step: str, transaction_records: str) -> TxId:
     ("transaction_records", "step"),
     [(records, step) for records, steps in STEPS_OF.items() for step in steps],
 )
-def test_a_worker_killed_at_any_step_is_succeeded_without_loss_or_repeat(
+def test_successor_of_a_killed_worker_loses_and_repeats_nothing(
     root: str, transaction_records: str, step: str, successors: str
 ) -> None:
     """The successor uses the same way of keeping records, or the other. Pending offsets are free at
@@ -120,10 +120,10 @@ def test_a_worker_killed_at_any_step_is_succeeded_without_loss_or_repeat(
 
 
 @pytest.mark.parametrize("step", ["after the last append", "after the pend", "after PREPARE"])
-def test_without_a_successor_whoever_reads_ends_what_the_dead_worker_left(
+def test_readers_end_the_transaction_of_a_dead_worker_without_successor(
     root: str, step: str
 ) -> None:
-    """Its transactions time out after a millisecond, and any process finishes the decided ones."""
+    """The transactions time out after a millisecond, and any process finishes the decided ones."""
     doomed = killed(root, step, IN_LOG)
     is_decided = list(STEPS).index(step) >= DECIDED
     seen = 4 if is_decided else 2
@@ -136,7 +136,7 @@ def test_without_a_successor_whoever_reads_ends_what_the_dead_worker_left(
     assert check_log(_process(root)) == []
 
 
-def test_two_processes_that_race_under_one_id_tear_and_double_nothing(root: str) -> None:
+def test_two_processes_racing_under_one_id_lose_and_duplicate_nothing(root: str) -> None:
     children = [_start_race(root, name) for name in ("a", "b")]
     for child in children:
         assert child.stdout is not None

@@ -92,7 +92,7 @@ def records(root: str, topic: str) -> list[dict[str, Any]]:
     return run("consume", topic, root=root).json_lines
 
 
-def test_a_pipe_from_consume_copies_a_topic_of_any_bytes(root: str, tmp_path: Path) -> None:
+def test_consume_piped_into_produce_copies_arbitrary_bytes(root: str, tmp_path: Path) -> None:
     lines = [b"text %d" % n for n in range(5_000)] + [bytes([n]) for n in range(256) if n != 10]
     (tmp_path / "input").write_bytes(b"\n".join(lines))
     assert run("produce", "orders", tmp_path / "input", "-H", "a=b", root=root).code == 0
@@ -104,7 +104,7 @@ def test_a_pipe_from_consume_copies_a_topic_of_any_bytes(root: str, tmp_path: Pa
     assert [{**each, "topic": "orders"} for each in ours] == theirs
 
 
-def test_what_arrives_slowly_is_written_as_it_comes(root: str) -> None:
+def test_slow_input_is_written_as_it_arrives(root: str) -> None:
     consumer = reader(root)
     with start(root, "orders") as process:
         for number in range(3):
@@ -114,7 +114,7 @@ def test_what_arrives_slowly_is_written_as_it_comes(root: str) -> None:
     assert (process.returncode, out, err) == (0, b"", b"Wrote 3 records to topic orders.\n")
 
 
-def test_ctrl_c_says_what_is_written(root: str) -> None:
+def test_ctrl_c_reports_the_number_of_records_written(root: str) -> None:
     with start(root, "orders") as process:
         feed(process, b"a\nb\n")
         wait_for(reader(root), 2)
@@ -139,7 +139,7 @@ def test_ctrl_c_aborts_the_transaction(root: str, way: tuple[str, ...]) -> None:
 
 
 @WAYS
-def test_a_kill_leaves_nothing_of_the_transaction_and_the_next_run_writes_all_once(
+def test_killed_tagged_run_leaves_nothing_and_rerun_writes_all_once(
     root: str, tmp_path: Path, way: tuple[str, ...]
 ) -> None:
     arguments = ("orders", "--format", "json", "--transactional-id", "t", "--tag", "day-1", *way)
@@ -156,7 +156,7 @@ def test_a_kill_leaves_nothing_of_the_transaction_and_the_next_run_writes_all_on
 
 
 @pytest.mark.parametrize("transaction", [(), ("--transactional-id", "t")])
-def test_a_full_disk_is_5_and_says_what_is_written(
+def test_full_disk_exits_with_5_and_reports_nothing_written(
     root: str, tmp_path: Path, transaction: tuple[str, ...]
 ) -> None:
     """No file of the process may be larger than 32 KB, as its first segment would be."""
@@ -170,7 +170,7 @@ def test_a_full_disk_is_5_and_says_what_is_written(
     assert run("verify", root=root).code == 0
 
 
-def test_a_reader_of_its_answer_that_has_gone_is_no_error(root: str) -> None:
+def test_closed_stdout_is_not_an_error(root: str) -> None:
     with start(root, "orders", "-o", "json") as process:
         assert process.stdout is not None
         process.stdout.close()
@@ -181,14 +181,14 @@ def test_a_reader_of_its_answer_that_has_gone_is_no_error(root: str) -> None:
     assert len(records(root, "orders")) == 1
 
 
-def test_a_closed_stdin_is_a_wrong_call(root: str) -> None:
+def test_closed_stdin_is_a_usage_error(root: str) -> None:
     words = ["bash", "-c", 'exec "$@" <&-', "bash", *command("--root", root, "produce", "orders")]
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "txlog: stdin is closed; name a file, or pipe records in.\n"
 
 
-def test_what_is_produced_moves_the_end_that_json_tells(root: str) -> None:
+def test_json_output_reports_the_first_offset_of_each_run(root: str) -> None:
     arguments = ("orders", "-p", 1, "-o", "json")
     nothing = run("produce", *arguments, "/dev/null", root=root)
     assert (nothing.code, nothing.json["records"]) == (0, 0)

@@ -42,7 +42,7 @@ FORMS = {
         pytest.param(StoreKind.FAR, marks=[pytest.mark.s3, pytest.mark.extra]),
     ],
 )
-def test_I3_I5_I6_I8_what_is_copied_under_faults_is_copied_once_and_in_order(
+def test_I3_I5_I6_I8_copy_under_faults_is_exactly_once_and_in_order(
     kind: StoreKind, tmp_path: Path
 ) -> None:
     test = FORMS[kind]
@@ -55,7 +55,7 @@ def test_I3_I5_I6_I8_what_is_copied_under_faults_is_copied_once_and_in_order(
     assert report.figures["stops"] == test.copiers * test.counts.stops
 
 
-def test_I3_I5_what_many_processes_write_and_copy_at_once_is_read_once_and_in_order(
+def test_I3_I5_soak_of_concurrent_processes_is_read_once_and_in_order(
     tmp_path: Path,
 ) -> None:
     soak = Soak(seconds=2, producers=2, copiers=2, readers=1, partitions=2)

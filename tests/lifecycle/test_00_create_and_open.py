@@ -7,7 +7,7 @@ from txlog.client.admin import Admin
 from txlog.errors import NotATxlog
 
 
-def test_a_log_is_created_once_and_every_process_opens_the_same(place: LogPlace) -> None:
+def test_log_is_created_once_and_opened_by_every_process(place: LogPlace) -> None:
     place = LogPlace(f"{place.url}-{place.name('fresh')}", place.options)
     with pytest.raises(NotATxlog):
         place.process()
@@ -20,6 +20,6 @@ def test_a_log_is_created_once_and_every_process_opens_the_same(place: LogPlace)
     assert Admin(opened).list_topics() == []
 
 
-def test_the_public_names_open_it_by_its_url(place: LogPlace) -> None:
+def test_admin_opens_the_log_by_its_url(place: LogPlace) -> None:
     admin = Admin(place.url, storage_options=place.options)
     assert admin.connection.cluster.log_id == place.process().cluster.log_id

@@ -7,7 +7,7 @@ from txlog.errors import TopicExists
 from txlog.settings import TopicConfig
 
 
-def test_a_topic_is_there_for_every_process(place: LogPlace) -> None:
+def test_topic_is_created_altered_and_described(place: LogPlace) -> None:
     name = place.topic("orders", 2, config={"compression.type": "lz4"})
     with pytest.raises(TopicExists):
         place.admin().create_topic(name)

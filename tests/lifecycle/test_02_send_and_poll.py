@@ -6,7 +6,7 @@ from tests.lifecycle.log_place import LogPlace
 from txlog.model import TopicPartition
 
 
-def test_what_is_sent_is_polled_in_order(place: LogPlace) -> None:
+def test_sent_records_are_polled_in_order(place: LogPlace) -> None:
     topic = place.topic("events", 3)
     with place.producer() as producer:
         for number in range(300):
@@ -23,7 +23,7 @@ def test_what_is_sent_is_polled_in_order(place: LogPlace) -> None:
     assert sorted(number for numbers in seen.values() for number in numbers) == list(range(300))
 
 
-def test_a_large_table_is_sent_and_read_as_arrow(place: LogPlace) -> None:
+def test_large_table_is_sent_and_read_as_arrow(place: LogPlace) -> None:
     topic = place.topic("tables", 2)
     table = pa.table(
         {

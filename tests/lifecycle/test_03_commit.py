@@ -8,7 +8,7 @@ from txlog.model import TransactionOutcome
 
 
 @pytest.mark.both_ways
-def test_records_of_a_transaction_show_when_it_commits(
+def test_records_of_a_transaction_become_visible_at_commit(
     place: LogPlace, transaction_records: str
 ) -> None:
     topic = place.topic("payments", 2)
@@ -27,7 +27,7 @@ def test_records_of_a_transaction_show_when_it_commits(
     assert sum(map(len, consumer.poll().values())) == 10
 
 
-def test_one_transaction_after_the_other(place: LogPlace) -> None:
+def test_consecutive_transactions_are_read_in_order(place: LogPlace) -> None:
     topic = place.topic("payments")
     producer = place.producer(place.name("payer"))
     for number in range(20):

@@ -7,7 +7,7 @@ from txlog.client.producer.producer import Producer
 from txlog.model import TopicPartition, TransactionOutcome
 
 
-def test_an_aborted_transaction_leaves_its_records_to_nobody(place: LogPlace) -> None:
+def test_aborted_records_are_visible_only_at_read_uncommitted(place: LogPlace) -> None:
     """The records are in the log, and keep their offsets."""
     topic = place.topic("payments")
     producer = place.producer(place.name("payer"), transaction_records="in.log")
@@ -28,7 +28,7 @@ def _fail_on_the_way(producer: Producer, topic: str) -> None:
         raise RuntimeError("out of money")
 
 
-def test_of_what_is_staged_an_abort_leaves_nothing(place: LogPlace) -> None:
+def test_aborted_staged_records_leave_nothing_in_the_topic(place: LogPlace) -> None:
     topic = place.topic("payments")
     producer = place.producer(place.name("payer"))
     with pytest.raises(RuntimeError, match="out of money"):
@@ -40,7 +40,7 @@ def test_of_what_is_staged_an_abort_leaves_nothing(place: LogPlace) -> None:
     assert place.values(topic, isolation_level="read_uncommitted") == [b"committed"]
 
 
-def test_what_was_never_flushed_was_never_there(place: LogPlace) -> None:
+def test_abort_discards_records_that_were_never_flushed(place: LogPlace) -> None:
     topic = place.topic("payments")
     producer = place.producer(place.name("payer"))
     tx_id = producer.begin_transaction()

@@ -7,7 +7,9 @@ from tests.lifecycle.log_place import LogPlace
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("ending", ["commit_transaction", "abort_transaction"])
-def test_two_topics_change_together(place: LogPlace, ending: str, transaction_records: str) -> None:
+def test_transaction_over_two_topics_is_all_or_nothing(
+    place: LogPlace, ending: str, transaction_records: str
+) -> None:
     orders, stock = place.topic("orders", 2), place.topic("stock")
     producer = place.producer(place.name("shop"), transaction_records=transaction_records)
     producer.begin_transaction()

@@ -38,7 +38,7 @@ def test_results_and_offsets_are_committed_together(
     assert place.admin().describe_group(group).lag == 0
 
 
-def test_an_instance_that_was_overtaken_cannot_commit(place: LogPlace) -> None:
+def test_offsets_that_another_producer_committed_are_refused(place: LogPlace) -> None:
     source, group = place.topic("source"), place.name("group")
     place.producer().send(source, b"x").get()
     where = TopicPartition(source, 0)

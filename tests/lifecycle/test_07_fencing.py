@@ -9,7 +9,7 @@ from txlog.errors import FencedError
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("first_step", ["send", "commit"])
-def test_the_older_instance_stops_at_its_next_step(
+def test_older_instance_is_fenced_at_its_next_step(
     place: LogPlace, first_step: str, transaction_records: str
 ) -> None:
     topic, name = place.topic("events"), place.name("writer")
@@ -29,7 +29,7 @@ def test_the_older_instance_stops_at_its_next_step(
     assert place.values(topic) == [b"of the newer"]
 
 
-def test_each_instance_takes_over_from_the_one_before(place: LogPlace) -> None:
+def test_each_new_instance_fences_all_earlier_ones(place: LogPlace) -> None:
     topic, name = place.topic("events"), place.name("writer")
     producers = []
     for number in range(4):

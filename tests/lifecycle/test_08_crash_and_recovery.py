@@ -31,7 +31,7 @@ IN_A_BUCKET = [
 
 @pytest.mark.parametrize("place", ["disk", "memory"], indirect=True)
 @pytest.mark.parametrize(("records", "write", "after"), STEPS)
-def test_the_next_instance_finds_the_transaction_whole_or_not_at_all(
+def test_crash_at_any_write_leaves_the_transaction_whole_or_absent(
     place: LogPlace, records: str, write: int, after: bool
 ) -> None:
     _die_and_recover(place, records, write, after)
@@ -40,7 +40,9 @@ def test_the_next_instance_finds_the_transaction_whole_or_not_at_all(
 @pytest.mark.s3
 @pytest.mark.parametrize("place", ["bucket"], indirect=True)
 @pytest.mark.parametrize(("records", "write", "after"), IN_A_BUCKET)
-def test_in_a_bucket_too(place: LogPlace, records: str, write: int, after: bool) -> None:
+def test_crash_in_a_bucket_leaves_the_transaction_whole_or_absent(
+    place: LogPlace, records: str, write: int, after: bool
+) -> None:
     _die_and_recover(place, records, write, after)
 
 

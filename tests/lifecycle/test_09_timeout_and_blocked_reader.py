@@ -10,7 +10,7 @@ from txlog.model import TransactionOutcome
 WAIT_MS = 20_000
 
 
-def test_a_hanging_transaction_is_ended_by_the_reader_that_it_blocks(place: LogPlace) -> None:
+def test_blocked_reader_aborts_a_timed_out_transaction(place: LogPlace) -> None:
     topic = place.topic("events")
     vanished = place.producer(
         place.name("vanished"), transaction_timeout_ms=1, transaction_records="in.log"
@@ -31,7 +31,7 @@ def test_a_hanging_transaction_is_ended_by_the_reader_that_it_blocks(place: LogP
     assert place.values(topic) == [b"behind", b"back again"]
 
 
-def test_nobody_waits_for_what_is_staged(place: LogPlace) -> None:
+def test_staged_records_do_not_block_readers(place: LogPlace) -> None:
     """Readers pass over staged records, and the producer may not commit after its timeout."""
     topic = place.topic("events")
     slow = place.producer(place.name("slow"), transaction_timeout_ms=1)
@@ -45,7 +45,7 @@ def test_nobody_waits_for_what_is_staged(place: LogPlace) -> None:
     assert place.values(topic) == [b"behind"]
 
 
-def test_a_transaction_within_its_time_is_waited_for(place: LogPlace) -> None:
+def test_reader_waits_for_a_transaction_within_its_timeout(place: LogPlace) -> None:
     topic = place.topic("events")
     slow = place.producer(place.name("slow"), transaction_records="in.log")
     slow.begin_transaction()

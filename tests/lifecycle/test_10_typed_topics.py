@@ -17,7 +17,7 @@ FLIGHT = pa.schema(
 )
 
 
-def test_a_typed_topic_grows_and_all_its_records_stay_readable(place: LogPlace) -> None:
+def test_records_stay_readable_after_schema_evolution(place: LogPlace) -> None:
     topic = place.topic("flights", 2, schema=FLIGHT, config={"key.column": "carrier"})
     departed = dt.datetime(2013, 1, 1, 5, 17, tzinfo=dt.UTC)
     producer = place.producer()
@@ -38,7 +38,7 @@ def test_a_typed_topic_grows_and_all_its_records_stay_readable(place: LogPlace) 
         place.admin().evolve_schema(topic, FLIGHT)
 
 
-def test_poll_arrow_has_the_newest_columns_for_old_records_too(place: LogPlace) -> None:
+def test_poll_arrow_returns_the_newest_columns_for_old_records(place: LogPlace) -> None:
     topic = place.topic("flights", schema=FLIGHT)
     place.producer().send(topic, {"carrier": "UA"}).get()
     place.admin().evolve_schema(topic, FLIGHT.append(pa.field("gate", pa.string())))

@@ -4,7 +4,7 @@ from tests.lifecycle.log_place import LogPlace
 from txlog.model import TopicPartition
 
 
-def test_a_group_goes_on_where_it_stopped_and_its_lag_goes_to_zero(place: LogPlace) -> None:
+def test_group_resumes_at_its_committed_offset_and_lag_reaches_zero(place: LogPlace) -> None:
     topic, group = place.topic("events", 2), place.name("group")
     producer = place.producer(place.name("writer"), transaction_records="in.log")
     with producer.transaction():
@@ -27,7 +27,7 @@ def test_a_group_goes_on_where_it_stopped_and_its_lag_goes_to_zero(place: LogPla
     assert group in place.admin().list_groups()
 
 
-def test_a_group_can_go_back_in_time(place: LogPlace) -> None:
+def test_group_can_be_reset_by_timestamp(place: LogPlace) -> None:
     topic, group = place.topic("events"), place.name("group")
     with place.producer() as producer:
         for number in range(10):

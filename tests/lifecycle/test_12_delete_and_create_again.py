@@ -8,7 +8,7 @@ from txlog.errors import UnknownTopic
 from txlog.model import TopicPartition
 
 
-def test_R11_nothing_of_the_old_topic_comes_back_in_the_new_one(place: LogPlace) -> None:
+def test_R11_recreated_topic_contains_nothing_of_the_deleted_one(place: LogPlace) -> None:
     topic, group = place.topic("events", 2), place.name("group")
     producer = place.producer(place.name("writer"))
     with producer.transaction():

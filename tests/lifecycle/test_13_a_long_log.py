@@ -7,7 +7,7 @@ COMMITS = 40
 """Each is two entries of the topic's journal; a snapshot is due after 64."""
 
 
-def test_a_long_log_is_opened_with_few_requests_and_read_whole(place: LogPlace) -> None:
+def test_long_log_opens_with_few_requests_and_is_complete_after_pruning(place: LogPlace) -> None:
     topic = place.topic("events")
     producer = place.producer(place.name("writer"), transaction_records="in.log")
     for number in range(COMMITS):

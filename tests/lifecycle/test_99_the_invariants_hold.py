@@ -8,7 +8,7 @@ from txlog.testing.invariants import check_log
 
 # In a bucket reading each of thousands of objects would take a request.
 @pytest.mark.parametrize("place", ["disk", "memory"], indirect=True)
-def test_the_log_of_the_whole_story_keeps_its_invariants(place: LogPlace) -> None:
+def test_log_of_all_stages_keeps_its_invariants(place: LogPlace) -> None:
     topic = place.topic("last")
     producer = place.producer(place.name("last"))
     with producer.transaction():

@@ -38,7 +38,7 @@ def x_check__mutmut_3(n):
 """
 
 
-def test_a_mutant_of_an_errors_words_is_told_from_one_of_what_is_done() -> None:
+def test_mutants_of_error_texts_are_distinguished_from_mutants_of_behaviour() -> None:
     found = mutants_of("m", MUTATED)
     assert {name: one.words_only for name, one in found.items()} == {
         "m.x_check__mutmut_1": False,
@@ -53,7 +53,7 @@ def test_a_mutant_of_an_errors_words_is_told_from_one_of_what_is_done() -> None:
     )
 
 
-def test_a_mutant_that_ran_out_of_time_is_killed_and_in_doubt(tmp_path: Path) -> None:
+def test_timed_out_mutant_counts_as_killed_and_in_doubt(tmp_path: Path) -> None:
     module, results = Mutated("m.py", ()), tmp_path / "mutants" / "m.py.meta"
     results.parent.mkdir()
     results.with_name("m.py").write_text(MUTATED)
@@ -72,7 +72,7 @@ def test_every_mutated_module_and_its_tests_exist() -> None:
             assert (ROOT / path).exists(), path
 
 
-def test_what_is_listed_as_harmless_stands_in_the_code_still() -> None:
+def test_mutants_listed_as_harmless_still_match_the_code() -> None:
     for one in listed():
         names, lines = functions_of(one.module)
         assert one.function.rpartition(".")[2] in names, one
@@ -89,7 +89,7 @@ def functions_of(module: str) -> tuple[set[str], set[str]]:
     return {node.name for node in functions}, lines
 
 
-def test_a_sum_counts_its_modules_mutants_and_not_their_scores() -> None:
+def test_total_score_is_computed_from_mutants_not_from_module_scores() -> None:
     total = Figures(killed=97, unchanged=4, survivors=3) + Figures(killed=1, survivors=1)
     assert total == Figures(killed=98, unchanged=4, survivors=4)
     assert [cell.strip() for cell in total.row("2 of 2 modules").split("|")[1:-1]] == [
@@ -97,7 +97,7 @@ def test_a_sum_counts_its_modules_mutants_and_not_their_scores() -> None:
     ]
 
 
-def test_progress_is_told_once_a_minute_where_no_person_watches(tmp_path: Path) -> None:
+def test_progress_is_printed_once_a_minute_without_a_terminal(tmp_path: Path) -> None:
     results, stream, times = tmp_path / "cut.py.meta", io.StringIO(), iter([100, 101, 170, 231])
     progress = Progress("cut", results, stream, lambda: next(times))
     progress.show()

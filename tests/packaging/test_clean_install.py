@@ -165,7 +165,7 @@ def packed_modules() -> set[str]:
     return {m.place for m in modules(*PRODUCT) if not m.place.startswith(TOOLS)}
 
 
-def test_the_wheel_holds_every_module_of_the_product_and_nothing_else(wheel: Path) -> None:
+def test_wheel_contains_exactly_the_product_and_its_settings(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     marks = {f"{package}/py.typed" for package in PRODUCT}
@@ -174,7 +174,7 @@ def test_the_wheel_holds_every_module_of_the_product_and_nothing_else(wheel: Pat
     assert packed == packed_modules() | marks | conf
 
 
-def test_the_source_distribution_holds_what_the_readme_points_to_and_no_tests(dist: Path) -> None:
+def test_sdist_contains_files_linked_from_readme_and_no_tests(dist: Path) -> None:
     with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames() if "/" in name}
     linked = set(
@@ -186,13 +186,13 @@ def test_the_source_distribution_holds_what_the_readme_points_to_and_no_tests(di
     assert [name for name in packed if name.startswith(("tests", "benchmarks", "."))] == []
 
 
-def test_the_settings_for_spark_are_installed_beside_the_package(install: CleanInstall) -> None:
+def test_spark_settings_are_installed_with_the_package(install: CleanInstall) -> None:
     folder = install.folder / CONF_IN_ENVIRONMENT
     for path in (ROOT / "conf").iterdir():
         assert (folder / path.name).read_text() == path.read_text()
 
 
-def test_the_wheel_names_its_author_its_licence_and_its_requirements(install: CleanInstall) -> None:
+def test_wheel_metadata_has_author_licence_and_requirements(install: CleanInstall) -> None:
     found = importlib.metadata.distributions(name=DISTRIBUTION, path=[str(install.packages)])
     metadata = next(iter(found)).metadata
     assert metadata["Author"] == "The txlog authors"
@@ -202,7 +202,7 @@ def test_the_wheel_names_its_author_its_licence_and_its_requirements(install: Cl
     assert sorted(re.match(r"\w+", r)[0] for r in needed) == ["fsspec", "numpy", "pyarrow"]
 
 
-def test_a_clean_install_is_seen_by_the_rule_of_spark(install: CleanInstall) -> None:
+def test_clean_install_is_found_by_sparks_discovery_rule(install: CleanInstall) -> None:
     """Spark finds top-level modules named pyspark_* with pkgutil, and imports them."""
     answer = install.run(IMPORTS)
     assert all(place.startswith(str(install.packages)) for place in answer["places"])
@@ -210,7 +210,7 @@ def test_a_clean_install_is_seen_by_the_rule_of_spark(install: CleanInstall) -> 
     assert answer["source"] == "txlog", answer["error"]
 
 
-def test_the_command_is_installed_and_starts(install: CleanInstall) -> None:
+def test_command_is_installed_and_starts(install: CleanInstall) -> None:
     done = subprocess.run(
         [install.folder / "bin" / "txlog", "--help"],
         cwd=install.folder,
@@ -242,7 +242,9 @@ def two_claims(install: CleanInstall, tmp_path: Path) -> CleanInstall:
     return copied
 
 
-def test_doctor_finds_that_another_project_overwrote_the_package(two_claims: CleanInstall) -> None:
+def test_doctor_detects_package_overwritten_by_another_distribution(
+    two_claims: CleanInstall,
+) -> None:
     """The remedy in its message works: uninstall both and install ours again."""
     answer = two_claims.run(DOCTOR)
     assert answer["package txlog"]["status"] == answer[DISTRIBUTION]["status"] == "fail"
@@ -259,7 +261,7 @@ def test_doctor_finds_that_another_project_overwrote_the_package(two_claims: Cle
 
 @pytest.mark.spark
 @pytest.mark.timeout(START_SPARK_S)
-def test_spark_discovers_the_source_and_takes_the_settings_of_conf(install: CleanInstall) -> None:
+def test_spark_discovers_the_source_and_loads_settings_from_conf(install: CleanInstall) -> None:
     wanted = {
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.shuffle.partitions": "2",
@@ -273,9 +275,7 @@ def test_spark_discovers_the_source_and_takes_the_settings_of_conf(install: Clea
 
 @pytest.mark.spark
 @pytest.mark.timeout(START_SPARK_S)
-def test_register_serves_where_spark_discovers_nothing(
-    install: CleanInstall, tmp_path: Path
-) -> None:
+def test_register_works_without_spark_discovery(install: CleanInstall, tmp_path: Path) -> None:
     """As on a cluster whose session began before the install: the shim is missing here."""
     folder = tmp_path / "venv"
     shutil.copytree(install.folder, folder, symlinks=True)

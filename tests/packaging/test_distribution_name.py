@@ -50,14 +50,14 @@ def add_distribution(folder: Path, name: str, version: str, **files: str) -> Non
         (info / file.replace("_txt", ".txt")).write_text(text)
 
 
-def test_the_name_is_the_one_in_setup_cfg_and_is_not_the_packages() -> None:
+def test_distribution_name_matches_setup_cfg_and_differs_from_package_name() -> None:
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     assert config["metadata"]["name"] == DISTRIBUTION != "txlog"
     assert config["metadata"]["version"] == txlog.__version__
 
 
-def test_no_text_asks_pip_for_the_other_project() -> None:
+def test_no_file_refers_to_the_distribution_of_the_other_project() -> None:
     found = {
         path: OTHERS_NAME.findall(text.replace(WARNING, ""))
         for path, text in tracked_texts().items()
@@ -75,7 +75,7 @@ def test_no_text_asks_pip_for_the_other_project() -> None:
         "[metadata]\nname = txlog\nversion = 1",
     ],
 )
-def test_such_a_text_would_be_found(text: str) -> None:
+def test_texts_that_refer_to_the_other_project_are_detected(text: str) -> None:
     assert OTHERS_NAME.search(text)
 
 
@@ -101,7 +101,7 @@ def test_this_environment_has_one_distribution_for_each_package() -> None:
     [{"top_level_txt": "txlog\n"}, {"RECORD": "txlog/__init__.py,,\ntxlog/other.py,,\n"}],
     ids=["top_level.txt", "RECORD"],
 )
-def test_doctor_notices_another_distribution_with_the_package(
+def test_doctor_fails_if_another_distribution_claims_the_package(
     files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_distribution(tmp_path, "txlog", "3.2610.1", **files)
@@ -113,7 +113,7 @@ def test_doctor_notices_another_distribution_with_the_package(
     assert shared["fix"].startswith(f"pip uninstall --yes txlog {DISTRIBUTION}")
 
 
-def test_another_spelling_of_our_own_name_and_a_broken_removal_are_no_strangers(
+def test_respelled_distribution_name_and_empty_dist_info_are_not_foreign(
     tmp_path: Path,
 ) -> None:
     add_distribution(tmp_path, "TxLog_Spark", "0.0.9", top_level_txt="txlog\n")
@@ -123,7 +123,7 @@ def test_another_spelling_of_our_own_name_and_a_broken_removal_are_no_strangers(
 
 
 @pytest.mark.parametrize("public", [[], ["TxLog"]])
-def test_a_package_that_another_one_overwrote_fails(
+def test_check_of_an_overwritten_package_fails(
     public: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(txlog, "__all__", public)

@@ -24,7 +24,7 @@ print(json.dumps([hasattr(pyspark_txlog, "DefaultSource"), repr(pyspark_txlog.IM
         ("class TxlogDataSource(", "SyntaxError"),
     ],
 )
-def test_a_broken_plugin_leaves_the_source_absent_and_the_reason_readable(
+def test_shim_of_a_broken_plugin_has_no_source_but_the_import_error(
     tmp_path: Path, source: str, reason: str
 ) -> None:
     plugin = tmp_path / "spark_plugin"
@@ -36,7 +36,7 @@ def test_a_broken_plugin_leaves_the_source_absent_and_the_reason_readable(
     assert reason in error
 
 
-def test_a_whole_plugin_is_offered_as_the_default_source(tmp_path: Path) -> None:
+def test_shim_exposes_a_working_plugin_as_the_default_source(tmp_path: Path) -> None:
     plugin = tmp_path / "spark_plugin"
     plugin.mkdir()
     (plugin / "__init__.py").write_text("")

@@ -40,7 +40,7 @@ def maintain(connection: Connection) -> None:
 
 
 @pytest.mark.both_ways
-def test_I14_a_clock_that_is_a_year_ahead_ends_nothing_that_is_decided(log: MemoryLog) -> None:
+def test_I14_clock_a_year_ahead_does_not_abort_a_decided_transaction(log: MemoryLog) -> None:
     producer = log.producer("id")
     producer.begin_transaction()
     for name in ("a", "b"):
@@ -61,7 +61,7 @@ def test_I14_a_clock_that_is_a_year_ahead_ends_nothing_that_is_decided(log: Memo
 
 
 @pytest.mark.in_log
-def test_I14_a_clock_that_is_a_year_ahead_costs_an_open_transaction_and_no_more(
+def test_I14_clock_a_year_ahead_aborts_only_the_open_transaction(
     log: MemoryLog,
 ) -> None:
     producer = log.producer("id")
@@ -78,7 +78,7 @@ def test_I14_a_clock_that_is_a_year_ahead_costs_an_open_transaction_and_no_more(
     log.check()
 
 
-def test_I14_writers_whose_clocks_disagree_are_ordered_by_the_journal(log: MemoryLog) -> None:
+def test_I14_writers_with_disagreeing_clocks_are_ordered_by_the_journal(log: MemoryLog) -> None:
     clocks = (log.clock.now_ms, log.clock.now_ms + YEAR_MS, 0.0, log.clock.now_ms)
     for number, now_ms in enumerate(clocks):
         producer = Producer(at(log, now_ms, 100 + number), transactional_id=f"id-{number}")
@@ -102,7 +102,7 @@ class UnlistedStore(MemoryStore):
         raise StoreDenied(f"s3:ListBucket of {prefix} is not allowed. Allow it.")
 
 
-def test_I14_a_log_lives_without_any_listing() -> None:
+def test_I14_log_works_without_list_permission() -> None:
     store = UnlistedStore(manual_runtime())
     processes = [open_connection(store, manual_runtime(seed), create=True) for seed in (1, 2)]
     admin = Admin(processes[0])

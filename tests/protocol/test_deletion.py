@@ -24,7 +24,7 @@ def write(log: MemoryLog, transactional_id: str = "id") -> list[bytes]:
     return [b"%d" % number for number in range(TRANSACTIONS)]
 
 
-def test_I12_pruning_takes_entries_and_never_a_record(log: MemoryLog) -> None:
+def test_I12_pruning_deletes_entries_but_no_records(log: MemoryLog) -> None:
     written = write(log)
     segments = {path for path in log.objects() if "/segments/" in path}
     assert log.connection.cluster.topic("a").journal.prune(0) > TRANSACTIONS
@@ -33,7 +33,7 @@ def test_I12_pruning_takes_entries_and_never_a_record(log: MemoryLog) -> None:
     log.check()
 
 
-def test_I12_an_open_transaction_outlives_the_entries_that_it_began_in(log: MemoryLog) -> None:
+def test_I12_open_transaction_survives_pruning_of_its_entries(log: MemoryLog) -> None:
     opened = log.elsewhere("open", transaction_records="in.log")
     opened.begin_transaction()
     opened.send("a", b"open", partition=1)
@@ -46,7 +46,7 @@ def test_I12_an_open_transaction_outlives_the_entries_that_it_began_in(log: Memo
     log.check()
 
 
-def test_R19_a_segment_that_is_gone_is_damage_while_the_log_refers_to_it(log: MemoryLog) -> None:
+def test_R19_missing_segment_that_the_log_refers_to_is_damage(log: MemoryLog) -> None:
     write(log)
     doomed = min(path for path in log.objects() if "/segments/" in path)
     log.memory.delete(doomed)

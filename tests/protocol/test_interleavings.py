@@ -24,7 +24,7 @@ it."""
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 10))]
 )
-def test_I1_to_I11_hold_in_every_interleaving(seed: int, weights: dict[str, int]) -> None:
+def test_I1_to_I11_hold_in_random_interleavings(seed: int, weights: dict[str, int]) -> None:
     history = Interleaving(random.Random(seed))
     try:
         history.run(STEPS, CHECK_EVERY, weights)
@@ -43,7 +43,7 @@ def test_I1_to_I11_hold_in_every_interleaving(seed: int, weights: dict[str, int]
     ],
 )
 @hypothesis.given(st.randoms(use_true_random=False), st.sampled_from([WEIGHTS, STORM]))
-def test_I1_to_I11_hold_in_whatever_interleaving_hypothesis_looks_for(
+def test_I1_to_I11_hold_in_interleavings_chosen_by_hypothesis(
     choices: random.Random, weights: dict[str, int]
 ) -> None:
     history = Interleaving(choices)

@@ -57,7 +57,7 @@ def world() -> World:
     return world
 
 
-def test_R2_a_restored_checkpoint_cannot_commit_the_same_batch_with_other_offsets(
+def test_R2_restored_checkpoint_cannot_commit_the_same_batch_with_other_offsets(
     world: World,
 ) -> None:
     """Batch 0 was [0, 3). The checkpoint is restored, and a later run plans batch 0 as [0, 2)."""
@@ -78,7 +78,7 @@ def test_R2_a_restored_checkpoint_cannot_commit_the_same_batch_with_other_offset
     assert is_sound(world)
 
 
-def test_R3_a_pend_whose_run_died_is_released_after_the_bar_and_its_prepare_comes_too_late(
+def test_R3_pend_of_a_dead_run_is_released_after_the_bar_and_late_prepare_fails(
     world: World,
 ) -> None:
     stalled, other = world.process(), world.process()
@@ -99,7 +99,7 @@ def test_R3_a_pend_whose_run_died_is_released_after_the_bar_and_its_prepare_come
     assert is_sound(world)
 
 
-def test_R3_a_pend_is_not_released_if_its_prepare_was_first(world: World) -> None:
+def test_R3_pend_is_not_released_if_its_prepare_was_first(world: World) -> None:
     """The run is alive after all: its PREPARE wins the slot before the helper's bar."""
     slow, helper = world.process(), world.process()
     tx = tx_of(register(slow, "run 1"))
@@ -117,7 +117,7 @@ def test_R3_a_pend_is_not_released_if_its_prepare_was_first(world: World) -> Non
     assert is_sound(world)
 
 
-def test_R3_a_later_epoch_frees_a_pend_that_was_never_prepared(world: World) -> None:
+def test_R3_later_epoch_releases_an_unprepared_pend(world: World) -> None:
     old, new = world.process(), world.process()
     tx = tx_of(register(old, "run 1"))
     pend(old, tx, 0, 2)
@@ -131,7 +131,7 @@ def test_R3_a_later_epoch_frees_a_pend_that_was_never_prepared(world: World) -> 
     assert is_sound(world)
 
 
-def test_R3_a_late_pend_of_an_old_instance_does_not_abort_the_newer_ones_transaction(
+def test_R3_late_pend_of_old_instance_does_not_abort_newer_transaction(
     world: World,
 ) -> None:
     """The transactional id is the same; only earlier transactions may be aborted as left over."""
@@ -147,7 +147,7 @@ def test_R3_a_late_pend_of_an_old_instance_does_not_abort_the_newer_ones_transac
     assert (shown(world, "a"), position(world)) == ([0, 1], 2)
 
 
-def test_R3_a_pend_that_its_committed_transaction_forgot_to_name_blocks_nobody(
+def test_R3_pend_not_named_by_its_committed_transaction_does_not_block(
     world: World,
 ) -> None:
     """The answer to the pend was lost, and the client committed without naming the group."""
@@ -161,7 +161,7 @@ def test_R3_a_pend_that_its_committed_transaction_forgot_to_name_blocks_nobody(
     assert other.connection.offsets.group(GROUP).last_commit == tx
 
 
-def test_R4_what_was_decided_is_not_decided_again_by_a_process_that_comes_late(
+def test_R4_late_process_cannot_decide_an_aborted_transaction_again(
     world: World,
 ) -> None:
     slow, quick = world.process(), world.process()
@@ -174,7 +174,7 @@ def test_R4_what_was_decided_is_not_decided_again_by_a_process_that_comes_late(
     assert coordinator(world.process()).outcome(tx) is ABORTED
 
 
-def test_R5_a_new_instance_finishes_what_is_prepared_before_its_own_first_transaction(
+def test_R5_new_instance_finishes_prepared_transactions_first(
     world: World,
 ) -> None:
     """Otherwise the old instance's records would come after the new one's marker, and be dropped as
@@ -192,7 +192,7 @@ def test_R5_a_new_instance_finishes_what_is_prepared_before_its_own_first_transa
     assert is_sound(world)
 
 
-def test_R5_what_is_ongoing_is_aborted_by_the_entry_that_bumps_the_epoch(world: World) -> None:
+def test_R5_entry_that_bumps_the_epoch_aborts_the_ongoing_transaction(world: World) -> None:
     old, new = world.process(), world.process()
     tx = tx_of(register(old, "i"))
     coordinator(old).begin(NAME, tx, TIMEOUT_MS, (participant(old, "a", logged=True),))
@@ -213,8 +213,8 @@ def test_R5_what_is_ongoing_is_aborted_by_the_entry_that_bumps_the_epoch(world: 
     assert is_sound(world)
 
 
-def test_R5_a_prepare_waits_for_the_transaction_before_it(world: World) -> None:
-    """Its process died before `COMMITTED` was written: the next batch finishes it first."""
+def test_R5_prepare_waits_for_the_previous_transaction(world: World) -> None:
+    """The process died before `COMMITTED` was written: the next batch finishes the first one."""
     process = world.process()
     registration = register(process, "i")
     first, second = tx_of(registration, 0), tx_of(registration, 1)
@@ -237,8 +237,8 @@ def decided(process: Process, tx: TxId, name: str = NAME) -> Callable[[], None]:
     return lambda: apply_decision(connection.cluster, connection.offsets, 0, transaction, floor)
 
 
-def test_R6_a_helper_that_comes_late_changes_nothing(world: World) -> None:
-    """It read the first transaction, stalled, and applies it after the second one is complete."""
+def test_R6_late_helper_changes_nothing(world: World) -> None:
+    """The helper reads the first transaction, and applies it after the second one is complete."""
     process, helper = world.process(), world.process()
     registration = register(process, "i")
     first, second = tx_of(registration, 0), tx_of(registration, 1)
@@ -277,7 +277,7 @@ def test_R7_half_messages_are_finished_in_any_order(world: World) -> None:
     assert is_sound(world)
 
 
-def test_R8_who_dies_between_the_topics_and_the_offsets_leaves_the_pend_as_evidence(
+def test_R8_crash_between_topics_and_offsets_leaves_the_pend(
     world: World,
 ) -> None:
     dead = world.process()
@@ -295,7 +295,7 @@ def test_R8_who_dies_between_the_topics_and_the_offsets_leaves_the_pend_as_evide
     assert is_sound(world)
 
 
-def test_R8_offsets_show_only_after_the_records_of_every_topic(world: World) -> None:
+def test_R8_offsets_are_applied_only_after_the_records_of_every_topic(world: World) -> None:
     process = world.process()
     tx = tx_of(register(process, "i"))
     pend(process, tx, 0, 2)
@@ -307,7 +307,7 @@ def test_R8_offsets_show_only_after_the_records_of_every_topic(world: World) -> 
     assert seen == [[0, 1], [0, 1]]
 
 
-def test_R8_a_maintenance_pass_finds_what_is_prepared_without_any_pend(world: World) -> None:
+def test_R8_maintenance_finishes_a_prepared_transaction_without_pends(world: World) -> None:
     dead, helper = world.process(), world.process()
     tx = tx_of(register(dead, "i"))
     prepare(dead, tx, participant(dead, "a", 7), groups=())
@@ -316,7 +316,7 @@ def test_R8_a_maintenance_pass_finds_what_is_prepared_without_any_pend(world: Wo
     assert coordinator(helper).maintain() == []
 
 
-def test_R9_an_append_is_known_to_be_absent_only_when_its_slot_is_held_by_another(
+def test_R9_append_is_known_absent_only_once_another_entry_holds_its_slot(
     world: World,
 ) -> None:
     """The answer is lost and the write is late: only the next entry in its slot decides."""
@@ -336,7 +336,7 @@ def test_R9_an_append_is_known_to_be_absent_only_when_its_slot_is_held_by_anothe
     assert is_sound(world)
 
 
-def test_R10_records_that_come_after_the_abort_marker_are_refused(world: World) -> None:
+def test_R10_records_after_the_abort_marker_are_refused(world: World) -> None:
     """The zombie has declared the topic and written nothing to it when its marker arrives."""
     zombie, new = world.process(), world.process()
     tx = tx_of(register(zombie, "i"))
@@ -357,7 +357,7 @@ def test_R10_records_that_come_after_the_abort_marker_are_refused(world: World) 
     assert is_sound(world)
 
 
-def test_R11_nothing_of_a_transaction_lands_in_a_topic_that_was_created_again(
+def test_R11_transaction_writes_nothing_to_a_recreated_topic(
     world: World,
 ) -> None:
     process, slow, other = world.process(), world.process(), world.process()
@@ -375,10 +375,10 @@ def test_R11_nothing_of_a_transaction_lands_in_a_topic_that_was_created_again(
     assert is_sound(world)
 
 
-def test_R12_a_stale_run_that_registers_late_fences_the_live_one_and_commits_nothing_twice(
+def test_R12_late_stale_run_fences_the_live_one_but_commits_nothing_twice(
     world: World,
 ) -> None:
-    """It costs availability, not safety: the group's offsets decide which run may continue."""
+    """This costs availability, not safety: the group's offsets decide which run may continue."""
     stale, live = world.process(), world.process()
     live_tx = tx_of(register(live, "run 2", is_run=True, groups=(GROUP,)))
     pend(live, live_tx, 0, 2)
@@ -401,7 +401,7 @@ def prune_all(process: Process, keep: int = 0) -> None:
         process.topic(topic).journal.prune(keep)
 
 
-def test_R14_a_pruned_log_goes_on_as_if_nothing_were_gone(world: World) -> None:
+def test_R14_pruned_log_keeps_records_positions_and_outcomes(world: World) -> None:
     process = world.process()
     registration = register(process, "i")
     for number in range(12):
@@ -416,9 +416,10 @@ def test_R14_a_pruned_log_goes_on_as_if_nothing_were_gone(world: World) -> None:
     assert coordinator(world.process()).outcome(tx_of(registration, 0)) is COMMITTED
 
 
-def test_R15_a_helper_does_not_take_a_pruned_pend_for_no_pend(world: World) -> None:
-    """It stalled before the pend was made. Its next slot is missing because it was pruned; if
-    that counted as the journal's end, the transaction would be complete and its offsets lost.
+def test_R15_helper_does_not_mistake_a_pruned_pend_for_an_absent_one(world: World) -> None:
+    """The helper stalled before the pend was made. The next slot is missing because it was
+    pruned; if that counted as the journal's end, the transaction would be complete and its offsets
+    lost.
     """
     helper, process = world.process(), world.process()
     registration = register(process, "i")
@@ -436,7 +437,7 @@ def test_R15_a_helper_does_not_take_a_pruned_pend_for_no_pend(world: World) -> N
     assert position(world) == 8
 
 
-def test_R15_what_is_in_the_way_is_not_released_on_a_pruned_coordinator(world: World) -> None:
+def test_R15_committed_pend_is_not_released_by_a_helper_with_stale_state(world: World) -> None:
     """The helper's coordinator state is older than the epoch of the pend: it takes the pend's
     transaction for one that can never be prepared."""
     helper, process = world.process(), world.process()
@@ -456,7 +457,7 @@ def test_R15_what_is_in_the_way_is_not_released_on_a_pruned_coordinator(world: W
     assert is_sound(world)
 
 
-def test_R16_without_any_hint_every_journal_opens_to_the_same_state(world: World) -> None:
+def test_R16_journals_open_to_the_same_state_without_hints(world: World) -> None:
     process = world.process()
     tx = tx_of(register(process, "i"))
     pend(process, tx, 0, 2)
@@ -471,7 +472,7 @@ def test_R16_without_any_hint_every_journal_opens_to_the_same_state(world: World
     assert (shown(world, "a"), position(world)) == ([0, 1], 2)
 
 
-def test_R17_a_slow_append_is_refused_below_the_horizon_and_written_again(world: World) -> None:
+def test_R17_append_below_the_horizon_is_refused_and_written_again(world: World) -> None:
     """No PREPARE_COMMIT protects its segment from the collector yet."""
     slow, collector = world.process(), world.process()
     tx = tx_of(register(slow, "i"))
@@ -489,7 +490,7 @@ def test_R17_a_slow_append_is_refused_below_the_horizon_and_written_again(world:
     assert shown(world, "a") == [1]
 
 
-def test_R27_a_superseded_run_does_not_come_back(world: World) -> None:
+def test_R27_superseded_run_is_fenced_when_it_registers_again(world: World) -> None:
     processes = [world.process() for _ in range(2)]
     register(processes[0], "run 1", is_run=True)
     register(processes[1], "run 2", is_run=True)

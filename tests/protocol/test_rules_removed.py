@@ -68,7 +68,7 @@ def breaks(seed: int) -> bool:
 
 
 @pytest.mark.parametrize("remove", REMOVED, ids=lambda remove: remove.__name__)
-def test_without_the_rule_a_history_is_found_that_breaks(
+def test_removing_a_rule_breaks_some_interleaving(
     remove: Callable[[Patch], None], monkeypatch: Patch
 ) -> None:
     remove(monkeypatch)

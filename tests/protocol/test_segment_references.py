@@ -22,11 +22,11 @@ from txlog.maintenance.vacuum import references
 from txlog.model import TxId
 
 
-class MeanwhileStore(DyingStore):
-    """Runs an action just before the read of that number."""
+class FinishingStore(DyingStore):
+    """Another process finishes a transaction just before the read with a given number."""
 
-    def meanwhile(self, read: int, finishing: tuple[Process, TxId]) -> None:
-        """Another process finishes that transaction."""
+    def finish_before(self, read: int, finishing: tuple[Process, TxId]) -> None:
+        """The process finishes the transaction before that read."""
         self.reads_left, self.finishing = read, finishing
 
     reads_left = -1
@@ -49,12 +49,12 @@ def world_with_a_decision() -> tuple[World, Process, TxId, str]:
     return world, process, tx, part.segments[0].path
 
 
-def test_R18_a_segment_that_moves_from_its_coordinator_to_its_topic_is_never_missed() -> None:
+def test_R18_segment_moving_from_coordinator_to_topic_is_never_missed() -> None:
     for read in count():
         world, process, tx, segment = world_with_a_decision()
-        store = MeanwhileStore(world.store)
+        store = FinishingStore(world.store)
         looker = open_connection(store, world.runtime(), process=PROCESS)
-        store.meanwhile(read, (process, tx))
+        store.finish_before(read, (process, tx))
         assert segment in references(looker), f"finished before read {read}"
         if store.reads_left >= 0:
             break
@@ -67,7 +67,7 @@ def unreferenced(looker: Connection) -> list[str]:
     return sorted(set(filter(is_segment, stored)) - references(looker))
 
 
-def test_what_nobody_names_is_unreferenced_and_nothing_else_is() -> None:
+def test_only_segments_not_named_by_the_log_are_unreferenced() -> None:
     world = World()
     world.create_topics("a", "b")
     process = world.process()

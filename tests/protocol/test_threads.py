@@ -43,7 +43,7 @@ def produce(process: Process, thread: int) -> list[int]:
     return kept
 
 
-def test_threads_that_share_a_process_lose_nothing_and_wait_for_nobody_for_ever() -> None:
+def test_threads_that_share_a_connection_lose_nothing_and_do_not_deadlock() -> None:
     world = World()
     world.create_topics("a", "b")
     processes = [threaded_process(world) for _ in range(2)]

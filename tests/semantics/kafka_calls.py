@@ -68,7 +68,7 @@ def two_pending(log: MemoryLog) -> None:
 
 
 @shows("`position` and `committed` while offsets are pending")
-def told_at_once(log: MemoryLog) -> None:
+def refused_while_pending(log: MemoryLog) -> None:
     pending(log, 0)
     consumer = log.consumer("u", group_id="g")
     refuses(UnstableOffsetCommit, lambda: consumer.position(U0), lambda: consumer.committed(U0))
@@ -96,7 +96,7 @@ def commit_beyond(log: MemoryLog) -> None:
 
 
 @shows("a topic or partition that is made after `subscribe` or `assign`")
-def from_its_start(log: MemoryLog) -> None:
+def created_after_subscribe(log: MemoryLog) -> None:
     for reset in ("latest", "none"):
         name = f"made-after-{reset}"
         consumer = log.consumer(name, auto_offset_reset=reset)
@@ -115,7 +115,7 @@ def deleted_while_read(log: MemoryLog) -> None:
 
 
 @shows("a name that no topic can have, a partition below 0")
-def never(log: MemoryLog) -> None:
+def invalid_names(log: MemoryLog) -> None:
     consumer = log.consumer()
     refuses(
         InvalidName,
@@ -126,7 +126,7 @@ def never(log: MemoryLog) -> None:
 
 
 @shows("offsets of, commits to, records for and deleted from what does not exist")
-def nothing_there(log: MemoryLog) -> None:
+def missing_topics_and_partitions(log: MemoryLog) -> None:
     consumer, beyond = log.consumer(group_id="g"), TopicPartition("u", 9)
     refuses(
         UnknownTopic,
@@ -148,7 +148,7 @@ def nothing_there(log: MemoryLog) -> None:
 
 
 @shows("`seek` right after `subscribe`")
-def sought_at_once(log: MemoryLog) -> None:
+def seek_after_subscribe(log: MemoryLog) -> None:
     put(log, U0)
     consumer = log.consumer("u")
     consumer.seek(U0, 1)
@@ -216,7 +216,7 @@ def delete_pending(log: MemoryLog) -> None:
 
 
 @shows("`create_partitions` to the count that there is")
-def as_many(log: MemoryLog) -> None:
+def same_partition_count(log: MemoryLog) -> None:
     before = log.objects()
     log.admin.create_partitions("t", 2)
     assert log.changed_since(before) == []
@@ -235,7 +235,7 @@ def group_ids(log: MemoryLog) -> None:
 @shows(
     "topic settings for brokers and their files (`segment.ms`, `min.insync.replicas`, `remote.*`)"
 )
-def foreign_settings(log: MemoryLog) -> None:
+def broker_settings(log: MemoryLog) -> None:
     for name in ("segment.ms", "min.insync.replicas", "remote.storage.enable"):
         with pytest.raises(InvalidConfig, match="leave it out"):
             log.admin.create_topics([NewTopic("new", config={name: "1"})])
@@ -260,7 +260,7 @@ def sent_outside(log: MemoryLog) -> None:
 
 
 @shows("a record that is refused outside of transactions")
-def refused_alone(log: MemoryLog) -> None:
+def refused_outside_transactions(log: MemoryLog) -> None:
     producer = log.producer()
     good = producer.send("u", b"good")
     late_ms = log.clock.wall_ms() + DAY_MS
@@ -343,7 +343,7 @@ def committed_again(log: MemoryLog) -> None:
 
 
 @shows("`subscribe` after `assign`, by names after by a pattern, and the other way round")
-def one_in_place_of_another(log: MemoryLog) -> None:
+def subscription_replaces_assignment(log: MemoryLog) -> None:
     consumer = log.consumer("u")
     consumer.subscribe(pattern="t")
     assert {where.topic for where in consumer.assignment()} == {"t"}
@@ -354,7 +354,7 @@ def one_in_place_of_another(log: MemoryLog) -> None:
 
 
 @shows("`offsets_for_times` at `read_committed`")
-def times_of_what_is_given(log: MemoryLog) -> None:
+def offsets_for_times_at_read_committed(log: MemoryLog) -> None:
     producer = log.producer("p", transaction_records=IN_LOG)
     producer.begin_transaction()
     producer.send("u", b"aborted", timestamp_ms=1_000).get()

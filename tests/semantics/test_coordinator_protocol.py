@@ -44,7 +44,7 @@ def test_control_records_go_to_the_coordinator_and_data_straight_to_its_topic(
     assert {path.split("/")[0] for path in written} == {"topics", "transactions"}
 
 
-def test_transactions_of_a_group_are_decided_in_one_order_that_everybody_finds(
+def test_transactions_of_a_group_are_decided_in_one_order(
     log: MemoryLog,
 ) -> None:
     """Several producers of one group: each decision comes after the earlier ones."""
@@ -58,7 +58,7 @@ def test_transactions_of_a_group_are_decided_in_one_order_that_everybody_finds(
     assert log.values("u") == [b"%d" % (number + 1) for number in range(len(order))]
 
 
-def test_offsets_are_kept_by_group_topic_and_partition_with_a_note(log: MemoryLog) -> None:
+def test_offsets_and_metadata_are_kept_by_group_topic_and_partition(log: MemoryLog) -> None:
     for partition in (0, 1):
         log.producer().send("t", b"x", partition=partition).get()
     producer = log.producer("a")
@@ -77,7 +77,7 @@ def test_offsets_are_kept_by_group_topic_and_partition_with_a_note(log: MemoryLo
 
 
 @pytest.mark.in_log
-def test_an_expired_transaction_leaves_the_offsets_of_the_last_committed_one(
+def test_expired_transaction_does_not_change_committed_offsets(
     log: MemoryLog,
 ) -> None:
     """The producer dies before it commits; the coordinator expires it; its successor reads the
@@ -100,7 +100,7 @@ def test_an_expired_transaction_leaves_the_offsets_of_the_last_committed_one(
     log.check()
 
 
-def test_the_journal_of_a_group_keeps_one_position_a_partition_and_no_marker(
+def test_snapshot_keeps_one_offset_per_partition_and_no_finished_pends(
     log: MemoryLog,
 ) -> None:
     """Compaction by snapshots: a snapshot has the newest value of each key and the pending offsets,
@@ -123,7 +123,7 @@ def test_the_journal_of_a_group_keeps_one_position_a_partition_and_no_marker(
 
 
 @pytest.mark.in_log
-def test_the_coordinator_knows_partitions_timeout_and_producer_of_what_is_open(
+def test_coordinator_records_partitions_timeout_and_producer_of_open_transactions(
     log: MemoryLog,
 ) -> None:
     producer = log.producer("a", transaction_timeout_ms=1_234)
@@ -175,7 +175,7 @@ def test_BEGIN_is_durable_before_the_first_record_and_names_its_transaction(log:
 
 
 @pytest.mark.in_log
-def test_no_record_goes_to_a_partition_that_the_coordinator_was_not_told_of(
+def test_records_are_not_written_if_their_partition_cannot_be_declared(
     log: MemoryLog,
 ) -> None:
     producer = log.producer("a")
@@ -188,7 +188,7 @@ def test_no_record_goes_to_a_partition_that_the_coordinator_was_not_told_of(
 
 
 @pytest.mark.in_log
-def test_the_log_names_the_transaction_of_a_batch_and_no_name_of_a_user(log: MemoryLog) -> None:
+def test_batch_carries_its_tx_id_but_not_the_transactional_id(log: MemoryLog) -> None:
     """The document keeps the producer id out of the log; here TxId contains it, for fencing."""
     producer = log.producer("a-name-of-the-users")
     with producer.transaction() as tx_id:

@@ -11,7 +11,7 @@ AT_LEAST_ONCE = {"enable_idempotence": False}
 AT_MOST_ONCE = {"enable_idempotence": False, "retries": 0}
 
 
-def test_at_least_once_is_a_lost_answer_sent_again_and_stored_twice(log: MemoryLog) -> None:
+def test_at_least_once_duplicates_a_record_whose_answer_is_lost(log: MemoryLog) -> None:
     producer = log.producer(**AT_LEAST_ONCE)
     producer.send("t", b"x", partition=0)
     log.store.on("create", ENTRY, answer_lost)
@@ -20,7 +20,7 @@ def test_at_least_once_is_a_lost_answer_sent_again_and_stored_twice(log: MemoryL
     log.check()
 
 
-def test_at_least_once_loses_nothing(log: MemoryLog) -> None:
+def test_at_least_once_retries_a_write_that_did_not_land(log: MemoryLog) -> None:
     producer = log.producer(**AT_LEAST_ONCE)
     producer.send("t", b"x", partition=0)
     log.store.on("create", ENTRY, never_lands)
@@ -29,7 +29,7 @@ def test_at_least_once_loses_nothing(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize(("effect", "stored"), [(answer_lost, [b"x"]), (never_lands, [])])
-def test_at_most_once_is_in_the_log_once_or_not_at_all_and_never_twice(
+def test_at_most_once_never_stores_a_record_twice(
     log: MemoryLog, effect: Effect, stored: list[bytes]
 ) -> None:
     producer = log.producer(**AT_MOST_ONCE)
@@ -44,7 +44,7 @@ def test_at_most_once_is_in_the_log_once_or_not_at_all_and_never_twice(
     assert log.values("t") == stored
 
 
-def test_exactly_once_sends_again_and_the_log_leaves_out_the_repeat(log: MemoryLog) -> None:
+def test_exactly_once_retry_is_deduplicated_by_the_log(log: MemoryLog) -> None:
     producer = log.producer()
     producer.send("t", b"x", partition=0)
     lost = log.store.on("create", ENTRY, answer_lost)
@@ -69,9 +69,7 @@ def test_committed_means_durable_and_acknowledged(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_nothing_is_sent_again_by_itself_after_the_delivery_timeout(
-    log: MemoryLog, idempotent: bool
-) -> None:
+def test_flush_stops_retrying_after_the_delivery_timeout(log: MemoryLog, idempotent: bool) -> None:
     producer = log.producer(enable_idempotence=idempotent, delivery_timeout_ms=1)
     producer.send("t", b"x", partition=0)
     lost = log.store.on("create", ENTRY, never_lands, times=100)

@@ -29,7 +29,7 @@ IN_TRANSACTION: dict[str, Step] = {
 
 
 @pytest.mark.in_log
-def test_begin_transaction_is_refused(log: MemoryLog) -> None:
+def test_begin_transaction_of_a_fenced_producer_raises(log: MemoryLog) -> None:
     first = log.producer("a")
     log.elsewhere("a")
     with pytest.raises(ProducerFenced):
@@ -39,7 +39,9 @@ def test_begin_transaction_is_refused(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("step", IN_TRANSACTION.values(), ids=IN_TRANSACTION)
-def test_a_call_within_a_transaction_is_refused(log: MemoryLog, step: Step) -> None:
+def test_next_call_of_a_producer_fenced_within_a_transaction_raises(
+    log: MemoryLog, step: Step
+) -> None:
     first = log.producer("a")
     first.begin_transaction()
     log.elsewhere("a")
@@ -50,7 +52,7 @@ def test_a_call_within_a_transaction_is_refused(log: MemoryLog, step: Step) -> N
 
 
 @pytest.mark.parametrize("step", IN_TRANSACTION.values(), ids=IN_TRANSACTION)
-def test_a_call_after_records_are_in_the_log_is_refused(log: MemoryLog, step: Step) -> None:
+def test_next_call_of_a_producer_fenced_after_a_flush_raises(log: MemoryLog, step: Step) -> None:
     first = log.producer("a")
     first.begin_transaction()
     first.send("t", b"old")

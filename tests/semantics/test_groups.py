@@ -44,7 +44,7 @@ def owned(log: MemoryLog) -> Connection:
     return process
 
 
-def test_a_group_with_a_live_owner_is_neither_moved_nor_deleted(log: MemoryLog) -> None:
+def test_group_with_a_live_owner_cannot_be_reset_or_deleted(log: MemoryLog) -> None:
     process = owned(log)
     plan = plan_resets(process, "g", [U0], ToEarliest())
     for call in (
@@ -61,7 +61,7 @@ def test_a_group_with_a_live_owner_is_neither_moved_nor_deleted(log: MemoryLog) 
     log.check()
 
 
-def test_a_deleted_group_has_no_owner_when_it_comes_back(log: MemoryLog) -> None:
+def test_deleted_group_can_be_registered_by_another_owner(log: MemoryLog) -> None:
     process = owned(log)
     log.clock.sleep_ms(OWNER_LIVE_MS)
     delete_group(process, "g")
@@ -72,7 +72,7 @@ def test_a_deleted_group_has_no_owner_when_it_comes_back(log: MemoryLog) -> None
     log.check()
 
 
-def test_a_reset_is_refused_if_the_group_has_moved_since_the_plan_was_made(log: MemoryLog) -> None:
+def test_reset_is_refused_if_the_group_committed_after_the_plan(log: MemoryLog) -> None:
     process = owned(log)
     log.clock.sleep_ms(OWNER_LIVE_MS)
     plan = plan_resets(process, "g", [U0], ToEarliest())
@@ -85,7 +85,7 @@ def test_a_reset_is_refused_if_the_group_has_moved_since_the_plan_was_made(log: 
 @pytest.mark.parametrize(
     "to", [ToOffset(5.0), ToOffset(True), ShiftBy("1"), ToTime(None), ToTable({U0: 2.5})], ids=str
 )
-def test_a_reset_to_what_is_no_whole_number_is_refused(log: MemoryLog, to: ResetTo) -> None:
+def test_reset_to_a_non_integer_is_refused(log: MemoryLog, to: ResetTo) -> None:
     owned(log)
     before = log.objects()
     with pytest.raises(InvalidRecord, match="must be a whole number, not"):
@@ -93,13 +93,13 @@ def test_a_reset_to_what_is_no_whole_number_is_refused(log: MemoryLog, to: Reset
     assert log.objects() == before
 
 
-def test_a_table_that_lacks_a_partition_is_refused(log: MemoryLog) -> None:
+def test_reset_table_without_an_offset_of_a_partition_is_refused(log: MemoryLog) -> None:
     owned(log)
     with pytest.raises(NoOffsetForPartition, match="the table has no offset of u-0"):
         plan_resets(log.process(), "g", [U0], ToTable({}))
 
 
-def test_a_plan_for_a_new_position_is_refused_if_somebody_was_faster(log: MemoryLog) -> None:
+def test_reset_of_a_new_group_is_refused_after_a_concurrent_commit(log: MemoryLog) -> None:
     owned(log)
     process = log.process()
     plan = plan_resets(process, "fresh", [U0], ToEarliest())
@@ -108,7 +108,9 @@ def test_a_plan_for_a_new_position_is_refused_if_somebody_was_faster(log: Memory
         apply_resets(process, "fresh", plan)
 
 
-def test_a_group_that_has_only_pending_offsets_is_known_to_all_that_ask(log: MemoryLog) -> None:
+def test_group_with_only_pending_offsets_is_listed_and_they_cannot_be_deleted(
+    log: MemoryLog,
+) -> None:
     producer = log.producer("p")
     producer.begin_transaction()
     producer.send_offsets_to_transaction({U0: 0}, "g")

@@ -78,7 +78,7 @@ def send(producer: TransactionMQProducer, value: bytes = b"x") -> TransactionSen
     return producer.send_message_in_transaction(Message("u", value, b"k"), "the argument")
 
 
-def test_a_producer_needs_its_listener_and_start(log: MemoryLog) -> None:
+def test_producer_requires_a_listener_and_start_before_sending(log: MemoryLog) -> None:
     producer = TransactionMQProducer("shop", log.connection)
     with pytest.raises(IllegalTransition, match=r"call start\(\) first"):
         send(producer)
@@ -92,7 +92,7 @@ def test_a_producer_needs_its_listener_and_start(log: MemoryLog) -> None:
     assert log.values("u") == [b"x"]
 
 
-def test_the_local_transaction_is_called_once_the_half_message_is_stored_with_its_arg(
+def test_local_transaction_runs_with_its_arg_after_the_half_message_is_stored(
     log: MemoryLog,
 ) -> None:
     listener = Listener()
@@ -123,7 +123,7 @@ def test_the_local_transaction_is_called_once_the_half_message_is_stored_with_it
     ],
     ids=["commit", "rollback", "unknow", "null is unknow", "an exception is unknow"],
 )
-def test_the_answer_of_the_local_transaction_decides(
+def test_local_transaction_state_decides_the_outcome(
     log: MemoryLog, answer: Any, state: State, shown: list[bytes]
 ) -> None:
     result = send(started(log, Listener(answer)))
@@ -132,7 +132,7 @@ def test_the_answer_of_the_local_transaction_decides(
     log.check()
 
 
-def test_what_the_local_transaction_raises_is_a_remark_and_not_raised_again(
+def test_exception_of_the_local_transaction_becomes_the_remark_of_the_result(
     log: MemoryLog,
 ) -> None:
     result = send(started(log, Listener(ValueError("no such account"))))
@@ -140,7 +140,7 @@ def test_what_the_local_transaction_raises_is_a_remark_and_not_raised_again(
 
 
 @pytest.mark.parametrize("topic", ["missing", "../escape"])
-def test_a_send_that_raises_runs_no_local_transaction(log: MemoryLog, topic: str) -> None:
+def test_local_transaction_does_not_run_when_send_raises(log: MemoryLog, topic: str) -> None:
     listener = Listener()
     producer = started(log, listener)
     before = log.objects()
@@ -150,7 +150,7 @@ def test_a_send_that_raises_runs_no_local_transaction(log: MemoryLog, topic: str
     assert log.changed_since(before) == []
 
 
-def test_a_store_that_cannot_be_reached_runs_no_local_transaction(log: MemoryLog) -> None:
+def test_local_transaction_does_not_run_when_the_store_is_unavailable(log: MemoryLog) -> None:
     listener = Listener()
     producer = started(log, listener)
     log.store.on("create", TRANSACTIONS, unavailable, times=100)
@@ -160,7 +160,7 @@ def test_a_store_that_cannot_be_reached_runs_no_local_transaction(log: MemoryLog
 
 
 @pytest.mark.parametrize("effect", [answer_lost, never_lands])
-def test_a_status_other_than_ok_rolls_back_without_the_local_transaction(
+def test_flush_disk_timeout_rolls_back_without_the_local_transaction(
     log: MemoryLog, effect: Callable[..., Any]
 ) -> None:
     listener = Listener()
@@ -176,7 +176,7 @@ def test_a_status_other_than_ok_rolls_back_without_the_local_transaction(
     log.check()
 
 
-def test_every_message_bears_its_transaction_id(log: MemoryLog) -> None:
+def test_message_carries_its_transaction_id_as_a_header(log: MemoryLog) -> None:
     producer = started(log, Listener())
     result = send(producer)
     consumer = log.consumer("u")
@@ -184,7 +184,7 @@ def test_every_message_bears_its_transaction_id(log: MemoryLog) -> None:
     assert record.headers == [("__transactionId__", result.transaction_id.encode())]
 
 
-def test_the_end_is_one_way_and_a_check_makes_good_what_is_lost_of_it(log: MemoryLog) -> None:
+def test_check_commits_a_half_message_whose_commit_was_lost(log: MemoryLog) -> None:
     listener = Listener(COMMIT, checked=COMMIT)
     producer = started(log, listener)
 
@@ -218,7 +218,7 @@ def test_a_half_message_is_invisible_at_every_isolation_level_until_it_is_commit
     assert log.values("u") == [b"in between", b"x"]
 
 
-def test_a_check_asks_some_live_producer_of_the_same_group(log: MemoryLog) -> None:
+def test_check_runs_at_a_live_producer_of_the_same_group(log: MemoryLog) -> None:
     send(started(log, Listener(UNKNOW)))
     stranger = TransactionMQProducer("other", log.process(), listener=Listener(checked=COMMIT))
     stranger.start(check_in_background=False)
@@ -244,7 +244,7 @@ def test_a_check_asks_some_live_producer_of_the_same_group(log: MemoryLog) -> No
     ],
     ids=["commit", "rollback", "unknow", "null", "an exception"],
 )
-def test_the_answer_to_a_check_commits_rolls_back_or_is_asked_for_again(
+def test_check_result_commits_rolls_back_or_leads_to_another_check(
     log: MemoryLog, answer: Any, outcome: TransactionOutcome
 ) -> None:
     listener = Listener(UNKNOW, checked=answer)
@@ -274,7 +274,7 @@ def test_the_first_check_waits_for_the_timeout_and_the_next_for_the_interval(
     assert [at - first for at in asked] == [0, 30_000, 60_000]
 
 
-def test_check_immunity_is_an_age_of_its_own(log: MemoryLog) -> None:
+def test_check_immunity_delays_the_first_check(log: MemoryLog) -> None:
     producer = started(log, Listener(UNKNOW))
     producer.send_message_in_transaction(Message("u", b"x"), check_immunity_ms=60_000)
     log.clock.sleep_ms(59_000)
@@ -283,7 +283,7 @@ def test_check_immunity_is_an_age_of_its_own(log: MemoryLog) -> None:
     assert producer.check() == 1
 
 
-def test_of_two_producers_of_the_group_one_asks(log: MemoryLog) -> None:
+def test_only_one_of_two_producers_of_a_group_makes_the_check(log: MemoryLog) -> None:
     one, other = Listener(UNKNOW), Listener()
     producers = [started(log, one), started_elsewhere(log, other)]
     send(producers[0])
@@ -292,7 +292,7 @@ def test_of_two_producers_of_the_group_one_asks(log: MemoryLog) -> None:
     assert len(one.checks) + len(other.checks) == 1
 
 
-def test_no_timeout_ends_a_half_transaction(log: MemoryLog) -> None:
+def test_half_transaction_never_times_out(log: MemoryLog) -> None:
     producer = started(log, Listener(UNKNOW))
     half = producer.send_half(Message("u", b"x"))
     log.clock.sleep_ms(100 * 24 * 3_600_000)
@@ -302,7 +302,7 @@ def test_no_timeout_ends_a_half_transaction(log: MemoryLog) -> None:
     assert log.values("u") == [b"x"]
 
 
-def test_a_half_transaction_survives_the_end_of_its_producer_and_of_the_staging_horizon(
+def test_half_transaction_survives_producer_shutdown_and_a_newer_staging_horizon(
     log: MemoryLog,
 ) -> None:
     producer = started(log, Listener(UNKNOW))
@@ -325,7 +325,7 @@ def given_up(log: MemoryLog, messages: Message | Sequence[Message], **names: Any
     return producer, result
 
 
-def test_after_the_last_check_it_is_a_dead_letter_and_neither_committed_nor_lost(
+def test_unresolved_half_message_becomes_a_dead_letter_after_the_last_check(
     log: MemoryLog,
 ) -> None:
     producer, result = given_up(log, Message("u", b"x", b"k", [("h", b"1")], timestamp_ms=7))
@@ -341,7 +341,7 @@ def test_after_the_last_check_it_is_a_dead_letter_and_neither_committed_nor_lost
     log.check()
 
 
-def test_a_dead_letter_can_no_longer_be_committed_by_whoever_comes_late(log: MemoryLog) -> None:
+def test_dead_letter_cannot_be_committed_or_rolled_back(log: MemoryLog) -> None:
     producer = started(log, Listener(UNKNOW), transaction_check_max=1)
     half = producer.send_half(Message("u", b"x"))
     for _ in range(2):
@@ -363,7 +363,7 @@ def test_dead_letters_are_replayed_once(log: MemoryLog) -> None:
     log.check()
 
 
-def test_a_typed_row_comes_back_from_the_dead_letters_as_it_was(log: MemoryLog) -> None:
+def test_replay_of_a_typed_dead_letter_restores_its_row(log: MemoryLog) -> None:
     schema = pa.schema([("id", pa.int32()), ("amount", pa.decimal128(10, 2))])
     log.admin.create_topic("typed", 1, schema)
     row = {"id": 7, "amount": None}
@@ -372,7 +372,7 @@ def test_a_typed_row_comes_back_from_the_dead_letters_as_it_was(log: MemoryLog) 
     assert log.values("typed") == [row]
 
 
-def test_a_commit_shows_and_a_rollback_only_marks(log: MemoryLog) -> None:
+def test_commit_makes_a_half_message_visible_and_rollback_does_not(log: MemoryLog) -> None:
     producer = started(log, Listener())
     kept, dropped = (producer.send_half(Message("u", value)) for value in (b"kept", b"dropped"))
     producer.rollback(dropped)
@@ -383,7 +383,7 @@ def test_a_commit_shows_and_a_rollback_only_marks(log: MemoryLog) -> None:
     assert log.admin.outcome(dropped.tx_id) is TransactionOutcome.ABORTED
 
 
-def test_the_first_end_counts(log: MemoryLog) -> None:
+def test_commit_after_rollback_is_refused(log: MemoryLog) -> None:
     producer = started(log, Listener())
     half = producer.send_half(Message("u", b"x"))
     producer.rollback(half)
@@ -406,7 +406,7 @@ def test_one_half_transaction_holds_messages_for_many_topics(log: MemoryLog) -> 
     log.check()
 
 
-def test_a_name_of_ones_own_is_committed_once(log: MemoryLog) -> None:
+def test_user_supplied_transaction_id_commits_only_once(log: MemoryLog) -> None:
     listener = Listener()
     producer = started(log, listener)
     producer.send_message_in_transaction(Message("u", b"x"), transaction_id="order 17")
@@ -418,7 +418,7 @@ def test_a_name_of_ones_own_is_committed_once(log: MemoryLog) -> None:
     assert log.values("u") == [b"x"]
 
 
-def test_statistics_count_what_became_of_what_was_sent(log: MemoryLog) -> None:
+def test_statistics_count_sent_messages_by_outcome(log: MemoryLog) -> None:
     listener = Listener(COMMIT)
     producer = started(log, listener)
     send(producer)
@@ -433,7 +433,7 @@ def test_statistics_count_what_became_of_what_was_sent(log: MemoryLog) -> None:
     assert (found.unknown, found.checks, found.dead_lettered) == (1, 1, 0)
 
 
-def test_an_operator_who_aborts_one_half_transaction_ends_no_other_of_its_producer(
+def test_operator_abort_of_one_half_transaction_leaves_the_others_open(
     log: MemoryLog,
 ) -> None:
     producer = started(log, Listener(UNKNOW))
@@ -446,7 +446,7 @@ def test_an_operator_who_aborts_one_half_transaction_ends_no_other_of_its_produc
 
 
 @pytest.mark.parametrize("checks_max", [1, 15])
-def test_of_two_half_transactions_of_one_name_a_check_drops_the_one_that_came_too_late(
+def test_check_aborts_a_half_transaction_whose_id_is_already_committed(
     log: MemoryLog, checks_max: int
 ) -> None:
     listener = Listener(UNKNOW, checked=COMMIT)
@@ -464,8 +464,8 @@ def test_of_two_half_transactions_of_one_name_a_check_drops_the_one_that_came_to
     log.check()
 
 
-def test_a_dead_letter_is_decided_once_and_finished_by_anyone(log: MemoryLog) -> None:
-    """The producer that gives it up dies between the decision and the topic."""
+def test_another_producer_finishes_writing_a_decided_dead_letter(log: MemoryLog) -> None:
+    """The producer fails after the decision, before it writes the dead-letter topic."""
     producer = started(log, Listener(UNKNOW), transaction_check_max=1)
     result = send(producer)
     log.clock.sleep_ms(TIMEOUT_MS)
@@ -481,7 +481,7 @@ def test_a_dead_letter_is_decided_once_and_finished_by_anyone(log: MemoryLog) ->
     log.check()
 
 
-def test_a_record_that_is_no_dead_letter_says_how_to_pass_over_it(log: MemoryLog) -> None:
+def test_replay_error_for_a_malformed_dead_letter_explains_how_to_skip_it(log: MemoryLog) -> None:
     producer, _ = given_up(log, Message("u", b"x"))
     stranger = log.producer()
     stranger.send(producer.config.dead_letter_topic, b"garbage", headers=[("txlog.topic", b"u")])
@@ -491,7 +491,7 @@ def test_a_record_that_is_no_dead_letter_says_how_to_pass_over_it(log: MemoryLog
     assert log.values("u") == []
 
 
-def test_a_producer_that_is_shut_down_says_so(log: MemoryLog) -> None:
+def test_send_after_shutdown_raises(log: MemoryLog) -> None:
     producer = started(log, Listener())
     producer.shutdown()
     with pytest.raises(IllegalTransition, match="shut down; open a new one"):

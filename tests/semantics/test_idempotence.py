@@ -20,7 +20,7 @@ def one_program(producer: Producer) -> None:
 
 
 @pytest.mark.parametrize(("switch", "copies"), [(True, 1), (False, 2)])
-def test_one_switch_decides_what_a_lost_answer_does_and_no_other_line_changes(
+def test_enable_idempotence_alone_prevents_duplicates_after_a_lost_answer(
     log: MemoryLog, switch: bool, copies: int
 ) -> None:
     log.store.on("create", "topics/u/.*/entries", answer_lost)
@@ -29,7 +29,9 @@ def test_one_switch_decides_what_a_lost_answer_does_and_no_other_line_changes(
 
 
 @pytest.mark.parametrize("flushes", [3, FLUSHES])
-def test_sequences_are_in_the_log_and_survive_every_process(log: MemoryLog, flushes: int) -> None:
+def test_sequences_are_stored_in_the_log_and_deduplicate_across_processes(
+    log: MemoryLog, flushes: int
+) -> None:
     """Kafka keeps them in memory and rebuilds them; here entries and snapshots hold them."""
     first = log.producer()
     for number in range(flushes):
@@ -46,7 +48,7 @@ def test_sequences_are_in_the_log_and_survive_every_process(log: MemoryLog, flus
     log.check()
 
 
-def test_idempotence_alone_ties_no_two_flushes_together(log: MemoryLog) -> None:
+def test_idempotence_alone_does_not_make_two_flushes_atomic(log: MemoryLog) -> None:
     """Two partitions, and the producer dies between them: one record is visible to all readers."""
     producer = log.producer()
     producer.send("t", b"first half", partition=0).get()

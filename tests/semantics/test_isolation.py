@@ -15,7 +15,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 @pytest.mark.in_log
 @pytest.mark.parametrize(("isolation", "fetches"), [("read_committed", 0), ("read_uncommitted", 3)])
-def test_a_reader_at_read_committed_fetches_nothing_that_is_undecided(
+def test_read_committed_consumer_fetches_no_undecided_records(
     log: MemoryLog, isolation: str, fetches: int
 ) -> None:
     """The client buffers nothing: it does not even read records that it may not return."""
@@ -42,7 +42,7 @@ def test_a_reader_at_read_committed_fetches_nothing_that_is_undecided(
 
 
 @pytest.mark.in_log
-def test_records_and_markers_are_told_apart_by_the_kind_of_their_event(log: MemoryLog) -> None:
+def test_event_type_distinguishes_records_from_markers(log: MemoryLog) -> None:
     """Kafka uses two bits of a batch's attributes: transactional, and control."""
     with log.producer("a") as producer, producer.transaction() as tx_id:
         producer.send("u", b"transactional")
@@ -57,7 +57,7 @@ def test_records_and_markers_are_told_apart_by_the_kind_of_their_event(log: Memo
     assert kinds == [(BatchesAppended, tx_id), (MarkerWritten, tx_id), (BatchesAppended, None)]
 
 
-def test_a_lag_is_the_number_of_records_that_are_still_to_come(log: MemoryLog) -> None:
+def test_lag_equals_the_number_of_committed_records_left_to_read(log: MemoryLog) -> None:
     """Markers take no offset; aborted and open records are not counted."""
     producer = log.producer("a")
     for number in range(4):
@@ -74,7 +74,7 @@ def test_a_lag_is_the_number_of_records_that_are_still_to_come(log: MemoryLog) -
     assert sum(len(found) for found in consumer.poll().values()) == lag
 
 
-def test_two_partitions_of_a_topic_turn_committed_in_one_moment(log: MemoryLog) -> None:
+def test_one_marker_commits_all_partitions_of_a_topic_at_once(log: MemoryLog) -> None:
     """There is one marker for each topic, where Kafka writes one for each partition."""
     producer = log.producer("a")
     producer.begin_transaction()
@@ -94,7 +94,7 @@ def test_two_partitions_of_a_topic_turn_committed_in_one_moment(log: MemoryLog) 
 
 
 @pytest.mark.in_log
-def test_a_reader_at_the_last_stable_offset_goes_on_when_it_rises(log: MemoryLog) -> None:
+def test_read_committed_consumer_resumes_when_the_last_stable_offset_rises(log: MemoryLog) -> None:
     blocking, quick = log.producer("blocking"), log.producer("quick")
     blocking.begin_transaction()
     blocking.send("u", b"first").get()

@@ -32,7 +32,7 @@ class Listener:
 
 
 @pytest.mark.in_log
-def test_a_half_transaction_is_asked_about_and_a_plain_one_times_out(log: MemoryLog) -> None:
+def test_half_transaction_is_checked_and_plain_transaction_times_out(log: MemoryLog) -> None:
     listener = Listener()
     checker = TransactionMQProducer("shop", log.connection, listener=listener)
     checker.start(check_in_background=False)
@@ -49,7 +49,9 @@ def test_a_half_transaction_is_asked_about_and_a_plain_one_times_out(log: Memory
 
 
 @pytest.mark.in_log
-def test_open_records_are_parked_or_filtered(log: MemoryLog) -> None:
+def test_half_message_blocks_no_reader_and_open_records_block_read_committed(
+    log: MemoryLog,
+) -> None:
     """RocketMQ's way and Kafka's, in one topic: which readers are blocked, and which records they
     see."""
     checker = TransactionMQProducer("shop", log.connection, listener=Listener())
@@ -81,7 +83,7 @@ def test_offsets_of_another_log_cannot_join_a_transaction(log: MemoryLog) -> Non
     assert log.changed_since(before) == []
 
 
-def test_a_coordinator_that_stands_still_holds_up_none_of_the_others(log: MemoryLog) -> None:
+def test_unavailable_coordinator_does_not_block_the_others(log: MemoryLog) -> None:
     names = {journal_of(f"p{number}", COORDINATORS): f"p{number}" for number in range(100)}
     assert len(names) == COORDINATORS
     blocked, *others = names
@@ -102,7 +104,7 @@ def test_a_coordinator_that_stands_still_holds_up_none_of_the_others(log: Memory
 
 
 @pytest.mark.parametrize(("offsets_join", "results"), [(True, 1), (False, 2)])
-def test_atomic_output_is_not_exactly_once_unless_the_offsets_are_in_it(
+def test_output_is_duplicated_unless_the_offsets_join_its_transaction(
     log: MemoryLog, offsets_join: bool, results: int
 ) -> None:
     """The output is committed, and the process dies before it does anything else."""
@@ -123,8 +125,10 @@ def test_atomic_output_is_not_exactly_once_unless_the_offsets_are_in_it(
     log.check()
 
 
-def test_from_the_decision_on_a_transaction_has_succeeded_whatever_happens(log: MemoryLog) -> None:
-    """Its producer, every topic and its clock fail."""
+def test_decided_transaction_commits_despite_outage_timeout_and_new_instance(
+    log: MemoryLog,
+) -> None:
+    """The producer's call fails, no topic can be written, and the timeout passes."""
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
     for topic in ("t", "u"):

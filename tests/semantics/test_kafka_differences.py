@@ -52,50 +52,50 @@ ELSEWHERE: dict[str, str] = {
     "markers take offsets: gaps, and a lag that counts them": (
         "test_markers_are_never_returned_and_take_no_offset"
     ),
-    "idempotent producers know the last five batches": "test_I7_a_repeat_of_any_age_is_known",
+    "idempotent producers know the last five batches": "test_I7_repeat_of_any_age_is_recognised",
     "records of an open transaction are in the log, and those of an aborted one stay there": (
-        "test_no_reader_sees_an_open_transaction_or_waits_for_it"
+        "test_open_staged_transaction_is_invisible_and_blocks_no_reader"
     ),
     "a commit returns with the decision, and records show a moment later": (
-        "test_a_commit_returns_with_the_decision"
+        "test_commit_returns_after_decision_and_before_markers"
     ),
     "`max.in.flight` requests, `linger.ms`, `batch.size`": (
-        "test_a_name_of_kafkas_producer_that_means_nothing_here_says_what_to_do"
+        "test_unsupported_kafka_producer_option_error_suggests_remedy"
     ),
     "a failed commit: only the same call again": (
-        "test_the_outcome_of_every_transaction_can_be_asked"
+        "test_outcome_reports_open_committed_aborted_and_unknown_transactions"
     ),
     "a decided transaction waits for its coordinator, or the next leader in its place": (
-        "test_from_the_decision_on_a_transaction_has_succeeded_whatever_happens"
+        "test_decided_transaction_commits_despite_outage_timeout_and_new_instance"
     ),
     "transactions time out by a broker's clock": (
-        "test_a_hanging_transaction_is_ended_by_the_reader_that_it_blocks"
+        "test_blocked_reader_aborts_a_timed_out_transaction"
     ),
     "one marker a partition; partitions turn one after the other": (
-        "test_two_partitions_of_a_topic_turn_committed_in_one_moment"
+        "test_one_marker_commits_all_partitions_of_a_topic_at_once"
     ),
     "a commit of a member that was thrown out fails by its generation": (
-        "test_I6_of_two_instances_in_transactions_one_wins_and_the_other_aborts"
+        "test_I6_only_one_of_two_transactional_group_instances_commits"
     ),
     "a commit answers for each partition": (
-        "test_I16_a_transaction_with_more_positions_than_an_entry_holds_is_told_the_limit"
+        "test_I16_pend_too_large_for_one_entry_is_refused_with_the_limit"
     ),
     "errors are numbers and classes": "test_codes_are_pinned_and_unique",
     "`acks`, replication, `min.insync.replicas`": "test_committed_means_durable_and_acknowledged",
-    "ACLs, SASL, quotas": "test_what_is_denied_before_anything_is_stored_is_given_up",
+    "ACLs, SASL, quotas": "test_record_denied_before_storage_fails_and_is_not_stored",
     "brokers delete and compact": ("test_records_older_than_retention_ms_are_deleted_oldest_first"),
     "the active segment is not compacted; `delete` may take records of an open transaction": (
-        "test_I12_no_retention_deletes_at_or_above_the_last_stable_offset"
+        "test_I12_retention_stops_at_the_last_stable_offset"
     ),
     "read at `read_uncommitted` by default": "test_read_uncommitted_is_the_default",
     "`kafka-consumer-groups` shows partitions with a committed offset, or a member": (
-        "test_a_partition_without_a_position_has_an_unknown_lag_and_not_none"
+        "test_lag_is_unknown_without_committed_offset_unless_partition_is_empty"
     ),
     "Spark's source commits no offsets; a lost checkpoint begins at `startingOffsets`": (
-        "test_a_lost_checkpoint_repeats_no_record_of_a_partition_that_was_idle"
+        "test_lost_checkpoint_repeats_no_record_of_idle_partition"
     ),
-    "Spark's `failOnDataLoss=false` goes on without what is gone": (
-        "test_without_fail_on_data_loss_a_topic_that_does_not_fit_is_left_out_and_told_of"
+    "Spark's `failOnDataLoss=false` skips what is gone": (
+        "test_incompatible_topic_is_skipped_with_one_warning_without_fail_on_data_loss"
     ),
 }
 """The first cell of a row -> the test that shows it."""
@@ -116,7 +116,7 @@ def all_partitions(log: MemoryLog) -> None:
 
 
 @shows("`sendOffsetsToTransaction(offsets, groupMetadata)`")
-def a_bare_name(log: MemoryLog) -> None:
+def group_name_without_metadata(log: MemoryLog) -> None:
     put(log, U0)
     log.consumer(group_id="g").commit({U0: 2})
     pending(log, 1).commit_transaction()
@@ -147,7 +147,7 @@ def typed(log: MemoryLog) -> None:
 
 
 @shows("`assign` and `subscribe` before the topic or partition exists")
-def a_worker_first(log: MemoryLog) -> None:
+def consumer_before_topic(log: MemoryLog) -> None:
     by_name, by_partition = log.consumer("late"), log.consumer()
     by_partition.assign([LATE0, TopicPartition("t", 2)])
     assert values(by_name) == values(by_partition) == []
@@ -169,7 +169,7 @@ def starts_while_pending(log: MemoryLog) -> None:
 
 
 @shows("`auto.offset.reset=none` without a committed offset")
-def none_and_sought(log: MemoryLog) -> None:
+def seek_where_reset_is_none(log: MemoryLog) -> None:
     put(log, U0)
     consumer = log.consumer("u", group_id="g", auto_offset_reset="none")
     refuses(NoOffsetForPartition, consumer.poll, lambda: consumer.position(U0))
@@ -243,7 +243,7 @@ def fenced_at_begin(log: MemoryLog) -> None:
 
 
 @shows("an empty `poll` at `read_committed`")
-def empty_or_blocked(log: MemoryLog) -> None:
+def empty_poll_behind_open_transaction(log: MemoryLog) -> None:
     producer = log.producer("p", transaction_records=IN_LOG)
     producer.begin_transaction()
     producer.send("u", b"open").get()
@@ -258,7 +258,7 @@ def empty_or_blocked(log: MemoryLog) -> None:
 CHECKS = {**HERE, **CALLS}
 
 
-def test_every_row_of_the_page_has_its_test_and_no_test_is_without_a_row() -> None:
+def test_rows_of_the_page_and_checks_match_one_to_one() -> None:
     on_page = [row[0] for heading in TABLES for row in PAGE.rows(heading)]
     assert len(on_page) == len(set(on_page))
     assert sorted(on_page) == sorted([*ELSEWHERE, *HERE, *CALLS])
@@ -269,17 +269,17 @@ def test_the_page_has_a_reason_for_each_difference() -> None:
 
 
 @pytest.mark.parametrize("row", CHECKS)
-def test_txlog_answers_as_the_row_says(log: MemoryLog, row: str) -> None:
+def test_txlog_behaves_as_the_row_describes(log: MemoryLog, row: str) -> None:
     CHECKS[row](log)
     log.check()
 
 
-def test_what_is_shown_elsewhere_is() -> None:
+def test_every_test_listed_in_ELSEWHERE_exists() -> None:
     known = {function.name for module in modules("tests") for function in module.functions}
     assert [name for name in ELSEWHERE.values() if name not in known] == []
 
 
-def test_a_refusal_of_the_client_is_abortable_and_says_so(log: MemoryLog) -> None:
+def test_commit_after_a_failed_serialization_raises_an_abortable_error(log: MemoryLog) -> None:
     producer = log.producer("p", value_serializer=lambda value: value.encode())
     producer.begin_transaction()
     refuses(AttributeError, lambda: producer.send("u", 5))

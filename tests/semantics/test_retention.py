@@ -59,7 +59,7 @@ def test_records_older_than_retention_ms_are_deleted_oldest_first(log: MemoryLog
     log.check()
 
 
-def test_a_record_behind_one_that_stays_stays_too(log: MemoryLog) -> None:
+def test_expired_record_behind_a_retained_one_is_kept(log: MemoryLog) -> None:
     any_time = {"message.timestamp.after.max.ms": 10 * DAY_MS}
     log.admin.alter_topic_config("u", {"retention.ms": DAY_MS} | any_time)
     producer = log.producer()
@@ -90,7 +90,7 @@ def test_without_a_limit_nothing_is_deleted(log: MemoryLog) -> None:
 
 
 @pytest.mark.in_log
-def test_I12_no_retention_deletes_at_or_above_the_last_stable_offset(log: MemoryLog) -> None:
+def test_I12_retention_stops_at_the_last_stable_offset(log: MemoryLog) -> None:
     """Kafka deletes nothing of an open transaction, nor any later record; nor does txlog."""
     log.admin.alter_topic_config("u", {"retention.ms": 1, "retention.bytes": 0})
     send(log, b"before")
@@ -108,7 +108,7 @@ def test_I12_no_retention_deletes_at_or_above_the_last_stable_offset(log: Memory
 
 
 @pytest.mark.in_log
-def test_I12_what_is_decided_and_not_complete_is_kept_too(log: MemoryLog) -> None:
+def test_I12_records_of_an_incomplete_transaction_cannot_be_deleted(log: MemoryLog) -> None:
     """The marker is in this topic already, but not yet in the transaction's other topic."""
     log.admin.alter_topic_config("u", {"retention.ms": 1})
     producer = log.producer("a")
@@ -143,7 +143,7 @@ def apply_in(log: MemoryLog, name: str, transaction: Transaction) -> None:
 # By hand.
 
 
-def test_delete_records_takes_kafkas_offsets(log: MemoryLog) -> None:
+def test_delete_records_accepts_the_same_offsets_as_kafka(log: MemoryLog) -> None:
     send(log, b"a", b"b", b"c")
     assert log.admin.delete_records({U0: 1}) == {U0: 1}
     assert log.admin.delete_records({U0: 0}) == {U0: 1}, "a log start never falls"
@@ -155,7 +155,7 @@ def test_delete_records_takes_kafkas_offsets(log: MemoryLog) -> None:
     log.check()
 
 
-def test_delete_records_checks_all_before_it_deletes_any(log: MemoryLog) -> None:
+def test_delete_records_validates_all_partitions_before_deleting_any(log: MemoryLog) -> None:
     send(log, b"a", b"b")
     send(log, b"c", topic="t")
     with pytest.raises(OffsetOutOfRange, match="up to offset 1"):
@@ -172,7 +172,7 @@ def reader_of(log: MemoryLog, reset: str) -> Consumer:
     return log.consumer("u", group_id="g", auto_offset_reset=reset)
 
 
-def test_a_reader_that_fell_behind_is_told_the_range(log: MemoryLog) -> None:
+def test_offset_out_of_range_error_gives_the_available_range(log: MemoryLog) -> None:
     send(log, b"a", b"b", b"c")
     reader = reader_of(log, "none")
     Admin(reader._connection).delete_records({U0: 2})
@@ -182,7 +182,7 @@ def test_a_reader_that_fell_behind_is_told_the_range(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", [b"c"]), ("latest", [])])
-def test_auto_offset_reset_says_where_a_reader_goes_on(
+def test_auto_offset_reset_applies_after_records_were_deleted(
     log: MemoryLog, reset: str, expected: list[bytes]
 ) -> None:
     send(log, b"a", b"b", b"c")
@@ -220,7 +220,7 @@ def test_compaction_keeps_the_newest_record_of_each_key_at_its_offset(
     compacted.check()
 
 
-def test_a_tombstone_stays_for_delete_retention_ms_and_then_goes(compacted: MemoryLog) -> None:
+def test_tombstone_is_kept_for_delete_retention_ms_and_then_removed(compacted: MemoryLog) -> None:
     send(compacted, b"v", b"", topic="c", key=b"gone")
     send(compacted, b"v", topic="c", key=b"stays")
     maintain(compacted)
@@ -234,7 +234,9 @@ def test_a_tombstone_stays_for_delete_retention_ms_and_then_goes(compacted: Memo
     compacted.check()
 
 
-def test_an_aborted_record_never_shadows_another(compacted: MemoryLog) -> None:
+def test_aborted_record_does_not_supersede_a_committed_one_in_compaction(
+    compacted: MemoryLog,
+) -> None:
     send(compacted, b"committed", topic="c")
     producer = compacted.producer("a")
     producer.begin_transaction()
@@ -246,7 +248,7 @@ def test_an_aborted_record_never_shadows_another(compacted: MemoryLog) -> None:
 
 
 @pytest.mark.in_log
-def test_an_open_transaction_is_neither_compacted_nor_shadows(compacted: MemoryLog) -> None:
+def test_open_transaction_is_not_compacted_and_supersedes_nothing(compacted: MemoryLog) -> None:
     send(compacted, b"first", topic="c")
     producer = compacted.producer("a")
     producer.begin_transaction()
@@ -262,20 +264,20 @@ def test_an_open_transaction_is_neither_compacted_nor_shadows(compacted: MemoryL
     compacted.check()
 
 
-def test_a_record_without_a_key_is_refused(compacted: MemoryLog) -> None:
+def test_compacted_topic_refuses_a_record_without_a_key(compacted: MemoryLog) -> None:
     with pytest.raises(InvalidRecord, match="has no key"):
         send(compacted, b"v", topic="c", key=None)
     assert records(compacted) == []
 
 
-def test_records_without_a_key_from_before_are_kept(log: MemoryLog) -> None:
+def test_compaction_keeps_keyless_records_from_before_it_was_enabled(log: MemoryLog) -> None:
     send(log, b"a", b"b", key=None)
     log.admin.alter_topic_config("u", {"cleanup.policy": "compact"})
     maintain(log)
     assert log.values("u") == [b"a", b"b"]
 
 
-def test_min_compaction_lag_ms_keeps_what_is_young(compacted: MemoryLog) -> None:
+def test_min_compaction_lag_ms_protects_recent_records(compacted: MemoryLog) -> None:
     compacted.admin.alter_topic_config("c", {"min.compaction.lag.ms": DAY_MS})
     send(compacted, b"a", b"b", topic="c")
     assert cleaned(compacted) == []
@@ -284,7 +286,9 @@ def test_min_compaction_lag_ms_keeps_what_is_young(compacted: MemoryLog) -> None
     assert len(records(compacted)) == 1
 
 
-def test_little_news_waits_until_max_compaction_lag_ms(compacted: MemoryLog) -> None:
+def test_low_dirty_ratio_delays_compaction_until_max_compaction_lag_ms(
+    compacted: MemoryLog,
+) -> None:
     send(compacted, *[b"%d" % number for number in range(20)], topic="c", key=b"a")
     send(compacted, *[b"%d" % number for number in range(20)], topic="c", key=b"b")
     maintain(compacted)
@@ -296,7 +300,7 @@ def test_little_news_waits_until_max_compaction_lag_ms(compacted: MemoryLog) -> 
     assert cleaned(compacted) == ["compaction c"]
 
 
-def test_keys_that_do_not_fit_into_memory_wait_for_the_next_pass(compacted: MemoryLog) -> None:
+def test_keys_beyond_compaction_keys_max_wait_for_the_next_pass(compacted: MemoryLog) -> None:
     producer = compacted.producer()
     for number in range(400):
         producer.send("c", key=b"%d" % (number % 100), value=b"v").get()
@@ -310,7 +314,7 @@ def test_keys_that_do_not_fit_into_memory_wait_for_the_next_pass(compacted: Memo
     compacted.check()
 
 
-def test_compact_and_delete_go_together(log: MemoryLog) -> None:
+def test_compact_and_delete_policies_apply_together(log: MemoryLog) -> None:
     config = {"cleanup.policy": "compact,delete", "retention.ms": DAY_MS}
     log.admin.create_topic("c", 1, config=config)
     send(log, b"old", topic="c", key=b"a")
@@ -337,7 +341,7 @@ def test_a_typed_topic_is_compacted_by_its_key_column(log: MemoryLog) -> None:
     assert log.values("c") == [{"id": 7, "price": 3.0}], "a row of nothing but a key is a tombstone"
 
 
-def test_rows_from_before_the_key_columns_time_have_no_key_and_stay(log: MemoryLog) -> None:
+def test_compaction_keeps_rows_older_than_the_key_column(log: MemoryLog) -> None:
     """Maintenance of the whole log once ended with a KeyError."""
     schema = pa.schema([("a", pa.string()), ("n", pa.int64())])
     log.admin.create_topic("c", 1, schema, {"key.column": "a"})
@@ -358,7 +362,7 @@ def test_rows_from_before_the_key_columns_time_have_no_key_and_stay(log: MemoryL
     log.check()
 
 
-def test_the_lag_of_a_group_does_not_count_what_compaction_took(compacted: MemoryLog) -> None:
+def test_lag_does_not_count_records_removed_by_compaction(compacted: MemoryLog) -> None:
     reader = compacted.consumer("c", group_id="g")
     reader.commit()
     send(compacted, b"1", b"2", b"3", topic="c")
@@ -370,7 +374,7 @@ def test_the_lag_of_a_group_does_not_count_what_compaction_took(compacted: Memor
     assert compacted.admin.describe_group("g").lag == 0
 
 
-def test_a_position_in_a_gap_reads_the_next_record_that_is_left(compacted: MemoryLog) -> None:
+def test_seek_into_a_compaction_gap_reads_the_next_remaining_record(compacted: MemoryLog) -> None:
     send(compacted, b"1", b"2", b"3", topic="c")
     maintain(compacted)
     reader = compacted.consumer("c")
@@ -382,7 +386,7 @@ def test_a_position_in_a_gap_reads_the_next_record_that_is_left(compacted: Memor
 # Idle producers.
 
 
-def test_a_silent_idempotent_producer_is_forgotten_and_goes_on_as_another(log: MemoryLog) -> None:
+def test_idle_idempotent_producer_can_send_after_its_producer_id_expired(log: MemoryLog) -> None:
     producer = log.producer()
     producer.send("u", b"1").get()
     log.clock.advance(DAY_MS + 1)
@@ -393,7 +397,7 @@ def test_a_silent_idempotent_producer_is_forgotten_and_goes_on_as_another(log: M
 
 
 @pytest.mark.in_log
-def test_an_unused_transactional_id_is_forgotten_and_comes_back_as_another(log: MemoryLog) -> None:
+def test_expired_transactional_id_can_be_reused_and_fences_the_old_instance(log: MemoryLog) -> None:
     first = log.producer("a")
     with first.transaction():
         first.send("u", b"1")
@@ -411,7 +415,7 @@ def test_an_unused_transactional_id_is_forgotten_and_comes_back_as_another(log: 
     log.check()
 
 
-def test_an_id_without_a_transaction_may_begin_one_and_no_topic_forgets_it(log: MemoryLog) -> None:
+def test_producer_id_is_kept_while_its_transactional_id_is_registered(log: MemoryLog) -> None:
     producer = log.producer("a")
     with producer.transaction():
         producer.send("u", b"1")
@@ -422,7 +426,7 @@ def test_an_id_without_a_transaction_may_begin_one_and_no_topic_forgets_it(log: 
     assert log.values("u") == [b"1", b"2"]
 
 
-def test_an_id_with_an_open_transaction_is_not_forgotten(log: MemoryLog) -> None:
+def test_id_with_an_open_transaction_does_not_expire(log: MemoryLog) -> None:
     producer = log.producer("a", transaction_timeout_ms=900_000)
     producer.begin_transaction()
     producer.send("u", b"1")
@@ -434,7 +438,7 @@ def test_an_id_with_an_open_transaction_is_not_forgotten(log: MemoryLog) -> None
 
 
 @pytest.mark.in_log
-def test_a_live_producer_whose_id_was_forgotten_is_told_to_open_another(log: MemoryLog) -> None:
+def test_begin_transaction_with_an_expired_id_raises(log: MemoryLog) -> None:
     producer = log.producer("a")
     log.clock.advance(8 * DAY_MS)
     maintain(log)
@@ -446,7 +450,7 @@ def test_a_live_producer_whose_id_was_forgotten_is_told_to_open_another(log: Mem
     assert log.values("u") == [b"1"]
 
 
-def test_a_staged_commit_of_an_id_that_was_forgotten_is_told_so(log: MemoryLog) -> None:
+def test_commit_or_abort_of_a_staged_transaction_with_an_expired_id_raises(log: MemoryLog) -> None:
     """The simulation found another error, whose remedy was a call that is allowed only once."""
     connection = log.process()
     session = TransactionSession(connection, "a", timeout_ms=1_000)
@@ -462,7 +466,7 @@ def test_a_staged_commit_of_an_id_that_was_forgotten_is_told_so(log: MemoryLog) 
     log.check()
 
 
-def test_a_commit_that_is_repeated_after_its_id_was_forgotten_is_answered_as_it_was_decided(
+def test_repeated_commit_succeeds_after_its_id_expired(
     log: MemoryLog,
 ) -> None:
     """A committed transaction must never be reported as aborted."""
@@ -480,7 +484,7 @@ def test_a_commit_that_is_repeated_after_its_id_was_forgotten_is_answered_as_it_
     log.check()
 
 
-def test_an_id_that_is_forgotten_between_begin_and_the_first_record_is_told(
+def test_commit_raises_when_the_id_expired_between_begin_and_the_first_record(
     log: MemoryLog,
 ) -> None:
     producer = log.producer("a")

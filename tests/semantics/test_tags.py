@@ -11,7 +11,7 @@ from txlog.model import TransactionOutcome
 ORDER = "order 17"
 
 
-def test_a_tag_that_is_committed_begins_no_second_transaction(log: MemoryLog) -> None:
+def test_begin_with_a_committed_tag_raises_duplicate_transaction(log: MemoryLog) -> None:
     producer = log.producer("shop")
     with producer.transaction(tag=ORDER) as tx_id:
         producer.send("t", b"x")
@@ -23,7 +23,7 @@ def test_a_tag_that_is_committed_begins_no_second_transaction(log: MemoryLog) ->
     assert sorted(log.values("t")) == [b"x", b"y"]
 
 
-def test_a_tag_holds_across_a_crash_of_its_producer(log: MemoryLog) -> None:
+def test_committed_tag_is_refused_after_a_crash_of_its_producer(log: MemoryLog) -> None:
     first = log.producer("shop")
     with first.transaction(tag=ORDER):
         first.send("t", b"x")
@@ -33,8 +33,8 @@ def test_a_tag_holds_across_a_crash_of_its_producer(log: MemoryLog) -> None:
     assert log.admin.outcome(ORDER) is TransactionOutcome.COMMITTED
 
 
-def test_a_tag_holds_from_the_decision_on_though_nothing_is_applied_yet(log: MemoryLog) -> None:
-    """Its producer died in the middle of the commit, and another one does the same work."""
+def test_tag_is_committed_from_the_decision_before_any_marker_is_written(log: MemoryLog) -> None:
+    """A producer dies in the middle of the commit, and another one retries the tag."""
     dead = log.producer("a", transaction_group="shop")
     dead.begin_transaction(tag=ORDER)
     dead.send("t", b"x")
@@ -62,7 +62,7 @@ def test_a_tag_whose_transaction_was_aborted_may_be_used_again(log: MemoryLog) -
     assert log.values("t") == [b"x"]
 
 
-def test_of_two_producers_of_a_group_that_work_on_one_tag_one_commits(log: MemoryLog) -> None:
+def test_only_one_of_two_producers_with_the_same_tag_commits(log: MemoryLog) -> None:
     one = log.producer("a", transaction_group="shop")
     other = log.elsewhere("b", transaction_group="shop")
     for producer, value in ((one, b"one"), (other, b"other")):
@@ -77,14 +77,14 @@ def test_of_two_producers_of_a_group_that_work_on_one_tag_one_commits(log: Memor
     log.check()
 
 
-def test_a_transaction_of_nothing_but_a_tag_leaves_its_receipt(log: MemoryLog) -> None:
+def test_empty_transaction_with_a_tag_records_its_outcome(log: MemoryLog) -> None:
     producer = log.producer("shop")
     with producer.transaction(tag=ORDER):
         pass
     assert log.admin.outcome(ORDER) is TransactionOutcome.COMMITTED
 
 
-def test_a_tag_is_known_for_as_long_as_outcomes_are(log: MemoryLog) -> None:
+def test_tags_are_still_refused_after_hundreds_of_transactions(log: MemoryLog) -> None:
     producer = log.producer("shop")
     for number in range(300):
         with producer.transaction(tag=f"order {number}"):
@@ -96,7 +96,7 @@ def test_a_tag_is_known_for_as_long_as_outcomes_are(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("tag", ["x" * 513, "line\nbreak"])
-def test_a_tag_is_a_plain_text(log: MemoryLog, tag: str) -> None:
+def test_tag_that_is_too_long_or_has_a_line_break_is_refused(log: MemoryLog, tag: str) -> None:
     producer = log.producer("shop")
     with pytest.raises(InvalidName, match="tag"):
         producer.begin_transaction(tag=tag)

@@ -47,8 +47,10 @@ def names(prefix: str, count: int) -> list[str]:
     return [f"{prefix}{number:03}" for number in range(count)]
 
 
-def test_merging_does_not_make_a_tombstone_go_with_an_earlier_one(compacted: MemoryLog) -> None:
-    """Otherwise a slow reader that has the old value would keep the deleted key for ever."""
+def test_merging_does_not_delete_a_tombstone_before_its_delete_horizon(
+    compacted: MemoryLog,
+) -> None:
+    """If it did, a slow reader that has the old value would keep the deleted key for ever."""
     log = compacted
     send(log, "a")
     send(log, "a", value=None)
@@ -70,7 +72,7 @@ def test_merging_does_not_make_a_tombstone_go_with_an_earlier_one(compacted: Mem
     log.check()
 
 
-def test_a_tombstone_goes_in_time_although_others_follow_it(compacted: MemoryLog) -> None:
+def test_tombstone_is_deleted_on_time_while_newer_ones_arrive(compacted: MemoryLog) -> None:
     log = compacted
     log.admin.alter_topic_config("c", {"min.cleanable.dirty.ratio": 0.0})
     for hour in range(30):
@@ -81,7 +83,7 @@ def test_a_tombstone_goes_in_time_although_others_follow_it(compacted: MemoryLog
     log.check()
 
 
-def test_batches_with_a_tombstone_and_without_are_stored_as_one(compacted: MemoryLog) -> None:
+def test_compaction_combines_batches_with_and_without_tombstones(compacted: MemoryLog) -> None:
     log = compacted
     for number, key in enumerate(names("k", 100)):
         send(log, key, value=None if number % 10 == 3 else b"v")
@@ -92,7 +94,7 @@ def test_batches_with_a_tombstone_and_without_are_stored_as_one(compacted: Memor
     assert keys(log) == names("k", 100)
 
 
-def test_batches_of_which_no_pass_knows_more_are_merged(compacted: MemoryLog) -> None:
+def test_uncompacted_batches_with_and_without_tombstones_are_merged(compacted: MemoryLog) -> None:
     log = compacted
     log.admin.alter_topic_config("c", {"min.cleanable.dirty.ratio": 1.0})
     for number, key in enumerate(names("k", 150)):

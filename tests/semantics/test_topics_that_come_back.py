@@ -65,9 +65,9 @@ def polled(consumer: Consumer) -> list[bytes]:
 # Consumers.
 
 
-def test_R11_a_consumer_that_commits_by_itself_goes_on_in_the_new_topic(log: MemoryLog) -> None:
-    """It once hung: its own commit failed in every poll and stopped it from reading the topic's new
-    id."""
+def test_R11_auto_committing_consumer_continues_in_the_recreated_topic(log: MemoryLog) -> None:
+    """The consumer once hung: its automatic commit failed in every poll, so that it never read the
+    topic's new id."""
     fill(log, "u", b"old")
     with log.consumer("u", group_id="g", enable_auto_commit=True) as consumer:
         assert polled(consumer) == [b"old"]
@@ -77,7 +77,7 @@ def test_R11_a_consumer_that_commits_by_itself_goes_on_in_the_new_topic(log: Mem
     assert log.consumer("u", group_id="g").committed(U0) == 1
 
 
-def test_R11_a_consumer_closes_although_its_topic_was_created_again(log: MemoryLog) -> None:
+def test_R11_consumer_closes_after_its_topic_was_recreated(log: MemoryLog) -> None:
     fill(log, "u", b"old")
     consumer = log.consumer("u", group_id="g", enable_auto_commit=True)
     assert polled(consumer) == [b"old"]
@@ -88,7 +88,7 @@ def test_R11_a_consumer_closes_although_its_topic_was_created_again(log: MemoryL
 
 @pytest.mark.parametrize("is_pattern", [True, False], ids=["pattern", "name"])
 @pytest.mark.parametrize("between", ["commit", "vacuum", "nothing"])
-def test_R11_a_consumer_that_is_behind_in_the_old_topic_comes_to_the_new_one(
+def test_R11_lagging_consumer_of_a_deleted_topic_moves_to_the_recreated_one(
     log: MemoryLog, between: str, is_pattern: bool
 ) -> None:
     fill(log, "u", *(b"%d" % number for number in range(10)))
@@ -108,7 +108,7 @@ def test_R11_a_consumer_that_is_behind_in_the_old_topic_comes_to_the_new_one(
 
 
 @pytest.mark.parametrize("is_pattern", [True, False], ids=["pattern", "name"])
-def test_R11_partitions_that_the_new_topic_lacks_are_let_go(
+def test_R11_consumer_drops_partitions_that_the_recreated_topic_lacks(
     log: MemoryLog, is_pattern: bool
 ) -> None:
     log.admin.create_topic("wide", 3)
@@ -123,7 +123,7 @@ def test_R11_partitions_that_the_new_topic_lacks_are_let_go(
     assert consumer.committed(TopicPartition("wide", 0)) == 1
 
 
-def test_R11_what_is_committed_is_told_of_the_topic_that_has_the_name(log: MemoryLog) -> None:
+def test_R11_committed_returns_the_offset_in_the_recreated_topic(log: MemoryLog) -> None:
     fill(log, "u", b"old")
     lagging = log.consumer("u", group_id="g")
     polled(lagging)
@@ -140,7 +140,7 @@ def test_R11_what_is_committed_is_told_of_the_topic_that_has_the_name(log: Memor
 
 
 @pytest.mark.in_log
-def test_R11_a_transaction_ends_in_the_new_topic_too(log: MemoryLog) -> None:
+def test_R11_open_transaction_commits_in_the_recreated_topic(log: MemoryLog) -> None:
     """Without a marker in it, the new topic's readers would wait for ever."""
     producer = log.producer("a")
     producer.begin_transaction()
@@ -153,7 +153,7 @@ def test_R11_a_transaction_ends_in_the_new_topic_too(log: MemoryLog) -> None:
     log.check()
 
 
-def test_R11_output_of_a_topic_that_is_gone_is_not_committed_without_its_offsets(
+def test_R11_transaction_cannot_commit_when_its_input_topic_was_recreated(
     log: MemoryLog,
 ) -> None:
     fill(log, "u", b"old")
@@ -171,7 +171,7 @@ def test_R11_output_of_a_topic_that_is_gone_is_not_committed_without_its_offsets
     assert log.values("t") == []
 
 
-def test_R11_a_process_that_lags_does_not_lead_a_group_back(log: MemoryLog) -> None:
+def test_R11_lagging_process_cannot_commit_offsets_of_the_deleted_topic(log: MemoryLog) -> None:
     """The process passes only the topic's name, which is not compared; the old journal's end was
     pruned."""
     fill(log, "u", *(b"%d" % number for number in range(5)))
@@ -194,7 +194,7 @@ def test_R11_a_process_that_lags_does_not_lead_a_group_back(log: MemoryLog) -> N
     assert polled(log.consumer("u", group_id="g")) == []
 
 
-def test_R15_a_topic_with_the_name_of_a_deleted_one_is_found_although_old_entries_were_pruned(
+def test_R15_lagging_process_finds_the_recreated_topic_after_old_entries_were_pruned(
     log: MemoryLog,
 ) -> None:
     process, consumer = log.process(), log.consumer("u")
@@ -210,7 +210,7 @@ def test_R15_a_topic_with_the_name_of_a_deleted_one_is_found_although_old_entrie
     assert log.values("u") == [b"new", b"newer"]
 
 
-def test_R15_a_topic_with_the_name_of_a_deleted_one_is_deleted_by_whoever_lags(
+def test_R15_lagging_process_deletes_the_recreated_topic(
     log: MemoryLog,
 ) -> None:
     process = log.process()
@@ -224,7 +224,7 @@ def test_R15_a_topic_with_the_name_of_a_deleted_one_is_deleted_by_whoever_lags(
 # Interrupted deletions.
 
 
-def test_a_deletion_that_somebody_else_finishes_is_done(log: MemoryLog) -> None:
+def test_delete_topics_succeeds_when_another_process_finishes_the_deletion(log: MemoryLog) -> None:
     cluster, other = log.connection.cluster, log.process()
     execute = cluster.journal.execute
 
@@ -249,7 +249,9 @@ CALLS: dict[str, Callable[[MemoryLog], object]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_topic_whose_deletion_was_cut_off_is_none(log: MemoryLog, name: str) -> None:
+def test_topic_with_an_interrupted_deletion_is_unknown_until_deleted_again(
+    log: MemoryLog, name: str
+) -> None:
     half_delete(log, "u")
     with pytest.raises(UnknownTopic, match="name is not free yet.*'txlog topic delete u'"):
         CALLS[name](log)
@@ -258,7 +260,7 @@ def test_a_topic_whose_deletion_was_cut_off_is_none(log: MemoryLog, name: str) -
     CALLS[name](log)
 
 
-def test_a_deletion_that_was_cut_off_is_in_nobodys_way(log: MemoryLog) -> None:
+def test_interrupted_deletion_does_not_affect_other_topics(log: MemoryLog) -> None:
     fill(log, "u", b"gone")
     fill(log, "t", b"there")
     consumer = log.consumer(group_id="g")
@@ -309,7 +311,7 @@ def give_up(log: MemoryLog, producer: TransactionMQProducer) -> None:
         producer.check()
 
 
-def test_dead_letters_are_kept_although_a_deletion_of_their_topic_was_cut_off(
+def test_dead_letters_are_stored_after_an_interrupted_deletion_of_their_topic(
     log: MemoryLog, halves: TransactionMQProducer
 ) -> None:
     for name in (b"first", b"second"):
@@ -320,7 +322,7 @@ def test_dead_letters_are_kept_although_a_deletion_of_their_topic_was_cut_off(
     assert log.values("half-messages.dead-letter") == [b"second"]
 
 
-def test_a_half_message_to_a_topic_that_is_half_deleted_is_refused(
+def test_half_message_to_a_half_deleted_topic_is_refused(
     log: MemoryLog, halves: TransactionMQProducer
 ) -> None:
     half_delete(log, "u")
@@ -337,7 +339,7 @@ def forget_ids(log: MemoryLog) -> None:
         coordinator.expire_ids(log.clock.wall_ms() - 7 * DAY_MS)
 
 
-def test_a_dead_letter_is_not_called_committed_once_its_id_is_forgotten(
+def test_commit_of_a_dead_letter_is_refused_after_its_id_expired(
     log: MemoryLog, halves: TransactionMQProducer
 ) -> None:
     half = halves.send_half(Message("u", b"given up"), transaction_id="order-1")
@@ -347,7 +349,7 @@ def test_a_dead_letter_is_not_called_committed_once_its_id_is_forgotten(
         halves.commit(half)
 
 
-def test_offsets_of_a_forgotten_id_can_be_released_by_an_operator(log: MemoryLog) -> None:
+def test_operator_abort_releases_pending_offsets_of_an_expired_id(log: MemoryLog) -> None:
     fill(log, "u", b"read")
     consumer = log.consumer("u", group_id="g")
     polled(consumer)
@@ -362,7 +364,7 @@ def test_offsets_of_a_forgotten_id_can_be_released_by_an_operator(log: MemoryLog
     assert log.admin.abort_transaction(tx_id).pending_groups == ()
 
 
-def test_maintenance_goes_on_where_a_deletion_was_cut_off(log: MemoryLog) -> None:
+def test_maintenance_finishes_an_interrupted_topic_deletion(log: MemoryLog) -> None:
     half_delete(log, "u")
     report = Maintenance(log.process()).run_once()
     assert report.failures == []

@@ -39,9 +39,7 @@ def javadoc_loop(producer: Producer) -> None:
 
 @pytest.mark.in_log
 @pytest.mark.parametrize("write", ["transactions", "topics/t", "topics/u"])
-def test_the_loop_of_kafkas_documentation_stores_both_records_or_neither(
-    log: MemoryLog, write: str
-) -> None:
+def test_kafka_javadoc_loop_stores_both_records_or_neither(log: MemoryLog, write: str) -> None:
     producer = log.producer("a")
     log.store.on("create|put_new", write, unavailable)
     for _ in range(2):
@@ -51,7 +49,7 @@ def test_the_loop_of_kafkas_documentation_stores_both_records_or_neither(
     log.check()
 
 
-def test_the_loop_leaves_a_fenced_producer_closed_and_nothing_of_it(log: MemoryLog) -> None:
+def test_kafka_javadoc_loop_of_a_fenced_producer_raises_and_stores_nothing(log: MemoryLog) -> None:
     first = log.producer("a")
     log.elsewhere("a")
     with pytest.raises(FencedError):
@@ -59,7 +57,7 @@ def test_the_loop_leaves_a_fenced_producer_closed_and_nothing_of_it(log: MemoryL
     assert log.values("t", "u") == []
 
 
-def test_all_five_methods_tell_a_fenced_producer_so(log: MemoryLog) -> None:
+def test_all_five_transaction_methods_of_a_fenced_producer_raise(log: MemoryLog) -> None:
     """initTransactions is called once; the other four raise the fencing error at every call."""
     first = log.producer("a")
     first.begin_transaction()
@@ -80,7 +78,7 @@ def test_all_five_methods_tell_a_fenced_producer_so(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("wrote", [True, False])
-def test_a_fenced_producer_that_only_aborts_is_told_and_touches_nothing_of_its_successor(
+def test_abort_of_a_fenced_producer_raises_and_leaves_its_successor_untouched(
     log: MemoryLog, wrote: bool
 ) -> None:
     first = log.producer("a")
@@ -98,7 +96,7 @@ def test_a_fenced_producer_that_only_aborts_is_told_and_touches_nothing_of_its_s
     log.check()
 
 
-def test_what_failed_in_a_block_is_raised_although_its_producer_is_fenced(log: MemoryLog) -> None:
+def test_error_in_a_transaction_block_propagates_from_a_fenced_producer(log: MemoryLog) -> None:
     first = log.producer("a")
 
     def fail() -> None:
@@ -112,7 +110,7 @@ def test_what_failed_in_a_block_is_raised_although_its_producer_is_fenced(log: M
         first.begin_transaction()
 
 
-def test_a_fenced_producer_is_closed_without_complaint(log: MemoryLog) -> None:
+def test_closing_a_fenced_producer_does_not_raise(log: MemoryLog) -> None:
     with log.producer("a") as first:
         first.begin_transaction()
         first.send("t", b"old").get()
@@ -135,7 +133,7 @@ ENDED: dict[str, Callable[[Producer], object]] = {
 @pytest.mark.in_log
 @pytest.mark.parametrize("call", ENDED.values(), ids=ENDED)
 @pytest.mark.parametrize("by", ["a timeout", "an operator"])
-def test_a_producer_whose_transaction_was_ended_aborts_and_goes_on(
+def test_producer_continues_after_a_timeout_or_operator_ended_its_transaction(
     log: MemoryLog, by: str, call: Callable[[Producer], object]
 ) -> None:
     producer = log.producer("a", transaction_timeout_ms=5_000)
@@ -159,7 +157,7 @@ def test_a_producer_whose_transaction_was_ended_aborts_and_goes_on(
     log.check()
 
 
-def test_an_ended_transaction_of_a_fenced_producer_is_no_way_back(log: MemoryLog) -> None:
+def test_fenced_producer_cannot_continue_after_its_transaction_timed_out(log: MemoryLog) -> None:
     first = log.producer("a", transaction_timeout_ms=5_000)
     first.begin_transaction()
     first.send("t", b"x").get()
@@ -178,9 +176,7 @@ def test_an_ended_transaction_of_a_fenced_producer_is_no_way_back(log: MemoryLog
 
 @pytest.mark.in_log
 @pytest.mark.parametrize("ending", ["commit_transaction", "abort_transaction"])
-def test_a_decision_that_lands_late_touches_no_later_transaction(
-    log: MemoryLog, ending: str
-) -> None:
+def test_late_decision_does_not_affect_a_later_transaction(log: MemoryLog, ending: str) -> None:
     first = log.producer("a")
     first.begin_transaction()
     first.send("t", b"first").get()
@@ -204,7 +200,7 @@ def test_a_decision_that_lands_late_touches_no_later_transaction(
 @pytest.mark.parametrize(
     ("ending", "kept"), [("commit_transaction", [b"first"]), ("abort_transaction", [])]
 )
-def test_a_marker_that_lands_late_touches_no_later_transaction(
+def test_late_marker_does_not_affect_a_later_transaction(
     log: MemoryLog, ending: str, kept: list[bytes]
 ) -> None:
     first = log.producer("a")
@@ -225,7 +221,7 @@ def test_a_marker_that_lands_late_touches_no_later_transaction(
     log.check()
 
 
-def test_a_commit_by_a_second_process_of_the_same_transaction_is_the_same_commit(
+def test_repeated_commit_by_another_process_leaves_the_next_transaction_open(
     log: MemoryLog,
 ) -> None:
     """Kafka before KIP-890 would have ended the transaction that is open by then."""
@@ -258,7 +254,7 @@ def writes_of(log: MemoryLog, producer: Producer, *, in_transaction: bool) -> in
 
 
 @pytest.mark.in_log
-def test_a_transaction_costs_more_writes_than_idempotence_and_idempotence_costs_none(
+def test_idempotence_adds_no_writes_and_a_transaction_adds_four(
     log: MemoryLog,
 ) -> None:
     plain, idempotent = log.producer(enable_idempotence=False), log.producer()
@@ -270,7 +266,7 @@ def test_a_transaction_costs_more_writes_than_idempotence_and_idempotence_costs_
     assert counts == [2, 2, 6], "segment, append; BEGIN, PREPARE_COMMIT, marker, COMMITTED"
 
 
-def test_an_outage_of_the_decision_only_is_asked_about_and_no_abort_is_guessed(
+def test_commit_can_be_repeated_after_the_decision_could_not_be_stored(
     log: MemoryLog,
 ) -> None:
     producer = log.producer("a")

@@ -62,7 +62,7 @@ def attempt(tx: str, reads: list[str], outcome: str, number: int = 3) -> list[To
         ),
     ],
 )
-def test_I10_a_batch_that_is_said_to_be_in_is_in_once(
+def test_I10_batch_reported_done_but_not_committed_exactly_once_is_found(
     attempts: list[Told], found: list[str]
 ) -> None:
     batch = {"query": "q", "batch": 3, "label": "", "reads": ["1", "2"], "wrote": True}
@@ -85,7 +85,9 @@ OF_ANOTHER: Told = ("lived_with", {"who": "q", "text": "half transaction h: the 
         ([ENDED, ANSWERED, REPORTED, ANSWERED, GIVEN_UP], ["wrong answer"]),
     ],
 )
-def test_I10_who_answers_a_check_is_believed(events: list[Told], found: list[str]) -> None:
+def test_I10_dead_letter_after_an_answered_check_is_found(
+    events: list[Told], found: list[str]
+) -> None:
     assert kinds(local_decisions, *copied(tuple(events))) == found
 
 
@@ -98,7 +100,7 @@ def test_I10_who_answers_a_check_is_believed(events: list[Told], found: list[str
         (["m", "n", "o"], ["wrong letter"]),
     ],
 )
-def test_I4_each_message_that_is_given_up_is_a_dead_letter_once(
+def test_I4_message_given_up_without_exactly_one_dead_letter_is_found(
     letters: list[str], found: list[str]
 ) -> None:
     told = ("letters", {"letters": [[HALF, "a", text] for text in letters]})
@@ -106,7 +108,7 @@ def test_I4_each_message_that_is_given_up_is_a_dead_letter_once(
     assert kinds(wrong_letters, *copied((asked, GIVEN_UP, told))) == found
 
 
-def test_I4_a_dead_letter_of_a_transaction_that_nobody_has_named_is_wrong() -> None:
+def test_I4_dead_letter_of_an_unknown_transaction_is_found() -> None:
     told = ("letters", {"letters": [["g/ghost", "a", "boo"]]})
     assert kinds(wrong_letters, told) == ["wrong letter"]
 
@@ -141,7 +143,7 @@ RIVAL: Told = ("holds", {"who": "other#0", "transactional_id": "one"})
         ([*THRICE, MISTAKEN], [], []),
     ],
 )
-def test_where_nothing_goes_wrong_nobody_is_refused_who_is_alone(
+def test_refusal_without_a_fault_or_a_rival_is_found(
     events: list[Told], faults: list[str], found: list[str]
 ) -> None:
     conditions = ("conditions", {"faults": faults})

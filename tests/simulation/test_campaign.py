@@ -19,9 +19,7 @@ from txlog.testing.simulation.scenarios import SCENARIOS as CORE
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_that_is_ended_early_says_what_it_has_seen(
-    ending: signal.Signals, workers: str
-) -> None:
+def test_campaign_stopped_early_prints_its_results(ending: signal.Signals, workers: str) -> None:
     options = ["--minutes", "5", "--workers", workers, "--scenario", "halves"]
     command = [sys.executable, "-m", "tests.simulation", *options]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as campaign:
@@ -35,7 +33,7 @@ def test_a_run_that_is_ended_early_says_what_it_has_seen(
     assert campaign.returncode == STOPPED
 
 
-def test_a_checker_that_fails_is_a_finding_that_names_the_seed(
+def test_failing_checker_is_a_finding_with_the_seed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def anomalies(history: object) -> list[object]:
@@ -48,7 +46,7 @@ def test_a_checker_that_fails_is_a_finding_that_names_the_seed(
     assert "a checker that is wrong" in str(found)
 
 
-def test_a_seed_whose_checker_fails_is_replayed_with_all_that_it_has_seen(
+def test_trace_is_written_although_the_checker_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def anomalies(history: object) -> list[object]:
@@ -62,7 +60,7 @@ def test_a_seed_whose_checker_fails_is_replayed_with_all_that_it_has_seen(
     assert "put_object" in (tmp_path / "halves.requests.jsonl").read_text()
 
 
-def test_no_scenario_hides_another_of_its_name() -> None:
+def test_scenario_names_are_unique() -> None:
     """Mappings are merged: the later one would win silently."""
     own = ("aging", "numbers", "queries")
     names = [*CORE, *OF_MICRO_BATCHES, *OF_SLOW_QUERIES, *own]

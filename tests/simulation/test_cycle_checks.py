@@ -36,7 +36,7 @@ class HistoryOfReading(SampleHistory):
         ({TX: "y1", OTHER: "x1"}, True),
     ],
 )
-def test_G1c_whoever_was_read_from_stands_before_whoever_read(
+def test_G1c_read_from_a_transaction_ordered_later_is_found(
     reads: dict[str, str], is_found: bool, is_staged: bool
 ) -> None:
     sample = HistoryOfReading("x1 y1", "x2 y2", reads, is_staged=is_staged)
@@ -44,7 +44,7 @@ def test_G1c_whoever_was_read_from_stands_before_whoever_read(
 
 
 @pytest.mark.parametrize(("is_staged", "is_found"), [(True, False), (False, True)])
-def test_R13_a_topic_may_show_staged_records_after_those_of_somebody_who_read_them_elsewhere(
+def test_R13_staged_records_may_follow_those_of_their_reader_in_another_topic(
     is_staged: bool, is_found: bool
 ) -> None:
     """Records in the log are in all topics before a reader can get one of them."""
@@ -61,7 +61,7 @@ def test_R13_a_topic_may_show_staged_records_after_those_of_somebody_who_read_th
         (TX, "y2", True),
     ],
 )
-def test_G1c_a_circle_may_lead_over_one_who_only_passes_on(
+def test_G1c_cycle_through_an_intermediate_transaction_is_found(
     reader: str, read: str, is_found: bool, is_staged: bool
 ) -> None:
     """The record that was read is in b, the record made from it in c, and the record made from that
@@ -74,7 +74,7 @@ def test_G1c_a_circle_may_lead_over_one_who_only_passes_on(
 
 
 @pytest.mark.parametrize(("reads", "is_found"), [({}, False), ({OTHER: "x1"}, True)])
-def test_records_in_the_log_may_stand_between_each_other_if_nobody_read_from_the_other(
+def test_interleaved_records_in_the_log_are_a_cycle_only_with_a_read(
     reads: dict[str, str], is_found: bool
 ) -> None:
     """OTHER got x1 when x3 was there already, and wrote y1 after that."""

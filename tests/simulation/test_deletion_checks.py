@@ -9,7 +9,7 @@ from txlog.testing.simulation.checks.history_checks import lost_updates
 from txlog.testing.simulation.checks.history_facts import HistoryFacts
 
 
-def test_I12_what_may_be_deleted_may_be_gone() -> None:
+def test_I12_permitted_deletions_are_no_anomaly() -> None:
     assert HistoryOfDeletion().found() == set()
 
 
@@ -22,13 +22,11 @@ def test_I12_what_may_be_deleted_may_be_gone() -> None:
         ({"records": []}, "lost write"),
     ],
 )
-def test_I12_what_may_not_be_deleted_and_is_gone_is_found(
-    changes: dict[str, Any], kind: str
-) -> None:
+def test_I12_forbidden_deletions_are_found(changes: dict[str, Any], kind: str) -> None:
     assert kind in HistoryOfDeletion().change("stored", 2, **changes).found()
 
 
-def test_I12_the_newest_record_of_a_key_may_not_go() -> None:
+def test_I12_deletion_of_the_newest_record_of_a_key_is_found() -> None:
     sample = HistoryOfDeletion()
     for nth in (4, 5):
         sample.change("final", nth, records=sample.ever[2:3])
@@ -45,7 +43,7 @@ def test_I12_the_newest_record_of_a_key_may_not_go() -> None:
         (99, ["clock_jump"], 0, None),
     ],
 )
-def test_I12_a_record_is_deleted_after_its_time_or_if_somebody_asks_for_it(
+def test_I12_deletion_before_the_retention_time_is_found_unless_requested(
     age_ms: int, faults: list[str], asked: int, kind: str | None
 ) -> None:
     sample = HistoryOfDeletion().change("stored", 2, deletions=[[8, age_ms, {"0": 2}]])
@@ -62,14 +60,16 @@ def test_I12_a_record_is_deleted_after_its_time_or_if_somebody_asks_for_it(
         (2_000, [], "wrong deletion"),
     ],
 )
-def test_I12_a_tombstone_goes_after_its_time_and_nothing_comes_back(
+def test_I12_tombstone_removed_early_or_key_that_reappears_is_found(
     gone_ms: int, kept: list[int], kind: str | None
 ) -> None:
     assert HistoryOfATombstone(gone_ms, kept).found() == ({kind} if kind else set())
 
 
 @pytest.mark.parametrize(("hidden_at", "is_found"), [(9, False), (10, True)])
-def test_I12_a_tombstone_does_not_go_before_what_it_hides(hidden_at: int, is_found: bool) -> None:
+def test_I12_tombstone_removed_before_the_record_it_hides_is_found(
+    hidden_at: int, is_found: bool
+) -> None:
     """The key had a record for a while, although none is left at the end."""
     found = HistoryOfATombstone(5_000, [], hidden_at).found()
     assert found == ({"wrong deletion"} if is_found else set())
@@ -83,7 +83,7 @@ def test_I12_a_tombstone_does_not_go_before_what_it_hides(hidden_at: int, is_fou
         (10, 4, True),
     ],
 )
-def test_I12_or_before_the_log_start_has_passed_it(
+def test_I12_tombstone_removed_before_log_start_passes_the_hidden_record_is_found(
     deleted_at: int, log_start: int, is_found: bool
 ) -> None:
     sample = HistoryOfATombstone(5_000, [], hidden_at=20)
@@ -92,13 +92,13 @@ def test_I12_or_before_the_log_start_has_passed_it(
     assert sample.found() == ({"wrong deletion"} if is_found else set())
 
 
-def test_R11_topics_of_one_name_are_told_apart() -> None:
+def test_R11_topics_of_one_name_are_distinguished() -> None:
     sample = HistoryOfDeletion()
     sample.recreated("x1", 0, 1)
     assert sample.found() == set()
 
 
-def test_R11_a_position_in_a_deleted_topic_that_counts_in_the_next_is_found() -> None:
+def test_R11_position_carried_over_to_a_recreated_topic_is_found() -> None:
     sample = HistoryOfDeletion()
     sample.recreated("old", 0, 1)
     assert "offset overlap" not in sample.found()
@@ -110,7 +110,7 @@ def test_R11_a_position_in_a_deleted_topic_that_counts_in_the_next_is_found() ->
     ("offset", "is_deleted_since", "is_lost"),
     [(-1, True, False), (0, True, True), (-1, False, True)],
 )
-def test_I3_what_went_with_its_topic_before_it_had_an_offset_is_not_lost(
+def test_I3_record_deleted_with_its_topic_before_its_offset_was_known_is_not_lost(
     offset: int, is_deleted_since: bool, is_lost: bool
 ) -> None:
     sample = HistoryOfDeletion()
@@ -130,7 +130,7 @@ def test_I3_what_went_with_its_topic_before_it_had_an_offset_is_not_lost(
         ({"d": ["d1<old"], "e": ["e1<old", "e2<old"]}, {"duplicate copy"}),
     ],
 )
-def test_I10_what_went_with_its_topic_may_have_been_copied_once_into_each_sink(
+def test_I10_records_deleted_with_their_topic_may_be_copied_once_into_each_sink(
     copies: dict[str, list[str]], kinds: set[str]
 ) -> None:
     sample = HistoryOfDeletion()
@@ -143,7 +143,7 @@ def test_I10_what_went_with_its_topic_may_have_been_copied_once_into_each_sink(
     assert found == kinds
 
 
-def test_I10_also_below_the_position_of_a_group_that_has_read_it() -> None:
+def test_I10_second_copy_of_a_record_deleted_with_its_topic_is_found() -> None:
     """The topic was not created again, so the group's position refers to the deleted topic."""
     sample = HistoryOfDeletion().change("stored", 0, is_closed=True)
     sample.add("copies", group="g", sources=["a"], sinks=["d"])
@@ -162,7 +162,7 @@ def test_I10_also_below_the_position_of_a_group_that_has_read_it() -> None:
         (1, True),
     ],
 )
-def test_R11_a_record_goes_with_its_topic_only_if_it_was_sent_before_that_was_deleted(
+def test_R11_missing_record_is_excused_only_if_sent_before_its_topic_was_deleted(
     sent_later: int, is_found: bool
 ) -> None:
     """Half of the later records are missing, and the topic of that name exists."""

@@ -30,12 +30,12 @@ def test_two_runs_of_one_seed_are_byte_identical(scenario: str) -> None:
     assert fingerprint(scenario, SEED) == first_fingerprint(scenario, SEED)
 
 
-def test_two_seeds_are_two_histories() -> None:
+def test_different_seeds_give_different_histories() -> None:
     scenario = next(iter(SCENARIOS))
     assert fingerprint(scenario, SEED + 1) != first_fingerprint(scenario, SEED)
 
 
-def test_another_process_with_another_hash_seed_has_the_same_history() -> None:
+def test_history_is_identical_in_a_process_with_another_hash_seed() -> None:
     """The order of sets and dictionaries of texts has no effect."""
     command = [sys.executable, "-m", "tests.simulation", "--seed", str(SEED)]
     environment = {**os.environ, "PYTHONHASHSEED": "1"}

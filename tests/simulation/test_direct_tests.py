@@ -1,4 +1,4 @@
-"""Each planted bug has a direct test that sees it."""
+"""Each planted bug has a direct test that detects it."""
 
 import os
 import subprocess
@@ -12,14 +12,14 @@ from tests.simulation.planted_bugs.mutants import MUTANTS
 from tests.source_tree import ROOT, Module
 
 
-def test_every_planted_bug_has_a_direct_test_that_exists() -> None:
+def test_every_planted_bug_has_an_existing_direct_test() -> None:
     assert DIRECT_TESTS.keys() == MUTANTS.keys()
     for named in DIRECT_TESTS.values():
         file, _, test = named.partition("::")
         assert test in {function.name for function in Module(ROOT / file).functions}, named
 
 
-def test_other_bugs_have_direct_tests_that_exist_and_stand_on_the_page() -> None:
+def test_direct_bugs_have_existing_tests_and_are_listed_on_the_page() -> None:
     for _, named in DIRECT_BUGS.values():
         file, _, test = named.partition("::")
         assert test in {function.name for function in Module(ROOT / file).functions}, named
@@ -27,15 +27,15 @@ def test_other_bugs_have_direct_tests_that_exist_and_stand_on_the_page() -> None
     assert [bug for bug in DIRECT_BUGS if f"| {bug} |" not in page] == []
 
 
-SEEN_BY = {**DIRECT_TESTS, **{bug: test for bug, (_, test) in DIRECT_BUGS.items()}}
+DETECTED_BY = {**DIRECT_TESTS, **{bug: test for bug, (_, test) in DIRECT_BUGS.items()}}
 
 
 @pytest.mark.extra
-@pytest.mark.parametrize("bug", SEEN_BY)
-def test_the_direct_test_of_a_planted_bug_fails_with_it(bug: str) -> None:
+@pytest.mark.parametrize("bug", DETECTED_BY)
+def test_direct_test_fails_with_its_bug_planted(bug: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "--plant", bug, SEEN_BY[bug]],
+        [*command, "--plant", bug, DETECTED_BY[bug]],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -60,42 +60,42 @@ def kinds(*parts: Iterable[Event]) -> set[str]:
 READ_TWO = (joined("a", 0), polled("a", 0, 2), moved("a", "1", 2))
 
 
-def test_what_is_committed_is_where_the_next_one_begins() -> None:
+def test_consumer_that_starts_at_the_committed_position_is_no_anomaly() -> None:
     assert kinds(*READ_TWO, joined("b", 2), stands(2)) == set()
 
 
 @pytest.mark.parametrize("found", [0, 1])
-def test_a_commit_that_is_not_seen_any_more_is_lost(found: int) -> None:
+def test_position_below_a_commit_is_a_lost_commit(found: int) -> None:
     assert "lost commit" in kinds(*READ_TWO, joined("b", found), stands(2))
     assert "lost commit" in kinds(*READ_TWO, stands(found))
 
 
-def test_a_commit_whose_answer_nobody_got_may_be_seen_or_not() -> None:
+def test_commit_of_unknown_outcome_may_be_visible_or_not() -> None:
     unclear = (joined("a", 0), polled("a", 0, 2), moved("a", "1", 2, "unknown"))
     assert kinds(*unclear, joined("b", 0), joined("c", 2), stands(2)) == set()
 
 
-def test_a_reset_leads_back() -> None:
+def test_position_may_fall_after_a_reset() -> None:
     assert kinds(*READ_TWO, moved("resetter", "2", 0), joined("b", 0), stands(0)) == set()
 
 
-def test_a_commit_of_nothing_new_does_not_undo_a_reset() -> None:
+def test_commit_without_progress_need_not_undo_a_reset() -> None:
     again = moved("a", "3", 2)
     assert kinds(*READ_TWO, moved("resetter", "2", 0), again, joined("b", 0), stands(0)) == set()
 
 
-def test_a_position_that_nobody_committed_is_made_up() -> None:
+def test_position_without_a_commit_is_made_up() -> None:
     assert "made up position" in kinds(*READ_TWO, joined("b", 1), stands(2))
     assert "made up position" in kinds(*READ_TWO, stands(3))
 
 
-def test_what_is_below_the_position_was_given_to_somebody() -> None:
+def test_unpolled_record_below_the_position_is_passed_over() -> None:
     assert kinds(joined("a", 0), polled("a", 0, 1), moved("a", "1", 2), stands(2)) == {
         "passed over"
     }
 
 
-def test_only_a_group_that_another_one_moved_refuses() -> None:
+def test_commit_refused_without_a_move_by_another_consumer_is_found() -> None:
     refused = moved("a", "1", 2, "failed")
     assert kinds(joined("a", 0), polled("a", 0, 2), refused) == {"wrong refusal"}
     other = (*joined("b", 0), *polled("b", 0, 2), *moved("b", "2", 2))
@@ -106,7 +106,7 @@ def test_only_a_group_that_another_one_moved_refuses() -> None:
     assert kinds(joined("a", 0), polled("a", 0, 2), *other, refused, stands(2)) == set()
 
 
-def test_what_another_one_moved_before_a_commit_refuses_none_after_it() -> None:
+def test_move_before_a_successful_commit_does_not_excuse_a_later_refusal() -> None:
     first = (joined("b", 0), polled("b", 0, 1), moved("b", "9", 1, "unknown"))
     second = (joined("a", 0), polled("a", 0, 2), moved("a", "1", 2))
     refused = moved("a", "2", 3, "failed")

@@ -10,13 +10,13 @@ from txlog.testing.simulation.checks.history_facts import HistoryFacts
 from txlog.testing.simulation.history import History, read_history
 
 
-def test_a_sound_history_shows_nothing_and_is_read_from_its_lines_as_it_was() -> None:
+def test_sound_history_has_no_anomalies_and_round_trips() -> None:
     sample = SampleHistory()
     assert sample.found() == set()
     assert read_history(sample.history.lines()).events == sample.history.events
 
 
-SPOILT = {
+DAMAGES = {
     "failure": lambda s: s.add("failure", text="InternalError"),
     "wrong answer": lambda s: s.change("commit", answer="failed"),
     "duplicate": lambda s: s.change("final", records=[*s.records[::2], ["a", 0, 2, "x1"]]),
@@ -43,29 +43,29 @@ SPOILT = {
 }
 
 
-MORE_OF_A_KIND = {
-    "a life that ended began behind the start": (
+FURTHER_DAMAGES = {
+    "a dead consumer started behind the beginning": (
         "poll skip",
         lambda s: s.add("poll", "died#0", isolation="read_committed", records=s.records[2:]),
     ),
-    "what was never sent was seen before it was decided": (
+    "an unsent record was read uncommitted": (
         "made up",
         lambda s: s.add("poll", isolation="read_uncommitted", records=[["a", 0, 7, "z"]]),
     ),
-    "and was stored": (
+    "an unsent record was stored": (
         "made up",
         lambda s: s.change("final", records=[*s.records[::2], ["a", 0, 2, "z"]]),
     ),
-    "a partition begins at 5": (
+    "a partition starts at offset 5": (
         "offset gap",
         lambda s: s.change("final", records=[["a", 0, 5, "x1"], ["a", 0, 6, "y1"]]),
     ),
 }
 
 
-@pytest.mark.parametrize("name", MORE_OF_A_KIND)
-def test_it_is_named_wherever_it_is(name: str) -> None:
-    kind, spoil = MORE_OF_A_KIND[name]
+@pytest.mark.parametrize("name", FURTHER_DAMAGES)
+def test_further_forms_of_an_anomaly_are_found(name: str) -> None:
+    kind, spoil = FURTHER_DAMAGES[name]
     sample = SampleHistory()
     spoil(sample)
     assert kind in sample.found()
@@ -90,7 +90,7 @@ IN_A_CUT: Told = ("cut", {"topics": ["a"], "records": [["a", 0, 0, "x1"]]})
         ([ASKED, SEEN, SEEN_EARLY, IN_A_CUT], True, False),
     ],
 )
-def test_G1a_nobody_is_given_what_nobody_has_asked_to_commit_yet(
+def test_G1a_read_of_a_record_before_its_commit_request_is_found(
     told: list[Told], is_staged: bool, is_found: bool
 ) -> None:
     """A later commit does not count; a record in the log may be read before."""
@@ -114,11 +114,11 @@ def test_G1a_nobody_is_given_what_nobody_has_asked_to_commit_yet(
         (["UNKNOW", "COMMIT_MESSAGE"], False),
     ],
 )
-def test_G1a_a_half_message_is_given_to_nobody_before_it_is_answered_for(
+def test_G1a_half_message_read_before_a_commit_answer_is_found(
     answers: list[str], is_found: bool
 ) -> None:
-    """Its values are recorded when it is sent; the producer that answers the check-back
-    commits it."""
+    """The values are recorded when the half message is sent; the producer that answers the
+    check-back commits it."""
     history = History()
     half: dict[str, Any] = {"who": "sender#0", "tx": "half/1"}
     history.note(0, 0.0, what="send", topic="a", values=["m"], **half)
@@ -130,7 +130,7 @@ def test_G1a_a_half_message_is_given_to_nobody_before_it_is_answered_for(
 
 
 @pytest.mark.parametrize("is_staged", [True, False])
-def test_G1a_what_was_staged_and_never_committed_is_in_no_topic(is_staged: bool) -> None:
+def test_G1a_staged_record_of_an_aborted_transaction_in_a_topic_is_found(is_staged: bool) -> None:
     """Aborted records stay in the log."""
     sample = SampleHistory()
     sample.add("send", tx="3-0-0", topic="a", values=["z"])
@@ -143,7 +143,7 @@ def test_G1a_what_was_staged_and_never_committed_is_in_no_topic(is_staged: bool)
     assert sample.found() == ({"G1a aborted read"} if is_staged else set())
 
 
-def test_who_has_a_group_begins_where_it_stands() -> None:
+def test_consumer_with_a_group_may_start_at_the_group_position() -> None:
     sample = SampleHistory()
     sample.add("poll", isolation="read_committed", records=sample.records[2:], reader="copier.1")
     assert sample.found() == set()
@@ -168,22 +168,22 @@ def test_a_finding_names_the_step_at_which_its_record_was_stored() -> None:
         (["b", 0, -1], True),
     ],
 )
-def test_I2_a_producer_is_told_where_its_record_is(told: list[Any], is_found: bool) -> None:
+def test_I2_wrong_position_reported_to_a_producer_is_found(told: list[Any], is_found: bool) -> None:
     """The offset of a repeated append may be unknown: -1."""
     sample = SampleHistory().change("written", records=[[*told, "x1"], ["b", 0, 0, "x2"]])
     assert sample.found() == ({"inconsistent offsets"} if is_found else set())
 
 
-def test_I2_a_reader_is_told_where_its_record_is() -> None:
+def test_I2_wrong_position_reported_to_a_reader_is_found() -> None:
     sample = SampleHistory()
     sample.add("poll", isolation="read_uncommitted", records=[["a", 0, 7, "y1"]], reader="other")
     assert sample.found() == {"inconsistent offsets"}
 
 
-@pytest.mark.parametrize("kind", SPOILT)
-def test_what_is_spoilt_is_named(kind: str) -> None:
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_each_kind_of_anomaly_is_found(kind: str) -> None:
     sample = SampleHistory()
-    SPOILT[kind](sample)
+    DAMAGES[kind](sample)
     assert kind in sample.found()
 
 
@@ -201,7 +201,7 @@ def consumed(sample: SampleHistory, tx: str, start: int, end: int, *reads: str) 
         ([(0, 1), (1, 2)], 3, "offset range gap"),
     ],
 )
-def test_I6_ranges_of_a_group_follow_each_other(
+def test_I6_overlap_or_gap_between_ranges_of_a_group_is_found(
     ranges: list[tuple[int, int]], stands: int, kind: str | None
 ) -> None:
     sample = SampleHistory()
@@ -221,7 +221,7 @@ def test_I6_ranges_of_a_group_follow_each_other(
         ([], "offset range gap"),
     ],
 )
-def test_I6_what_wrote_nothing_may_lie_between_two_ranges(
+def test_I6_transactions_without_records_may_fill_the_gap_between_two_ranges(
     unknown: list[tuple[int, int]], kind: str | None
 ) -> None:
     """Any of several attempts may have committed."""
@@ -245,7 +245,7 @@ def test_I6_what_wrote_nothing_may_lie_between_two_ranges(
         (["c1<x1", "c2<y1"], "duplicate copy"),
     ],
 )
-def test_I10_each_record_below_the_position_is_copied_once(
+def test_I10_record_below_the_position_not_copied_exactly_once_is_found(
     copies: list[str], kind: str | None
 ) -> None:
     sample = SampleHistory()
@@ -258,7 +258,7 @@ def test_I10_each_record_below_the_position_is_copied_once(
     assert sample.found() == ({kind} if kind else set())
 
 
-def test_G1c_nobody_reads_from_whoever_read_from_him() -> None:
+def test_G1c_mutual_reads_of_two_transactions_are_found() -> None:
     sample = SampleHistory()
     consumed(sample, TX, 0, 1, "y1")
     consumed(sample, OTHER, 1, 2, "x1")

@@ -19,12 +19,12 @@ def kinds(what: str, **facts: object) -> list[str]:
     return [found.kind for found in moment_anomalies(history)]
 
 
-def test_R8_offsets_are_seen_before_a_topic_has_their_records() -> None:
+def test_R8_offsets_visible_before_the_records_of_a_topic_are_found() -> None:
     assert kinds("witnessed", tx=TX, group="g", applied=["a"]) == ["offsets first"]
     assert not kinds("witnessed", tx=TX, group="g", applied=["a", "b"])
 
 
-def test_R13_one_connected_group_may_exceed_the_limit_and_two_may_not() -> None:
+def test_R13_only_a_single_connected_group_may_exceed_the_limit() -> None:
     assert not kinds("cut", topics=["a", "b"], limit=1, records=RECORDS)
     alone = ["a", 0, 2, "z"]
     assert kinds("cut", topics=["a", "b"], limit=1, records=[*RECORDS, alone]) == ["wide cut"]

@@ -14,7 +14,7 @@ SEEDS = 40
 """Seeds that are tried if the stated one no longer finds the bug."""
 
 
-def test_the_page_states_the_seed_of_every_planted_bug() -> None:
+def test_page_states_the_seed_of_every_planted_bug() -> None:
     page = (ROOT / "docs" / "planted-bugs.md").read_text()
     table = page.split("| planted | scenario | seed |\n|---|---|---|\n")[1].split("\n\n")[0]
     assert table.splitlines() == [row(name, mutant) for name, mutant in MUTANTS.items()]
@@ -25,7 +25,7 @@ SEEN = [name for name, mutant in MUTANTS.items() if not mutant.unseen_seeds]
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant = MUTANTS[name]
     mutant.plant(monkeypatch)
     if mutant.beside is not None:
@@ -38,13 +38,13 @@ WORLDS = {(m.scenario, m.requests_max, m.seed): m for m in map(MUTANTS.__getitem
 
 @pytest.mark.extra  # It guards no rule, and each day's seeds are enough sound histories.
 @pytest.mark.parametrize("world", WORLDS, ids=str)
-def test_without_the_bug_the_stated_seed_is_sound(world: tuple[str, int, int]) -> None:
+def test_stated_seed_has_no_findings_without_the_bug(world: tuple[str, int, int]) -> None:
     """A finding at this seed is therefore due to the bug."""
     assert not replace(WORLDS[world], kind="").kinds(world[2])
 
 
 @pytest.mark.parametrize("name", [name for name in SEEN if MUTANTS[name].beside is not None])
-def test_what_is_taken_out_beside_it_shows_nothing_of_it(
+def test_removing_only_the_other_guard_shows_no_anomaly(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A finding is therefore due to the missing rule, and either guard alone is enough."""

@@ -25,7 +25,7 @@ FAULTS = (
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_archive_knows_when_an_object_was_stored_whatever_was_answered(fault: str) -> None:
+def test_archive_records_when_an_object_was_stored_under_any_fault(fault: str) -> None:
     """Checkers use it to find a tombstone that was removed before the record that it hides."""
     scheduler = Scheduler(random.Random(3))
     service = SimulatedS3(Runtime(ManualClock(), SeededEntropy(0), SerialFanOut()), {})

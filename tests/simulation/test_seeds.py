@@ -19,8 +19,8 @@ SEEDS_WITHOUT_FAULTS = 3
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_where_nothing_goes_wrong_nobody_is_refused(scenario: str) -> None:
-    """No other anomaly may be found."""
+def test_worlds_without_faults_have_no_findings(scenario: str) -> None:
+    """Neither an anomaly nor a refused call."""
     for seed in range(SEEDS_WITHOUT_FAULTS):
         world = World(SCENARIOS[scenario], seed, NONE)
         world.run()
@@ -30,7 +30,7 @@ def test_where_nothing_goes_wrong_nobody_is_refused(scenario: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_no_seed_breaks_anything(scenario: str, first_seed: int) -> None:
+def test_seeds_of_the_day_have_no_findings(scenario: str, first_seed: int) -> None:
     """The failure message has the seed, and the command that repeats its history alone."""
     for seed in range(first_seed, first_seed + SEEDS // len(SCENARIOS) + 1):
         found = checked(SCENARIOS[scenario], seed)

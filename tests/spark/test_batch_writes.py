@@ -23,14 +23,14 @@ def test_a_write_is_one_transaction_of_all_its_tasks(bench: Bench) -> None:
     assert str(sink.last_tx_id).endswith("-0-0")
 
 
-def test_I5_a_write_that_fails_shows_nothing(bench: Bench) -> None:
+def test_I5_failed_write_makes_no_rows_visible(bench: Bench) -> None:
     broken = bench.counted(100, "n", "raise_error('no more') AS m")
     with pytest.raises(PySparkException, match="no more"):
         bench.write(broken.selectExpr("IF(n = 99, m, n) AS n").repartition(2))
     assert bench.log.rows("out") == []
 
 
-def test_a_write_whose_task_dies_once_comes_once(bench: Bench) -> None:
+def test_write_with_a_retried_task_stores_each_row_once(bench: Bench) -> None:
     bench.write(dying(bench.counted(10), bench.folder / "died"))
     assert bench.log.column("out", "n") == list(range(10))
 
@@ -54,7 +54,7 @@ def doubled(bench: Bench, crash: bool = False, **options: object) -> None:
     bench.run_each(bench.numbers(), write_both)
 
 
-def test_R30_a_repeated_foreach_batch_changes_nothing_and_resumes_between_its_writes(
+def test_R30_replayed_foreach_batch_skips_its_committed_writes(
     bench: Bench,
 ) -> None:
     bench.log.put("numbers", 3)
@@ -70,7 +70,7 @@ def test_R30_a_repeated_foreach_batch_changes_nothing_and_resumes_between_its_wr
     assert bench.log.lag(GROUP) == 0
 
 
-def test_R30_offsets_join_the_write_that_names_the_checkpoint(bench: Bench) -> None:
+def test_R30_offsets_are_committed_with_the_write_that_names_the_checkpoint(bench: Bench) -> None:
     bench.log.put("numbers", 3)
     doubled(bench, checkpointLocation=bench.checkpoint)
     assert bench.log.connection.offsets.group(GROUP).last_commit is not None
@@ -80,7 +80,7 @@ def test_R30_offsets_join_the_write_that_names_the_checkpoint(bench: Bench) -> N
     assert bench.log.column("out", "n") == [0, 1, 2, 100, 101, 102]
 
 
-def test_R30_a_second_write_of_a_batch_without_a_label_of_its_own_is_refused(bench: Bench) -> None:
+def test_R30_second_write_of_a_batch_without_a_label_is_refused(bench: Bench) -> None:
     """The second write has other rows, which must not count as committed."""
 
     def write_twice(rows: DataFrame, batch_id: int) -> None:
@@ -97,7 +97,7 @@ def test_R30_a_second_write_of_a_batch_without_a_label_of_its_own_is_refused(ben
     assert bench.log.positions(GROUP) == {}
 
 
-def test_a_label_may_leave_out_batches(bench: Bench) -> None:
+def test_labelled_write_may_skip_batches(bench: Bench) -> None:
     batches: list[int] = []
 
     def write_even(rows: DataFrame, batch_id: int) -> None:
@@ -133,9 +133,9 @@ def write_everywhere(bench: Bench, rows: DataFrame) -> None:
     bench.write(rows.selectExpr("n + 300 AS n"), options={"label": "no tags"})
 
 
-def test_R30_a_job_group_of_the_users_own_keeps_no_replay_from_its_batch(bench: Bench) -> None:
-    """The write once found its run by the job group: after a restart the batch seemed written in
-    this run."""
+def test_R30_replay_is_recognised_under_a_user_defined_job_group(bench: Bench) -> None:
+    """A write once identified its run by the job group: after a restart, the batch seemed to be
+    written by the new run."""
     bench.log.put("numbers", 3)
     for _ in range(2):
         bench.run_each(bench.numbers(), lambda rows, _: write_everywhere(bench, rows))
@@ -149,7 +149,7 @@ def test_R30_a_job_group_of_the_users_own_keeps_no_replay_from_its_batch(bench: 
     assert bench.log.column("out", "n") == expected
 
 
-def test_R30_two_queries_of_a_session_under_one_job_group_do_not_meet(bench: Bench) -> None:
+def test_R30_two_queries_under_one_job_group_do_not_interfere(bench: Bench) -> None:
     def start(name: str) -> StreamingQuery:
         def write(rows: DataFrame, _: int) -> None:
             bench.spark.sparkContext.setJobGroup("mine", "all that my team runs")
@@ -182,7 +182,7 @@ def write_in_thread(bench: Bench, *arguments: Any) -> None:
 
 
 @pytest.mark.parametrize("option", ["label", "checkpointLocation"])
-def test_R30_a_write_that_is_told_no_batch_is_refused_if_it_means_one(
+def test_R30_write_with_label_or_checkpoint_but_no_batch_id_is_refused(
     bench: Bench, option: str
 ) -> None:
     """As a plain job in a thread of the user's own, a replay once duplicated its rows."""
@@ -200,7 +200,7 @@ def test_R30_a_write_that_is_told_no_batch_is_refused_if_it_means_one(
     assert bench.log.rows("out") == []
 
 
-def test_I10_writes_of_threads_come_once_under_the_version_of_their_batch(bench: Bench) -> None:
+def test_I10_writes_in_threads_with_txn_version_are_stored_once_when_replayed(bench: Bench) -> None:
     def write(rows: DataFrame, batch_id: int) -> None:
         options = {"txnAppId": "my query", "txnVersion": batch_id}
         with ThreadPoolExecutor(2) as threads:
@@ -221,7 +221,7 @@ def test_I10_writes_of_threads_come_once_under_the_version_of_their_batch(bench:
         assert bench.log.column(topic, "n") == [0, 1, 2, 3, 4]
 
 
-def test_I10_a_job_with_a_version_that_is_in_changes_nothing(bench: Bench) -> None:
+def test_I10_job_with_a_committed_txn_version_writes_nothing(bench: Bench) -> None:
     for version, count in ((7, 3), (7, 9), (6, 9), (8, 1)):
         options = {"txnAppId": "nightly", "txnVersion": version}
         bench.write(bench.counted(count), options=options)

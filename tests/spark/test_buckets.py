@@ -1,4 +1,4 @@
-"""A log in a bucket: queries work in Spark's forked workers, although obstore survives no fork."""
+"""A log in a bucket: queries work in Spark's forked workers, which obstore does not support."""
 
 from pathlib import Path
 from typing import Any

@@ -23,7 +23,7 @@ def vacuum(bench: Bench) -> int:
     return collector.sweep(collector.find_candidates()).objects
 
 
-def test_a_compacted_topic_is_read_with_the_offsets_that_are_left(bench: Bench) -> None:
+def test_compacted_topic_is_read_with_its_remaining_offsets(bench: Bench) -> None:
     bench.log.admin.alter_topic_config("numbers", {"cleanup.policy": "compact"})
     for _ in range(3):
         bench.log.put("numbers", 3, key=b"one")
@@ -54,7 +54,7 @@ def test_a_query_stops_if_records_were_deleted_before_it_read_them(bench: Bench)
     assert bench.log.column("out", "n") == [0, 1, 2, 3, 5, 7, 8, 9, 10, 11]
 
 
-def test_R19_a_task_finds_the_records_that_were_moved_after_it_was_planned(bench: Bench) -> None:
+def test_R19_planned_task_reads_records_that_maintenance_moved(bench: Bench) -> None:
     bench.log.admin.alter_topic_config("numbers", {"cleanup.policy": "compact"})
     for number in range(4):
         bench.log.put("numbers", 2, key=b"%d" % number)

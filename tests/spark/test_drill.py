@@ -50,12 +50,12 @@ letters = letters.option("maxOffsetsPerTrigger", "10").load(root)
 sink = letters.select("value").writeStream.format("txlog").option("topic", "copies")
 sink.option("checkpointLocation", checkpoint).start(root).awaitTermination()
 """
-"""Like most jobs it handles no signal. Its batches are small, so that one is always running."""
+"""A job that handles no signal, like most. Its batches are small, so that one is always running."""
 
 LETTERS = [b"%d" % number for number in range(1_000)]
 
 
-def test_I5_I6_I10_a_users_job_that_handles_no_signal_is_drilled_to_the_end(
+def test_I5_I6_I10_drill_of_a_user_job_without_signal_handling_completes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, job, checkpoint = tmp_path / "log", tmp_path / "job.py", tmp_path / "checkpoint"

@@ -90,7 +90,7 @@ def stops() -> dict[str, Stop]:
 
 STOPS = stops()
 LOST = Job("lost", is_named=False)
-"""Its checkpoint is deleted after the kill."""
+"""A query whose checkpoint is deleted after the kill."""
 WINDOWS = Job("windows", is_stateful=True)
 """Killed after the decision of its watermark-only batch, the second batch after new numbers."""
 FOREACH = Job("foreach", is_foreach=True)
@@ -187,14 +187,16 @@ def planned(drill: Drill, topics: str) -> int:
 
 
 @pytest.mark.parametrize("name", STOPS)
-def test_each_step_shows_what_it_has_made_durable_and_no_more(killed: Killed, name: str) -> None:
+def test_log_state_at_each_stop_matches_the_completed_steps(killed: Killed, name: str) -> None:
     stop = STOPS[name]
     expected = Sight(stop.topics_written, stop.has_moved, stop.has_pend, stop.open)
     assert killed.seen[name] == expected
 
 
 @pytest.mark.parametrize("name", STOPS)
-def test_I5_I10_a_query_killed_there_loses_and_doubles_nothing(killed: Killed, name: str) -> None:
+def test_I5_I10_query_killed_at_any_step_loses_and_duplicates_nothing(
+    killed: Killed, name: str
+) -> None:
     check_whole(killed.drill, STOPS[name].job)
 
 
@@ -206,26 +208,26 @@ def check_whole(drill: Drill, job: Job) -> None:
     assert not drill.log.connection.offsets.group(job.name).pending
 
 
-def test_I11_spark_reads_nothing_of_a_transaction_that_one_topic_has_and_the_other_lacks(
+def test_I11_reading_both_topics_excludes_a_half_applied_transaction(
     killed: Killed,
 ) -> None:
     assert sorted(killed.cut.values()) == [COUNT // 2, COUNT, COUNT]
     assert killed.cut["both"] == COUNT
 
 
-def test_R3_a_new_query_waits_for_the_pend_of_the_lost_one_and_goes_on_where_it_stood(
+def test_R3_query_with_a_lost_checkpoint_resumes_after_the_old_pend_is_resolved(
     killed: Killed,
 ) -> None:
     check_whole(killed.drill, LOST)
 
 
-def test_R23_the_rows_of_a_watermark_only_batch_come_out_once_across_a_kill(
+def test_R23_watermark_only_batch_is_written_once_across_a_kill(
     killed: Killed,
 ) -> None:
     check_whole(killed.drill, WINDOWS)
 
 
-def test_I10_R30_the_writes_of_a_foreach_batch_killed_between_them_come_once(
+def test_I10_R30_foreach_batch_killed_between_its_writes_stores_each_row_once(
     killed: Killed,
 ) -> None:
     check_whole(killed.drill, FOREACH)
@@ -251,7 +253,7 @@ def test_R12_R27_the_older_of_two_runs_on_one_checkpoint_is_fenced(killed: Kille
     check_whole(drill, CONTENDED)
 
 
-def test_the_log_keeps_every_invariant_after_all_of_it(killed: Killed) -> None:
+def test_log_satisfies_every_invariant_after_all_kills(killed: Killed) -> None:
     """The last test of the module: it first kills the drivers that still run."""
     killed.drill.close()
     assert check_log(killed.drill.log.connection) == []

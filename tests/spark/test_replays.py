@@ -46,12 +46,12 @@ def test_I10_a_replayed_batch_changes_nothing(replay: Replay) -> None:
     assert [row for row in replay.bench.log.rows("out") if row["n"] < 6] == replay.before
 
 
-def test_R28_a_replay_keeps_its_range_and_what_came_since_is_the_next_batch(replay: Replay) -> None:
+def test_R28_replay_keeps_its_range_and_newer_records_form_the_next_batch(replay: Replay) -> None:
     assert replay.bench.log.column("out", "n") == list(range(10))
     assert [(p["batchId"], p["numInputRows"]) for p in replay.bench.progress] == [(0, 6), (1, 4)]
 
 
-def test_R20_the_replay_of_batch_0_reads_what_was_planned_though_the_start_has_moved(
+def test_R20_replay_of_batch_0_reads_its_plan_despite_new_starting_offsets(
     bench: Bench,
 ) -> None:
     bench.log.put("numbers", 6)
@@ -67,7 +67,7 @@ def test_R20_the_replay_of_batch_0_reads_what_was_planned_though_the_start_has_m
 # A lost checkpoint.
 
 
-def test_a_lost_checkpoint_repeats_no_old_record_of_a_partition_that_was_idle(
+def test_lost_checkpoint_does_not_repeat_old_records_of_an_idle_partition(
     bench: Bench,
 ) -> None:
     """The query starts at the end of 100 records in each partition, and only one partition gets
@@ -95,7 +95,7 @@ def test_a_lost_checkpoint_repeats_no_old_record_of_a_partition_that_was_idle(
     assert bench.log.positions(GROUP) == {"numbers-0": (111, 111), "numbers-1": (100, 100)}
 
 
-def test_R12_a_new_query_takes_the_group_only_if_told_to(bench: Bench) -> None:
+def test_R12_new_query_takes_over_a_group_only_with_the_takeover_option(bench: Bench) -> None:
     bench.log.put("numbers", 6)
     bench.run(bench.numbers())
     bench.lose_checkpoint()
@@ -114,7 +114,7 @@ def test_R12_a_new_query_takes_the_group_only_if_told_to(bench: Bench) -> None:
     assert bench.log.lag(GROUP) == 0
 
 
-def test_a_lost_checkpoint_with_a_transactional_id_of_ones_own_needs_no_take_over(
+def test_lost_checkpoint_with_an_explicit_transactional_id_needs_no_takeover(
     bench: Bench,
 ) -> None:
     named = {"transactional.id": "copy"}
@@ -137,7 +137,7 @@ def run_two_batches(bench: Bench, *sizes: int) -> None:
     assert [p["numInputRows"] for p in bench.progress if p["numInputRows"]] == list(sizes)
 
 
-def test_R2_an_old_checkpoint_that_was_put_back_is_refused_with_the_numbers(bench: Bench) -> None:
+def test_R2_restored_older_checkpoint_is_refused_with_the_offsets(bench: Bench) -> None:
     run_two_batches(bench, 6, 4)
     # The state after batch 0: a stateless checkpoint consists of these files.
     bench.lose(1, "offsets", "commits")
@@ -163,7 +163,7 @@ def test_a_checkpoint_without_its_newest_offsets_is_refused(bench: Bench) -> Non
     assert bench.log.column("out", "n") == list(range(8))
 
 
-def test_R23_a_checkpoint_without_the_offsets_of_the_batch_before_is_refused(bench: Bench) -> None:
+def test_R23_checkpoint_without_the_offsets_of_the_previous_batch_is_refused(bench: Bench) -> None:
     run_two_batches(bench, 4, 4)
     bench.lose_commit()
     bench.lose(0, "offsets")
@@ -173,7 +173,7 @@ def test_R23_a_checkpoint_without_the_offsets_of_the_batch_before_is_refused(ben
     assert bench.log.column("out", "n") == list(range(8))
 
 
-def test_R1_rows_of_a_plan_that_was_replaced_meanwhile_are_refused(bench: Bench) -> None:
+def test_R1_rows_of_a_plan_replaced_during_the_batch_are_refused(bench: Bench) -> None:
     """Another run of the query replans the batch while the tasks of this run are running."""
     bench.log.put("numbers", 4)
     gate = bench.folder / "gate"
@@ -205,7 +205,7 @@ def plan_further(file: Path, to: int) -> None:
 # Batches without rows, and batches without new offsets.
 
 
-def test_a_filter_that_drops_everything_moves_the_offsets(bench: Bench) -> None:
+def test_filter_that_drops_all_rows_advances_the_offsets(bench: Bench) -> None:
     bench.log.put("numbers", 6)
     bench.run(bench.numbers().where("n < 0"))
     assert bench.log.rows("out") == []
@@ -213,13 +213,13 @@ def test_a_filter_that_drops_everything_moves_the_offsets(bench: Bench) -> None:
     assert bench.log.positions(GROUP) != {}
 
 
-def test_a_query_that_the_optimizer_empties_moves_the_offsets(bench: Bench) -> None:
+def test_query_that_the_optimizer_reduces_to_no_rows_advances_the_offsets(bench: Bench) -> None:
     bench.log.put("numbers", 6)
     bench.run(bench.numbers().where("false"))
     assert bench.log.positions(GROUP) == {"numbers-0": (3, 3), "numbers-1": (3, 3)}
 
 
-def test_nothing_new_makes_no_batch_and_aborted_records_move_the_offsets(bench: Bench) -> None:
+def test_no_new_records_make_no_batch_and_aborted_records_advance_offsets(bench: Bench) -> None:
     bench.log.put("numbers", 2)
     bench.run(bench.numbers())
     bench.run(bench.numbers())
@@ -245,7 +245,7 @@ def tens(bench: Bench) -> DataFrame:
     )
 
 
-def test_R23_a_watermark_only_batch_writes_its_rows_once_also_when_replayed(bench: Bench) -> None:
+def test_R23_watermark_only_batch_writes_its_rows_once_even_when_replayed(bench: Bench) -> None:
     bench.log.put("numbers", 25)
     bench.run(tens(bench))
     assert bench.log.column("out", "n") == [10, 1010]
@@ -283,7 +283,7 @@ def test_R2_a_replayed_batch_of_another_source_changes_nothing(bench: Bench) -> 
     assert len(found) in (10, 20)
 
 
-def test_R2_a_batch_after_another_plan_than_the_log_has_is_refused(bench: Bench) -> None:
+def test_R2_batch_that_follows_a_changed_plan_is_refused(bench: Bench) -> None:
     """The checkpoint was restored, and the old run recorded a replanned batch as done."""
     bench.run(rates(bench))
     before = bench.log.column("out", "n")
@@ -337,7 +337,7 @@ def test_R21_a_self_union_reads_twice_and_commits_once(bench: Bench) -> None:
     assert bench.log.column("out", "n") == [*range(6), *range(100, 106)]
 
 
-def test_R21_two_sources_of_one_group_that_differ_are_refused(bench: Bench) -> None:
+def test_R21_sources_of_one_group_with_different_ranges_are_refused(bench: Bench) -> None:
     bench.log.put("numbers", 4)
     one = bench.numbers()
     other = bench.numbers(options={"startingOffsets": '{"numbers": {"0": 1, "1": -2}}'})
@@ -369,7 +369,7 @@ def test_R25_a_union_restarted_in_another_order_is_refused(bench: Bench) -> None
 # Tasks that fail.
 
 
-def test_I5_what_a_failed_attempt_has_staged_is_never_seen(bench: Bench) -> None:
+def test_I5_rows_staged_by_a_failed_task_attempt_stay_invisible(bench: Bench) -> None:
     bench.spark.dataSource.register(DyingSink)
     bench.log.put("numbers", 6)
     bench.sink_format = DyingSink.name()

@@ -43,7 +43,7 @@ def test_a_key_column_chooses_the_partition_as_kafka_does_and_may_be_null(bench:
             assert row["_partition"] == expected[0]
 
 
-def test_rows_without_a_key_do_not_all_go_to_one_partition_for_ever(bench: Bench) -> None:
+def test_keyless_rows_are_spread_over_partitions(bench: Bench) -> None:
     bench.log.admin.create_topic("spread", 4, pa.schema([("n", pa.int64())]))
     bench.write(bench.counted(20).repartition(20), "spread")
     assert len({row["_partition"] for row in bench.log.rows("spread")}) > 1
@@ -78,7 +78,7 @@ def test_a_missing_topic_is_created_with_the_columns_of_the_data_frame(bench: Be
     assert bench.log.column("made", "n") == list(range(6))
 
 
-def test_a_missing_topic_is_kafka_shaped_for_a_frame_as_kafkas_sink_takes_it(bench: Bench) -> None:
+def test_missing_topic_is_created_kafka_shaped_for_key_and_value_columns(bench: Bench) -> None:
     bench.write(bench.counted(2, "CAST(n AS STRING) AS value", "'k' AS key"), "made")
     rows = bench.log.rows("made")
     assert sorted((row["key"], row["value"]) for row in rows) == [(b"k", b"0"), (b"k", b"1")]
@@ -100,7 +100,7 @@ def put_records(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("way", ["batch", "stream"])
-def test_a_frame_of_kafkas_source_is_copied_record_by_record(bench: Bench, way: str) -> None:
+def test_kafka_shaped_topic_is_copied_record_for_record(bench: Bench, way: str) -> None:
     """The sink once created a typed topic with offset, topic and partition as data."""
     put_records(bench)
     options = {"includeHeaders": True}
@@ -120,7 +120,7 @@ def test_a_frame_of_kafkas_source_is_copied_record_by_record(bench: Bench, way: 
     assert by_value("copy") == by_value("numbers")
 
 
-def test_a_missing_topic_is_refused_if_none_may_be_created(bench: Bench) -> None:
+def test_missing_topic_is_refused_when_create_topics_is_false(bench: Bench) -> None:
     bench.log.put("numbers", 2)
     with pytest.raises(PySparkException, match="UnknownTopic: there is no topic 'made'"):
         bench.run(bench.numbers(), "made", {"createTopics": False})
@@ -142,9 +142,7 @@ def run_to_made(bench: Bench, way: str, options: dict[str, object] | None = None
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_topic_that_was_deleted_is_made_again_only_if_that_is_asked_for(
-    bench: Bench, way: str
-) -> None:
+def test_deleted_topic_is_recreated_only_with_create_topics_option(bench: Bench, way: str) -> None:
     """The sink once created the topic again without its records and configuration."""
     bench.log.put("numbers", 2)
     run_to_made(bench, way)
@@ -165,7 +163,7 @@ def test_rows_may_name_a_new_topic_in_any_batch(bench: Bench) -> None:
     assert (bench.log.column("early", "n"), bench.log.column("late", "n")) == ([0, 1], [2, 3])
 
 
-def test_a_column_sends_each_row_to_its_topic_in_one_transaction(bench: Bench) -> None:
+def test_topic_column_routes_each_row_to_its_topic_in_one_transaction(bench: Bench) -> None:
     bench.log.admin.create_topic("keyed", 2, KEYED)
     bench.log.put("numbers", 6)
     is_even = functions.col("n") % 2 == 0
@@ -183,7 +181,7 @@ def test_a_column_sends_each_row_to_its_topic_in_one_transaction(bench: Bench) -
     assert str(tx_id).endswith("-0-0")
 
 
-def test_missing_topics_that_rows_name_are_created_with_the_columns_beside_the_name(
+def test_missing_topics_in_the_topic_column_are_created_without_that_column(
     bench: Bench,
 ) -> None:
     which = "IF(n % 3 = 0, 'out', IF(n % 3 = 1, 'one', 'two')) AS topic"
@@ -198,7 +196,7 @@ def test_missing_topics_that_rows_name_are_created_with_the_columns_beside_the_n
     assert bench.log.column("out", "n") == []
 
 
-def test_a_column_that_no_topic_can_hold_is_refused_before_any_task_runs(bench: Bench) -> None:
+def test_unsupported_column_type_is_refused_and_nothing_is_written(bench: Bench) -> None:
     bench.log.put("numbers", 2)
     frame = bench.numbers().selectExpr("n", "INTERVAL '1' MONTH AS age", "'out' AS topic")
     with pytest.raises(PySparkException, match="IncompatibleSchema: column 'age' is interval"):
@@ -206,7 +204,7 @@ def test_a_column_that_no_topic_can_hold_is_refused_before_any_task_runs(bench: 
     check_untouched(bench)
 
 
-def test_R11_rows_for_a_topic_that_was_created_again_go_to_the_new_one(bench: Bench) -> None:
+def test_R11_rows_for_a_recreated_topic_go_to_the_new_one(bench: Bench) -> None:
     """The task processes have read the old topic."""
     frame = bench.counted(8, "n", "'out' AS topic")
     bench.write(frame.filter("n < 4"), None)
@@ -227,7 +225,7 @@ def test_R11_rows_for_a_topic_that_was_created_again_go_to_the_new_one(bench: Be
     ],
     ids=["unknown column", "no type of a topic"],
 )
-def test_a_frame_that_does_not_fit_is_refused(
+def test_frame_that_does_not_match_the_topic_schema_is_refused(
     bench: Bench, columns: list[str], message: str
 ) -> None:
     with pytest.raises(PySparkException, match=message):
@@ -286,7 +284,7 @@ def test_a_wrong_option_of_the_source_is_refused(
         bench.source(options=options).printSchema()
 
 
-def test_R22_a_checkpoint_that_only_the_session_names_is_refused(bench: Bench) -> None:
+def test_R22_checkpoint_location_set_only_in_the_session_is_refused(bench: Bench) -> None:
     bench.log.put("numbers", 2)
     name = "spark.sql.streaming.checkpointLocation"
     bench.spark.conf.set(name, str(bench.folder / "sessions"))
@@ -320,7 +318,7 @@ def test_complete_output_is_refused(bench: Bench) -> None:
 # Who owns the group.
 
 
-def test_R12_a_query_that_lost_its_group_leaves_nothing_in_the_way_of_the_new_owner(
+def test_R12_query_that_lost_its_group_does_not_block_the_new_owner(
     bench: Bench,
 ) -> None:
     bench.log.put("numbers", 4)
@@ -350,7 +348,7 @@ def test_R12_a_query_that_lost_its_group_leaves_nothing_in_the_way_of_the_new_ow
     assert bench.log.column("out", "n") == list(range(8))
 
 
-def test_a_pend_of_a_run_that_is_gone_is_waited_for(bench: Bench) -> None:
+def test_query_waits_until_the_pend_of_a_dead_run_times_out(bench: Bench) -> None:
     """The run died before its decision; after its timeout any process may bar it (rule R3)."""
     bench.log.put("numbers", 4)
     gate = bench.folder / "gate"

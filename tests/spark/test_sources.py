@@ -41,7 +41,7 @@ def transactions_of(batches: list[list[str]]) -> list[set[str]]:
 # Which records a micro-batch holds.
 
 
-def test_R13_a_limit_never_divides_a_transaction_and_is_exceeded_by_one_only(bench: Bench) -> None:
+def test_R13_limit_is_exceeded_only_by_a_single_whole_transaction(bench: Bench) -> None:
     sizes = [4, 4, 9, 2, 2, 2, 30, 1]
     values = put_transactions(bench, sizes, ("numbers",))
     batches = bench.batches(texts(bench.source(options={"maxOffsetsPerTrigger": 8})))
@@ -63,7 +63,7 @@ def test_I11_a_transaction_over_two_topics_is_in_one_micro_batch(bench: Bench) -
         assert len(batch) == sum(sizes[int(number)] for number in held)
 
 
-def test_I3_what_is_open_or_aborted_is_not_read(bench: Bench) -> None:
+def test_I3_open_and_aborted_records_are_not_read(bench: Bench) -> None:
     put_transactions(bench, [3], ("numbers",))
     slow = Producer(bench.log.connection, transactional_id="slow", transaction_records="in.log")
     slow.init_transactions()
@@ -80,7 +80,7 @@ def test_I3_what_is_open_or_aborted_is_not_read(bench: Bench) -> None:
     )
 
 
-def test_a_run_of_what_is_available_stops_where_it_began_to_look(bench: Bench) -> None:
+def test_available_now_run_stops_at_the_end_seen_at_its_start(bench: Bench) -> None:
     """Records that are sent during the run are for the next run."""
     bench.log.put("numbers", 10)
     seen: list[int] = []
@@ -96,7 +96,7 @@ def test_a_run_of_what_is_available_stops_where_it_began_to_look(bench: Bench) -
     assert sorted(seen) == list(range(12))
 
 
-def test_partitions_and_topics_of_a_pattern_that_come_later_are_read_from_their_beginning(
+def test_new_partitions_and_topics_of_a_pattern_are_read_from_the_beginning(
     bench: Bench,
 ) -> None:
     pattern = {"subscribe": None, "subscribePattern": "num.*"}
@@ -112,7 +112,7 @@ def test_partitions_and_topics_of_a_pattern_that_come_later_are_read_from_their_
     assert bench.log.positions(GROUP) == {name: (end, end) for name, end in ends.items()}
 
 
-def test_starting_offsets_say_where_a_new_query_begins(bench: Bench) -> None:
+def test_starting_offsets_set_where_a_new_query_begins(bench: Bench) -> None:
     bench.log.put("numbers", 10)
     given = {"startingOffsets": json.dumps({"numbers": {"0": 3, "1": -2}})}
     (read,) = bench.batches(bench.numbers(options=given))
@@ -131,7 +131,7 @@ def test_starting_offsets_beyond_the_end_are_refused(bench: Bench) -> None:
     assert bench.log.rows("out") == []
 
 
-def test_a_topic_that_was_created_again_is_refused(bench: Bench) -> None:
+def test_recreated_topic_is_refused_unless_fail_on_data_loss_is_false(bench: Bench) -> None:
     bench.log.put("numbers", 4)
     bench.run(bench.numbers())
     bench.log.admin.delete_topics(["numbers"])
@@ -147,10 +147,12 @@ def test_a_topic_that_was_created_again_is_refused(bench: Bench) -> None:
     assert bench.log.positions(GROUP) == {"numbers-0": (2, 2), "numbers-1": (2, 2)}
 
 
-def test_a_topic_that_does_not_fit_costs_a_query_of_a_pattern_no_state(bench: Bench) -> None:
-    """Its state contains the numbers that it has read: it emits each number only once."""
+def test_new_topic_with_another_schema_does_not_cost_a_pattern_query_its_state(
+    bench: Bench,
+) -> None:
+    """The query's state holds the numbers that were read, so each number is emitted only once."""
     pattern: dict[str, object] = {"subscribe": None, "subscribePattern": "num.*"}
-    goes_on = {**pattern, "failOnDataLoss": False}
+    tolerant = {**pattern, "failOnDataLoss": False}
 
     def distinct(options: Mapping[str, object]) -> DataFrame:
         return bench.numbers(options=options).dropDuplicates(["n"])
@@ -168,7 +170,7 @@ def test_a_topic_that_does_not_fit_costs_a_query_of_a_pattern_no_state(bench: Be
     with pytest.raises(PySparkException, match="topic 'numerals' does not fit .* narrow the"):
         bench.run(loaded)
     assert sorted((bench.checkpoint / "offsets").iterdir()) == planned
-    bench.run(distinct(goes_on))
+    bench.run(distinct(tolerant))
     assert bench.log.column("out", "n") == list(range(5))
     bench.log.admin.delete_topics(["numerals"])
     put_again(6)
@@ -215,7 +217,7 @@ def typed(bench: Bench, rows: int) -> None:
             bench.log.producer.send("typed", row, partition=n % 2)
 
 
-def test_a_typed_topic_has_its_own_columns_and_four_of_ours(bench: Bench) -> None:
+def test_typed_topic_has_its_columns_and_four_metadata_columns(bench: Bench) -> None:
     typed(bench, 3)
     frame = bench.spark.read.format("txlog").option("subscribe", "typed").load(bench.log.url)
     assert frame.columns == ["n", "name", "rest", "_topic", "_partition", "_offset", "_timestamp"]
@@ -227,7 +229,7 @@ def test_a_typed_topic_has_its_own_columns_and_four_of_ours(bench: Bench) -> Non
     ]
 
 
-def test_columns_are_the_only_ones_read_in_their_order(bench: Bench) -> None:
+def test_columns_option_selects_and_orders_the_columns(bench: Bench) -> None:
     typed(bench, 3)
     reader = bench.spark.read.format("txlog").options(subscribe="typed", columns="_offset,n")
     frame = reader.load(bench.log.url)
@@ -235,7 +237,7 @@ def test_columns_are_the_only_ones_read_in_their_order(bench: Bench) -> None:
     assert sorted((row[0], row[1]) for row in frame.collect()) == [(0, 0), (0, 1), (1, 2)]
 
 
-def test_topics_of_different_schemas_are_read_by_the_columns_that_they_share(bench: Bench) -> None:
+def test_topics_of_different_schemas_are_read_by_their_shared_columns(bench: Bench) -> None:
     typed(bench, 2)
     bench.log.admin.create_topic("named", 1, pa.schema([("name", pa.string())]))
     with bench.log.producer.transaction():
@@ -249,7 +251,7 @@ def test_topics_of_different_schemas_are_read_by_the_columns_that_they_share(ben
     ]
 
 
-def test_a_schema_of_the_users_narrows_the_columns(bench: Bench) -> None:
+def test_user_schema_narrows_the_columns(bench: Bench) -> None:
     typed(bench, 3)
     reader = bench.spark.read.format("txlog").option("subscribe", "typed").schema("name string")
     assert sorted(row.name for row in reader.load(bench.log.url).collect()) == [
@@ -259,7 +261,7 @@ def test_a_schema_of_the_users_narrows_the_columns(bench: Bench) -> None:
     ]
 
 
-def test_a_column_that_is_added_later_is_there_for_the_next_query(bench: Bench) -> None:
+def test_column_added_later_is_visible_to_the_next_query(bench: Bench) -> None:
     typed(bench, 2)
     wider = TYPED.append(pa.field("more", pa.int32()))
     bench.log.admin.evolve_schema("typed", wider)
@@ -270,7 +272,7 @@ def test_a_column_that_is_added_later_is_there_for_the_next_query(bench: Bench) 
     assert frame.count() == 3
 
 
-def test_topics_of_different_schemas_are_not_read_as_one(bench: Bench) -> None:
+def test_topics_of_different_schemas_are_refused_without_a_user_schema(bench: Bench) -> None:
     typed(bench, 1)
     with pytest.raises(PySparkException, match="'numbers' and 'typed' have different schemas"):
         bench.source("numbers,typed").printSchema()
@@ -279,7 +281,7 @@ def test_topics_of_different_schemas_are_not_read_as_one(bench: Bench) -> None:
 # A batch query.
 
 
-def test_a_batch_reads_from_and_to_the_offsets_it_is_given(bench: Bench) -> None:
+def test_batch_query_reads_between_the_given_offsets(bench: Bench) -> None:
     bench.log.put("numbers", 10)
     reader = bench.spark.read.format("txlog").option("subscribe", "numbers")
     reader = reader.option("startingOffsets", json.dumps({"numbers": {"0": 1, "1": -2}}))
@@ -288,7 +290,7 @@ def test_a_batch_reads_from_and_to_the_offsets_it_is_given(bench: Bench) -> None
     assert sorted(values) == [1, 2, 3, 4, 5, 7, 9]
 
 
-def test_a_batch_reads_committed_records_only_unless_told_otherwise(bench: Bench) -> None:
+def test_batch_query_reads_only_committed_records_by_default(bench: Bench) -> None:
     bench.log.put("numbers", 2)
     bench.log.producer.begin_transaction()
     bench.log.producer.send("numbers", b"2", partition=0)
@@ -300,7 +302,7 @@ def test_a_batch_reads_committed_records_only_unless_told_otherwise(bench: Bench
     bench.log.producer.abort_transaction()
 
 
-def test_a_frame_and_a_view_keep_the_end_of_their_first_use_until_they_are_loaded_again(
+def test_frame_and_view_keep_the_end_offsets_of_their_first_use_until_reloaded(
     bench: Bench,
 ) -> None:
     """Spark plans the reading of a DataFrame once."""
@@ -324,7 +326,7 @@ def test_a_frame_and_a_view_keep_the_end_of_their_first_use_until_they_are_loade
 # The group of a query whose sink is not txlog.
 
 
-def test_a_group_follows_a_query_with_another_sink(bench: Bench) -> None:
+def test_group_offsets_follow_a_query_with_another_sink(bench: Bench) -> None:
     bench.log.put("numbers", 4)
     files = str(bench.folder / "parquet")
 
@@ -347,7 +349,7 @@ def test_a_group_follows_a_query_with_another_sink(bench: Bench) -> None:
     assert sorted(row.n for row in bench.spark.read.parquet(files).collect()) == list(range(12))
 
 
-def test_I10_a_group_that_was_moved_by_hand_is_left_there_and_its_query_refuses(
+def test_I10_query_refuses_to_run_after_its_group_was_reset_manually(
     bench: Bench,
 ) -> None:
     bench.log.put("numbers", 4)
@@ -365,7 +367,7 @@ def test_I10_a_group_that_was_moved_by_hand_is_left_there_and_its_query_refuses(
     assert bench.log.column("out", "n") == list(range(4))
 
 
-def test_a_group_does_not_follow_a_query_that_failed(bench: Bench) -> None:
+def test_failed_query_does_not_move_its_group(bench: Bench) -> None:
     bench.log.put("numbers", 4)
 
     def refuse(rows: DataFrame, batch_id: int) -> None:

@@ -41,14 +41,14 @@ def is_private(folder: Path) -> bool:
     return (found.st_uid, oct(found.st_mode)) == (os.geteuid(), "0o40700")
 
 
-def test_the_folder_is_made_and_only_its_owner_can_enter_it(short: Path) -> None:
+def test_socket_folder_is_created_private_to_the_owner(short: Path) -> None:
     found = folder_for(short)
     assert found == short / f"spark-sockets-{os.geteuid()}"
     assert is_private(found)
     assert folder_for(short) == found
 
 
-def test_a_folder_that_others_could_enter_is_closed(short: Path) -> None:
+def test_socket_folder_open_to_others_is_made_private(short: Path) -> None:
     found = short / f"spark-sockets-{os.geteuid()}"
     found.mkdir()
     found.chmod(0o777)
@@ -57,7 +57,7 @@ def test_a_folder_that_others_could_enter_is_closed(short: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "no folder"])
-def test_what_another_user_may_have_put_there_is_not_used(short: Path, kind: str) -> None:
+def test_planted_or_missing_socket_folder_is_replaced_by_one_in_tmp(short: Path, kind: str) -> None:
     runtime = short / "runtime"
     planted = runtime / f"spark-sockets-{os.geteuid()}"
     elsewhere = short / "elsewhere"
@@ -74,7 +74,7 @@ def test_what_another_user_may_have_put_there_is_not_used(short: Path, kind: str
     assert elsewhere.stat().st_mode & 0o777 == 0o755
 
 
-def test_a_folder_whose_sockets_would_have_too_long_a_name_is_not_used(short: Path) -> None:
+def test_socket_folder_with_too_long_a_path_is_not_used(short: Path) -> None:
     runtime = short / ("long" * 12)
     runtime.mkdir()
     assert folder_for(runtime).parent == Path("/tmp")

@@ -129,7 +129,7 @@ def settings(registered: SparkSession) -> Iterator[Callable[[str, str], None]]:
 # The order of calls, and their processes.
 
 
-def test_the_calls_of_a_batch_come_in_this_order(two_batches: Bench) -> None:
+def test_spark_calls_source_and_sink_in_the_expected_order(two_batches: Bench) -> None:
     calls = [event["what"] for event in two_batches.events()]
     first = calls.index("sink.commit")
     assert [c for c in calls[:first] if c not in ("read", "write", "streamReader")] == [
@@ -152,7 +152,7 @@ def test_the_calls_of_a_batch_come_in_this_order(two_batches: Bench) -> None:
     ]
 
 
-def test_the_limit_of_the_options_is_asked_once_and_handed_to_every_call(
+def test_default_read_limit_is_requested_once_and_passed_to_every_latest_offset(
     two_batches: Bench,
 ) -> None:
     calls = two_batches.events("latestOffset")
@@ -164,11 +164,11 @@ def test_the_limit_of_the_options_is_asked_once_and_handed_to_every_call(
     assert len(two_batches.events("getDefaultReadLimit")) == 1
 
 
-def test_R20_the_initial_offset_is_asked_twice(two_batches: Bench) -> None:
+def test_R20_initial_offset_is_requested_twice(two_batches: Bench) -> None:
     assert len(two_batches.events("initialOffset")) == 2
 
 
-def test_R1_the_writer_is_made_after_the_offsets_are_written_and_again_before_commit(
+def test_R1_writer_is_created_after_offsets_are_written_and_again_before_commit(
     two_batches: Bench,
 ) -> None:
     made = [(event["offsets"], event["commits"]) for event in two_batches.events("streamWriter")]
@@ -180,13 +180,13 @@ def test_R1_the_writer_is_made_after_the_offsets_are_written_and_again_before_co
     ]
 
 
-def test_sparks_own_commit_file_comes_after_the_sinks_commit(two_batches: Bench) -> None:
+def test_spark_writes_its_commit_file_after_the_sink_commit(two_batches: Bench) -> None:
     committed = two_batches.events("sink.commit")
     assert [(c["batch_id"], c["commits"]) for c in committed] == [(0, []), (1, ["0"])]
     assert two_batches.checkpoint.newest_commit() == 1
 
 
-def test_the_source_learns_of_a_commit_one_batch_late_and_never_of_the_last(
+def test_source_commit_is_called_one_batch_late_and_never_for_the_last(
     two_batches: Bench,
 ) -> None:
     assert [event["end"] for event in two_batches.events("source.commit")] == [3]
@@ -197,7 +197,7 @@ def test_a_source_has_one_process_for_the_whole_query(two_batches: Bench) -> Non
     assert len({event["pid"] for event in driver}) == 1
 
 
-def test_a_sinks_commits_share_a_process_that_is_not_the_writers(two_batches: Bench) -> None:
+def test_sink_commits_share_a_process_separate_from_the_first_writer(two_batches: Bench) -> None:
     first, before_commit, *_ = two_batches.events("streamWriter")
     commits = {event["pid"] for event in two_batches.events("sink.commit")}
     assert commits == {before_commit["pid"]}
@@ -206,7 +206,7 @@ def test_a_sinks_commits_share_a_process_that_is_not_the_writers(two_batches: Be
     assert made == [False, True, False, True]
 
 
-def test_names_of_options_arrive_in_lower_case_and_values_as_they_were(
+def test_option_names_arrive_in_lower_case_and_values_unchanged(
     two_batches: Bench,
 ) -> None:
     options = two_batches.events("streamWriter")[0]["options"]
@@ -216,7 +216,7 @@ def test_names_of_options_arrive_in_lower_case_and_values_as_they_were(
     assert all(name == name.lower() for name in options)
 
 
-def test_tasks_see_query_batch_and_run_and_the_driver_sees_none(two_batches: Bench) -> None:
+def test_tasks_see_query_batch_and_run_and_sink_commit_does_not(two_batches: Bench) -> None:
     query_id = two_batches.checkpoint.query_id()
     for event in two_batches.events("read", "write"):
         assert event["sql.streaming.queryId"] == query_id
@@ -238,7 +238,7 @@ def test_the_plugin_reads_the_checkpoint_that_spark_wrote(two_batches: Bench) ->
 # Replays.
 
 
-def test_R28_a_replay_plans_first_under_the_same_batch_and_a_new_run(bench: Bench) -> None:
+def test_R28_replay_repeats_the_planned_batch_first_in_a_new_run(bench: Bench) -> None:
     bench.put(4)
     bench.run(bench.source())
     planned, runs = bench.checkpoint.plan(), run_ids(bench)
@@ -266,7 +266,7 @@ def run_ids(bench: Bench) -> set[str]:
     }
 
 
-def test_R23_a_watermark_only_batch_repeats_the_line_and_emits_rows(bench: Bench) -> None:
+def test_R23_watermark_only_batch_repeats_the_offsets_line_and_emits_rows(bench: Bench) -> None:
     bench.put(10)
     windows = bench.source().withWatermark("at", "0 seconds").groupBy(window("at", "2 seconds"))
     bench.run(windows.count())
@@ -280,7 +280,7 @@ def test_R23_a_watermark_only_batch_repeats_the_line_and_emits_rows(bench: Bench
     assert first.fingerprint != second.fingerprint
 
 
-def test_R26_abort_after_a_failed_commit_gets_all_messages_in_another_process(
+def test_R26_abort_after_a_failed_commit_receives_all_messages_in_another_process(
     bench: Bench,
 ) -> None:
     bench.put(4)
@@ -292,7 +292,7 @@ def test_R26_abort_after_a_failed_commit_gets_all_messages_in_another_process(
     assert aborted["pid"] != committed["pid"]
 
 
-def test_abort_after_a_failed_task_gets_none_in_its_place(bench: Bench) -> None:
+def test_abort_after_a_failed_task_receives_none_for_that_task(bench: Bench) -> None:
     bench.put(4)
     (bench.folder / "failing").touch()
     with pytest.raises(PySparkException, match="asked to fail in write"):
@@ -302,7 +302,7 @@ def test_abort_after_a_failed_task_gets_none_in_its_place(bench: Bench) -> None:
     assert None in aborted["rows"]
 
 
-def test_a_batch_without_partitions_still_has_one_message(bench: Bench) -> None:
+def test_batch_without_partitions_still_has_one_commit_message(bench: Bench) -> None:
     bench.put(4)
     bench.run(bench.source(empty="yes"))
     assert [event["rows"] for event in bench.events("sink.commit")] == [[0]]
@@ -311,7 +311,7 @@ def test_a_batch_without_partitions_still_has_one_message(bench: Bench) -> None:
 # The offset log with several sources.
 
 
-def test_R21_a_self_union_shares_the_reader_and_repeats_the_line(bench: Bench) -> None:
+def test_R21_self_union_shares_the_reader_and_repeats_the_offsets_line(bench: Bench) -> None:
     bench.put(4)
     numbers = bench.source()
     bench.run(numbers.union(numbers))
@@ -322,7 +322,7 @@ def test_R21_a_self_union_shares_the_reader_and_repeats_the_line(bench: Bench) -
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_R25_another_sources_line_is_told_apart_in_both_versions(
+def test_R25_offsets_line_of_another_source_is_recognised_in_both_versions(
     bench: Bench, settings: Callable[[str, str], None], version: str
 ) -> None:
     settings("spark.sql.streaming.offsetLog.formatVersion", version)
@@ -343,7 +343,9 @@ def test_R25_another_sources_line_is_told_apart_in_both_versions(
     assert dict(found.ranges) == {P0: PartitionRange(4, 5)}
 
 
-def test_R25_named_sources_are_keys(bench: Bench, settings: Callable[[str, str], None]) -> None:
+def test_R25_named_sources_are_keys_of_the_offset_log(
+    bench: Bench, settings: Callable[[str, str], None]
+) -> None:
     settings("spark.sql.streaming.offsetLog.formatVersion", "2")
     settings("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")
     bench.put(4)
@@ -356,7 +358,7 @@ def test_R25_named_sources_are_keys(bench: Bench, settings: Callable[[str, str],
 # The checkpoint's place.
 
 
-def test_R22_a_checkpoint_of_the_sessions_configuration_is_not_seen_by_the_sink(
+def test_R22_sink_does_not_receive_the_session_checkpoint_location(
     bench: Bench, settings: Callable[[str, str], None]
 ) -> None:
     settings("spark.sql.streaming.checkpointLocation", str(bench.folder / "all"))
@@ -368,7 +370,7 @@ def test_R22_a_checkpoint_of_the_sessions_configuration_is_not_seen_by_the_sink(
 
 
 @pytest.mark.parametrize("form", ["file:{}/", "relative"])
-def test_R24_the_location_arrives_as_written_and_is_where_the_plugin_looks(
+def test_R24_checkpoint_location_arrives_as_written_and_the_plugin_opens_it(
     bench: Bench, form: str
 ) -> None:
     written = form.format(bench.checkpoint_folder)
@@ -396,7 +398,7 @@ def test_R24_the_location_arrives_as_written_and_is_where_the_plugin_looks(
         "hdfs://name:8020//a",
     ],
 )
-def test_R24_a_location_means_what_it_means_to_hadoop(spark: SparkSession, location: str) -> None:
+def test_R24_checkpoint_location_resolves_as_in_hadoop(spark: SparkSession, location: str) -> None:
     jvm = spark._jvm
     assert jvm is not None
     base = jvm.java.net.URI("file:///")
@@ -413,7 +415,7 @@ def test_R24_a_location_means_what_it_means_to_hadoop(spark: SparkSession, locat
 # The folder of its sockets.
 
 
-def test_the_sockets_lie_in_a_folder_that_only_their_owner_can_enter(spark: SparkSession) -> None:
+def test_worker_sockets_are_in_a_folder_private_to_the_owner(spark: SparkSession) -> None:
     """With only SPARK_CONF_DIR Spark accepts any process that connects, without a secret."""
     setting = spark.sparkContext.getConf().get("spark.python.unix.domain.socket.dir")
     assert setting is not None
@@ -426,7 +428,7 @@ def test_the_sockets_lie_in_a_folder_that_only_their_owner_can_enter(spark: Spar
 # The information about the query that a sink gets, and that it does not get.
 
 
-def test_complete_mode_asks_for_an_overwrite_and_update_mode_is_refused(bench: Bench) -> None:
+def test_complete_mode_sets_overwrite_and_update_mode_is_refused(bench: Bench) -> None:
     bench.put(4)
     with pytest.raises(PySparkException, match="does not support Update mode"):
         bench.run(bench.source().groupBy("n").count(), "update")
@@ -434,7 +436,7 @@ def test_complete_mode_asks_for_an_overwrite_and_update_mode_is_refused(bench: B
     assert bench.events("streamWriter")[0]["overwrite"] is True
 
 
-def test_R30_the_tasks_of_a_foreach_batch_see_the_batch_and_its_commit_does_not(
+def test_R30_foreach_batch_tasks_see_the_batch_and_commit_runs_in_another_process(
     bench: Bench,
 ) -> None:
     bench.put(4)
@@ -459,7 +461,7 @@ def test_R30_the_tasks_of_a_foreach_batch_see_the_batch_and_its_commit_does_not(
     assert committed["made_here"] is False
 
 
-def test_the_sink_gets_timestamps_in_the_sessions_zone(
+def test_sink_receives_timestamps_in_the_session_time_zone(
     bench: Bench, settings: Callable[[str, str], None]
 ) -> None:
     settings("spark.sql.session.timeZone", "America/New_York")

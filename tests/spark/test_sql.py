@@ -32,7 +32,7 @@ def numbers(frame: DataFrame) -> list[int]:
     return sorted(row["n"] for row in frame.collect())
 
 
-def test_sql_reads_and_writes_by_temporary_views(bench: Bench, sink: str) -> None:
+def test_sql_reads_and_writes_through_temporary_views(bench: Bench, sink: str) -> None:
     spark = bench.spark
     spark.sql(f"INSERT INTO {sink} VALUES (1), (2)")
     bench.counted(1).write.insertInto(sink)
@@ -62,16 +62,14 @@ def test_an_insert_overwrite_is_refused(bench: Bench, sink: str) -> None:
     ],
     ids=["without columns", "as select"],
 )
-def test_a_table_that_could_not_be_used_is_not_made(bench: Bench, statement: str) -> None:
+def test_create_table_without_columns_or_as_select_is_refused(bench: Bench, statement: str) -> None:
     with pytest.raises(PySparkException, match="Use CREATE TEMPORARY VIEW ... USING txlog"):
         bench.spark.sql(statement.format(root=bench.log.url))
     assert not bench.spark.catalog.tableExists("made")
     assert sorted(bench.log.admin.list_topics()) == ["numbers", "out"]
 
 
-def test_a_table_of_the_catalog_is_its_columns_and_needs_options_at_each_use(
-    bench: Bench, table: str
-) -> None:
+def test_catalog_table_requires_options_at_each_use(bench: Bench, table: str) -> None:
     spark, root = bench.spark, bench.log.url
     with pytest.raises(PySparkException, match="give the options with each use"):
         spark.sql(f"SELECT * FROM {table}").collect()
@@ -97,14 +95,14 @@ def test_a_table_of_the_catalog_is_its_columns_and_needs_options_at_each_use(
     ],
     ids=lambda text: text.split()[0].lower(),
 )
-def test_spark_refuses_what_changes_records_and_paths_in_place_of_tables(
+def test_delete_update_truncate_merge_and_path_queries_are_refused(
     bench: Bench, table: str, statement: str
 ) -> None:
     with pytest.raises(PySparkException, match="(?i)support"):
         bench.spark.sql(statement.format(table=table, root=bench.log.url)).collect()
 
 
-def test_save_as_table_writes_the_rows_and_leaves_a_table_of_columns(bench: Bench) -> None:
+def test_save_as_table_writes_rows_but_stores_no_options(bench: Bench) -> None:
     writer = bench.counted(2).write.format("txlog").mode("append")
     writer.options(root=bench.log.url, topic="out").saveAsTable("saved")
     try:
@@ -115,7 +113,7 @@ def test_save_as_table_writes_the_rows_and_leaves_a_table_of_columns(bench: Benc
         bench.spark.sql("DROP TABLE saved")
 
 
-def test_a_query_writes_to_a_table_if_it_has_options(bench: Bench, table: str) -> None:
+def test_streaming_query_writes_to_a_table_when_given_options(bench: Bench, table: str) -> None:
     bench.log.put("numbers", 3)
     options = {"root": bench.log.url, "topic": "out", "checkpointLocation": str(bench.checkpoint)}
     writer = bench.numbers().writeStream.options(**options).trigger(availableNow=True)

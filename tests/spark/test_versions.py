@@ -164,12 +164,12 @@ def answers(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> Answers:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_one_write_of_the_batch_was_decided_when_it_was_killed(runs: Runs, mode: str) -> None:
+def test_only_one_write_of_the_batch_was_decided_before_the_kill(runs: Runs, mode: str) -> None:
     assert runs.decided[mode] == [1]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_I10_each_order_comes_once_across_the_kill(runs: Runs, mode: str) -> None:
+def test_I10_each_order_is_stored_once_across_the_kill(runs: Runs, mode: str) -> None:
     orders = runs.numbers(mode, "orders")
     assert orders == sorted([*range(10)] * 2)
     assert runs.numbers(mode, "small") == [n for n in orders if n < 5]
@@ -177,7 +177,7 @@ def test_I10_each_order_comes_once_across_the_kill(runs: Runs, mode: str) -> Non
     assert check_log(connect(runs.root(mode))) == []
 
 
-def test_I10_a_job_over_spark_connect_has_versions(answers: Answers) -> None:
+def test_I10_job_over_spark_connect_skips_committed_txn_versions(answers: Answers) -> None:
     assert answers.jobs == [0, 1, 2]
 
 

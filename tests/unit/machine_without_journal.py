@@ -9,8 +9,8 @@ from txlog.journal.machine import Machine
 PartT = TypeVar("PartT")
 
 
-class Fold(Generic[PartT]):
-    """The state that one writer's commands lead to. Every event is also encoded and decoded."""
+class MachineHarness(Generic[PartT]):
+    """Runs the commands of one writer on a machine; every event is also encoded and decoded."""
 
     def __init__(
         self, machine: Machine[Any], part_of: Callable[[Any], PartT] = lambda whole: whole

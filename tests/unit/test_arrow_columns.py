@@ -37,17 +37,19 @@ COLUMN = pa.array([3, 1, 4, 1, 5], pa.int64())
         (COLUMN.view(pa.timestamp("ms", "UTC")).view(pa.int64()), [3, 1, 4, 1, 5]),
     ],
 )
-def test_a_column_comes_with_its_values_and_type(column: pa.Array, numbers: list[int]) -> None:
+def test_whole_numbers_returns_the_values_and_type_of_a_column(
+    column: pa.Array, numbers: list[int]
+) -> None:
     found = whole_numbers(column)
     assert found.tolist() == numbers
     assert found.dtype == np.dtype(str(column.type))
 
 
-def test_nothing_is_copied() -> None:
+def test_whole_numbers_does_not_copy_the_column() -> None:
     assert not whole_numbers(COLUMN).flags.owndata
 
 
-def test_nulls_come_as_pyarrow_has_them() -> None:
+def test_whole_numbers_returns_nan_for_a_null() -> None:
     assert np.isnan(whole_numbers(pa.array([1, None]))[1])
 
 
@@ -101,7 +103,7 @@ VALUES = st.lists(st.none() | st.binary(max_size=5), max_size=20)
 
 
 @given(VALUES)
-def test_bytes_make_the_column_that_pyarrow_makes(values: list[bytes | None]) -> None:
+def test_binary_column_and_missing_values_match_pyarrow(values: list[bytes | None]) -> None:
     column = binary_column(values)
     column.validate(full=True)
     assert column.equals(pa.array(values, pa.binary()))
@@ -110,14 +112,14 @@ def test_bytes_make_the_column_that_pyarrow_makes(values: list[bytes | None]) ->
     assert missing_values(part).tolist() == [value is None for value in part.to_pylist()]
 
 
-def test_text_is_given_as_its_utf_8() -> None:
+def test_binary_column_of_string_type_takes_utf_8_bytes() -> None:
     column = binary_column(["é".encode(), None, b""], pa.string())
     column.validate(full=True)
     assert column.to_pylist() == ["é", None, ""]
 
 
 @given(st.lists(st.none() | st.integers(0, 3), max_size=10))
-def test_lists_make_the_column_that_pyarrow_makes(counts: list[int | None]) -> None:
+def test_list_column_matches_pyarrow(counts: list[int | None]) -> None:
     numbers = iter(range(100))
     lists = [None if n is None else [next(numbers) for _ in range(n)] for n in counts]
     items = pa.array([number for found in lists for number in found or ()], pa.int64())
@@ -127,25 +129,25 @@ def test_lists_make_the_column_that_pyarrow_makes(counts: list[int | None]) -> N
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("ms", "UTC"), pa.int32()])
-def test_numbers_make_a_column(kind: pa.DataType) -> None:
+def test_numbers_column_keeps_type_and_values(kind: pa.DataType) -> None:
     dtype = np.dtype(np.int32 if kind == pa.int32() else np.int64)
     column = numbers_column(np.arange(6, dtype=dtype)[::2], kind)
     column.validate(full=True)
     assert (column.type, whole_numbers(column.view(str(dtype))).tolist()) == (kind, [0, 2, 4])
 
 
-def test_a_null_column_is_missing_everywhere() -> None:
+def test_missing_values_of_null_column_are_all_true_and_without_nulls_all_false() -> None:
     assert missing_values(pa.nulls(3)).tolist() == [True] * 3
     assert missing_values(pa.array([1, 2])).tolist() == [False] * 2
 
 
 @given(st.lists(st.booleans(), max_size=20))
-def test_flags_make_a_column(values: list[bool]) -> None:
+def test_flags_column_matches_pyarrow(values: list[bool]) -> None:
     column = flags_column(values)
     column.validate(full=True)
     assert column.equals(pa.array(values, pa.bool_()))
 
 
 @given(st.lists(st.text(max_size=3), max_size=10))
-def test_texts_make_a_column(values: list[str]) -> None:
+def test_text_column_matches_pyarrow(values: list[str]) -> None:
     assert text_column(values).equals(pa.array(values, pa.string()))

@@ -16,17 +16,17 @@ def returning(value: int) -> Callable[[], int]:
 
 @pytest.mark.parametrize("fan_out", [ThreadFanOut(), ThreadFanOut(1), SerialFanOut()])
 @pytest.mark.parametrize("count", [0, 1, 2, 40])
-def test_results_come_in_the_order_of_the_calls(fan_out: FanOut, count: int) -> None:
+def test_run_all_returns_results_in_call_order(fan_out: FanOut, count: int) -> None:
     assert fan_out.run_all([returning(number) for number in range(count)]) == list(range(count))
 
 
-def test_calls_run_at_the_same_time() -> None:
+def test_run_all_runs_calls_in_parallel() -> None:
     met = threading.Barrier(4)
     places = ThreadFanOut(4).run_all([lambda: met.wait(PATIENCE_S)] * 4)
     assert sorted(places) == [0, 1, 2, 3]
 
 
-def test_calls_that_wait_for_each_other_have_a_thread_each() -> None:
+def test_run_together_runs_calls_that_wait_for_each_other() -> None:
     fan_out, before = ThreadFanOut(1), set(threading.enumerate())
     met = threading.Barrier(40)
     places = fan_out.run_together([lambda: met.wait(PATIENCE_S)] * 40)
@@ -51,7 +51,7 @@ def test_the_first_error_is_raised_after_every_call_has_ended() -> None:
     assert ended == [1]
 
 
-def test_calls_may_fan_out_themselves() -> None:
+def test_nested_fan_out_does_not_deadlock() -> None:
     """Example: markers of sixteen topics, each of which reads several entries to catch up."""
     fan_out = ThreadFanOut(2)
 
@@ -61,7 +61,7 @@ def test_calls_may_fan_out_themselves() -> None:
     assert fan_out.run_all([inner] * 8) == [5] * 8
 
 
-def test_who_holds_a_lock_that_every_thread_waits_for_can_still_fan_out() -> None:
+def test_fan_out_completes_while_every_thread_waits_for_the_callers_lock() -> None:
     """A replica reads entries under its lock while other threads' commits wait for that lock."""
     fan_out = ThreadFanOut(2)
     lock = threading.Lock()
@@ -76,7 +76,7 @@ def test_who_holds_a_lock_that_every_thread_waits_for_can_still_fan_out() -> Non
     assert [join() for join in waiting] == [1] * 4
 
 
-def test_a_call_in_the_background_is_made_once_however_often_it_is_waited_for() -> None:
+def test_background_call_runs_once_even_if_joined_twice() -> None:
     fan_out, made = ThreadFanOut(1), []
     release = threading.Event()
     fan_out.start(lambda: release.wait(PATIENCE_S))
@@ -89,13 +89,13 @@ def test_a_call_in_the_background_is_made_once_however_often_it_is_waited_for() 
 HOUR_MS = 3_600_000.0
 
 
-def test_a_postponed_call_begins_by_itself_after_a_moment() -> None:
+def test_postponed_call_runs_after_its_delay() -> None:
     begun = threading.Event()
     ThreadFanOut(1).postpone(begun.set, 1.0)
     assert begun.wait(PATIENCE_S)
 
 
-def test_a_postponed_call_begins_at_once_when_somebody_asks() -> None:
+def test_postponed_call_runs_at_once_when_its_result_is_requested() -> None:
     made: list[int] = []
     postponed = ThreadFanOut(1).postpone(lambda: made.append(1) or len(made), HOUR_MS)
     assert [postponed(), postponed()] == [1, 1]
@@ -103,7 +103,7 @@ def test_a_postponed_call_begins_at_once_when_somebody_asks() -> None:
     assert made == [1]
 
 
-def test_a_postponed_call_that_was_taken_never_begins() -> None:
+def test_postponed_call_that_was_taken_never_runs() -> None:
     """Its thread is free at once, even if the delay is not over."""
     fan_out, made = ThreadFanOut(1), []
     assert fan_out.postpone(lambda: made.append(1), HOUR_MS).take()
@@ -114,7 +114,7 @@ def test_a_postponed_call_that_was_taken_never_begins() -> None:
     assert made == []
 
 
-def test_who_takes_a_call_that_is_under_way_waits_for_its_end() -> None:
+def test_take_of_a_running_postponed_call_waits_and_returns_false() -> None:
     begun, release = threading.Event(), threading.Event()
 
     def call() -> int:
@@ -131,7 +131,7 @@ def test_who_takes_a_call_that_is_under_way_waits_for_its_end() -> None:
 
 
 @pytest.mark.parametrize("fan_out", [ThreadFanOut(), SerialFanOut()])
-def test_the_error_of_a_postponed_call_is_raised_where_it_is_asked_for(fan_out: FanOut) -> None:
+def test_postponed_call_error_is_raised_when_its_result_is_requested(fan_out: FanOut) -> None:
     def fail() -> int:
         raise ValueError("late")
 
@@ -141,7 +141,7 @@ def test_the_error_of_a_postponed_call_is_raised_where_it_is_asked_for(fan_out: 
             postponed()
 
 
-def test_whoever_took_a_call_and_could_not_make_it_may_ask_for_it() -> None:
+def test_postponed_call_that_was_taken_runs_when_its_result_is_requested() -> None:
     postponed = ThreadFanOut(1).postpone(returning(3), HOUR_MS)
     assert postponed.take()
     assert postponed() == 3

@@ -67,7 +67,7 @@ def test_a_table_holds_every_setting_in_order_with_its_default(table: str) -> No
 @pytest.mark.parametrize(
     ("table", "name"), [(table, name) for table in GROUPS for name in GROUPS[table].names()]
 )
-def test_a_setting_is_explained_by_the_words_of_the_code(table: str, name: str) -> None:
+def test_setting_comment_matches_its_docstring_in_the_code(table: str, name: str) -> None:
     expected = "\n".join(expected_lines(GROUPS[table], name))
     written = CONF.read_text(encoding="utf-8").split(f"[{table}]", 1)[1]
     assert f"\n{expected}\n" in written, f"write this into [{table}] of {CONF.name}:\n{expected}"

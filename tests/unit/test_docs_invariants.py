@@ -60,12 +60,12 @@ def test_the_page_lists_every_number_once_and_in_order() -> None:
     assert [row[0] for row in tables] == NUMBERS
 
 
-def test_code_and_tests_use_no_other_number() -> None:
+def test_code_and_tests_use_only_listed_numbers() -> None:
     assert sorted((set(in_code()) | set(in_tests())) - set(NUMBERS)) == []
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_a_number_stands_in_the_files_that_guard_it(number: str) -> None:
+def test_number_appears_in_the_files_that_guard_it(number: str) -> None:
     guarded = rows()[number][1]
     named = set(_CODE.findall(guarded))
     assert named <= in_code()[number]
@@ -73,7 +73,7 @@ def test_a_number_stands_in_the_files_that_guard_it(number: str) -> None:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_a_number_has_the_tests_that_the_page_names(number: str) -> None:
+def test_number_has_the_tests_that_its_row_names(number: str) -> None:
     told = rows()[number][2]
     named, found = set(_CODE.findall(told)), in_tests()[number]
     assert named <= found

@@ -127,7 +127,7 @@ def secret_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
 
 
 @pytest.mark.parametrize(("text", "secret"), FORMS)
-def test_every_form_is_hidden_wherever_an_error_goes(
+def test_secret_is_hidden_in_errors_and_printed_output(
     text: str, secret: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     error = UsageError(f"the call was {text}\nand failed.", given=text, number=3)
@@ -149,7 +149,7 @@ def test_every_form_is_hidden_wherever_an_error_goes(
 
 
 @pytest.mark.parametrize(("text", "secret"), FORMS)
-def test_every_form_is_hidden_in_what_doctor_and_drill_report(text: str, secret: str) -> None:
+def test_secret_is_hidden_in_doctor_and_drill_reports(text: str, secret: str) -> None:
     checks = [passed("x", text), warned("x", text, text), failed("x", text, text)]
     checks.append(failed_with("x", TxlogError(f"{text}. {text}")))
     assert secret not in str(checks)
@@ -172,7 +172,7 @@ def test_every_form_is_hidden_in_what_doctor_and_drill_report(text: str, secret:
     ids=["named", "option", "shapes", "user info", "bare user"],
 )
 @given(data=st.data())
-def test_a_text_that_a_pattern_matches_is_never_passed_over(
+def test_prefilter_accepts_every_text_that_a_pattern_matches(
     pattern: re.Pattern[str], data: st.DataObject
 ) -> None:
     """`redact` skips the slow patterns for a text that has no part of their matches."""
@@ -184,7 +184,7 @@ def test_a_text_that_a_pattern_matches_is_never_passed_over(
 
 
 @pytest.mark.parametrize(("text", "secret"), FORMS)
-def test_what_is_hidden_once_stays_as_it_is(text: str, secret: str) -> None:
+def test_redaction_is_idempotent(text: str, secret: str) -> None:
     assert HIDDEN in redact(text)
     assert redact(redact(text)) == redact(text)
     assert redact_url(redact_url(text)) == redact_url(text)
@@ -192,7 +192,7 @@ def test_what_is_hidden_once_stays_as_it_is(text: str, secret: str) -> None:
 
 
 @pytest.mark.parametrize("text", PLAIN)
-def test_texts_without_secrets_are_left_alone(text: str) -> None:
+def test_text_without_secrets_is_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
@@ -210,12 +210,12 @@ def test_texts_without_secrets_are_left_alone(text: str) -> None:
         ("- r", "- r"),
     ],
 )
-def test_of_a_job_s_options_only_known_ones_show_their_values(words: str, shown: str) -> None:
+def test_redact_arguments_shows_values_of_known_options_only(words: str, shown: str) -> None:
     assert redact_arguments(words.split()) == shown.split()
 
 
 @pytest.mark.parametrize("part", ["pass", "a", ".-", "a@", "s3://", "s3://a:b", "token='", "a.key"])
-def test_a_long_text_is_looked_through_in_a_time_that_grows_with_its_length(part: str) -> None:
+def test_redaction_of_a_long_text_takes_linear_time(part: str) -> None:
     """The test's time limit is the check: a quadratic search would take minutes."""
     redact(part * (400_000 // len(part)))
 
@@ -248,7 +248,7 @@ def test_a_password_in_the_url_of_a_root_is_neither_stored_nor_printed(
 
 
 @pytest.mark.parametrize("kind", ["chained", "careless", "no log", "unopened"])
-def test_a_root_that_is_refused_is_named_without_its_password(
+def test_refused_root_is_reported_without_its_password(
     kind: str, tmp_path: Path, secret_root: str
 ) -> None:
     class Refusing(LinkedFileSystem):

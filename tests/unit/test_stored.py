@@ -21,7 +21,7 @@ def point() -> Any:
 
 
 @pytest.mark.parametrize("how", [stored, stored_list])
-def test_a_class_says_its_names_in_the_order_in_which_they_are_written(how: Any) -> None:
+def test_stored_form_keeps_names_in_declared_order(how: Any) -> None:
     kind = how("place", y="north", x="east")(point())
     form = StoredForm("place", {"y": "north", "x": "east"}, is_list=how is stored_list)
     assert stored_form(kind) == form
@@ -42,7 +42,7 @@ def test_a_class_says_its_names_in_the_order_in_which_they_are_written(how: Any)
         ({"x": "x", "y": ""}, "lower case"),
     ],
 )
-def test_names_that_do_not_fit_are_refused_when_the_class_is_defined(
+def test_invalid_stored_names_are_refused_at_class_definition(
     names: dict[str, str], what: str
 ) -> None:
     for how in (stored, stored_list):
@@ -51,14 +51,14 @@ def test_names_that_do_not_fit_are_refused_when_the_class_is_defined(
         assert "Point" in caught.value.message
 
 
-def test_so_are_the_names_of_what_has_no_fields_and_a_name_that_is_none() -> None:
+def test_class_without_fields_and_invalid_class_name_are_refused() -> None:
     with pytest.raises(InternalError, match=r"int .*differ in \['real'\]"):
         stored("number", real="real")(int)
     with pytest.raises(InternalError, match="Place"):
         stored("Place", x="x", y="y")(point())
 
 
-def test_a_class_that_says_nothing_has_no_form_nor_has_one_that_inherits_it() -> None:
+def test_undecorated_class_or_subclass_has_no_stored_form() -> None:
     with pytest.raises(InternalError, match="Point has no stored names"):
         stored_form(point())
     kind = stored("place", x="x", y="y")(point())
@@ -70,6 +70,6 @@ def test_a_class_that_says_nothing_has_no_form_nor_has_one_that_inherits_it() ->
         stored_form(Other)
 
 
-def test_a_name_of_kafka_with_dots_is_one() -> None:
+def test_dotted_kafka_name_is_a_valid_stored_name() -> None:
     kind = stored("place", x="retention.ms", y="segment.bytes")(point())
     assert list(stored_form(kind).fields.values()) == ["retention.ms", "segment.bytes"]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.unit.machine_without_journal import Fold
+from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.segments import segment
 from txlog.model import Decision, TxId
 from txlog.settings import TopicConfig
@@ -14,11 +14,11 @@ OPENED = TopicOpened("id", "t", 3, "schema 0", TopicConfig())
 COMMIT, ABORT = Decision.COMMIT, Decision.ABORT
 
 
-def new_topic() -> Fold[TopicState]:
+def new_topic() -> MachineHarness[TopicState]:
     """An open topic with three partitions and no records."""
-    fold = Fold(TopicMachine())
-    fold.run(OPENED)
-    return fold
+    harness = MachineHarness(TopicMachine())
+    harness.run(OPENED)
+    return harness
 
 
 def append(
@@ -47,11 +47,11 @@ def marker(tx: TxId, decision: Decision = COMMIT, **changes: Any) -> WriteMarker
     return WriteMarker(**{**values, **changes})
 
 
-def ends(topic: Fold[TopicState]) -> list[int]:
+def ends(topic: MachineHarness[TopicState]) -> list[int]:
     """The end of each partition."""
     return [partition.next_offset for partition in topic.state.partitions]
 
 
-def stable(topic: Fold[TopicState]) -> list[int]:
+def stable(topic: MachineHarness[TopicState]) -> list[int]:
     """The last stable offset of each partition."""
     return [topic.state.last_stable_offset(p) for p in range(len(topic.state.partitions))]

@@ -29,7 +29,7 @@ def sink_without_commit(patch: Patch) -> None:
     patch.setattr(BatchCommitter, "commit", lambda self, identity, messages: None)
 
 
-def fenced_for_nothing(patch: Patch) -> None:
+def every_commit_fenced(patch: Patch) -> None:
     """Every producer is fenced, so that none can commit: safe, and useless."""
 
     def commit(self: Producer) -> None:
@@ -91,7 +91,7 @@ def tombstones_hide_nothing(patch: Patch) -> None:
     patch.setattr(compaction._Pass, "_take_keys", take_keys)
 
 
-def given_up_all_the_same(patch: Patch) -> None:
+def committed_dead_lettered(patch: Patch) -> None:
     """The listener answers that the transaction is committed, but its messages become dead
     letters."""
     original = CheckService._end
@@ -105,7 +105,7 @@ def given_up_all_the_same(patch: Patch) -> None:
     patch.setattr(CheckService, "_end", end)
 
 
-def letters_of_the_first(patch: Patch) -> None:
+def only_first_dead_lettered(patch: Patch) -> None:
     """Only one of a half transaction's messages becomes a dead letter."""
     original = check_service.letters
 
@@ -136,19 +136,21 @@ def denied_entry_is_not_made(patch: Patch) -> None:
 
 OF_ANSWERS: Mapping[str, Mutant] = {
     "a sink that commits nothing": Mutant(sink_without_commit, "numbers", 0, kind="lost write"),
-    "fenced for nothing": Mutant(fenced_for_nothing, "producers", 1, kind="refused"),
+    "every commit is fenced": Mutant(every_commit_fenced, "producers", 1, kind="refused"),
     "compaction that fails, and is only reported": Mutant(broken_compaction, "retention", 0),
     "snapshots that fail, and are only logged": Mutant(broken_snapshots, "producers", 1),
     "check-backs that fail, and are only logged": Mutant(broken_checks, "halves", 0),
-    "retention without age (I12)": Mutant(retention_without_age, "retention", 4),
-    "tombstones that go at once": Mutant(tombstones_go_at_once, "compacted", 7),
-    "tombstones that hide nothing": Mutant(tombstones_hide_nothing, "compacted", 7),
-    "dead letters of what is committed": Mutant(given_up_all_the_same, "halves", 7),
-    "denied, and taken for not stored (I13)": Mutant(
+    "retention ignores the age (I12)": Mutant(retention_without_age, "retention", 4),
+    "tombstones removed at once": Mutant(tombstones_go_at_once, "compacted", 7),
+    "tombstones delete no records": Mutant(tombstones_hide_nothing, "compacted", 7),
+    "committed half message dead-lettered": Mutant(committed_dead_lettered, "halves", 7),
+    "denied retry counts as not stored (I13)": Mutant(
         denied_is_not_stored, "denied", 42, kind="lost write"
     ),
-    "denied behind the entry (I13)": Mutant(
+    "denied boundary read counts as no entry (I13)": Mutant(
         denied_entry_is_not_made, "denied", 42, kind="lost write"
     ),
-    "dead letters that are lost": Mutant(letters_of_the_first, "halves", 13, kind="wrong letter"),
+    "only the first message dead-lettered": Mutant(
+        only_first_dead_lettered, "halves", 13, kind="wrong letter"
+    ),
 }

@@ -75,15 +75,15 @@ BUGS_OF_CARRYING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     ),
     "without R44": (
         without_R44,
-        f"{_RULES}test_R44_a_marker_is_what_the_coordinator_shows_of_that_transaction",
+        f"{_RULES}test_R44_marker_matches_the_coordinators_state_of_the_transaction",
     ),
     "without R46": (
         without_R46,
-        f"{_RULES}test_R46_nothing_but_the_order_refuses_what_is_decided",
+        f"{_RULES}test_R46_marker_is_refused_by_order_or_a_closed_topic_but_not_by_the_horizon",
     ),
     "waiting for a carrier without a limit (I16)": (
         _without_a_bound,
-        f"{_JOURNAL}test_I16_who_waits_for_a_carrier_that_died_races_soon",
+        f"{_JOURNAL}test_I16_command_waiting_for_a_dead_carrier_publishes_after_carried_ms",
     ),
 }
 """Planted bug -> the function that plants it, and the test that detects it."""

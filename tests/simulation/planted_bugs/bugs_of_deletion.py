@@ -199,26 +199,26 @@ _RETIRED = topic_rules._decide_retired
 
 
 OF_DELETION: dict[str, Mutant] = {
-    "without R11, a deleted topic takes records": Mutant(no_R11_in_topics, "mortals", 38),
-    "without R11, positions by name": Mutant(
+    "without R11, deleted topic accepts records": Mutant(no_R11_in_topics, "mortals", 38),
+    "without R11, positions kept by topic name": Mutant(
         no_R11_for_positions, "mortals", 111, unseen_seeds=500
     ),
     "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 2),
-    "without R17, an append": Mutant(no_R17, "late-appends", 12),
-    "without R17, a PREPARE_COMMIT": Mutant(no_horizon_for_staged, "collected", 1),
+    "without R17, append not checked": Mutant(no_R17, "late-appends", 12),
+    "without R17, PREPARE_COMMIT not checked": Mutant(no_horizon_for_staged, "collected", 1),
     "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 209),
     "without R18": Mutant(no_R18, "collected", 42),
     "without R19": Mutant(no_R19, "retention", 1),
     "retention above the last stable offset (I12)": Mutant(
         retention_above_the_lso, "retention", 3, 1000
     ),
-    "retention of what is not complete everywhere (I12)": Mutant(
+    "retention deletes incomplete transactions (I12)": Mutant(
         retention_of_the_incomplete, "retention", 234, 800, beside=left_unfinished
     ),
     "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 194),
     "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 0),
-    "offsets close together after compaction (I2)": Mutant(
-        rewriting_with_new_offsets, "retention", 6
+    "compaction renumbers offsets (I2)": Mutant(rewriting_with_new_offsets, "retention", 6),
+    "batches of several transactions merged (I9)": Mutant(
+        merging_of_transactions, "upkeep", 2, 800
     ),
-    "merging of several transactions (I9)": Mutant(merging_of_transactions, "upkeep", 2, 800),
 }

@@ -19,7 +19,7 @@ from txlog.journal.replication.replica import Replica
 Patch = pytest.MonkeyPatch
 
 
-def _decided_apart(patch: Patch) -> None:
+def _decided_independently(patch: Patch) -> None:
     """Each part is decided as if it were alone."""
     original = replica.decided_in
 
@@ -35,7 +35,7 @@ def _decided_apart(patch: Patch) -> None:
     patch.setattr(replica, "decided_in", decided_in)
 
 
-def _refused_apart(patch: Patch) -> None:
+def _rejected_independently(patch: Patch) -> None:
     """A refused part does not cancel the other parts."""
     original = replica.decided_in
 
@@ -54,7 +54,7 @@ def _refused_apart(patch: Patch) -> None:
     patch.setattr(replica, "decided_in", decided_in)
 
 
-def _without_the_look(patch: Patch) -> None:
+def _tip_not_read(patch: Patch) -> None:
     """A refusal, or "it was done before", is based on a replica that may be out of date."""
     original = Replica._publish_decided
 
@@ -86,17 +86,17 @@ _REPLICA = "tests/unit/journal/replication/test_replica.py::"
 _TOGETHER = "tests/unit/journal/test_commands_together.py::"
 
 BUGS_OF_ENTRIES: Mapping[str, tuple[Callable[[Patch], None], str]] = {
-    "commands together, decided apart": (
-        _decided_apart,
-        f"{_TOGETHER}test_each_is_decided_against_the_state_that_those_before_it_lead_to",
+    "grouped commands decided independently": (
+        _decided_independently,
+        f"{_TOGETHER}test_each_command_is_decided_on_the_state_after_the_previous_ones",
     ),
-    "commands together, refused apart": (
-        _refused_apart,
-        f"{_TOGETHER}test_the_rejection_of_one_is_that_of_all",
+    "grouped commands rejected independently": (
+        _rejected_independently,
+        f"{_TOGETHER}test_together_publishes_nothing_if_one_command_is_refused",
     ),
-    "refused without a look at the tip": (
-        _without_the_look,
-        f"{_REPLICA}test_a_rejection_is_given_only_after_a_look_at_the_tip",
+    "rejected without reading the tip": (
+        _tip_not_read,
+        f"{_REPLICA}test_stale_replica_reads_the_tip_before_refusing",
     ),
     "without R45": (
         _without_R45,

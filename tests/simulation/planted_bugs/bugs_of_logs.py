@@ -24,12 +24,12 @@ def _any_folder(patch: Patch) -> None:
     patch.setattr(root_folder.RootFolder, "_reason_gone", lambda self: "")
 
 
-def _asked_before_only(patch: Patch) -> None:
+def _checked_before_only(patch: Patch) -> None:
     """The log's identity is checked before a write, but not after it."""
     patch.setattr(local.LocalStore, "_require_in_log", lambda self, path: None)
 
 
-def _asked_after_only(patch: Patch) -> None:
+def _checked_after_only(patch: Patch) -> None:
     """The log's identity is checked after a write only, when a refused write has already been
     made."""
     original = root_folder.RootFolder.require_same
@@ -96,17 +96,17 @@ def _any_owner(patch: Patch) -> None:
         patch.setattr(module, "require_own", lambda found, layout, path: None)
 
 
-def _never_asked(patch: Patch) -> None:
+def _presence_never_checked(patch: Patch) -> None:
     """A bucket is assumed to hold the opened log for ever."""
     patch.setattr(LogPresence, "_is_due", lambda self: False)
 
 
-def _asked_each_time(patch: Patch) -> None:
+def _presence_checked_each_time(patch: Patch) -> None:
     """Each write costs an additional request."""
     patch.setattr(LogPresence, "_is_due", lambda self: True)
 
 
-def _forgotten(patch: Patch) -> None:
+def _raised_once(patch: Patch) -> None:
     """The error that the log is gone is raised only once."""
     patch.setattr(LogPresence, "require", lambda self: None)
 
@@ -118,51 +118,57 @@ _JOURNAL = "tests/unit/journal/replication/test_replica.py::"
 _BUCKET = "tests/unit/engine/test_log_gone_on_a_bucket.py::"
 
 BUGS_OF_LOGS: Mapping[str, tuple[Callable[[Patch], None], str]] = {
-    "a log is whatever its path leads to": (
+    "any folder at the path counts as the log": (
         _any_folder,
-        f"{_ROOT}test_nothing_is_written_once_the_log_is_another_or_gone",
+        f"{_ROOT}test_calls_after_log_is_gone_or_replaced_are_refused_and_write_nothing",
     ),
-    "asked before a write only": (
-        _asked_before_only,
-        f"{_ROOT}test_a_write_is_not_acknowledged_if_the_log_goes_meanwhile",
+    "log identity checked before a write only": (
+        _checked_before_only,
+        f"{_ROOT}test_write_has_unknown_outcome_if_log_changes_after_publish",
     ),
-    "asked after a write only": (
-        _asked_after_only,
-        f"{_ROOT}test_nothing_is_written_once_the_log_is_another_or_gone",
+    "log identity checked after a write only": (
+        _checked_after_only,
+        f"{_ROOT}test_calls_after_log_is_gone_or_replaced_are_refused_and_write_nothing",
     ),
-    "any object in memory": (_any_object_in_memory, f"{_GONE}test_the_same_holds_in_memory"),
-    "links are followed": (_links_followed, f"{_ROOT}test_no_link_below_the_root_is_followed"),
+    "log identity not checked in memory": (
+        _any_object_in_memory,
+        f"{_GONE}test_flush_to_replaced_memory_log_is_refused",
+    ),
+    "symbolic links are followed": (
+        _links_followed,
+        f"{_ROOT}test_symlinks_below_the_root_are_not_followed",
+    ),
     "pipes are read": (
         _pipes_read,
-        f"{_ROOT}test_a_pipe_in_the_place_of_an_object_keeps_nobody_waiting",
+        f"{_ROOT}test_named_pipe_in_place_of_object_does_not_block",
     ),
     "objects of any size are read": (
         _any_size,
-        f"{_SIZE}test_a_sparse_file_of_100_gigabytes_is_refused_by_its_size",
+        f"{_SIZE}test_sparse_file_of_100_GiB_is_refused_by_its_size",
     ),
-    "files of others are pruned": (
+    "foreign files are pruned": (
         _foreign_names,
-        f"{_GONE}test_maintenance_leaves_files_of_others_beside_entries",
+        f"{_GONE}test_pruning_keeps_foreign_files_beside_entries",
     ),
-    "names without the log's id": (
+    "journal names without the log's id": (
         _names_without_id,
-        f"{_BUCKET}test_what_it_writes_until_then_reaches_no_log_in_its_place",
+        f"{_BUCKET}test_writes_before_detection_do_not_reach_the_replacement_log",
     ),
-    "entries of any log are believed": (
+    "entries of other logs accepted": (
         _any_owner,
-        f"{_JOURNAL}test_I15_an_entry_of_another_journal_or_log_is_refused_by_name",
+        f"{_JOURNAL}test_I15_entry_of_another_journal_or_log_is_corrupt_data",
     ),
-    "a bucket is never asked": (
-        _never_asked,
-        f"{_BUCKET}test_a_producer_stops_within_an_interval_and_for_good",
+    "log presence on a bucket never checked": (
+        _presence_never_checked,
+        f"{_BUCKET}test_producer_of_deleted_log_fails_for_good_after_presence_interval",
     ),
-    "a bucket is asked each time": (
-        _asked_each_time,
-        f"{_BUCKET}test_it_is_asked_once_in_an_interval_beside_another_request",
+    "log presence on a bucket checked at each write": (
+        _presence_checked_each_time,
+        f"{_BUCKET}test_cluster_file_is_read_once_per_presence_interval",
     ),
-    "told once that the log is gone": (
-        _forgotten,
-        f"{_BUCKET}test_a_producer_stops_within_an_interval_and_for_good",
+    "error that the log is gone raised only once": (
+        _raised_once,
+        f"{_BUCKET}test_producer_of_deleted_log_fails_for_good_after_presence_interval",
     ),
 }
 """Planted bug -> the function that plants it, and the test that detects it."""

@@ -18,7 +18,7 @@ from txlog.journal.replication.follower import Follower
 Patch = pytest.MonkeyPatch
 
 
-def _decided_by(patch: Patch) -> None:
+def _passed_state_counts_as_read(patch: Patch) -> None:
     """State passed by the driver counts as read by this process itself."""
 
     def show(self: Any, state: Any) -> None:
@@ -27,7 +27,7 @@ def _decided_by(patch: Patch) -> None:
     patch.setattr(Follower, "show", show)
 
 
-def _instances_too(patch: Patch) -> None:
+def _instances_pickled(patch: Patch) -> None:
     """A registered instance is passed to other processes like other state."""
     patch.setattr(TransactionSession, "__reduce__", object.__reduce__)
 
@@ -37,31 +37,31 @@ def _without_R40(patch: Patch) -> None:
     patch.setattr(participants, "_require_topic", lambda connection, participant: None)
 
 
-def _whatever_it_holds(patch: Patch) -> None:
+def _content_not_compared(patch: Patch) -> None:
     """A committed transaction id counts as done, even if the repeat would commit something else."""
     patch.setattr(rules, "require_same_content", lambda command, committed: None)
 
 
-_CONTENT = "tests/unit/coordinator/test_content.py::test_R35_the_second_of_two_copies"
+_CONTENT = "tests/unit/coordinator/test_content.py::"
 _METADATA = "tests/unit/catalog/test_task_metadata.py::"
 _LOOK = "tests/unit/spark_plugin/sink/test_participants.py::"
 
 BUGS_OF_METADATA: Mapping[str, tuple[Callable[[Patch], None], str]] = {
-    "what is handed over is decided by (R31)": (
-        _decided_by,
-        f"{_METADATA}test_R31_what_was_handed_over_is_shown_and_not_decided_by",
+    "state passed by the driver counts as read (R31)": (
+        _passed_state_counts_as_read,
+        f"{_METADATA}test_R31_handed_over_state_is_readable_but_decides_nothing",
     ),
-    "an instance is handed over (R35)": (
-        _instances_too,
+    "registered instance can be pickled (R35)": (
+        _instances_pickled,
         f"{_METADATA}test_R35_a_registered_instance_cannot_be_handed_over",
     ),
-    "a repeat is known by its id alone (R35)": (
-        _whatever_it_holds,
-        f"{_CONTENT}_is_told_that_its_records_are_not_in",
+    "repeat recognised by its id alone (R35)": (
+        _content_not_compared,
+        f"{_CONTENT}test_R35_commit_by_a_copied_producer_with_other_records_is_fenced",
     ),
     "without R40 in a query": (
         _without_R40,
-        f"{_LOOK}test_R40_a_batch_for_a_topic_that_was_deleted_decides_nothing",
+        f"{_LOOK}test_R40_batch_for_deleted_topic_is_refused_without_a_decision",
     ),
 }
 """Planted bug -> the function that plants it, and the test that detects it."""

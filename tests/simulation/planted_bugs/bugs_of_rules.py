@@ -143,7 +143,7 @@ def decided_twice(patch: Patch) -> None:
     patch.setattr(state, "transition", lambda current, new: new)
 
 
-def nobody_finishes(patch: Patch) -> None:
+def prepared_left_to_owners(patch: Patch) -> None:
     """Maintenance ends expired transactions, and leaves decided ones to their owners (R8)."""
 
     def maintain(self: Coordinator, first: TxId | None = None) -> list[TxId]:
@@ -159,7 +159,7 @@ def nobody_finishes(patch: Patch) -> None:
     patch.setattr(Coordinator, "maintain", maintain)
 
 
-def late_is_over(patch: Patch) -> None:
+def timed_out_counts_as_aborted(patch: Patch) -> None:
     """A transaction past its timeout counts as aborted, by the clock of the process that reads it
     (I14)."""
     original = Coordinator.outcome
@@ -175,7 +175,7 @@ def late_is_over(patch: Patch) -> None:
     patch.setattr(Coordinator, "outcome", outcome)
 
 
-def cleaned_up_on_unknown(patch: Patch) -> None:
+def deleted_on_unknown_outcome(patch: Patch) -> None:
     """A producer without an answer to its commit deletes its staged records (I13)."""
     original = Coordinator.prepare_commit
 
@@ -296,7 +296,7 @@ def snapshot_deleted_early(patch: Patch) -> None:
     patch.setattr(Replica, "_delete_below_boundary", delete)
 
 
-def decided_once(patch: Patch) -> None:
+def old_decision_published(patch: Patch) -> None:
     """A writer that loses a slot publishes its old decision in the next one (I2)."""
     original = Replica._decide_all
 
@@ -363,31 +363,39 @@ def aborted_shown(patch: Patch) -> None:
 
 
 OF_RULES: Mapping[str, Mutant] = {
-    "decided before the slot is known (I2)": Mutant(decided_once, "producers", 1),
-    "aborted records are shown (I3)": Mutant(aborted_shown, "producers", 0),
-    "an abort after the commit (I4)": Mutant(decided_twice, "witnessed", 27),
+    "old decision published in a later slot (I2)": Mutant(old_decision_published, "producers", 1),
+    "aborted records not skipped (I3)": Mutant(aborted_shown, "producers", 0),
+    "abort accepted after the commit (I4)": Mutant(decided_twice, "witnessed", 27),
     "sequences not checked (I7)": Mutant(rules_out.without_I7, "flaky", 26),
-    "collection without a boundary (I12)": Mutant(no_boundary, "storm", 0),
-    "cleaned up after an unknown outcome (I13)": Mutant(cleaned_up_on_unknown, "bank", 179),
-    "what a listing lacks is not there (I14)": Mutant(tip_by_listing, "producers", 215),
-    "what is late is over (I14)": Mutant(late_is_over, "wrong-clocks", 3),
-    "without R2, other offsets": Mutant(no_R2_offsets, "numbers", 12),
-    "without R2, forgotten": Mutant(no_R2_memory, "numbers", 20, 600),
+    "entries deleted without a boundary (I12)": Mutant(no_boundary, "storm", 0),
+    "staged segments deleted after an unknown outcome (I13)": Mutant(
+        deleted_on_unknown_outcome, "bank", 179
+    ),
+    "unlisted objects count as absent (I14)": Mutant(tip_by_listing, "producers", 215),
+    "timed-out transaction counts as aborted (I14)": Mutant(
+        timed_out_counts_as_aborted, "wrong-clocks", 3
+    ),
+    "without R2, other offsets accepted": Mutant(no_R2_offsets, "numbers", 12),
+    "without R2, new run forgets the mark": Mutant(no_R2_memory, "numbers", 20, 600),
     "without R4": Mutant(no_R4, "wrong-clocks", 24, beside=no_outcomes, kind="I4"),
-    "without R5, before begin": Mutant(
+    "without R5, BEGIN does not wait for the prepared transaction": Mutant(
         rules_out.without_R5_before_begin, "producers", 3, beside=applied_later
     ),
     "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 40),
-    "without R8, offsets first": Mutant(rules_out.without_R8, "witnessed", 44),
-    "without R8, never finished": Mutant(nobody_finishes, "bank", 153),
-    "without R10, late records": Mutant(rules_out.without_R10_refusal, "worn", 39),
-    "without R13, one transaction": Mutant(no_R13_group, "bank", 2),
-    "without R13, the limit": Mutant(no_R13_limit, "bank", 1),
-    "without R14, believed": Mutant(no_R14_believed, "pruned", 89),
-    "without R14, overwritten": Mutant(no_R14_overwritten, "pruned", 8),
-    "without R14, another snapshot": Mutant(snapshot_below_the_boundary, "storm", 1),
-    "without R16, a hint is believed": Mutant(hint_believed, "hinted", 372, unseen_seeds=300),
-    "without R16, a snapshot that vanished": Mutant(vanished_is_an_error, "hinted", 3),
-    "without R16, deleted early": Mutant(snapshot_deleted_early, "hinted", 7),
+    "without R8, offsets applied before the topics": Mutant(rules_out.without_R8, "witnessed", 44),
+    "without R8, maintenance skips prepared transactions": Mutant(
+        prepared_left_to_owners, "bank", 153
+    ),
+    "without R10, late records accepted": Mutant(rules_out.without_R10_refusal, "worn", 39),
+    "without R13, connected group split": Mutant(no_R13_group, "bank", 2),
+    "without R13, limit ignored": Mutant(no_R13_limit, "bank", 1),
+    "without R14, losing boundary trusted": Mutant(no_R14_believed, "pruned", 89),
+    "without R14, boundary overwritten": Mutant(no_R14_overwritten, "pruned", 8),
+    "without R14, boundary names an older snapshot": Mutant(
+        snapshot_below_the_boundary, "storm", 1
+    ),
+    "without R16, hint trusted": Mutant(hint_believed, "hinted", 372, unseen_seeds=300),
+    "without R16, missing snapshot counts as damage": Mutant(vanished_is_an_error, "hinted", 3),
+    "without R16, boundary's snapshot deleted": Mutant(snapshot_deleted_early, "hinted", 7),
     "without R39": Mutant(no_R39, "flaky", 40, 800, beside=few_outcomes, kind="wrong answer"),
 }

@@ -54,7 +54,7 @@ def moved_by_the_source(patch: Patch) -> None:
     patch.setattr(TxlogStreamReader, "_owner", lambda self, group: None)
 
 
-def only_what_moves(patch: Patch) -> None:
+def idle_positions_not_committed(patch: Patch) -> None:
     """A batch commits only the positions that it moves (design 0015)."""
     original = offset_log.batch_range
 
@@ -222,9 +222,9 @@ def no_R30_skips(patch: Patch) -> None:
 
 OF_SPARK: Mapping[str, Mutant] = {
     "without R12": Mutant(no_R12, "rivals", 1),
-    "without R12, asked at the registration only": Mutant(no_R12_at_prepare, "rivals", 128),
-    "without R12, moved by the source": Mutant(moved_by_the_source, "queries", 114, 700),
-    "only what a batch moves committed (I10)": Mutant(only_what_moves, "latest", 24),
+    "without R12, owner checked at registration only": Mutant(no_R12_at_prepare, "rivals", 128),
+    "without R12, source moves the group": Mutant(moved_by_the_source, "queries", 114, 700),
+    "idle positions not committed (I10)": Mutant(idle_positions_not_committed, "latest", 24),
     "without R20": Mutant(no_R20, "hasty", 13),
     "without R21": Mutant(no_R21, "self-unions", 11),
     "without R22": Mutant(no_R22, "hasty", 4, 700),
@@ -232,11 +232,11 @@ OF_SPARK: Mapping[str, Mutant] = {
     "without R24": Mutant(no_R24, "elsewhere", 21),
     "without R25": Mutant(no_R25, "unions", 41),
     "without R26": Mutant(no_R26, "queries", 26, 500),
-    "without R27, fenced by replays": Mutant(fenced_by_replays, "rivals", 1),
-    "without R27, back again": Mutant(superseded_returns, "back-again", 26),
+    "without R27, replay fences the live run": Mutant(fenced_by_replays, "rivals", 1),
+    "without R27, superseded run registers again": Mutant(superseded_returns, "back-again", 26),
     "without R28": Mutant(no_R28, "hasty", 45),
     "without R29": Mutant(no_R29, "hasty", 2),
     "without R30, no labels": Mutant(no_R30_labels, "foreach", 0),
-    "without R30, twice in a run": Mutant(no_R30_same_run, "foreach", 14),
-    "without R30, nothing left out": Mutant(no_R30_skips, "foreach", 15),
+    "without R30, label accepted twice in a run": Mutant(no_R30_same_run, "foreach", 14),
+    "without R30, omitted batch counts as missing": Mutant(no_R30_skips, "foreach", 15),
 }

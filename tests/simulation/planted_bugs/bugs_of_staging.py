@@ -90,7 +90,7 @@ BUGS_OF_STAGING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "without R37": (_without_R37, f"{_TESTS}test_R37_a_pend_of_unknown_outcome_stops_the_commit"),
     "without R38": (
         _without_R38,
-        f"{_TESTS}test_R38_after_a_prepare_the_coordinator_decides_what_an_abort_is",
+        f"{_TESTS}test_R38_abort_after_commit_was_prepared_is_refused",
     ),
     "without R40": (
         _without_R40,
@@ -98,11 +98,11 @@ BUGS_OF_STAGING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     ),
     "without R41": (
         _without_R41,
-        f"{_TESTS}test_R41_a_pend_lives_as_long_as_its_transaction_may",
+        f"{_TESTS}test_R41_pend_lives_for_transaction_timeout",
     ),
     "without R42": (
         _without_R42,
-        f"{_TESTS}test_R42_without_BEGIN_the_client_bounds_its_own_commit",
+        f"{_TESTS}test_R42_client_refuses_commit_past_timeout_without_BEGIN",
     ),
 }
 """Planted bug -> the function that plants it, and the test that detects it."""

@@ -167,12 +167,16 @@ def own_grace(patch: Patch) -> None:
 
 
 OF_TRUST: Mapping[str, Mutant] = {
-    "without R14, whatever its age": Mutant(no_grace, "trusted", 18),
-    "without R15, trusted for ever": Mutant(trusted_for_ever, "trusted", 10),
-    "without R15, by the wall clock alone": Mutant(trusted_by("wall_ms"), "trusted", 25),
-    "without R31, a snapshot's boundary": Mutant(snapshots_check, "trusted", 35, unseen_seeds=300),
+    "without R14, grace ignored": Mutant(no_grace, "trusted", 18),
+    "without R15, check trusted for ever": Mutant(trusted_for_ever, "trusted", 10),
+    "without R15, trust by the wall clock alone": Mutant(trusted_by("wall_ms"), "trusted", 25),
+    "without R31, snapshot's boundary counts as checked": Mutant(
+        snapshots_check, "trusted", 35, unseen_seeds=300
+    ),
     "without R32": Mutant(own_grace, "trusted", 18),
-    "without R34, a hole": Mutant(holes_by_the_check_at_hand, "trusted", 25),
+    "without R34, missing entry counts as damage at once": Mutant(
+        holes_by_the_check_at_hand, "trusted", 25
+    ),
 }
 
 _CHECKS = "tests/unit/journal/boundaries/test_trusted_checks.py::"
@@ -180,41 +184,41 @@ _AHEAD = "tests/unit/journal/replication/test_opening_ahead.py::"
 _GRACE = "tests/unit/journal/boundaries/test_pruning_grace.py::"
 
 BUGS_OF_TRUST: Mapping[str, tuple[Callable[[Patch], None], str]] = {
-    "a boundary ages by one's own clock (R14)": (
+    "boundary age by the local clock (R14)": (
         age_by_own_clock,
-        f"{_GRACE}test_R14_the_clock_of_the_process_that_deletes_says_nothing",
+        f"{_GRACE}test_R14_clock_of_the_deleting_process_never_shortens_the_grace",
     ),
-    "a check counts from its answer on (R15)": (
+    "trust counts from the check's answer (R15)": (
         from_the_answer_on,
-        f"{_CHECKS}test_R15_the_time_runs_from_before_the_check_was_sent",
+        f"{_CHECKS}test_R15_trust_is_measured_from_before_the_check_was_sent",
     ),
-    "an opening counts from its end on (R15)": (
+    "trust counts from the end of the opening (R15)": (
         opened_from_the_answer_on,
-        f"{_AHEAD}test_R15_the_time_of_an_opening_runs_from_before_its_first_request",
+        f"{_AHEAD}test_R15_trust_of_an_opening_is_measured_from_before_its_first_request",
     ),
-    "what was absent at the opening stays absent (R15)": (
+    "absence read ahead at the opening stays valid (R15)": (
         absent_since_it_was_opened,
-        f"{_AHEAD}test_R15_an_absence_that_was_read_ahead_is_for_the_call_that_opens",
+        f"{_AHEAD}test_R15_prefetched_absence_is_not_used_after_the_opening_call",
     ),
-    "a boundary that came meanwhile is missing (R34)": (
+    "boundary absent when read ahead counts as missing (R34)": (
         absent_before_it_was_named,
-        f"{_AHEAD}test_R34_a_boundary_that_came_after_it_was_asked_for_is_not_missing",
+        f"{_AHEAD}test_R34_boundary_created_after_its_prefetch_is_not_missing",
     ),
     "a run is judged by its last slot (R15)": (
         judged_by_the_last,
-        f"{_CHECKS}test_R15_a_run_is_judged_by_its_first_slot",
+        f"{_CHECKS}test_R15_run_of_slots_is_judged_by_its_first_slot",
     ),
-    "a check is inherited (R31)": (
+    "check inherited by a forked process (R31)": (
         inherited,
-        f"{_CHECKS}test_R31_a_forked_child_looks_for_itself",
+        f"{_CHECKS}test_R31_forked_child_sends_a_new_boundary_check",
     ),
-    "a lost slot was never one's own (R33)": (
+    "lost slot counts as never written (R33)": (
         lost_for_certain,
-        f"{_CHECKS}test_R33_a_command_whose_slot_was_freed_and_filled_again_is_in_doubt",
+        f"{_CHECKS}test_R33_command_whose_slot_was_freed_and_refilled_raises_outcome_unknown",
     ),
-    "a missing snapshot is damage at once (R34)": (
+    "missing snapshot counts as damage at once (R34)": (
         absent_snapshots_by_the_check_at_hand,
-        f"{_CHECKS}test_R34_a_snapshot_that_is_gone_is_judged_by_a_check_that_is_sent_afterwards",
+        f"{_CHECKS}test_R34_missing_snapshot_is_judged_by_a_check_sent_afterwards",
     ),
 }
 """Planted bug -> the function that plants it, and the test that detects it."""

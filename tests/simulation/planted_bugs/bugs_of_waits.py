@@ -22,7 +22,7 @@ def _follows_the_name(patch: Patch) -> None:
     patch.setattr(InLogWriter, "_successor", successor)
 
 
-def _believes_what_it_finds(patch: Patch) -> None:
+def _found_entry_not_judged(patch: Patch) -> None:
     """An entry found while waiting is taken for the next one."""
 
     def apply_entry(self: Replica[Any], slot: int, data: bytes) -> bool:
@@ -37,13 +37,13 @@ _FLUSHES = "tests/unit/client/producer/test_far_flushes.py::"
 _AHEAD = "tests/unit/journal/replication/test_opening_ahead.py::"
 
 BUGS_OF_WAITS: Mapping[str, tuple[Callable[[Patch], None], str]] = {
-    "records follow the name of their topic (R11)": (
+    "pending records are written to a recreated topic (R11)": (
         _follows_the_name,
-        f"{_FLUSHES}test_R11_what_was_sent_before_the_topic_was_created_again_goes_nowhere",
+        f"{_FLUSHES}test_R11_record_buffered_before_topic_recreation_is_refused",
     ),
-    "what a wait finds is believed (R15)": (
-        _believes_what_it_finds,
-        f"{_AHEAD}test_R15_an_entry_that_a_wait_has_found_is_judged_as_any_other",
+    "entry found while waiting is not judged (R15)": (
+        _found_entry_not_judged,
+        f"{_AHEAD}test_R15_apply_entry_does_not_believe_an_entry_in_a_freed_slot",
     ),
 }
 """Planted bug -> the function that plants it, and the test that detects it."""

@@ -168,7 +168,7 @@ def replay_by_batch_id(patch: Patch) -> None:
     patch.setattr(batch_commit, "decide_batch", decide)
 
 
-def replay_by_nothing(patch: Patch) -> None:
+def no_replay_check(patch: Patch) -> None:
     """Every batch is committed; only the pend and the mark can refuse it."""
     patch.setattr(batch_commit, "decide_batch", lambda *arguments, **named: None)
     patch.setattr(rules, "_check_mark", lambda state, command: None)
@@ -205,24 +205,28 @@ MUTANTS: dict[str, Mutant] = {
     "no read-back": Mutant(no_read_back, "followers", 104, kind="made up position"),
     "no epoch check (I8)": Mutant(rules_out.without_I8, "producers", 3),
     "overwrite instead of create": Mutant(overwrite, "producers", 1),
-    "commit entry before the segments": Mutant(commit_before_upload, "producers", 7),
+    "entry published before its segments are stored": Mutant(commit_before_upload, "producers", 7),
     "LSO ignored": Mutant(no_lso, "producers", 5),
     "marker by pid instead of TxId": Mutant(marker_by_pid, "late", 78),
     "no pend": Mutant(no_pend, "copiers", 0),
-    "offsets compare skipped (I6)": Mutant(rules_out.without_I6_compare, "copiers", 5),
-    "pending offsets not looked at (I6)": Mutant(rules_out.without_I6_pending, "copiers", 36),
+    "start offsets not compared (I6)": Mutant(rules_out.without_I6_compare, "copiers", 5),
+    "pending offsets not checked (I6)": Mutant(rules_out.without_I6_pending, "copiers", 36),
     "snapshot one entry short": Mutant(short_snapshot, "producers", 1),
     "no consistent cut": Mutant(no_cut, "bank", 1),
-    "a cut of several moments": Mutant(cut_of_several_moments, "bank", 41),
-    "replay test by batch id alone": Mutant(replay_by_batch_id, "numbers", 6),
-    "no replay test": Mutant(replay_by_nothing, "numbers", 0),
-    "the batch before not compared (R2)": Mutant(batch_before_not_compared, "numbers", 179),
+    "cut checks only each producer's last transaction": Mutant(cut_of_several_moments, "bank", 41),
+    "replay detected by batch id alone": Mutant(replay_by_batch_id, "numbers", 6),
+    "no replay check": Mutant(no_replay_check, "numbers", 0),
+    "previous batch not compared (R2)": Mutant(batch_before_not_compared, "numbers", 179),
     "without R1": Mutant(no_R1, "queries", 221, 500),
-    "without R3, released before the abort": Mutant(
+    "without R3, pend released before the abort": Mutant(
         rules_out.without_R3_release_before_abort, "wrong-clocks", 0
     ),
-    "without R3, no bar": Mutant(rules_out.without_R3_bar, "wrong-clocks", 9),
-    "without R5, before init": Mutant(rules_out.without_R5_before_init, "producers", 45),
+    "without R3, unknown transaction not barred": Mutant(
+        rules_out.without_R3_bar, "wrong-clocks", 9
+    ),
+    "without R5, init does not wait for prepared transactions": Mutant(
+        rules_out.without_R5_before_init, "producers", 45
+    ),
     "without R6 in topics": Mutant(rules_out.without_R6_in_topics, "halves", 41),
     "without R7": Mutant(rules_out.without_R7, "halves", 54),
     "without R9": Mutant(no_R9, "producers", 166),

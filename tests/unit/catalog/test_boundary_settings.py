@@ -1,6 +1,4 @@
-"""The log's settings say how long a process trusts a boundary and how long freed entries stay
-(R32).
-"""
+"""Settings of a log: how long boundary checks are trusted and how long freed entries stay (R32)."""
 
 import json
 
@@ -31,7 +29,7 @@ def far_store(clock: ManualClock | None = None) -> HookedStore:
     return HookedStore(MemoryStore(manual_runtime(clock=clock)))
 
 
-def test_R32_trust_and_grace_stand_in_the_logs_own_file() -> None:
+def test_R32_trust_and_grace_are_written_to_the_cluster_file() -> None:
     store = far_store()
     create_cluster(store, manual_runtime())
     written = store.get(CLUSTER_FILE)
@@ -55,7 +53,7 @@ def test_R32_a_grace_of_less_than_twice_the_trust_is_refused(trust_ms: int, grac
     assert store.get(CLUSTER_FILE) is None
 
 
-def test_R32_what_a_log_was_created_with_never_changes() -> None:
+def test_R32_boundary_settings_of_a_log_cannot_be_changed() -> None:
     store, runtime = far_store(), manual_runtime()
     open_cluster(store, runtime, create=True, log_config={"boundary.trust.ms": 0})
     written = store.get(CLUSTER_FILE)
@@ -67,20 +65,20 @@ def test_R32_what_a_log_was_created_with_never_changes() -> None:
     assert store.get(CLUSTER_FILE) == written
 
 
-def test_a_log_far_away_has_more_coordinators() -> None:
+def test_log_on_a_far_store_has_more_coordinators() -> None:
     """In one coordinator, two transactional ids would wait a round trip for each other."""
     near, far = create_cluster(MemoryStore(manual_runtime()), manual_runtime()), far_store()
     counts = [near.settings, create_cluster(far, manual_runtime()).settings]
     assert [found.transaction_state_log_num_partitions for found in counts] == [8, 32]
 
 
-def test_R32_a_store_that_is_near_takes_the_long_way() -> None:
+def test_R32_log_on_a_near_store_has_zero_trust_and_grace() -> None:
     store = MemoryStore(manual_runtime())
     options = open_cluster(store, manual_runtime(), create=True).options
     assert (options.trust_ms, options.grace_ms) == (0, 0)
 
 
-def test_R32_deletion_obeys_the_grace_of_the_file_on_any_store() -> None:
+def test_R32_pruning_obeys_the_cluster_files_grace_on_a_near_store() -> None:
     """A bucket's log is copied to a disk. This process trusts no clock there, but processes that
     open the copy by another URL may.
     """
@@ -98,7 +96,7 @@ def test_R32_deletion_obeys_the_grace_of_the_file_on_any_store() -> None:
     assert topic.journal.prune(0) == topic.next_slot
 
 
-def test_who_is_near_says_so_also_through_others(tmp_path: object) -> None:
+def test_wrapped_store_is_near_if_its_inner_store_is(tmp_path: object) -> None:
     local = LocalStore(str(tmp_path), manual_runtime())
     memory = MemoryStore(manual_runtime())
     for store in (local, memory):

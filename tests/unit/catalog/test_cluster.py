@@ -34,8 +34,7 @@ def create(cluster: Cluster, name: str = "a") -> str:
 
 
 def lengthen(cluster: Cluster, name: str) -> None:
-    """Add more entries than a snapshot needs, so that pruning hides them from a replica that
-    lags."""
+    """Add more entries than a snapshot needs, so that pruning hides them from a lagging replica."""
     for count in range(6):
         cluster.topic(name).execute(AdvanceHorizon(number(count)))
 
@@ -43,7 +42,7 @@ def lengthen(cluster: Cluster, name: str) -> None:
 # Topics.
 
 
-def test_a_topic_is_one_object_in_a_process(world: World) -> None:
+def test_repeated_lookups_of_a_topic_return_the_same_object(world: World) -> None:
     cluster = cluster_of(world)
     topic = cluster.topic("a")
     assert cluster.topic("a") is topic
@@ -53,12 +52,12 @@ def test_a_topic_is_one_object_in_a_process(world: World) -> None:
     assert len(topic.topic_id) == 16
 
 
-def test_a_second_process_creates_a_topic_in_a_log_that_has_one(world: World) -> None:
+def test_second_process_adds_a_topic_to_an_existing_log(world: World) -> None:
     create(cluster_of(world), "b")
     assert list(cluster_of(world).state().topics) == ["a", "b"]
 
 
-def test_only_the_first_command_of_a_log_lists_what_could_be_left_of_an_older_one(
+def test_only_the_first_command_of_a_log_checks_for_a_lost_journal(
     world: World,
 ) -> None:
     process = world.process()
@@ -72,7 +71,7 @@ def test_only_the_first_command_of_a_log_lists_what_could_be_left_of_an_older_on
         begun_again.connection.cluster.producer_id()
 
 
-def test_an_internal_name_is_looked_up(world: World) -> None:
+def test_internal_topic_name_is_looked_up(world: World) -> None:
     with pytest.raises(UnknownTopic, match="there is no topic '__offsets'"):
         cluster_of(world).topic("__offsets")
 
@@ -89,7 +88,7 @@ def test_R11_each_incarnation_is_found_by_its_id(world: World) -> None:
         assert one.topic_of_id("a", old).catch_up().closed
 
 
-def test_R15_a_topic_that_was_closed_long_ago_is_not_found(world: World) -> None:
+def test_R15_closed_topic_with_pruned_journal_is_not_found(world: World) -> None:
     cluster, other = cluster_of(world), cluster_of(world)
     cluster.topic("a").catch_up()
     lengthen(other, "a")
@@ -98,7 +97,7 @@ def test_R15_a_topic_that_was_closed_long_ago_is_not_found(world: World) -> None
     assert cluster.find_topic("a") is None
 
 
-def test_R15_the_successor_of_a_closed_topic_is_read_surely_too(world: World) -> None:
+def test_R15_closed_successor_of_a_closed_topic_is_not_found(world: World) -> None:
     """Another thread opened the successor; later the successor was closed and its journal was
     pruned.
     """
@@ -120,7 +119,7 @@ def test_R15_the_successor_of_a_closed_topic_is_read_surely_too(world: World) ->
     assert process.store.is_met
 
 
-def test_R15_what_is_deleted_is_the_present_incarnation(world: World) -> None:
+def test_R15_deletion_applies_to_the_current_incarnation(world: World) -> None:
     cluster, other = cluster_of(world), cluster_of(world)
     cluster.topic("a").catch_up()
     lengthen(other, "a")
@@ -134,9 +133,7 @@ def test_R15_what_is_deleted_is_the_present_incarnation(world: World) -> None:
 
 
 @pytest.mark.parametrize("verb", ["delete_topic", "finish_deletion"])
-def test_R11_a_deletion_spares_a_topic_that_took_the_name_meanwhile(
-    world: World, verb: str
-) -> None:
+def test_R11_deletion_spares_recreated_topic_of_same_name(world: World, verb: str) -> None:
     process, other = world.process(), cluster_of(world)
     cluster = process.connection.cluster
     cluster.topic("a").catch_up()
@@ -155,7 +152,7 @@ def test_R11_a_deletion_spares_a_topic_that_took_the_name_meanwhile(
     assert cluster_of(world).topic("a").topic_id == created[0]
 
 
-def test_a_deletion_that_was_cut_off_is_finished_once(world: World) -> None:
+def test_interrupted_deletion_is_finished_once(world: World) -> None:
     cluster = cluster_of(world)
     assert not cluster.finish_deletion("a")
     assert not cluster.finish_deletion("b")
@@ -165,7 +162,7 @@ def test_a_deletion_that_was_cut_off_is_finished_once(world: World) -> None:
     create(cluster)
 
 
-def test_R15_a_deletion_that_was_cut_off_long_ago_is_finished(world: World) -> None:
+def test_R15_interrupted_deletion_with_pruned_journal_is_finished(world: World) -> None:
     cluster, other = cluster_of(world), cluster_of(world)
     cluster.topic("a").catch_up()
     lengthen(other, "a")
@@ -174,7 +171,7 @@ def test_R15_a_deletion_that_was_cut_off_long_ago_is_finished(world: World) -> N
     assert cluster.finish_deletion("a")
 
 
-def test_R15_a_topic_that_others_created_long_ago_is_looked_for_surely(world: World) -> None:
+def test_R15_finish_deletion_finds_a_topic_whose_creation_was_pruned(world: World) -> None:
     cluster, other = cluster_of(world), cluster_of(world)
     cluster.state()
     for name in "bcdefgh":
@@ -185,7 +182,7 @@ def test_R15_a_topic_that_others_created_long_ago_is_looked_for_surely(world: Wo
     assert cluster.finish_deletion("h")
 
 
-def test_R15_all_topics_are_those_that_there_are_now(world: World) -> None:
+def test_R15_list_of_all_topics_is_linearizable(world: World) -> None:
     cluster, other = cluster_of(world), cluster_of(world)
     cluster.state()
     for name in "fedcb":
@@ -194,7 +191,7 @@ def test_R15_all_topics_are_those_that_there_are_now(world: World) -> None:
     assert [topic.name for topic in cluster.topics()] == list("abcdef")
 
 
-def test_a_topic_that_this_process_has_not_seen_is_read_before_it_is_known(world: World) -> None:
+def test_known_topic_is_read_only_on_first_use(world: World) -> None:
     process = world.process()
     cluster = process.connection.cluster
     topic = cluster.known_topic("a")
@@ -204,7 +201,7 @@ def test_a_topic_that_this_process_has_not_seen_is_read_before_it_is_known(world
     assert not process.store.is_met, "nothing was read again"
 
 
-def test_a_topic_that_is_asked_for_by_its_id_is_the_one_of_its_name(world: World) -> None:
+def test_topic_looked_up_by_id_is_the_same_object_by_name(world: World) -> None:
     cluster = cluster_of(world)
     topic_id = cluster_of(world).topic("a").topic_id
     topic = cluster.topic_of_id("a", topic_id)
@@ -215,7 +212,7 @@ def test_a_topic_that_is_asked_for_by_its_id_is_the_one_of_its_name(world: World
 # The journal, and producer ids.
 
 
-def test_snapshots_and_pruning_of_its_journal_follow_what_is_asked(world: World) -> None:
+def test_cluster_journal_is_snapshotted_and_pruned_as_requested(world: World) -> None:
     cluster = cluster_of(world)
     for name in "bcdef":
         create(cluster, name)  # 6 entries with the first one; every fourth has a snapshot.
@@ -226,7 +223,7 @@ def test_snapshots_and_pruning_of_its_journal_follow_what_is_asked(world: World)
     assert cluster.journal.prune(keep_entries=3, apart_entries=2) == 2
 
 
-def test_I7_a_process_takes_producer_ids_in_blocks_and_leaves_none_out(world: World) -> None:
+def test_I7_producer_ids_are_allocated_in_blocks_without_gaps(world: World) -> None:
     cluster = cluster_of(world)
     given = [cluster.producer_id() for _ in range(2 * PRODUCER_ID_BLOCK)]
     assert given == list(range(2 * PRODUCER_ID_BLOCK))
@@ -236,7 +233,7 @@ def test_I7_a_process_takes_producer_ids_in_blocks_and_leaves_none_out(world: Wo
 # The file.
 
 
-def test_a_log_is_made_only_where_that_is_asked_for() -> None:
+def test_log_is_created_only_on_request() -> None:
     store = MemoryStore(manual_runtime())
     with pytest.raises(NotATxlog, match="there is no log at memory://"):
         open_cluster(store, manual_runtime())
@@ -245,7 +242,7 @@ def test_a_log_is_made_only_where_that_is_asked_for() -> None:
     assert open_cluster(store, manual_runtime()).log_id == made.log_id
 
 
-def test_the_file_says_what_the_probe_of_the_store_found() -> None:
+def test_cluster_file_contains_the_probe_result() -> None:
     store = MemoryStore(manual_runtime())
     file = create_cluster(store, manual_runtime())
     assert json.loads(file.probe)["keys"] > 0
@@ -255,13 +252,13 @@ def test_the_file_says_what_the_probe_of_the_store_found() -> None:
 
 
 @pytest.mark.parametrize("page", [b"<!DOCTYPE html>", b"\n  <html>"])
-def test_a_web_page_is_no_file(page: bytes) -> None:
+def test_web_page_in_place_of_the_cluster_file_is_store_unavailable(page: bytes) -> None:
     with pytest.raises(StoreUnavailable, match="a web page came instead of an object"):
         decode_cluster_file(page, "s3://bucket/log")
 
 
 @pytest.mark.parametrize("moment", ["before its file", "after the first look"])
-def test_of_two_processes_that_make_a_log_both_have_the_same(moment: str) -> None:
+def test_processes_creating_a_log_concurrently_get_the_same_log(moment: str) -> None:
     inner = MemoryStore(manual_runtime())
     store = HookedStore(inner)
 

@@ -44,8 +44,8 @@ def opened(store: Store, runtime: Runtime | None = None) -> Cluster:
     return open_cluster(store, runtime or manual_runtime(1), PROCESS, writer="host/7")
 
 
-def require_unasked(cluster: Cluster) -> None:
-    """Check that the log's file is not read beside a request of a journal."""
+def require_no_presence_check(cluster: Cluster) -> None:
+    """Check that a journal's request does not trigger a read of the cluster file."""
     asked: list[str] = []
     store = cluster.store
     assert isinstance(store, HookedStore)
@@ -59,7 +59,7 @@ def require_unasked(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("store", [near_store(), far_store()], ids=["near", "far"])
-def test_journals_follow_the_settings_of_the_file_and_of_the_process(store: Store) -> None:
+def test_journal_options_combine_cluster_file_and_process_settings(store: Store) -> None:
     file = created(store)
     options = opened(store).options
     assert options.snapshot_entries == 5
@@ -69,7 +69,7 @@ def test_journals_follow_the_settings_of_the_file_and_of_the_process(store: Stor
     assert options.grace_ms == 7_000
 
 
-def test_R15_no_boundary_is_trusted_where_a_check_costs_nothing() -> None:
+def test_R15_boundary_check_is_not_trusted_on_a_near_store() -> None:
     near, far = near_store(), far_store()
     for store in (near, far):
         created(store)
@@ -77,7 +77,7 @@ def test_R15_no_boundary_is_trusted_where_a_check_costs_nothing() -> None:
     assert opened(far).options.trust_ms == 1_000
 
 
-def test_entries_are_read_in_turn_and_without_threads_on_a_disk_only() -> None:
+def test_entries_are_read_serially_without_threads_only_on_a_near_store() -> None:
     near, far = near_store(), far_store()
     runtime = Runtime(ManualClock(), SeededEntropy(1), HeldFanOut())
     for store in (near, far):
@@ -91,7 +91,7 @@ def test_entries_are_read_in_turn_and_without_threads_on_a_disk_only() -> None:
     assert away.fan_out is runtime.fan_out
 
 
-def test_a_store_before_a_disk_that_cannot_be_held_is_near_all_the_same() -> None:
+def test_near_store_that_cannot_be_held_is_near_but_not_read_serially() -> None:
     class Unheld(HookedStore):
         is_near = True
 
@@ -101,7 +101,7 @@ def test_a_store_before_a_disk_that_cannot_be_held_is_near_all_the_same() -> Non
     assert (options.is_far, options.reads_in_turn, options.trust_ms) == (False, False, 0)
 
 
-def test_calls_are_made_one_by_one_on_a_disk_and_all_at_once_elsewhere() -> None:
+def test_calls_run_lazily_on_a_near_store_and_all_at_once_on_a_far_one() -> None:
     near, far = near_store(), far_store()
     for store in (near, far):
         created(store)
@@ -118,7 +118,7 @@ def test_calls_are_made_one_by_one_on_a_disk_and_all_at_once_elsewhere() -> None
         assert list(answers) == [1, 2]
 
 
-def test_its_own_journal_is_written_by_the_process_that_opened_it() -> None:
+def test_cluster_journal_entry_names_the_process_as_writer() -> None:
     store = near_store()
     created(store)
     cluster = opened(store)
@@ -132,19 +132,19 @@ def test_its_own_journal_is_written_by_the_process_that_opened_it() -> None:
 # Whether the log is still there.
 
 
-def test_a_log_whose_file_was_just_read_is_looked_for_after_the_interval() -> None:
+def test_log_presence_is_checked_again_only_after_the_interval() -> None:
     clock = ManualClock()
     store = far_store(clock)
     created(store)
     cluster = opened(store, manual_runtime(1, clock))
     clock.advance(PROCESS.log_presence_interval_ms - 1)
-    require_unasked(cluster)
+    require_no_presence_check(cluster)
     clock.advance(1)
     cluster.options.presence.check_during(lambda: None)
     assert store.is_met
 
 
-def test_a_log_whose_file_another_process_has_read_is_looked_for_at_once() -> None:
+def test_log_presence_is_checked_at_once_if_cluster_file_was_passed_in() -> None:
     store = far_store()
     file = created(store)
     cluster = open_cluster(store, manual_runtime(1), PROCESS, writer="host/7", cluster_file=file)
@@ -156,7 +156,7 @@ def test_a_log_whose_file_another_process_has_read_is_looked_for_at_once() -> No
     assert asked
 
 
-def test_a_task_of_a_log_that_is_gone_is_told_at_its_first_request() -> None:
+def test_task_of_a_deleted_log_fails_at_its_first_request() -> None:
     store = far_store()
     file = created(store)
     store.delete(CLUSTER_FILE)
@@ -165,7 +165,7 @@ def test_a_task_of_a_log_that_is_gone_is_told_at_its_first_request() -> None:
         cluster.state()
 
 
-def test_a_disk_is_never_asked_for_the_file_again() -> None:
+def test_cluster_file_is_never_read_again_on_a_near_store() -> None:
     clock = ManualClock()
     store = CountingStore(near_store(clock))
     created(store)
@@ -176,7 +176,7 @@ def test_a_disk_is_never_asked_for_the_file_again() -> None:
     assert store.reset().gets == 0
 
 
-def test_a_log_that_was_replaced_while_it_was_opened_is_not_taken_for_the_other() -> None:
+def test_log_replaced_while_being_opened_is_refused() -> None:
     store = near_store()
     old = created(near_store(), seed=9)
     created(store)
@@ -185,7 +185,7 @@ def test_a_log_that_was_replaced_while_it_was_opened_is_not_taken_for_the_other(
     assert caught.value.facts == {"place": store.url, "log_id": old.log_id}
 
 
-def test_a_log_of_another_kind_in_its_place_is_not_the_log_that_was_opened() -> None:
+def test_log_replaced_by_one_of_another_format_is_detected() -> None:
     store = far_store()
     created(store)
     cluster = opened(store)
@@ -194,7 +194,7 @@ def test_a_log_of_another_kind_in_its_place_is_not_the_log_that_was_opened() -> 
         cluster.require_present(fresh=True)
 
 
-def test_a_bucket_is_asked_whether_the_log_is_there_only_for_a_fresh_answer() -> None:
+def test_far_log_presence_is_checked_only_for_a_fresh_answer() -> None:
     store = far_store()
     created(store)
     cluster = opened(store)
@@ -206,7 +206,7 @@ def test_a_bucket_is_asked_whether_the_log_is_there_only_for_a_fresh_answer() ->
         cluster.require_present()
 
 
-def test_a_disk_says_at_once_that_the_log_is_gone() -> None:
+def test_deletion_of_a_near_log_is_detected_at_once() -> None:
     store = near_store()
     created(store)
     cluster = opened(store)
@@ -219,7 +219,7 @@ def test_a_disk_says_at_once_that_the_log_is_gone() -> None:
 # How a log is created.
 
 
-def test_that_a_disk_has_a_log_already_is_seen_without_threads() -> None:
+def test_existing_log_on_a_near_store_is_found_without_threads() -> None:
     class Threads(SerialFanOut):
         def start(self, call: Callable[[], T]) -> Callable[[], T]:
             begun.append(call)
@@ -233,13 +233,13 @@ def test_that_a_disk_has_a_log_already_is_seen_without_threads() -> None:
     assert not begun
 
 
-def test_a_log_on_a_disk_has_the_settings_of_a_disk_beside_those_asked_for() -> None:
+def test_new_near_log_has_near_defaults_for_settings_not_requested() -> None:
     asked = {"journal.snapshot.entries": 7}
     cluster = open_cluster(near_store(), manual_runtime(), create=True, log_config=asked)
     assert cluster.file.settings == LogSettings(journal_snapshot_entries=7)
 
 
-def test_no_log_is_created_in_a_place_that_is_refused() -> None:
+def test_log_is_not_created_in_a_refused_place_but_existing_one_is_opened() -> None:
     def refuse() -> None:
         raise InvalidConfig("not here.")
 
@@ -251,14 +251,14 @@ def test_no_log_is_created_in_a_place_that_is_refused() -> None:
     open_cluster(store, manual_runtime(1), create=True, require_place=refuse)
 
 
-def test_what_precedes_the_creation_of_a_log_far_away_takes_one_round_trip() -> None:
+def test_creating_a_far_log_that_exists_needs_one_round_trip() -> None:
     memory = near_store()
     created(memory)
     rounds = RoundTrips(memory)
     assert rounds.waits(lambda: create_cluster(rounds.store, rounds.runtime)) == 1
 
 
-def test_a_log_that_is_begun_before_the_listing_comes_is_the_log() -> None:
+def test_log_created_concurrently_before_the_listing_is_used() -> None:
     """The creator reads the file first; another process begins the log before the listing."""
     store = far_store()
     runtime = Runtime(ManualClock(), SeededEntropy(1), HeldFanOut(holds_started=True))
@@ -273,14 +273,14 @@ def test_a_log_that_is_begun_before_the_listing_comes_is_the_log() -> None:
     assert file.settings == SETTINGS
 
 
-def test_only_objects_of_the_clusters_journal_show_that_a_log_was_begun() -> None:
+def test_log_creation_lists_the_cluster_journal() -> None:
     store = HookedStore(far_store())
     store.before("list", f"{CLUSTER_JOURNAL}/", lambda: None)
     create_cluster(store, manual_runtime())
     assert store.is_met
 
 
-def test_a_log_without_settings_asked_for_has_those_of_its_store() -> None:
+def test_new_log_without_requested_settings_has_defaults_of_its_store() -> None:
     far = create_cluster(far_store(), manual_runtime()).settings
     assert far == replace(
         LogSettings(),
@@ -291,10 +291,10 @@ def test_a_log_without_settings_asked_for_has_those_of_its_store() -> None:
     assert create_cluster(near_store(), manual_runtime()).settings == LogSettings()
 
 
-# Topics learnt from other processes.
+# Topics learned from other processes.
 
 
-def test_a_topic_that_is_learnt_is_not_looked_up() -> None:
+def test_learned_topic_is_not_looked_up() -> None:
     store = CountingStore(near_store())
     created(store)
     topic = opened(store).create_topic("a", 2, "schema", TopicConfig())
@@ -305,7 +305,7 @@ def test_a_topic_that_is_learnt_is_not_looked_up() -> None:
     assert store.reset().gets == 0
 
 
-def test_R11_what_is_learnt_does_not_replace_what_is_known() -> None:
+def test_R11_learned_topic_does_not_replace_a_known_one() -> None:
     store = near_store()
     created(store)
     cluster = opened(store)
@@ -316,7 +316,7 @@ def test_R11_what_is_learnt_does_not_replace_what_is_known() -> None:
     assert cluster.topic("a") is new
 
 
-def test_a_topic_that_another_thread_has_found_while_it_was_created_is_one_object() -> None:
+def test_topic_found_by_another_thread_during_creation_is_one_object() -> None:
     class Found(HookedStore):
         """Looks the name up while the creator checks whether the topic's journal is empty."""
 

@@ -48,7 +48,7 @@ class Driver:
         return known.within(self.task().cluster)
 
 
-def test_a_task_stages_and_asks_nothing() -> None:
+def test_task_stages_records_with_a_single_write_and_no_reads() -> None:
     driver = Driver()
     topic = driver.topic()
     segment = topic.stage({0: [ROWS]}, topic.state.newest_schema_id)
@@ -59,7 +59,7 @@ def test_a_task_stages_and_asks_nothing() -> None:
     assert segment.path.startswith(f"topics/out/{topic.topic_id}/segments/")
 
 
-def test_its_segments_are_named_above_the_horizon_that_the_driver_knew() -> None:
+def test_segment_names_are_above_the_drivers_staging_horizon() -> None:
     driver = Driver()
     horizon = f"{driver.log.clock.wall_ms() + 10_000:012x}" + "0" * 20
     state = driver.topic().state
@@ -68,7 +68,7 @@ def test_its_segments_are_named_above_the_horizon_that_the_driver_knew() -> None
     assert topic.new_name() > horizon
 
 
-def test_R31_what_was_handed_over_is_shown_and_not_decided_by() -> None:
+def test_R31_handed_over_state_is_readable_but_decides_nothing() -> None:
     """The task reads the boundary itself and decides by the journal alone."""
     driver = Driver()
     topic = driver.topic()
@@ -92,7 +92,7 @@ def test_R35_a_registered_instance_cannot_be_handed_over() -> None:
         pickle.dumps(session)
 
 
-def test_a_log_that_is_gone_is_found_out_beside_the_first_request_to_a_journal() -> None:
+def test_deleted_log_is_detected_with_the_first_journal_request() -> None:
     driver = Driver()
     driver.log.memory.delete(CLUSTER_FILE)
     task = driver.task()
@@ -100,7 +100,7 @@ def test_a_log_that_is_gone_is_found_out_beside_the_first_request_to_a_journal()
         task.cluster.topic("out").catch_up()
 
 
-def test_a_topic_that_another_process_has_read_of_is_not_looked_up() -> None:
+def test_topic_learned_from_the_driver_is_not_looked_up() -> None:
     driver = Driver()
     task = driver.task()
     (known,) = driver.metadata.topics

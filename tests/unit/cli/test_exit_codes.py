@@ -80,7 +80,7 @@ def failing(error: BaseException) -> None:
     raise error
 
 
-def test_codes_are_pinned_for_every_error_of_the_tree() -> None:
+def test_exit_code_of_every_error_class_is_pinned() -> None:
     found = {code: {k.__name__ for k in KINDS if exit_code(k("x")) == code} for code in CODES}
     assert found == CODES
 
@@ -133,21 +133,21 @@ def test_with_json_an_error_is_one_object_on_stderr(
         ("topic list --out json", False),
     ],
 )
-def test_json_is_seen_to_be_wanted_before_the_call_is_understood(words: str, wanted: bool) -> None:
+def test_json_output_is_recognised_in_unparsed_arguments(words: str, wanted: bool) -> None:
     assert wants_json(words.split()) is wanted
 
 
 @pytest.mark.parametrize(
     "words", ["topic list -o json", "topic lisst -o json", "-o json topic list --nonsense"]
 )
-def test_every_error_of_a_call_with_json_is_json(words: str, tmp_path: Path) -> None:
+def test_errors_are_json_if_json_output_is_requested(words: str, tmp_path: Path) -> None:
     done = run(*words.split(), root=tmp_path)
     assert done.out == ""
     assert json.loads(done.err)["error"]["exit_code"] == done.code in (2, 3)
 
 
 @pytest.mark.parametrize("words", [["topic", "list"], ["--version"], ["--help"], ["doctor"]])
-def test_a_full_output_device_is_6(words: list[str], log: SampleLog) -> None:
+def test_full_output_device_exits_6(words: list[str], log: SampleLog) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run(
             command("--root", log.root, *words),
@@ -182,12 +182,12 @@ def test_ctrl_c_while_the_commands_are_imported_prints_no_traceback(ignored: boo
     assert start.INTERRUPTED == INTERRUPTED
 
 
-def test_an_error_of_the_command_line_itself_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_error_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_to_exit_code(lambda: failing(typer.BadParameter("no such form"))) == 2
     assert capsys.readouterr().err == "txlog: Invalid value: no such form.\n"
 
 
-def test_an_error_that_nobody_expected_is_1_and_asks_for_a_report(
+def test_unexpected_exception_exits_1_as_an_internal_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run_to_exit_code(lambda: failing(KeyError("pid"))) == 1
@@ -197,13 +197,13 @@ def test_an_error_that_nobody_expected_is_1_and_asks_for_a_report(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), typer.Abort()])
-def test_an_interrupt_is_130_and_silent(
+def test_interrupt_exits_130_silently(
     error: BaseException, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_to_exit_code(lambda: failing(error)) == 130
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_command_that_ends_well_is_0_and_one_that_exits_has_its_own_code() -> None:
+def test_success_exits_0_and_a_returned_code_is_kept() -> None:
     assert run_to_exit_code(lambda: None) == 0
     assert run_to_exit_code(lambda: 3) == 3

@@ -28,7 +28,7 @@ def commands(group: typer.core.TyperGroup | None = None, path: str = "") -> Iter
             yield f"{path}{name}"
 
 
-def test_the_commands_are_those_that_the_docs_know() -> None:
+def test_every_command_is_documented() -> None:
     pages = (ROOT / "docs").glob("cli*.md")
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     assert [name for name in commands() if f"`txlog {name}" not in text] == []
@@ -44,14 +44,14 @@ def test_every_command_that_a_message_recommends_exists() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(commands()))
-def test_every_command_has_a_help_with_an_example(name: str) -> None:
+def test_every_command_has_help_with_an_example(name: str) -> None:
     done = run(*name.split(), "--help")
     assert (done.code, done.err) == (0, "")
     assert re.search(rf"txlog .*\b{name}\b", done.out.split("Example", 1)[1])
     assert "Global options" in done.out
 
 
-def test_without_a_command_there_is_the_help() -> None:
+def test_call_without_a_command_prints_help() -> None:
     done = run()
     assert done.code == 2
     assert "consume" in done.out
@@ -59,7 +59,7 @@ def test_without_a_command_there_is_the_help() -> None:
     assert run("-h").code == 0
 
 
-def test_the_help_lists_what_each_command_says_of_itself() -> None:
+def test_top_level_help_matches_the_help_of_each_command() -> None:
     """The help is printed without importing the commands, so their summaries are written twice."""
     group = typer.main.get_group(app)
     for name, known in COMMANDS.items():
@@ -80,7 +80,7 @@ print(sorted(heavy & set(sys.modules)), file=sys.stderr)
 """
 
 
-def test_the_help_imports_no_command_and_no_log() -> None:
+def test_help_imports_no_heavy_modules() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_COMMANDS], capture_output=True, text=True, check=True
     )
@@ -88,7 +88,7 @@ def test_the_help_imports_no_command_and_no_log() -> None:
     assert "vacuum" in done.stdout
 
 
-def test_version() -> None:
+def test_version_option_prints_name_and_version() -> None:
     done = run("--version")
     assert (done.code, done.err) == (0, "")
     assert re.fullmatch(r"txlog \d+\.\d+.*\n", done.out)
@@ -105,20 +105,20 @@ def test_version() -> None:
         (["--root"], "--root"),
     ],
 )
-def test_wrong_usage_is_one_line_and_2(arguments: list[str], why: str) -> None:
+def test_usage_error_is_one_line_and_exits_2(arguments: list[str], why: str) -> None:
     done = run(*arguments)
     assert (done.code, done.out) == (2, "")
     assert why in done.err
     assert done.err.count("\n") == 1
 
 
-def test_shared_options_stand_before_the_command_or_after_it(log: SampleLog) -> None:
+def test_global_options_are_accepted_before_and_after_the_command(log: SampleLog) -> None:
     expected = run("topic", "list", "-o", "json", root=log.root).out
     assert run("-o", "json", "topic", "list", "--root", log.root).out == expected
     assert run("topic", "list", "--root", log.root, "-o", "json").out == expected
 
 
-def test_the_option_wins_over_the_variable_and_the_later_one_over_the_earlier(
+def test_root_option_overrides_the_variable_and_an_earlier_root_option(
     log: SampleLog, tmp_path: Path
 ) -> None:
     env = {"TXLOG_ROOT": str(tmp_path / "none")}
@@ -130,20 +130,20 @@ def test_the_option_wins_over_the_variable_and_the_later_one_over_the_earlier(
 
 
 @pytest.mark.parametrize("env", [{}, {"TXLOG_ROOT": ""}])
-def test_without_a_root_it_says_how_to_name_one(env: dict[str, str]) -> None:
+def test_missing_root_is_refused_with_a_hint(env: dict[str, str]) -> None:
     done = run("topic", "list", env=env)
     assert (done.code, done.out) == (2, "")
     assert done.err == "txlog: no log was named; give --root URI, or set TXLOG_ROOT.\n"
 
 
-def test_a_place_without_a_log_is_3_and_stays_empty(tmp_path: Path) -> None:
+def test_root_without_a_log_exits_3_and_stays_empty(tmp_path: Path) -> None:
     done = run("topic", "list", root=tmp_path)
     assert (done.code, done.out) == (3, "")
     assert f"there is no log at {tmp_path}" in done.err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_root_that_may_not_be_read_is_5(tmp_path: Path) -> None:
+def test_unreadable_root_exits_5(tmp_path: Path) -> None:
     """A loop of symbolic links gives every user an error, including root."""
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
@@ -152,21 +152,21 @@ def test_a_root_that_may_not_be_read_is_5(tmp_path: Path) -> None:
     assert done.err.count("\n") == 1
 
 
-def test_verbose_shows_where_an_error_came_from_and_then_the_line(log: SampleLog) -> None:
+def test_verbose_prints_a_traceback_before_the_error_line(log: SampleLog) -> None:
     done = run("topic", "describe", "nope", "-v", root=log.root)
     assert done.code == 3
     assert done.err.startswith("Traceback (most recent call last):")
     assert done.err.splitlines()[-1].startswith("txlog: there is no topic 'nope'")
 
 
-def test_options_override_one_by_one() -> None:
+def test_global_options_are_overridden_individually() -> None:
     early = GlobalOptions("a", Output.JSON, True, False, False)
     assert early.overridden(GlobalOptions()) == early
     late = GlobalOptions("b", None, False, True, True)
     assert early.overridden(late) == GlobalOptions("b", Output.JSON, True, True, True)
 
 
-def test_completion_offers_names_of_the_log_and_is_silent_without_one(log: SampleLog) -> None:
+def test_completion_offers_names_from_the_log_and_nothing_without_one(log: SampleLog) -> None:
     line = {"_TXLOG_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
     words = f"txlog topic describe {{}} --root {log.root}"
     root = {"TXLOG_ROOT": str(log.root)}

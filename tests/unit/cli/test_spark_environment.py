@@ -15,29 +15,29 @@ from txlog.cli.spark_environment import (
 )
 
 
-def test_the_workers_python_takes_the_project_from_here(tmp_path: Path) -> None:
+def test_worker_python_ignores_pyspark_zip_in_pythonpath(tmp_path: Path) -> None:
     """The worker also imports PySpark from its installation, whatever path the JVM puts first."""
     variables = spark_environment(tmp_path)
     assert variables["PYSPARK_PYTHON"] == str(tmp_path / "python")
     code = "import txlog, sys; print(sys.path[1:3], txlog.__file__)"
-    told = subprocess.run(
+    done = subprocess.run(
         [tmp_path / "python", "-c", code],
         env={"PYTHONPATH": "/somewhere/pyspark.zip"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "pyspark.zip" not in told.stdout
+    assert "pyspark.zip" not in done.stdout
     assert sys.executable in (tmp_path / "python").read_text()
 
 
-def test_nothing_listens_beyond_this_machine(tmp_path: Path) -> None:
+def test_spark_driver_binds_to_localhost_only(tmp_path: Path) -> None:
     submitted = spark_environment(tmp_path)["PYSPARK_SUBMIT_ARGS"]
     assert "spark.driver.bindAddress=127.0.0.1" in submitted
     assert submitted.endswith("pyspark-shell")
 
 
-def test_the_settings_of_a_wheel_are_found_where_it_puts_them(
+def test_spark_settings_installed_by_a_wheel_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert own_conf() == PACKAGES / "conf"

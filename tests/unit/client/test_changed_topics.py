@@ -19,7 +19,7 @@ def typed(log: MemoryLog) -> MemoryLog:
     return log
 
 
-def test_a_record_with_a_column_that_was_added_is_taken_behind_those_that_wait(
+def test_record_with_added_column_follows_buffered_records(
     typed: MemoryLog,
 ) -> None:
     producer = typed.elsewhere()
@@ -31,7 +31,7 @@ def test_a_record_with_a_column_that_was_added_is_taken_behind_those_that_wait(
     assert second.get().offset == 1
 
 
-def waiting_for_another_column(typed: MemoryLog) -> Producer:
+def buffered_before_added_column(typed: MemoryLog) -> Producer:
     """A producer with a record in its buffer; another process has since widened its topic."""
     producer = typed.producer()
     producer.send("typed", {"id": 1})
@@ -43,10 +43,10 @@ def waiting_for_another_column(typed: MemoryLog) -> Producer:
     ("verbs", "path", "effect"),
     [("get", "/entries/", unavailable), ("put_new", "", full), ("put_new", "", unavailable)],
 )
-def test_what_its_send_raises_for_the_store_is_not_taken_and_is_once_when_sent_again(
+def test_failed_send_with_added_column_is_stored_once_when_repeated(
     typed: MemoryLog, verbs: str, path: str, effect: Effect
 ) -> None:
-    producer = waiting_for_another_column(typed)
+    producer = buffered_before_added_column(typed)
     typed.store.on(verbs, path, effect)
     with pytest.raises((StoreUnavailable, StoreFull)):
         producer.send("typed", {"id": 2, "name": "two"})
@@ -57,10 +57,10 @@ def test_what_its_send_raises_for_the_store_is_not_taken_and_is_once_when_sent_a
 
 
 @pytest.mark.parametrize("effect", [full, never_lands, answer_lost])
-def test_I13_what_happens_to_the_append_before_it_changes_nothing(
+def test_I13_failed_append_before_added_column_stores_each_record_once(
     typed: MemoryLog, effect: Effect
 ) -> None:
-    producer = waiting_for_another_column(typed)
+    producer = buffered_before_added_column(typed)
     rule = typed.store.on("create", "/entries/", effect)
     producer.send("typed", {"id": 2, "name": "two"})
     producer.flush()
@@ -70,7 +70,7 @@ def test_I13_what_happens_to_the_append_before_it_changes_nothing(
 
 
 @pytest.mark.both_ways
-def test_it_is_in_the_transaction_of_those_that_wait(typed: MemoryLog) -> None:
+def test_record_with_added_column_joins_transaction_of_buffered_records(typed: MemoryLog) -> None:
     producer = typed.elsewhere("shop")
     producer.begin_transaction()
     producer.send("typed", {"id": 1})
@@ -80,7 +80,7 @@ def test_it_is_in_the_transaction_of_those_that_wait(typed: MemoryLog) -> None:
     assert typed.values("typed") == []
 
 
-def test_a_column_that_nobody_added_is_refused_and_those_that_wait_go_on_waiting(
+def test_record_with_unknown_column_is_refused_and_buffer_is_kept(
     typed: MemoryLog,
 ) -> None:
     producer = typed.elsewhere()
@@ -94,7 +94,7 @@ def test_a_column_that_nobody_added_is_refused_and_those_that_wait_go_on_waiting
     assert typed.values("typed") == [{"id": 1}]
 
 
-def test_a_record_within_a_limit_that_was_raised_is_taken(log: MemoryLog) -> None:
+def test_record_within_raised_size_limit_is_accepted(log: MemoryLog) -> None:
     log.admin.alter_topic_config("u", {"max.message.bytes": 10})
     producer = log.elsewhere()
     producer.send("u", b"0")
@@ -106,7 +106,7 @@ def test_a_record_within_a_limit_that_was_raised_is_taken(log: MemoryLog) -> Non
     assert log.values("u") == [b"0", b"1" * 11]
 
 
-def test_a_record_within_a_limit_of_times_that_was_raised_is_taken(log: MemoryLog) -> None:
+def test_record_within_raised_timestamp_limit_is_accepted(log: MemoryLog) -> None:
     log.admin.alter_topic_config("u", {"message.timestamp.before.max.ms": 10})
     producer = log.elsewhere()
     producer.send("u", b"0")
@@ -126,7 +126,7 @@ def widen_and_prune(typed: MemoryLog) -> None:
     typed.connection.cluster.topic("typed").journal.prune(1)
 
 
-def test_a_record_has_an_added_column_although_old_entries_were_pruned(typed: MemoryLog) -> None:
+def test_record_with_added_column_is_accepted_after_pruning(typed: MemoryLog) -> None:
     producer = typed.elsewhere()
     producer.send("typed", {"id": 1}).get()
     widen_and_prune(typed)
@@ -134,7 +134,7 @@ def test_a_record_has_an_added_column_although_old_entries_were_pruned(typed: Me
     assert typed.values("typed")[-1] == {"id": 2, "name": "two"}
 
 
-def test_a_table_has_an_added_column_although_old_entries_were_pruned(typed: MemoryLog) -> None:
+def test_table_with_added_column_is_accepted_after_pruning(typed: MemoryLog) -> None:
     producer = typed.elsewhere()
     producer.send("typed", {"id": 1}).get()
     widen_and_prune(typed)
@@ -142,7 +142,7 @@ def test_a_table_has_an_added_column_although_old_entries_were_pruned(typed: Mem
     assert typed.values("typed")[-1] == {"id": 2, "name": "two"}
 
 
-def test_a_table_with_a_column_that_nobody_added_is_refused(typed: MemoryLog) -> None:
+def test_table_with_unknown_column_is_refused(typed: MemoryLog) -> None:
     producer = typed.elsewhere()
     before = typed.objects()
     with pytest.raises(InvalidRecord) as refused:

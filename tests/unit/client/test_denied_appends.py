@@ -35,9 +35,7 @@ def denied_behind_the_entry(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("outage", [denied_at_the_repeat, denied_behind_the_entry])
-def test_I7_a_record_that_may_be_stored_keeps_its_sequence_when_the_store_denies(
-    log: MemoryLog, outage: Outage
-) -> None:
+def test_I7_record_in_doubt_keeps_its_sequence_after_denial(log: MemoryLog, outage: Outage) -> None:
     producer = log.producer()
     producer.send("t", b"before", partition=0)
     producer.flush()
@@ -54,7 +52,7 @@ def test_I7_a_record_that_may_be_stored_keeps_its_sequence_when_the_store_denies
     log.check()
 
 
-def test_what_is_denied_before_anything_is_stored_is_given_up(log: MemoryLog) -> None:
+def test_record_denied_before_storage_fails_and_is_not_stored(log: MemoryLog) -> None:
     producer = log.producer()
     log.store.on("create", ENTRY, DENIED)
     first = producer.send("t", b"first", partition=0)
@@ -69,7 +67,7 @@ def test_what_is_denied_before_anything_is_stored_is_given_up(log: MemoryLog) ->
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("outage", [denied_at_the_repeat, denied_behind_the_entry])
-def test_R9_a_transaction_waits_for_what_may_be_stored_when_the_store_denies(
+def test_R9_commit_is_refused_while_denied_append_is_in_doubt(
     log: MemoryLog, outage: Outage
 ) -> None:
     producer = log.producer("a")

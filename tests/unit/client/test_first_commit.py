@@ -25,7 +25,7 @@ def member(root: str) -> Consumer:
     )
 
 
-def test_records_that_come_after_a_commit_of_nothing_are_not_passed_over(root: str) -> None:
+def test_records_sent_after_commit_without_reads_are_not_skipped(root: str) -> None:
     with member(root) as consumer:
         consumer.poll()
         consumer.commit()
@@ -37,7 +37,7 @@ def test_records_that_come_after_a_commit_of_nothing_are_not_passed_over(root: s
         assert [record.value for record in consumer.poll()[FIRST]] == [b"x"]
 
 
-def test_a_second_commit_of_nothing_writes_nothing(root: str) -> None:
+def test_second_commit_of_unchanged_positions_writes_nothing(root: str) -> None:
     with member(root) as consumer:
         consumer.commit()
         before = sorted(Path(root).rglob("*.json"))
@@ -45,7 +45,7 @@ def test_a_second_commit_of_nothing_writes_nothing(root: str) -> None:
         assert sorted(Path(root).rglob("*.json")) == before
 
 
-def test_a_note_is_stored_although_the_offset_stays(root: str) -> None:
+def test_metadata_is_committed_although_offset_is_unchanged(root: str) -> None:
     with member(root) as consumer:
         consumer.commit()
         consumer.commit({FIRST: OffsetAndMetadata(0, "seen")})

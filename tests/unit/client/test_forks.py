@@ -141,7 +141,9 @@ assert values() == [b"before", b"after"], values()
         pytest.param(HALF_MESSAGES, id="half messages"),
     ],
 )
-def test_I7_nothing_passes_for_a_repeat_in_a_fork(story: str, tmp_path: Path) -> None:
+def test_I7_append_in_forked_process_is_not_mistaken_for_a_repeat(
+    story: str, tmp_path: Path
+) -> None:
     script = tmp_path / "story.py"
     script.write_text(BEGINNING + story)
     done = subprocess.run(

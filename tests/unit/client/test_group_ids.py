@@ -22,7 +22,7 @@ NAMES = (
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_a_group_is_what_its_id_says_everywhere(log: MemoryLog, name: str) -> None:
+def test_group_id_of_any_printable_text_is_supported(log: MemoryLog, name: str) -> None:
     log.producer().send("u", b"x").get()
     with log.consumer("u", group_id=name) as consumer:
         consumer.poll()
@@ -42,7 +42,7 @@ def test_a_group_is_what_its_id_says_everywhere(log: MemoryLog, name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["", " ", "\n", "a\nb", "a\x00", "\ud800", "\u202eabc", "x" * 513])
-def test_what_cannot_be_shown_is_no_id(log: MemoryLog, name: str) -> None:
+def test_invalid_group_id_is_refused(log: MemoryLog, name: str) -> None:
     before = log.objects()
     with pytest.raises(InvalidName):
         log.admin.describe_group(name)
@@ -51,7 +51,7 @@ def test_what_cannot_be_shown_is_no_id(log: MemoryLog, name: str) -> None:
     assert log.changed_since(before) == []
 
 
-def test_what_is_not_there_has_no_committed_position(log: MemoryLog) -> None:
+def test_committed_is_none_for_uncommitted_or_unknown_partitions(log: MemoryLog) -> None:
     """As in Kafka; an error would concern the topic, while the call is about the group."""
     consumer = log.consumer(group_id="g")
     for where in (U0, TopicPartition("u", 9), TopicPartition("nope", 0)):

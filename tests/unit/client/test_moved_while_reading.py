@@ -15,7 +15,7 @@ DAY_MS = 86_400_000
 
 
 def reader_at_60(log: MemoryLog, reset: str) -> Consumer:
-    """A reader at record 60 of a batch of 100; later batches are merged with it meanwhile."""
+    """A reader at record 60 of a batch of 100; later batches are then merged with it."""
     table = pa.table({"value": [b"%d" % number for number in range(100)]})
     log.producer().send_batch("u", table, partition=0)
     log.consumer("u", group_id="g").commit({U0: 60})
@@ -45,15 +45,13 @@ def polled(reader: Consumer) -> list[int]:
 
 
 @pytest.mark.parametrize("reset", ["latest", "earliest", "none"])
-def test_R19_a_reader_whose_position_is_there_passes_over_nothing(
-    log: MemoryLog, reset: str
-) -> None:
+def test_R19_reader_at_retained_offset_skips_no_records(log: MemoryLog, reset: str) -> None:
     reader = reader_at_60(log, reset)
     delete_and_move(log, 60)
     assert polled(reader) == list(range(60, 250))
 
 
-def test_R19_a_reader_whose_position_was_deleted_is_told(log: MemoryLog) -> None:
+def test_R19_reader_at_deleted_offset_raises_with_reset_none(log: MemoryLog) -> None:
     reader = reader_at_60(log, "none")
     delete_and_move(log, 61)
     with pytest.raises(OffsetOutOfRange, match="offset 60 of topic 'u'.* it has 61 to 250"):
@@ -61,7 +59,9 @@ def test_R19_a_reader_whose_position_was_deleted_is_told(log: MemoryLog) -> None
 
 
 @pytest.mark.parametrize(("reset", "first"), [("earliest", 61), ("latest", 250)])
-def test_R19_or_goes_where_it_was_told_to(log: MemoryLog, reset: str, first: int) -> None:
+def test_R19_reader_at_deleted_offset_is_reset_per_auto_offset_reset(
+    log: MemoryLog, reset: str, first: int
+) -> None:
     reader = reader_at_60(log, reset)
     delete_and_move(log, 61)
     assert polled(reader) == list(range(first, 250))

@@ -29,7 +29,7 @@ def prune_behind_the_next_entry(log: MemoryLog) -> None:
     log.store.on("create", "topics/u/.*/entries", preceded_by(once_created))
 
 
-def test_I13_an_append_without_a_producer_id_is_not_decided_again_behind_its_own_entry(
+def test_I13_append_without_producer_id_and_retries_raises_outcome_unknown(
     log: MemoryLog,
 ) -> None:
     producer = log.producer(enable_idempotence=False, retries=0)
@@ -41,7 +41,7 @@ def test_I13_an_append_without_a_producer_id_is_not_decided_again_behind_its_own
     log.check()
 
 
-def test_at_least_once_it_is_sent_again(log: MemoryLog) -> None:
+def test_append_without_idempotence_is_retried_and_stored_twice(log: MemoryLog) -> None:
     producer = log.producer(enable_idempotence=False)
     producer.send("u", b"first").get()
     prune_behind_the_next_entry(log)
@@ -49,7 +49,7 @@ def test_at_least_once_it_is_sent_again(log: MemoryLog) -> None:
     assert log.values("u") == [b"first", b"mine", *[b"other"] * 3, b"mine"]
 
 
-def test_I7_with_a_producer_id_it_is_stored_once_and_acknowledged(log: MemoryLog) -> None:
+def test_I7_append_with_producer_id_is_stored_once_and_acknowledged(log: MemoryLog) -> None:
     producer = log.producer()
     producer.send("u", b"first").get()
     prune_behind_the_next_entry(log)

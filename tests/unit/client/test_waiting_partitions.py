@@ -1,4 +1,4 @@
-"""A consumer may be assigned what cannot be read yet; it waits for it, as in Kafka."""
+"""A consumer may be assigned partitions that cannot be read yet; it waits for them, as in Kafka."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ def put(log: MemoryLog, where: TopicPartition, *texts: bytes) -> None:
         producer.send(where.topic, text, partition=where.partition).get()
 
 
-# What does not exist yet.
+# Topics and partitions that do not exist yet.
 
 WORKERS: dict[str, Callable[[Consumer], object]] = {
     "subscribe": lambda consumer: consumer.subscribe("late"),
@@ -47,7 +47,7 @@ WORKERS: dict[str, Callable[[Consumer], object]] = {
 
 @RESETS
 @pytest.mark.parametrize("how", WORKERS)
-def test_a_worker_may_start_before_its_topic(log: MemoryLog, how: str, reset: str) -> None:
+def test_consumer_can_start_before_its_topic_exists(log: MemoryLog, how: str, reset: str) -> None:
     """The topic is read from its start under every reset policy: no record may be skipped."""
     consumer = log.consumer(group_id="g", auto_offset_reset=reset)
     WORKERS[how](consumer)
@@ -60,7 +60,7 @@ def test_a_worker_may_start_before_its_topic(log: MemoryLog, how: str, reset: st
     log.check()
 
 
-def test_a_poll_that_waits_notices_the_topic(log: MemoryLog) -> None:
+def test_waiting_poll_reads_topic_once_created(log: MemoryLog) -> None:
     consumer = Consumer("late", "u", root=log.process(log.store))
 
     def make() -> None:
@@ -74,7 +74,7 @@ def test_a_poll_that_waits_notices_the_topic(log: MemoryLog) -> None:
     assert consumer.assignment() == {LATE0, U0}
 
 
-def test_a_partition_that_is_added_later_is_read_from_its_start(log: MemoryLog) -> None:
+def test_assigned_partition_added_later_is_read_from_its_start(log: MemoryLog) -> None:
     consumer = log.consumer(auto_offset_reset="latest")
     consumer.assign([T0, T2])
     put(log, T0, b"there")
@@ -84,7 +84,7 @@ def test_a_partition_that_is_added_later_is_read_from_its_start(log: MemoryLog) 
     assert values(consumer) == [b"first"]
 
 
-def test_what_does_not_exist_yet_is_assigned_and_has_no_position(
+def test_nonexistent_partition_can_be_assigned_but_has_no_position(
     log: MemoryLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = log.consumer("ordres", "u")
@@ -106,7 +106,7 @@ def test_what_does_not_exist_yet_is_assigned_and_has_no_position(
         consumer.poll()
 
 
-def test_what_is_sought_before_it_exists_begins_there(log: MemoryLog) -> None:
+def test_seek_before_partition_exists_sets_start_position(log: MemoryLog) -> None:
     consumer = log.consumer(group_id="g")
     consumer.assign([LATE0])
     consumer.seek(LATE0, 1)
@@ -116,7 +116,7 @@ def test_what_is_sought_before_it_exists_begins_there(log: MemoryLog) -> None:
     assert values(consumer) == [b"1"]
 
 
-def test_a_topic_that_was_read_and_is_deleted_is_an_error(log: MemoryLog) -> None:
+def test_poll_raises_when_previously_read_topic_is_deleted(log: MemoryLog) -> None:
     """Kafka's poll stays empty forever; here the caller gets an error."""
     consumer = log.consumer("late")
     log.admin.create_topic("late")
@@ -127,7 +127,7 @@ def test_a_topic_that_was_read_and_is_deleted_is_an_error(log: MemoryLog) -> Non
         consumer.poll()
 
 
-def test_a_store_that_does_not_answer_leaves_the_assignment_as_it_was(log: MemoryLog) -> None:
+def test_failed_assign_keeps_previous_assignment(log: MemoryLog) -> None:
     consumer = Consumer("u", root=log.process(log.store))
     log.store.on("get", "^topics/t/", unavailable)
     with pytest.raises(StoreUnavailable):
@@ -148,7 +148,7 @@ def pending(log: MemoryLog, offset: int, timeout_ms: int = 5_000) -> Producer:
 @pytest.mark.both_ways
 @RESETS
 @pytest.mark.parametrize(("is_commit", "expected"), [(True, [b"1"]), (False, [b"0", b"1"])])
-def test_a_consumer_that_starts_while_offsets_are_pending_waits_for_the_outcome(
+def test_new_consumer_waits_for_outcome_of_pending_offsets(
     log: MemoryLog, reset: str, is_commit: bool, expected: list[bytes]
 ) -> None:
     put(log, U0, b"0", b"1")
@@ -168,7 +168,7 @@ def test_a_consumer_that_starts_while_offsets_are_pending_waits_for_the_outcome(
 
 
 @pytest.mark.both_ways
-def test_a_poll_that_waits_ends_what_is_late(log: MemoryLog) -> None:
+def test_waiting_poll_ends_transaction_past_its_timeout(log: MemoryLog) -> None:
     put(log, U0, b"0", b"1")
     pending(log, 1)
     consumer, begun_ms = log.consumer("u", group_id="g"), log.clock.monotonic_ms()
@@ -177,7 +177,7 @@ def test_a_poll_that_waits_ends_what_is_late(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
-def test_I6_what_is_sought_while_offsets_are_pending_waits_too(log: MemoryLog) -> None:
+def test_I6_sought_position_waits_for_outcome_of_pending_offsets(log: MemoryLog) -> None:
     """A commit is compared with the group's position, which is unknown before the outcome."""
     put(log, U0, b"0", b"1")
     producer = pending(log, 1)
@@ -192,7 +192,7 @@ def test_I6_what_is_sought_while_offsets_are_pending_waits_too(log: MemoryLog) -
 
 
 @pytest.mark.both_ways
-def test_an_automatic_commit_waits_for_a_transaction_and_is_no_error(
+def test_auto_commit_is_deferred_while_transaction_offsets_are_pending(
     log: MemoryLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(log, U0, b"0", b"1")
@@ -216,7 +216,7 @@ def test_an_automatic_commit_waits_for_a_transaction_and_is_no_error(
 # Without a position.
 
 
-def test_a_position_may_be_sought_where_the_reset_is_none(log: MemoryLog) -> None:
+def test_seek_works_with_reset_none(log: MemoryLog) -> None:
     put(log, U0, b"0", b"1")
     consumer = log.consumer("u", group_id="g", auto_offset_reset="none")
     consumer.seek(U0, 1)
@@ -226,7 +226,7 @@ def test_a_position_may_be_sought_where_the_reset_is_none(log: MemoryLog) -> Non
     log.check()
 
 
-def test_a_partition_that_begins_nowhere_keeps_no_other_from_its_position(log: MemoryLog) -> None:
+def test_partition_without_offset_does_not_block_positions_of_others(log: MemoryLog) -> None:
     log.consumer(group_id="g").commit({T1: 0})
     consumer = log.consumer("t", "u", group_id="g", auto_offset_reset="none")
     put(log, U0, b"0", b"1")
@@ -241,7 +241,7 @@ def test_a_partition_that_begins_nowhere_keeps_no_other_from_its_position(log: M
     log.check()
 
 
-def test_a_position_that_was_sought_is_committed_before_the_first_poll(log: MemoryLog) -> None:
+def test_sought_position_can_be_committed_before_first_poll(log: MemoryLog) -> None:
     consumer = log.consumer("t", group_id="g", auto_offset_reset="none")
     consumer.seek(T1, 0)
     consumer.commit()
@@ -249,7 +249,7 @@ def test_a_position_that_was_sought_is_committed_before_the_first_poll(log: Memo
 
 
 @pytest.mark.both_ways
-def test_I6_of_two_that_sought_their_first_position_one_commits(log: MemoryLog) -> None:
+def test_I6_only_one_of_two_consumers_commits_its_first_sought_position(log: MemoryLog) -> None:
     put(log, U0, b"0", b"1")
     both = [log.consumer("u", group_id="g", auto_offset_reset="none") for _ in range(2)]
     for consumer in both:
@@ -268,7 +268,7 @@ def test_I6_of_two_that_sought_their_first_position_one_commits(log: MemoryLog) 
 
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", [b"2", b"3"]), ("latest", [])])
 @pytest.mark.parametrize("offset", [0, 1, 5, 2**62])
-def test_poll_applies_the_reset_where_a_position_was_sought_outside_of_the_log(
+def test_poll_applies_reset_to_position_sought_out_of_range(
     log: MemoryLog, reset: str, expected: list[bytes], offset: int
 ) -> None:
     put(log, U0, b"0", b"1", b"2", b"3")
@@ -281,7 +281,9 @@ def test_poll_applies_the_reset_where_a_position_was_sought_outside_of_the_log(
 
 
 @pytest.mark.parametrize("offset", [1, 5])
-def test_poll_raises_there_if_the_reset_is_none(log: MemoryLog, offset: int) -> None:
+def test_poll_with_reset_none_raises_for_position_sought_out_of_range(
+    log: MemoryLog, offset: int
+) -> None:
     put(log, U0, b"0", b"1", b"2", b"3")
     log.admin.delete_records({U0: 2})
     consumer = log.consumer("u", auto_offset_reset="none")
@@ -292,7 +294,7 @@ def test_poll_raises_there_if_the_reset_is_none(log: MemoryLog, offset: int) -> 
     assert values(consumer) == [b"3"]
 
 
-def test_no_position_beyond_the_end_is_committed(log: MemoryLog) -> None:
+def test_position_beyond_end_is_not_committed(log: MemoryLog) -> None:
     """Such a position would skip records that are written later."""
     put(log, U0, b"0")
     consumer = log.consumer("u", group_id="g", enable_auto_commit=True)

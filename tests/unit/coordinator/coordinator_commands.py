@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.unit.machine_without_journal import Fold
+from tests.unit.machine_without_journal import MachineHarness
 from txlog.coordinator.events import (
     CommitPrepared,
     InitProducer,
@@ -19,7 +19,7 @@ from txlog.coordinator.transaction import Transaction
 from txlog.groups.shared_journal import SharedMachine, transactions_of
 from txlog.model import TxId
 
-Coordinator = Fold[CoordinatorState]
+Coordinator = MachineHarness[CoordinatorState]
 
 NAME = "x"
 PID = 7
@@ -66,7 +66,7 @@ def complete(tx: TxId, name: str = NAME) -> TransactionCompleted:
 
 def new_coordinator() -> Coordinator:
     """A coordinator without producers."""
-    return Fold(SharedMachine(), transactions_of)
+    return MachineHarness(SharedMachine(), transactions_of)
 
 
 def registered(epoch: int = 0, **changes: Any) -> Coordinator:

@@ -38,7 +38,7 @@ def content(participants: tuple[Participant, ...], groups: tuple[str, ...]) -> i
     return commit(TX, participants=participants, groups=groups).content
 
 
-def test_the_content_is_what_is_named() -> None:
+def test_content_hash_depends_on_participants_and_groups() -> None:
     named = [
         content((), ()),
         content((MINE,), ()),
@@ -56,7 +56,7 @@ def test_the_content_is_what_is_named() -> None:
 
 @pytest.mark.parametrize("is_complete", [False, True])
 @pytest.mark.parametrize("is_forgotten", [False, True])
-def test_R35_a_commit_of_other_records_is_refused_and_not_called_done(
+def test_R35_repeated_commit_with_other_records_or_groups_is_fenced(
     is_complete: bool, is_forgotten: bool
 ) -> None:
     coordinator = registered()
@@ -73,7 +73,7 @@ def test_R35_a_commit_of_other_records_is_refused_and_not_called_done(
             coordinator.run(commit(TX, participants=participants, groups=groups))
 
 
-def test_R35_a_commit_that_names_nothing_is_a_repeat_of_any() -> None:
+def test_R35_commit_without_content_accepts_any_repeat() -> None:
     """Any process may repeat a half transaction's commit; one in the log has named its topics."""
     coordinator = registered()
     coordinator.run(begin(TX))
@@ -84,7 +84,7 @@ def test_R35_a_commit_that_names_nothing_is_a_repeat_of_any() -> None:
     assert coordinator.state.outcomes[-1][TX].content == NO_CONTENT
 
 
-def test_what_was_committed_is_in_the_text_of_the_outcomes() -> None:
+def test_content_hash_is_kept_in_encoded_outcomes() -> None:
     coordinator = registered()
     coordinator.run(commit(TX, participants=(MINE,)))
     coordinator.run(complete(TX))
@@ -107,7 +107,7 @@ def complete_it(producer: Producer) -> None:
 
 
 @pytest.mark.parametrize("then", [lambda producer: None, complete_it], ids=["decided", "complete"])
-def test_R35_the_second_of_two_copies_is_told_that_its_records_are_not_in(
+def test_R35_commit_by_a_copied_producer_with_other_records_is_fenced(
     then: Callable[[Producer], None],
 ) -> None:
     log = MemoryLog(transaction_records="staged")

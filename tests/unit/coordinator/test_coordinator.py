@@ -46,13 +46,13 @@ def world() -> World:
     return world
 
 
-def test_ids_are_spread_over_the_journals_in_a_way_that_never_changes() -> None:
+def test_journal_of_spreads_ids_by_a_fixed_hash() -> None:
     """A transactional id that moved to another journal would be decided twice."""
     assert [journal_of(key, 8) for key in ("", "a", "spark.query", "grün")] == [0, 3, 3, 5]
     assert {journal_of(f"id {number}", 8) for number in range(200)} == set(range(8))
 
 
-def test_an_outcome_is_open_then_final_from_the_decision_on(world: World) -> None:
+def test_outcome_is_open_until_the_decision_and_final_afterwards(world: World) -> None:
     process, reader = world.process(), world.process()
     registration = register(process, "i")
     for number, decided in enumerate([COMMITTED, ABORTED]):
@@ -72,7 +72,7 @@ def test_an_outcome_is_open_then_final_from_the_decision_on(world: World) -> Non
     assert coordinator(reader).outcome_of_tag("tag 2") is UNKNOWN
 
 
-def test_a_tag_that_one_transaction_committed_stays_so_whatever_becomes_of_its_repeats(
+def test_committed_tag_stays_committed_while_a_repeat_is_open_or_aborted(
     world: World,
 ) -> None:
     process = world.process()
@@ -87,7 +87,7 @@ def test_a_tag_that_one_transaction_committed_stays_so_whatever_becomes_of_its_r
     assert coordinator(process).outcome_of_tag("order") is COMMITTED
 
 
-def test_a_tag_is_found_from_the_decision_on_before_its_transaction_is_complete(
+def test_tag_is_committed_before_its_transaction_is_complete(
     world: World,
 ) -> None:
     """A program that asks after a crash would otherwise write the transaction again."""
@@ -119,7 +119,7 @@ def test_a_late_transaction_is_aborted_and_its_owner_fenced(world: World) -> Non
     assert shown(world, "a") == []
 
 
-def test_I4_a_decided_transaction_is_past_every_timeout(world: World) -> None:
+def test_I4_prepared_transaction_is_committed_after_its_timeout(world: World) -> None:
     owner, helper = world.process(), world.process()
     tx = tx_of(register(owner, "i"))
     prepare(owner, tx, participant(owner, "a", 1), groups=())
@@ -128,7 +128,7 @@ def test_I4_a_decided_transaction_is_past_every_timeout(world: World) -> None:
     assert shown(world, "a") == [1]
 
 
-def test_I4_a_commit_that_wins_against_a_timeout_is_finished(world: World) -> None:
+def test_I4_commit_that_wins_against_a_timeout_is_completed(world: World) -> None:
     """The pass continues: losing one transaction's race is not a reason to leave the others."""
     owner, helper = world.process(), world.process()
     tx, other = tx_of(register(owner, "i")), tx_of(register(owner, "i", "y"))
@@ -143,7 +143,7 @@ def test_I4_a_commit_that_wins_against_a_timeout_is_finished(world: World) -> No
     assert (shown(world, "a"), coordinator(helper).outcome(other)) == ([1], ABORTED)
 
 
-def test_a_transaction_that_cannot_be_finished_keeps_no_other_from_its_end(world: World) -> None:
+def test_transaction_that_cannot_be_completed_does_not_block_others(world: World) -> None:
     owner, helper = world.process(), world.process()
     stuck, sound = tx_of(register(owner, "i")), tx_of(register(owner, "i", "y"))
     prepare(owner, stuck, participant(owner, "a", 1), groups=())
@@ -155,7 +155,7 @@ def test_a_transaction_that_cannot_be_finished_keeps_no_other_from_its_end(world
     assert shown(world, "b") == [2]
 
 
-def test_a_pend_that_cannot_be_ended_keeps_no_other_from_its_end(world: World) -> None:
+def test_pend_that_cannot_be_resolved_does_not_block_others(world: World) -> None:
     owner, helper = world.process(), world.process()
     offset = PendingOffset("src", owner.topic("src").topic_id, 0, 0, 5)
     for topic, group in [("a", "g1"), ("b", "g2")]:
@@ -172,7 +172,7 @@ def test_a_pend_that_cannot_be_ended_keeps_no_other_from_its_end(world: World) -
     assert committed(world.process(), "g2", "src") == 5
 
 
-def test_a_pass_does_not_ask_a_store_that_does_not_answer_once_for_each_transaction(
+def test_maintain_stops_at_the_first_store_unavailable_error(
     world: World,
 ) -> None:
     owner, helper = world.process(), world.process()
@@ -192,7 +192,7 @@ def test_a_pass_does_not_ask_a_store_that_does_not_answer_once_for_each_transact
     assert len(asked) == 1
 
 
-def test_R9_what_an_aborted_transaction_put_aside_is_let_go_with_it(world: World) -> None:
+def test_R9_pend_of_an_aborted_transaction_is_released(world: World) -> None:
     process = world.process()
     tx = tx_of(register(process, "i"))
     coordinator(process).begin(NAME, tx, TIMEOUT_MS)
@@ -213,7 +213,7 @@ def damage(world: World, process: Process, topic: str) -> None:
     world.store.replace(path, data[:-5] + b"X" + data[-4:])
 
 
-def test_what_is_committed_cannot_be_aborted_by_anybody(world: World) -> None:
+def test_committed_transaction_cannot_be_aborted(world: World) -> None:
     process = world.process()
     tx = tx_of(register(process, "i"))
     prepare(process, tx, participant(process, "a", 1), groups=())
@@ -224,7 +224,7 @@ def test_what_is_committed_cannot_be_aborted_by_anybody(world: World) -> None:
     assert shown(world, "a") == [1]
 
 
-def test_an_open_transaction_is_described_by_its_transactional_id(world: World) -> None:
+def test_describe_returns_the_open_transaction_of_a_transactional_id(world: World) -> None:
     process = world.process()
     with pytest.raises(UnknownTransaction, match="txlog txn list"):
         coordinator(process).describe(NAME)

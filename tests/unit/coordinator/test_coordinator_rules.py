@@ -86,7 +86,7 @@ def test_R2_an_older_batch_of_a_restored_checkpoint_is_refused() -> None:
         coordinator.run(commit(tx(3), mark=mark(1)))
 
 
-def test_R2_the_mark_outlives_its_outcome_and_a_snapshot() -> None:
+def test_R2_replay_mark_survives_its_forgotten_outcome_and_a_snapshot() -> None:
     coordinator = registered()
     coordinator.run(commit(tx(0), mark=mark(0)))
     coordinator.run(complete(tx(0)))
@@ -95,7 +95,7 @@ def test_R2_the_mark_outlives_its_outcome_and_a_snapshot() -> None:
         coordinator.run(commit(tx(1), mark=mark(0)))
 
 
-def test_R2_queries_and_labels_do_not_disturb_each_other() -> None:
+def test_R2_replay_marks_are_kept_per_query_and_label() -> None:
     coordinator = registered()
     marks = [mark(5), mark(0, query_id="other"), mark(0, label="left"), mark(0, label="right")]
     for number, each in enumerate(marks):
@@ -104,7 +104,7 @@ def test_R2_queries_and_labels_do_not_disturb_each_other() -> None:
     assert len(coordinator.state.marks) == 4
 
 
-def test_R2_a_repeat_of_the_same_prepare_is_answered() -> None:
+def test_R2_repeated_prepare_of_the_same_transaction_is_accepted() -> None:
     """The answer to PREPARE was lost; its own stored decision must not refuse the second try."""
     coordinator = registered()
     coordinator.run(commit(tx(0), mark=mark(0)))
@@ -117,7 +117,7 @@ def test_R2_a_repeat_of_the_same_prepare_is_answered() -> None:
 # R3: aborting an unknown transaction bars it.
 
 
-def test_R3_the_abort_of_a_transaction_that_was_never_heard_of_bars_its_prepare() -> None:
+def test_R3_abort_of_an_unknown_transaction_bars_its_prepare() -> None:
     """Its run has pended and seems to have died before PREPARE. Before the pend is released, a
     PREPARE that may still arrive must be barred.
     """
@@ -140,7 +140,7 @@ def test_R3_the_bar_holds_after_its_outcome_is_forgotten() -> None:
     coordinator.run(commit(tx(1)))
 
 
-def test_R3_a_later_epoch_bars_without_a_word() -> None:
+def test_R3_later_epoch_bars_a_prepare_without_an_event() -> None:
     coordinator = registered(1)
     count = len(coordinator.events)
     coordinator.run(abort(tx(0, epoch=0)))
@@ -152,7 +152,7 @@ def test_R3_a_later_epoch_bars_without_a_word() -> None:
 # R5: one entry, and one transaction after the other.
 
 
-def test_R5_an_initialisation_aborts_what_is_ongoing_in_the_same_entry() -> None:
+def test_R5_registration_aborts_ongoing_transactions_in_the_same_entry() -> None:
     coordinator = SITUATIONS["Ongoing"]()
     count = len(coordinator.events)
     answer = coordinator.run(init("newer"))
@@ -162,7 +162,7 @@ def test_R5_an_initialisation_aborts_what_is_ongoing_in_the_same_entry() -> None
     assert answer.to_finish == (OWN,)
 
 
-def test_R5_nothing_begins_before_what_was_prepared_is_complete() -> None:
+def test_R5_nothing_begins_before_the_prepared_transaction_is_complete() -> None:
     """Otherwise its offsets would be applied after its successor's, and dropped as old."""
     coordinator = SITUATIONS["PrepareCommit"]()
     for command in (begin(NEXT), commit(NEXT), init("newer")):
@@ -173,7 +173,7 @@ def test_R5_nothing_begins_before_what_was_prepared_is_complete() -> None:
     coordinator.run(begin(NEXT))
 
 
-def test_R5_a_new_instance_begins_nothing_before_the_old_ones_markers_are_written() -> None:
+def test_R5_new_instance_begins_nothing_before_the_old_transaction_is_complete() -> None:
     coordinator = SITUATIONS["fenced"]()
     for command in (begin(tx(0, epoch=4)), commit(tx(0, epoch=4)), init("newest")):
         with pytest.raises(ConcurrentTransactions):
@@ -182,7 +182,7 @@ def test_R5_a_new_instance_begins_nothing_before_the_old_ones_markers_are_writte
     coordinator.run(commit(tx(0, epoch=4)))
 
 
-def test_R5_also_an_instance_with_several_transactions_waits_for_an_older_epoch() -> None:
+def test_R5_concurrent_instance_also_waits_for_an_older_epoch() -> None:
     """A marker of epoch 0 is skipped once one of epoch 1 was applied (R6): whether its records
     count would never be decided in that topic.
     """
@@ -198,7 +198,7 @@ def test_R5_also_an_instance_with_several_transactions_waits_for_an_older_epoch(
     coordinator.run(begin(tx(1, epoch=1)))
 
 
-def test_the_same_instance_that_registers_again_has_a_new_epoch() -> None:
+def test_same_instance_gets_a_new_epoch_when_it_registers_again() -> None:
     """The instance's earlier process may have died while its PREPARE was being written."""
     coordinator = registered()
     answer = coordinator.run(init("i0"))
@@ -208,7 +208,7 @@ def test_the_same_instance_that_registers_again_has_a_new_epoch() -> None:
 # R7: several open transactions.
 
 
-def test_R7_an_instance_may_have_several_transactions_open_if_it_says_so() -> None:
+def test_R7_only_a_concurrent_instance_may_have_several_open_transactions() -> None:
     coordinator = registered(concurrent=True)
     for number in range(3):
         coordinator.run(begin(tx(number)))
@@ -241,7 +241,7 @@ def test_R7_the_floor_stays_below_every_other_open_transaction() -> None:
     assert floor(3) == 3
 
 
-def test_R7_a_number_that_was_overtaken_is_refused_rather_than_below_the_floor() -> None:
+def test_R7_begin_below_the_highest_begun_number_is_refused() -> None:
     """If 1 began after 2, a marker with floor 2 might already have declared it finished."""
     coordinator = registered(concurrent=True)
     coordinator.run(begin(tx(2)))
@@ -249,7 +249,7 @@ def test_R7_a_number_that_was_overtaken_is_refused_rather_than_below_the_floor()
         coordinator.run(begin(tx(1)))
 
 
-def test_R7_a_fence_ends_every_ongoing_transaction_and_no_prepared_one() -> None:
+def test_R7_fence_aborts_every_ongoing_transaction_but_no_prepared_one() -> None:
     coordinator = registered(concurrent=True)
     for number in range(3):
         coordinator.run(begin(tx(number)))
@@ -264,7 +264,7 @@ def test_R7_a_fence_ends_every_ongoing_transaction_and_no_prepared_one() -> None
 # R12: owners of groups.
 
 
-def test_R12_a_group_has_one_owner_where_prepare_is_decided() -> None:
+def test_R12_prepare_with_a_group_of_another_owner_is_refused() -> None:
     coordinator = registered(groups=("g",))
     coordinator.run(init(name="other", fresh_pid=8))
     with pytest.raises(GroupOwned, match="owned by 'x'") as caught:
@@ -274,7 +274,7 @@ def test_R12_a_group_has_one_owner_where_prepare_is_decided() -> None:
     coordinator.run(commit(tx(0), groups=("g",)))
 
 
-def test_R12_a_group_is_taken_over_only_by_who_is_told_to() -> None:
+def test_R12_group_is_taken_over_only_on_explicit_request() -> None:
     coordinator = registered(groups=("g",))
     with pytest.raises(GroupOwned, match="take over"):
         coordinator.run(init(name="other", fresh_pid=8, groups=("g",)))
@@ -285,7 +285,7 @@ def test_R12_a_group_is_taken_over_only_by_who_is_told_to() -> None:
         coordinator.run(init("again", groups=("g",)))
 
 
-def test_R12_a_group_that_was_declared_before_it_was_taken_over_is_checked_again() -> None:
+def test_R12_commit_with_a_group_taken_over_since_its_declaration_is_refused() -> None:
     coordinator = registered(groups=("g",))
     coordinator.run(begin(tx(0)))
     coordinator.run(add(tx(0), TOPIC_A, groups=("g",)))
@@ -294,7 +294,7 @@ def test_R12_a_group_that_was_declared_before_it_was_taken_over_is_checked_again
         coordinator.run(commit(tx(0)))
 
 
-def test_R12_a_group_is_not_declared_by_a_stranger() -> None:
+def test_R12_only_the_owner_of_a_group_can_declare_it() -> None:
     coordinator = registered(groups=("g",))
     coordinator.run(init(name="other", fresh_pid=8))
     coordinator.run(begin(TxId(8, 0, 0), "other"))
@@ -309,7 +309,7 @@ def test_R12_owners_are_in_the_snapshot() -> None:
 # R27: superseded runs.
 
 
-def test_R27_a_run_that_was_superseded_is_never_let_in_again() -> None:
+def test_R27_superseded_run_cannot_register_again() -> None:
     coordinator = new_coordinator()
     for run in ("run 1", "run 2", "run 3"):
         coordinator.run(init(run, is_run=True))
@@ -321,7 +321,7 @@ def test_R27_a_run_that_was_superseded_is_never_let_in_again() -> None:
     assert coordinator.reopened().ids[NAME].superseded == ("run 1", "run 2")
 
 
-def test_R27_an_instance_that_is_no_run_may_come_back() -> None:
+def test_R27_superseded_instance_that_is_not_a_run_can_register_again() -> None:
     coordinator = new_coordinator()
     for instance in ("a", "b", "a"):
         coordinator.run(init(instance))
@@ -344,7 +344,7 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
     coordinator.run(begin(TxId(51, 0, 0)))
 
 
-def test_I8_the_abort_of_the_last_epoch_fences_it_although_the_new_id_begins_at_0() -> None:
+def test_I8_abort_of_the_last_epoch_fences_it_under_a_new_producer_id() -> None:
     """The new producer id's epoch 0 would not fence the old producer id."""
     coordinator = registered()
     state = coordinator.state.ids[NAME]
@@ -359,7 +359,7 @@ def test_I8_the_abort_of_the_last_epoch_fences_it_although_the_new_id_begins_at_
     coordinator.run(begin(TxId(51, 0, 0)))
 
 
-def test_what_an_id_left_open_under_its_earlier_producer_id_is_found_until_it_is_complete() -> None:
+def test_open_transaction_of_an_earlier_producer_id_is_found_until_complete() -> None:
     """A blocked process can find the transaction only by that id."""
     coordinator = registered()
     state = coordinator.state.ids[NAME]
@@ -373,7 +373,7 @@ def test_what_an_id_left_open_under_its_earlier_producer_id_is_found_until_it_is
     assert coordinator.state.find(TxId(51, 0, 0)) == (NAME, coordinator.state.ids[NAME])
 
 
-def test_a_timeout_at_the_last_epoch_aborts_without_a_fence() -> None:
+def test_timeout_at_the_last_epoch_aborts_without_raising_the_epoch() -> None:
     coordinator = registered()
     state = coordinator.state.ids[NAME]
     coordinator.state = replace(coordinator.state, ids={NAME: replace(state, epoch=EPOCH_MAX)})
@@ -384,7 +384,7 @@ def test_a_timeout_at_the_last_epoch_aborts_without_a_fence() -> None:
         coordinator.run(commit(tx(0, epoch=EPOCH_MAX)))
 
 
-def test_I8_a_timeout_fences_the_owner_and_its_number_begins_anew() -> None:
+def test_I8_timeout_fences_the_owner_and_resets_the_begun_number() -> None:
     coordinator = SITUATIONS["timed out"]()
     event = coordinator.events[-1]
     assert isinstance(event, AbortPrepared)
@@ -408,7 +408,7 @@ def test_a_segment_below_the_staging_horizon_is_not_committed() -> None:
     coordinator.run(commit(tx(0), participants=(staged("05"),)))
 
 
-def test_a_segment_that_was_declared_before_the_horizon_rose_is_referred_to_and_stays() -> None:
+def test_segment_declared_before_the_horizon_rose_is_committed() -> None:
     coordinator = registered()
     coordinator.run(begin(tx(0), participants=(staged("04"),)))
     coordinator.run(StagingHorizonAdvanced("05"))
@@ -418,14 +418,14 @@ def test_a_segment_that_was_declared_before_the_horizon_rose_is_referred_to_and_
     assert transaction.participants == (staged("04"),)
 
 
-def test_a_segment_below_the_horizon_is_not_declared() -> None:
+def test_begin_with_a_segment_below_the_horizon_is_refused() -> None:
     coordinator = registered()
     coordinator.run(StagingHorizonAdvanced("05"))
     with pytest.raises(SegmentExpired):
         coordinator.run(begin(tx(0), participants=(staged("04"),)))
 
 
-def test_a_repeat_of_a_decided_prepare_is_answered_whatever_the_horizon() -> None:
+def test_repeated_prepare_is_accepted_after_the_horizon_rose() -> None:
     coordinator = registered()
     coordinator.run(commit(tx(0), participants=(staged("04"),)))
     coordinator.run(StagingHorizonAdvanced("05"))
@@ -434,7 +434,7 @@ def test_a_repeat_of_a_decided_prepare_is_answered_whatever_the_horizon() -> Non
     assert coordinator.slot == slot, "it is not decided again"
 
 
-def test_participants_of_one_topic_become_one() -> None:
+def test_participants_of_one_topic_are_merged() -> None:
     more = (Participant("id-a", "a", (2, 0)), staged("s"), TOPIC_B)
     merged = merged_participants((TOPIC_A,), more)
     assert merged == (
@@ -443,7 +443,7 @@ def test_participants_of_one_topic_become_one() -> None:
     )
 
 
-def test_a_transaction_collects_what_it_is_told() -> None:
+def test_transaction_collects_participants_groups_and_tag() -> None:
     coordinator = SITUATIONS["Ongoing"]()
     coordinator.run(add(OWN, groups=("g",)))
     coordinator.run(add(OWN, Participant("id-a", "a", (1,)), groups=("g", "h")))
@@ -455,7 +455,7 @@ def test_a_transaction_collects_what_it_is_told() -> None:
     assert USED not in coordinator.state.ids[NAME].open
 
 
-def test_a_begin_that_is_sent_again_for_another_topic_adds_it() -> None:
+def test_repeated_begin_with_another_topic_adds_the_participant() -> None:
     """The first answer was lost. A topic that is left out never gets a marker, and its readers
     hang.
     """
@@ -467,7 +467,7 @@ def test_a_begin_that_is_sent_again_for_another_topic_adds_it() -> None:
     assert len(coordinator.events) == count
 
 
-def test_R11_a_topic_with_the_name_of_a_deleted_one_is_a_participant_of_its_own() -> None:
+def test_R11_recreated_topic_of_same_name_is_a_separate_participant() -> None:
     another = Participant("id-new-a", "a", (0,))
     for command in (add(OWN, another), begin(OWN, participants=(another,))):
         coordinator = SITUATIONS["Ongoing"]()

@@ -35,7 +35,7 @@ def commit_some(process: Process, count: int) -> None:
         finish(process, tx)
 
 
-def test_snapshots_of_its_journal_follow_the_settings_of_the_log(world: World) -> None:
+def test_coordinator_snapshots_follow_the_log_settings(world: World) -> None:
     process = world.process()
     commit_some(process, 3)  # 7 entries; every fourth has a snapshot.
     layout = NAMES.transactions(0)
@@ -43,7 +43,7 @@ def test_snapshots_of_its_journal_follow_the_settings_of_the_log(world: World) -
     assert world.store.get(layout.snapshot(4)) is None
 
 
-def test_its_journal_is_pruned_to_the_entries_that_are_kept(world: World) -> None:
+def test_coordinator_journal_is_pruned_to_keep_entries(world: World) -> None:
     process = world.process()
     commit_some(process, 10)  # 21 entries.
     layout = NAMES.transactions(0)
@@ -54,7 +54,7 @@ def test_its_journal_is_pruned_to_the_entries_that_are_kept(world: World) -> Non
     assert coordinator(process).prune(keep_entries=14) == 1
 
 
-def test_ids_are_forgotten_that_were_idle_since_the_given_time(world: World) -> None:
+def test_expire_ids_forgets_idle_ids_but_no_run_or_open_transaction(world: World) -> None:
     process = world.process()
     register(process, "i", "run", is_run=True)
     register(process, "i", "idle")
@@ -66,7 +66,7 @@ def test_ids_are_forgotten_that_were_idle_since_the_given_time(world: World) -> 
     assert set(coordinator(world.process()).catch_up().ids) == {"run", "open"}
 
 
-def test_an_id_that_is_forgotten_while_its_late_transaction_is_aborted_is_no_error(
+def test_maintain_succeeds_if_an_id_expires_while_its_transaction_is_aborted(
     world: World,
 ) -> None:
     owner, helper, other = world.process(), world.process(), world.process()
@@ -85,7 +85,7 @@ def test_an_id_that_is_forgotten_while_its_late_transaction_is_aborted_is_no_err
     assert helper.store.is_met
 
 
-def test_an_abort_by_its_owner_keeps_the_epoch(world: World) -> None:
+def test_abort_by_the_owner_keeps_the_epoch(world: World) -> None:
     process = world.process()
     tx = tx_of(register(process, "i"))
     coordinator(process).begin(NAME, tx, TIMEOUT_MS)
@@ -94,7 +94,7 @@ def test_an_abort_by_its_owner_keeps_the_epoch(world: World) -> None:
     assert coordinator(process).state.ids[NAME].epoch == tx.epoch
 
 
-def test_R3_only_what_was_never_heard_of_can_be_superseded(world: World) -> None:
+def test_R3_only_an_unknown_transaction_of_an_older_epoch_is_superseded(world: World) -> None:
     process = world.process()
     first, second = tx_of(register(process, "i")), tx_of(register(process, "newer"))
     assert coordinator(process).is_superseded(NAME, first)
@@ -109,7 +109,7 @@ def test_R3_only_what_was_never_heard_of_can_be_superseded(world: World) -> None
     assert coordinator(process).is_superseded(NAME, first)
 
 
-def test_a_transaction_without_a_tag_has_none(world: World) -> None:
+def test_transaction_without_a_tag_has_an_empty_tag(world: World) -> None:
     process = world.process()
     coordinator(process).begin(NAME, tx_of(register(process, "i")), TIMEOUT_MS)
     found = coordinator(process).describe(NAME)
@@ -117,7 +117,7 @@ def test_a_transaction_without_a_tag_has_none(world: World) -> None:
     assert found.tag == ""
 
 
-def test_a_registration_takes_over_a_group_and_may_skip_batches_if_it_says_so(
+def test_registration_with_take_over_and_may_skip_stores_both(
     world: World,
 ) -> None:
     process = world.process()
@@ -153,7 +153,7 @@ def next_slot(process: Process) -> int:
     return coordinator(process)._journal.next_slot
 
 
-def test_a_begin_brings_along_what_stands_before_it_in_its_entry(world: World) -> None:
+def test_begin_shares_one_entry_with_the_commands_before_it(world: World) -> None:
     process = world.process()
     tx = tx_of(register(process, "i"))
     slot = next_slot(process)
@@ -164,7 +164,7 @@ def test_a_begin_brings_along_what_stands_before_it_in_its_entry(world: World) -
     assert tx in coordinator(process).state.ids[NAME].open
 
 
-def test_a_commit_brings_along_what_stands_before_it_and_what_is_together_with_it(
+def test_commit_shares_one_entry_with_before_and_together_commands(
     world: World,
 ) -> None:
     process = world.process()
@@ -184,7 +184,7 @@ def test_a_commit_brings_along_what_stands_before_it_and_what_is_together_with_i
     assert coordinator(process).outcome(tx) is TransactionOutcome.COMMITTED
 
 
-def test_what_is_together_with_a_commit_that_is_refused_is_not_stored(world: World) -> None:
+def test_commands_together_with_a_refused_commit_are_not_stored(world: World) -> None:
     process = world.process()
     fenced = tx_of(register(process, "i", groups=("g",)))
     register(process, "newer", groups=("g",))
@@ -195,7 +195,7 @@ def test_what_is_together_with_a_commit_that_is_refused_is_not_stored(world: Wor
     assert coordinator(process).state.owners == {"g": NAME}
 
 
-def test_R15_a_coordinator_is_read_surely_of_now(world: World) -> None:
+def test_R15_coordinator_catch_up_is_linearizable(world: World) -> None:
     """The entry that the process would read next was pruned."""
     process, other = world.process(), world.process()
     register(process, "i", "first")

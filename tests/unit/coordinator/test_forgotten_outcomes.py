@@ -96,7 +96,7 @@ LATER = pytest.mark.parametrize(
 
 
 @LATER
-def test_R39_a_commit_whose_outcome_is_forgotten_is_not_called_aborted(
+def test_R39_commit_with_a_forgotten_outcome_raises_outcome_unknown(
     later: Callable[[Coordinator], None],
 ) -> None:
     coordinator = after_a_commit()
@@ -108,7 +108,7 @@ def test_R39_a_commit_whose_outcome_is_forgotten_is_not_called_aborted(
 
 
 @LATER
-def test_R39_nor_is_one_whose_id_changes_before_its_outcome_is_dropped(
+def test_R39_outcome_dropped_after_its_id_changed_raises_outcome_unknown(
     later: Callable[[Coordinator], None],
 ) -> None:
     coordinator = registered()
@@ -119,7 +119,9 @@ def test_R39_nor_is_one_whose_id_changes_before_its_outcome_is_dropped(
         coordinator.run(commit(tx(3)))
 
 
-def test_R39_only_what_was_dropped_is_said_to_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_R39_may_have_forgotten_is_true_only_for_dropped_outcomes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(coordinator_state, "OUTCOME_GENERATIONS_MAX", 2)
     coordinator = registered()
     for number in range(8):
@@ -130,7 +132,7 @@ def test_R39_only_what_was_dropped_is_said_to_be_forgotten(monkeypatch: pytest.M
     assert dropped == [0, 1]
 
 
-def test_R39_a_new_producer_id_hides_nothing_that_higher_ones_have_forgotten() -> None:
+def test_R39_lower_new_producer_id_keeps_what_higher_ones_have_forgotten() -> None:
     coordinator = after_a_commit()
     coordinator.run(ExpireTransactionalId("other", before_ms=10_000))
     with_another_producer_id(coordinator)
@@ -138,7 +140,7 @@ def test_R39_a_new_producer_id_hides_nothing_that_higher_ones_have_forgotten() -
 
 
 @LATER
-def test_R39_what_was_forgotten_is_still_known_as_such_after_a_snapshot(
+def test_R39_may_have_forgotten_survives_a_snapshot(
     later: Callable[[Coordinator], None],
 ) -> None:
     coordinator = after_a_commit()
@@ -148,7 +150,7 @@ def test_R39_what_was_forgotten_is_still_known_as_such_after_a_snapshot(
 
 
 @pytest.mark.parametrize("decide", [commit, abort])
-def test_R39_an_id_forgets_its_own_transactions_too(
+def test_R39_oldest_outcomes_of_a_single_busy_id_are_forgotten(
     decide: Callable[[TxId], object],
 ) -> None:
     coordinator = registered()
@@ -162,9 +164,7 @@ def test_R39_an_id_forgets_its_own_transactions_too(
     assert coordinator.state.ids[NAME].forgotten == tx(1)
 
 
-def test_R39_a_number_that_was_passed_over_is_aborted_while_nothing_that_high_is_forgotten() -> (
-    None
-):
+def test_R39_skipped_number_is_aborted_if_no_outcome_that_high_was_dropped() -> None:
     coordinator = registered()
     ended(coordinator, tx(3))
     coordinator.run(init("newer", concurrent=True))
@@ -178,14 +178,14 @@ def test_R39_a_number_that_was_passed_over_is_aborted_while_nothing_that_high_is
         coordinator.run(commit(tx(4)))
 
 
-def test_R39_what_may_still_begin_is_open_and_what_nobody_has_is_unknown() -> None:
+def test_R39_next_number_is_open_and_unissued_epoch_or_producer_id_is_unknown() -> None:
     coordinator = after_a_commit()
     assert coordinator.state.presumed_outcome(tx(4)) is OPEN
     assert coordinator.state.presumed_outcome(tx(0, epoch=1)) is UNKNOWN
     assert coordinator.state.presumed_outcome(tx(0, pid=1234)) is UNKNOWN
 
 
-def test_R39_a_producer_id_of_its_own_forgets_nothing_when_others_do() -> None:
+def test_R39_dropped_outcomes_of_other_producer_ids_do_not_affect_a_live_one() -> None:
     """A live producer therefore gets its outcome, however many transactions others end."""
     coordinator = registered()
     coordinator.run(abort(tx(0)))
@@ -200,7 +200,7 @@ def test_R39_a_producer_id_of_its_own_forgets_nothing_when_others_do() -> None:
         coordinator.run(commit(tx(0, pid=100), "new"))
 
 
-def test_R39_a_roll_back_of_what_may_be_committed_is_refused() -> None:
+def test_R39_abort_of_a_possibly_committed_transaction_raises_outcome_unknown() -> None:
     """Only the owner that has not requested a commit may abort: its transaction cannot have
     committed.
     """
@@ -218,7 +218,7 @@ def one_coordinator(transaction_records: str) -> MemoryLog:
 
 
 @pytest.mark.parametrize("step", ["abort", "prepare_abort"])
-def test_R39_only_an_owner_that_says_so_may_roll_back_what_was_forgotten(step: str) -> None:
+def test_R39_abort_of_a_forgotten_transaction_requires_undecided(step: str) -> None:
     log = one_coordinator("staged")
     log.admin.create_topic("t", 1)
     coordinator = log.connection.coordinator(0)
@@ -235,7 +235,7 @@ def test_R39_only_an_owner_that_says_so_may_roll_back_what_was_forgotten(step: s
 
 
 @pytest.mark.both_ways
-def test_R39_a_producer_that_asks_too_late_is_told_that_it_is_unknown(
+def test_R39_late_commit_retry_of_a_producer_raises_outcome_unknown(
     transaction_records: str,
 ) -> None:
     """The answer was lost and other transactions followed. The transaction was committed."""
@@ -265,7 +265,7 @@ def test_R39_a_producer_that_asks_too_late_is_told_that_it_is_unknown(
 
 
 @pytest.mark.both_ways
-def test_R39_a_fenced_producer_aborts_whatever_was_forgotten_meanwhile(
+def test_R39_abort_by_a_fenced_producer_is_fenced_after_outcomes_were_forgotten(
     transaction_records: str,
 ) -> None:
     """The producer has not requested a commit, so its transaction cannot have committed."""
@@ -296,7 +296,7 @@ def of_an_expired_id(**how: bool) -> Coordinator:
     return coordinator
 
 
-def test_a_commit_of_an_expired_id_is_answered_as_long_as_it_is_remembered() -> None:
+def test_repeated_commit_of_an_expired_id_is_accepted_while_remembered() -> None:
     coordinator = of_an_expired_id()
     slot = coordinator.slot
     assert coordinator.run(commit(tx(0))) is None
@@ -304,7 +304,7 @@ def test_a_commit_of_an_expired_id_is_answered_as_long_as_it_is_remembered() -> 
 
 
 @pytest.mark.parametrize("given_up", [True, False])
-def test_a_message_that_was_given_up_is_not_called_committed_nor_the_other_way_round(
+def test_repeated_commit_of_an_expired_id_with_other_dead_letter_flag_is_refused(
     given_up: bool,
 ) -> None:
     coordinator = of_an_expired_id(dead_letter=given_up)
@@ -313,7 +313,7 @@ def test_a_message_that_was_given_up_is_not_called_committed_nor_the_other_way_r
         coordinator.run(commit(tx(0), dead_letter=not given_up))
 
 
-def test_an_expired_id_commits_nothing_that_was_aborted_or_never_begun() -> None:
+def test_expired_id_cannot_commit_an_aborted_or_unknown_transaction() -> None:
     coordinator = registered()
     coordinator.run(abort(tx(0)))
     expired(coordinator)
@@ -325,7 +325,7 @@ def test_an_expired_id_commits_nothing_that_was_aborted_or_never_begun() -> None
 # The highest number that was forgotten.
 
 
-def test_R39_what_ended_in_another_order_is_forgotten_up_to_the_highest() -> None:
+def test_R39_highest_forgotten_number_counts_if_transactions_end_out_of_order() -> None:
     coordinator = registered(concurrent=True)
     for number in (3, 5):
         coordinator.run(begin(tx(number)))
@@ -336,7 +336,7 @@ def test_R39_what_ended_in_another_order_is_forgotten_up_to_the_highest() -> Non
     assert coordinator.state.ids[NAME].forgotten == tx(5)
 
 
-def test_R39_what_was_forgotten_first_may_be_the_highest() -> None:
+def test_R39_highest_forgotten_number_stays_if_a_lower_one_is_dropped_later() -> None:
     coordinator = registered(concurrent=True)
     for number in (3, 5):
         coordinator.run(begin(tx(number)))
@@ -351,7 +351,7 @@ def expire_other(coordinator: Coordinator) -> None:
     assert coordinator.run(ExpireTransactionalId("other", before_ms=10_000))
 
 
-def test_R39_of_all_expired_ids_the_highest_counts() -> None:
+def test_R39_highest_forgotten_transaction_of_all_expired_ids_is_kept() -> None:
     coordinator = after_a_commit()
     expire_other(coordinator)
     highest = coordinator.state.forgotten
@@ -361,7 +361,7 @@ def test_R39_of_all_expired_ids_the_highest_counts() -> None:
     assert coordinator.state.forgotten == highest
 
 
-def test_R39_outcomes_of_expired_ids_that_are_dropped_later_take_nothing_away() -> None:
+def test_R39_outcome_dropped_after_expiry_does_not_lower_the_highest_forgotten() -> None:
     coordinator = registered()
     after_others(coordinator)
     expire_other(coordinator)
@@ -373,7 +373,7 @@ def test_R39_outcomes_of_expired_ids_that_are_dropped_later_take_nothing_away() 
     assert coordinator.state.forgotten == tx(4, pid=99)
 
 
-def test_an_id_that_expired_before_changes_nothing() -> None:
+def test_expiry_event_of_an_unknown_id_changes_nothing() -> None:
     coordinator = after_a_commit()
     before = coordinator.state
     coordinator.apply(TransactionalIdExpired("unknown"))

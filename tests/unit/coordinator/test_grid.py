@@ -221,7 +221,7 @@ def test_the_grid_has_a_cell_for_every_command_in_every_situation() -> None:
 
 
 @pytest.mark.parametrize(("command", "situation", "transaction", "expected"), cells())
-def test_I4_the_outcome_is_the_one_in_the_grid_and_no_decision_changes(
+def test_I4_outcome_matches_the_grid_and_no_decision_changes(
     command: str, situation: str, transaction: str, expected: str
 ) -> None:
     coordinator = SITUATIONS[situation]()
@@ -234,7 +234,7 @@ def test_I4_the_outcome_is_the_one_in_the_grid_and_no_decision_changes(
 @pytest.mark.parametrize(
     ("command", "situation", "transaction"), [cell[:3] for cell in cells() if cell[3] in EVENTS]
 )
-def test_a_command_that_was_obeyed_changes_nothing_the_second_time(
+def test_repeated_command_writes_no_second_event(
     command: str, situation: str, transaction: str
 ) -> None:
     """A caller without an answer retries: it is not refused, and no second event is written."""
@@ -255,7 +255,7 @@ def decision(coordinator: Coordinator, tx: TxId) -> Decision | None:
 
 @pytest.mark.parametrize("row", INITIALISATIONS.strip("\n").splitlines()[1:])
 @pytest.mark.parametrize("instance", ["fresh", "i3", "newer"])
-def test_an_initialisation_bumps_the_epoch_or_waits(row: str, instance: str) -> None:
+def test_registration_raises_the_epoch_or_waits(row: str, instance: str) -> None:
     situation, (epoch, aborted) = row[:18].strip(), row[18:].split()
     coordinator = SITUATIONS[situation]()
     if epoch == "WAIT":
@@ -268,7 +268,7 @@ def test_an_initialisation_bumps_the_epoch_or_waits(row: str, instance: str) -> 
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_the_staging_horizon_rises_in_every_situation(situation: str) -> None:
+def test_staging_horizon_only_rises_in_every_situation(situation: str) -> None:
     coordinator = SITUATIONS[situation]()
     for segment_id, expected in (("02", "02"), ("01", "02"), ("02", "02"), ("03", "03")):
         coordinator.run(StagingHorizonAdvanced(segment_id))
@@ -276,7 +276,7 @@ def test_the_staging_horizon_rises_in_every_situation(situation: str) -> None:
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_a_snapshot_says_all_that_the_state_says(situation: str) -> None:
+def test_state_round_trips_through_a_snapshot(situation: str) -> None:
     coordinator = SITUATIONS[situation]()
     assert coordinator.reopened() == coordinator.state
 
@@ -305,13 +305,13 @@ def pairs() -> list[tuple[TransactionState, TransactionState, bool]]:
     ]
 
 
-def test_every_state_has_its_predecessors() -> None:
+def test_every_state_has_a_row_of_predecessors() -> None:
     assert set(PREDECESSORS) == set(TransactionState)
     assert len(pairs()) == len(TransactionState) ** 2
 
 
 @pytest.mark.parametrize(("current", "target", "legal"), pairs())
-def test_I4_a_state_follows_its_predecessors_only(
+def test_I4_transition_is_legal_only_from_a_predecessor(
     current: TransactionState, target: TransactionState, legal: bool
 ) -> None:
     assert (current in PREDECESSORS[target]) is legal
@@ -322,7 +322,7 @@ def test_I4_a_state_follows_its_predecessors_only(
             transition(current, target)
 
 
-def test_a_decision_is_read_off_the_state() -> None:
+def test_decision_of_returns_the_decision_of_every_state() -> None:
     assert {state.value: decision_of(state) for state in TransactionState} == {
         "Empty": None,
         "Ongoing": None,

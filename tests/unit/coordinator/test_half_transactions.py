@@ -39,7 +39,7 @@ def claim(coordinator: Coordinator, now_ms: int) -> bool:
     return answer
 
 
-def test_it_is_asked_about_after_the_first_check_time_then_after_each_interval() -> None:
+def test_check_is_claimed_after_the_first_check_time_then_after_each_interval() -> None:
     coordinator = begun()
     answers = [claim(coordinator, now_ms) for now_ms in (2099, 2100, 2100, 2109, 2110)]
     assert answers == [False, True, False, False, True]
@@ -48,25 +48,25 @@ def test_it_is_asked_about_after_the_first_check_time_then_after_each_interval()
     assert transaction(coordinator, HALF).checks == 2
 
 
-def test_one_that_is_not_open_is_not_asked_about() -> None:
+def test_check_of_an_unknown_transaction_is_not_claimed() -> None:
     coordinator = registered()
     assert claim(coordinator, 9000) is False
     assert not [event for event in coordinator.events if isinstance(event, CheckClaimed)]
 
 
-def test_one_that_is_decided_is_not_asked_about() -> None:
+def test_check_of_a_decided_transaction_is_not_claimed() -> None:
     coordinator = begun()
     coordinator.run(commit(HALF))
     assert claim(coordinator, 9000) is False
 
 
-def test_a_transaction_without_a_check_back_is_not_asked_about() -> None:
+def test_check_of_a_transaction_without_check_back_is_not_claimed() -> None:
     coordinator = registered()
     coordinator.run(begin(HALF))
     assert claim(coordinator, 9000) is False
 
 
-def test_one_that_times_out_ends_alone() -> None:
+def test_timed_out_half_transaction_is_aborted_without_a_fence() -> None:
     """A fence would end all others of its producer, whose local transactions may be committed."""
     coordinator = registered(concurrent=True)
     other = TxId(PID, 0, 1)
@@ -85,7 +85,7 @@ def given_up() -> Coordinator:
     return coordinator
 
 
-def test_the_dead_letter_takes_the_place_of_what_was_declared() -> None:
+def test_dead_letter_commit_replaces_the_declared_participants() -> None:
     assert transaction(given_up(), HALF).participants == (TOPIC_B,)
     coordinator = begun()
     coordinator.run(commit(HALF, participants=(TOPIC_B,)))
@@ -93,7 +93,7 @@ def test_the_dead_letter_takes_the_place_of_what_was_declared() -> None:
 
 
 @pytest.mark.parametrize("is_complete", [False, True])
-def test_a_repeat_of_giving_it_up_is_answered(is_complete: bool) -> None:
+def test_repeated_dead_letter_commit_writes_no_second_event(is_complete: bool) -> None:
     coordinator = given_up()
     if is_complete:
         coordinator.run(complete(HALF))
@@ -104,9 +104,7 @@ def test_a_repeat_of_giving_it_up_is_answered(is_complete: bool) -> None:
 
 @pytest.mark.parametrize("is_complete", [False, True])
 @pytest.mark.parametrize("late", [commit(HALF), add(HALF)], ids=["commit", "add"])
-def test_what_comes_after_it_was_given_up_is_told_where_its_messages_are(
-    late: Any, is_complete: bool
-) -> None:
+def test_commit_or_add_after_dead_letter_commit_is_refused(late: Any, is_complete: bool) -> None:
     coordinator = given_up()
     if is_complete:
         coordinator.run(complete(HALF))
@@ -114,7 +112,7 @@ def test_what_comes_after_it_was_given_up_is_told_where_its_messages_are(
         coordinator.run(late)
 
 
-def test_its_tag_is_not_committed_and_a_snapshot_says_so() -> None:
+def test_tag_of_a_dead_letter_commit_is_not_committed_before_or_after_snapshot() -> None:
     coordinator = given_up()
     assert coordinator.state.committed_with_tag("order") is None
     coordinator.run(complete(HALF))

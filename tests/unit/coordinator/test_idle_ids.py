@@ -42,7 +42,7 @@ def test_an_id_is_forgotten_once_it_was_idle_for_long_enough() -> None:
     assert not coordinator.state.ids
 
 
-def test_an_unknown_id_is_not_forgotten_again() -> None:
+def test_expiry_of_an_unknown_id_writes_no_event() -> None:
     coordinator = new_coordinator()
     assert expire(coordinator, before_ms=9000) is False
     assert not coordinator.events
@@ -56,14 +56,14 @@ def test_R27_the_id_of_a_spark_query_is_kept() -> None:
     assert is_kept(registered(is_run=True), before_ms=9000)
 
 
-def test_a_group_is_let_go_with_its_forgotten_owner_and_no_other() -> None:
+def test_forgetting_an_id_releases_only_the_groups_that_it_owns() -> None:
     coordinator = registered(groups=("g",))
     coordinator.run(init(name="y", groups=("h",)))
     expire(coordinator, before_ms=1000)
     assert coordinator.state.owners == {"h": "y"}
 
 
-def test_a_group_without_an_owner_is_released_without_an_event() -> None:
+def test_release_of_a_group_without_an_owner_writes_no_event() -> None:
     coordinator = registered(groups=("g",))
     count = len(coordinator.events)
     coordinator.run(GroupReleased("other"))
@@ -72,7 +72,7 @@ def test_a_group_without_an_owner_is_released_without_an_event() -> None:
     assert not coordinator.state.owners
 
 
-def test_R12_a_group_that_is_released_leaves_the_others_with_their_owners() -> None:
+def test_R12_release_of_one_group_keeps_the_owners_of_others() -> None:
     coordinator = registered(groups=("g", "h"))
     coordinator.run(GroupReleased("g"))
     assert coordinator.state.owners == {"h": NAME}
@@ -89,7 +89,7 @@ def test_R12_a_group_that_is_released_leaves_the_others_with_their_owners() -> N
         ([commit(TxId(PID, 0, 0)), complete(TxId(PID, 0, 0))], 4000),
     ],
 )
-def test_every_step_of_a_transaction_is_a_use_of_its_id(
+def test_every_transaction_step_updates_the_last_use_of_its_id(
     commands: list[object], updated_ms: int
 ) -> None:
     coordinator = registered()
@@ -98,13 +98,13 @@ def test_every_step_of_a_transaction_is_a_use_of_its_id(
     assert coordinator.state.ids[NAME].updated_ms == updated_ms
 
 
-def test_a_clock_that_goes_back_takes_nothing_from_the_time_of_the_last_use() -> None:
+def test_clock_that_goes_back_does_not_lower_the_time_of_last_use() -> None:
     coordinator = registered(now_ms=5000)
     coordinator.run(begin(TxId(PID, 0, 0), at_ms=2000))
     assert coordinator.state.ids[NAME].updated_ms == 5000
 
 
-def test_R4_an_event_of_an_older_epoch_does_not_count_in_the_present_one() -> None:
+def test_R4_event_of_an_older_epoch_does_not_raise_the_begun_number() -> None:
     left = TxId(PID, 3, 5)
     known = TransactionalId(
         PID, 4, "i", 1, 1, open={left: Transaction(left, TransactionState.ONGOING, 0, 1)}
@@ -113,7 +113,7 @@ def test_R4_an_event_of_an_older_epoch_does_not_count_in_the_present_one() -> No
     assert state.ids[NAME].begun_number == -1
 
 
-def test_R7_the_floor_is_the_highest_number_of_the_same_epoch() -> None:
+def test_R7_floor_considers_only_numbers_of_the_same_epoch() -> None:
     known = TransactionalId(PID, 3, "i", 1, 1, begun_number=9)
     assert known.floor(OWN) == 9
     assert known.floor(TxId(PID, 2, 5)) == 5

@@ -18,7 +18,7 @@ from tests.unit.coordinator.coordinator_commands import (
     complete,
     registered,
 )
-from tests.unit.machine_without_journal import Fold
+from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.segments import segment
 from tests.unit.topic_commands import marker, new_topic
 from txlog.clock import SerialFanOut
@@ -47,19 +47,21 @@ STAGED = Participant(A, "t", segments=(segment({0: 2}, folder=f"topics/t/{A}"),)
 
 
 @pytest.fixture
-def topic() -> Fold[TopicState]:
-    """A topic with that id and three partitions."""
-    fold = Fold(TopicMachine())
-    fold.run(TopicOpened(A, "t", 3, "schema 0", TopicConfig()))
-    return fold
+def topic() -> MachineHarness[TopicState]:
+    """A topic with the id A and three partitions."""
+    harness = MachineHarness(TopicMachine())
+    harness.run(TopicOpened(A, "t", 3, "schema 0", TopicConfig()))
+    return harness
 
 
-def brought(topic: Fold[TopicState], *states: CoordinatorState) -> tuple[WriteMarker, ...]:
-    """Markers that a process brings which has these coordinators, numbered from 3."""
+def brought(
+    topic: MachineHarness[TopicState], *states: CoordinatorState
+) -> tuple[WriteMarker, ...]:
+    """Markers that a process with these coordinators, numbered from 3, brings."""
     return markers_to_bring(topic.state, list(enumerate(states, 3)))
 
 
-def concurrent(*numbers: int) -> Fold[CoordinatorState]:
+def concurrent(*numbers: int) -> MachineHarness[CoordinatorState]:
     """An id with these transactions open at the same time in its epoch 3."""
     known = registered(3, concurrent=True)
     for number in numbers:
@@ -67,8 +69,8 @@ def concurrent(*numbers: int) -> Fold[CoordinatorState]:
     return known
 
 
-def test_R44_a_marker_is_what_the_coordinator_shows_of_that_transaction(
-    topic: Fold[TopicState],
+def test_R44_marker_matches_the_coordinators_state_of_the_transaction(
+    topic: MachineHarness[TopicState],
 ) -> None:
     """The floor stays below the id's open transactions, and the other topic is named."""
     known = concurrent(4, 5, 6)
@@ -86,15 +88,17 @@ def test_R44_a_marker_is_what_the_coordinator_shows_of_that_transaction(
     )
 
 
-def test_R44_an_abort_is_brought_with_its_fence(topic: Fold[TopicState]) -> None:
+def test_R44_abort_marker_is_brought_with_its_fence_epoch(
+    topic: MachineHarness[TopicState],
+) -> None:
     known = concurrent(4)
     known.run(abort(TxId(PID, 3, 4), fence=True))
     (found,) = brought(topic, known.state)
     assert (found.decision, found.fence_epoch) == (Decision.ABORT, 4)
 
 
-def test_R44_markers_of_one_id_come_in_the_order_of_their_numbers(
-    topic: Fold[TopicState],
+def test_R44_markers_of_one_id_are_brought_in_number_order(
+    topic: MachineHarness[TopicState],
 ) -> None:
     known = concurrent(4, 5, 6)
     for number in (6, 4):
@@ -102,7 +106,9 @@ def test_R44_markers_of_one_id_come_in_the_order_of_their_numbers(
     assert [found.tx_id.number for found in brought(topic, known.state)] == [4, 6]
 
 
-def test_R44_only_what_is_decided_and_of_this_topic_is_brought(topic: Fold[TopicState]) -> None:
+def test_R44_only_decided_incomplete_transactions_of_the_topic_are_brought(
+    topic: MachineHarness[TopicState],
+) -> None:
     known = concurrent(4)
     assert brought(topic, known.state) == ()
     elsewhere = registered(3)
@@ -114,14 +120,18 @@ def test_R44_only_what_is_decided_and_of_this_topic_is_brought(topic: Fold[Topic
     assert brought(topic, known.state) == ()
 
 
-def test_R44_another_incarnation_of_the_name_is_another_topic(topic: Fold[TopicState]) -> None:
+def test_R44_no_marker_is_brought_to_another_incarnation_of_the_topic(
+    topic: MachineHarness[TopicState],
+) -> None:
     known = concurrent(4)
     known.run(commit(TxId(PID, 3, 4)))
     state = replace(topic.state, topic_id="bbbbbbbbbbbbbbbb")
     assert markers_to_bring(state, [(0, known.state)]) == ()
 
 
-def test_R44_what_the_topic_has_or_does_not_take_is_left_out(topic: Fold[TopicState]) -> None:
+def test_R44_marker_that_the_topic_has_or_cannot_apply_is_left_out(
+    topic: MachineHarness[TopicState],
+) -> None:
     known = concurrent(4)
     known.run(commit(TxId(PID, 3, 4)))
     assert len(brought(topic, known.state)) == 1
@@ -136,7 +146,7 @@ def test_R44_what_the_topic_has_or_does_not_take_is_left_out(topic: Fold[TopicSt
     assert brought(topic, known.state) == ()
 
 
-def test_R44_a_retired_producer_has_nothing_to_bring(topic: Fold[TopicState]) -> None:
+def test_R44_no_marker_of_a_retired_producer_is_brought(topic: MachineHarness[TopicState]) -> None:
     known = concurrent(4)
     known.run(commit(TxId(PID, 3, 4)))
     topic.run(marker(TxId(PID, 2, 0)))
@@ -144,7 +154,9 @@ def test_R44_a_retired_producer_has_nothing_to_bring(topic: Fold[TopicState]) ->
     assert brought(topic, known.state) == ()
 
 
-def test_I16_so_much_is_brought_at_once_and_no_more(topic: Fold[TopicState]) -> None:
+def test_I16_markers_brought_at_once_are_limited_in_number_and_batches(
+    topic: MachineHarness[TopicState],
+) -> None:
     known = concurrent(*range(BROUGHT_MAX + 5))
     for number in range(BROUGHT_MAX + 5):
         known.run(commit(TxId(PID, 3, number)))
@@ -160,8 +172,8 @@ def test_I16_so_much_is_brought_at_once_and_no_more(topic: Fold[TopicState]) -> 
 # Which coordinators.
 
 
-def test_a_coordinator_is_active_while_the_topic_has_a_new_marker_of_it(
-    topic: Fold[TopicState],
+def test_coordinator_is_active_while_the_topic_has_a_recent_marker_of_it(
+    topic: MachineHarness[TopicState],
 ) -> None:
     assert active_coordinators(topic.state) == frozenset()
     topic.run(marker(TxId(1, 0, 0), coordinator=7))
@@ -226,10 +238,10 @@ def test_R43_a_carrier_brings_markers_and_completes_nothing(world: World) -> Non
     }, "its own process finds it there, and where its records are"
 
 
-def test_a_carrier_opens_a_few_coordinators_at_once_and_tries_again_where_it_failed(
+def test_carrier_opens_at_most_openings_max_coordinators_at_once_and_retries(
     world: World,
 ) -> None:
-    """Most carriers end soon."""
+    """Most carriers end soon, so opening all coordinators at once would be wasted."""
     process = world.process()
     topic = process.topic("a")
     topic.catch_up()
@@ -275,8 +287,8 @@ def test_a_carrier_opens_a_few_coordinators_at_once_and_tries_again_where_it_fai
     assert sorted(opened) == sorted(2 * list(range(OPENINGS_MAX + 2)))
 
 
-def test_R46_nothing_but_the_order_refuses_what_is_decided() -> None:
-    """The marker is written despite a raised horizon, a fence or a retired number."""
+def test_R46_marker_is_refused_by_order_or_a_closed_topic_but_not_by_the_horizon() -> None:
+    """A raised horizon stops no marker."""
     topic = new_topic()
     topic.state = replace(topic.state, horizon="z")
     tx = TxId(1, 0, 0)

@@ -32,7 +32,7 @@ def tx(number: int) -> TxId:
     return TxId(PID, 0, number)
 
 
-def test_how_a_transaction_ended_is_remembered() -> None:
+def test_outcome_is_remembered_by_transaction_and_by_tag() -> None:
     coordinator = registered()
     for number, decide in enumerate((abort, abort, commit)):
         coordinator.run(begin(tx(number), tag=f"tag {number % 2}"))
@@ -61,18 +61,20 @@ def long_lived() -> CoordinatorState:
     return state
 
 
-def test_I16_the_memory_of_outcomes_is_bounded(long_lived: CoordinatorState) -> None:
+def test_I16_number_of_remembered_outcomes_is_bounded(long_lived: CoordinatorState) -> None:
     assert len(long_lived.outcomes) == OUTCOME_GENERATIONS_MAX + 1
     assert sum(map(len, long_lived.outcomes)) <= REMEMBERED + OUTCOME_GENERATION
 
 
-def test_the_last_so_many_outcomes_are_known_at_least(long_lived: CoordinatorState) -> None:
+def test_newest_outcomes_are_remembered_and_the_oldest_is_dropped(
+    long_lived: CoordinatorState,
+) -> None:
     last = long_lived.ids["x"].begun_number
     assert all(long_lived.outcome(tx(n)) for n in range(last - REMEMBERED + 1, last + 1))
     assert long_lived.outcome(tx(0)) is None
 
 
-def test_a_snapshot_keeps_the_generations(long_lived: CoordinatorState) -> None:
+def test_snapshot_keeps_the_outcome_generations(long_lived: CoordinatorState) -> None:
     machine, state = SharedMachine(), SharedState(long_lived)
     sections = {name: list(rows) for name, rows in machine.encode_state(state).items()}
     assert machine.decode_state(sections) == state
@@ -85,13 +87,13 @@ SOME = {
 }
 
 
-def test_a_generation_is_read_as_it_was_written() -> None:
+def test_outcome_generation_round_trips_as_compact_text() -> None:
     text = OutcomeGeneration.of(SOME).text
     assert dict(OutcomeGeneration.of_text(text)) == SOME
     assert " " not in text
 
 
-def test_a_full_generation_finds_by_tag_what_any_other_finds() -> None:
+def test_tagged_finds_the_same_in_a_dict_and_in_a_generation() -> None:
     tags = ["a", "", "b", "a"]
     outcomes = {tx(n): Outcome(Decision.COMMIT, n, tag=tag) for n, tag in enumerate(tags)}
     for found in (outcomes, OutcomeGeneration.of(outcomes)):
@@ -100,13 +102,13 @@ def test_a_full_generation_finds_by_tag_what_any_other_finds() -> None:
         assert list(tagged(found, "c")) == []
 
 
-def test_a_generation_is_taken_over_as_it_is() -> None:
+def test_generation_of_a_generation_is_the_same_object() -> None:
     generation = OutcomeGeneration.of(SOME)
     assert OutcomeGeneration.of(generation) is generation
 
 
 @pytest.mark.parametrize("column", ["producer_ids", "producer_epochs", "numbers", "steps_ms"])
-def test_a_generation_that_lacks_a_value_is_damaged(column: str) -> None:
+def test_generation_that_lacks_a_value_is_corrupt_data(column: str) -> None:
     columns = json.loads(OutcomeGeneration.of(SOME).text)
     columns[column].pop()
     with pytest.raises(CorruptData, match="outcomes that cannot be read"):

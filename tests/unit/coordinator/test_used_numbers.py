@@ -40,7 +40,7 @@ def test_R4_no_number_at_or_below_the_highest_is_decided_again(last: str) -> Non
 
 
 @pytest.mark.parametrize("last", ["commit", "bar"])
-def test_R4_a_number_that_was_left_out_is_never_used(last: str) -> None:
+def test_R4_skipped_number_below_the_highest_is_refused(last: str) -> None:
     """No outcome is forgotten: R39 lets the number pass, and only the highest number refuses it."""
     coordinator = registered()
     coordinator.run(commit(tx(7)) if last == "commit" else abort(tx(7)))

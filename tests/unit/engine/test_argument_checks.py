@@ -26,7 +26,7 @@ def consumer(log: MemoryLog) -> Consumer:
     return Consumer(root=log.connection, group_id="g", auto_offset_reset="earliest")
 
 
-def test_a_text_is_the_name_of_one_topic_and_not_of_its_letters(log: MemoryLog) -> None:
+def test_string_is_one_topic_name_and_not_a_list_of_letters(log: MemoryLog) -> None:
     with pytest.raises(UnknownTopic, match="'ba'"):
         log.admin.delete_topics("ba")
     assert log.admin.list_topics() == sorted(NAMES)
@@ -35,7 +35,7 @@ def test_a_text_is_the_name_of_one_topic_and_not_of_its_letters(log: MemoryLog) 
     assert log.admin.list_topics() == ["a", "b"]
 
 
-def test_one_partition_and_one_new_topic_are_taken_for_a_list_of_one(log: MemoryLog) -> None:
+def test_single_partition_or_new_topic_counts_as_list_of_one(log: MemoryLog) -> None:
     reader = consumer(log)
     reader.assign(P0)  # type: ignore[arg-type]
     assert reader.assignment() == {P0}
@@ -45,7 +45,7 @@ def test_one_partition_and_one_new_topic_are_taken_for_a_list_of_one(log: Memory
 
 
 @pytest.mark.in_log
-def test_a_transaction_is_found_by_the_text_of_its_id(log: MemoryLog) -> None:
+def test_admin_accepts_a_TxId_as_string(log: MemoryLog) -> None:
     producer = log.producer("p")
     tx_id = producer.begin_transaction()
     producer.send("a", b"x")
@@ -89,7 +89,7 @@ CONSUMER_CALLS: dict[str, Callable[[Consumer], object]] = {
 
 
 @pytest.mark.parametrize("call", ADMIN_CALLS)
-def test_an_admin_says_what_it_takes(log: MemoryLog, call: str) -> None:
+def test_admin_refuses_wrong_argument_types_and_changes_nothing(log: MemoryLog, call: str) -> None:
     before = log.objects()
     with pytest.raises(UsageError, match="give|looks like"):
         ADMIN_CALLS[call](log.admin)
@@ -97,12 +97,12 @@ def test_an_admin_says_what_it_takes(log: MemoryLog, call: str) -> None:
 
 
 @pytest.mark.parametrize("call", CONSUMER_CALLS)
-def test_a_consumer_says_what_it_takes(log: MemoryLog, call: str) -> None:
+def test_consumer_refuses_wrong_argument_types(log: MemoryLog, call: str) -> None:
     with pytest.raises(UsageError, match="give|whole number"):
         CONSUMER_CALLS[call](consumer(log))
 
 
-def test_a_consumer_of_a_list_of_names_says_what_it_takes(log: MemoryLog) -> None:
+def test_list_of_topics_in_constructor_and_TxId_class_are_refused(log: MemoryLog) -> None:
     with pytest.raises(UsageError, match="give names as texts"):
         Consumer(["ab"], root=log.connection)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="give a TxId"):

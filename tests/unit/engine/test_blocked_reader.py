@@ -16,7 +16,7 @@ T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 
 
 @pytest.mark.in_log
-def test_a_transaction_past_its_timeout_is_ended_by_the_reader_that_it_blocks(
+def test_blocked_reader_aborts_transaction_past_its_timeout(
     log: MemoryLog,
 ) -> None:
     producer = log.producer("a", transaction_timeout_ms=3_000)
@@ -37,7 +37,7 @@ def test_a_transaction_past_its_timeout_is_ended_by_the_reader_that_it_blocks(
 
 
 @pytest.mark.in_log
-def test_a_blocked_reader_says_once_who_blocks_it(
+def test_blocked_reader_warns_once_of_the_blocking_transaction(
     log: MemoryLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = log.producer("a", transaction_timeout_ms=60_000)
@@ -56,7 +56,7 @@ def test_a_blocked_reader_says_once_who_blocks_it(
 
 
 @pytest.mark.in_log
-def test_a_decided_transaction_is_finished_by_the_reader_that_it_blocks(log: MemoryLog) -> None:
+def test_blocked_reader_finishes_decided_transaction(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
     producer.send("t", b"1", partition=0)
@@ -71,10 +71,10 @@ def test_a_decided_transaction_is_finished_by_the_reader_that_it_blocks(log: Mem
 
 
 @pytest.mark.in_log
-def test_what_is_left_of_an_ids_earlier_producer_id_is_finished_by_the_reader_that_it_blocks(
+def test_blocked_reader_aborts_transaction_of_ids_previous_producer_id(
     log: MemoryLog,
 ) -> None:
-    """After the last epoch the successor has another producer id; it dies once registered."""
+    """After its last epoch an id gets another producer id; the successor dies once registered."""
     coordinator = log.connection.coordinator_of("a")
     log.producer("a").close()
     used_up = replace(coordinator.state.ids["a"], epoch=EPOCH_MAX - 1)
@@ -97,9 +97,7 @@ def test_what_is_left_of_an_ids_earlier_producer_id_is_finished_by_the_reader_th
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_a_reader_that_is_not_blocked_leaves_transactions_alone(
-    log: MemoryLog, isolation: str
-) -> None:
+def test_unblocked_reader_leaves_expired_transaction_open(log: MemoryLog, isolation: str) -> None:
     producer = log.producer("a", transaction_timeout_ms=1_000)
     tx_id = producer.begin_transaction()
     producer.send("t", b"x", partition=0).get()
@@ -110,7 +108,7 @@ def test_a_reader_that_is_not_blocked_leaves_transactions_alone(
 
 
 @pytest.mark.in_log
-def test_looking_after_others_is_limited_and_its_errors_are_not_the_readers(
+def test_unblock_attempts_run_once_a_second_and_never_fail_a_poll(
     log: MemoryLog,
 ) -> None:
     producer = log.elsewhere("a", transaction_timeout_ms=1_000)
@@ -134,7 +132,7 @@ def test_looking_after_others_is_limited_and_its_errors_are_not_the_readers(
 
 
 @pytest.mark.parametrize("effect", [unavailable, failing(CorruptData("damaged; restore it."))])
-def test_a_transaction_in_a_topic_that_cannot_be_read_keeps_nobody_from_other_topics(
+def test_hanging_transaction_in_unreadable_topic_does_not_block_other_topics(
     effect: Effect,
 ) -> None:
     settings = LogSettings(transaction_state_log_num_partitions=1)

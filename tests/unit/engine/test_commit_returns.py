@@ -18,7 +18,7 @@ from txlog.testing.clock import SeededEntropy
 IN0 = TopicPartition("in", 0)
 
 
-class Hasty:
+class EarlyCommits:
     """A log and its producer, whose background work runs only when the test allows it."""
 
     def __init__(self, transaction_records: str) -> None:
@@ -61,29 +61,29 @@ class Hasty:
 
 
 @pytest.fixture(params=["staged", "in.log"])
-def hasty(request: pytest.FixtureRequest) -> Iterator[Hasty]:
-    found = Hasty(request.param)
+def early(request: pytest.FixtureRequest) -> Iterator[EarlyCommits]:
+    found = EarlyCommits(request.param)
     yield found
     found.producer.close()
     found.log.check()
 
 
-def test_a_commit_returns_with_the_decision(hasty: Hasty) -> None:
-    with hasty.producer.transaction() as tx_id:
-        hasty.producer.send("t", b"x")
-    assert hasty.new_events()[-1] == "commit_prepared"
-    assert hasty.log.process().outcome(tx_id) is TransactionOutcome.COMMITTED
-    hasty.fan_out.let_go()
-    assert hasty.new_events() == ["marker_written"]
-    assert hasty.log.values("t") == [b"x"]
-    hasty.fan_out.let_go()
-    assert hasty.new_events() == ["transaction_completed"]
+def test_commit_returns_after_decision_and_before_markers(early: EarlyCommits) -> None:
+    with early.producer.transaction() as tx_id:
+        early.producer.send("t", b"x")
+    assert early.new_events()[-1] == "commit_prepared"
+    assert early.log.process().outcome(tx_id) is TransactionOutcome.COMMITTED
+    early.fan_out.let_go()
+    assert early.new_events() == ["marker_written"]
+    assert early.log.values("t") == [b"x"]
+    early.fan_out.let_go()
+    assert early.new_events() == ["transaction_completed"]
 
 
-def test_close_finishes_what_was_decided(hasty: Hasty) -> None:
-    hasty.transaction(b"x", position=5)
-    hasty.producer.close()
-    kinds = hasty.new_events()
+def test_close_completes_decided_transaction(early: EarlyCommits) -> None:
+    early.transaction(b"x", position=5)
+    early.producer.close()
+    kinds = early.new_events()
     assert kinds[kinds.index("commit_prepared") :] == [
         "commit_prepared",
         "marker_written",
@@ -91,57 +91,57 @@ def test_close_finishes_what_was_decided(hasty: Hasty) -> None:
         "pending_applied",
         "transaction_completed",
     ]
-    assert hasty.log.process().offsets.group("g").committed[IN0].offset == 5
+    assert early.log.process().offsets.group("g").committed[IN0].offset == 5
 
 
-def test_R45_the_next_decision_comes_after_the_markers(hasty: Hasty) -> None:
-    hasty.transaction(b"1")
-    hasty.transaction(b"2")
-    kinds = hasty.new_events()
+def test_R45_the_next_decision_comes_after_the_markers(early: EarlyCommits) -> None:
+    early.transaction(b"1")
+    early.transaction(b"2")
+    kinds = early.new_events()
     first, second = (n for n, kind in enumerate(kinds) if kind == "commit_prepared")
     assert kinds[first:second].count("marker_written") == 2
-    hasty.producer.close()
-    assert hasty.log.values("t") == [b"1", b"2"]
+    early.producer.close()
+    assert early.log.values("t") == [b"1", b"2"]
 
 
-def test_R8_offsets_follow_the_markers_though_the_next_pend_brings_them(hasty: Hasty) -> None:
+def test_R8_offsets_included_in_next_pend_follow_the_markers(early: EarlyCommits) -> None:
     for number in (1, 2):
-        hasty.transaction(b"%d" % number, position=number)
-    kinds = hasty.new_events()
+        early.transaction(b"%d" % number, position=number)
+    kinds = early.new_events()
     assert kinds[: kinds.index("pending_applied")].count("marker_written") == 2
-    hasty.producer.close()
-    assert hasty.log.process().offsets.group("g").committed[IN0].offset == 2
+    early.producer.close()
+    assert early.log.process().offsets.group("g").committed[IN0].offset == 2
 
 
-def test_whoever_meets_what_is_decided_finishes_it(hasty: Hasty) -> None:
+def test_next_instance_finishes_decided_transaction_of_dead_process(early: EarlyCommits) -> None:
     """The process dies after the decision; its next instance shows the records to readers."""
-    hasty.transaction(b"1", position=3)
-    successor = hasty.log.elsewhere("a")
-    assert hasty.log.values("t", "u") == [b"1", b"1"]
+    early.transaction(b"1", position=3)
+    successor = early.log.elsewhere("a")
+    assert early.log.values("t", "u") == [b"1", b"1"]
     with successor.transaction():
         successor.send("t", b"2")
-    assert hasty.log.values("t") == [b"1", b"2"]
-    assert hasty.log.process().offsets.group("g").committed[IN0].offset == 3
+    assert early.log.values("t") == [b"1", b"2"]
+    assert early.log.process().offsets.group("g").committed[IN0].offset == 3
 
 
-def test_an_error_of_what_follows_is_told_once_and_made_up_for(hasty: Hasty) -> None:
-    hasty.transaction(b"1")
-    hasty.log.store.on("create", "topics/", unavailable, holding="marker_written", times=100)
-    hasty.fan_out.let_go()
-    hasty.log.store.heal()
-    hasty.producer.begin_transaction()
-    future = hasty.producer.send("t", b"2")
+def test_failed_marker_write_fails_next_commit_once_and_is_repaired(early: EarlyCommits) -> None:
+    early.transaction(b"1")
+    early.log.store.on("create", "topics/", unavailable, holding="marker_written", times=100)
+    early.fan_out.let_go()
+    early.log.store.heal()
+    early.producer.begin_transaction()
+    future = early.producer.send("t", b"2")
     with pytest.raises(StoreUnavailable):
-        hasty.producer.commit_transaction()
-    hasty.producer.commit_transaction()
+        early.producer.commit_transaction()
+    early.producer.commit_transaction()
     assert future.get().partition == 0
-    hasty.producer.close()
-    assert hasty.log.values("t") == [b"1", b"2"]
+    early.producer.close()
+    assert early.log.values("t") == [b"1", b"2"]
 
 
-def test_staged_records_have_no_offset_in_the_log_they_have() -> None:
+def test_records_have_offset_when_commit_returns_only_if_in_log() -> None:
     for records, offset in (("staged", -1), ("in.log", 0)):
-        hasty = Hasty(records)
-        with hasty.producer.transaction():
-            future = hasty.producer.send("t", b"x")
+        early = EarlyCommits(records)
+        with early.producer.transaction():
+            future = early.producer.send("t", b"x")
         assert (future.get().offset, future.get().has_offset) == (offset, offset >= 0)

@@ -13,7 +13,7 @@ from txlog.errors import NotATxlog, UnknownTopic
 from txlog.testing.invariants import check_log
 
 
-def test_a_root_is_opened_once_in_a_process(tmp_path: Path) -> None:
+def test_connect_returns_one_connection_per_root_and_options(tmp_path: Path) -> None:
     root = str(tmp_path / "log")
     first = connect(root, create=True)
     assert connect(root) is first
@@ -21,8 +21,8 @@ def test_a_root_is_opened_once_in_a_process(tmp_path: Path) -> None:
     assert connect(root, storage_options={"durable": False}) is not first
 
 
-def test_a_log_that_was_removed_is_made_anew_if_that_is_asked_for(tmp_path: Path) -> None:
-    """Using the state read there before would leave a log without a beginning."""
+def test_removed_log_is_created_again_if_create_is_set(tmp_path: Path) -> None:
+    """With the cached state of the removed log, the new log would lack its first entries."""
     root = str(tmp_path / "log")
     for attempt in (b"first", b"second"):
         admin = Admin(root, create=True)
@@ -35,7 +35,7 @@ def test_a_log_that_was_removed_is_made_anew_if_that_is_asked_for(tmp_path: Path
         shutil.rmtree(root)
 
 
-def test_a_place_without_a_log_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_connect_refuses_folder_without_log_and_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a log")
     for root in (tmp_path, tmp_path / "nothing" / "here"):
         with pytest.raises(NotATxlog, match="there is no log at .*no txlog.json there"):
@@ -43,7 +43,7 @@ def test_a_place_without_a_log_is_refused_and_stays_as_it_is(tmp_path: Path) -> 
     assert sorted(tmp_path.iterdir()) == [tmp_path / "notes.txt"]
 
 
-def test_two_logs_beside_each_other_know_nothing_of_each_other(tmp_path: Path) -> None:
+def test_logs_in_sibling_folders_are_independent(tmp_path: Path) -> None:
     for name in ("a", "b"):
         Admin(str(tmp_path / name), create=True).create_topic(f"only-{name}")
     assert (
@@ -53,7 +53,7 @@ def test_two_logs_beside_each_other_know_nothing_of_each_other(tmp_path: Path) -
         Producer(str(tmp_path / "a")).send("only-b", b"x")
 
 
-def test_a_relative_root_is_a_place_in_the_working_folder(
+def test_relative_root_is_resolved_in_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Every configuration name of Kafka 4.2 is accepted, or the test gives a reason why not."""
+"""Every configuration name of Kafka 4.2 is accepted, or refused with a reason."""
 
 import pytest
 
@@ -73,7 +73,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("group", "name"), CASES)
-def test_a_name_of_kafkas_that_means_nothing_here_has_a_reason(
+def test_unsupported_kafka_setting_is_refused_with_a_reason(
     group: type[SettingsGroup], name: str
 ) -> None:
     with pytest.raises(InvalidConfig) as refused:
@@ -84,21 +84,21 @@ def test_a_name_of_kafkas_that_means_nothing_here_has_a_reason(
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_name_that_is_taken_is_not_called_foreign(group: type[SettingsGroup]) -> None:
+def test_supported_settings_are_not_listed_as_foreign(group: type[SettingsGroup]) -> None:
     values = group().to_dotted()
     assert group.from_dotted(values).to_dotted() == values
     assert set(values).isdisjoint(group.foreign)
 
 
 @pytest.mark.parametrize("value", ["gzip", "snappy", "producer", "uncompressed"])
-def test_a_compression_of_kafkas_that_is_none_here_has_a_reason(value: str) -> None:
+def test_unsupported_kafka_compression_is_refused_with_a_reason(value: str) -> None:
     with pytest.raises(InvalidConfig, match=r"must be one of none, lz4, zstd: \w+"):
         TopicConfig(compression_type=value)
     with pytest.raises(InvalidConfig, match=r"none, lz4, zstd\.$"):
         TopicConfig(compression_type="bzip2")
 
 
-def test_policies_may_have_spaces_between_them() -> None:
+def test_cleanup_policy_list_may_contain_spaces() -> None:
     config = TopicConfig(cleanup_policy="compact, delete")
     assert (config.is_compacted, config.is_deleted) == (True, True)
     assert config.cleanup_policy == "compact,delete"
@@ -107,7 +107,7 @@ def test_policies_may_have_spaces_between_them() -> None:
 @pytest.mark.parametrize(
     ("name", "lowest"), [("max.compaction.lag.ms", 1), ("min.compaction.lag.ms", 0)]
 )
-def test_lags_of_compaction_have_kafkas_lower_limits(name: str, lowest: int) -> None:
+def test_compaction_lags_have_kafkas_lower_limits(name: str, lowest: int) -> None:
     TopicConfig.from_dotted({name: lowest})
     with pytest.raises(InvalidConfig, match=f"must be between {lowest} and"):
         TopicConfig.from_dotted({name: lowest - 1})

@@ -90,7 +90,7 @@ def change(request: pytest.FixtureRequest) -> Callable[[Path], None]:
     return found
 
 
-def test_a_flush_is_refused_and_makes_nothing(
+def test_flush_after_log_is_gone_is_refused_and_writes_nothing(
     root: Path, change: Callable[[Path], None], tmp_path: Path
 ) -> None:
     producer = Producer(str(root))
@@ -106,7 +106,7 @@ def test_a_flush_is_refused_and_makes_nothing(
     assert contents(tmp_path) == before
 
 
-def test_a_commit_is_refused_and_makes_nothing(
+def test_commit_after_log_is_gone_is_refused_and_writes_nothing(
     root: Path, change: Callable[[Path], None], tmp_path: Path
 ) -> None:
     producer = Producer(str(root), transactional_id="p")
@@ -122,7 +122,7 @@ def test_a_commit_is_refused_and_makes_nothing(
     assert contents(tmp_path) == before
 
 
-def test_a_consumer_is_told(root: Path, change: Callable[[Path], None]) -> None:
+def test_consumer_raises_after_log_is_gone(root: Path, change: Callable[[Path], None]) -> None:
     consumer = Consumer("t", root=str(root), auto_offset_reset="earliest", group_id="g")
     assert consumer.poll() == {}
     change(root)
@@ -132,7 +132,7 @@ def test_a_consumer_is_told(root: Path, change: Callable[[Path], None]) -> None:
 
 
 @pytest.mark.parametrize("change", [remove_and_create, empty_and_create, put_another_there])
-def test_the_log_in_its_place_is_whole_and_can_be_opened_in_this_process(
+def test_replacement_log_opens_in_same_process_and_stays_sound(
     root: Path, change: Callable[[Path], None]
 ) -> None:
     old = Producer(str(root), transactional_id="p")
@@ -153,7 +153,7 @@ def test_the_log_in_its_place_is_whole_and_can_be_opened_in_this_process(
     assert check_log(connect(str(root))) == []
 
 
-def test_a_process_is_told_that_there_is_no_log_any_more(root: Path) -> None:
+def test_connect_to_removed_log_is_refused_and_creates_nothing(root: Path) -> None:
     connect(str(root))
     remove(root)
     with pytest.raises(NotATxlog, match="there is no log at"):
@@ -161,7 +161,7 @@ def test_a_process_is_told_that_there_is_no_log_any_more(root: Path) -> None:
     assert not root.exists()
 
 
-def test_the_same_holds_in_memory() -> None:
+def test_flush_to_replaced_memory_log_is_refused() -> None:
     root = "memory://gone"
     Admin(root, create=True).create_topic("t", 1)
     producer = Producer(root)
@@ -212,7 +212,7 @@ def test_maintenance_never_deletes_through_a_link(root: Path, tmp_path: Path) ->
     assert contents(outside) == before
 
 
-def test_maintenance_leaves_files_of_others_beside_entries(root: Path) -> None:
+def test_pruning_keeps_foreign_files_beside_entries(root: Path) -> None:
     entries = filled(root)
     foreign = ["0", "00000000000000000000", f"{0:020d}.json.bak", f"{0:021d}.json", ".notes"]
     for name in foreign:
@@ -229,7 +229,7 @@ def test_maintenance_leaves_files_of_others_beside_entries(root: Path) -> None:
 # How many files a process keeps open.
 
 
-def test_a_process_keeps_no_more_logs_open_than_it_may(tmp_path: Path) -> None:
+def test_process_keeps_at_most_CONNECTIONS_MAX_logs_open(tmp_path: Path) -> None:
     def open_files() -> int:
         gc.collect()
         return len(os.listdir("/proc/self/fd"))
@@ -244,7 +244,7 @@ def test_a_process_keeps_no_more_logs_open_than_it_may(tmp_path: Path) -> None:
     assert open_files() <= before
 
 
-def test_a_log_that_was_replaced_leaves_no_open_file(tmp_path: Path) -> None:
+def test_replaced_logs_leak_no_open_files(tmp_path: Path) -> None:
     root = empty_log(tmp_path / "log")
     for _ in range(10):
         connect(root)
@@ -257,7 +257,7 @@ def test_a_log_that_was_replaced_leaves_no_open_file(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("slot", [4, 10])
-def test_I15_a_pipe_in_the_place_of_an_entry_is_damage_that_is_named(root: Path, slot: int) -> None:
+def test_I15_audit_reports_named_pipe_in_place_of_entry(root: Path, slot: int) -> None:
     entries = filled(root)
     assert audit_log(connect(str(root))).findings == []
     path = entries / f"{slot:020d}.json"

@@ -25,7 +25,7 @@ GONE = (NotATxlog, OutcomeUnknown)
 INTERVAL_MS = ProcessSettings().log_presence_interval_ms
 
 
-@pytest.fixture(params=[0, 12 * 3_600_000], ids=["long way", "boundaries trusted"])
+@pytest.fixture(params=[0, 12 * 3_600_000], ids=["boundaries not trusted", "boundaries trusted"])
 def log(request: pytest.FixtureRequest) -> MemoryLog:
     """A log with a topic, once without trusted boundaries and once with them."""
     found = MemoryLog(LogSettings(boundary_trust_ms=request.param, boundary_grace_ms=1 << 40))
@@ -67,7 +67,7 @@ def commit(producer: Producer) -> None:
 
 
 @pytest.mark.parametrize("with_another", [False, True])
-def test_a_producer_stops_within_an_interval_and_for_good(
+def test_producer_of_deleted_log_fails_for_good_after_presence_interval(
     log: MemoryLog, with_another: bool
 ) -> None:
     producer = log.producer()
@@ -85,7 +85,7 @@ def test_a_producer_stops_within_an_interval_and_for_good(
     assert log.changed_since(before) == []
 
 
-def test_a_commit_of_a_deleted_log_is_not_called_committed(log: MemoryLog) -> None:
+def test_commit_to_deleted_log_raises(log: MemoryLog) -> None:
     producer = log.producer("p")
     producer.begin_transaction()
     producer.send("t", b"x")
@@ -97,7 +97,7 @@ def test_a_commit_of_a_deleted_log_is_not_called_committed(log: MemoryLog) -> No
             producer.commit_transaction()
 
 
-def test_a_consumer_of_a_deleted_log_is_told(log: MemoryLog) -> None:
+def test_consumer_of_deleted_log_raises(log: MemoryLog) -> None:
     consumer = Consumer("t", root=log.connection, auto_offset_reset="earliest")
     assert consumer.poll() == {}
     delete(log)
@@ -106,7 +106,7 @@ def test_a_consumer_of_a_deleted_log_is_told(log: MemoryLog) -> None:
         poll(consumer, 2 * ProcessSettings().boundary_probe_polls)
 
 
-def test_what_it_writes_until_then_reaches_no_log_in_its_place(log: MemoryLog) -> None:
+def test_writes_before_detection_do_not_reach_the_replacement_log(log: MemoryLog) -> None:
     producers = [log.producer(), log.producer("p")]
     delete(log)
     create_another(log)
@@ -127,7 +127,7 @@ def test_what_it_writes_until_then_reaches_no_log_in_its_place(log: MemoryLog) -
     assert check_log(another) == []
 
 
-def test_it_is_asked_once_in_an_interval_beside_another_request(log: MemoryLog) -> None:
+def test_cluster_file_is_read_once_per_presence_interval(log: MemoryLog) -> None:
     asked: list[int] = []
     log.store.on("get", CLUSTER_FILE, preceded_by(lambda: asked.append(1)), times=1000)
     producer = log.producer()
@@ -140,7 +140,7 @@ def test_it_is_asked_once_in_an_interval_beside_another_request(log: MemoryLog) 
     assert len(asked) == 1
 
 
-def test_a_store_that_does_not_answer_the_question_is_asked_again(log: MemoryLog) -> None:
+def test_unanswered_presence_check_is_repeated_without_failing_writes(log: MemoryLog) -> None:
     producer = log.producer()
     log.clock.advance(INTERVAL_MS)
     rule = log.store.on("get", CLUSTER_FILE, unavailable, times=100)

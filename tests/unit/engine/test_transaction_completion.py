@@ -78,7 +78,7 @@ def staged() -> Iterator[Lingering]:
     found.log.check()
 
 
-def test_the_next_transaction_takes_offsets_and_completion_into_its_entries(
+def test_next_transaction_includes_offsets_and_completion_in_its_entries(
     staged: Lingering,
 ) -> None:
     for number in (1, 2):
@@ -95,7 +95,7 @@ def test_the_next_transaction_takes_offsets_and_completion_into_its_entries(
     assert (staged.committed(), staged.log.values("t")) == (2, [b"1", b"2"])
 
 
-def test_a_group_in_the_coordinators_journal_is_brought_along_with_COMMITTED(
+def test_offsets_in_coordinators_journal_share_an_entry_with_COMMITTED(
     staged: Lingering,
 ) -> None:
     """The id and the group share a journal, so one entry completes the transaction."""
@@ -118,7 +118,7 @@ def test_a_group_in_the_coordinators_journal_is_brought_along_with_COMMITTED(
     assert staged.committed() == 2
 
 
-def test_in_the_log_BEGIN_brings_the_completion(either: Lingering) -> None:
+def test_next_BEGIN_or_PREPARE_COMMIT_entry_includes_COMMITTED(either: Lingering) -> None:
     for number in (1, 2):
         either.transaction(number, group="")
     is_staged = either.producer.config.transaction_records == "staged"
@@ -126,7 +126,7 @@ def test_in_the_log_BEGIN_brings_the_completion(either: Lingering) -> None:
     assert ["transaction_completed", beginning] in either.new_entries()
 
 
-def test_a_producer_that_does_nothing_more_completes_by_itself(either: Lingering) -> None:
+def test_idle_producer_completes_its_transaction_in_background(either: Lingering) -> None:
     either.transaction(1)
     for _ in range(2):
         either.fan_out.let_go()
@@ -136,7 +136,7 @@ def test_a_producer_that_does_nothing_more_completes_by_itself(either: Lingering
     assert ["offsets_pended"] in either.new_entries(), "nothing is brought along twice"
 
 
-def test_R36_COMMITTED_waits_for_offsets_that_no_pend_brings(staged: Lingering) -> None:
+def test_R36_COMMITTED_waits_for_offsets_that_no_pend_includes(staged: Lingering) -> None:
     """The next transaction moves another group, so its decision comes after the offsets."""
     staged.transaction(1)
     staged.transaction(2, group="other")
@@ -161,7 +161,9 @@ def test_R36_the_offsets_of_every_group_come_before_COMMITTED(staged: Lingering)
     assert kinds[: kinds.index("transaction_completed")].count("pending_applied") == 2
 
 
-def test_a_pend_that_is_refused_leaves_the_transaction_before_complete(staged: Lingering) -> None:
+def test_refused_pend_does_not_prevent_completion_of_previous_transaction(
+    staged: Lingering,
+) -> None:
     staged.transaction(1)
     consumer = staged.log.consumer("in", group_id="g")
     consumer.poll()
@@ -178,7 +180,7 @@ def test_a_pend_that_is_refused_leaves_the_transaction_before_complete(staged: L
     assert not [opened for listing in listed for opened in listing.all_open]
 
 
-def test_a_decision_that_is_refused_leaves_the_transaction_before_complete(
+def test_fenced_decision_leaves_previous_transaction_committed(
     staged: Lingering,
 ) -> None:
     with staged.producer.transaction() as tx_id:
@@ -193,7 +195,7 @@ def test_a_decision_that_is_refused_leaves_the_transaction_before_complete(
     assert staged.log.values("t") == [b"1"]
 
 
-def test_an_entry_that_is_not_written_is_made_up_for(staged: Lingering) -> None:
+def test_completion_follows_after_failed_entries_of_next_transaction(staged: Lingering) -> None:
     staged.transaction(1)
     staged.producer.begin_transaction()
     staged.producer.send("t", b"2", partition=0)
@@ -210,7 +212,7 @@ def test_an_entry_that_is_not_written_is_made_up_for(staged: Lingering) -> None:
     assert (staged.committed(), staged.log.values("t")) == (2, [b"1", b"2"])
 
 
-def test_whoever_meets_what_lingers_finishes_it(staged: Lingering) -> None:
+def test_offset_fetch_by_another_process_applies_lingering_offsets(staged: Lingering) -> None:
     staged.transaction(1)
     fetched = staged.log.process().offsets.fetch("g", [IN0])[IN0]
     assert fetched is not None

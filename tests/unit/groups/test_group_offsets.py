@@ -1,4 +1,4 @@
-"""Offsets of groups: a process finishes the transaction in its way or refuses the request."""
+"""Offsets of groups: a process finishes a blocking transaction or refuses the request."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def offsets(process: Process) -> GroupOffsets:
     return process.connection.offsets
 
 
-def moved(process: Process, end: int, group: str = GROUP) -> None:
+def commit_position(process: Process, end: int, group: str = GROUP) -> None:
     """Commit a position outside of transactions."""
     topic_id = process.topic("src").topic_id
     offsets(process).commit(group, (PendingOffset("src", topic_id, 0, UNCHECKED, end),))
@@ -52,8 +52,8 @@ def pended(process: Process, name: str = NAME, number: int = 0) -> TxId:
     return tx
 
 
-def deleted(world: World, process: Process) -> None:
-    """Delete the topic and create another one with its name."""
+def recreate_src(world: World, process: Process) -> None:
+    """Delete topic `src` and create another one with its name."""
     process.connection.cluster.delete_topic("src")
     world.create_topics("src")
 
@@ -61,43 +61,43 @@ def deleted(world: World, process: Process) -> None:
 # Transactions that block others.
 
 
-def test_an_open_transaction_of_another_id_is_in_the_way_until_it_is_late(world: World) -> None:
+def test_open_transaction_of_another_id_blocks_a_commit_until_its_timeout(world: World) -> None:
     process = world.process()
     tx = pended(process)
     for waited_ms in (0, TIMEOUT_MS / 2, TIMEOUT_MS / 2):
         world.clock.advance(waited_ms)
         with pytest.raises(UnstableOffsetCommit) as caught:
-            moved(process, 9)
+            commit_position(process, 9)
         assert caught.value.facts["tx_id"] == tx
     world.clock.advance(1)
-    moved(process, 9)
+    commit_position(process, 9)
     assert position(world) == 9
     assert coordinator(process).outcome(tx) is TransactionOutcome.ABORTED
     assert coordinator(process).state.ids[NAME].epoch == 1, "its owner is fenced"
 
 
-def test_a_decided_transaction_is_finished_in_its_topics_first(world: World) -> None:
+def test_blocking_decided_transaction_is_finished_in_its_topics_first(world: World) -> None:
     process, other = world.process(), world.process()
     tx = pended(process)
     prepare(process, tx, participant(process, "a", 1))
     offsets(other).delete_offsets(GROUP, ())
-    moved(other, 9)
+    commit_position(other, 9)
     assert (shown(world, "a"), position(world)) == ([1], 9)
     assert coordinator(world.process()).outcome(tx) is TransactionOutcome.COMMITTED
 
 
-def test_a_transaction_whose_abort_is_decided_is_finished_before_its_offsets_are_released(
+def test_blocking_transaction_with_decided_abort_is_finished(
     world: World,
 ) -> None:
     process, other = world.process(), world.process()
     tx = pended(process)
     coordinator(process).prepare_abort(NAME, tx)
-    moved(other, 9)
+    commit_position(other, 9)
     assert position(world) == 9
     assert list(coordinator(world.process()).catch_up().open_transactions()) == []
 
 
-def test_a_decided_transaction_that_did_not_name_the_group_moves_it(world: World) -> None:
+def test_committed_transaction_applies_its_pend_to_a_group_it_did_not_name(world: World) -> None:
     process = world.process()
     tx = pended(process)
     prepare(process, tx, groups=())
@@ -106,7 +106,7 @@ def test_a_decided_transaction_that_did_not_name_the_group_moves_it(world: World
     assert (done, position(world)) == (tx, 5)
 
 
-def test_an_earlier_transaction_of_ones_own_is_aborted_at_once(world: World) -> None:
+def test_earlier_transaction_of_the_same_id_is_aborted_at_once(world: World) -> None:
     process = world.process()
     registration = register(process, "i", concurrent=True)
     first, second = tx_of(registration), tx_of(registration, 1)
@@ -131,7 +131,7 @@ def test_an_earlier_transaction_of_another_id_is_not_aborted(world: World) -> No
         pend(process, second, 0, 5)
 
 
-def test_what_ends_while_it_is_in_the_way_is_no_error(world: World) -> None:
+def test_blocking_transaction_that_ends_concurrently_is_no_error(world: World) -> None:
     process, other = world.process(), world.process()
     tx = pended(process)
     offsets(other).group(GROUP)
@@ -142,12 +142,12 @@ def test_what_ends_while_it_is_in_the_way_is_no_error(world: World) -> None:
 
     entry = NAMES.transactions(0).entry(offsets(other)._journal(0).next_slot)
     other.store.before("get", entry, end)
-    moved(other, 9)
+    commit_position(other, 9)
     assert other.store.is_met
     assert position(world) == 9
 
 
-def test_what_follows_it_in_the_way_is_finished_too(world: World) -> None:
+def test_next_blocking_transaction_is_finished_too(world: World) -> None:
     process, other = world.process(), world.process()
     tx = pended(process)
     following = tx_of(register(process, "i", "other"))
@@ -163,12 +163,12 @@ def test_what_follows_it_in_the_way_is_finished_too(world: World) -> None:
     entry = NAMES.transactions(0).entry(offsets(other)._journal(0).next_slot)
     # The refusal reads this slot first; another read then looks up the blocking transaction.
     other.store.before("get", entry, lambda: other.store.before("get", entry, end))
-    moved(other, 9)
+    commit_position(other, 9)
     assert other.store.is_met
     assert (shown(world, "a"), position(world)) == ([1], 9)
 
 
-def test_an_abort_that_comes_after_the_decision_to_commit_is_no_error(world: World) -> None:
+def test_abort_that_loses_to_a_commit_decision_applies_the_commit(world: World) -> None:
     process, other = world.process(), world.process()
     tx = pended(process)
     world.clock.advance(TIMEOUT_MS + 1)
@@ -179,7 +179,7 @@ def test_an_abort_that_comes_after_the_decision_to_commit_is_no_error(world: Wor
     assert (other.store.is_met, position(world)) == (True, 5)
 
 
-def test_an_abort_of_an_id_that_was_forgotten_meanwhile_is_no_error(world: World) -> None:
+def test_abort_of_a_concurrently_expired_id_is_no_error(world: World) -> None:
     process, other = world.process(), world.process()
     tx = pended(process)
     world.clock.advance(TIMEOUT_MS + 1)
@@ -195,7 +195,7 @@ def test_an_abort_of_an_id_that_was_forgotten_meanwhile_is_no_error(world: World
     assert (other.store.is_met, position(world)) == (True, None)
 
 
-def test_an_operator_ends_what_is_open_and_not_late(world: World) -> None:
+def test_settle_aborts_an_open_transaction_before_its_timeout(world: World) -> None:
     process = world.process()
     tx = pended(process)
     offsets(process).settle(GROUP, TxId(999, 0, 0))
@@ -208,32 +208,32 @@ def test_an_operator_ends_what_is_open_and_not_late(world: World) -> None:
 # Reading.
 
 
-def hide(world: World, end: int) -> Process:
-    """Return a lagging process: the journal has grown by more than a snapshot and was pruned."""
+def lagging_process(world: World, end: int) -> Process:
+    """A process that lags by more than a snapshot, in a journal that was pruned since."""
     process, other = world.process(), world.process()
-    moved(process, 1)
+    commit_position(process, 1)
     for position_ in range(2, 2 + 6):
-        moved(other, position_)
-    moved(other, end)
+        commit_position(other, position_)
+    commit_position(other, end)
     coordinator(other).prune(keep_entries=1)
     return process
 
 
-def test_R15_a_group_is_read_surely_of_now(world: World) -> None:
-    process = hide(world, end=40)
+def test_R15_group_read_is_linearizable(world: World) -> None:
+    process = lagging_process(world, end=40)
     assert offsets(process).group(GROUP).committed[SRC].offset == 40
 
 
-def test_R15_all_groups_are_read_surely_where_that_is_asked_for(world: World) -> None:
-    process = hide(world, end=40)
+def test_R15_read_of_all_groups_is_linearizable_on_request(world: World) -> None:
+    process = lagging_process(world, end=40)
     assert offsets(process).groups()[GROUP].committed[SRC].offset == 1, "this look may lag"
     assert offsets(process).groups(linearizable=True)[GROUP].committed[SRC].offset == 40
 
 
-def test_R11_a_group_goes_on_only_to_the_topic_that_is_there_now(world: World) -> None:
+def test_R11_group_advances_only_to_the_current_incarnation(world: World) -> None:
     process, other = world.process(), world.process()
     old = process.topic("src").topic_id
-    moved(process, 5)
+    commit_position(process, 5)
     committed = offsets(process).group(GROUP).committed[SRC]
     other.connection.cluster.delete_topic("src")
     with pytest.raises(CommitFailed, match="was deleted after its records were read"):
@@ -250,7 +250,7 @@ def test_R11_a_group_goes_on_only_to_the_topic_that_is_there_now(world: World) -
 # The journals.
 
 
-def test_what_must_be_whole_is_not_committed_in_parts(world: World) -> None:
+def test_whole_commit_too_large_for_one_entry_is_refused(world: World) -> None:
     process = world.process()
     topic_id = process.topic("src").topic_id
     note = '"' * (OFFSETS_BYTES_MAX // 4)
@@ -262,10 +262,10 @@ def test_what_must_be_whole_is_not_committed_in_parts(world: World) -> None:
     assert len(offsets(process).group(GROUP).committed) == 3
 
 
-def test_snapshots_and_pruning_follow_what_is_asked(world: World) -> None:
+def test_coordinator_journal_is_snapshotted_and_pruned_as_requested(world: World) -> None:
     process = world.process()
     for end in range(10):
-        moved(process, end)  # 10 entries; every fourth has a snapshot.
+        commit_position(process, end)  # 10 entries; every fourth has a snapshot.
     layout, journal = NAMES.transactions(0), coordinator(process)
     assert world.store.get(layout.snapshot(3)) is not None
     assert journal.prune(keep_entries=6, apart_entries=100) == 0
@@ -275,8 +275,8 @@ def test_snapshots_and_pruning_follow_what_is_asked(world: World) -> None:
 
 def test_only_positions_of_the_given_partitions_are_deleted(world: World) -> None:
     process = world.process()
-    moved(process, 5)
-    moved(process, 5, "other")
+    commit_position(process, 5)
+    commit_position(process, 5, "other")
     offsets(process).delete_offsets(GROUP, (TopicPartition("src", 1),))
     assert SRC in offsets(process).group(GROUP).committed
     offsets(process).delete_offsets(GROUP, (SRC,))
@@ -287,36 +287,36 @@ def test_only_positions_of_the_given_partitions_are_deleted(world: World) -> Non
 # What a process remembers, and positions of a topic that is created again.
 
 
-def test_what_was_seen_is_the_group_as_it_was_read_last(world: World) -> None:
+def test_seen_returns_the_group_as_last_read(world: World) -> None:
     process, other = world.process(), world.process()
-    moved(process, 5)
-    moved(process, 6, "another")
+    commit_position(process, 5)
+    commit_position(process, 6, "another")
     offsets(other).group(GROUP)
-    moved(process, 7)
+    commit_position(process, 7)
     assert offsets(other).seen(GROUP).committed[SRC].offset == 5
     assert offsets(process).seen(GROUP).committed[SRC].offset == 7
 
 
-def test_R11_a_topic_that_came_back_twice_is_no_place_to_go_back_to(world: World) -> None:
+def test_R11_group_cannot_advance_to_an_incarnation_deleted_since(world: World) -> None:
     process, other = world.process(), world.process()
-    moved(process, 5)
+    commit_position(process, 5)
     first = offsets(process).group(GROUP).committed[SRC]
-    deleted(world, other)
+    recreate_src(world, other)
     second = process.connection.cluster.present_topic("src", linearizable=True).topic_id
     assert offsets(process).replaced(SRC, second, first) == first.topic_id
-    deleted(world, other)
+    recreate_src(world, other)
     with pytest.raises(CommitFailed):
         offsets(process).replaced(SRC, second, first)
 
 
-def test_R15_that_a_topic_was_deleted_long_ago_is_seen_before_a_group_goes_on_to_it(
+def test_R15_deletion_hidden_by_pruning_is_seen_before_a_group_advances(
     world: World,
 ) -> None:
     """The entry that closed the topic was pruned: a read that may lag would not find it."""
     process, other = world.process(), world.process()
-    moved(process, 5)
+    commit_position(process, 5)
     first = offsets(process).group(GROUP).committed[SRC]
-    deleted(world, other)
+    recreate_src(world, other)
     second = process.connection.cluster.present_topic("src", linearizable=True).topic_id
     topic = other.topic("src")
     for count in range(6):

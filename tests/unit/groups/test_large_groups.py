@@ -53,7 +53,7 @@ def committed(log: MemoryLog) -> dict[TopicPartition, int]:
 
 
 @pytest.mark.parametrize(("count", "made"), [(1, 1), (SOME, 1), (16_000, 3)])
-def test_I16_a_commit_of_many_partitions_takes_as_many_entries_as_it_needs(
+def test_I16_commit_of_many_partitions_is_split_into_entries_as_needed(
     log: MemoryLog, count: int, made: int
 ) -> None:
     log.connection.offsets.commit("g", positions(count))
@@ -61,18 +61,18 @@ def test_I16_a_commit_of_many_partitions_takes_as_many_entries_as_it_needs(
     assert entries(log) == made
 
 
-def test_a_commit_of_nothing_is_decided_too() -> None:
+def test_empty_commit_is_a_single_empty_part() -> None:
     assert list(in_parts(())) == [()]
 
 
 @pytest.mark.parametrize("note", ["\0" * 4096, "\N{GRINNING FACE}" * 1024, '"' * 4096])
-def test_I16_parts_fit_in_an_entry_whatever_their_notes(log: MemoryLog, note: str) -> None:
+def test_I16_parts_fit_in_an_entry_with_any_metadata(log: MemoryLog, note: str) -> None:
     offsets = positions(600, note=note, topic="t" * 249)
     log.connection.offsets.commit("g", offsets)
     assert len(committed(log)) == 600
 
 
-def test_I16_a_transaction_with_more_positions_than_an_entry_holds_is_told_the_limit(
+def test_I16_pend_too_large_for_one_entry_is_refused_with_the_limit(
     log: MemoryLog,
 ) -> None:
     before = log.objects()
@@ -85,7 +85,7 @@ def test_I16_a_transaction_with_more_positions_than_an_entry_holds_is_told_the_l
     assert len(log.process().offsets.group("g").pending[TxId(1, 0, 0)].offsets) == 10_000
 
 
-def test_I16_what_is_just_within_the_limit_fits_in_an_entry_with_the_longest_names(
+def test_I16_pend_just_within_the_limit_fits_in_an_entry_with_longest_names(
     log: MemoryLog,
 ) -> None:
     owner, note = "\N{GRINNING FACE}" * 512, "x" * 4000
@@ -108,7 +108,7 @@ def test_I16_what_is_just_within_the_limit_fits_in_an_entry_with_the_longest_nam
     assert most == OFFSETS_BYTES_MAX // 4_068, "each takes 68 bytes beside its note"
 
 
-def test_I16_a_reset_that_cannot_be_all_or_none_is_refused(log: MemoryLog) -> None:
+def test_I16_offset_reset_too_large_for_one_entry_is_refused(log: MemoryLog) -> None:
     resets = [OffsetReset(at.where, ID, None, 7, 7) for at in positions(16_000)]
     before = log.objects()
     with pytest.raises(UsageError, match="fewer partitions at once"):
@@ -119,11 +119,11 @@ def test_I16_a_reset_that_cannot_be_all_or_none_is_refused(log: MemoryLog) -> No
 
 
 @pytest.mark.parametrize("page", ["cli.md", "kafka-users.md"])
-def test_the_pages_say_how_many_partitions_are_committed_as_a_whole(page: str) -> None:
+def test_docs_state_how_many_partitions_are_committed_atomically(page: str) -> None:
     assert f"some {SOME:,}" in (ROOT / "docs" / page).read_text()
 
 
-def test_I16_positions_of_many_partitions_are_deleted_in_as_many_entries_as_it_needs(
+def test_I16_deletion_of_many_positions_is_split_into_entries(
     log: MemoryLog,
 ) -> None:
     offsets = positions(7_000, topic="t" * 249)

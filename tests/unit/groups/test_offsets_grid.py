@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.machine_without_journal import Fold
+from tests.unit.machine_without_journal import MachineHarness
 from txlog.errors import CommitFailed, TxlogError, UnknownGroup, UnstableOffsetCommit
 from txlog.groups import state as offsets_state
 from txlog.groups.shared_journal import SharedMachine, offsets_of
@@ -53,17 +53,17 @@ COMMANDS: dict[str, Any] = {
 COMMITTED = OffsetsCommitted("g", (at(UNCHECKED, 5),), 1)
 
 
-def group(*commands: Any) -> Callable[[], Fold[OffsetsState]]:
-    def build() -> Fold[OffsetsState]:
-        fold = Fold(SharedMachine(), offsets_of)
+def group(*commands: Any) -> Callable[[], MachineHarness[OffsetsState]]:
+    def build() -> MachineHarness[OffsetsState]:
+        harness = MachineHarness(SharedMachine(), offsets_of)
         for command in commands:
-            fold.run(command)
-        return fold
+            harness.run(command)
+        return harness
 
     return build
 
 
-SITUATIONS: dict[str, Callable[[], Fold[OffsetsState]]] = {
+SITUATIONS: dict[str, Callable[[], MachineHarness[OffsetsState]]] = {
     "unknown": group(),
     "committed": group(COMMITTED),
     "pending": group(COMMITTED, pend(OWN, at(5, 9))),
@@ -133,14 +133,14 @@ def in_order(head: str) -> list[str]:
     return found
 
 
-def outcome_of(fold: Fold[OffsetsState], command: Any) -> str:
-    before, count = fold.state, len(fold.events)
+def outcome_of(harness: MachineHarness[OffsetsState], command: Any) -> str:
+    before, count = harness.state, len(harness.events)
     try:
-        fold.run(command)
+        harness.run(command)
     except TxlogError as error:
-        assert fold.state == before
+        assert harness.state == before
         return WORDS[type(error)]
-    new = fold.events[count:]
+    new = harness.events[count:]
     return WORDS[type(new[0])] if new else "-"
 
 
@@ -150,14 +150,14 @@ def test_the_grid_has_a_cell_for_every_command_in_every_situation() -> None:
 
 
 @pytest.mark.parametrize(("situation", "command", "expected"), cells())
-def test_the_outcome_is_the_one_in_the_grid(situation: str, command: str, expected: str) -> None:
+def test_command_outcome_matches_the_grid(situation: str, command: str, expected: str) -> None:
     assert outcome_of(SITUATIONS[situation](), COMMANDS[command]) == expected
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_a_snapshot_says_all_that_the_state_says(situation: str) -> None:
-    fold = SITUATIONS[situation]()
-    assert fold.reopened() == fold.state
+def test_snapshot_restores_the_whole_state(situation: str) -> None:
+    harness = SITUATIONS[situation]()
+    assert harness.reopened() == harness.state
 
 
 @pytest.mark.parametrize(

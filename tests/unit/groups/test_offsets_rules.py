@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.unit.machine_without_journal import Fold
+from tests.unit.machine_without_journal import MachineHarness
 from txlog.errors import CommitFailed, UnstableOffsetCommit
 from txlog.groups.shared_journal import SharedMachine, offsets_of
 from txlog.groups.state import (
@@ -22,12 +22,12 @@ from txlog.groups.state import (
 )
 from txlog.model import TopicPartition, TxId
 
-Groups = Fold[OffsetsState]
+Groups = MachineHarness[OffsetsState]
 
 
 @pytest.fixture
 def groups() -> Groups:
-    return Fold(SharedMachine(), offsets_of)
+    return MachineHarness(SharedMachine(), offsets_of)
 
 
 def offset(
@@ -55,14 +55,14 @@ def position(groups: Groups, partition: int = 0, group: str = "g") -> int | None
     return None if found is None else found.offset
 
 
-def test_a_group_without_a_committed_offset_accepts_a_start_once(groups: Groups) -> None:
+def test_group_without_committed_offset_accepts_any_start_once(groups: Groups) -> None:
     groups.run(pend(0, offset(40, 50)))
     groups.run(apply(0))
     with pytest.raises(CommitFailed, match="50"):
         groups.run(pend(1, offset(40, 50)))
 
 
-def test_I6_ranges_follow_each_other_or_are_refused(groups: Groups) -> None:
+def test_I6_ranges_that_are_not_contiguous_are_refused(groups: Groups) -> None:
     for number, (start, end) in enumerate([(0, 5), (5, 5), (5, 9)]):
         groups.run(pend(number, offset(start, end)))
         groups.run(apply(number))
@@ -77,7 +77,7 @@ def test_I6_ranges_follow_each_other_or_are_refused(groups: Groups) -> None:
     assert position(groups) == 9
 
 
-def test_I6_one_partition_that_does_not_fit_refuses_all(groups: Groups) -> None:
+def test_I6_mismatch_in_one_partition_refuses_the_whole_pend(groups: Groups) -> None:
     groups.run(OffsetsCommitted("g", (offset(UNCHECKED, 5), offset(UNCHECKED, 5, 1)), 1))
     before = groups.state
     with pytest.raises(CommitFailed):
@@ -85,7 +85,7 @@ def test_I6_one_partition_that_does_not_fit_refuses_all(groups: Groups) -> None:
     assert groups.state == before
 
 
-def test_I6_a_second_transaction_waits_for_the_pending_one(groups: Groups) -> None:
+def test_I6_pend_is_refused_while_another_transaction_is_pending(groups: Groups) -> None:
     groups.run(pend(0, offset(0, 5), offset(0, 5, 1)))
     with pytest.raises(UnstableOffsetCommit) as caught:
         groups.run(pend(1, offset(0, 7, 1)))
@@ -98,7 +98,7 @@ def test_I6_a_second_transaction_waits_for_the_pending_one(groups: Groups) -> No
     groups.run(pend(1, offset(0, 7, 2)))
 
 
-def test_R6_a_pend_is_applied_under_the_transaction_that_it_bears(groups: Groups) -> None:
+def test_R6_pend_is_applied_only_under_its_transaction_id(groups: Groups) -> None:
     """A process that completes an old transaction late finds another pend or none."""
     groups.run(pend(0, offset(0, 5)))
     groups.run(release(0))
@@ -112,7 +112,7 @@ def test_R6_a_pend_is_applied_under_the_transaction_that_it_bears(groups: Groups
     assert groups.state.group("g").last_commit == TxId(1, 0, 1)
 
 
-def test_R6_the_apply_of_one_group_leaves_the_others(groups: Groups) -> None:
+def test_R6_applying_a_pend_in_one_group_leaves_other_groups_pending(groups: Groups) -> None:
     groups.run(pend(0, offset(0, 5)))
     groups.run(pend(0, offset(0, 6), group="h"))
     groups.run(apply(0))
@@ -121,7 +121,7 @@ def test_R6_the_apply_of_one_group_leaves_the_others(groups: Groups) -> None:
     assert position(groups, group="h") == 6
 
 
-def test_a_second_pend_of_one_transaction_adds_to_the_first(groups: Groups) -> None:
+def test_second_pend_of_a_transaction_is_merged_into_the_first(groups: Groups) -> None:
     groups.run(OffsetsCommitted("g", (offset(UNCHECKED, 5),), 1))
     groups.run(pend(0, offset(5, 9), now_ms=10))
     groups.run(pend(0, offset(5, 12), offset(0, 3, 1), now_ms=20))
@@ -130,14 +130,14 @@ def test_a_second_pend_of_one_transaction_adds_to_the_first(groups: Groups) -> N
     assert pending.pended_ms == 10, "its time to wait began with the first"
 
 
-def test_a_note_goes_with_its_offset(groups: Groups) -> None:
+def test_offset_metadata_is_committed_with_its_offset(groups: Groups) -> None:
     groups.run(pend(0, offset(0, 5)))
     groups.run(apply(0))
     found = groups.state.group("g").committed[TopicPartition("t", 0)]
     assert (found.metadata, found.committed_ms, found.topic_id) == ("note 5", 77, "id")
 
 
-def test_R11_the_offsets_of_a_topic_that_was_created_again_begin_anew(groups: Groups) -> None:
+def test_R11_offsets_of_a_recreated_topic_start_afresh(groups: Groups) -> None:
     groups.run(OffsetsCommitted("g", (offset(UNCHECKED, 500, topic_id="old"),), 1))
     groups.run(pend(0, offset(0, 3, topic_id="new", replaced="old")))
     groups.run(apply(0))
@@ -145,7 +145,7 @@ def test_R11_the_offsets_of_a_topic_that_was_created_again_begin_anew(groups: Gr
     assert (found.topic_id, found.offset) == ("new", 3)
 
 
-def test_R11_a_group_goes_on_from_one_topic_of_a_name_to_the_next_and_never_back(
+def test_R11_group_advances_to_the_next_incarnation_and_never_back(
     groups: Groups,
 ) -> None:
     """A late client has read another topic of that name than the one that the group reads now."""
@@ -158,7 +158,7 @@ def test_R11_a_group_goes_on_from_one_topic_of_a_name_to_the_next_and_never_back
     groups.run(pend(0, offset(3, 4, topic_id="new")))
 
 
-def test_a_commit_outside_of_transactions_may_go_back(groups: Groups) -> None:
+def test_non_transactional_commit_may_move_the_position_back(groups: Groups) -> None:
     groups.run(OffsetsCommitted("g", (offset(UNCHECKED, 9),), 1))
     groups.run(OffsetsCommitted("g", (offset(UNCHECKED, 2),), 1))
     assert position(groups) == 2
@@ -178,10 +178,10 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(max_examples=examples(200), derandomize=True)
-def test_I6_whatever_is_tried_the_applied_ranges_leave_no_gap_and_do_not_overlap(
+def test_I6_applied_ranges_never_overlap_or_leave_a_gap(
     steps: list[tuple[str, int, int, int]],
 ) -> None:
-    groups: Groups = Fold(SharedMachine(), offsets_of)
+    groups: Groups = MachineHarness(SharedMachine(), offsets_of)
     ranges: dict[int, tuple[int, int]] = {}
     applied: list[tuple[int, int]] = []
     for name, number, start, length in steps:

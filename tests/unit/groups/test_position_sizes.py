@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.groups.test_offsets_rules import pend
-from tests.unit.machine_without_journal import Fold
+from tests.unit.machine_without_journal import MachineHarness
 from txlog.errors import UsageError
 from txlog.groups.shared_journal import SharedMachine, offsets_of
 from txlog.groups.state import (
@@ -32,14 +32,14 @@ def whole(*sizes_bytes: int) -> tuple[PendingOffset, ...]:
     return offsets
 
 
-def test_what_may_be_too_large_is_measured() -> None:
+def test_event_is_measured_only_if_its_estimate_exceeds_the_limit() -> None:
     fits = whole(OFFSETS_BYTES_MAX // 2, OFFSETS_BYTES_MAX // 2)
     assert event_bytes(fits) == OFFSETS_BYTES_MAX
     more = whole(OFFSETS_BYTES_MAX // 2, OFFSETS_BYTES_MAX // 2 + 1)
     assert event_bytes(more) < OFFSETS_BYTES_MAX // 3, "a plain note takes a sixth"
 
 
-def test_a_note_is_measured_as_it_is_stored() -> None:
+def test_offset_metadata_is_measured_as_stored() -> None:
     # If one may be too large, all of them are measured.
     notes = ("é" * 10_000, "x" * (OFFSETS_BYTES_MAX // 6))
     offsets = tuple(PendingOffset("t", "id", n, 0, 1, note) for n, note in enumerate(notes))
@@ -48,7 +48,7 @@ def test_a_note_is_measured_as_it_is_stored() -> None:
     assert event_bytes(offsets) == stored + len(rows)
 
 
-def test_what_is_too_large_goes_in_parts_that_are_as_full_as_they_can_be() -> None:
+def test_oversized_offsets_are_split_into_parts_as_full_as_possible() -> None:
     # Quotes are stored in twice their length, so two of these are too large.
     note = '"' * (OFFSETS_BYTES_MAX // 12)
     offsets = tuple(PendingOffset("t", "id", number, 0, 1, note) for number in range(7))
@@ -62,18 +62,18 @@ def test_what_is_too_large_goes_in_parts_that_are_as_full_as_they_can_be() -> No
     assert [len(part) for part in parts] == [1, 1, 1, 1, 1, 1, 4]
 
 
-def test_an_event_may_be_as_large_as_it_can_be() -> None:
+def test_event_of_exactly_the_maximum_size_is_accepted() -> None:
     halves = whole(OFFSETS_BYTES_MAX // 2, OFFSETS_BYTES_MAX // 2)
     fits = tuple(replace(half, start=UNCHECKED) for half in halves)
     assert event_bytes(fits) == OFFSETS_BYTES_MAX
-    Fold(SharedMachine(), offsets_of).run(OffsetsCommitted("g", fits, 1))
+    MachineHarness(SharedMachine(), offsets_of).run(OffsetsCommitted("g", fits, 1))
     note = '"' * (OFFSETS_BYTES_MAX // 12)
     large = tuple(PendingOffset("t", "id", number, 0, 1, note) for number in range(7))
     assert next(iter(in_parts((*fits, *large)))) == fits
 
 
-def test_the_refusal_of_too_many_positions_says_how_many_and_how_large() -> None:
-    groups: Fold[OffsetsState] = Fold(SharedMachine(), offsets_of)
+def test_oversized_offsets_error_has_partition_count_and_size() -> None:
+    groups: MachineHarness[OffsetsState] = MachineHarness(SharedMachine(), offsets_of)
     note = '"' * (OFFSETS_BYTES_MAX // 4)
     offsets = tuple(PendingOffset("t", "id", number, UNCHECKED, 1, note) for number in range(3))
     for command in (OffsetsCommitted("g", offsets, 1), pend(0, *offsets)):

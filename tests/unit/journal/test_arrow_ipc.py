@@ -19,7 +19,9 @@ def message_of(batch: pa.RecordBatch, compression: str | None = None) -> memoryv
 
 
 @given(physical_batches(), st.sampled_from([None, "lz4", "zstd"]))
-def test_the_head_tells_what_arrow_wrote(batch: pa.RecordBatch, compression: str | None) -> None:
+def test_message_head_matches_what_arrow_wrote(
+    batch: pa.RecordBatch, compression: str | None
+) -> None:
     data = message_of(batch, compression)
     head = read_head(data, "here")
     written = pa.ipc.read_message(pa.py_buffer(data))
@@ -43,14 +45,14 @@ def test_a_schema_message_has_no_rows() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_I15_any_bytes_are_corrupt_data_that_names_the_place(data: bytes) -> None:
+def test_I15_arbitrary_bytes_are_corrupt_data_naming_the_position(data: bytes) -> None:
     for attempt in (data, b"\xff\xff\xff\xff" + len(data).to_bytes(4, "little") + data):
         with pytest.raises(CorruptData, match="^segment x at byte 8 does not contain a complete"):
             read_head(memoryview(attempt), "segment x at byte 8")
 
 
 @given(physical_batches(max_size=3), st.data())
-def test_I15_a_cut_off_message_is_corrupt_data(batch: pa.RecordBatch, data: st.DataObject) -> None:
+def test_I15_truncated_message_is_corrupt_data(batch: pa.RecordBatch, data: st.DataObject) -> None:
     message = message_of(batch)
     whole = read_head(message, "here").length
     end = data.draw(st.integers(0, whole - 1))
@@ -58,7 +60,7 @@ def test_I15_a_cut_off_message_is_corrupt_data(batch: pa.RecordBatch, data: st.D
         read_head(message[:end], "here")
 
 
-def test_I15_a_table_whose_layout_lies_before_the_message_is_corrupt_data() -> None:
+def test_I15_flatbuffer_vtable_before_the_message_is_corrupt_data() -> None:
     message = bytearray(message_of(pa.record_batch({"x": [1]})))
     root = int.from_bytes(message[8:12], "little")
     message[8 + root : 12 + root] = (root + 4).to_bytes(4, "little")
@@ -88,7 +90,7 @@ def length_place(message: bytes) -> int:
         ("offset", -8, "a buffer is out of bounds"),
     ],
 )
-def test_I15_a_compressed_buffer_of_a_false_size_is_corrupt_data(
+def test_I15_compressed_buffer_with_wrong_size_or_offset_is_corrupt_data(
     field: str, value: int, reason: str
 ) -> None:
     message = bytearray(message_of(pa.record_batch({"x": [7] * 1000}), "zstd"))
@@ -100,7 +102,7 @@ def test_I15_a_compressed_buffer_of_a_false_size_is_corrupt_data(
         read_head(memoryview(message), "here")
 
 
-def test_I16_labels_without_end_are_refused() -> None:
+def test_I16_message_with_too_many_labels_is_corrupt_data() -> None:
     batch = pa.record_batch({"x": [1]})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:

@@ -162,13 +162,13 @@ JSON = st.recursive(
 
 @given(valid(Everything))
 @QUICK
-def test_every_kind_of_field_comes_back_as_it_was(value: Everything) -> None:
+def test_every_field_type_round_trips(value: Everything) -> None:
     assert decode(Everything, json.loads(json.dumps(encode(value)))) == value
 
 
 @given(EVENTS)
 @settings(max_examples=examples(400), derandomize=True)
-def test_every_event_of_every_machine_comes_back_as_it_was(
+def test_every_event_of_every_machine_round_trips(
     case: tuple[Machine[Any], object],
 ) -> None:
     machine, event = case
@@ -177,14 +177,14 @@ def test_every_event_of_every_machine_comes_back_as_it_was(
 
 @given(st.sampled_from([machine for machine, _ in MACHINES]), JSON)
 @settings(max_examples=examples(200), derandomize=True)
-def test_I15_any_other_json_is_corrupt_data(machine: Machine[Any], value: object) -> None:
+def test_I15_arbitrary_json_is_corrupt_data(machine: Machine[Any], value: object) -> None:
     with pytest.raises(CorruptData):
         machine.decode_event(value)
 
 
 @given(EVENTS, st.randoms(use_true_random=False), JSON)
 @settings(max_examples=examples(400), derandomize=True)
-def test_I15_an_event_with_one_part_replaced_is_read_exactly_or_not_at_all(
+def test_I15_event_with_one_replaced_value_is_decoded_exactly_or_refused(
     case: tuple[Machine[Any], object], random: Any, junk: object
 ) -> None:
     machine, event = case
@@ -285,13 +285,13 @@ def test_I15_a_wrong_value_is_corrupt_data(name: str, value: object) -> None:
         ("defaulted", None),
     ],
 )
-def test_I15_what_no_other_process_could_read_is_not_written(name: str, value: object) -> None:
+def test_I15_value_that_could_not_be_decoded_is_not_encoded(name: str, value: object) -> None:
     """After writing such an entry, its writer alone could read the journal."""
     with pytest.raises(InternalError, match="Nothing was written"):
         encode(replace(WRITTEN, **{name: value}))  # type: ignore[arg-type]
 
 
-def test_what_is_read_back_as_a_number_or_a_text_is_written() -> None:
+def test_enum_value_in_an_int_or_str_field_round_trips() -> None:
     class Level(IntEnum):
         HIGH = 3
 
@@ -310,7 +310,7 @@ def test_a_field_at_its_default_is_not_written() -> None:
     assert decode(Everything, GOOD).defaulted == 7
 
 
-def test_I15_a_configuration_that_cannot_be_is_corrupt_data() -> None:
+def test_I15_invalid_topic_config_is_corrupt_data() -> None:
     with pytest.raises(CorruptData, match="compression"):
         decode(TopicConfig, {"compression.type": "bzip2"})
 
@@ -319,14 +319,12 @@ def test_I15_a_configuration_that_cannot_be_is_corrupt_data() -> None:
 @pytest.mark.parametrize(
     "value", [None, [], {}, {"type": 1}, {"type": "no_such_event"}, {"type": ""}]
 )
-def test_I15_an_event_of_no_known_type_is_corrupt_data(
-    machine: Machine[Any], value: object
-) -> None:
+def test_I15_event_of_unknown_type_is_corrupt_data(machine: Machine[Any], value: object) -> None:
     with pytest.raises(CorruptData):
         machine.decode_event(value)
 
 
-def test_what_came_later_is_written_only_if_it_says_something() -> None:
+def test_trailing_list_fields_at_their_default_are_not_written() -> None:
     """An older program can then read it; and a default is never mistaken for another value."""
     for grown in (Grown(1, 5), Grown(1, 5, z=3), Grown(1, 5, w=3), Grown(1, 5, z=3, w=4)):
         assert decode(Grown, encode(grown)) == grown
@@ -347,7 +345,7 @@ def test_what_came_later_is_written_only_if_it_says_something() -> None:
         (12, None),
     ],
 )
-def test_I15_a_list_may_lack_only_the_fields_that_came_later(
+def test_I15_stored_list_may_omit_only_trailing_fields_with_defaults(
     stored_value: object, read: Grown | None
 ) -> None:
     if read is not None:
@@ -357,7 +355,7 @@ def test_I15_a_list_may_lack_only_the_fields_that_came_later(
         decode(Grown, stored_value)
 
 
-def test_I15_a_section_that_is_not_known_is_corrupt_data() -> None:
+def test_I15_unknown_section_is_corrupt_data() -> None:
     """The section may hold state without which every decision would be wrong."""
     sections = SectionCodec(point=Point)
     rows = {"point": [Point(1, 2)]}
@@ -422,7 +420,7 @@ def test_I15_renaming_classes_and_attributes_changes_no_stored_byte(
     assert json.dumps(other.encode(read)) == text
 
 
-def test_a_class_without_stored_names_is_a_fault_of_ours() -> None:
+def test_class_without_stored_names_raises_internal_error() -> None:
     @dataclass(frozen=True)
     class Bare(Point):
         """A subclass without its own stored names; those of its base do not apply to it."""
@@ -432,7 +430,7 @@ def test_a_class_without_stored_names_is_a_fault_of_ours() -> None:
             use()
 
 
-def test_two_events_of_one_name_are_a_fault_of_ours() -> None:
+def test_two_events_with_one_stored_name_raise_internal_error() -> None:
     with pytest.raises(InternalError, match="have the same stored name"):
         EventCodec(Everything, renamed_class(Everything))
 

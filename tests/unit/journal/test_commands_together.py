@@ -10,14 +10,14 @@ from txlog.journal.entry import decode_entry
 from txlog.journal.machine import Together
 
 
-def test_together_they_are_one_entry_and_each_has_its_answer() -> None:
+def test_together_publishes_one_entry_and_returns_one_answer_per_command() -> None:
     store = new_store()
     answers = process(store).execute(Together((Put("a"), Look("a"), Put("b"), Put("a"))))
     assert answers == [True, True, True, False]
     assert (written(store, 0), store.get(LAYOUT.entry(1))) == (["a", "b"], None)
 
 
-def test_each_is_decided_against_the_state_that_those_before_it_lead_to() -> None:
+def test_each_command_is_decided_on_the_state_after_the_previous_ones() -> None:
     store = new_store()
     replica = process(store)
     assert replica.execute(Together((Put("a"), Put("b"), Take("a")))) == [True, True, 2]
@@ -25,7 +25,7 @@ def test_each_is_decided_against_the_state_that_those_before_it_lead_to() -> Non
 
 
 @pytest.mark.parametrize("refused", [0, 1, 2])
-def test_the_rejection_of_one_is_that_of_all(refused: int) -> None:
+def test_together_publishes_nothing_if_one_command_is_refused(refused: int) -> None:
     store = new_store()
     replica = process(store)
     commands: list[object] = [Put("a"), Put("b")]
@@ -35,7 +35,7 @@ def test_the_rejection_of_one_is_that_of_all(refused: int) -> None:
     assert (replica.state, store.get(LAYOUT.entry(0))) == ((), None)
 
 
-def test_together_they_are_decided_anew_behind_a_lost_slot() -> None:
+def test_together_decides_all_commands_again_after_a_lost_slot() -> None:
     store = HookedStore(new_store())
     other, replica = process(store), process(store)
     store.before("create", LAYOUT.entry(0), lambda: other.execute(Put("a")))
@@ -48,7 +48,7 @@ def test_together_they_are_decided_anew_behind_a_lost_slot() -> None:
     assert (store.is_met, process(store).catch_up()) == (True, ("b",))
 
 
-def test_each_by_itself_they_share_an_entry_and_the_others_stand() -> None:
+def test_execute_each_publishes_the_other_commands_if_one_is_refused() -> None:
     store = new_store()
     replica = process(store)
     with pytest.raises(IllegalTransition):

@@ -23,15 +23,13 @@ EVENTS = st.lists(
 
 @given(st.integers(0, 1 << 60), st.text(max_size=40), EVENTS, st.integers(0, (1 << 32) - 1))
 @settings(max_examples=examples(100), derandomize=True)
-def test_an_entry_comes_back_as_it_was(
-    slot: int, writer: str, events: list[Any], prior: int
-) -> None:
+def test_entry_round_trips(slot: int, writer: str, events: list[Any], prior: int) -> None:
     entry = Entry(slot, "token", writer, 5, prior, tuple(events))
     data, crc32 = encode_entry(entry)
     assert decode_entry(data, PATH, slot) == (entry, crc32)
 
 
-def test_half_a_surrogate_pair_in_a_users_text_comes_back() -> None:
+def test_lone_surrogate_in_user_text_round_trips() -> None:
     """The metadata of an offset is any str; it must not block others that share its entry."""
     entry = Entry(0, "token", "w", 5, 0, ({"type": "x", "metadata": "\ud800"},))
     data, _ = encode_entry(entry)
@@ -56,13 +54,13 @@ def test_I15_every_bit_flip_is_corrupt_data_that_names_the_object() -> None:
             assert PATH in caught.value.message
 
 
-def test_I15_bytes_after_the_end_are_corrupt_data() -> None:
+def test_I15_trailing_bytes_are_corrupt_data() -> None:
     for tail in (b"\n", b"x", DATA):
         with pytest.raises(CorruptData, match="damaged"):
             decode_entry(DATA + tail, PATH, 7)
 
 
-def test_a_newer_format_is_unsupported_and_not_called_damaged() -> None:
+def test_newer_entry_format_is_unsupported_and_names_both_versions() -> None:
     newer = DATA.replace(b'"format":2', b'"format":3', 1)
     with pytest.raises(
         UnsupportedFormat, match="version 3; this txlog reads version 2. A newer"
@@ -71,14 +69,14 @@ def test_a_newer_format_is_unsupported_and_not_called_damaged() -> None:
     assert PATH in caught.value.message
 
 
-def test_a_format_from_before_the_first_release_is_refused_with_the_reason() -> None:
+def test_entry_format_from_before_the_first_release_is_refused_with_remedy() -> None:
     older = DATA.replace(b'"format":2', b'"format":1', 1)
     with pytest.raises(UnsupportedFormat, match=r"version 1.* before the first release") as caught:
         decode_entry(older, PATH, 7)
     assert "create the log anew" in caught.value.message
 
 
-def test_I1_an_entry_under_another_number_is_corrupt_data() -> None:
+def test_I1_entry_stored_under_another_slot_is_corrupt_data() -> None:
     with pytest.raises(CorruptData, match="slot 7"):
         decode_entry(DATA, PATH, 8)
 
@@ -96,7 +94,7 @@ def test_I1_an_entry_under_another_number_is_corrupt_data() -> None:
         json.dumps({"slot": 7, "token": "t", "writer": "w", "written_at_ms": 1}).encode(),
     ],
 )
-def test_I15_a_sealed_body_that_is_no_entry_is_corrupt_data(body: bytes) -> None:
+def test_I15_malformed_entry_body_with_valid_crc_is_corrupt_data(body: bytes) -> None:
     with pytest.raises(CorruptData) as caught:
         decode_entry(seal(body), PATH, 7)
     assert PATH in caught.value.message

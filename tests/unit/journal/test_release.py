@@ -61,7 +61,7 @@ def message_of(data: bytes) -> str:
 @pytest.mark.parametrize(
     "event", [{"type": "thing_painted"}, {"type": "thing_put", "name": "x", "colour": "red"}]
 )
-def test_an_event_or_a_field_that_came_later(event: dict[str, str]) -> None:
+def test_newer_event_or_field_is_unsupported_and_names_its_release(event: dict[str, str]) -> None:
     with pytest.raises(UnsupportedFormat) as caught:
         use_entry(sealed(entry_with(event)))
     assert caught.value.message.startswith(f"{ENTRY} contains an event that this txlog cannot read")
@@ -69,12 +69,12 @@ def test_an_event_or_a_field_that_came_later(event: dict[str, str]) -> None:
     assert caught.value.facts == {"path": ENTRY, "txlog": NEWER}
 
 
-def test_a_format_that_came_later_whatever_its_body_is() -> None:
+def test_newer_entry_format_with_unknown_body_names_its_release() -> None:
     assert message_of(sealed({"pages": []}, version=3)).endswith(REMEDY)
 
 
 @pytest.mark.parametrize("field", ["shards", "settings"])
-def test_the_logs_own_file(field: str) -> None:
+def test_newer_cluster_file_is_not_a_txlog_and_names_its_release(field: str) -> None:
     made = next(data for path, data in golden_objects().items() if path.endswith(CLUSTER_FILE))
     body = json.loads(made.split(b"\n")[1])
     later = body | ({"shards": 1} if field == "shards" else {"format_version": 3})
@@ -83,7 +83,7 @@ def test_the_logs_own_file(field: str) -> None:
     assert caught.value.message.endswith(REMEDY)
 
 
-def test_a_boundary() -> None:
+def test_newer_boundary_is_unsupported_and_names_its_release() -> None:
     body = {"ordinal": 0, "lowest_slot": 0, "snapshot_slot": -1, "token": "t", "reason": "age"}
     with pytest.raises(UnsupportedFormat, match="a boundary that this txlog cannot") as caught:
         decode_boundary(sealed(body), BOUNDARY)
@@ -104,14 +104,18 @@ def later_snapshot(head: Mapping[str, Any], *rows: tuple[str, str]) -> bytes:
 
 
 @pytest.mark.parametrize("head", [{"format": 3}, {"shards": 4}])
-def test_a_snapshot_whose_head_came_later(head: dict[str, int]) -> None:
+def test_snapshot_with_newer_head_is_unsupported_and_names_its_release(
+    head: dict[str, int],
+) -> None:
     with pytest.raises(UnsupportedFormat) as caught:
         decode_snapshot(later_snapshot(head), SNAPSHOT)
     assert caught.value.message.endswith(REMEDY)
 
 
 @pytest.mark.parametrize("machine", [ShelfMachine(), SharedMachine()], ids=["one", "shared"])
-def test_a_snapshot_with_a_section_that_came_later(machine: Machine[Any]) -> None:
+def test_snapshot_with_unknown_section_is_unsupported_and_names_its_release(
+    machine: Machine[Any],
+) -> None:
     data = later_snapshot({}, ("paint", "[]"))
     _, sections = decode_snapshot(data, SNAPSHOT)
     with pytest.raises(UnsupportedFormat, match=r"a state .*'paint'") as caught:
@@ -119,32 +123,32 @@ def test_a_snapshot_with_a_section_that_came_later(machine: Machine[Any]) -> Non
     assert caught.value.message.endswith(REMEDY)
 
 
-def test_a_line_of_a_checkpoint() -> None:
+def test_newer_checkpoint_line_is_unsupported_and_names_its_release() -> None:
     value = {"type": offsets.OFFSET_TYPE, "version": 2, "txlog": NEWER, "shards": []}
     with pytest.raises(UnsupportedFormat) as caught:
         offsets.from_json(value, "offsets/3")
     assert caught.value.message.endswith(REMEDY)
 
 
-def test_a_line_of_this_version_may_not_say_it_and_that_of_the_next_one_must() -> None:
+def test_checkpoint_line_names_its_release_only_above_offset_version_1() -> None:
     """Spark compares lines as texts, so that a release in them would look new to each query."""
     line = offsets.to_json(offsets.SourceOffset("10" * 16, "g", {}))
     assert ("txlog" in line) == (offsets.OFFSET_VERSION > 1)
 
 
 @pytest.mark.parametrize("txlog", ["", "\x1b[31m1.2", "9" * 50, "1.2 or rm -rf", VERSION, 7])
-def test_what_is_no_later_release_is_not_shown(txlog: object) -> None:
+def test_invalid_or_not_newer_release_is_omitted_from_the_message(txlog: object) -> None:
     message = message_of(sealed(entry_with({"type": "thing_painted"}), txlog))
     assert message.endswith(f"A newer txlog than {VERSION} wrote it: use a newer txlog.")
 
 
-def test_I15_another_release_in_the_header_is_damage() -> None:
+def test_I15_altered_release_in_the_header_fails_the_crc() -> None:
     data = sealed(entry_with()).replace(NEWER.encode(), b"7.3.2rc1")
     with pytest.raises(CorruptData, match="its CRC32 is"):
         use_entry(data)
 
 
-def test_every_object_that_is_written_now_names_its_release() -> None:
+def test_every_written_object_names_its_release() -> None:
     log = MemoryLog()
     log.admin.create_topic("t", 1)
     assert log.connection.cluster.topic("t").journal.prune(keep_entries=0)

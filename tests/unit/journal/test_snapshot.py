@@ -28,7 +28,7 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
 
 @given(st.dictionaries(NAMES, st.lists(JSON, min_size=1, max_size=4), max_size=4))
 @settings(max_examples=examples(100), derandomize=True)
-def test_head_and_sections_come_back_as_they_were(sections: dict[str, list[Any]]) -> None:
+def test_snapshot_head_and_sections_round_trip(sections: dict[str, list[Any]]) -> None:
     assert decode_snapshot(encode_snapshot(HEAD, sections), PATH) == (HEAD, sections)
 
 
@@ -84,12 +84,12 @@ def head_row(**changes: object) -> tuple[str, str]:
     return "journal", json.dumps({"format": 2, "slot": 3, "crc32": 4, "boundary": -1, **changes})
 
 
-def test_a_file_made_by_hand_is_read() -> None:
+def test_handcrafted_snapshot_file_is_decoded() -> None:
     head, sections = decode_snapshot(made_of([head_row(), ("thing", "1")]), PATH)
     assert (head.slot, sections) == (3, {"thing": [1]})
 
 
-def test_a_newer_format_is_unsupported_whatever_else_its_head_holds() -> None:
+def test_newer_format_is_unsupported_even_with_unknown_head_fields() -> None:
     """A newer format must not be reported as damage, since damaged objects may be replaced."""
     with pytest.raises(UnsupportedFormat, match="version 3") as caught:
         decode_snapshot(made_of([head_row(format=3, shards=4)]), PATH)
@@ -107,7 +107,7 @@ def test_a_newer_format_is_unsupported_whatever_else_its_head_holds() -> None:
         [head_row(), ("thing", None)],
     ],
 )
-def test_I15_wrong_rows_under_a_right_checksum_are_corrupt_data(
+def test_I15_malformed_rows_with_valid_checksum_are_corrupt_data(
     rows: list[tuple[str | None, str | None]],
 ) -> None:
     with pytest.raises(CorruptData) as caught:
@@ -115,7 +115,7 @@ def test_I15_wrong_rows_under_a_right_checksum_are_corrupt_data(
     assert PATH in caught.value.message
 
 
-def test_I15_another_arrow_file_is_corrupt_data() -> None:
+def test_I15_arrow_file_with_other_columns_is_corrupt_data() -> None:
     batch = pa.record_batch({"section": ["journal"], "other": ["x"]})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:

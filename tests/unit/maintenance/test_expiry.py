@@ -70,7 +70,7 @@ def partitions_in_tail(topic: TopicLog) -> list[int]:
     [(0, 0, [0, 1]), (2, 2, [1]), (0, 6, [])],
     ids=["in the tail", "partly sealed", "sealed"],
 )
-def test_I12_no_record_goes_whose_transaction_is_decided_and_not_complete(
+def test_I12_records_of_a_decided_incomplete_transaction_are_not_deletable(
     log: MemoryLog, before: int, after: int, in_tail: list[int]
 ) -> None:
     send_plain(log, before)
@@ -91,13 +91,13 @@ def test_I12_no_record_goes_whose_transaction_is_decided_and_not_complete(
 
 
 @pytest.mark.both_ways
-def test_what_lies_below_a_transaction_that_is_not_complete_goes(log: MemoryLog) -> None:
+def test_records_below_an_incomplete_transaction_are_deletable(log: MemoryLog) -> None:
     send_plain(log, 2)
     half_applied(log)
     assert deletable(log) == {0: 2}
 
 
-def test_what_is_decided_and_not_in_the_log_yet_keeps_nothing(log: MemoryLog) -> None:
+def test_staged_records_of_a_decided_transaction_do_not_limit_deletion(log: MemoryLog) -> None:
     session = TransactionSession(log.connection, "a", timeout_ms=1_000)
     session.register("instance")
     session.begin()

@@ -47,7 +47,7 @@ def reopened(log: MemoryLog) -> MemoryLog:
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_I12_a_topic_whose_journal_is_gone_is_refused(log: MemoryLog, use: Use) -> None:
+def test_I12_topic_with_a_lost_journal_raises_corrupt_data(log: MemoryLog, use: Use) -> None:
     root = log.connection.cluster.topic("u").layout.root
     left = remove(log, f"{root}/entries", f"{root}/snapshots", f"{root}/boundaries", f"{root}/hint")
     assert any("/segments/" in path for path in left)
@@ -57,14 +57,14 @@ def test_I12_a_topic_whose_journal_is_gone_is_refused(log: MemoryLog, use: Use) 
     assert changed == []
 
 
-def test_a_topic_whose_creation_was_cut_off_is_begun_by_the_next_use(log: MemoryLog) -> None:
+def test_interrupted_topic_creation_is_completed_by_the_next_use(log: MemoryLog) -> None:
     remove(log, log.connection.cluster.topic("u").layout.root)
     log = reopened(log)
     log.producer().send("u", b"new").get()
     assert log.values("u") == [b"new"]
 
 
-def test_what_somebody_else_put_there_is_in_nobodys_way(log: MemoryLog) -> None:
+def test_foreign_objects_do_not_prevent_creation_of_a_log_and_a_topic(log: MemoryLog) -> None:
     root = log.connection.cluster.topic("u").layout.root
     left = remove(log, CLUSTER_FILE, "cluster/", root)
     assert left == {}
@@ -77,7 +77,7 @@ def test_what_somebody_else_put_there_is_in_nobodys_way(log: MemoryLog) -> None:
     assert log.values("u") == [b"new"]
 
 
-def test_I12_topics_are_not_forgotten_with_the_clusters_journal(log: MemoryLog) -> None:
+def test_I12_lost_cluster_journal_raises_corrupt_data_and_is_not_recreated(log: MemoryLog) -> None:
     left = remove(log, "cluster/")
     log = reopened(log)
     for use in (lambda: log.admin.create_topic("u", 1), log.connection.cluster.producer_id):
@@ -86,7 +86,7 @@ def test_I12_topics_are_not_forgotten_with_the_clusters_journal(log: MemoryLog) 
     assert log.objects() == left
 
 
-def test_I4_a_cluster_file_that_is_gone_is_not_written_anew(log: MemoryLog) -> None:
+def test_I4_lost_cluster_file_raises_corrupt_data_and_is_not_recreated(log: MemoryLog) -> None:
     """The cluster file has the number of coordinators."""
     left = remove(log, CLUSTER_FILE)
     runtime = log.connection.runtime

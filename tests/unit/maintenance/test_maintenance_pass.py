@@ -13,7 +13,7 @@ from txlog.settings import LogSettings, ProcessSettings
 
 
 @pytest.mark.in_log
-def test_a_list_of_topics_that_cannot_be_read_stands_in_the_report(log: MemoryLog) -> None:
+def test_unreadable_topic_list_is_reported_and_the_pass_continues(log: MemoryLog) -> None:
     passes = Maintenance(log.connection)
     assert passes.run_once(vacuum=False).actions == []
     producer = log.elsewhere("a", transaction_timeout_ms=1_000)
@@ -23,11 +23,13 @@ def test_a_list_of_topics_that_cannot_be_read_stands_in_the_report(log: MemoryLo
     log.store.on("get", "cluster/.*/entries/", unavailable)
     report = passes.run_once(vacuum=False)
     assert [(f.task, f.subject) for f in report.failures] == [("opening", "cluster")]
-    assert log.process().outcome(tx_id) is TransactionOutcome.ABORTED, "the rest is looked after"
+    assert log.process().outcome(tx_id) is TransactionOutcome.ABORTED, (
+        "the rest of the pass is done"
+    )
     assert passes.run_once(vacuum=False).actions == []
 
 
-def test_a_named_topic_that_cannot_be_looked_up_stands_in_the_report(log: MemoryLog) -> None:
+def test_failed_lookup_of_a_named_topic_is_reported(log: MemoryLog) -> None:
     store = ScriptedStore(log.memory)
     passes = Maintenance(log.process(store), topics=["t", "u"])
     store.on("get", "cluster/", unavailable)
@@ -38,7 +40,7 @@ def test_a_named_topic_that_cannot_be_looked_up_stands_in_the_report(log: Memory
         Maintenance(log.process(), topics=["none"]).run_once()
 
 
-def test_a_topic_that_is_deleted_as_a_pass_begins_is_passed_over(log: MemoryLog) -> None:
+def test_topic_deleted_as_a_pass_starts_is_skipped(log: MemoryLog) -> None:
     store = ScriptedStore(log.memory)
     process = log.process(store)
     process.cluster.state()
@@ -58,17 +60,19 @@ def delete(log: MemoryLog, name: str) -> None:
     Admin(log.process()).delete_topics([name])
 
 
-def test_R14_a_pass_says_once_what_pruning_keeps_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_R14_entries_kept_by_the_boundary_grace_are_reported_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(maintenance, "BOUNDARIES_APART_ENTRIES", 4)
     day_ms = 86_400_000
     log = MemoryLog(LogSettings(boundary_trust_ms=day_ms, boundary_grace_ms=2 * day_ms))
     log.admin.create_topic("t", 1)
     for number in range(9):
         log.producer(enable_idempotence=False).send("t", b"%d" % number).get()
-    looking = Maintenance(log.connection, ProcessSettings(journal_retention_entries=4))
+    passes = Maintenance(log.connection, ProcessSettings(journal_retention_entries=4))
 
     def pruned() -> list[str]:
-        actions = looking.run_once(vacuum=False).actions
+        actions = passes.run_once(vacuum=False).actions
         return [action.detail for action in actions if action.subject == "t"]
 
     assert pruned() == ["entries kept for 2 days (boundary.grace.ms): 6"]

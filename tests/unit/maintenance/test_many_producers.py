@@ -18,7 +18,7 @@ FIRST_PID = 10**15
 
 
 @pytest.mark.slow
-def test_I16_any_number_of_silent_producers_is_forgotten_in_one_pass(log: MemoryLog) -> None:
+def test_I16_one_pass_retires_any_number_of_silent_producers(log: MemoryLog) -> None:
     log.producer().send("u", b"1").get()
     topic = log.connection.cluster.topic("u")
     (known,) = topic.catch_up().producers.values()

@@ -51,7 +51,7 @@ def begun(log: MemoryLog) -> Producer:
 @pytest.mark.in_log
 @pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
 @pytest.mark.parametrize("transactional_id", [None, "a"])
-def test_R9_one_bad_answer_to_an_append_is_not_even_noticed(
+def test_R9_single_failed_append_request_is_retried_transparently(
     log: MemoryLog, transactional_id: str | None, effect: Effect
 ) -> None:
     producer = log.producer(transactional_id)
@@ -139,7 +139,7 @@ def test_R9_a_slot_that_another_writer_won_proves_the_append_absent(log: MemoryL
 @pytest.mark.in_log
 @OUTAGES
 @pytest.mark.parametrize("failures", range(4))
-def test_R9_an_abort_after_an_unknown_append_leaves_no_trace_in_the_next_transaction(
+def test_R9_abort_after_an_unknown_append_does_not_affect_the_next_transaction(
     log: MemoryLog, outage: Outage, failures: int
 ) -> None:
     """The aborted records may have used sequences. Without a new epoch the next records, with the
@@ -177,11 +177,11 @@ def forget_silent_producers(log: MemoryLog) -> None:
 
 
 @OUTAGES
-def test_R9_a_forgotten_producer_takes_no_new_id_while_a_flush_may_be_stored(
+def test_R9_retired_producer_id_is_not_replaced_while_a_flush_is_in_doubt(
     log: MemoryLog, outage: Outage
 ) -> None:
-    """Only the same producer id shows that it is a repeat: under another id it would be stored
-    again."""
+    """Only the same producer id shows that a retry is a repeat: under another id the records would
+    be stored again."""
     producer = log.producer()
     producer.send("t", b"before", b"k").get()
     producer.send("t", b"x", b"k")
@@ -197,7 +197,7 @@ def test_R9_a_forgotten_producer_takes_no_new_id_while_a_flush_may_be_stored(
     log.check()
 
 
-def test_R9_a_producer_that_is_forgotten_between_a_flush_and_its_repeat_takes_no_new_id(
+def test_R9_producer_id_retired_between_a_flush_and_its_retry_is_not_replaced(
     log: MemoryLog,
 ) -> None:
     def answer_lost_and_producer_forgotten(call: Call) -> object:
@@ -214,7 +214,7 @@ def test_R9_a_producer_that_is_forgotten_between_a_flush_and_its_repeat_takes_no
     log.check()
 
 
-def test_without_idempotence_an_unknown_append_is_sent_again_and_may_be_doubled(
+def test_without_idempotence_a_retried_unknown_append_may_be_duplicated(
     log: MemoryLog,
 ) -> None:
     """Semantics 0.1: without de-duplication delivery is at least once."""
@@ -232,7 +232,7 @@ def test_without_idempotence_an_unknown_append_is_sent_again_and_may_be_doubled(
 @pytest.mark.in_log
 @OUTAGES
 @pytest.mark.parametrize("event", ["transaction_begun", "participants_added"])
-def test_an_unknown_declaration_keeps_records_out_until_it_is_known(
+def test_records_are_not_appended_until_begin_and_participants_are_known(
     log: MemoryLog, outage: Outage, event: str
 ) -> None:
     producer = begun(log)
@@ -259,7 +259,7 @@ def test_an_unknown_declaration_keeps_records_out_until_it_is_known(
         lambda producer: producer.send_offsets_to_transaction({U0: 0}, "g"),
     ],
 )
-def test_a_begin_that_is_unknown_can_be_aborted_and_does_not_bar_the_next(
+def test_unknown_begin_can_be_aborted_and_does_not_bar_the_next_transaction(
     log: MemoryLog, outage: Outage, first: Callable[[Producer], object]
 ) -> None:
     producer = begun(log)
@@ -276,7 +276,7 @@ def test_a_begin_that_is_unknown_can_be_aborted_and_does_not_bar_the_next(
 
 @pytest.mark.both_ways
 @OUTAGES
-def test_I13_an_unknown_decision_is_asked_for_again_until_it_is_known(
+def test_I13_commit_with_an_unknown_decision_can_only_be_repeated(
     log: MemoryLog, outage: Outage
 ) -> None:
     producer = log.producer("a")
@@ -293,7 +293,7 @@ def test_I13_an_unknown_decision_is_asked_for_again_until_it_is_known(
         producer.send("t", b"must not join the next transaction")
     decided = outage is answer_lost_then_silence
     expected = TransactionOutcome.COMMITTED if decided else TransactionOutcome.OPEN
-    assert log.process().outcome(tx_id) is expected, "anyone else may ask meanwhile"
+    assert log.process().outcome(tx_id) is expected, "other processes can read the outcome"
     log.store.heal()
     producer.commit_transaction()
     assert log.process().outcome(tx_id) is TransactionOutcome.COMMITTED
@@ -329,7 +329,7 @@ def test_I4_after_the_decision_a_commit_may_be_repeated_at_every_step(
 
 @pytest.mark.in_log
 @pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
-def test_a_completion_that_fails_is_told_to_the_next_transaction_once(
+def test_failed_completion_is_raised_once_in_the_next_transaction(
     log: MemoryLog, effect: Effect
 ) -> None:
     producer = begun(log)
@@ -350,7 +350,7 @@ def test_a_completion_that_fails_is_told_to_the_next_transaction_once(
 
 @pytest.mark.both_ways
 @OUTAGES
-def test_R9_a_commit_does_not_happen_without_offsets_whose_pend_is_unknown(
+def test_R9_commit_is_refused_while_the_outcome_of_a_pend_is_unknown(
     log: MemoryLog, outage: Outage
 ) -> None:
     log.producer().send("u", b"source").get()
@@ -370,7 +370,9 @@ def test_R9_a_commit_does_not_happen_without_offsets_whose_pend_is_unknown(
 
 
 @pytest.mark.both_ways
-def test_offsets_that_another_transaction_holds_keep_the_commit_waiting(log: MemoryLog) -> None:
+def test_commit_is_refused_while_another_transaction_has_the_offsets_pending(
+    log: MemoryLog,
+) -> None:
     """UnstableOffsetCommit is retriable: a repeated commit resolves the pending offsets."""
     log.producer().send("u", b"source").get()
     other = log.elsewhere("b")
@@ -393,7 +395,7 @@ def test_offsets_that_another_transaction_holds_keep_the_commit_waiting(log: Mem
 
 @pytest.mark.both_ways
 @OUTAGES
-def test_an_abort_after_an_unknown_pend_frees_the_group(log: MemoryLog, outage: Outage) -> None:
+def test_abort_after_an_unknown_pend_releases_the_group(log: MemoryLog, outage: Outage) -> None:
     log.producer().send("u", b"source").get()
     producer = begun(log)
     outage(log, "transactions/.*/6/")
@@ -414,7 +416,7 @@ def test_an_abort_after_an_unknown_pend_frees_the_group(log: MemoryLog, outage: 
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
-def test_an_init_that_failed_may_be_called_again(log: MemoryLog, effect: Effect) -> None:
+def test_failed_init_transactions_may_be_repeated(log: MemoryLog, effect: Effect) -> None:
     log.producer("a").begin_transaction()
     producer = Producer(log.connection, transactional_id="a")
     log.store.on("create", "transactions/", effect)
@@ -427,7 +429,7 @@ def test_an_init_that_failed_may_be_called_again(log: MemoryLog, effect: Effect)
 
 
 @pytest.mark.both_ways
-def test_an_init_that_cannot_finish_what_is_decided_says_so_and_may_be_called_again(
+def test_init_transactions_blocked_by_a_decided_transaction_may_be_repeated(
     log: MemoryLog,
 ) -> None:
     old = begun(log)
@@ -446,7 +448,7 @@ def test_an_init_that_cannot_finish_what_is_decided_says_so_and_may_be_called_ag
 
 
 @pytest.mark.both_ways
-def test_a_failed_segment_leaves_nothing_that_anybody_sees(log: MemoryLog) -> None:
+def test_failed_segment_upload_is_invisible_and_is_retried_by_commit(log: MemoryLog) -> None:
     producer = begun(log)
     producer.send("t", b"x")
     log.store.on("put_new", "segments", unavailable)

@@ -70,7 +70,7 @@ def segments(log: MemoryLog) -> set[str]:
     return {path for path in log.objects() if "/segments/" in path}
 
 
-def test_an_abandoned_segment_goes_once_it_is_old_enough(log: MemoryLog) -> None:
+def test_abandoned_segment_is_deleted_after_staging_retention(log: MemoryLog) -> None:
     stage(log, b"abandoned")
     assert vacuum(log).objects == 0
     log.clock.advance(DAY_MS + 1)
@@ -81,7 +81,7 @@ def test_an_abandoned_segment_goes_once_it_is_old_enough(log: MemoryLog) -> None
     log.check()
 
 
-def test_R17_a_slow_task_loses_its_work_and_never_commits_what_is_gone(log: MemoryLog) -> None:
+def test_R17_append_of_a_deleted_segment_raises_segment_expired(log: MemoryLog) -> None:
     append = stage(log, b"slow")
     log.clock.advance(DAY_MS + 1)
     vacuum(log)
@@ -91,7 +91,7 @@ def test_R17_a_slow_task_loses_its_work_and_never_commits_what_is_gone(log: Memo
     log.check()
 
 
-def test_a_slow_task_that_comes_before_the_sweep_keeps_its_segment(log: MemoryLog) -> None:
+def test_segment_appended_before_the_sweep_is_kept(log: MemoryLog) -> None:
     append = stage(log, b"slow")
     log.clock.advance(DAY_MS + 1)
     collector = Vacuum(log.process(), DAY_MS)
@@ -103,7 +103,7 @@ def test_a_slow_task_that_comes_before_the_sweep_keeps_its_segment(log: MemoryLo
     log.check()
 
 
-def test_what_the_first_look_has_not_seen_stays(log: MemoryLog) -> None:
+def test_sweep_keeps_segments_that_were_not_candidates(log: MemoryLog) -> None:
     stage(log, b"first")
     log.clock.advance(DAY_MS + 1)
     collector = Vacuum(log.process(), DAY_MS)
@@ -123,7 +123,7 @@ class Agreed(Undecided):
         return LocalTransactionState.COMMIT_MESSAGE
 
 
-def test_R18_what_a_transaction_has_staged_is_kept_however_old(log: MemoryLog) -> None:
+def test_R18_segments_staged_by_an_open_transaction_are_kept_at_any_age(log: MemoryLog) -> None:
     producer = TransactionMQProducer("g", log.process(), listener=Undecided())
     producer.start(check_in_background=False)
     producer.send_message_in_transaction(Message("u", b"half"))
@@ -139,7 +139,7 @@ def test_R18_what_a_transaction_has_staged_is_kept_however_old(log: MemoryLog) -
     log.check()
 
 
-def test_merged_and_compacted_segments_go_and_their_records_stay(log: MemoryLog) -> None:
+def test_merged_and_compacted_segments_are_deleted_and_records_remain(log: MemoryLog) -> None:
     log.admin.create_topic("c", 1, config={"cleanup.policy": "compact"})
     producer = log.producer()
     for number in range(40):
@@ -169,7 +169,7 @@ def test_a_deleted_topic_leaves_two_small_objects(log: MemoryLog) -> None:
     log.check()
 
 
-def test_R14_entries_of_a_deleted_topic_go_when_its_last_boundary_is_old_enough() -> None:
+def test_R14_entries_of_a_deleted_topic_are_kept_for_the_boundary_grace() -> None:
     """Before that nothing can be deleted, and no pass reports a deletion."""
     log = MemoryLog(LogSettings(boundary_trust_ms=1_000, boundary_grace_ms=DAY_MS))
     log.admin.create_topic("u", 1)
@@ -194,7 +194,7 @@ def test_R14_entries_of_a_deleted_topic_go_when_its_last_boundary_is_old_enough(
     log.check()
 
 
-def test_R14_a_writer_that_stalled_before_its_topic_was_ended_is_told(log: MemoryLog) -> None:
+def test_R14_stalled_writer_to_a_deleted_topic_raises_unknown_topic(log: MemoryLog) -> None:
     stalled = log.elsewhere()
     stalled.send("u", b"before").get()
     log.admin.delete_topics(["u"])
@@ -206,7 +206,7 @@ def test_R14_a_writer_that_stalled_before_its_topic_was_ended_is_told(log: Memor
     log.check()
 
 
-def test_a_topic_that_came_back_under_its_name_is_not_touched(log: MemoryLog) -> None:
+def test_recreated_topic_of_the_same_name_is_not_affected(log: MemoryLog) -> None:
     log.producer().send("u", b"old").get()
     log.admin.delete_topics(["u"])
     log.admin.create_topic("u", 1)
@@ -218,7 +218,7 @@ def test_a_topic_that_came_back_under_its_name_is_not_touched(log: MemoryLog) ->
     log.check()
 
 
-def test_a_deleted_topic_costs_later_looks_no_request(log: MemoryLog) -> None:
+def test_deleted_topics_cost_later_vacuums_no_requests(log: MemoryLog) -> None:
     def requests() -> int:
         store = ScriptedStore(log.memory)
         collector = Vacuum(log.process(store), DAY_MS)
@@ -236,7 +236,7 @@ def test_a_deleted_topic_costs_later_looks_no_request(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("write", range(0, 24, 2))
-def test_whoever_dies_in_a_vacuum_leaves_a_sound_log(log: MemoryLog, write: int) -> None:
+def test_vacuum_that_dies_at_any_write_leaves_a_valid_log(log: MemoryLog, write: int) -> None:
     producer = log.producer()
     for number in range(20):
         producer.send("u", b"%d" % number).get()
@@ -269,7 +269,7 @@ def outcome(call: Callable[[], object]) -> bool:
     return False
 
 
-# A full disk, and horizons that are written once.
+# Full disks and interrupted vacuums: each horizon is written once.
 
 JOURNALS = 2 + 8
 """Journals of the topics and coordinators of that log."""
@@ -293,7 +293,7 @@ def cut_off_vacuum(log: MemoryLog, entries: int, runtime: Runtime | None = None)
 
 
 @pytest.mark.parametrize("entries", range(JOURNALS))
-def test_a_vacuum_that_was_cut_off_is_not_paid_for_twice(log: MemoryLog, entries: int) -> None:
+def test_interrupted_vacuum_writes_each_horizon_only_once(log: MemoryLog, entries: int) -> None:
     stage(log, b"abandoned")
     log.clock.advance(DAY_MS + 1)
     cut_off_vacuum(log, entries)
@@ -304,7 +304,7 @@ def test_a_vacuum_that_was_cut_off_is_not_paid_for_twice(log: MemoryLog, entries
     log.check()
 
 
-def test_what_is_older_than_the_horizons_costs_no_entry(log: MemoryLog) -> None:
+def test_deletion_below_existing_horizons_writes_no_new_horizon(log: MemoryLog) -> None:
     log.producer().send("u", b"old").get()
     stage(log, b"abandoned")
     log.clock.advance(DAY_MS + 1)
@@ -316,7 +316,7 @@ def test_what_is_older_than_the_horizons_costs_no_entry(log: MemoryLog) -> None:
     log.check()
 
 
-def test_R17_what_no_horizon_lies_above_is_not_deleted(log: MemoryLog) -> None:
+def test_R17_segment_not_below_a_horizon_is_not_deleted(log: MemoryLog) -> None:
     """The sweep keeps more than the first pass, as after a clock was set back."""
     append = stage(log, b"slow")
     log.clock.advance(DAY_MS + 1)
@@ -328,7 +328,7 @@ def test_R17_what_no_horizon_lies_above_is_not_deleted(log: MemoryLog) -> None:
     log.check()
 
 
-def test_R17_a_cut_off_vacuum_of_a_clock_far_ahead_keeps_nobody_from_writing(
+def test_R17_interrupted_vacuum_with_a_clock_far_ahead_does_not_block_writers(
     log: MemoryLog,
 ) -> None:
     """No coordinator's horizon rises above the horizon of any topic, and writers name segments
@@ -350,7 +350,7 @@ def test_R17_a_cut_off_vacuum_of_a_clock_far_ahead_keeps_nobody_from_writing(
     log.check()
 
 
-def test_maintenance_on_a_full_disk_says_so_and_goes_on_once_there_is_room(
+def test_maintenance_reports_a_full_disk_and_resumes_when_space_is_free(
     log: MemoryLog,
 ) -> None:
     log.admin.create_topic("c", 1, config={"cleanup.policy": "compact"})
@@ -387,7 +387,7 @@ def test_maintenance_on_a_full_disk_says_so_and_goes_on_once_there_is_room(
     log.check()
 
 
-def test_a_maintenance_loop_deletes_what_two_of_its_passes_saw(log: MemoryLog) -> None:
+def test_maintenance_deletes_candidates_after_the_file_delete_delay(log: MemoryLog) -> None:
     stage(log, b"abandoned")
     log.clock.advance(DAY_MS + 1)
     maintenance = Maintenance(log.process(), ProcessSettings(file_delete_delay_ms=60_000))
@@ -404,7 +404,7 @@ def test_a_maintenance_loop_deletes_what_two_of_its_passes_saw(log: MemoryLog) -
     assert log.changed_since(idle) == [], "a pass that has nothing to do writes nothing"
 
 
-def test_what_is_due_is_told_from_what_is_not_there(log: MemoryLog) -> None:
+def test_sweep_due_in_ms_counts_down_and_is_none_without_candidates(log: MemoryLog) -> None:
     settings = ProcessSettings(file_delete_delay_ms=60_000)
     maintenance = Maintenance(log.process(), settings)
     maintenance.run_once()
@@ -419,7 +419,7 @@ def test_what_is_due_is_told_from_what_is_not_there(log: MemoryLog) -> None:
     assert maintenance.sweep_due_in_ms() is None
 
 
-def test_one_damaged_topic_does_not_keep_the_others_from_being_looked_after(
+def test_damaged_topic_does_not_prevent_maintenance_of_other_topics(
     log: MemoryLog,
 ) -> None:
     for name in ("t", "u"):
@@ -434,7 +434,7 @@ def test_one_damaged_topic_does_not_keep_the_others_from_being_looked_after(
     assert TopicPartition("u", 0) not in log.consumer("u").poll()
 
 
-def test_two_processes_may_maintain_at_once(log: MemoryLog) -> None:
+def test_alternating_maintenance_passes_of_two_processes_do_not_fail(log: MemoryLog) -> None:
     log.admin.create_topic("c", 1, config={"cleanup.policy": "compact"})
     producer = log.producer()
     for number in range(60):
@@ -448,7 +448,7 @@ def test_two_processes_may_maintain_at_once(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
-def test_R17_a_horizon_that_a_clock_far_ahead_has_chosen_keeps_nobody_from_writing(
+def test_R17_horizon_set_by_a_clock_far_ahead_does_not_block_writers(
     log: MemoryLog,
 ) -> None:
     """Names of segments are above the horizon, whatever the writer's clock says."""
@@ -462,7 +462,7 @@ def test_R17_a_horizon_that_a_clock_far_ahead_has_chosen_keeps_nobody_from_writi
     log.check()
 
 
-def test_R17_nor_does_it_keep_anybody_from_a_topic_that_is_created_afterwards(
+def test_R17_topic_created_below_the_horizon_is_writable_after_one_refusal(
     log: MemoryLog,
 ) -> None:
     """After the first refusal the topic gets its coordinators' horizon."""
@@ -479,7 +479,7 @@ def test_R17_nor_does_it_keep_anybody_from_a_topic_that_is_created_afterwards(
     log.check()
 
 
-def test_strange_objects_beside_and_in_the_topics_are_let_be(log: MemoryLog) -> None:
+def test_foreign_objects_in_and_beside_topics_are_kept(log: MemoryLog) -> None:
     root = log.connection.cluster.topic("u").layout.root
     stored = ["topics/stray", "topics/u/stray", "topics/a b/c/segments/x"]
     stored += [f"{root}/segments/0note.arrow", f"{root}/chunks/note", f"{root}/segments/0/x"]

@@ -68,7 +68,7 @@ def horizon_is_raised(log: MemoryLog, slow: Slow, step: Step, effect: Effect) ->
 
 
 @STEPS
-def test_R17_a_vacuum_sees_what_is_referred_to_just_before_it_raises_the_horizon(
+def test_R17_segment_referenced_just_before_the_horizon_rises_is_kept(
     log: MemoryLog, step: Step
 ) -> None:
     slow = Slow(log)
@@ -79,7 +79,7 @@ def test_R17_a_vacuum_sees_what_is_referred_to_just_before_it_raises_the_horizon
 
 
 @STEPS
-def test_R17_a_writer_that_refers_to_it_just_after_the_horizon_was_raised_is_refused(
+def test_R17_reference_to_a_segment_just_after_the_horizon_rises_is_refused(
     log: MemoryLog, step: Step
 ) -> None:
     slow = Slow(log)
@@ -96,8 +96,8 @@ def test_R17_a_writer_that_refers_to_it_just_after_the_horizon_was_raised_is_ref
     log.check()
 
 
-def test_R17_a_horizon_that_stands_in_the_topics_only_allows_no_deletion(log: MemoryLog) -> None:
-    """The vacuum that raised it was interrupted; the next one keeps more."""
+def test_R17_horizon_recorded_only_in_topics_allows_no_deletion(log: MemoryLog) -> None:
+    """The vacuum that raised the horizon was interrupted; the next one keeps more."""
     slow = Slow(log)
     store = ScriptedStore(log.memory)
     collector = Vacuum(log.process(store), DAY_MS)

@@ -73,7 +73,9 @@ def flights(*carriers: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=physical_schema(FLIGHTS))
 
 
-def taken_by_spark(layout: ReadLayout, wanted: StructType, batch: pa.RecordBatch) -> pa.RecordBatch:
+def accepted_by_spark(
+    layout: ReadLayout, wanted: StructType, batch: pa.RecordBatch
+) -> pa.RecordBatch:
     """Spark's own check of the first batch of a task."""
     rows: Iterator[pa.RecordBatch] = iter([batch])
     (passed,) = records_to_arrow_batches(rows, 2, wanted, None)  # type: ignore[arg-type]
@@ -110,7 +112,7 @@ def taken_by_spark(layout: ReadLayout, wanted: StructType, batch: pa.RecordBatch
         ),
     ],
 )
-def test_types_become_the_nearest_that_hold_every_value(
+def test_arrow_type_maps_to_nearest_spark_type_that_holds_every_value(
     stored: pa.DataType, expected: DataType
 ) -> None:
     assert spark_type(stored, "x") == expected
@@ -125,7 +127,9 @@ def test_types_become_the_nearest_that_hold_every_value(
         (pa.month_day_nano_interval(), "x"),
     ],
 )
-def test_a_type_that_spark_lacks_is_refused_with_its_path(stored: pa.DataType, path: str) -> None:
+def test_type_that_spark_does_not_support_is_refused_with_its_path(
+    stored: pa.DataType, path: str
+) -> None:
     with pytest.raises(IncompatibleSchema, match=f"column '{path}' is"):
         spark_type(stored, "x")
 
@@ -159,14 +163,14 @@ EVERY_TYPE: list[tuple[pa.DataType, list[object]]] = [
 
 
 @pytest.mark.parametrize(("kind", "values"), EVERY_TYPE)
-def test_spark_takes_the_batch_untouched_and_the_values_are_the_same(
+def test_spark_accepts_converted_batch_with_unchanged_values(
     kind: pa.DataType, values: list[object]
 ) -> None:
     topic = pa.schema([pa.field("x", kind)])
     wanted = source_schema(topic, ("x",))
     layout = read_layout(topic, wanted)
     rows = pa.RecordBatch.from_arrays([pa.array(values, kind)], schema=topic)
-    passed = taken_by_spark(layout, wanted, layout.convert(ORIGIN, rows))
+    passed = accepted_by_spark(layout, wanted, layout.convert(ORIGIN, rows))
     assert passed.column("x").to_pylist() == pa.array(values, kind).to_pylist()
 
 
@@ -180,13 +184,13 @@ def test_a_slice_of_a_batch_is_converted_like_a_whole_one() -> None:
 # Typed topics.
 
 
-def test_a_typed_topic_has_its_columns_and_where_each_row_is_from() -> None:
+def test_typed_topic_has_its_columns_and_record_metadata() -> None:
     wanted = available_schema(FLIGHTS)
     assert wanted.names == [*FLIGHTS.names, "_topic", "_partition", "_offset", "_timestamp"]
     assert [f.name for f in wanted if not f.nullable] == ["carrier", *wanted.names[-4:]]
     layout = read_layout(FLIGHTS, wanted)
     assert layout.stored_columns == (*FLIGHTS.names, "_timestamp")
-    passed = taken_by_spark(layout, wanted, layout.convert(ORIGIN, flights("AA", "UA", "DL")))
+    passed = accepted_by_spark(layout, wanted, layout.convert(ORIGIN, flights("AA", "UA", "DL")))
     assert passed.slice(1, 1).to_pylist() == [
         {
             "carrier": "UA",
@@ -203,7 +207,7 @@ def test_a_typed_topic_has_its_columns_and_where_each_row_is_from() -> None:
     ]
 
 
-def test_the_columns_option_says_which_and_in_which_order() -> None:
+def test_columns_option_selects_and_orders_columns() -> None:
     wanted = source_schema(FLIGHTS, ("_offset", "carrier"))
     assert wanted.names == ["_offset", "carrier"]
     layout = read_layout(FLIGHTS, wanted)
@@ -215,12 +219,12 @@ def test_the_columns_option_says_which_and_in_which_order() -> None:
     }
 
 
-def test_only_what_is_made_of_stored_columns_is_read() -> None:
+def test_only_required_stored_columns_are_read() -> None:
     layout = read_layout(FLIGHTS, source_schema(FLIGHTS, ("_timestamp", "_topic")))
     assert layout.stored_columns == ("_timestamp",)
 
 
-def test_a_column_that_spark_cannot_hold_does_not_bar_the_others() -> None:
+def test_unsupported_column_can_be_excluded_with_columns_option() -> None:
     topic = pa.schema([("big", pa.decimal256(76, 0)), ("n", pa.int32())])
     assert source_schema(topic, ("n",)).names == ["n"]
     with pytest.raises(IncompatibleSchema, match=r"'big' .* option 'columns'"):
@@ -228,7 +232,7 @@ def test_a_column_that_spark_cannot_hold_does_not_bar_the_others() -> None:
 
 
 @pytest.mark.parametrize(("name", "near"), [("carier", "'carrier'"), ("_ofset", "'_offset'")])
-def test_an_unknown_column_is_refused_with_the_nearest_right_one(name: str, near: str) -> None:
+def test_unknown_column_is_refused_with_a_suggestion(name: str, near: str) -> None:
     with pytest.raises(InvalidOption, match=f"did you mean {near}"):
         source_schema(FLIGHTS, (name,))
 
@@ -236,12 +240,12 @@ def test_an_unknown_column_is_refused_with_the_nearest_right_one(name: str, near
 # A schema from the user.
 
 
-def test_the_users_narrower_schema_is_what_spark_compares_with() -> None:
+def test_spark_accepts_batch_with_narrower_user_schema() -> None:
     wanted = StructType(
         [StructField("delay", ShortType()), StructField("carrier", StringType(), nullable=True)]
     )
     layout = read_layout(FLIGHTS, wanted)
-    taken_by_spark(layout, wanted, layout.convert(ORIGIN, flights("AA")))
+    accepted_by_spark(layout, wanted, layout.convert(ORIGIN, flights("AA")))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +284,7 @@ def test_the_users_narrower_schema_is_what_spark_compares_with() -> None:
         (StructField("_offset", IntegerType()), "_offset is int64 and is declared int32"),
     ],
 )
-def test_a_schema_that_does_not_fit_is_refused_with_what_differs(
+def test_incompatible_user_schema_is_refused_with_the_difference(
     field: StructField, difference: str
 ) -> None:
     with pytest.raises(InvalidOption, match=difference):
@@ -313,7 +317,7 @@ def test_a_kafka_shaped_topic_has_kafkas_columns() -> None:
     assert wanted.names[-1] == "headers"
     assert wanted["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
     layout = read_layout(KAFKA_SCHEMA, wanted)
-    passed = taken_by_spark(layout, wanted, layout.convert(Origin("t", 0, 7), kafka_rows()))
+    passed = accepted_by_spark(layout, wanted, layout.convert(Origin("t", 0, 7), kafka_rows()))
     assert passed.to_pylist()[0] == {
         "key": b"k",
         "value": b"v",
@@ -326,7 +330,7 @@ def test_a_kafka_shaped_topic_has_kafkas_columns() -> None:
     }
 
 
-def test_headers_are_not_read_unless_wanted() -> None:
+def test_headers_are_not_read_by_default() -> None:
     layout = read_layout(KAFKA_SCHEMA, available_schema(KAFKA_SCHEMA))
     assert layout.stored_columns == ("key", "value", "_timestamp")
 
@@ -343,7 +347,7 @@ def test_headers_are_not_read_unless_wanted() -> None:
         (pa.date64(), 1),
     ],
 )
-def test_a_value_that_would_be_rounded_is_an_error_that_names_the_column(
+def test_value_that_spark_cannot_represent_raises_with_column_and_offset(
     kind: pa.DataType, value: int
 ) -> None:
     topic = pa.schema([pa.field("x", kind)])
@@ -353,7 +357,7 @@ def test_a_value_that_would_be_rounded_is_an_error_that_names_the_column(
         layout.convert(ORIGIN, rows)
 
 
-def test_columns_that_are_right_already_are_not_copied() -> None:
+def test_columns_that_need_no_conversion_are_not_copied() -> None:
     layout = read_layout(FLIGHTS, source_schema(FLIGHTS, ("carrier", "delay")))
     rows = flights("AA", "UA")
     converted = layout.convert(ORIGIN, rows)
@@ -362,13 +366,13 @@ def test_columns_that_are_right_already_are_not_copied() -> None:
         assert [b and b.address for b in passed] == [b and b.address for b in stored]
 
 
-def test_topics_that_are_read_together_have_one_schema() -> None:
+def test_topics_read_together_must_have_one_schema() -> None:
     assert common_schema({"a": FLIGHTS, "b": FLIGHTS}) == FLIGHTS
     with pytest.raises(IncompatibleSchema, match="'a' and 'b' have different schemas"):
         common_schema({"a": FLIGHTS, "b": KAFKA_SCHEMA})
 
 
-def test_a_layout_crosses_process_borders() -> None:
+def test_read_layout_can_be_pickled() -> None:
     layout = read_layout(FLIGHTS, available_schema(FLIGHTS))
     again = pickle.loads(pickle.dumps(layout))
     assert again == layout

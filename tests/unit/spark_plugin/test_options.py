@@ -56,7 +56,7 @@ EVERY_WRITER_OPTION = {
 }
 
 
-def test_every_reader_option_is_taken() -> None:
+def test_every_reader_option_is_parsed() -> None:
     assert parse_reader_options(EVERY_READER_OPTION, streaming=True) == ReaderOptions(
         root="s3://bucket/log",
         subscribe=("orders", "refunds"),
@@ -85,7 +85,7 @@ def test_every_reader_option_is_taken() -> None:
     )
 
 
-def test_every_writer_option_is_taken() -> None:
+def test_every_writer_option_is_parsed() -> None:
     assert parse_writer_options(EVERY_WRITER_OPTION) == WriterOptions(
         root="/log",
         topic="delays",
@@ -114,7 +114,7 @@ def test_defaults_are_kafkas_where_kafka_has_them() -> None:
     assert batch.ending_offsets == OffsetSpec(OffsetPoint.LATEST)
 
 
-def test_names_are_compared_without_case_as_spark_lowers_them() -> None:
+def test_option_names_are_case_insensitive() -> None:
     for name in ("minpartitions", "minPartitions", "MINPARTITIONS"):
         assert parse_reader_options({**READER, name: "3"}).min_partitions == 3
 
@@ -123,7 +123,7 @@ def test_names_are_compared_without_case_as_spark_lowers_them() -> None:
     ("alias", "field", "value"),
     [("kafka.group.id", "group_id", "g"), ("groupid", "group_id", "g")],
 )
-def test_kafkas_spelling_is_taken_by_the_reader(alias: str, field: str, value: str) -> None:
+def test_reader_accepts_kafka_option_names(alias: str, field: str, value: str) -> None:
     assert getattr(parse_reader_options({**READER, alias: value}), field) == value
 
 
@@ -134,13 +134,13 @@ def test_kafkas_spelling_is_taken_by_the_reader(alias: str, field: str, value: s
         ("compression.type", "compression", "lz4"),
     ],
 )
-def test_other_connectors_spellings_are_taken_by_the_writer(
+def test_writer_accepts_option_names_of_other_connectors(
     alias: str, field: str, value: str
 ) -> None:
     assert getattr(parse_writer_options({**WRITER, alias: value}), field) == value
 
 
-def test_one_thing_under_two_names_must_be_one_value() -> None:
+def test_option_given_under_two_names_must_have_one_value() -> None:
     assert parse_writer_options({"path": "/log", "root": "/log"}).root == "/log"
     with pytest.raises(InvalidOption, match="'root' is given twice"):
         parse_writer_options({"path": "/log", "root": "/other"})
@@ -158,7 +158,7 @@ KAFKA_SOURCE = [
 
 
 @pytest.mark.parametrize("name", " ".join(KAFKA_SOURCE).split())
-def test_an_option_of_kafkas_source_is_taken_or_has_an_answer_and_is_no_slip_of_the_pen(
+def test_kafka_source_option_is_supported_or_refused_with_a_specific_hint(
     name: str,
 ) -> None:
     """A suggestion would name another option, which may do the opposite."""
@@ -171,7 +171,7 @@ def test_an_option_of_kafkas_source_is_taken_or_has_an_answer_and_is_no_slip_of_
     assert name in known | aliases
 
 
-def test_the_least_of_a_batch_and_how_long_it_is_waited_for() -> None:
+def test_min_offsets_and_max_trigger_delay_are_parsed() -> None:
     given = {**READER, "minOffsetsPerTrigger": "10", "maxTriggerDelay": "30s"}
     parsed = parse_reader_options(given, streaming=True)
     assert (parsed.min_offsets_per_trigger, parsed.max_trigger_delay_ms) == (10, 30_000)
@@ -191,13 +191,13 @@ def test_the_least_of_a_batch_and_how_long_it_is_waited_for() -> None:
         ({"minOffsetsPerTrigger": "1", "maxTriggerDelay": "soon"}, "a time such as"),
     ],
 )
-def test_limits_that_cannot_be_meant_are_refused(given: dict[str, str], why: str) -> None:
+def test_invalid_or_contradictory_batch_limits_are_refused(given: dict[str, str], why: str) -> None:
     with pytest.raises(InvalidOption, match=why):
         parse_reader_options({**READER, **given}, streaming=True)
 
 
 @pytest.mark.parametrize("name", ["minOffsetsPerTrigger", "maxOffsetsPerTrigger"])
-def test_limits_of_a_batch_are_for_streams(name: str) -> None:
+def test_offsets_per_trigger_limits_are_refused_for_batch_reads(name: str) -> None:
     with pytest.raises(InvalidOption, match=f"'{name}' is for streams only"):
         parse_reader_options({**READER, name: "1"}, streaming=False)
 
@@ -216,9 +216,7 @@ def test_limits_of_a_batch_are_for_streams(name: str) -> None:
         ("storagekey", "unknown reader option"),
     ],
 )
-def test_an_unknown_reader_option_is_refused_with_the_nearest_right_one(
-    name: str, remedy: str
-) -> None:
+def test_unknown_reader_option_is_refused_with_a_remedy(name: str, remedy: str) -> None:
     with pytest.raises(InvalidOption) as raised:
         parse_reader_options({**READER, name: "x"})
     assert remedy in str(raised.value)
@@ -233,9 +231,7 @@ def test_an_unknown_reader_option_is_refused_with_the_nearest_right_one(
         ("startingoffsets", "is an option of the reader"),
     ],
 )
-def test_an_unknown_writer_option_is_refused_with_the_nearest_right_one(
-    name: str, remedy: str
-) -> None:
+def test_unknown_writer_option_is_refused_with_a_remedy(name: str, remedy: str) -> None:
     with pytest.raises(InvalidOption) as raised:
         parse_writer_options({**WRITER, name: "x"})
     assert remedy in str(raised.value)
@@ -268,7 +264,7 @@ def test_an_unknown_writer_option_is_refused_with_the_nearest_right_one(
         ("root", " ", "a text that is not empty"),
     ],
 )
-def test_a_value_that_the_reader_cannot_take_is_refused(name: str, value: str, wanted: str) -> None:
+def test_invalid_reader_option_value_is_refused(name: str, value: str, wanted: str) -> None:
     with pytest.raises(InvalidOption) as raised:
         parse_reader_options({"root": "/log", "subscribe": "orders", name: value})
     assert wanted in str(raised.value)
@@ -278,7 +274,7 @@ def test_a_value_that_the_reader_cannot_take_is_refused(name: str, value: str, w
     ("name", "value"),
     [("subscribe", "a/b"), ("subscribe", ".."), ("subscribe", "__internal"), ("group.id", "a\nb")],
 )
-def test_names_with_path_tricks_are_refused(name: str, value: str) -> None:
+def test_invalid_topic_or_group_name_is_refused(name: str, value: str) -> None:
     with pytest.raises(InvalidName):
         parse_reader_options({"path": "/log", "subscribe": "orders", name: value})
 
@@ -294,18 +290,18 @@ def test_names_with_path_tricks_are_refused(name: str, value: str) -> None:
         ("key", ""),
     ],
 )
-def test_a_value_that_the_writer_cannot_take_is_refused(name: str, value: str) -> None:
+def test_invalid_writer_option_value_is_refused(name: str, value: str) -> None:
     with pytest.raises(InvalidOption, match="it must be"):
         parse_writer_options({**WRITER, name: value})
 
 
 @pytest.mark.parametrize("value", ["", "x" * 513, "a\nb"])
-def test_a_transactional_id_that_cannot_be_is_refused(value: str) -> None:
+def test_invalid_transactional_id_is_refused(value: str) -> None:
     with pytest.raises((InvalidName, InvalidOption)):
         parse_writer_options({**WRITER, "transactional.id": value})
 
 
-def test_the_topic_of_the_writer_is_a_topics_name() -> None:
+def test_invalid_topic_name_of_the_writer_is_refused() -> None:
     with pytest.raises(InvalidName):
         parse_writer_options({**WRITER, "topic": "../x"})
 
@@ -313,14 +309,14 @@ def test_the_topic_of_the_writer_is_a_topics_name() -> None:
 # Options that exclude or require each other.
 
 
-def test_the_log_must_be_given() -> None:
+def test_missing_log_root_is_refused() -> None:
     with pytest.raises(InvalidOption, match="pass it to load"):
         parse_reader_options({"subscribe": "orders"})
     with pytest.raises(InvalidOption, match="pass it to start"):
         parse_writer_options({"topic": "orders"})
 
 
-def test_exactly_one_kind_of_subscription() -> None:
+def test_exactly_one_kind_of_subscription_is_required() -> None:
     with pytest.raises(
         InvalidOption, match="neither of 'subscribe' and 'subscribePattern' is given"
     ):
@@ -343,7 +339,7 @@ def test_R29_committed_offsets_need_a_group() -> None:
     assert parsed.starting_offsets.at(TopicPartition("orders", 5)) is OffsetPoint.COMMITTED
 
 
-def test_offsets_are_given_for_what_is_read_and_for_all_of_it() -> None:
+def test_json_starting_offsets_must_name_exactly_the_subscribed_topics() -> None:
     with pytest.raises(InvalidOption, match="names refunds, which is not subscribed"):
         parse_reader_options({**READER, "startingoffsets": '{"refunds": {"0": 1}}'})
     with pytest.raises(InvalidOption, match="does not name refunds"):
@@ -356,7 +352,7 @@ def test_offsets_are_given_for_what_is_read_and_for_all_of_it() -> None:
         )
 
 
-def test_a_partition_that_the_json_leaves_out_is_told() -> None:
+def test_partition_missing_from_json_offsets_is_refused() -> None:
     spec = OffsetSpec(explicit={TopicPartition("orders", 0): 4})
     assert spec.at(TopicPartition("orders", 0)) == 4
     with pytest.raises(InvalidOption, match="no offset for orders-1"):
@@ -375,7 +371,7 @@ def test_a_partition_that_the_json_leaves_out_is_told() -> None:
         (False, "endingoffsets", '{"orders": {"0": -2}}'),
     ],
 )
-def test_what_only_a_stream_or_only_a_batch_has_is_refused(
+def test_options_for_the_other_read_mode_are_refused(
     streaming: bool, name: str, value: str
 ) -> None:
     with pytest.raises(InvalidOption):
@@ -383,12 +379,12 @@ def test_what_only_a_stream_or_only_a_batch_has_is_refused(
     parse_reader_options({**READER, "group.id": "g", name: value})
 
 
-def test_a_rows_partition_is_given_by_one_column() -> None:
+def test_key_and_partition_must_be_different_columns() -> None:
     with pytest.raises(InvalidOption, match="both name the column 'k'"):
         parse_writer_options({**WRITER, "key": "k", "partition": "k"})
 
 
-def test_partitions_are_of_topics_that_are_created() -> None:
+def test_partitions_option_conflicts_with_create_topics_false() -> None:
     with pytest.raises(InvalidOption, match="leave one of them out"):
         parse_writer_options({**WRITER, "createtopics": "false", "partitions": "4"})
 
@@ -404,18 +400,18 @@ def test_storage_options_are_never_printed() -> None:
         assert "hush" not in text
 
 
-def test_a_broken_storage_option_is_refused_without_its_value() -> None:
+def test_malformed_storage_option_is_refused_without_showing_its_value() -> None:
     with pytest.raises(InvalidOption, match=r"storage\.client_kwargs") as raised:
         parse_writer_options({**WRITER, "storage.client_kwargs": '{"secret": "hush"'})
     assert "hush" not in str(raised.value)
 
 
-def test_digits_in_a_storage_option_stay_a_text() -> None:
+def test_numeric_storage_option_stays_a_string() -> None:
     parsed = parse_writer_options({**WRITER, "storage.key": "0123"})
     assert parsed.storage["key"] == "0123"
 
 
-def test_options_cross_process_borders() -> None:
+def test_options_can_be_pickled() -> None:
     for parsed in (
         parse_reader_options(EVERY_READER_OPTION),
         parse_writer_options(EVERY_WRITER_OPTION),
@@ -423,7 +419,7 @@ def test_options_cross_process_borders() -> None:
         assert pickle.loads(pickle.dumps(parsed)) == parsed
 
 
-def test_the_tables_above_leave_no_option_out() -> None:
+def test_option_tables_cover_every_field() -> None:
     """`subscribePattern` and `endingOffsets` exclude others in their own tables, as do an
     application and its version; `storage` is shared.
     """
@@ -434,26 +430,26 @@ def test_the_tables_above_leave_no_option_out() -> None:
 VERSIONED = {"root": "/log", "txnAppId": "job", "txnVersion": "7"}
 
 
-def test_a_version_is_that_of_an_application() -> None:
+def test_txn_app_id_and_txn_version_are_parsed() -> None:
     parsed = parse_writer_options(VERSIONED)
     assert (parsed.txn_app_id, parsed.txn_version) == ("job", 7)
     assert parse_writer_options({**VERSIONED, "txnVersion": "0"}).txn_version == 0
 
 
 @pytest.mark.parametrize("given", ["txnAppId", "txnVersion"])
-def test_a_version_without_its_application_is_refused(given: str) -> None:
+def test_txn_app_id_and_txn_version_require_each_other(given: str) -> None:
     with pytest.raises(InvalidOption, match="give both, or neither"):
         parse_writer_options({"root": "/log", given: "7"})
 
 
 @pytest.mark.parametrize("value", ["-1", "1.5", "", "x", "9223372036854775808", "9" * 5000, "٣"])
-def test_a_version_that_is_no_batch_id_is_refused(value: str) -> None:
+def test_invalid_txn_version_is_refused(value: str) -> None:
     with pytest.raises(InvalidOption, match="'txnVersion'"):
         parse_writer_options({**VERSIONED, "txnVersion": value})
 
 
 @pytest.mark.parametrize("other", ["transactional.id", "checkpointLocation"])
-def test_a_version_stands_alone(other: str) -> None:
+def test_txn_version_excludes_transactional_id_and_checkpoint_location(other: str) -> None:
     with pytest.raises(InvalidOption, match=f"leave '{other}' out"):
         parse_writer_options({**VERSIONED, other: "x"})
 
@@ -463,7 +459,7 @@ CREATED = {"provider": "txlog", "owner": "me", "location": "file:/log", "path": 
 
 @pytest.mark.parametrize("parse", [parse_reader_options, parse_writer_options])
 @pytest.mark.parametrize("options", [CREATED, {}], ids=["as it is made", "as it is used"])
-def test_a_table_of_sparks_catalog_is_told_of_the_view_that_works(
+def test_catalog_table_is_refused_with_temporary_view_remedy(
     parse: Callable[[Mapping[str, str]], object], options: dict[str, str]
 ) -> None:
     """The error once named the options 'provider' or 'location', which the user had not given."""
@@ -473,12 +469,12 @@ def test_a_table_of_sparks_catalog_is_told_of_the_view_that_works(
 
 @pytest.mark.parametrize("value", ["x" * 201, "a\nb", "\x1b[2J", " "])
 @pytest.mark.parametrize("option", ["label", "txnAppId"])
-def test_what_becomes_a_part_of_stored_ids_is_short_and_printable(option: str, value: str) -> None:
+def test_label_and_txn_app_id_must_be_short_and_printable(option: str, value: str) -> None:
     with pytest.raises(InvalidOption, match=f"'{option}' is "):
         parse_writer_options({**WRITER, "txnVersion": "1", option: value})
 
 
-def test_a_transactional_id_and_a_label_are_one_id_and_not_too_long() -> None:
+def test_transactional_id_with_label_is_at_most_512_characters() -> None:
     named = {**WRITER, "transactional.id": "i" * 400, "label": "x" * 100}
     assert parse_writer_options(named).label == "x" * 100
     with pytest.raises(InvalidName, match="at most 512"):

@@ -20,12 +20,12 @@ ROOT = f"spark-session-{MINE}-execution-root-id-12"
         ("", "group"),
     ],
 )
-def test_R27_a_run_is_the_session_of_the_root_execution(job_tags: str, run_id: str) -> None:
-    """Without its tag, which a user may clear, sessions and job group name the run."""
+def test_R27_run_id_is_session_id_of_root_execution_tag(job_tags: str, run_id: str) -> None:
+    """Without that tag, which a user may clear, the sessions and the job group identify the run."""
     assert run_of(job_tags, "group") == run_id
 
 
-def test_a_task_is_of_a_batch_if_spark_says_whose_and_which() -> None:
+def test_task_belongs_to_a_batch_only_with_query_id_and_batch_id() -> None:
     assert TaskIdentity("query", "run", 0).is_of_batch
     assert not TaskIdentity("query", "run", NO_BATCH).is_of_batch
     assert not TaskIdentity("", "run", 0).is_of_batch

@@ -35,14 +35,14 @@ def test_I1_racing_threads_have_one_winner_for_each_of_many_names() -> None:
     assert sorted(name for names_won in won for name in names_won) == sorted(names)
 
 
-def test_a_name_is_one_store_in_a_process_and_another_name_another() -> None:
+def test_equal_memory_urls_share_a_store_and_others_do_not() -> None:
     open_store("memory://shared", Runtime()).create("a", b"x")
     assert open_store("memory://shared", Runtime()).get("a") == b"x"
     assert open_store("memory://shared/", Runtime()).url == "memory://shared"
     assert open_store("memory://other", Runtime()).get("a") is None
 
 
-def test_what_was_stored_does_not_follow_the_callers_buffer() -> None:
+def test_stored_bytes_do_not_change_with_the_callers_buffer() -> None:
     store = MemoryStore(manual_runtime())
     buffer = bytearray(b"before")
     store.put_new("a", memoryview(buffer))

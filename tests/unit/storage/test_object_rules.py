@@ -18,18 +18,18 @@ from txlog.storage.object_rules import check_path, check_prefix
         "/".join(["n" * 200] * 4 + ["m"]), "\ud800",
     ],
 )  # fmt: skip
-def test_a_path_that_is_not_plain_is_refused(path: str) -> None:
+def test_unsafe_or_invalid_path_is_refused(path: str) -> None:
     with pytest.raises(InternalError, match="Nothing was written"):
         check_path(path)
 
 
 @pytest.mark.parametrize("prefix", ["/", "/a", "../", "a/../", "a//", ".", "..", "a/..", "a\x00"])
-def test_a_prefix_that_is_not_plain_is_refused(prefix: str) -> None:
+def test_unsafe_or_invalid_prefix_is_refused(prefix: str) -> None:
     with pytest.raises(InternalError):
         check_prefix(prefix)
 
 
-def test_every_name_of_the_layout_passes() -> None:
+def test_every_path_of_the_layout_is_accepted() -> None:
     names = LogLayout("0" * 32)
     journals = [
         names.cluster(),
@@ -46,7 +46,7 @@ def test_every_name_of_the_layout_passes() -> None:
 
 
 @given(st.text(max_size=40))
-def test_what_passes_stays_below_the_root(path: str) -> None:
+def test_accepted_paths_stay_below_the_root(path: str) -> None:
     try:
         check_path(path)
     except InternalError:

@@ -15,7 +15,9 @@ def _open(url: str | Path, **options: object) -> Store:
     return open_store(url, Runtime(), options)
 
 
-def test_paths_and_file_urls_are_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_and_file_urls_open_local_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     folder = f"{tmp_path}/log"
@@ -28,18 +30,18 @@ def test_paths_and_file_urls_are_folders(tmp_path: Path, monkeypatch: pytest.Mon
         assert store.url == folder
 
 
-def test_a_path_is_taken_as_it_is_written(tmp_path: Path) -> None:
+def test_special_characters_in_a_file_url_are_kept(tmp_path: Path) -> None:
     for name in ("with space", "percent%20", "a:b", "plus+"):
         assert _open(f"file://{tmp_path}/{name}").url == f"{tmp_path}/{name}"
 
 
-def test_opening_touches_nothing(tmp_path: Path) -> None:
+def test_opening_a_store_creates_and_requests_nothing(tmp_path: Path) -> None:
     _open(tmp_path / "absent")
     assert not (tmp_path / "absent").exists()
     _open("s3://bucket/prefix", **KEYS, endpoint_url="http://127.0.0.1:9")
 
 
-def test_s3_urls_are_buckets_with_a_prefix() -> None:
+def test_s3_urls_open_a_bucket_with_a_prefix() -> None:
     for url in ("s3://bucket/a/b", "s3://bucket/a/b/", "s3a://bucket/a/b"):
         store = _open(url, **KEYS)
         assert isinstance(store, S3Store)
@@ -48,35 +50,35 @@ def test_s3_urls_are_buckets_with_a_prefix() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "  ", "s3://", "s3:///a", "s3://key:hush-hush@bucket/a"])
-def test_a_url_that_names_no_place_is_refused(url: str) -> None:
+def test_invalid_url_is_refused_without_revealing_secrets(url: str) -> None:
     with pytest.raises(UsageError) as refused:
         _open(url)
     assert "hush" not in str(refused.value)
 
 
 @pytest.mark.parametrize("prefix", ["a//b", "a/../b", "../b", "a/./b"])
-def test_a_prefix_in_a_bucket_has_no_path_tricks(prefix: str) -> None:
+def test_bucket_prefix_with_dot_or_empty_segments_is_refused(prefix: str) -> None:
     with pytest.raises(UsageError, match="cannot be the prefix of a log"):
         _open(f"s3://bucket/{prefix}", **KEYS)
 
 
-def test_memory_urls_are_this_processs_memory() -> None:
+def test_memory_url_opens_a_memory_store() -> None:
     assert isinstance(_open("memory://anything"), MemoryStore)
 
 
 @pytest.mark.parametrize("url", ["ftp://host/a", "zip://a", "github://o:r@main/a"])
-def test_file_systems_that_check_before_they_write_are_refused(url: str) -> None:
+def test_file_systems_without_exclusive_create_are_refused(url: str) -> None:
     with pytest.raises(StoreNotAtomic, match="no exclusive create, only a check before a write"):
         _open(url)
 
 
 @pytest.mark.parametrize("url", ["simplecache::s3://bucket/a", "filecache::file:///tmp/a"])
-def test_chains_of_file_systems_are_refused(url: str) -> None:
+def test_chained_file_systems_are_refused(url: str) -> None:
     with pytest.raises(StoreNotAtomic, match="chain"):
         _open(url)
 
 
-def test_an_unknown_protocol_is_named() -> None:
+def test_unknown_protocol_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match="nonsense://"):
         _open("nonsense://a/b")
 
@@ -103,8 +105,8 @@ def test_unknown_options_and_values_are_refused(
     assert "hush" not in str(refused.value)
 
 
-def test_an_http_server_is_no_store(tmp_path: Path) -> None:
-    """Its file system accepts a mode, so only a request shows that it has no exclusive create."""
+def test_http_url_opens_but_create_fails(tmp_path: Path) -> None:
+    """fsspec's HTTP file system accepts a mode, so only a request shows that it cannot create."""
     with pytest.raises(TxlogError):
         _open("http://127.0.0.1:9/log", deadline_ms=200).create("a", b"x")
     assert isinstance(_open("http://127.0.0.1:9/log"), FsspecStore)

@@ -19,7 +19,7 @@ ENTRY, HINT = NAMES.transactions(3).entry(7), NAMES.cluster().hint
 SNAPSHOT, SEGMENT = NAMES.transactions(0).snapshot(7), NAMES.topic("t", "1").segment("0" * 32)
 
 
-def test_each_kind_has_its_limit_and_segments_have_none() -> None:
+def test_each_object_kind_except_segments_has_a_size_limit() -> None:
     assert bytes_max(CLUSTER_FILE) == bytes_max(ENTRY) == SMALL_BYTES_MAX
     assert bytes_max(NAMES.cluster().boundary(0)) == SMALL_BYTES_MAX
     assert bytes_max(HINT) == HINT_BYTES_MAX
@@ -28,7 +28,7 @@ def test_each_kind_has_its_limit_and_segments_have_none() -> None:
     assert bytes_max("README.txt") is None
 
 
-def test_a_sparse_file_of_100_gigabytes_is_refused_by_its_size(tmp_path: Path) -> None:
+def test_sparse_file_of_100_GiB_is_refused_by_its_size(tmp_path: Path) -> None:
     store = LocalStore(tmp_path, Runtime(), durable=False)
     for path in (HINT, ENTRY, SNAPSHOT, CLUSTER_FILE):
         store.put_new(path, b"x")
@@ -40,7 +40,7 @@ def test_a_sparse_file_of_100_gigabytes_is_refused_by_its_size(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("path", [HINT, ENTRY])
-def test_what_is_as_large_as_it_may_be_is_read(path: str) -> None:
+def test_object_at_the_size_limit_is_read_and_a_larger_one_is_refused(path: str) -> None:
     limit = bytes_max(path) or 0
     store = MemoryStore(Runtime())
     store.put_new(path, b"x" * limit)
@@ -65,7 +65,7 @@ class _Files(LocalFileSystem):  # type: ignore[misc]
         return found
 
 
-def test_other_file_systems_are_asked_for_no_more_than_may_be_there(tmp_path: Path) -> None:
+def test_fsspec_store_requests_at_most_one_byte_above_the_limit(tmp_path: Path) -> None:
     files = _Files(skip_instance_cache=True)
     store = FsspecStore(files, str(tmp_path), f"files://{tmp_path}", Runtime())
     (tmp_path / ENTRY).parent.mkdir(parents=True)
@@ -92,7 +92,7 @@ def spoil_hint(hint: Path, how: str) -> None:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("how", ["sparse", "pipe", "link", "folder"])
-def test_R16_a_hint_that_is_no_such_is_none(tmp_path: Path, how: str) -> None:
+def test_R16_invalid_hint_is_ignored(tmp_path: Path, how: str) -> None:
     root = empty_log(tmp_path / "log")
     Admin(root).create_topic("t", 1)
     spoil_hint(tmp_path / "log" / connect(root).cluster.layout.cluster().hint, how)

@@ -36,8 +36,8 @@ Events = list[list[Any]]
 COORDINATOR = NAMES.transactions(0)
 
 
-class SoundLog:
-    """A sound log: two commits of a query over two topics, a producer's commit and its abort."""
+class IntactLog:
+    """An intact log: two commits of a query over two topics, a producer's commit and its abort."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -121,7 +121,7 @@ class SoundLog:
         return TopicMachine(4)
 
 
-def invariants(log: SoundLog) -> set[str]:
+def invariants(log: IntactLog) -> set[str]:
     """Numbers of the invariants that `check_log` reports as broken."""
     return {finding.invariant for finding in check_log(log.store)}
 

@@ -16,7 +16,7 @@ GOOD = {0: [(0, b"a"), (1, b"b"), (2, b"c")], 1: [(0, b"d")]}
 EXPECTED = {0: [b"a", b"b", b"c"], 1: [b"d"]}
 
 
-def test_the_same_records_in_the_same_order_are_no_problem() -> None:
+def test_equal_records_in_equal_order_have_no_problems() -> None:
     found = compared(EXPECTED, GOOD, GOOD)
     assert found.problems == []
     assert found.records == 4
@@ -31,7 +31,9 @@ def test_the_same_records_in_the_same_order_are_no_problem() -> None:
         ([(0, b"b"), (1, b"a"), (2, b"c")], "partition 0: other records, or another order"),
     ],
 )
-def test_what_differs_from_the_input_is_told(output: list[tuple[int, bytes]], problem: str) -> None:
+def test_output_that_differs_from_the_input_is_reported(
+    output: list[tuple[int, bytes]], problem: str
+) -> None:
     assert problem in compared(EXPECTED, GOOD | {0: output}, GOOD | {0: output}).problems
 
 
@@ -45,7 +47,7 @@ def test_what_differs_from_the_input_is_told(output: list[tuple[int, bytes]], pr
         ([(0, b"a"), (1, b"b"), (1, b"b"), (2, b"c")], "went backwards"),
     ],
 )
-def test_what_the_concurrent_reader_saw_wrongly_is_told(
+def test_wrong_records_of_the_concurrent_reader_are_reported(
     seen: list[tuple[int, bytes]], problem: str
 ) -> None:
     found = compared(EXPECTED, GOOD, GOOD | {0: seen}).problems
@@ -58,7 +60,7 @@ def test_every_partition_belongs_to_one_copier_and_every_record_to_one_partition
     assert sum(records_in(partition, 8, 1_001) for partition in range(8)) == 1_001
 
 
-def test_a_seed_gives_one_plan_whose_faults_come_in_order_and_before_the_end() -> None:
+def test_fault_plan_is_deterministic_ordered_and_ends_before_the_run() -> None:
     counts = ProcessFaultCounts(kills=3, stops=3, takeovers=1)
     plan, same = (planned_faults(random.Random("7"), counts, 1_000, 500) for _ in range(2))
     assert plan == same

@@ -33,7 +33,7 @@ def test_every_object_of_the_layout_has_its_kind(path: str, kind: str) -> None:
     assert object_kind(path) == kind
 
 
-def test_calls_are_counted_by_verb_and_kind_and_answered_as_before(store: CountingStore) -> None:
+def test_calls_are_counted_by_verb_and_kind_and_answers_unchanged(store: CountingStore) -> None:
     assert store.create(JOURNAL.entry(0), b"12345") == Created()
     assert store.create(JOURNAL.entry(0), b"other") == Exists(b"12345")
     store.put_new(JOURNAL.segment("0" * 32), memoryview(b"123"))
@@ -58,7 +58,7 @@ def test_calls_are_counted_by_verb_and_kind_and_answered_as_before(store: Counti
     assert counts.bytes_written == 14
 
 
-def test_a_reset_returns_the_counts_and_begins_anew(store: CountingStore) -> None:
+def test_reset_returns_the_counts_and_starts_from_zero(store: CountingStore) -> None:
     store.get("a")
     assert store.reset().gets == 1
     assert store.snapshot().gets == 0

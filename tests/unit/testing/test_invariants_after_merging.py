@@ -31,13 +31,13 @@ def log() -> MemoryLog:
     return log
 
 
-def test_merged_batches_have_no_sequence_and_nothing_is_wrong_with_that(log: MemoryLog) -> None:
+def test_merged_batches_without_sequences_are_not_reported(log: MemoryLog) -> None:
     assert check_log(log.memory) == []
     assert log.values("events") == [b"%d" % number for number in range(32)]
 
 
 @pytest.mark.parametrize("sequence", [0, 30, 32])
-def test_I7_a_live_sequence_that_repeats_or_skips_is_found(log: MemoryLog, sequence: int) -> None:
+def test_I7_wrong_sequence_after_merging_is_reported(log: MemoryLog, sequence: int) -> None:
     layout = log.connection.cluster.topic("events").layout
     path = [stored.path for stored in log.memory.list_after(layout.entries)][-1]
     data = log.memory.get(path)

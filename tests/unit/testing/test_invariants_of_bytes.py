@@ -20,7 +20,7 @@ from tests.stores.faulty_stores import ProcessDied
 from tests.unit.testing.intact_log import (
     COORDINATOR,
     Events,
-    SoundLog,
+    IntactLog,
     changing,
     dropping,
     first,
@@ -43,17 +43,17 @@ from txlog.topic.events import AppendBatches, BatchesAppended, MarkerWritten
 
 
 @pytest.fixture
-def log() -> SoundLog:
-    log = SoundLog()
+def log() -> IntactLog:
+    log = IntactLog()
     assert check_log(log.store) == []
     return log
 
 
-def test_a_sound_log_has_no_findings_whoever_is_asked(log: SoundLog) -> None:
+def test_sound_log_has_no_findings_through_a_connection(log: IntactLog) -> None:
     assert check_log(log.process.connection) == []
 
 
-def test_a_sound_log_that_was_pruned_has_no_findings(log: SoundLog) -> None:
+def test_a_sound_log_that_was_pruned_has_no_findings(log: IntactLog) -> None:
     coordinator(log.process)._journal.prune(2)
     log.process.connection.offsets._journal(0).prune(0)
     for name in ("a", "b", "src"):
@@ -63,13 +63,13 @@ def test_a_sound_log_that_was_pruned_has_no_findings(log: SoundLog) -> None:
     assert check_log(log.store) == []
 
 
-def test_a_log_whose_journals_were_only_written_anew_has_no_findings(log: SoundLog) -> None:
+def test_log_with_journals_rewritten_unchanged_has_no_findings(log: IntactLog) -> None:
     for layout in (COORDINATOR, log.topic("a"), log.topic("b")):
         log.edit(layout, lambda events: None)
     assert check_log(log.store) == []
 
 
-def test_a_transaction_under_way_is_no_finding(log: SoundLog) -> None:
+def test_unfinished_transaction_is_not_reported(log: IntactLog) -> None:
     process = log.process
     tx = tx_of(log.query, 3)
     pend(process, tx, 3, 5)
@@ -82,10 +82,10 @@ def test_a_transaction_under_way_is_no_finding(log: SoundLog) -> None:
     assert check_log(log.store) == []
 
 
-def test_records_that_were_deleted_with_their_topic_before_the_commit_hang_for_nobody(
-    log: SoundLog,
+def test_records_of_a_topic_deleted_before_the_commit_are_not_reported(
+    log: IntactLog,
 ) -> None:
-    """This holds also once the coordinator has only its outcome left."""
+    """Also after the coordinator was pruned to the transaction's outcome."""
     process, tx = log.process, tx_of(log.producer, 2)
     declared = participant(process, "b", logged=True)
     coordinator(process).begin("p", tx, TIMEOUT_MS, (declared,))
@@ -98,7 +98,7 @@ def test_records_that_were_deleted_with_their_topic_before_the_commit_hang_for_n
     assert check_log(log.store) == []
 
 
-def test_there_must_be_a_log() -> None:
+def test_check_log_refuses_a_store_without_a_log() -> None:
     with pytest.raises(NotATxlog):
         check_log(MemoryStore(manual_runtime()))
 
@@ -106,7 +106,7 @@ def test_there_must_be_a_log() -> None:
 # The journal: I1, I15.
 
 
-def test_I1_a_missing_entry_is_found(log: SoundLog) -> None:
+def test_I1_missing_entry_is_reported(log: IntactLog) -> None:
     path = log.topic("b").entry(3)
     log.store.delete(path)
     (finding, *_) = [f for f in check_log(log.store) if f.invariant == "I1"]
@@ -114,14 +114,14 @@ def test_I1_a_missing_entry_is_found(log: SoundLog) -> None:
     assert "slot 3 is missing" in str(finding)
 
 
-def test_I1_a_replaced_entry_is_found(log: SoundLog) -> None:
+def test_I1_replaced_entry_is_reported(log: IntactLog) -> None:
     path = log.topic("b").entry(2)
     entry, _ = decode_entry(log.store.get(path), path, 2)
     log.store.replace(path, encode_entry(replace(entry, writer="another writer"))[0])
     assert "I1" in invariants(log)
 
 
-def test_I1_an_entry_that_was_published_twice_is_found(log: SoundLog) -> None:
+def test_I1_entry_published_twice_is_reported(log: IntactLog) -> None:
     layout = log.topic("src")
     path = layout.entry(1)
     entry, crc32 = decode_entry(log.store.get(path), path, 1)
@@ -130,33 +130,35 @@ def test_I1_an_entry_that_was_published_twice_is_found(log: SoundLog) -> None:
     assert invariants(log) == {"I1"}
 
 
-def test_I1_a_boundary_that_goes_back_is_found(log: SoundLog) -> None:
+def test_I1_boundary_that_goes_back_is_reported(log: IntactLog) -> None:
     log.process.topic("b").journal.prune(2)
     create_boundary(log.store, log.topic("b"), Boundary(1, 1, 2, "token"))
     assert "I1" in invariants(log)
 
 
-def test_I1_a_snapshot_beyond_the_end_is_found(log: SoundLog) -> None:
+def test_I1_snapshot_beyond_the_journals_end_is_reported(log: IntactLog) -> None:
     layout = log.topic("b")
     data = log.store.get(log.paths(layout.snapshots)[0])
     log.store.create(layout.snapshot(99), data)
     assert "I1" in invariants(log)
 
 
-def test_I15_a_damaged_entry_is_found(log: SoundLog) -> None:
+def test_I15_damaged_entry_is_reported(log: IntactLog) -> None:
     path = COORDINATOR.entry(1)
     log.store.replace(path, log.store.get(path)[:-3])
     assert Finding(path, "I15", "") < max(f for f in check_log(log.store) if f.path == path)
 
 
-def test_I15_a_damaged_boundary_is_found(log: SoundLog) -> None:
+def test_I15_damaged_boundary_is_reported(log: IntactLog) -> None:
     log.process.topic("b").journal.prune(2)
     log.store.replace(log.topic("b").boundary(0), b"{}")
     assert "I15" in invariants(log)
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut"])
-def test_I15_the_snapshot_that_a_boundary_names_must_be_sound(log: SoundLog, damage: str) -> None:
+def test_I15_missing_or_damaged_snapshot_of_a_boundary_is_reported(
+    log: IntactLog, damage: str
+) -> None:
     layout = log.topic("b")
     slot = log.process.topic("b").journal.snapshot()
     log.process.topic("b").journal.prune(2)
@@ -165,7 +167,7 @@ def test_I15_the_snapshot_that_a_boundary_names_must_be_sound(log: SoundLog, dam
     assert (path, "I15") in {(f.path, f.invariant) for f in check_log(log.store)}
 
 
-def test_I15_a_snapshot_that_says_something_else_is_found(log: SoundLog) -> None:
+def test_I15_snapshot_that_contradicts_the_entries_is_reported(log: IntactLog) -> None:
     path = log.paths(COORDINATOR.snapshots)[0]
     head, sections = decode_snapshot(log.store.get(path), path)
     text = json.dumps(sections).replace('"src"', '"other"')
@@ -173,7 +175,7 @@ def test_I15_a_snapshot_that_says_something_else_is_found(log: SoundLog) -> None
     assert [(f.path, f.invariant) for f in check_log(log.store)] == [(path, "I15")]
 
 
-def test_I15_an_event_that_speaks_of_what_is_not_there_is_found(log: SoundLog) -> None:
+def test_I15_events_of_an_unregistered_producer_are_reported(log: IntactLog) -> None:
     log.edit(COORDINATOR, dropping(ProducerInitialised))
     assert "I15" in invariants(log)
 
@@ -185,25 +187,25 @@ def test_I15_an_event_that_speaks_of_what_is_not_there_is_found(log: SoundLog) -
     ("kind", "shift"),
     [(BatchesAppended, -1), *((k, n) for k in (BatchesAppended, MarkerWritten) for n in (1, 5))],
 )
-def test_I2_an_offset_that_does_not_follow_is_found(log: SoundLog, kind: type, shift: int) -> None:
+def test_I2_offset_out_of_sequence_is_reported(log: IntactLog, kind: type, shift: int) -> None:
     topic = "b" if kind is BatchesAppended else "a"
     at = 2 if kind is BatchesAppended else 0
     log.edit(log.topic(topic), changing(kind, base_offsets={0: at + shift}))
     assert "I2" in invariants(log)
 
 
-def segment_of(log: SoundLog, topic: str) -> str:
+def segment_of(log: IntactLog, topic: str) -> str:
     return log.paths(log.topic(topic).segments)[0]
 
 
-def test_I15_a_missing_segment_is_found(log: SoundLog) -> None:
+def test_I15_missing_segment_is_reported(log: IntactLog) -> None:
     path = segment_of(log, "a")
     log.store.delete(path)
     assert [(f.path, f.invariant) for f in check_log(log.store)] == [(path, "I15")]
 
 
 @pytest.mark.parametrize("position", [0, 8, 300, -40, -1])
-def test_I15_a_flipped_bit_in_a_segment_is_found(log: SoundLog, position: int) -> None:
+def test_I15_flipped_bit_in_a_segment_is_reported(log: IntactLog, position: int) -> None:
     path = segment_of(log, "a")
     data = bytearray(log.store.get(path))
     data[position] ^= 1
@@ -211,13 +213,13 @@ def test_I15_a_flipped_bit_in_a_segment_is_found(log: SoundLog, position: int) -
     assert {(f.path, f.invariant) for f in check_log(log.store)} == {(path, "I15")}
 
 
-def test_I15_a_segment_with_other_records_is_found(log: SoundLog) -> None:
+def test_I15_segment_with_other_records_is_reported(log: IntactLog) -> None:
     left, right = log.paths(log.topic("a").segments)[:2]
     log.store.replace(left, log.store.get(right))
     assert {(f.path, f.invariant) for f in check_log(log.store)} == {(left, "I15")}
 
 
-def test_I15_a_missing_or_damaged_index_chunk_is_found(log: SoundLog) -> None:
+def test_I15_damaged_index_chunk_is_reported(log: IntactLog) -> None:
     for number in range(3, 9):
         log.commit(number, number + 1, "a")
     chunk = log.paths(f"{log.topic('a').root}/chunks/")[0]
@@ -229,12 +231,12 @@ def test_I15_a_missing_or_damaged_index_chunk_is_found(log: SoundLog) -> None:
 
 
 @pytest.mark.parametrize("sequence", [0, 2])
-def test_I7_a_sequence_that_repeats_or_skips_is_found(log: SoundLog, sequence: int) -> None:
+def test_I7_sequence_that_repeats_or_skips_is_reported(log: IntactLog, sequence: int) -> None:
     log.edit(log.topic("b"), changing(BatchesAppended, 1, base_sequences={0: sequence}))
     assert invariants(log) == {"I7"}
 
 
-def test_I7_a_batch_that_is_in_the_log_twice_is_found(log: SoundLog) -> None:
+def test_I7_batch_stored_twice_is_reported(log: IntactLog) -> None:
     def change(events: Events) -> None:
         entry, index = first(events, BatchesAppended, 0)
         other, place = first(events, BatchesAppended, 1)
@@ -244,7 +246,7 @@ def test_I7_a_batch_that_is_in_the_log_twice_is_found(log: SoundLog) -> None:
     assert "I7" in invariants(log)
 
 
-def test_I8_a_fenced_epoch_that_writes_is_found(log: SoundLog) -> None:
+def test_I8_write_of_a_fenced_epoch_is_reported(log: IntactLog) -> None:
     def change(events: Events) -> None:
         entry, index = first(events, BatchesAppended)
         old = entry[index]
@@ -254,7 +256,7 @@ def test_I8_a_fenced_epoch_that_writes_is_found(log: SoundLog) -> None:
     assert "I8" in invariants(log)
 
 
-def test_I9_a_transaction_with_both_markers_is_found(log: SoundLog) -> None:
+def test_I9_transaction_with_both_markers_is_reported(log: IntactLog) -> None:
     def change(events: Events) -> None:
         entry, index = first(events, MarkerWritten, 1)
         events.append([replace(entry[index], decision=Decision.ABORT, segments=())])
@@ -263,7 +265,7 @@ def test_I9_a_transaction_with_both_markers_is_found(log: SoundLog) -> None:
     assert "I9" in invariants(log)
 
 
-def test_I9_records_after_their_marker_are_found(log: SoundLog) -> None:
+def test_I9_records_after_their_marker_are_reported(log: IntactLog) -> None:
     def change(events: Events) -> None:
         entry, index = first(events, MarkerWritten, 1)
         marker = entry.pop(index)
@@ -274,12 +276,12 @@ def test_I9_records_after_their_marker_are_found(log: SoundLog) -> None:
     assert "I9" in invariants(log)
 
 
-def test_I9_a_second_open_transaction_of_a_producer_is_found(log: SoundLog) -> None:
+def test_I9_second_open_transaction_of_a_producer_is_reported(log: IntactLog) -> None:
     log.edit(log.topic("b"), dropping(MarkerWritten, 1))
     assert "I9" in invariants(log)
 
 
-def test_I9_a_segment_of_another_topic_is_found(log: SoundLog) -> None:
+def test_I9_segment_of_another_topic_is_reported(log: IntactLog) -> None:
     foreign = log.process.stage("src", [1])
     with pytest.raises(CorruptData, match="is not a segment of topic 'a'"):
         log.process.topic("a").execute(AppendBatches((foreign,)))

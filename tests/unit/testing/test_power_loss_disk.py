@@ -44,16 +44,16 @@ def _after(disk: Disk, *operations: FileOperation, survival: Survival = LOST) ->
     return disk.image(survival)
 
 
-def test_what_was_there_before_is_safe(disk: Disk) -> None:
+def test_existing_files_survive_a_power_loss(disk: Disk) -> None:
     assert _after(disk) == {"d": None, "d/old": b"old"}
 
 
-def test_a_name_is_safe_once_its_folder_is_synced_and_not_before(disk: Disk) -> None:
+def test_name_is_durable_only_after_its_folder_is_synced(disk: Disk) -> None:
     assert "d/a" not in _after(disk, *NAMED)
     assert _after(disk, FolderSynced("d"))["d/a"] == b"abc"
 
 
-def test_content_is_safe_once_the_file_is_synced_and_not_before(disk: Disk) -> None:
+def test_content_is_durable_only_after_the_file_is_synced(disk: Disk) -> None:
     assert _after(disk, *WRITTEN, FolderSynced("d"))["d/t"] == b""
     assert _after(disk, FileSynced(1))["d/t"] == b"abc"
 
@@ -61,33 +61,33 @@ def test_content_is_safe_once_the_file_is_synced_and_not_before(disk: Disk) -> N
 @pytest.mark.parametrize(
     ("content", "expected"), [("lost", b""), ("kept", b"abc"), ("zeros", b"\0\0\0")]
 )
-def test_what_was_not_synced_may_be_there_in_several_ways(
+def test_unsynced_content_may_be_lost_kept_or_zeros(
     disk: Disk, content: str, expected: bytes
 ) -> None:
     survival = Survival(Names.ALL, Content(content))
     assert _after(disk, *WRITTEN, survival=survival)["d/t"] == expected
 
 
-def test_what_was_removed_may_be_there_again(disk: Disk) -> None:
+def test_unsynced_removal_may_be_undone(disk: Disk) -> None:
     assert "d/old" in _after(disk, Removed("d/old"))
     assert "d/old" in disk.image(Survival(Names.ADDED, Content.KEPT))
     assert "d/old" not in disk.image(Survival(Names.REMOVED, Content.KEPT))
     assert "d/old" not in _after(disk, FolderSynced("d"))
 
 
-def test_a_rename_is_whole_or_not_at_all(disk: Disk) -> None:
+def test_rename_is_atomic(disk: Disk) -> None:
     renamed = (*WRITTEN, FolderSynced("d"), FileSynced(1), Renamed("d/t", "d/old"))
     assert _after(disk, *renamed) == {"d": None, "d/old": b"old", "d/t": b"abc"}
     assert disk.image(KEPT) == {"d": None, "d/old": b"abc"}
 
 
-def test_what_lies_in_a_folder_whose_name_is_lost_is_lost_too(disk: Disk) -> None:
+def test_files_in_a_folder_whose_name_is_lost_are_lost_too(disk: Disk) -> None:
     made = (FolderMade("new"), FileMade("new/a", 2), FileSynced(2), FolderSynced("new"))
     assert "new/a" not in _after(disk, *made)
     assert _after(disk, FolderSynced(""))["new/a"] == b""
 
 
-def test_a_recording_notes_what_this_process_does_in_the_folder_only(tmp_path: Path) -> None:
+def test_recording_contains_only_operations_in_its_folder(tmp_path: Path) -> None:
     inside, outside = tmp_path / "in", tmp_path / "out"
     inside.mkdir()
     outside.mkdir()
@@ -104,7 +104,7 @@ def test_a_recording_notes_what_this_process_does_in_the_folder_only(tmp_path: P
     ]  # fmt: skip
 
 
-def test_an_image_can_be_written_and_read_again(disk: Disk, tmp_path: Path) -> None:
+def test_image_can_be_written_and_read_back(disk: Disk, tmp_path: Path) -> None:
     image = _after(disk, *NAMED, FolderSynced("d"))
     write_image(image, tmp_path / "copy")
     assert Disk(tmp_path / "copy").image(LOST) == image

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.s3
 ROUND_TRIP_MS = 100.0
 
 
-def test_each_request_takes_a_round_trip_and_those_of_a_chain_are_told() -> None:
+def test_proxy_delays_and_logs_each_request_of_a_chain() -> None:
     with S3Server.start() as server, ProxyProcess.to(server.endpoint_url) as line:
         options = {**server.storage_options, "endpoint_url": line.endpoint_url}
         store = open_store(server.url("far"), Runtime(), options)

@@ -21,13 +21,13 @@ def requests(*times: tuple[float, float]) -> list[Request]:
         ([(30, 60), (0, 30)], ["0-30", "30-60"]),
     ],
 )
-def test_the_chain_is_of_requests_that_began_after_the_one_before_ended(
+def test_chain_links_requests_that_began_after_the_previous_ended(
     times: list[tuple[float, float]], waited: list[str]
 ) -> None:
     assert [request.path for request in chain(requests(*times))] == waited
 
 
-def test_a_list_is_in_round_trips_from_the_first_and_has_a_star_where_it_was_waited() -> None:
+def test_description_is_in_round_trips_and_stars_requests_of_the_chain() -> None:
     assert list(described(requests((100, 130), (100, 120), (130, 160)), 30.0)) == [
         "   0.0 to   0.7   get        100-120",
         "   0.0 to   1.0 * get        100-130",

@@ -8,7 +8,7 @@ from txlog.testing.soak.producing import numbers_in, value_of
 from txlog.testing.soak.resources import Sample, Watch, growth
 
 
-def test_a_watch_sees_memory_and_open_files_of_the_living() -> None:
+def test_watch_samples_memory_and_open_files_of_live_processes() -> None:
     watch = Watch([os.getpid(), 1 << 22])
     watch.sample()
     with open("/dev/null", "rb"):
@@ -18,7 +18,7 @@ def test_a_watch_sees_memory_and_open_files_of_the_living() -> None:
     assert after.open_files == before.open_files + 1
 
 
-def test_growth_is_told_from_the_second_quarter_to_the_last() -> None:
+def test_growth_is_described_from_second_to_last_quarter() -> None:
     watch = Watch([1, 2])
     assert watch.described() == "too short to tell"
     watch.samples = [Sample(number << 20, 10 + number) for number in range(0, 80, 2)]
@@ -47,7 +47,7 @@ def test_growth_beyond_a_tenth_and_16_mib_or_four_files_is_a_finding(
     assert all(map(str.startswith, sentences, found))
 
 
-def test_a_leak_is_a_finding_of_a_run_of_five_minutes_and_not_of_a_shorter_one() -> None:
+def test_leak_is_a_finding_only_in_runs_of_five_minutes_or_more() -> None:
     """Two processes, each of which takes 2 MiB and one file more at each measurement."""
     watch = Watch([1, 2])
     watch.samples = [Sample(4 * number * MIB, number) for number in range(150)]
@@ -59,7 +59,7 @@ def test_a_leak_is_a_finding_of_a_run_of_five_minutes_and_not_of_a_shorter_one()
     assert watch.growth(300) == ["3 looks at memory and open files are too few"]
 
 
-def test_a_value_tells_its_producer_and_number_and_has_its_size() -> None:
+def test_value_contains_producer_and_number_and_has_the_given_size() -> None:
     value = value_of(3, 12_345, 100)
     assert len(value) == 100
     assert numbers_in(value) == (3, 12_345)

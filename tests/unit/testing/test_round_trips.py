@@ -44,12 +44,12 @@ OPERATIONS: dict[str, tuple[Callable[[RoundTrips], object], int]] = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_waits_are_counted(rounds: RoundTrips, name: str) -> None:
+def test_sequential_waits_of_each_operation_are_counted(rounds: RoundTrips, name: str) -> None:
     operation, waits = OPERATIONS[name]
     assert rounds.waits(lambda: operation(rounds)) == waits
 
 
-def test_an_error_is_raised_when_all_have_ended(rounds: RoundTrips) -> None:
+def test_fan_out_raises_an_error_after_all_calls_have_ended(rounds: RoundTrips) -> None:
     def fail() -> None:
         twice(rounds)
         raise ValueError("no")
@@ -61,12 +61,12 @@ def test_an_error_is_raised_when_all_have_ended(rounds: RoundTrips) -> None:
     assert rounds.waits(run) == 2
 
 
-def test_who_loses_a_create_reads_what_is_there(rounds: RoundTrips) -> None:
+def test_lost_create_costs_a_second_round_trip(rounds: RoundTrips) -> None:
     assert rounds.waits(lambda: rounds.store.create("x", b"first")) == 1
     assert rounds.waits(lambda: rounds.store.create("x", b"second")) == 2
 
 
-def test_a_long_list_has_pages(rounds: RoundTrips) -> None:
+def test_long_listing_costs_a_round_trip_per_page(rounds: RoundTrips) -> None:
     for number in range(OBJECTS_A_PAGE + 1):
         rounds.store.store.put_new(f"{number:04}", b"")
     assert rounds.waits(lambda: list(rounds.store.list_after(""))) == 2

@@ -49,7 +49,7 @@ def _asked(proxy: TcpProxy, path: str = "/") -> bytes:
         connection.close()
 
 
-def test_answers_come_later_by_the_delay_until_it_recovers(proxy: TcpProxy) -> None:
+def test_answers_are_delayed_until_the_proxy_recovers(proxy: TcpProxy) -> None:
     proxy.delay(DELAY_MS)
     begun = time.monotonic()
     assert _asked(proxy) == b"yes"
@@ -58,7 +58,7 @@ def test_answers_come_later_by_the_delay_until_it_recovers(proxy: TcpProxy) -> N
     assert _asked(proxy) == b"yes"
 
 
-def test_an_answer_is_lost_though_the_server_has_given_it(proxy: TcpProxy) -> None:
+def test_lost_answer_breaks_the_connection_once(proxy: TcpProxy) -> None:
     proxy.lose_answers("GET")
     with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
         _asked(proxy)
@@ -67,7 +67,7 @@ def test_an_answer_is_lost_though_the_server_has_given_it(proxy: TcpProxy) -> No
 
 
 @pytest.mark.slow
-def test_the_line_is_as_good_as_new_when_the_faults_are_over(proxy: TcpProxy) -> None:
+def test_proxy_works_normally_after_injected_faults(proxy: TcpProxy) -> None:
     faults = NetworkFaults(proxy, "1")
     with faults.injected():
         while faults.counts.total() < 2:
@@ -75,7 +75,7 @@ def test_the_line_is_as_good_as_new_when_the_faults_are_over(proxy: TcpProxy) ->
     assert _asked(proxy) == b"yes"
 
 
-def test_a_far_server_takes_half_the_way_in_each_direction(proxy: TcpProxy) -> None:
+def test_delayed_request_is_logged_once_with_its_duration(proxy: TcpProxy) -> None:
     proxy.delay(DELAY_MS)
     assert proxy.logged() == []
     _asked(proxy)
@@ -85,7 +85,7 @@ def test_a_far_server_takes_half_the_way_in_each_direction(proxy: TcpProxy) -> N
     assert proxy.logged() == []
 
 
-def test_what_follows_each_other_is_on_its_way_at_the_same_time(proxy: TcpProxy) -> None:
+def test_delay_does_not_add_up_over_the_pieces_of_an_answer(proxy: TcpProxy) -> None:
     """The line has a long delay, but is not slow: pieces of an answer do not wait for others."""
     proxy.delay(DELAY_MS)
     begun = time.monotonic()

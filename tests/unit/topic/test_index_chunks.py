@@ -50,13 +50,13 @@ LEAF = encode_batches(ROWS)
 REF = chunk_ref(LEAF, KEY, 0, spans_of_batches(ROWS))
 
 
-def test_a_leaf_is_read_as_it_was_written() -> None:
+def test_leaf_round_trips_unchanged() -> None:
     assert REF.key == KEY
     assert decode_batches(LEAF, REF, "leaf") == ROWS
     assert encode_batches(ROWS) == LEAF
 
 
-def test_a_node_is_read_as_it_was_written_and_is_stored_without_spaces() -> None:
+def test_node_round_trips_unchanged_and_is_stored_without_spaces() -> None:
     last = replace(REF, first_slot=REF.last_slot + 1, last_slot=REF.last_slot + 9)
     node = encode_refs((REF, last))
     both = ChunkKey(REF.first_slot, last.last_slot)
@@ -65,7 +65,7 @@ def test_a_node_is_read_as_it_was_written_and_is_stored_without_spaces() -> None
     assert " " not in text
 
 
-def test_I15_a_chunk_of_other_bytes_is_named() -> None:
+def test_I15_truncated_or_altered_chunk_error_names_its_path() -> None:
     for data in (LEAF[:-1], LEAF[:-1] + bytes([LEAF[-1] ^ 1])):
         with pytest.raises(CorruptData, match="the/path is damaged"):
             decode_batches(data, REF, "the/path")
@@ -73,7 +73,7 @@ def test_I15_a_chunk_of_other_bytes_is_named() -> None:
             decode_refs(data, REF, "the/path")
 
 
-def test_I15_a_chunk_whose_values_break_its_own_type_is_named() -> None:
+def test_I15_chunk_with_invalid_utf8_error_names_its_path() -> None:
     """A text that is not UTF-8, with a correct checksum."""
     table = pa.ipc.open_file(LEAF).read_all()
     bad = pa.StringArray.from_buffers(
@@ -96,7 +96,7 @@ def index_of(count: int) -> SealedIndex:
     return index
 
 
-def test_I2_references_are_found_only_if_they_follow_each_other() -> None:
+def test_I2_only_consecutive_chunk_references_are_found() -> None:
     index = index_of(4)
     keys = [ref.key for ref in index.levels[0]]
     assert index.find(keys[1:3]) == (0, 1)
@@ -106,7 +106,7 @@ def test_I2_references_are_found_only_if_they_follow_each_other() -> None:
     assert index.find([]) is None
 
 
-def test_I2_what_is_not_saved_yet_stays_so_in_an_exchanged_index() -> None:
+def test_I2_replacing_chunks_keeps_the_unsaved_ones() -> None:
     index = index_of(3)
     keys = [ref.key for ref in index.levels[0]]
     first = replace(REF, first_slot=0, last_slot=0)
@@ -114,7 +114,7 @@ def test_I2_what_is_not_saved_yet_stays_so_in_an_exchanged_index() -> None:
     assert len(index.unsaved) == 3
 
 
-def test_I2_full_levels_become_nodes_of_the_level_above() -> None:
+def test_I2_full_level_is_packed_into_a_node_of_the_level_above() -> None:
     index = index_of(FANOUT)
     ((node,), *_) = [refs for refs in index.levels if refs]
     assert (node.level, node.first_slot, node.last_slot) == (1, 0, FANOUT - 1)

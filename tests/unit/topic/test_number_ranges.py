@@ -16,9 +16,7 @@ def numbers_in(ranges: NumberRanges) -> tuple[int, ...]:
 
 
 @given(st.lists(NUMBERS), NUMBERS)
-def test_numbers_that_are_added_one_by_one_in_any_order_are_held(
-    added: list[int], floor: int
-) -> None:
+def test_ranges_hold_numbers_added_one_by_one_in_any_order(added: list[int], floor: int) -> None:
     ranges: NumberRanges = ()
     for number in added:
         ranges = with_number(ranges, number)
@@ -30,7 +28,7 @@ def test_numbers_that_are_added_one_by_one_in_any_order_are_held(
 
 
 @given(st.lists(st.sets(NUMBERS)))
-def test_numbers_that_are_added_in_groups_are_held(groups: list[set[int]]) -> None:
+def test_ranges_hold_numbers_added_in_groups(groups: list[set[int]]) -> None:
     ranges: NumberRanges = ()
     for group in groups:
         ranges = with_numbers(ranges, group)

@@ -29,7 +29,7 @@ RECENT = (RecentBatch(3, 4, 103), RecentBatch(5, 9, 105))
         (0, 10, -1),
     ],
 )
-def test_I7_the_next_is_stored_and_a_repeat_is_known_however_old_it_is(
+def test_I7_next_sequence_is_new_and_repeat_of_any_age_is_recognised(
     base: int, count: int, expected: int | None
 ) -> None:
     assert repeated_offset("here", base, count, 9, RECENT) == expected
@@ -45,7 +45,7 @@ def test_I7_the_next_is_stored_and_a_repeat_is_known_however_old_it_is(
         (0, 11, "a part is stored"),
     ],
 )
-def test_I7_a_gap_and_a_half_repeat_are_refused(base: int, count: int, said: str) -> None:
+def test_I7_sequence_gap_and_partial_repeat_are_refused(base: int, count: int, said: str) -> None:
     with pytest.raises(OutOfOrderSequence, match=said) as caught:
         repeated_offset("here", base, count, 9, RECENT)
     assert "here" in caught.value.message
@@ -58,14 +58,14 @@ def test_I7_the_first_record_of_an_epoch_has_sequence_0() -> None:
         repeated_offset("here", 1, 4, -1, ())
 
 
-def test_out_of_order_is_also_kafkas_illegal_state() -> None:
+def test_out_of_order_sequence_is_also_a_runtime_error() -> None:
     with pytest.raises(RuntimeError):
         repeated_offset("here", 1, 4, -1, ())
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 5)), max_size=30))
 @settings(max_examples=examples(150), derandomize=True)
-def test_I7_whatever_is_sent_each_sequence_is_stored_once_and_in_order(
+def test_I7_random_sends_store_each_sequence_once_and_in_order(
     sends: list[tuple[int, int]],
 ) -> None:
     stored: list[int] = []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.stores.faulty_stores import HookedStore
-from tests.unit.machine_without_journal import Fold
+from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.topic.topic_history import PARTITIONS, STEPS, History, Step
 from txlog.errors import CorruptData, MissingObject, StoreUnavailable
 from txlog.journal.replication.follower import ReplicaOptions
@@ -70,7 +70,7 @@ def check_walks(history: History, log: TopicLog, state: TopicState) -> None:
 
 @given(STEPS)
 @settings(max_examples=examples(60), derandomize=True)
-def test_I2_offsets_are_dense_and_lookups_find_what_a_plain_scan_finds(steps: list[Step]) -> None:
+def test_I2_offsets_are_dense_and_lookups_match_a_plain_scan(steps: list[Step]) -> None:
     store = MemoryStore(manual_runtime())
     topic = LoggedTopic(store, snapshot_entries=4)
     history = History(topic)
@@ -83,7 +83,7 @@ def test_I2_offsets_are_dense_and_lookups_find_what_a_plain_scan_finds(steps: li
 
 @given(STEPS, st.integers(0, 60))
 @settings(max_examples=examples(60), derandomize=True)
-def test_a_state_from_a_snapshot_is_the_state_from_the_entries(
+def test_state_from_snapshot_equals_state_from_entries(
     steps: list[Step], joined_after: int
 ) -> None:
     """The writer, a replica that always followed, one that joined, one that opens at the end."""
@@ -103,28 +103,28 @@ def test_a_state_from_a_snapshot_is_the_state_from_the_entries(
 
 @given(STEPS)
 @settings(max_examples=examples(60), derandomize=True)
-def test_a_snapshot_says_all_that_the_state_says(steps: list[Step]) -> None:
-    fold = Fold(TopicMachine(window_slots=4))
-    fold.run(OPENED)
-    History(fold).take(steps)
-    assert fold.reopened() == fold.state
+def test_snapshot_restores_the_whole_state(steps: list[Step]) -> None:
+    harness = MachineHarness(TopicMachine(window_slots=4))
+    harness.run(OPENED)
+    History(harness).take(steps)
+    assert harness.reopened() == harness.state
 
 
 @given(STEPS)
 @settings(max_examples=examples(60), derandomize=True)
-def test_nothing_that_is_undecided_is_sealed(steps: list[Step]) -> None:
-    fold = Fold(TopicMachine(window_slots=2))
-    fold.run(OPENED)
-    history = History(fold)
+def test_undecided_batches_are_never_sealed(steps: list[Step]) -> None:
+    harness = MachineHarness(TopicMachine(window_slots=2))
+    harness.run(OPENED)
+    history = History(harness)
     history.take(steps)
-    undecided = {tx_id for tx_id, _ in fold.state.open_transactions()}
-    in_tail = {row.tx_id for row in fold.state.tail}
+    undecided = {tx_id for tx_id, _ in harness.state.open_transactions()}
+    in_tail = {row.tx_id for row in harness.state.tail}
     assert undecided <= in_tail
     assert undecided == set(history.open.values()) & {b.tx_id for b in history.batches}
-    assert all(row.slot > fold.state.sealed_slot for row in fold.state.tail)
+    assert all(row.slot > harness.state.sealed_slot for row in harness.state.tail)
 
 
-def many_commits(topic: LoggedTopic | Fold[TopicState], count: int) -> History:
+def many_commits(topic: LoggedTopic | MachineHarness[TopicState], count: int) -> History:
     history = History(topic)
     rows = ((0, 2), (1, 1))
     for _ in range(count):
@@ -132,15 +132,15 @@ def many_commits(topic: LoggedTopic | Fold[TopicState], count: int) -> History:
     return history
 
 
-def test_the_state_stays_small() -> None:
-    fold = Fold(TopicMachine(window_slots=2))
-    fold.run(OPENED)
-    many_commits(fold, 3 * FANOUT)
-    assert len(fold.state.tail) <= 2 * 2 * 2
-    assert all(len(level) < FANOUT for level in fold.state.sealed.levels)
+def test_tail_and_index_levels_stay_bounded() -> None:
+    harness = MachineHarness(TopicMachine(window_slots=2))
+    harness.run(OPENED)
+    many_commits(harness, 3 * FANOUT)
+    assert len(harness.state.tail) <= 2 * 2 * 2
+    assert all(len(level) < FANOUT for level in harness.state.sealed.levels)
 
 
-def test_the_tree_grows_levels_and_its_roots_stay_in_order() -> None:
+def test_index_tree_grows_levels_and_keeps_roots_in_order() -> None:
     index = SealedIndex()
     count = FANOUT * FANOUT + 3 * FANOUT + 5
     for slot in range(count):
@@ -156,7 +156,7 @@ def test_the_tree_grows_levels_and_its_roots_stay_in_order() -> None:
     ]
 
 
-def test_a_process_that_only_follows_does_not_keep_every_chunk() -> None:
+def test_follower_keeps_at_most_one_unsaved_chunk() -> None:
     store = MemoryStore(manual_runtime())
     topic, follower = LoggedTopic(store, 4), LoggedTopic(store, 4, seed=2)
     follower.log.catch_up()
@@ -166,7 +166,7 @@ def test_a_process_that_only_follows_does_not_keep_every_chunk() -> None:
     check(history, follower.log, state)
 
 
-def test_a_process_that_writes_does_not_keep_the_chunks_that_it_has_saved() -> None:
+def test_writer_releases_chunks_once_saved() -> None:
     topic = LoggedTopic(MemoryStore(manual_runtime()), 4)
     history = many_commits(topic, 39)
     assert topic.log.state.sealed_slot == 35
@@ -175,9 +175,7 @@ def test_a_process_that_writes_does_not_keep_the_chunks_that_it_has_saved() -> N
 
 
 @pytest.mark.parametrize(("commits", "looks"), [(6, 0), (7, 1), (8, 1), (11, 2)])
-def test_a_follower_looks_for_a_snapshot_where_it_may_let_go_of_chunks(
-    commits: int, looks: int
-) -> None:
+def test_follower_reads_only_snapshots_that_let_it_release_chunks(commits: int, looks: int) -> None:
     """Slot 3 has the first snapshot, without a chunk; 7 and 11 have the next ones."""
     counting = CountingStore(MemoryStore(manual_runtime()))
     follower = LoggedTopic(counting, 4, seed=2)
@@ -189,7 +187,7 @@ def test_a_follower_looks_for_a_snapshot_where_it_may_let_go_of_chunks(
     assert counts.of("get", "snapshot") + counts.of("get_ranges", "snapshot") == looks
 
 
-def follower_of_a_writer_that_fails(
+def follower_of_failing_writer(
     kind: str = "snapshot",
 ) -> tuple[HookedStore, History, TopicLog, TopicLog]:
     """The writer seals a chunk and cannot save it, or a snapshot; the follower has read the
@@ -209,9 +207,9 @@ def follower_of_a_writer_that_fails(
 
 
 @pytest.mark.parametrize("kind", ["snapshot", "chunk"])
-def test_a_chunk_that_no_snapshot_has_saved_is_kept(kind: str) -> None:
+def test_follower_keeps_chunk_that_no_snapshot_has_saved(kind: str) -> None:
     """No snapshot is written before its chunks: it would refer to a missing chunk."""
-    store, history, topic, follower = follower_of_a_writer_that_fails(kind)
+    store, history, topic, follower = follower_of_failing_writer(kind)
     store.delete(topic.layout.chunk(0, 3))
     assert store.get(topic.layout.snapshot(7)) is None
     state = follower.catch_up()
@@ -245,7 +243,7 @@ def sealed_store() -> tuple[MemoryStore, str]:
     return store, topic.log.layout.chunk(first.first_slot, first.last_slot)
 
 
-def test_I15_a_missing_chunk_is_named() -> None:
+def test_I15_missing_chunk_error_names_its_path() -> None:
     store, path = sealed_store()
     store.delete(path)
     reader = LoggedTopic(store, 4, seed=2).log
@@ -255,7 +253,7 @@ def test_I15_a_missing_chunk_is_named() -> None:
 
 
 @pytest.mark.parametrize("position", [0, 9, 200, -1])
-def test_I15_a_damaged_chunk_is_named(position: int) -> None:
+def test_I15_damaged_chunk_error_names_its_path(position: int) -> None:
     store, path = sealed_store()
     data = bytearray(store.get(path) or b"")
     data[position] ^= 1
@@ -266,9 +264,9 @@ def test_I15_a_damaged_chunk_is_named(position: int) -> None:
     assert path in caught.value.message
 
 
-def test_I15_no_snapshot_refers_to_a_chunk_that_was_damaged_before_it() -> None:
+def test_I15_snapshot_referring_to_a_damaged_chunk_is_refused() -> None:
     """A stored chunk with other bytes is not accepted as the replica's own."""
-    store, _, topic, follower = follower_of_a_writer_that_fails()
+    store, _, topic, follower = follower_of_failing_writer()
     path = topic.layout.chunk(0, 3)
     store.replace(path, b"other bytes")
     with pytest.raises(CorruptData, match="damaged") as caught:
@@ -277,9 +275,9 @@ def test_I15_no_snapshot_refers_to_a_chunk_that_was_damaged_before_it() -> None:
     assert store.get(topic.layout.boundary(0)) is None, "and nothing was pruned"
 
 
-def test_an_index_does_not_compare_what_is_only_kept_for_saving() -> None:
-    fold = Fold(TopicMachine(window_slots=2))
-    fold.run(OPENED)
-    many_commits(fold, 20)
-    assert fold.state.sealed.unsaved
-    assert fold.state.sealed == SealedIndex(fold.state.sealed.levels)
+def test_index_equality_ignores_unsaved_chunks() -> None:
+    harness = MachineHarness(TopicMachine(window_slots=2))
+    harness.run(OPENED)
+    many_commits(harness, 20)
+    assert harness.state.sealed.unsaved
+    assert harness.state.sealed == SealedIndex(harness.state.sealed.levels)

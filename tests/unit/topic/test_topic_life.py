@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.machine_without_journal import Fold
+from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.segments import segment
 from tests.unit.topic_commands import COMMIT, OPENED, append, ends, marker, new_topic, plain
 from txlog.errors import (
@@ -32,7 +32,7 @@ from txlog.topic.state import TopicState
 
 
 @pytest.fixture
-def topic() -> Fold[TopicState]:
+def topic() -> MachineHarness[TopicState]:
     return new_topic()
 
 
@@ -43,7 +43,9 @@ def with_id(name: str) -> AppendBatches:
     return AppendBatches((segment({0: 1}, name),))
 
 
-def test_R17_a_segment_below_the_staging_horizon_is_refused(topic: Fold[TopicState]) -> None:
+def test_R17_a_segment_below_the_staging_horizon_is_refused(
+    topic: MachineHarness[TopicState],
+) -> None:
     topic.run(AdvanceHorizon("0005"))
     with pytest.raises(SegmentExpired, match="again under a new name"):
         topic.run(with_id("0004f"))
@@ -51,7 +53,7 @@ def test_R17_a_segment_below_the_staging_horizon_is_refused(topic: Fold[TopicSta
         topic.run(with_id(fine))
 
 
-def test_R17_the_horizon_only_rises(topic: Fold[TopicState]) -> None:
+def test_R17_the_horizon_only_rises(topic: MachineHarness[TopicState]) -> None:
     topic.run(AdvanceHorizon("0005"))
     slot = topic.slot
     topic.run(AdvanceHorizon("0004"))
@@ -59,13 +61,15 @@ def test_R17_the_horizon_only_rises(topic: Fold[TopicState]) -> None:
     assert (topic.state.horizon, topic.slot) == ("0005", slot)
 
 
-def test_a_decided_transaction_is_applied_whatever_the_horizon(topic: Fold[TopicState]) -> None:
+def test_decided_transaction_is_applied_even_below_the_horizon(
+    topic: MachineHarness[TopicState],
+) -> None:
     """Its PREPARE_COMMIT protects the segments: refusing them now would commit only part of it."""
     topic.run(AdvanceHorizon("0005"))
     assert topic.run(marker(TxId(1, 0, 0), COMMIT, segments=(segment({0: 1}, "0001"),))) is not None
 
 
-def test_R11_nothing_lands_in_a_topic_that_was_deleted(topic: Fold[TopicState]) -> None:
+def test_R11_deleted_topic_rejects_all_writes(topic: MachineHarness[TopicState]) -> None:
     topic.run(append({0: 1}, tx=TxId(1, 0, 0)))
     topic.run(CloseTopic())
     before = topic.state
@@ -84,7 +88,7 @@ def test_R11_nothing_lands_in_a_topic_that_was_deleted(topic: Fold[TopicState]) 
     assert topic.state == before
 
 
-def test_what_changes_nothing_writes_nothing(topic: Fold[TopicState]) -> None:
+def test_commands_without_effect_write_no_entry(topic: MachineHarness[TopicState]) -> None:
     topic.run(AdvanceLogStart({0: 0}))
     topic.run(SealIndex())
     topic.run(RetireProducers((7,), 1))
@@ -94,25 +98,27 @@ def test_what_changes_nothing_writes_nothing(topic: Fold[TopicState]) -> None:
     assert topic.slot == 2
 
 
-def test_a_topic_is_opened_once(topic: Fold[TopicState]) -> None:
+def test_opening_a_topic_again_changes_nothing(topic: MachineHarness[TopicState]) -> None:
     before = topic.state
     topic.run(TopicOpened("other", "t", 9, "schema", TopicConfig()))
     assert topic.state == before
 
 
-def test_nothing_is_written_to_a_journal_that_was_never_opened() -> None:
+def test_append_to_a_journal_that_was_never_opened_is_refused() -> None:
     with pytest.raises(InternalError, match="never opened"):
-        Fold(TopicMachine()).run(plain({0: 1}))
+        MachineHarness(TopicMachine()).run(plain({0: 1}))
 
 
 @pytest.mark.parametrize("partition", [-1, 3, 99])
-def test_a_partition_that_is_not_there_is_refused(topic: Fold[TopicState], partition: int) -> None:
+def test_append_to_unknown_partition_is_refused(
+    topic: MachineHarness[TopicState], partition: int
+) -> None:
     with pytest.raises(InvalidRecord, match="partitions 0 to 2"):
         topic.run(plain({0: 1, partition: 1}))
     assert ends(topic) == [0, 0, 0]
 
 
-def test_partitions_are_added_and_never_taken_away(topic: Fold[TopicState]) -> None:
+def test_partition_count_only_grows_up_to_its_maximum(topic: MachineHarness[TopicState]) -> None:
     topic.run(AddPartitions(5))
     assert topic.run(plain({4: 2})).base_offsets == {4: 0}
     topic.run(AddPartitions(5))
@@ -124,7 +130,7 @@ def test_partitions_are_added_and_never_taken_away(topic: Fold[TopicState]) -> N
     assert len(topic.state.partitions) == 10_000
 
 
-def test_a_schema_evolves_from_the_newest_one_only(topic: Fold[TopicState]) -> None:
+def test_schema_evolves_only_from_the_newest_one(topic: MachineHarness[TopicState]) -> None:
     assert topic.run(EvolveSchema("schema 1", 0)) == 1
     assert topic.run(EvolveSchema("schema 1", 0)) == 1, "another process made the same change"
     with pytest.raises(PublishContention):
@@ -133,21 +139,21 @@ def test_a_schema_evolves_from_the_newest_one_only(topic: Fold[TopicState]) -> N
     assert topic.state.schemas == ("schema 0", "schema 1", "schema 2")
 
 
-def test_a_schema_id_that_the_topic_does_not_have_is_refused(topic: Fold[TopicState]) -> None:
+def test_segment_with_unknown_schema_id_is_refused(topic: MachineHarness[TopicState]) -> None:
     wrong = segment({0: 1})
     with pytest.raises(InternalError, match="schema 1"):
         topic.run(AppendBatches((type(wrong)(wrong.path, 1, wrong.batches),)))
 
 
-def test_the_configuration_is_replaced_whole(topic: Fold[TopicState]) -> None:
+def test_repeated_configuration_change_writes_no_entry(topic: MachineHarness[TopicState]) -> None:
     topic.run(AlterConfig(TopicConfig("lz4"), topic.state.config))
     slot = topic.slot
     topic.run(AlterConfig(TopicConfig("lz4"), topic.state.config))
     assert (topic.state.config.compression_type, topic.slot) == ("lz4", slot)
 
 
-def test_a_closed_topic_keeps_its_schemas_and_partitions_and_nothing_else(
-    topic: Fold[TopicState],
+def test_closed_topic_keeps_schemas_and_partitions_but_no_tail(
+    topic: MachineHarness[TopicState],
 ) -> None:
     topic.run(plain({0: 2}))
     before = topic.state

@@ -9,7 +9,7 @@ from txlog.storage import MemoryStore
 from txlog.testing.clock import ManualClock, SeededEntropy
 
 
-def test_a_segment_is_stored_before_an_entry_can_name_it() -> None:
+def test_segment_is_stored_when_stage_returns() -> None:
     fan_out = HeldFanOut(holds_started=True)
     store = MemoryStore(Runtime())
     connection = open_connection(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.machine_without_journal import Fold
+from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.segments import segment
 from tests.unit.topic_commands import ABORT, COMMIT, append, ends, marker, new_topic, plain, stable
 from txlog.errors import IllegalTransition, InternalError, InvalidRecord, TransactionAborted
@@ -14,7 +14,7 @@ from txlog.topic.state import TopicState
 
 
 @pytest.fixture
-def topic() -> Fold[TopicState]:
+def topic() -> MachineHarness[TopicState]:
     return new_topic()
 
 
@@ -22,8 +22,8 @@ def topic() -> Fold[TopicState]:
 
 
 @pytest.mark.parametrize("decision", [COMMIT, ABORT])
-def test_I9_a_marker_ends_its_own_transaction_only(
-    topic: Fold[TopicState], decision: Decision
+def test_I9_marker_ends_only_the_transaction_it_names(
+    topic: MachineHarness[TopicState], decision: Decision
 ) -> None:
     own, other = TxId(1, 0, 0), TxId(2, 0, 0)
     topic.run(append({0: 1}, tx=own))
@@ -40,7 +40,7 @@ def test_I9_a_marker_ends_its_own_transaction_only(
 
 
 def test_R10_a_marker_of_another_number_leaves_an_open_transaction_open(
-    topic: Fold[TopicState],
+    topic: MachineHarness[TopicState],
 ) -> None:
     """A marker ends only its own TxId, whatever other transaction the pid has open."""
     topic.run(append({0: 1}, tx=TxId(1, 0, 5)))
@@ -51,7 +51,9 @@ def test_R10_a_marker_of_another_number_leaves_an_open_transaction_open(
 
 
 @pytest.mark.parametrize("again", [COMMIT, ABORT])
-def test_R6_a_second_marker_changes_nothing(topic: Fold[TopicState], again: Decision) -> None:
+def test_R6_a_second_marker_changes_nothing(
+    topic: MachineHarness[TopicState], again: Decision
+) -> None:
     topic.run(append({0: 1}, tx=TxId(1, 0, 0)))
     topic.run(marker(TxId(1, 0, 0), COMMIT))
     before = topic.state
@@ -59,8 +61,8 @@ def test_R6_a_second_marker_changes_nothing(topic: Fold[TopicState], again: Deci
     assert topic.state == before
 
 
-def test_a_second_marker_is_told_where_the_first_one_put_the_records_while_that_is_known(
-    topic: Fold[TopicState],
+def test_repeated_marker_returns_offsets_of_staged_records_until_sealed(
+    topic: MachineHarness[TopicState],
 ) -> None:
     """Another process may have written it; the sealed index is not searched for it."""
     topic.run(plain({0: 2, 1: 1}))
@@ -73,8 +75,8 @@ def test_a_second_marker_is_told_where_the_first_one_put_the_records_while_that_
 
 
 @pytest.mark.parametrize("late", [TxId(1, 2, 4), TxId(1, 2, 3), TxId(1, 1, 9), TxId(1, 0, 500)])
-def test_R6_a_marker_of_an_earlier_transaction_comes_too_late(
-    topic: Fold[TopicState], late: TxId
+def test_R6_marker_of_an_earlier_transaction_is_ignored(
+    topic: MachineHarness[TopicState], late: TxId
 ) -> None:
     """Idempotence is by order: comparing with the last one alone would accept these again."""
     topic.run(marker(TxId(1, 2, 5), COMMIT))
@@ -86,7 +88,7 @@ def test_R6_a_marker_of_an_earlier_transaction_comes_too_late(
 
 @pytest.mark.parametrize("late", [TxId(1, 2, 5), TxId(1, 2, 4), TxId(1, 2, 0)])
 def test_R10_records_of_a_finished_transaction_are_refused(
-    topic: Fold[TopicState], late: TxId
+    topic: MachineHarness[TopicState], late: TxId
 ) -> None:
     """The records would stay open forever: their marker is stored already, or never comes."""
     topic.run(marker(TxId(1, 2, 5), ABORT))
@@ -94,15 +96,17 @@ def test_R10_records_of_a_finished_transaction_are_refused(
         topic.run(append({0: 1}, tx=late))
 
 
-def test_R10_every_marker_is_recorded_whether_or_not_anything_is_open(
-    topic: Fold[TopicState],
+def test_R10_marker_without_an_open_transaction_is_recorded(
+    topic: MachineHarness[TopicState],
 ) -> None:
     assert topic.run(marker(TxId(1, 0, 0), ABORT)) is not None
     assert isinstance(topic.events[-1], MarkerWritten)
     assert topic.state.producers[1].is_finished(TxId(1, 0, 0))
 
 
-def test_R10_a_second_open_transaction_of_a_producer_is_refused(topic: Fold[TopicState]) -> None:
+def test_R10_a_second_open_transaction_of_a_producer_is_refused(
+    topic: MachineHarness[TopicState],
+) -> None:
     topic.run(append({0: 1}, tx=TxId(1, 0, 0)))
     with pytest.raises(InternalError, match="R10"):
         topic.run(append({0: 1}, 1, tx=TxId(1, 0, 1)))
@@ -110,15 +114,17 @@ def test_R10_a_second_open_transaction_of_a_producer_is_refused(topic: Fold[Topi
         topic.run(append({1: 1}, 0, tx=TxId(1, 1, 0)))
 
 
-def test_a_producer_with_an_open_transaction_may_not_write_outside_of_it(
-    topic: Fold[TopicState],
+def test_producer_cannot_append_outside_its_open_transaction(
+    topic: MachineHarness[TopicState],
 ) -> None:
     topic.run(append({0: 1}, tx=TxId(7, 0, 0)))
     with pytest.raises(IllegalTransition, match="open transaction"):
         topic.run(append({1: 1}))
 
 
-def test_R7_numbers_above_the_floor_are_remembered_one_by_one(topic: Fold[TopicState]) -> None:
+def test_R7_finished_numbers_above_the_floor_are_remembered_individually(
+    topic: MachineHarness[TopicState],
+) -> None:
     """Half messages: 1, 2 and 3 are open, 2 is finished first; 1 and 3 must still be accepted."""
     assert topic.run(marker(TxId(1, 0, 2), COMMIT, floor=0)) is not None
     assert topic.run(marker(TxId(1, 0, 2), COMMIT, floor=0)) is None
@@ -132,7 +138,7 @@ def test_R7_numbers_above_the_floor_are_remembered_one_by_one(topic: Fold[TopicS
     assert (producer.finished_floor, producer.finished_above) == (3, ())
 
 
-def test_R7_the_floor_only_rises(topic: Fold[TopicState]) -> None:
+def test_R7_the_floor_only_rises(topic: MachineHarness[TopicState]) -> None:
     """Another process with an old state of the coordinator writes a marker with an old floor."""
     topic.run(marker(TxId(1, 0, 4), COMMIT, floor=4))
     topic.run(marker(TxId(1, 0, 6), COMMIT, floor=1))
@@ -140,7 +146,9 @@ def test_R7_the_floor_only_rises(topic: Fold[TopicState]) -> None:
     assert (producer.finished_floor, producer.finished_above) == (4, ((6, 6),))
 
 
-def test_R7_one_open_transaction_makes_no_later_marker_dearer(topic: Fold[TopicState]) -> None:
+def test_R7_finished_numbers_above_an_open_one_stay_one_range(
+    topic: MachineHarness[TopicState],
+) -> None:
     """Number 0 stays undecided: all numbers after it are remembered as one range."""
     for number in range(1, 1_001):
         topic.run(marker(TxId(1, 0, number), COMMIT, floor=-1))
@@ -152,7 +160,7 @@ def test_R7_one_open_transaction_makes_no_later_marker_dearer(topic: Fold[TopicS
     assert (producer.finished_floor, producer.finished_above) == (1_000, ())
 
 
-def test_R7_finished_numbers_are_stored_as_ranges(topic: Fold[TopicState]) -> None:
+def test_R7_finished_numbers_are_stored_as_ranges(topic: MachineHarness[TopicState]) -> None:
     """While one transaction stays open there may be very many finished numbers."""
     for number in (5, 2, 3):
         topic.run(marker(TxId(1, 0, number), COMMIT, floor=0))
@@ -161,7 +169,7 @@ def test_R7_finished_numbers_are_stored_as_ranges(topic: Fold[TopicState]) -> No
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=40))
-def test_R7_what_is_remembered_is_what_a_set_would_hold(steps: list[tuple[int, int]]) -> None:
+def test_R7_finished_numbers_match_a_model_set(steps: list[tuple[int, int]]) -> None:
     """Markers in any order, with floors that lag; a snapshot between them changes nothing."""
     topic, done, floor = new_topic(), set[int](), -1
     spanning: set[int] = set()
@@ -182,7 +190,7 @@ def test_R7_what_is_remembered_is_what_a_set_would_hold(steps: list[tuple[int, i
         assert known == {one for one in spanning if one > floor} - {producer.last.number}
 
 
-def test_R7_a_new_epoch_begins_with_a_floor_of_its_own(topic: Fold[TopicState]) -> None:
+def test_R7_new_epoch_starts_with_a_new_floor(topic: MachineHarness[TopicState]) -> None:
     topic.run(marker(TxId(1, 0, 9), COMMIT))
     assert topic.run(marker(TxId(1, 1, 0), COMMIT)) is not None
     producer = topic.state.producers[1]
@@ -191,7 +199,7 @@ def test_R7_a_new_epoch_begins_with_a_floor_of_its_own(topic: Fold[TopicState]) 
     assert not producer.is_finished(TxId(1, 1, 1))
 
 
-def test_staged_records_appear_with_their_commit_marker(topic: Fold[TopicState]) -> None:
+def test_staged_records_appear_with_their_commit_marker(topic: MachineHarness[TopicState]) -> None:
     topic.run(plain({0: 2}))
     topic.run(marker(TxId(1, 0, 0), COMMIT, segments=(segment({0: 3, 1: 1}),)))
     assert ends(topic) == stable(topic) == [5, 1, 0]
@@ -204,14 +212,16 @@ def test_staged_records_appear_with_their_commit_marker(topic: Fold[TopicState])
     )
 
 
-def test_staged_records_of_an_aborted_transaction_never_appear(topic: Fold[TopicState]) -> None:
+def test_staged_records_of_an_aborted_transaction_never_appear(
+    topic: MachineHarness[TopicState],
+) -> None:
     topic.run(marker(TxId(1, 0, 0), ABORT, segments=(segment({0: 3}),)))
     assert ends(topic) == [0, 0, 0]
     assert topic.state.tail == ()
 
 
-def test_staged_records_of_a_partition_that_is_not_known_yet_are_refused(
-    topic: Fold[TopicState],
+def test_marker_with_staged_records_of_unknown_partition_is_refused(
+    topic: MachineHarness[TopicState],
 ) -> None:
     """A process that applies the decision then reads the tip first: the topic has grown."""
     command = marker(TxId(1, 0, 0), COMMIT, segments=(segment({3: 1}),))
@@ -222,8 +232,8 @@ def test_staged_records_of_a_partition_that_is_not_known_yet_are_refused(
     assert ends(topic) == [0, 0, 0, 1]
 
 
-def test_a_transaction_may_have_records_in_the_log_and_staged_ones(
-    topic: Fold[TopicState],
+def test_transaction_may_have_both_in_log_and_staged_records(
+    topic: MachineHarness[TopicState],
 ) -> None:
     tx = TxId(1, 0, 0)
     topic.run(append({0: 1}, tx=tx))
@@ -241,7 +251,7 @@ def test_a_transaction_may_have_records_in_the_log_and_staged_ones(
 
 
 def test_the_lso_is_the_first_offset_of_the_oldest_open_transaction(
-    topic: Fold[TopicState],
+    topic: MachineHarness[TopicState],
 ) -> None:
     topic.run(plain({0: 2, 1: 2}))
     topic.run(append({0: 1}, tx=TxId(1, 0, 0)))
@@ -255,8 +265,8 @@ def test_the_lso_is_the_first_offset_of_the_oldest_open_transaction(
     assert stable(topic) == ends(topic) == [10, 8, 0]
 
 
-def test_a_transaction_that_comes_to_a_partition_later_blocks_it_from_there(
-    topic: Fold[TopicState],
+def test_transaction_blocks_each_partition_from_its_first_record_there(
+    topic: MachineHarness[TopicState],
 ) -> None:
     tx = TxId(1, 0, 0)
     topic.run(append({0: 1}, tx=tx))
@@ -265,6 +275,6 @@ def test_a_transaction_that_comes_to_a_partition_later_blocks_it_from_there(
     assert stable(topic) == [0, 7, 0]
 
 
-def test_an_open_staged_transaction_blocks_nobody(topic: Fold[TopicState]) -> None:
+def test_lso_without_an_open_transaction_is_the_log_end(topic: MachineHarness[TopicState]) -> None:
     topic.run(plain({0: 4}))
     assert stable(topic) == [4, 0, 0]

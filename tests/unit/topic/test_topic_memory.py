@@ -1,10 +1,10 @@
-"""A topic's memory of producers and transactions, row by row and marker by marker."""
+"""State that a topic keeps about its producers and transactions."""
 
 from dataclasses import replace
 
 import pytest
 
-from tests.unit.machine_without_journal import Fold
+from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.segments import segment
 from tests.unit.topic_commands import ABORT, OPENED, append, marker, new_topic, plain
 from txlog.layout import segment_id_at
@@ -19,22 +19,24 @@ FIRST, SECOND, NEWER = TxId(7, 0, 0), TxId(7, 0, 1), TxId(7, 1, 0)
 
 
 @pytest.fixture
-def topic() -> Fold[TopicState]:
+def topic() -> MachineHarness[TopicState]:
     """A topic whose next entry has slot 1."""
     return new_topic()
 
 
-def producer(topic: Fold[TopicState]) -> ProducerStateEntry:
+def producer(topic: MachineHarness[TopicState]) -> ProducerStateEntry:
     return topic.state.producers[7]
 
 
-def test_a_partition_that_the_topic_does_not_have_is_empty(topic: Fold[TopicState]) -> None:
+def test_bounds_of_unknown_partition_are_empty(topic: MachineHarness[TopicState]) -> None:
     topic.run(plain({2: 4}))
     assert topic.state.bounds(2).next_offset == 4
     assert [topic.state.bounds(number) for number in (3, 9)] == [PartitionState()] * 2
 
 
-def test_a_row_of_no_producer_says_so(topic: Fold[TopicState]) -> None:
+def test_row_without_producer_has_no_transaction_or_sequence(
+    topic: MachineHarness[TopicState],
+) -> None:
     topic.run(plain({0: 4}))
     (row,) = topic.state.tail
     assert (row.pid, row.epoch, row.number, row.base_sequence) == (-1, -1, -1, -1)
@@ -42,7 +44,9 @@ def test_a_row_of_no_producer_says_so(topic: Fold[TopicState]) -> None:
     assert topic.state.decided(row) == row
 
 
-def test_a_staged_row_has_its_transaction_and_no_sequence(topic: Fold[TopicState]) -> None:
+def test_a_staged_row_has_its_transaction_and_no_sequence(
+    topic: MachineHarness[TopicState],
+) -> None:
     topic.run(marker(FIRST, segments=(segment({0: 4}),), topic_ids=("id", "other")))
     (row,) = topic.state.tail
     assert (row.tx_id, row.base_sequence) == (FIRST, -1)
@@ -51,7 +55,7 @@ def test_a_staged_row_has_its_transaction_and_no_sequence(topic: Fold[TopicState
     assert found.topic_ids == ("id", "other")
 
 
-def test_sequences_run_on_within_a_partition(topic: Fold[TopicState]) -> None:
+def test_sequences_are_consecutive_within_each_partition(topic: MachineHarness[TopicState]) -> None:
     topic.run(append({0: 10, 1: 10}))
     command = append({0: 4, 1: 2}, sequence=10)
     topic.run(replace(command, segments=(segment({0: 4}), segment({0: 3, 1: 2}, "b"))))
@@ -64,7 +68,7 @@ def test_sequences_run_on_within_a_partition(topic: Fold[TopicState]) -> None:
     }
 
 
-def test_sequences_of_an_older_epoch_are_forgotten(topic: Fold[TopicState]) -> None:
+def test_sequences_of_an_older_epoch_are_forgotten(topic: MachineHarness[TopicState]) -> None:
     topic.run(append({0: 4, 1: 4}))
     topic.run(append({0: 2}, epoch=1))
     assert producer(topic).recent == {0: (RecentBatch(0, 1, 4),)}
@@ -72,14 +76,14 @@ def test_sequences_of_an_older_epoch_are_forgotten(topic: Fold[TopicState]) -> N
     assert producer(topic).last_sequence(0, 0) == -1
 
 
-def test_when_a_producer_stored_something_last_does_not_go_back(topic: Fold[TopicState]) -> None:
+def test_last_stored_time_of_a_producer_never_decreases(topic: MachineHarness[TopicState]) -> None:
     for sequence, millis in enumerate((5000, 4000)):
         staged = segment({0: 1}, segment_id_at(millis))
         topic.run(replace(append({0: 1}, sequence=sequence), segments=(staged,)))
     assert producer(topic).stored_ms == 5000
 
 
-def test_a_marker_keeps_where_its_transaction_began(topic: Fold[TopicState]) -> None:
+def test_marker_records_first_offsets_of_its_transaction(topic: MachineHarness[TopicState]) -> None:
     topic.run(append({0: 2}, tx=FIRST))
     topic.run(append({1: 3}, sequence=0, tx=FIRST))
     staged = segment({0: 1, 2: 5}, "staged")
@@ -91,7 +95,7 @@ def test_a_marker_keeps_where_its_transaction_began(topic: Fold[TopicState]) -> 
     assert last.first_offsets == {0: 0, 1: 0, 2: 0}
 
 
-def test_a_transaction_of_one_topic_keeps_no_first_offsets(topic: Fold[TopicState]) -> None:
+def test_single_topic_transaction_keeps_no_first_offsets(topic: MachineHarness[TopicState]) -> None:
     topic.run(append({0: 2}, tx=FIRST))
     topic.run(marker(FIRST, ABORT))
     expected = AppliedTransaction(0, 0, 2, ABORT, (), 0, {})
@@ -99,7 +103,9 @@ def test_a_transaction_of_one_topic_keeps_no_first_offsets(topic: Fold[TopicStat
     assert topic.state.decisions == {FIRST: TxDecision(2, 1, True, ())}
 
 
-def test_the_marker_of_another_transaction_leaves_the_open_one(topic: Fold[TopicState]) -> None:
+def test_marker_of_another_transaction_leaves_the_open_one_open(
+    topic: MachineHarness[TopicState],
+) -> None:
     topic.run(append({0: 2}, tx=SECOND))
     staged = segment({1: 1}, "staged")
     topic.run(marker(FIRST, floor=-1, segments=(staged,), topic_ids=("id", "other")))
@@ -111,8 +117,8 @@ def test_the_marker_of_another_transaction_leaves_the_open_one(topic: Fold[Topic
     assert last.first_offsets == {1: 0}
 
 
-def test_R6_of_the_newest_finished_epoch_numbers_count_and_of_older_ones_all(
-    topic: Fold[TopicState],
+def test_R6_every_transaction_of_an_older_epoch_counts_as_finished(
+    topic: MachineHarness[TopicState],
 ) -> None:
     topic.run(marker(NEWER, floor=-1))
     known = producer(topic)
@@ -121,14 +127,16 @@ def test_R6_of_the_newest_finished_epoch_numbers_count_and_of_older_ones_all(
     assert not known.is_finished(TxId(7, 2, 0))
 
 
-def test_R7_numbers_above_the_floor_are_those_of_one_epoch(topic: Fold[TopicState]) -> None:
+def test_R7_finished_numbers_of_an_older_epoch_do_not_carry_over(
+    topic: MachineHarness[TopicState],
+) -> None:
     topic.run(marker(TxId(7, 0, 5), floor=-1))
     topic.run(marker(TxId(7, 1, 3), floor=-1))
     assert not producer(topic).is_finished(TxId(7, 1, 5))
     assert producer(topic).is_finished(TxId(7, 1, 3))
 
 
-def test_R10_a_marker_fences_and_never_lowers_the_epoch(topic: Fold[TopicState]) -> None:
+def test_R10_a_marker_fences_and_never_lowers_the_epoch(topic: MachineHarness[TopicState]) -> None:
     topic.run(marker(FIRST, fence_epoch=4))
     assert producer(topic).epoch == 4
     topic.run(marker(SECOND))
@@ -137,7 +145,9 @@ def test_R10_a_marker_fences_and_never_lowers_the_epoch(topic: Fold[TopicState])
     assert producer(topic).epoch == 6
 
 
-def test_a_closed_topic_keeps_what_a_reader_needs_to_be_told(topic: Fold[TopicState]) -> None:
+def test_closed_topic_keeps_only_identity_config_schemas_and_partitions(
+    topic: MachineHarness[TopicState],
+) -> None:
     topic.run(plain({0: 4}))
     config = topic.state.config
     topic.run(CloseTopic())
@@ -150,8 +160,8 @@ def test_a_closed_topic_keeps_what_a_reader_needs_to_be_told(topic: Fold[TopicSt
 # Sealing.
 
 
-def test_what_is_sealed_takes_its_marks_along_and_leaves_the_others(
-    topic: Fold[TopicState],
+def test_sealing_drops_the_decisions_of_sealed_rows(
+    topic: MachineHarness[TopicState],
 ) -> None:
     topic.run(append({0: 1}, tx=FIRST))
     topic.run(marker(FIRST))
@@ -162,8 +172,8 @@ def test_what_is_sealed_takes_its_marks_along_and_leaves_the_others(
     assert (leaf.first_slot, leaf.last_slot) == (0, 3)
 
 
-def test_a_mark_stays_while_a_row_of_its_transaction_is_in_the_tail(
-    topic: Fold[TopicState],
+def test_decision_is_kept_while_its_transaction_has_rows_in_the_tail(
+    topic: MachineHarness[TopicState],
 ) -> None:
     topic.run(append({0: 1}, tx=FIRST))
     topic.run(append({1: 1}, tx=TxId(8, 0, 0)))
@@ -178,7 +188,7 @@ def test_a_mark_stays_while_a_row_of_its_transaction_is_in_the_tail(
     assert topic.state.decisions == {}
 
 
-def test_nothing_is_sealed_twice_nor_without_rows(topic: Fold[TopicState]) -> None:
+def test_sealing_without_new_rows_adds_no_chunk(topic: MachineHarness[TopicState]) -> None:
     topic.run(plain({0: 1}))
     topic.run(SealIndex())
     leaves = topic.state.sealed.roots()
@@ -186,7 +196,9 @@ def test_nothing_is_sealed_twice_nor_without_rows(topic: Fold[TopicState]) -> No
     assert topic.state.sealed.roots() == leaves
 
 
-def test_what_other_topics_may_lack_is_remembered_above_the_floor(topic: Fold[TopicState]) -> None:
+def test_multi_topic_transactions_above_the_floor_are_remembered(
+    topic: MachineHarness[TopicState],
+) -> None:
     """Four transactions are open at once; the first one is finished last."""
     for number in (1, 2, 3):
         topic.run(marker(TxId(7, 0, number), floor=-1, topic_ids=("id", "other")))
@@ -195,14 +207,16 @@ def test_what_other_topics_may_lack_is_remembered_above_the_floor(topic: Fold[To
     assert [one.number for one in producer(topic).earlier] == [2, 3]
 
 
-def test_a_transaction_at_the_floor_is_finished_in_all_topics(topic: Fold[TopicState]) -> None:
+def test_multi_topic_transaction_at_the_floor_is_forgotten(
+    topic: MachineHarness[TopicState],
+) -> None:
     topic.run(marker(TxId(7, 0, 0), topic_ids=("id", "other")))
     topic.run(marker(TxId(7, 0, 2), floor=0, topic_ids=("id", "other")))
     assert producer(topic).earlier == ()
 
 
-def test_a_transaction_whose_rows_are_sealed_is_known_as_long_as_its_marker_is_new(
-    topic: Fold[TopicState],
+def test_decision_is_kept_until_its_marker_slot_is_sealed(
+    topic: MachineHarness[TopicState],
 ) -> None:
     topic.run(append({0: 1}, tx=FIRST))
     topic.run(marker(FIRST))
@@ -212,13 +226,13 @@ def test_a_transaction_whose_rows_are_sealed_is_known_as_long_as_its_marker_is_n
     assert dict(sealed_at(state, slot=4, window_slots=2).decisions) == {}
 
 
-def test_slots_without_rows_make_no_leaf(topic: Fold[TopicState]) -> None:
+def test_sealing_slots_without_rows_adds_no_leaf(topic: MachineHarness[TopicState]) -> None:
     state = sealed_at(topic.state, slot=9, window_slots=1)
     assert (state.sealed_slot, state.sealed.roots()) == (8, ())
 
 
-def test_the_first_sequence_is_0_and_rows_of_no_producer_have_none(
-    topic: Fold[TopicState],
+def test_first_sequence_is_0_and_rows_without_producer_have_none(
+    topic: MachineHarness[TopicState],
 ) -> None:
     two = (segment({0: 2}, "a"), segment({0: 3}, "b"))
     topic.run(append({0: 5}, segments=two))
@@ -227,6 +241,6 @@ def test_the_first_sequence_is_0_and_rows_of_no_producer_have_none(
 
 
 def test_a_topic_has_the_configuration_that_it_was_opened_with() -> None:
-    fold = Fold(TopicMachine())
-    fold.run(replace(OPENED, config=TopicConfig(retention_ms=5)))
-    assert fold.state.config == TopicConfig(retention_ms=5)
+    harness = MachineHarness(TopicMachine())
+    harness.run(replace(OPENED, config=TopicConfig(retention_ms=5)))
+    assert harness.state.config == TopicConfig(retention_ms=5)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.machine_without_journal import Fold
+from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.topic_commands import ABORT, append, ends, marker, new_topic, plain
 from txlog.errors import (
     OffsetOutOfRange,
@@ -37,7 +37,7 @@ LATER_MS = 1 << 50
 
 
 @pytest.fixture
-def topic() -> Fold[TopicState]:
+def topic() -> MachineHarness[TopicState]:
     """Three partitions; 5 records in the first, 2 in the second."""
     topic = new_topic()
     topic.run(plain({0: 3, 1: 2}))
@@ -48,8 +48,8 @@ def topic() -> Fold[TopicState]:
 # Log starts.
 
 
-def test_a_log_start_rises_and_whole_batches_below_it_are_forgotten(
-    topic: Fold[TopicState],
+def test_advancing_log_start_drops_whole_batches_below_it(
+    topic: MachineHarness[TopicState],
 ) -> None:
     assert topic.run(AdvanceLogStart({0: 3, 1: 1})) == {0: 3, 1: 1}
     assert [part.log_start for part in topic.state.partitions] == [3, 1, 0]
@@ -57,14 +57,16 @@ def test_a_log_start_rises_and_whole_batches_below_it_are_forgotten(
     assert ends(topic) == [5, 2, 0]
 
 
-def test_a_log_start_never_falls(topic: Fold[TopicState]) -> None:
+def test_lowering_log_start_is_a_no_op(topic: MachineHarness[TopicState]) -> None:
     topic.run(AdvanceLogStart({0: 4}))
     slot = topic.slot
     assert topic.run(AdvanceLogStart({0: 2})) == {0: 4}
     assert topic.slot == slot, "nothing was written"
 
 
-def test_I12_no_log_start_rises_above_an_open_transaction(topic: Fold[TopicState]) -> None:
+def test_I12_log_start_cannot_advance_past_an_open_transaction(
+    topic: MachineHarness[TopicState],
+) -> None:
     topic.run(append({0: 4}, tx=TX))
     with pytest.raises(OffsetOutOfRange, match="up to offset 5"):
         topic.run(AdvanceLogStart({1: 1, 0: 6}))
@@ -73,12 +75,12 @@ def test_I12_no_log_start_rises_above_an_open_transaction(topic: Fold[TopicState
     assert topic.run(AdvanceLogStart({0: 6})) == {0: 6}
 
 
-def test_a_partition_that_is_not_there_has_no_log_start(topic: Fold[TopicState]) -> None:
+def test_log_start_of_unknown_partition_is_refused(topic: MachineHarness[TopicState]) -> None:
     with pytest.raises(UnknownPartition):
         topic.run(AdvanceLogStart({3: 0}))
 
 
-def test_sealed_chunks_below_the_log_starts_are_forgotten(topic: Fold[TopicState]) -> None:
+def test_sealed_chunks_below_all_log_starts_are_dropped(topic: MachineHarness[TopicState]) -> None:
     topic.run(SealIndex())
     assert len(topic.state.sealed.roots()) == 1
     topic.run(AdvanceLogStart({0: 5}))
@@ -90,7 +92,7 @@ def test_sealed_chunks_below_the_log_starts_are_forgotten(topic: Fold[TopicState
 # Chunks.
 
 
-def test_nothing_undecided_is_sealed(topic: Fold[TopicState]) -> None:
+def test_sealing_stops_before_an_open_transaction(topic: MachineHarness[TopicState]) -> None:
     topic.run(append({0: 1}, tx=TX))
     topic.run(plain({0: 1}))
     topic.run(SealIndex())
@@ -100,7 +102,7 @@ def test_nothing_undecided_is_sealed(topic: Fold[TopicState]) -> None:
     assert topic.state.tail == ()
 
 
-def test_only_chunks_that_are_there_can_be_replaced(topic: Fold[TopicState]) -> None:
+def test_replacing_chunks_not_in_the_index_is_refused(topic: MachineHarness[TopicState]) -> None:
     topic.run(SealIndex())
     (ref,) = topic.state.sealed.roots()
     with pytest.raises(PublishContention, match="changed by another process"):
@@ -113,7 +115,7 @@ def test_only_chunks_that_are_there_can_be_replaced(topic: Fold[TopicState]) -> 
 
 @pytest.mark.parametrize("segment_ids", [("0" * 31 + "1",), ()])
 def test_R17_rewritten_chunks_below_the_horizon_are_refused(
-    topic: Fold[TopicState], segment_ids: tuple[str, ...]
+    topic: MachineHarness[TopicState], segment_ids: tuple[str, ...]
 ) -> None:
     topic.run(SealIndex())
     (ref,) = topic.state.sealed.roots()
@@ -128,7 +130,7 @@ def test_R17_rewritten_chunks_below_the_horizon_are_refused(
 CLEANED = CleanerCheckpoint(merged_slot=1, cleaned_slot=2, delete_horizon_ms=3)
 
 
-def test_by_another_key_column_nothing_has_been_compacted_yet(topic: Fold[TopicState]) -> None:
+def test_changing_key_column_resets_cleaner_checkpoint(topic: MachineHarness[TopicState]) -> None:
     topic.run(AdvanceCleaner(CLEANED, ""))
     topic.run(AlterConfig(TopicConfig(retention_ms=1), topic.state.config))
     assert topic.state.cleaner == CLEANED, "the key is the same"
@@ -137,7 +139,7 @@ def test_by_another_key_column_nothing_has_been_compacted_yet(topic: Fold[TopicS
     assert topic.reopened().cleaner == CleanerCheckpoint(merged_slot=1)
 
 
-def test_what_was_compacted_by_another_key_column_is_refused(topic: Fold[TopicState]) -> None:
+def test_compaction_by_a_previous_key_column_is_refused(topic: MachineHarness[TopicState]) -> None:
     topic.run(SealIndex())
     (ref,) = topic.state.sealed.roots()
     topic.run(AlterConfig(TopicConfig(key_column="carrier"), topic.state.config))
@@ -169,21 +171,23 @@ def test_R11_a_retired_producer_is_refused_and_its_markers_have_no_effect() -> N
     assert ends(topic) == [3, 0, 0]
 
 
-def test_R11_who_has_a_transaction_open_is_not_retired() -> None:
+def test_R11_producer_with_open_transaction_is_not_retired() -> None:
     topic = new_topic()
     topic.run(append({0: 1}, tx=TX))
     assert topic.run(RetireProducers((9, 1234), LATER_MS)) == ()
     topic.run(append({0: 1}, sequence=1, tx=TX))
 
 
-def test_R11_those_beside_it_are_retired(topic: Fold[TopicState]) -> None:
+def test_R11_producers_without_open_transactions_are_retired(
+    topic: MachineHarness[TopicState],
+) -> None:
     topic.run(append({0: 1}, tx=TX))
     for pid in (8, 10):
         topic.run(append({0: 1}, pid=pid))
     assert topic.run(RetireProducers((8, 9, 10), LATER_MS)) == (8, 10)
 
 
-def test_R11_an_idempotent_producer_that_has_stored_something_since_is_not_retired() -> None:
+def test_R11_recently_active_idempotent_producer_is_not_retired() -> None:
     topic = new_topic()
     topic.run(append({0: 1}))
     stored_ms = topic.state.producers[7].stored_ms
@@ -191,8 +195,8 @@ def test_R11_an_idempotent_producer_that_has_stored_something_since_is_not_retir
     assert topic.run(RetireProducers((7,), stored_ms + 1)) == (7,)
 
 
-def test_a_deleted_topic_keeps_nothing_but_its_name_and_configuration(
-    topic: Fold[TopicState],
+def test_deleted_topic_keeps_name_and_configuration_but_no_tail_or_producers(
+    topic: MachineHarness[TopicState],
 ) -> None:
     topic.run(append({0: 1}, tx=TX))
     topic.run(AlterConfig(TopicConfig(retention_ms=1), topic.state.config))
@@ -203,7 +207,7 @@ def test_a_deleted_topic_keeps_nothing_but_its_name_and_configuration(
 
 
 @given(st.lists(st.sets(st.integers(0, 40), max_size=10), max_size=8))
-def test_ranges_hold_exactly_the_ids_that_retired(groups: list[set[int]]) -> None:
+def test_ranges_hold_exactly_the_retired_producer_ids(groups: list[set[int]]) -> None:
     ranges: tuple[tuple[int, int], ...] = ()
     retired: set[int] = set()
     for group in groups:

@@ -76,7 +76,7 @@ def topic(log: MemoryLog, name: str) -> TopicLog:
     return found
 
 
-def test_a_sound_log_has_no_findings_and_every_record_was_read(log: MemoryLog) -> None:
+def test_undamaged_log_has_no_findings_and_every_record_is_read(log: MemoryLog) -> None:
     report = audit(log)
     assert (report.findings, report.unreferenced) == ([], ())
     found = {journal.name: journal for journal in report.journals}
@@ -85,7 +85,7 @@ def test_a_sound_log_has_no_findings_and_every_record_was_read(log: MemoryLog) -
     assert len(found) == 1 + 8 + 2
 
 
-def test_progress_comes_to_the_bytes_of_what_is_stored(log: MemoryLog) -> None:
+def test_progress_adds_up_to_about_the_stored_bytes(log: MemoryLog) -> None:
     seen: list[int] = []
     connection = log.process()
     audit_log(connection, (), (), seen.append)
@@ -134,7 +134,7 @@ def test_I15_a_missing_object_of_each_kind_is_named(log: MemoryLog, kind: str) -
     assert path in named(audit(log))
 
 
-def test_damage_in_several_places_is_named_in_one_go(log: MemoryLog) -> None:
+def test_damage_in_several_places_is_named_by_one_audit(log: MemoryLog) -> None:
     """Damage of the cluster journal hides no topic; a damaged entry hides no records before it."""
     spoiled = [paths(log, kind)[0] for kind in ("^cluster/.*/entries/", "^topics/u/.*segments/")]
     spoiled += [paths(log, kind)[-1] for kind in ("^topics/u/.*/entries/", "^topics/v/.*segments/")]
@@ -166,7 +166,7 @@ def stage(log: MemoryLog, name: str) -> Participant:
     return Participant(found.topic_id, name, (), (segment,))
 
 
-def test_the_staged_segments_of_a_decided_transaction_must_be_there(log: MemoryLog) -> None:
+def test_missing_staged_segment_of_a_decided_transaction_is_damage(log: MemoryLog) -> None:
     participant = stage(log, "v")
     connection = log.process()
     session = TransactionSession(connection, "s")
@@ -180,7 +180,7 @@ def test_the_staged_segments_of_a_decided_transaction_must_be_there(log: MemoryL
     assert str(session.tx_id) in named(audit(log))
 
 
-def test_what_nobody_refers_to_is_told_apart(log: MemoryLog) -> None:
+def test_unreferenced_objects_are_grouped_by_kind(log: MemoryLog) -> None:
     (segment,) = stage(log, "u").segments
     log.admin.create_topic("gone", 1)
     log.admin.delete_topics(["gone"])
@@ -200,7 +200,7 @@ def test_what_nobody_refers_to_is_told_apart(log: MemoryLog) -> None:
     assert found["left by a probe"] == strays[3:]
 
 
-def test_segments_and_index_chunks_that_were_replaced_are_counted_until_vacuum_takes_them(
+def test_replaced_segments_and_chunks_are_unreferenced_until_vacuum_deletes_them(
     log: MemoryLog,
 ) -> None:
     old = {kind: paths(log, f"^topics/u/.*/{kind}/") for kind in ("chunks", "segments")}
@@ -219,7 +219,7 @@ def test_segments_and_index_chunks_that_were_replaced_are_counted_until_vacuum_t
     assert audit(log).unreferenced == ()
 
 
-def test_in_a_damaged_log_nothing_is_called_unreferenced(log: MemoryLog) -> None:
+def test_damaged_log_reports_no_unreferenced_objects(log: MemoryLog) -> None:
     """The damaged object may hold the reference."""
     stage(log, "u")
     flip(log.memory, paths(log, "^topics/v/.*segments/")[0])
@@ -229,7 +229,7 @@ def test_in_a_damaged_log_nothing_is_called_unreferenced(log: MemoryLog) -> None
 # Lost journals.
 
 
-def test_I15_a_journal_that_is_gone_from_among_what_it_led_to_is_damage(log: MemoryLog) -> None:
+def test_I15_lost_topic_journal_is_damage(log: MemoryLog) -> None:
     """An empty topic in its place would leave every remaining segment unreferenced."""
     root = topic(log, "u").layout.root
     for path in paths(log, f"^{root}/(entries|snapshots|hint)"):
@@ -241,7 +241,7 @@ def test_I15_a_journal_that_is_gone_from_among_what_it_led_to_is_damage(log: Mem
 
 
 @pytest.mark.parametrize("is_cut_off", [True, False])
-def test_a_topic_whose_folder_is_empty_is_noted_as_nobody_can_tell_why(
+def test_topic_with_an_empty_folder_is_a_note_and_not_damage(
     log: MemoryLog, is_cut_off: bool
 ) -> None:
     """A process that dies after the cluster's entry leaves no other object of the topic. That is
@@ -263,7 +263,7 @@ def test_a_topic_whose_folder_is_empty_is_noted_as_nobody_can_tell_why(
     assert audit(log).notes == []
 
 
-def test_I15_a_clusters_journal_that_is_gone_is_damage_and_hides_no_topic(log: MemoryLog) -> None:
+def test_I15_lost_cluster_journal_is_damage_and_hides_no_topic(log: MemoryLog) -> None:
     for path in paths(log, "^cluster/"):
         log.memory.delete(path)
     report = audit(log)
@@ -272,18 +272,18 @@ def test_I15_a_clusters_journal_that_is_gone_is_damage_and_hides_no_topic(log: M
     assert unreferenced(report) == {}
 
 
-def test_single_topics_are_read_alone(log: MemoryLog) -> None:
+def test_audit_of_named_topics_reads_only_those_topics(log: MemoryLog) -> None:
     report = audit_log(log.process(), ("v",))
     assert [journal.name for journal in report.journals] == ["v"]
     with pytest.raises(UnknownTopic, match="did you mean 'u'"):
         audit_log(log.process(), ("uu",))
 
 
-# On a distant store.
+# On a far store.
 
 
 def far(log: MemoryLog) -> tuple[LogReport, int]:
-    """The same audit on a store one round trip away, and the number of round trips."""
+    """Audit the log on a store one round trip away; also return the number of round trips."""
     rounds = RoundTrips(log.memory)
     connection = open_connection(rounds.store, rounds.runtime)
     reports: list[LogReport] = []
@@ -292,13 +292,13 @@ def far(log: MemoryLog) -> tuple[LogReport, int]:
     return reports[0], waits
 
 
-def test_a_log_that_is_far_away_has_the_same_report_and_waits_less(log: MemoryLog) -> None:
+def test_audit_of_a_far_log_gives_the_same_report_in_few_round_trips(log: MemoryLog) -> None:
     report, waits = far(log)
     assert report == audit(log)
     assert waits < len(log.objects()) / 3
 
 
-def test_each_damage_is_named_alike_wherever_the_log_is(log: MemoryLog) -> None:
+def test_damage_is_reported_identically_on_near_and_far_stores(log: MemoryLog) -> None:
     for path in (paths(log, "v/.*/segments/")[3], paths(log, "topics/u/.*/entries/")[5]):
         log.memory.replace(path, log.objects()[path][:-40] + bytes(40))
     log.memory.delete(paths(log, "topics/v/.*/segments/")[9])
@@ -307,12 +307,12 @@ def test_each_damage_is_named_alike_wherever_the_log_is(log: MemoryLog) -> None:
     assert len(report.findings) >= 3
 
 
-def test_the_bytes_are_told_once_each_wherever_the_log_is(log: MemoryLog) -> None:
-    told: dict[str, list[int]] = {"near": [], "far": []}
+def test_byte_progress_is_equal_on_near_and_far_stores(log: MemoryLog) -> None:
+    progress: dict[str, list[int]] = {"near": [], "far": []}
     rounds = RoundTrips(log.memory)
     for where, connection in (
         ("near", log.process()),
         ("far", open_connection(rounds.store, rounds.runtime)),
     ):
-        audit_log(connection, (), stored_objects(connection), told[where].append)
-    assert sorted(told["near"]) == sorted(told["far"])
+        audit_log(connection, (), stored_objects(connection), progress[where].append)
+    assert sorted(progress["near"]) == sorted(progress["far"])

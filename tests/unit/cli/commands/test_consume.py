@@ -21,7 +21,7 @@ def offsets(log: SampleLog, *arguments: object) -> dict[int, list[int]]:
     return found
 
 
-def test_by_default_all_committed_records_as_json_lines(log: SampleLog) -> None:
+def test_default_output_is_all_committed_records_as_json_lines(log: SampleLog) -> None:
     done = run("consume", "orders", root=log.root)
     assert done.code == 0
     by_place = {(r["partition"], r["offset"]): r for r in done.json_lines}
@@ -38,14 +38,14 @@ def test_by_default_all_committed_records_as_json_lines(log: SampleLog) -> None:
     assert by_place[1, 0]["value"] == {"base64": "/wA="}
 
 
-def test_it_says_which_open_transaction_it_stops_at(log: SampleLog) -> None:
+def test_blocking_open_transaction_is_named_on_stderr(log: SampleLog) -> None:
     said = run("consume", "orders", root=log.root).err
     assert said.startswith(f"orders-0 is blocked at offset 11 by transaction {log.opened};")
     assert run("consume", "orders", "-p", "1", root=log.root).err == ""
     assert run("consume", "orders", "-q", root=log.root).err == ""
 
 
-def test_a_typed_topic_gives_objects(log: SampleLog) -> None:
+def test_typed_topic_values_are_printed_as_objects(log: SampleLog) -> None:
     assert [r["value"] for r in run("consume", "flights", root=log.root).json_lines] == [
         {
             "carrier": "UA",
@@ -57,7 +57,7 @@ def test_a_typed_topic_gives_objects(log: SampleLog) -> None:
     ]
 
 
-def test_read_uncommitted_sees_the_aborted_and_the_open_records(log: SampleLog) -> None:
+def test_read_uncommitted_includes_aborted_and_open_records(log: SampleLog) -> None:
     found = offsets(log, "--isolation", "read_uncommitted", "--partition", 0, "--from", 8)
     assert found == {0: [8, 9, 10, 11]}
 
@@ -76,12 +76,14 @@ def test_read_uncommitted_sees_the_aborted_and_the_open_records(log: SampleLog) 
         ("@0", range(10)),
     ],
 )
-def test_from(start: str, expected: range, log: SampleLog) -> None:
+def test_from_option_accepts_edges_offsets_and_times(
+    start: str, expected: range, log: SampleLog
+) -> None:
     found = offsets(log, "--from", start, "--partition", 0)
     assert found == ({0: list(expected)} if expected else {})
 
 
-def test_partitions_may_be_chosen_and_repeated(log: SampleLog) -> None:
+def test_partition_option_selects_partitions_and_may_be_repeated(log: SampleLog) -> None:
     assert offsets(log, "-p", 1) == {1: [0]}
     assert sorted(offsets(log, "-p", 1, "-p", 0, "-p", 1)) == [0, 1]
 
@@ -114,7 +116,7 @@ def numbers(folder: Path, count: int) -> Path:
     return root
 
 
-def test_it_ends_at_what_was_there_when_it_began(
+def test_consume_ends_at_the_records_present_at_its_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each printed line adds two records, so a naive reader would never end."""
@@ -132,7 +134,7 @@ def test_it_ends_at_what_was_there_when_it_began(
     assert sorted(record["value"]["n"] for record in found) == list(range(20))
 
 
-def test_a_table_has_the_columns_under_their_names(log: SampleLog) -> None:
+def test_table_output_has_one_column_per_record_field(log: SampleLog) -> None:
     rows = run("consume", "orders", "-p", 0, "-n", 2, "-o", "table", root=log.root).rows
     assert rows[0] == ["PARTITION", "OFFSET", "TIMESTAMP", "KEY", "VALUE", "HEADERS"]
     assert rows[2] == ["0", "1", "2013-01-01T05:15:01.000Z", "k1", "order 1", "-"]
@@ -153,7 +155,7 @@ def test_escape_sequences_in_records_do_not_reach_the_terminal(own_log: SampleLo
     assert lines.json_lines[0]["value"]["raw"] == evil.decode()
 
 
-def test_reading_joins_no_group_and_commits_nothing(own_log: SampleLog) -> None:
+def test_consume_without_a_group_writes_nothing(own_log: SampleLog) -> None:
     before = files(own_log.root)
     run("consume", "orders", root=own_log.root)
     run("consume", "flights", "--from", "latest", root=own_log.root)
@@ -179,7 +181,7 @@ def test_reading_joins_no_group_and_commits_nothing(own_log: SampleLog) -> None:
         ([], 2, "Missing argument 'TOPIC'"),
     ],
 )
-def test_bad_input_is_one_line_with_its_code_and_nothing_is_written(
+def test_invalid_input_is_refused_in_one_line_and_writes_nothing(
     arguments: list[str], code: int, why: str, own_log: SampleLog
 ) -> None:
     before = files(own_log.root)
@@ -191,7 +193,7 @@ def test_bad_input_is_one_line_with_its_code_and_nothing_is_written(
     assert files(own_log.root) == before
 
 
-def test_a_damaged_segment_is_1_and_named_and_nothing_is_skipped(own_log: SampleLog) -> None:
+def test_damaged_segment_exits_1_and_is_named(own_log: SampleLog) -> None:
     first = sorted((own_log.root / "topics" / "orders").rglob("segments/*.arrow"))[0]
     data = bytearray(first.read_bytes())
     data[len(data) // 2] ^= 0xFF
@@ -202,7 +204,7 @@ def test_a_damaged_segment_is_1_and_named_and_nothing_is_skipped(own_log: Sample
     assert done.err.count("\n") == 1
 
 
-def test_a_new_column_that_comes_while_it_reads_is_shown(
+def test_table_shows_a_column_added_while_reading(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write = consume.table_writer()
@@ -216,7 +218,7 @@ def test_a_new_column_that_comes_while_it_reads_is_shown(
     assert [line.split()[3:] for line in lines] == [["N"], ["1"], ["N", "T"], ["2", "x"]]
 
 
-def test_json_lines_are_whole_lines(log: SampleLog) -> None:
+def test_json_output_has_one_document_per_line(log: SampleLog) -> None:
     out = run("consume", "orders", root=log.root).out
     assert out.endswith("}\n")
     assert all(json.loads(line) for line in out.splitlines())

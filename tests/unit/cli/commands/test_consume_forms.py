@@ -23,7 +23,7 @@ def offsets(log: SampleLog, *arguments: object) -> list[int]:
     return [record["offset"] for record in done.json_lines]
 
 
-def test_a_group_goes_on_where_it_stands(own_log: SampleLog) -> None:
+def test_group_continues_at_its_committed_offset(own_log: SampleLog) -> None:
     assert offsets(own_log, "--group", "report", "-n", 3) == [0, 1, 2]
     assert offsets(own_log, "--group", "report", "-n", 3) == [3, 4, 5]
     assert offsets(own_log, "--group", "report") == [6, 7, 8, 9]
@@ -32,7 +32,7 @@ def test_a_group_goes_on_where_it_stands(own_log: SampleLog) -> None:
     assert [partition["lag"] for partition in described["partitions"]] == [0, None]
 
 
-def test_from_moves_a_group(own_log: SampleLog) -> None:
+def test_from_option_overrides_the_committed_offset_of_a_group(own_log: SampleLog) -> None:
     offsets(own_log, "--group", "report")
     assert offsets(own_log, "--group", "report", "--from", "8") == [8, 9]
 
@@ -43,7 +43,7 @@ def test_without_a_group_nothing_is_committed(own_log: SampleLog) -> None:
     assert own_log.connection.offsets.groups() == before
 
 
-def test_a_record_that_came_during_the_command_is_not_passed_over(
+def test_record_produced_during_the_command_is_read_by_the_next_one(
     own_log: SampleLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The poll returns it together with the records that existed when the command began."""
@@ -51,21 +51,21 @@ def test_a_record_that_came_during_the_command_is_not_passed_over(
     producer = Producer(own_log.connection)
     producer.send("new", b"before").get()
     wanted = "txlog.cli.commands.consume._seek"
-    monkeypatch.setattr(wanted, lambda *_: producer.send("new", b"meanwhile").get())
+    monkeypatch.setattr(wanted, lambda *_: producer.send("new", b"during").get())
     first = run("consume", "new", "--group", "g", "--from", "earliest", root=own_log.root)
     monkeypatch.undo()
     second = run("consume", "new", "--group", "g", root=own_log.root)
     found = [[record["value"] for record in done.json_lines] for done in (first, second)]
-    assert found == [["before"], ["meanwhile"]]
+    assert found == [["before"], ["during"]]
 
 
-def test_lines_are_the_values_as_they_are(own_log: SampleLog) -> None:
+def test_lines_format_prints_raw_values_and_keys(own_log: SampleLog) -> None:
     assert raw(own_log, "orders", "-p", "1", "--format", "lines") == b"\xff\x00\n"
     two = raw(own_log, "orders", "-p", "0", "-n", "2", "--format", "lines", "-K", "\\t")
     assert two == b"k0\torder 0\nk1\torder 1\n"
 
 
-def test_arrow_is_one_stream_with_the_columns_of_the_topic(own_log: SampleLog) -> None:
+def test_arrow_format_is_one_stream_with_the_columns_of_the_topic(own_log: SampleLog) -> None:
     with pa.ipc.open_stream(raw(own_log, "flights", "--format", "arrow")) as reader:
         table = reader.read_all()
     assert table["carrier"].to_pylist() == ["UA", None]
@@ -85,7 +85,7 @@ def test_arrow_is_one_stream_with_the_columns_of_the_topic(own_log: SampleLog) -
         ("orders", "--format", "xml"),
     ],
 )
-def test_what_contradicts_itself_is_a_wrong_call(
+def test_contradictory_or_invalid_options_exit_2(
     log: SampleLog, arguments: tuple[str, ...]
 ) -> None:
     done = run("consume", *arguments, root=log.root)

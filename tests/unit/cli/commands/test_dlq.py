@@ -44,14 +44,14 @@ def dlq(log: SampleLog, *arguments: object) -> Any:
     return run("dlq", *arguments, root=log.root)
 
 
-def test_a_log_that_needed_none_has_no_dead_letters(own_log: SampleLog) -> None:
+def test_log_without_dead_letters_lists_and_replays_none(own_log: SampleLog) -> None:
     done = dlq(own_log, "list")
     assert (done.code, done.err) == (0, "No dead letters wait for a replay.\n")
     assert dlq(own_log, "replay", "--execute").code == 0
     assert dlq(own_log, "list", "--topic", "nope").code == 3
 
 
-def test_list_shows_where_letters_were_to_go(letters: SampleLog) -> None:
+def test_list_shows_the_destination_of_each_dead_letter(letters: SampleLog) -> None:
     first, second = dlq(letters, "list", "-o", "json").json
     assert first | {"timestamp": ""} == {
         "offset": 0,
@@ -72,7 +72,7 @@ def test_list_shows_where_letters_were_to_go(letters: SampleLog) -> None:
     assert len(dlq(letters, "list", "-n", 1, "-o", "json").json) == 1
 
 
-def test_show_prints_one_letter_whole_also_when_it_is_replayed(letters: SampleLog) -> None:
+def test_show_prints_a_whole_dead_letter_even_after_its_replay(letters: SampleLog) -> None:
     dlq(letters, "replay", "--execute")
     assert dlq(letters, "show", 0).json["value"] == "a bicycle"
     table = dict(row for row in dlq(letters, "show", 1, "-o", "table").rows if len(row) == 2)
@@ -91,7 +91,7 @@ def test_show_prints_one_letter_whole_also_when_it_is_replayed(letters: SampleLo
         (["list", "--topic", "orders"], 1, "is not a dead letter"),
     ],
 )
-def test_a_wrong_call_says_why(
+def test_invalid_call_is_refused_with_the_reason(
     letters: SampleLog, arguments: list[Any], code: int, reason: str
 ) -> None:
     done = dlq(letters, *arguments)
@@ -99,14 +99,14 @@ def test_a_wrong_call_says_why(
     assert reason in done.err
 
 
-def test_replay_only_shows_until_it_is_told_to_execute(letters: SampleLog) -> None:
+def test_replay_is_a_dry_run_without_execute(letters: SampleLog) -> None:
     before = files(letters.root)
     done = dlq(letters, "replay")
     assert done.err == "Would replay 2 dead letters. Nothing was done; add --execute to do it.\n"
     assert files(letters.root) == before
 
 
-def test_replay_sends_each_letter_once_the_oldest_first(letters: SampleLog) -> None:
+def test_replay_sends_each_dead_letter_once_oldest_first(letters: SampleLog) -> None:
     done = dlq(letters, "replay", "-n", 1, "--execute", "-o", "json")
     assert ([letter["transaction_id"] for letter in done.json], done.err) == (
         ["order-1"],
@@ -144,7 +144,7 @@ def test_half_transactions_are_listed_with_their_checks(own_log: SampleLog) -> N
     producer.shutdown()
 
 
-def test_describe_says_that_a_transaction_is_a_half_one(own_log: SampleLog) -> None:
+def test_txn_describe_shows_a_half_transaction(own_log: SampleLog) -> None:
     producer = send(own_log, "order-1", Message("orders", b"a"))
     (listed,) = run("txn", "list", "--half", "-o", "json", root=own_log.root).json
     described = run("txn", "describe", listed["transaction"], "-o", "json", root=own_log.root).json

@@ -48,7 +48,7 @@ def records(path: Path) -> list[dict[str, object]]:
 
 
 def consumed(log: SampleLog, *arguments: object) -> list[dict[str, object]]:
-    """The same fields, as the consumer prints them."""
+    """Partition, offset and value of each record, as `txlog consume` prints them."""
     lines = run("consume", "orders", *arguments, root=log.root).json_lines
     return [{"p": r["partition"], "o": r["offset"], "v": str(r["value"]).encode()} for r in lines]
 
@@ -60,7 +60,7 @@ def exported(log: SampleLog, file: Path, *arguments: object) -> Run:
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_a_file_holds_what_a_consumer_at_read_committed_is_given(
+def test_file_contains_the_records_of_a_read_committed_consumer(
     suffix: str, log: SampleLog, tmp_path: Path
 ) -> None:
     file = tmp_path / f"orders.{suffix}"
@@ -71,7 +71,7 @@ def test_a_file_holds_what_a_consumer_at_read_committed_is_given(
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_at_read_uncommitted_it_holds_aborted_and_open_records_too(
+def test_read_uncommitted_export_includes_aborted_and_open_records(
     suffix: str, log: SampleLog, tmp_path: Path
 ) -> None:
     file = tmp_path / f"orders.{suffix}"
@@ -80,9 +80,7 @@ def test_at_read_uncommitted_it_holds_aborted_and_open_records_too(
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_what_is_exported_can_be_produced_again(
-    suffix: str, log: SampleLog, tmp_path: Path
-) -> None:
+def test_exported_file_can_be_produced_again(suffix: str, log: SampleLog, tmp_path: Path) -> None:
     root = empty_log(tmp_path / "copy")
     for topic in ("orders", "flights"):
         file = tmp_path / f"{topic}.{suffix}"
@@ -103,7 +101,7 @@ def test_what_is_exported_can_be_produced_again(
         assert [r["timestamp"] for r in copy] == [r["timestamp"] for r in original]
 
 
-def test_a_glob_over_segments_counts_what_was_merged_twice_and_an_export_does_not(
+def test_export_has_merged_records_once_unlike_a_glob_over_segments(
     tmp_path: Path,
 ) -> None:
     root = Path(empty_log(tmp_path / "log", LogSettings(journal_snapshot_entries=4)))
@@ -121,7 +119,7 @@ def test_a_glob_over_segments_counts_what_was_merged_twice_and_an_export_does_no
     assert [record["v"] for record in records(file)] == [b"%d" % n for n in range(40)]
 
 
-def test_a_transaction_that_only_one_topic_shows_yet_is_in_neither_file(tmp_path: Path) -> None:
+def test_export_omits_a_transaction_whose_marker_is_in_one_topic_only(tmp_path: Path) -> None:
     """I11: the other topic's marker is not written yet."""
     root = empty_log(tmp_path / "log")
     connection = connect(root)
@@ -159,7 +157,7 @@ def test_a_transaction_that_only_one_topic_shows_yet_is_in_neither_file(tmp_path
         (("--from", "@2030-01-01"), range(0)),
     ],
 )
-def test_ranges(
+def test_from_and_until_limit_the_exported_offsets(
     arguments: tuple[object, ...], offsets: range, log: SampleLog, tmp_path: Path
 ) -> None:
     file = tmp_path / "orders.parquet"
@@ -168,7 +166,7 @@ def test_ranges(
     assert "_offset" in pq.read_schema(file).names
 
 
-def test_the_summary_says_what_is_where(log: SampleLog, tmp_path: Path) -> None:
+def test_json_summary_lists_files_and_exported_ranges(log: SampleLog, tmp_path: Path) -> None:
     file = tmp_path / "orders.parquet"
     done = exported(log, file, "-o", "json")
     assert done.json == {
@@ -200,7 +198,7 @@ def test_the_summary_says_what_is_where(log: SampleLog, tmp_path: Path) -> None:
         (("orders", "--file", "{}/x.csv", "--from", "soon"), 2, "soon"),
     ],
 )
-def test_what_cannot_be_exported_leaves_nothing(
+def test_refused_export_creates_no_file(
     arguments: tuple[object, ...], code: int, words: str, log: SampleLog, tmp_path: Path
 ) -> None:
     (tmp_path / "there.csv").write_text("mine")
@@ -211,7 +209,7 @@ def test_what_cannot_be_exported_leaves_nothing(
     assert (tmp_path / "there.csv").read_text() == "mine"
 
 
-def test_damage_in_the_middle_leaves_no_file(own_log: SampleLog, tmp_path: Path) -> None:
+def test_export_of_a_damaged_topic_leaves_no_file(own_log: SampleLog, tmp_path: Path) -> None:
     for segment in own_log.root.rglob("segments/*.arrow"):
         data = bytearray(segment.read_bytes())
         data[len(data) // 2] ^= 0xFF
@@ -222,9 +220,7 @@ def test_damage_in_the_middle_leaves_no_file(own_log: SampleLog, tmp_path: Path)
     assert (done.code, os.listdir(folder)) == (1, [])
 
 
-def test_a_process_that_is_killed_leaves_no_file_under_the_name(
-    log: SampleLog, tmp_path: Path
-) -> None:
+def test_killed_export_leaves_no_file_under_the_final_name(log: SampleLog, tmp_path: Path) -> None:
     """The process is killed when the file is complete but not renamed yet."""
     file = tmp_path / "orders.parquet"
     program = (
@@ -247,7 +243,7 @@ def test_a_process_that_is_killed_leaves_no_file_under_the_name(
     assert len(records(file)) == 11
 
 
-def test_a_file_that_comes_up_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+def test_file_created_concurrently_is_not_overwritten(tmp_path: Path) -> None:
     entropy = Runtime().entropy
 
     def race(target: str, path: Path) -> None:
@@ -265,7 +261,7 @@ def test_a_file_that_comes_up_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["x", "y"]
 
 
-def test_a_store_that_fails_leaves_nothing_and_no_words_of_its_library(tmp_path: Path) -> None:
+def test_fsspec_failure_is_reported_without_secrets(tmp_path: Path) -> None:
     class Failing(LocalFileSystem):  # type: ignore[misc]
         protocol = "failing"
 
@@ -281,7 +277,7 @@ def test_a_store_that_fails_leaves_nothing_and_no_words_of_its_library(tmp_path:
     assert "hu5h" not in str(caught.value)
 
 
-def test_an_fsspec_url_is_written_to(log: SampleLog) -> None:
+def test_export_writes_to_an_fsspec_url_without_overwriting(log: SampleLog) -> None:
     url = "memory://exports/orders.csv"
     done = run("export", "orders", "--file", url, "-p", 0, "-o", "json", root=log.root)
     assert done.json["files"] == [url]
@@ -302,7 +298,7 @@ def long_topic(tmp_path: Path) -> str:
     return root
 
 
-def test_pieces_are_small_whatever_the_length_of_the_topic(
+def test_long_topic_is_read_and_written_in_bounded_pieces(
     long_topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cut_reader, "FETCH_BYTES_MAX", 100_000)
@@ -321,7 +317,7 @@ def test_pieces_are_small_whatever_the_length_of_the_topic(
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "csv"])
-def test_a_file_of_many_pieces_is_whole(
+def test_file_written_in_many_pieces_is_complete(
     suffix: str, long_topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cut_reader, "RECORDS_MAX", 100)
@@ -331,7 +327,7 @@ def test_a_file_of_many_pieces_is_whole(
     assert [record["o"] for record in records(file)] == list(range(3_000))
 
 
-def test_a_topic_that_grew_columns_has_all_of_them(tmp_path: Path) -> None:
+def test_export_includes_columns_that_were_added_later(tmp_path: Path) -> None:
     root = empty_log(tmp_path / "log")
     admin = Admin(root)
     admin.create_topic("t", 1, pa.schema([("a", pa.int64())]))

@@ -14,7 +14,7 @@ def test_list_shows_the_lag_over_all_partitions(log: SampleLog) -> None:
     assert (done.code, done.err) == (0, "")
 
 
-def test_describe_has_the_columns_that_kafka_users_know(log: SampleLog) -> None:
+def test_describe_prints_kafkas_columns_for_each_partition(log: SampleLog) -> None:
     rows = run("group", "describe", "billing", root=log.root).rows
     words = [
         "GROUP",
@@ -33,7 +33,7 @@ def test_describe_has_the_columns_that_kafka_users_know(log: SampleLog) -> None:
     assert ["TotalLag", "at least 6"] in rows
 
 
-def test_the_lag_leaves_out_aborted_records_and_those_of_open_transactions(log: SampleLog) -> None:
+def test_lag_excludes_aborted_records_and_records_of_open_transactions(log: SampleLog) -> None:
     """Offsets 4 to 9 can be read; 10 is aborted, 11 is open."""
     found = run("group", "describe", "billing", "-o", "json", root=log.root).json
     partition, _ = found["partitions"]
@@ -43,7 +43,7 @@ def test_the_lag_leaves_out_aborted_records_and_those_of_open_transactions(log: 
     assert partition["undecided"] == 1
 
 
-def test_describe_shows_whose_offsets_are_pending(log: SampleLog) -> None:
+def test_describe_shows_pending_offsets_with_their_transaction(log: SampleLog) -> None:
     (pending,) = run("group", "describe", "billing", "-o", "json", root=log.root).json["pending"]
     assert pending["transaction"] == str(log.opened)
     assert pending["transactional_id"] == "late-job"
@@ -53,7 +53,7 @@ def test_describe_shows_whose_offsets_are_pending(log: SampleLog) -> None:
     assert [row[-4:] for row in rows if row[:1] == [str(log.opened)]] == [["orders", "0", "4", "6"]]
 
 
-def test_describe_names_the_last_commit(log: SampleLog) -> None:
+def test_describe_shows_the_last_commit(log: SampleLog) -> None:
     found = run("group", "describe", "billing", "-o", "json", root=log.root).json
     assert found["last_commit_transaction"].startswith(f"{log.committed.pid}-")
     assert found["last_commit"] == found["partitions"][0]["committed_at"]
@@ -70,7 +70,7 @@ def test_describe_names_the_last_commit(log: SampleLog) -> None:
         ("x" * 513, 2, "must be at most 512"),
     ],
 )
-def test_a_group_that_is_none_is_refused_in_one_line(
+def test_unknown_or_invalid_group_is_refused_in_one_line(
     name: str, code: int, why: str, log: SampleLog
 ) -> None:
     done = run("group", "describe", name, root=log.root)
@@ -89,7 +89,7 @@ def test_a_group_whose_only_pend_was_released_is_not_listed(own_log: SampleLog) 
     assert "No consumer group" in run("group", "list", root=own_log.root).err
 
 
-def test_lag_seconds_are_the_age_of_the_oldest_record_to_read(log: SampleLog) -> None:
+def test_lag_seconds_are_the_age_of_the_oldest_unread_record(log: SampleLog) -> None:
     """Order 4 is next; each order is a second younger than the one before it."""
     found = run("group", "describe", "billing", "-o", "json", root=log.root).json
     partition, _ = found["partitions"]
@@ -98,7 +98,7 @@ def test_lag_seconds_are_the_age_of_the_oldest_record_to_read(log: SampleLog) ->
     assert expected - 60 <= partition["lag_seconds"] <= expected
 
 
-def test_a_group_that_has_read_all_has_no_lag_in_either_unit(own_log: SampleLog) -> None:
+def test_group_at_the_end_has_zero_lag_in_records_and_seconds(own_log: SampleLog) -> None:
     own_log.open_producer.abort_transaction()
     command = ["group", "reset", "billing", "--topic", "orders", "--to-latest", "--execute"]
     assert run(*command, root=own_log.root).code == 0
@@ -106,7 +106,7 @@ def test_a_group_that_has_read_all_has_no_lag_in_either_unit(own_log: SampleLog)
     assert (found["lag"], found["lag_seconds"]) == (0, 0)
 
 
-def test_a_lag_that_is_unknown_is_null_and_not_counted_as_none(log: SampleLog) -> None:
+def test_unknown_lag_is_null_and_not_zero(log: SampleLog) -> None:
     """The group has committed nothing in partition 1, which has a record."""
     found = run("group", "describe", "billing", "-o", "json", root=log.root).json
     assert (found["lag"], found["lag_seconds"]) == (None, None)
@@ -116,7 +116,7 @@ def test_a_lag_that_is_unknown_is_null_and_not_counted_as_none(log: SampleLog) -
     assert (listed["lag"], listed["lag_seconds"]) == (None, None)
 
 
-def test_list_and_describe_agree_on_every_value_that_both_have(log: SampleLog) -> None:
+def test_list_and_describe_agree_on_every_shared_value(log: SampleLog) -> None:
     """Where a value does not exist, both commands print null."""
     listed = run("group", "list", "-o", "json", root=log.root).json
     assert listed

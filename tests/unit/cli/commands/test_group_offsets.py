@@ -43,7 +43,7 @@ def position(log: SampleLog, group: str = "billing") -> dict[TopicPartition, int
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else None,
 )
-def test_a_reset_shows_before_and_after_and_does_it_when_told(
+def test_reset_shows_old_and_new_offsets_and_applies_them_with_execute(
     settled: SampleLog, strategy: list[str], new: int
 ) -> None:
     command = ["group", "reset", "billing", "--all-topics", *strategy]
@@ -57,7 +57,7 @@ def test_a_reset_shows_before_and_after_and_does_it_when_told(
     assert position(settled) == {O0: new}
 
 
-def test_a_group_goes_on_where_it_was_moved_to(settled: SampleLog) -> None:
+def test_group_continues_at_its_reset_offset(settled: SampleLog) -> None:
     command = ["group", "reset", "billing", "--topic", "orders", "--to-offset", "8", "--execute"]
     assert run(*command, root=settled.root).code == 0
     with Consumer(
@@ -71,22 +71,22 @@ def test_a_group_goes_on_where_it_was_moved_to(settled: SampleLog) -> None:
     assert [record.offset for record in found[O0]] == [8, 9]
 
 
-@pytest.mark.parametrize(("asked", "new"), [("-100", 0), ("100", 12)])
-def test_an_offset_that_cannot_be_read_from_becomes_the_nearest_and_says_so(
-    settled: SampleLog, asked: str, new: int
+@pytest.mark.parametrize(("shift", "new"), [("-100", 0), ("100", 12)])
+def test_shift_out_of_range_uses_the_nearest_offset_and_reports_it(
+    settled: SampleLog, shift: str, new: int
 ) -> None:
-    done = run("group", "reset", "billing", "--all-topics", "--shift-by", asked, root=settled.root)
+    done = run("group", "reset", "billing", "--all-topics", "--shift-by", shift, root=settled.root)
     assert done.rows[1][-1] == str(new)
-    assert f"orders-0 has no offset {4 + int(asked)}: {new} is the nearest." in done.err
+    assert f"orders-0 has no offset {4 + int(shift)}: {new} is the nearest." in done.err
 
 
-def test_partitions_are_chosen_by_number(settled: SampleLog) -> None:
+def test_reset_is_limited_to_the_named_partitions(settled: SampleLog) -> None:
     command = ["group", "reset", "other", "--topic", "orders:1", "--to-earliest", "--execute"]
     assert run(*command, root=settled.root).rows[1] == ["other", "orders", "1", "-", "0"]
     assert position(settled, "other") == {O1: 0}
 
 
-def test_an_exported_plan_comes_back_from_its_file(settled: SampleLog, tmp_path: Path) -> None:
+def test_exported_reset_plan_is_applied_from_a_file(settled: SampleLog, tmp_path: Path) -> None:
     plan = run(
         "group", "reset", "billing", "--topic", "orders", "--to-latest", "--export",
         root=settled.root,
@@ -114,7 +114,7 @@ def test_an_exported_plan_comes_back_from_its_file(settled: SampleLog, tmp_path:
         (["--from-file", "/nowhere/plan.csv"], "cannot be read"),
     ],
 )
-def test_a_reset_that_is_not_clear_is_refused(
+def test_ambiguous_or_invalid_reset_is_refused(
     log: SampleLog, arguments: list[str], said: str
 ) -> None:
     done = run("group", "reset", "billing", *arguments, "--execute", root=log.root)
@@ -131,7 +131,7 @@ def test_a_reset_that_is_not_clear_is_refused(
         ("", "has no line"),
     ],
 )
-def test_a_table_that_is_wrong_is_refused_by_its_line(
+def test_invalid_reset_plan_file_is_refused_with_the_reason(
     log: SampleLog, tmp_path: Path, text: str, said: str
 ) -> None:
     file = tmp_path / "plan.csv"
@@ -150,7 +150,7 @@ def test_a_table_that_is_wrong_is_refused_by_its_line(
         ([" ", "--topic", "orders", "--to-latest"], 2, "group.id must be a text"),
     ],
 )
-def test_a_reset_of_what_is_not_there_is_refused(
+def test_reset_of_an_unknown_group_topic_or_partition_is_refused(
     log: SampleLog, arguments: list[str], code: int, said: str
 ) -> None:
     done = run("group", "reset", *arguments, root=log.root)
@@ -165,7 +165,7 @@ def test_a_reset_is_refused_while_a_transaction_is_pending(own_log: SampleLog) -
     assert position(own_log) == {O0: 4}
 
 
-def test_delete_offsets_forgets_positions_and_no_more(settled: SampleLog) -> None:
+def test_delete_offsets_removes_committed_offsets_only_with_execute(settled: SampleLog) -> None:
     command = ["group", "delete-offsets", "billing", "--topic", "orders:0"]
     shown = run(*command, root=settled.root)
     assert shown.rows[1] == ["billing", "orders", "0", "4"]
@@ -176,7 +176,7 @@ def test_delete_offsets_forgets_positions_and_no_more(settled: SampleLog) -> Non
     assert (again.code, "no consumer group 'billing'" in again.err) == (3, True)
 
 
-def test_delete_forgets_a_group(settled: SampleLog) -> None:
+def test_delete_removes_a_group_only_with_execute(settled: SampleLog) -> None:
     shown = run("group", "delete", "billing", root=settled.root)
     assert (shown.code, "Would delete group billing: 1 position" in shown.err) == (0, True)
     assert position(settled) == {O0: 4}
@@ -193,6 +193,6 @@ def test_durations_are_iso_8601(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1D", "P1M", "P-1D", "P1.5D", "pt1s"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a duration"):
         duration_ms(text)

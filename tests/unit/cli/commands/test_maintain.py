@@ -47,7 +47,7 @@ def values(root: Path, topic: str) -> list[bytes]:
     return [record.value for records in consumer.poll().values() for record in records]
 
 
-def test_one_pass_says_what_it_did_and_the_next_has_nothing_to_do(root: Path) -> None:
+def test_maintain_once_reports_its_actions_and_a_second_pass_has_none(root: Path) -> None:
     done = run("maintain", "--once", "--no-vacuum", "-o", "json", root=root)
     assert [(line["task"], line["subject"], line["status"]) for line in done.json] == [
         ("retention", "orders", "ok"),
@@ -60,7 +60,7 @@ def test_one_pass_says_what_it_did_and_the_next_has_nothing_to_do(root: Path) ->
     assert (again.code, again.err) == (0, "There was nothing to do.\n")
 
 
-def test_one_pass_waits_and_looks_again_before_it_deletes(root: Path) -> None:
+def test_maintain_once_waits_for_file_delete_delay_before_it_deletes(root: Path) -> None:
     run("maintain", "--once", "--no-vacuum", root=root)
     before = files(root)
     done = run("maintain", "--once", *QUICK, root=root)
@@ -73,7 +73,7 @@ def test_one_pass_waits_and_looks_again_before_it_deletes(root: Path) -> None:
     assert values(root, "prices") == [b"18", b"19"]
 
 
-def test_damage_is_reported_and_makes_the_exit_code_1(root: Path) -> None:
+def test_damage_is_reported_and_exits_1(root: Path) -> None:
     segment = min(root.glob("topics/prices/*/segments/*"))
     segment.write_bytes(b"garbage")
     done = run("maintain", "--once", "--no-vacuum", "-o", "json", root=root)
@@ -106,7 +106,7 @@ def test_damage_is_reported_and_makes_the_exit_code_1(root: Path) -> None:
         ("topic compact ../prices --execute", 2, "'../prices' is not allowed: use letters"),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_written(
+def test_invalid_input_is_refused_before_anything_is_written(
     root: Path, line: str, code: int, said: str
 ) -> None:
     before = files(root)
@@ -116,7 +116,7 @@ def test_bad_input_is_refused_before_anything_is_written(
     assert files(root) == before
 
 
-def test_vacuum_shows_what_it_would_delete_until_it_is_told_to(root: Path) -> None:
+def test_vacuum_is_a_dry_run_unless_execute_is_given(root: Path) -> None:
     run("maintain", "--once", "--no-vacuum", root=root)
     before = files(root)
     dry = run("vacuum", *QUICK, "-o", "json", root=root)
@@ -134,7 +134,7 @@ def test_vacuum_shows_what_it_would_delete_until_it_is_told_to(root: Path) -> No
     assert run("verify", root=root).code == 0
 
 
-def test_vacuum_ends_deleted_topics(root: Path) -> None:
+def test_vacuum_deletes_the_remains_of_deleted_topics(root: Path) -> None:
     run("topic", "delete", "orders", "--execute", root=root)
     dry = run("vacuum", root=root)
     assert "the remains of the deleted topics orders" in dry.err
@@ -157,7 +157,7 @@ def test_delete_records_shows_the_log_starts_before_and_after(root: Path) -> Non
     assert values(root, "orders")[0] == b"5"
 
 
-def test_delete_records_takes_kafkas_file(root: Path, tmp_path: Path) -> None:
+def test_delete_records_accepts_kafkas_offset_json_file(root: Path, tmp_path: Path) -> None:
     path = tmp_path / "offsets.json"
     rows = [{"topic": "orders", "partition": 0, "offset": -1}]
     path.write_text(json.dumps({"partitions": rows, "version": 1}))
@@ -176,7 +176,7 @@ def test_delete_records_takes_kafkas_file(root: Path, tmp_path: Path) -> None:
         TWICE,
     ],
 )
-def test_a_wrong_file_of_offsets_is_refused(root: Path, tmp_path: Path, rows: str) -> None:
+def test_invalid_offset_json_file_is_refused(root: Path, tmp_path: Path, rows: str) -> None:
     path = tmp_path / "offsets.json"
     path.write_text(rows)
     before = files(root)
@@ -198,7 +198,7 @@ def test_a_wrong_file_of_offsets_is_refused(root: Path, tmp_path: Path, rows: st
         (("none", "--all"), 3),
     ],
 )
-def test_what_cannot_be_deleted_is_refused(
+def test_invalid_delete_records_arguments_are_refused(
     root: Path, arguments: tuple[str, ...], code: int
 ) -> None:
     before = files(root)
@@ -207,7 +207,7 @@ def test_what_cannot_be_deleted_is_refused(
     assert files(root) == before
 
 
-def test_compact_works_at_once_though_little_is_new(root: Path) -> None:
+def test_compact_ignores_min_cleanable_dirty_ratio(root: Path) -> None:
     run("topic", "config", "prices", "min.cleanable.dirty.ratio=1", root=root)
     idle = run("maintain", "--once", "--topic", "prices", "-o", "json", root=root)
     assert idle.json == []
@@ -218,14 +218,14 @@ def test_compact_works_at_once_though_little_is_new(root: Path) -> None:
     assert values(root, "prices") == [b"18", b"19"]
 
 
-def test_what_a_writer_that_died_left_half_written_is_deleted_once_it_is_old(root: Path) -> None:
+def test_maintain_deletes_old_temporary_files_and_keeps_young_ones(root: Path) -> None:
     (folder,) = root.glob("topics/orders/*/segments")
     old, young = folder / f".tmp-{'0' * 32}", folder / f".tmp-{'1' * 32}"
     for path in (old, young):
         path.write_bytes(b"half a segment")
     os.utime(old, (1, 1))
     done = run("maintain", "--once", "--topic", "orders", root=root)
-    assert old.exists(), "it is not of one topic"
+    assert old.exists(), "a temporary file belongs to no topic"
     done = run("maintain", "--once", *LATER, "-o", "json", root=root)
     assert ("temporary files", "files deleted: 1") in [
         (line["task"], line["detail"]) for line in done.json

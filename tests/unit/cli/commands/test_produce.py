@@ -49,7 +49,7 @@ def test_each_line_of_stdin_is_a_value(new: SampleLog) -> None:
     assert values(new) == ["one", "", "two"]
 
 
-def test_keys_headers_partition_and_time_are_said_by_options(new: SampleLog) -> None:
+def test_options_set_key_headers_partition_and_timestamp(new: SampleLog) -> None:
     more = ("-K", ":", "-H", "a=1", "-H", "b=x=y", "-p", 2, "--timestamp", "2013-01-31T12:00:00Z")
     assert produce(new, "new", *more, stdin=ORDER_LINES).code == 0
     first, second = consumed(new, "new")
@@ -58,7 +58,7 @@ def test_keys_headers_partition_and_time_are_said_by_options(new: SampleLog) -> 
     assert second["timestamp"] == "2013-01-31T12:00:00.000Z"
 
 
-def test_json_says_what_was_written_where(new: SampleLog) -> None:
+def test_summary_lists_the_offsets_written_per_partition(new: SampleLog) -> None:
     produce(new, "new", "-p", 1, stdin=b"before\n")
     done = produce(new, "new", "-p", 1, "-o", "json", stdin=ORDER_LINES)
     assert done.json == {
@@ -72,13 +72,15 @@ def test_json_says_what_was_written_where(new: SampleLog) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--transactional-id", "t")])
-def test_an_empty_input_is_fine(new: SampleLog, arguments: tuple[str, ...]) -> None:
+def test_empty_input_writes_no_records_and_succeeds(
+    new: SampleLog, arguments: tuple[str, ...]
+) -> None:
     done = produce(new, "new", *arguments, "-o", "json")
     assert (done.code, done.json["records"], done.json["partitions"]) == (0, 0, [])
 
 
 @pytest.mark.parametrize("topic", ["orders", "flights"])
-def test_what_consume_prints_copies_a_topic(new: SampleLog, topic: str) -> None:
+def test_topic_is_copied_by_producing_the_output_of_consume(new: SampleLog, topic: str) -> None:
     copy = {"orders": "new", "flights": "typed"}[topic]
     source = run("consume", topic, root=new.root)
     done = produce(new, copy, "--format", "json", "--keep-partitions", stdin=source.out.encode())
@@ -88,7 +90,7 @@ def test_what_consume_prints_copies_a_topic(new: SampleLog, topic: str) -> None:
     assert [[r.get(n) for n in names] for r in ours] == [[r.get(n) for n in names] for r in theirs]
 
 
-def test_without_keep_partitions_keys_choose_among_those_of_the_new_topic(new: SampleLog) -> None:
+def test_without_keep_partitions_the_key_selects_the_partition(new: SampleLog) -> None:
     source = run("consume", "orders", root=new.root).out.encode()
     produce(new, "new", "--format", "json", stdin=source)
     found = consumed(new, "new")
@@ -96,7 +98,7 @@ def test_without_keep_partitions_keys_choose_among_those_of_the_new_topic(new: S
     assert len({(r["key"], r["partition"]) for r in found if r["key"]}) == 3
 
 
-def test_several_files_in_forms_that_their_names_tell(new: SampleLog, tmp_path: Path) -> None:
+def test_format_of_each_file_is_detected_from_its_name(new: SampleLog, tmp_path: Path) -> None:
     rows = {"carrier": ["UA"], "delay": [3], "at": [5], "raw": [b"\xff"]}
     table = pa.table(rows, FLIGHTS)
     pq.write_table(table, tmp_path / "a.parquet")
@@ -114,7 +116,7 @@ def test_several_files_in_forms_that_their_names_tell(new: SampleLog, tmp_path: 
     assert [row["raw"] for row in found] == [{"base64": "/w=="}] * 3 + [None] * 2
 
 
-def test_what_poll_arrow_gives_can_be_stored_in_a_file_and_written_again(
+def test_parquet_file_with_the_columns_of_poll_arrow_can_be_produced(
     new: SampleLog, tmp_path: Path
 ) -> None:
     stamps = pa.array([FIRST_MS, None], pa.timestamp("ms", "UTC"))
@@ -129,7 +131,7 @@ def test_what_poll_arrow_gives_can_be_stored_in_a_file_and_written_again(
     assert (by_partition[0]["key"], by_partition[0]["value"]) == (None, "y")
 
 
-def test_a_column_may_give_the_time(new: SampleLog) -> None:
+def test_timestamp_column_option_sets_the_record_timestamp(new: SampleLog) -> None:
     line = b'{"carrier": "UA", "at": "2013-01-31T12:00:00Z"}\n'
     produce(new, "typed", "--timestamp-column", "at", stdin=line)
     (record,) = consumed(new, "typed")
@@ -137,7 +139,7 @@ def test_a_column_may_give_the_time(new: SampleLog) -> None:
     assert record["value"]["at"] == "2013-01-31T12:00:00.000000Z"
 
 
-def test_a_producers_settings_are_given_by_their_names(new: SampleLog) -> None:
+def test_config_option_sets_producer_settings_by_name(new: SampleLog) -> None:
     config = ("--config", "enable.idempotence=false", "--config", "retries=0")
     assert produce(new, "new", *config, stdin=b"x\n").code == 0
     wrong = produce(new, "new", "--config", "retires=0", stdin=b"x\n")
@@ -149,7 +151,7 @@ def test_a_producers_settings_are_given_by_their_names(new: SampleLog) -> None:
 # Transactions.
 
 
-def test_a_transaction_is_named_and_committed(new: SampleLog) -> None:
+def test_transactional_id_option_commits_and_prints_the_transaction(new: SampleLog) -> None:
     done = produce(new, "new", "--transactional-id", "t", "-o", "json", stdin=b"x\n")
     tx_id = done.json["transaction"]
     assert run("txn", "outcome", tx_id, "-o", "json", root=new.root).json["outcome"] == "COMMITTED"
@@ -157,7 +159,7 @@ def test_a_transaction_is_named_and_committed(new: SampleLog) -> None:
 
 
 @pytest.mark.parametrize("way", ["staged", "in.log"])
-def test_a_wrong_line_undoes_the_whole_transaction(
+def test_invalid_line_aborts_the_whole_transaction(
     new: SampleLog, tmp_path: Path, way: str
 ) -> None:
     path = tmp_path / "many.json"
@@ -172,7 +174,7 @@ def test_a_wrong_line_undoes_the_whole_transaction(
     assert bool(in_the_topic) == (way == "in.log")
 
 
-def test_without_a_transaction_blocks_before_a_wrong_line_stay_and_nothing_after(
+def test_without_a_transaction_only_blocks_before_an_invalid_line_are_written(
     new: SampleLog, tmp_path: Path
 ) -> None:
     path = tmp_path / "many.json"
@@ -182,7 +184,7 @@ def test_without_a_transaction_blocks_before_a_wrong_line_stay_and_nothing_after
     assert set(values(new)) == {"x"}
 
 
-def test_of_one_tag_one_transaction_is_committed(new: SampleLog) -> None:
+def test_second_transaction_with_the_same_tag_is_refused(new: SampleLog) -> None:
     arguments = ("new", "--transactional-id", "t", "--tag", "day-1")
     assert produce(new, *arguments, stdin=b"x\n").code == 0
     again = produce(new, *arguments, stdin=b"x\n")
@@ -245,7 +247,7 @@ def test_a_newer_instance_fences_the_command(new: SampleLog, monkeypatch: Any) -
         (["new", "--format", "arrow"], 2, "stdin is not a complete arrow file"),
     ],
 )
-def test_a_wrong_call_says_why_and_writes_no_record(
+def test_invalid_call_is_refused_with_the_reason_and_writes_no_record(
     new: SampleLog, arguments: list[str], code: int, reason: str
 ) -> None:
     before = files(new.root / "topics")
@@ -266,7 +268,7 @@ def test_a_wrong_call_says_why_and_writes_no_record(
         ("typed", {"carrier": "UA", "gate": 1}, "no such columns"),
     ],
 )
-def test_a_record_that_the_topic_cannot_hold_is_named_by_its_line(
+def test_record_that_the_topic_refuses_is_reported_with_its_line_number(
     new: SampleLog, topic: str, line: dict[str, Any], reason: str
 ) -> None:
     new.admin.alter_topic_config("new", {"max.message.bytes": 1_000})
@@ -285,7 +287,9 @@ def test_a_record_that_the_topic_cannot_hold_is_named_by_its_line(
     assert files(new.root / "topics") == before
 
 
-def test_a_row_of_a_parquet_file_is_named_by_its_number(new: SampleLog, tmp_path: Path) -> None:
+def test_refused_parquet_row_is_reported_with_its_row_number(
+    new: SampleLog, tmp_path: Path
+) -> None:
     values_ = [b"x"] * 300 + [b"y" * 2_000_000] + [b"x"]
     pq.write_table(pa.table({"value": values_}), tmp_path / "t.parquet")
     done = produce(new, "new", tmp_path / "t.parquet")
@@ -293,7 +297,7 @@ def test_a_row_of_a_parquet_file_is_named_by_its_number(new: SampleLog, tmp_path
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.arrow", "t.arrows"])
-def test_a_file_that_is_cut_off_is_refused(new: SampleLog, tmp_path: Path, name: str) -> None:
+def test_truncated_file_is_refused(new: SampleLog, tmp_path: Path, name: str) -> None:
     table = pa.table({"value": [b"x" * 100] * 1_000})
     path = tmp_path / name
     if name == "t.parquet":
@@ -309,6 +313,6 @@ def test_a_file_that_is_cut_off_is_refused(new: SampleLog, tmp_path: Path, name:
     assert values(new) == []
 
 
-def test_an_endless_line_does_not_fill_the_memory(new: SampleLog) -> None:
+def test_endless_line_is_refused_at_the_size_limit(new: SampleLog) -> None:
     done = produce(new, "new", "/dev/zero")
     assert (done.code, "line 1 is longer than 1048588 bytes" in done.err) == (2, True)

@@ -29,7 +29,7 @@ def test_list_in_json_is_one_document(log: SampleLog) -> None:
     ]
 
 
-def test_an_empty_log_lists_nothing_and_says_so_on_stderr(tmp_path: Path) -> None:
+def test_list_of_an_empty_log_prints_a_hint_on_stderr(tmp_path: Path) -> None:
     Admin(str(tmp_path), create=True)
     assert run("topic", "list", "-o", "json", root=tmp_path).json == []
     done = run("topic", "list", root=tmp_path)
@@ -38,7 +38,7 @@ def test_an_empty_log_lists_nothing_and_says_so_on_stderr(tmp_path: Path) -> Non
     assert run("topic", "list", "-q", root=tmp_path).err == ""
 
 
-def test_describe_tells_stable_from_end_where_a_transaction_is_open(log: SampleLog) -> None:
+def test_describe_shows_last_stable_and_end_offsets_separately(log: SampleLog) -> None:
     found = run("topic", "describe", "orders", "-o", "json", root=log.root).json
     assert found["open_transactions"] == [str(log.opened)]
     assert found["partitions"] == [
@@ -55,7 +55,7 @@ def test_describe_shows_the_schema_and_the_configuration(log: SampleLog) -> None
     assert ["0", "0", "2", "2"] in rows
 
 
-def test_create_makes_the_log_too_and_keeps_schema_and_configuration(tmp_path: Path) -> None:
+def test_create_also_creates_the_log_and_stores_schema_and_configuration(tmp_path: Path) -> None:
     root = tmp_path / "new" / "log"
     done = run(
         *("topic", "create", "trips", "--partitions", 3),
@@ -74,7 +74,7 @@ def test_create_makes_the_log_too_and_keeps_schema_and_configuration(tmp_path: P
     assert topic.config.compression_type == "zstd"
 
 
-def test_create_without_a_schema_makes_a_topic_of_kafkas_columns(own_log: SampleLog) -> None:
+def test_create_without_a_schema_creates_a_kafka_shaped_topic(own_log: SampleLog) -> None:
     assert run("topic", "create", "plain", root=own_log.root).code == 0
     assert own_log.admin.describe_topic("plain").schema.names == ["key", "value", "headers"]
 
@@ -100,7 +100,7 @@ def test_create_without_a_schema_makes_a_topic_of_kafkas_columns(own_log: Sample
         (["x", "--nope"], 2, "No such option: --nope"),
     ],
 )
-def test_bad_input_to_create_is_one_line_and_not_even_the_log_is_made(
+def test_invalid_create_arguments_are_refused_without_creating_the_log(
     arguments: list[str], code: int, why: str, tmp_path: Path
 ) -> None:
     root = tmp_path / "log"
@@ -112,7 +112,7 @@ def test_bad_input_to_create_is_one_line_and_not_even_the_log_is_made(
     assert not root.exists()
 
 
-def test_a_topic_that_exists_is_a_conflict_and_stays_as_it_is(own_log: SampleLog) -> None:
+def test_create_of_an_existing_topic_exits_4_and_changes_nothing(own_log: SampleLog) -> None:
     before = files(own_log.root)
     done = run("topic", "create", "orders", "--partitions", 9, root=own_log.root)
     assert done.code == 4
@@ -120,7 +120,7 @@ def test_a_topic_that_exists_is_a_conflict_and_stays_as_it_is(own_log: SampleLog
     assert files(own_log.root) == before
 
 
-def test_create_does_not_make_a_log_over_one_of_a_newer_format(own_log: SampleLog) -> None:
+def test_create_does_not_overwrite_a_log_of_a_newer_format(own_log: SampleLog) -> None:
     cluster_file = own_log.root / "txlog.json"
     newer = seal_as_version_99(cluster_file.read_bytes())
     cluster_file.write_bytes(newer)
@@ -157,7 +157,7 @@ def test_config_shows_and_changes_values(own_log: SampleLog) -> None:
         ("=5", "write NAME=VALUE"),
     ],
 )
-def test_a_configuration_that_cannot_be_is_refused_whole(
+def test_config_with_one_invalid_change_applies_none(
     change: str, why: str, own_log: SampleLog
 ) -> None:
     before = files(own_log.root)
@@ -167,7 +167,7 @@ def test_a_configuration_that_cannot_be_is_refused_whole(
     assert files(own_log.root) == before
 
 
-def test_delete_only_shows_until_it_is_told_to_execute(own_log: SampleLog) -> None:
+def test_delete_is_a_dry_run_unless_execute_is_given(own_log: SampleLog) -> None:
     before = files(own_log.root)
     shown = run("topic", "delete", "flights", root=own_log.root)
     assert (shown.code, shown.out) == (0, "")
@@ -179,13 +179,13 @@ def test_delete_only_shows_until_it_is_told_to_execute(own_log: SampleLog) -> No
 
 
 @pytest.mark.parametrize("verb", ["describe", "config", "delete"])
-def test_an_unknown_topic_is_3_and_named(verb: str, log: SampleLog) -> None:
+def test_unknown_topic_exits_3_and_is_named(verb: str, log: SampleLog) -> None:
     done = run("topic", verb, "nope", root=log.root)
     assert (done.code, done.out) == (3, "")
     assert "there is no topic 'nope'" in done.err
 
 
-def test_the_id_that_is_listed_is_the_one_that_txn_describe_takes(log: SampleLog) -> None:
+def test_transaction_id_in_topic_describe_is_accepted_by_txn_describe(log: SampleLog) -> None:
     (opened,) = run("topic", "describe", "orders", "-o", "json", root=log.root).json[
         "open_transactions"
     ]
@@ -221,7 +221,7 @@ def test_alter_adds_columns_that_old_records_read_as_null(own_log: SampleLog) ->
         (["nope", "--partitions", "2"], 3, "there is no topic 'nope'"),
     ],
 )
-def test_what_cannot_be_altered_is_refused(
+def test_invalid_alter_arguments_are_refused(
     log: SampleLog, arguments: list[str], code: int, said: str
 ) -> None:
     done = run("topic", "alter", *arguments, root=log.root)

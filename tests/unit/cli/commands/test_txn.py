@@ -30,7 +30,7 @@ def test_list_shows_every_id_with_its_state_and_its_open_transaction(log: Sample
     assert rows[2][4:6] == ["Ongoing", str(log.opened)]
 
 
-def test_list_open_leaves_out_the_others(log: SampleLog) -> None:
+def test_list_open_omits_ids_without_an_open_transaction(log: SampleLog) -> None:
     (found,) = run("txn", "list", "--open", "-o", "json", root=log.root).json
     assert found["transactional_id"] == "late-job"
     (opened,) = found["open"]
@@ -50,7 +50,9 @@ def staging(log: SampleLog) -> Producer:
     return producer
 
 
-def test_a_staged_transaction_is_listed_once_it_has_set_offsets_aside(own_log: SampleLog) -> None:
+def test_staged_transaction_is_listed_as_open_once_its_offsets_are_pending(
+    own_log: SampleLog,
+) -> None:
     producer = staging(own_log)
     arguments = ("txn", "list", "--open", "-o", "json")
     assert {each["transactional_id"] for each in run(*arguments, root=own_log.root).json} == {
@@ -73,7 +75,7 @@ def test_a_staged_transaction_is_listed_once_it_has_set_offsets_aside(own_log: S
     assert len(run(*arguments, root=own_log.root).json) == 1
 
 
-def test_an_operator_ends_a_staged_transaction_that_has_set_offsets_aside(
+def test_abort_ends_a_staged_transaction_with_pending_offsets(
     own_log: SampleLog,
 ) -> None:
     producer = staging(own_log)
@@ -97,7 +99,7 @@ def test_an_operator_ends_a_staged_transaction_that_has_set_offsets_aside(
     producer.abort_transaction()
 
 
-def test_describe_takes_a_transactional_id(log: SampleLog) -> None:
+def test_describe_accepts_a_transactional_id(log: SampleLog) -> None:
     rows = run("txn", "describe", "late-job", root=log.root).rows
     assert ["TransactionState", "Ongoing"] in rows
     assert ["OpenTransaction", str(log.opened)] in rows
@@ -113,7 +115,7 @@ def test_describe_takes_a_transactional_id(log: SampleLog) -> None:
         ("opened", TransactionOutcome.OPEN),
     ],
 )
-def test_describe_takes_a_transaction_and_tells_its_outcome(
+def test_describe_accepts_a_transaction_and_shows_its_outcome(
     which: str, outcome: TransactionOutcome, log: SampleLog
 ) -> None:
     tx_id: TxId = getattr(log, which)
@@ -125,15 +127,15 @@ def test_describe_takes_a_transaction_and_tells_its_outcome(
     assert found["pending_groups"] == (["billing"] if which == "opened" else [])
 
 
-def test_a_transaction_that_is_only_pending_is_open(own_log: SampleLog) -> None:
+def test_transaction_with_only_pending_offsets_is_open(own_log: SampleLog) -> None:
     """A Spark run pends offsets before its coordinator hears of the transaction."""
-    pended = pend_unheard(own_log)
+    pended = pend_before_prepare(own_log)
     found = run("txn", "describe", pended, "-o", "json", root=own_log.root).json
     assert (found["outcome"], found["open"]) == ("OPEN", None)
     assert found["pending_groups"] == ["other"]
 
 
-def pend_unheard(log: SampleLog) -> TxId:
+def pend_before_prepare(log: SampleLog) -> TxId:
     """Pend offsets for a registered instance, as the Spark sink does before PREPARE_COMMIT."""
     session = TransactionSession(log.connection, "spark-job")
     session.register("run-1")
@@ -151,13 +153,13 @@ def pend_unheard(log: SampleLog) -> TxId:
         ("0-0-999", "no coordinator knows transaction 0-0-999"),
     ],
 )
-def test_what_nobody_knows_is_3(name: str, why: str, log: SampleLog) -> None:
+def test_unknown_id_or_transaction_exits_3(name: str, why: str, log: SampleLog) -> None:
     done = run("txn", "describe", name, root=log.root)
     assert (done.code, done.out) == (3, "")
     assert why in done.err
 
 
-def test_abort_only_shows_until_it_is_told_to_execute(own_log: SampleLog) -> None:
+def test_abort_is_a_dry_run_without_execute(own_log: SampleLog) -> None:
     before = files(own_log.root)
     done = run("txn", "abort", own_log.opened, root=own_log.root)
     assert done.code == 0
@@ -169,7 +171,9 @@ def test_abort_only_shows_until_it_is_told_to_execute(own_log: SampleLog) -> Non
     assert files(own_log.root) == before
 
 
-def test_abort_ends_it_and_its_epoch_and_releases_the_offsets(own_log: SampleLog) -> None:
+def test_abort_ends_the_transaction_raises_the_epoch_and_releases_offsets(
+    own_log: SampleLog,
+) -> None:
     done = run("txn", "abort", own_log.opened, "--execute", root=own_log.root)
     assert done.code == 0
     assert ["Outcome", "ABORTED"] in done.rows
@@ -186,21 +190,21 @@ def test_abort_ends_it_and_its_epoch_and_releases_the_offsets(own_log: SampleLog
     assert own_log.connection.outcome(own_log.opened) is TransactionOutcome.ABORTED
 
 
-def test_abort_of_what_is_only_pending_bars_its_prepare(own_log: SampleLog) -> None:
-    pended = pend_unheard(own_log)
+def test_abort_of_a_transaction_with_only_pending_offsets_releases_them(own_log: SampleLog) -> None:
+    pended = pend_before_prepare(own_log)
     done = run("txn", "abort", pended, "--execute", root=own_log.root)
     assert done.code == 0
     assert own_log.connection.offsets.group("other").pending == {}
     assert own_log.connection.outcome(pended) is TransactionOutcome.ABORTED
 
 
-def test_abort_twice_is_no_error(own_log: SampleLog) -> None:
+def test_abort_of_an_aborted_transaction_succeeds(own_log: SampleLog) -> None:
     done = run("txn", "abort", own_log.aborted, root=own_log.root)
     assert (done.code, done.err) == (0, f"Transaction {own_log.aborted} is aborted already.\n")
     assert run("txn", "abort", own_log.aborted, "--execute", root=own_log.root).code == 0
 
 
-def test_a_committed_transaction_is_a_conflict(own_log: SampleLog) -> None:
+def test_abort_of_a_committed_transaction_exits_4(own_log: SampleLog) -> None:
     before = files(own_log.root)
     for arguments in ([], ["--execute"]):
         done = run("txn", "abort", own_log.committed, *arguments, root=own_log.root)
@@ -212,7 +216,7 @@ def test_a_committed_transaction_is_a_conflict(own_log: SampleLog) -> None:
 @pytest.mark.parametrize(
     ("name", "code"), [("late-job", 2), ("1-2", 2), ("9-9-9", 3), ("-1-0-0", 2)]
 )
-def test_abort_of_what_is_no_transaction_is_refused_and_writes_nothing(
+def test_abort_of_an_unknown_or_invalid_transaction_writes_nothing(
     name: str, code: int, own_log: SampleLog
 ) -> None:
     before = files(own_log.root)
@@ -222,7 +226,7 @@ def test_abort_of_what_is_no_transaction_is_refused_and_writes_nothing(
     assert files(own_log.root) == before
 
 
-def test_a_mistyped_number_does_not_bar_the_owners_next_transactions(own_log: SampleLog) -> None:
+def test_abort_of_a_mistyped_number_does_not_bar_later_transactions(own_log: SampleLog) -> None:
     """Aborting an unknown transaction writes a bar (R3); an operator's typing error must not."""
     mistyped = TxId(own_log.opened.pid, own_log.opened.epoch, own_log.opened.number + 99)
     assert run("txn", "abort", mistyped, "--execute", root=own_log.root).code == 3
@@ -232,7 +236,9 @@ def test_a_mistyped_number_does_not_bar_the_owners_next_transactions(own_log: Sa
     assert own_log.connection.outcome(following) is TransactionOutcome.COMMITTED
 
 
-def test_an_id_in_the_form_of_a_transaction_is_found_by_its_name(own_log: SampleLog) -> None:
+def test_describe_finds_a_transactional_id_that_looks_like_a_transaction(
+    own_log: SampleLog,
+) -> None:
     producer = Producer(own_log.connection, transactional_id="0-0-0")
     producer.init_transactions()
     rows = run("txn", "describe", "0-0-0", root=own_log.root).rows

@@ -6,7 +6,7 @@ from tests.processes.command_line import run
 from tests.unit.cli.sample_log import FIRST_MS, SampleLog
 
 
-def test_describe_producers_shows_where_open_transactions_begin(log: SampleLog) -> None:
+def test_describe_producers_shows_the_start_offset_of_open_transactions(log: SampleLog) -> None:
     done = run("txn", "describe-producers", "orders", "0", "-o", "json", root=log.root)
     found = {entry["producer_id"]: entry for entry in done.json}
     late = found[log.opened.pid]
@@ -31,7 +31,7 @@ def test_describe_producers_has_kafkas_columns(log: SampleLog) -> None:
     assert done.rows[1][-2:] == ["-", "-"]
 
 
-def test_a_partition_that_nobody_wrote_to_has_no_producers(own_log: SampleLog) -> None:
+def test_describe_producers_of_an_unwritten_partition_shows_none(own_log: SampleLog) -> None:
     own_log.admin.create_topic("empty")
     done = run("txn", "describe-producers", "empty", "0", root=own_log.root)
     assert (done.code, "No producer id has written to empty-0." in done.err) == (0, True)
@@ -56,19 +56,19 @@ def test_a_partition_that_nobody_wrote_to_has_no_producers(own_log: SampleLog) -
         ),
     ],
 )
-def test_what_is_not_there_or_not_clear_is_refused(
+def test_unknown_or_incomplete_arguments_are_refused(
     log: SampleLog, arguments: list[str], code: int, said: str
 ) -> None:
     done = run("txn", *arguments, root=log.root)
     assert (done.code, said in done.err) == (code, True), done.err
 
 
-def test_a_transaction_within_its_timeout_does_not_hang(log: SampleLog) -> None:
+def test_find_hanging_omits_a_transaction_within_its_timeout(log: SampleLog) -> None:
     done = run("txn", "find-hanging", root=log.root)
     assert (done.code, "No transaction hangs." in done.err) == (0, True)
 
 
-def test_find_hanging_names_what_is_late_and_fails(log: SampleLog) -> None:
+def test_find_hanging_lists_overdue_transactions_and_exits_1(log: SampleLog) -> None:
     arguments = ["txn", "find-hanging", "--max-transaction-timeout", "PT0S"]
     done = run(*arguments, root=log.root)
     assert (done.code, "1 transaction hangs." in done.err) == (1, True)
@@ -82,14 +82,14 @@ def test_find_hanging_names_what_is_late_and_fails(log: SampleLog) -> None:
 @pytest.mark.parametrize(
     ("which", "answer"), [("committed", "COMMITTED"), ("aborted", "ABORTED"), ("opened", "OPEN")]
 )
-def test_outcome_is_one_word(log: SampleLog, which: str, answer: str) -> None:
+def test_outcome_prints_one_word(log: SampleLog, which: str, answer: str) -> None:
     tx_id = str(getattr(log, which))
     assert run("txn", "outcome", tx_id, root=log.root).rows[1] == [answer]
     found = run("txn", "outcome", tx_id, "-o", "json", root=log.root).json
     assert found == {"id": tx_id, "outcome": answer}
 
 
-def test_an_outcome_is_found_by_its_tag(own_log: SampleLog) -> None:
+def test_outcome_accepts_a_transaction_tag(own_log: SampleLog) -> None:
     producer = own_log.open_producer
     producer.abort_transaction()
     with producer.transaction(tag="order 17"):
@@ -97,7 +97,7 @@ def test_an_outcome_is_found_by_its_tag(own_log: SampleLog) -> None:
     assert run("txn", "outcome", "order 17", root=own_log.root).rows[1] == ["COMMITTED"]
 
 
-def test_a_transaction_is_aborted_by_where_it_begins(own_log: SampleLog) -> None:
+def test_abort_accepts_topic_partition_and_start_offset(own_log: SampleLog) -> None:
     command = ["txn", "abort", "--topic", "orders", "--partition", "0", "--start-offset", "11"]
     shown = run(*command, root=own_log.root)
     assert f"Would abort transaction {own_log.opened}" in shown.err

@@ -35,7 +35,7 @@ def objects(root: Path, pattern: str) -> list[Path]:
     return sorted(root.glob(pattern))
 
 
-def test_a_whole_log_passes_and_is_only_read(own_log: SampleLog) -> None:
+def test_undamaged_log_passes_and_is_not_modified(own_log: SampleLog) -> None:
     before = files(own_log.root)
     done = run("verify", root=own_log.root)
     assert (done.code, done.err) == (0, "")
@@ -67,7 +67,7 @@ def test_each_damaged_or_missing_object_is_named(
     assert any(place in line for line in damage_of(done))
 
 
-def test_records_behind_the_damage_are_still_looked_at(own_log: SampleLog) -> None:
+def test_every_damaged_segment_is_named_in_one_run(own_log: SampleLog) -> None:
     for segment in objects(own_log.root, "topics/*/*/segments/*.arrow"):
         flip_a_byte(segment)
     damage = damage_of(run("verify", "-o", "json", root=own_log.root))
@@ -75,7 +75,7 @@ def test_records_behind_the_damage_are_still_looked_at(own_log: SampleLog) -> No
     assert all(any(name in line for line in damage) for name in names)
 
 
-def test_an_entry_that_was_replaced_by_another_is_found(own_log: SampleLog) -> None:
+def test_replaced_journal_entry_is_detected(own_log: SampleLog) -> None:
     """Both entries are valid by themselves, but the next one names another checksum."""
     journal = next((own_log.root / "topics" / "orders").iterdir()) / "entries"
     second = sorted(journal.glob("*.json"))[1]
@@ -87,7 +87,7 @@ def test_an_entry_that_was_replaced_by_another_is_found(own_log: SampleLog) -> N
     assert "does not follow the entry before it" in " ".join(damage_of(done))
 
 
-def test_a_damaged_snapshot_is_named_although_the_log_can_do_without(own_log: SampleLog) -> None:
+def test_damaged_snapshot_is_named_and_not_repaired(own_log: SampleLog) -> None:
     producer = Producer(own_log.connection)
     for _ in range(70):
         producer.send("flights", {"carrier": "UA"})
@@ -101,13 +101,13 @@ def test_a_damaged_snapshot_is_named_although_the_log_can_do_without(own_log: Sa
     assert snapshot.read_bytes() == damaged, "nothing is repaired"
 
 
-def test_single_topics_may_be_named(log: SampleLog) -> None:
+def test_topic_option_limits_verification_to_one_topic(log: SampleLog) -> None:
     found = run("verify", "--topic", "flights", "-o", "json", root=log.root).json
     assert [row["journal"] for row in found["journals"]] == ["flights"]
     assert run("verify", "--topic", "nope", root=log.root).code == 3
 
 
-def test_damage_stands_in_the_table_too(own_log: SampleLog) -> None:
+def test_damage_is_listed_in_table_output(own_log: SampleLog) -> None:
     victim = objects(own_log.root, "topics/flights/*/segments/*.arrow")[0]
     victim.unlink()
     done = run("verify", "-q", root=own_log.root)
@@ -115,13 +115,15 @@ def test_damage_stands_in_the_table_too(own_log: SampleLog) -> None:
     assert victim.name in done.out.split("DAMAGE\n")[1]
 
 
-def test_the_root_may_be_given_as_the_one_argument(log: SampleLog, tmp_path: Path) -> None:
+def test_root_argument_is_accepted_and_overrides_the_root_option(
+    log: SampleLog, tmp_path: Path
+) -> None:
     assert run("verify", log.root).code == 0
     assert run("verify", log.root, root=tmp_path).code == 0
     assert run("verify", tmp_path).code == 3
 
 
-def test_I15_a_topic_whose_journal_is_gone_is_named_and_not_begun_anew(
+def test_I15_lost_topic_journal_is_reported_and_not_recreated(
     own_log: SampleLog,
 ) -> None:
     shutil.rmtree(next((own_log.root / "topics" / "orders").glob("*/entries")))
@@ -132,7 +134,7 @@ def test_I15_a_topic_whose_journal_is_gone_is_named_and_not_begun_anew(
     assert files(own_log.root) == before
 
 
-def test_a_topic_of_which_nothing_is_there_is_a_note(own_log: SampleLog) -> None:
+def test_topic_without_any_object_is_a_note_and_not_damage(own_log: SampleLog) -> None:
     shutil.rmtree(own_log.root / "topics" / "flights")
     before = files(own_log.root)
     done = run("verify", root=own_log.root)
@@ -143,7 +145,7 @@ def test_a_topic_of_which_nothing_is_there_is_a_note(own_log: SampleLog) -> None
     assert files(own_log.root) == before
 
 
-def test_what_nothing_refers_to_is_shown_and_is_no_damage(own_log: SampleLog) -> None:
+def test_unreferenced_objects_are_listed_and_are_not_damage(own_log: SampleLog) -> None:
     own_log.admin.delete_topics(["flights"])
     (own_log.root / "notes.txt").write_text("mine")
     done = run("verify", root=own_log.root)
@@ -156,7 +158,7 @@ def test_what_nothing_refers_to_is_shown_and_is_no_damage(own_log: SampleLog) ->
     assert strange["paths"] == ["notes.txt"]
 
 
-def test_at_rest_the_journals_are_held_against_each_other(own_log: SampleLog) -> None:
+def test_at_rest_compares_the_journals_with_each_other(own_log: SampleLog) -> None:
     """A marker without a decision is valid by itself and follows the entry before it."""
     assert run("verify", "--at-rest", root=own_log.root).code == 0
     topic = own_log.connection.cluster.topic("flights")
@@ -170,7 +172,7 @@ def test_at_rest_the_journals_are_held_against_each_other(own_log: SampleLog) ->
     ]
 
 
-def test_at_rest_the_journals_are_held_against_each_other_in_a_damaged_log_too(
+def test_at_rest_compares_the_journals_of_a_damaged_log_too(
     own_log: SampleLog,
 ) -> None:
     topic = own_log.connection.cluster.topic("flights")
@@ -182,7 +184,7 @@ def test_at_rest_the_journals_are_held_against_each_other_in_a_damaged_log_too(
     assert (done.code, found) == (1, {("I15", "orders"), ("I4", "flights")})
 
 
-def test_progress_is_told_on_stderr_now_and_then(
+def test_progress_is_printed_on_stderr_unless_quiet(
     log: SampleLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "LINE_EVERY_MS", 0.0)

@@ -25,13 +25,15 @@ DAY_MS = 86_400_000
         (-DAY_MS, Status.WARN, "24 hours behind"),
     ],
 )
-def test_dates_that_are_off_are_told(ahead_ms: int, status: Status, found: str) -> None:
+def test_store_dates_more_than_60_s_off_give_a_warning(
+    ahead_ms: int, status: Status, found: str
+) -> None:
     dated_by = ManualClock(10.0 * DAY_MS + ahead_ms)
     store = MemoryStore(manual_runtime(clock=dated_by))
     check = date_check(store, manual_runtime(clock=ManualClock(10.0 * DAY_MS)))
     assert check.status is status
     assert found in check.found
-    assert not list(store.list_after("")), "and nothing is left"
+    assert not list(store.list_after("")), "the probe object is deleted"
 
 
 class UndatedStore(HookedStore):
@@ -41,13 +43,13 @@ class UndatedStore(HookedStore):
         return (replace(stored, modified_ms=0) for stored in self.inner.list_after(prefix, after))
 
 
-def test_R32_a_store_without_dates_keeps_what_was_pruned() -> None:
+def test_R32_store_without_dates_warns_that_pruned_entries_remain() -> None:
     check = date_check(UndatedStore(MemoryStore(manual_runtime())), manual_runtime())
     assert check.status is Status.WARN
     assert "pruned entries stay for ever" in check.fix
 
 
-def test_a_store_that_refuses_is_named() -> None:
+def test_store_that_denies_listing_fails_with_the_fix() -> None:
     def refuse() -> None:
         raise StoreDenied("it may not be listed. Allow it.")
 
@@ -62,5 +64,5 @@ def test_a_store_that_refuses_is_named() -> None:
 @pytest.mark.parametrize(
     ("dated_ms", "off"), [(99, -1), (100, 0), (150, 0), (200, 0), (201, 1)], ids=str
 )
-def test_the_time_of_the_write_itself_is_no_difference(dated_ms: int, off: int) -> None:
+def test_date_within_the_duration_of_the_write_counts_as_exact(dated_ms: int, off: int) -> None:
     assert off_ms(100, 200, dated_ms) == off

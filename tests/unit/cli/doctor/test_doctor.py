@@ -25,7 +25,7 @@ from txlog.journal.entry import checked_body, seal
 
 pytestmark = pytest.mark.slow
 
-WELL = {"PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(ROOT / "conf")}
+MAKE_VARIABLES = {"PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(ROOT / "conf")}
 """The variables that `make` sets."""
 
 
@@ -45,7 +45,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "found": {"pyspark_txlog": {"raised": False, "error": None}},
     }
     python = script(folder / "python3", f"echo '{json.dumps(answer)}'")
-    return WELL | {"JAVA_HOME": str(folder), "PYSPARK_PYTHON": str(python)}
+    return MAKE_VARIABLES | {"JAVA_HOME": str(folder), "PYSPARK_PYTHON": str(python)}
 
 
 def script(path: Path, text: str) -> Path:
@@ -57,7 +57,7 @@ def script(path: Path, text: str) -> Path:
 
 
 def test_a_good_environment_passes_every_check(log: SampleLog) -> None:
-    done = run("doctor", "-o", "json", root=log.root, env=WELL)
+    done = run("doctor", "-o", "json", root=log.root, env=MAKE_VARIABLES)
     assert [c for c in done.json["checks"] if c["status"] != "ok"] == []
     assert done.json["ok"] is True
     assert done.code == 0
@@ -68,9 +68,7 @@ def test_a_good_environment_passes_every_check(log: SampleLog) -> None:
     assert checks(done, "log")[0]["found"] == "format version 2, 2 topics"
 
 
-def test_the_table_has_a_line_for_each_check_and_then_the_fixes(
-    tmp_path: Path, quick: dict[str, str]
-) -> None:
+def test_table_shows_checks_and_fixes(tmp_path: Path, quick: dict[str, str]) -> None:
     done = run("doctor", root=tmp_path, env=quick)
     assert done.rows[0] == ["CHECK", "STATUS", "FOUND"]
     assert ["log", "warn", f"there is no log at {tmp_path}"] in done.rows
@@ -89,7 +87,7 @@ def test_an_old_java_fails_with_the_fix(tmp_path: Path, quick: dict[str, str]) -
 
 
 @pytest.mark.parametrize("text", ["exit 127", "echo nonsense"])
-def test_a_java_that_does_not_work_fails(text: str, tmp_path: Path, quick: dict[str, str]) -> None:
+def test_broken_or_missing_java_fails(text: str, tmp_path: Path, quick: dict[str, str]) -> None:
     script(tmp_path / "bin" / "java", text)
     done = run("doctor", "-o", "json", env=quick | {"JAVA_HOME": str(tmp_path)})
     assert (checks(done, "Java")[0]["status"], done.code) == ("fail", 1)
@@ -106,11 +104,13 @@ def test_a_java_that_does_not_work_fails(text: str, tmp_path: Path, quick: dict[
         ("command not found", None),
     ],
 )
-def test_versions_of_java(text: str, version: int | None) -> None:
+def test_java_version_is_parsed(text: str, version: int | None) -> None:
     assert java_version(text) == version
 
 
-def test_another_python_for_spark_fails(tmp_path: Path, quick: dict[str, str]) -> None:
+def test_spark_python_of_another_version_fails_with_the_fix(
+    tmp_path: Path, quick: dict[str, str]
+) -> None:
     other = script(
         tmp_path / "python3", """echo '{"version": [3, 8], "prefix": "/usr", "found": {}}'"""
     )
@@ -123,7 +123,7 @@ def test_another_python_for_spark_fails(tmp_path: Path, quick: dict[str, str]) -
 
 
 @pytest.mark.parametrize("text", ["exit 1", "echo no json", "echo '{}'", "echo 5"])
-def test_a_python_that_does_not_answer_fails(
+def test_spark_python_without_a_valid_answer_fails(
     text: str, tmp_path: Path, quick: dict[str, str]
 ) -> None:
     other = script(tmp_path / "python3", text)
@@ -131,9 +131,9 @@ def test_a_python_that_does_not_answer_fails(
     assert (checks(done, "Spark's Python")[0]["status"], done.code) == ("fail", 1)
 
 
-def test_a_source_package_that_raises_is_named_as_it_hides_all_others(tmp_path: Path) -> None:
+def test_source_package_that_raises_on_import_fails_discovery(tmp_path: Path) -> None:
     (tmp_path / "pyspark_broken.py").write_text("raise RuntimeError('half installed')\n")
-    done = run("doctor", "-o", "json", env=WELL | {"PYTHONPATH": str(tmp_path)})
+    done = run("doctor", "-o", "json", env=MAKE_VARIABLES | {"PYTHONPATH": str(tmp_path)})
     found = checks(done, "source discovery")
     (broken,) = (check for check in found if check["status"] == "fail")
     assert "pyspark_broken cannot be imported (RuntimeError: half installed)" in broken["found"]
@@ -143,13 +143,13 @@ def test_a_source_package_that_raises_is_named_as_it_hides_all_others(tmp_path: 
     assert done.code == 1
 
 
-def test_one_that_ends_the_interpreter_is_survived(tmp_path: Path) -> None:
+def test_source_package_that_exits_on_import_is_reported(tmp_path: Path) -> None:
     (tmp_path / "pyspark_quits.py").write_text("raise SystemExit(3)\n")
-    done = run("doctor", "-o", "json", env=WELL | {"PYTHONPATH": str(tmp_path)})
+    done = run("doctor", "-o", "json", env=MAKE_VARIABLES | {"PYTHONPATH": str(tmp_path)})
     assert "pyspark_quits cannot be imported (SystemExit: 3)" in done.out
 
 
-def test_an_import_error_that_the_shim_kept_fails() -> None:
+def test_import_error_recorded_by_the_shim_fails_discovery() -> None:
     answer = {"pyspark_txlog": {"raised": False, "error": "ImportError: no pandas"}}
     (check,) = discovered(answer, "pip install 'txlog-spark[spark]'")
     assert check == Check(
@@ -160,7 +160,7 @@ def test_an_import_error_that_the_shim_kept_fails() -> None:
     )
 
 
-def test_without_the_setting_for_unix_sockets_it_warns_with_the_cost(
+def test_disabled_unix_sockets_give_a_warning_with_the_cost(
     tmp_path: Path, quick: dict[str, str]
 ) -> None:
     done = run("doctor", "-o", "json", env=quick | {"SPARK_CONF_DIR": str(tmp_path)})
@@ -176,7 +176,7 @@ def test_without_the_setting_for_unix_sockets_it_warns_with_the_cost(
     assert checks(done, "Unix sockets")[0]["status"] == "warn"
 
 
-def test_spark_home_is_where_the_settings_are_without_a_folder_for_them(tmp_path: Path) -> None:
+def test_spark_defaults_are_read_from_spark_home_without_spark_conf_dir(tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / "conf").mkdir(parents=True)
     defaults = home / "conf" / "spark-defaults.conf"
@@ -192,12 +192,12 @@ def test_spark_home_is_where_the_settings_are_without_a_folder_for_them(tmp_path
     assert checks(run("doctor", "-o", "json", env=env), "Unix sockets")[0]["status"] == "ok"
 
 
-def test_properties_in_each_form_that_java_takes() -> None:
+def test_properties_are_parsed_in_every_java_form() -> None:
     text = "# no\n! no\n\na.b  true \nc=d\ne : f g\nflag\n  h\t1\n"
     assert properties(text) == {"a.b": "true", "c": "d", "e": "f g", "h": "1"}
 
 
-def test_what_is_wanted_of_packages_is_what_setup_cfg_says() -> None:
+def test_installed_packages_satisfy_their_requirements() -> None:
     found = {check.name: check for check in package_checks()}
     assert {name: check.status for name, check in found.items()} == dict.fromkeys(
         ("Python", "pyarrow", "numpy", "fsspec", "pyspark", "pandas", "obstore", "s3fs"), Status.OK
@@ -205,7 +205,7 @@ def test_what_is_wanted_of_packages_is_what_setup_cfg_says() -> None:
     assert found["pyarrow"].found == importlib.metadata.version("pyarrow")
 
 
-def test_a_version_that_does_not_fit_is_named_with_what_installs_the_right_one(
+def test_unsupported_package_version_fails_with_the_pip_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requirements of an extra apply to that extra only."""
@@ -249,8 +249,8 @@ def test_a_damaged_journal_fails_and_is_named(own_log: SampleLog) -> None:
     assert entry.name in log_check.found
 
 
-def test_I15_a_topic_whose_journal_is_gone_is_not_begun_anew(own_log: SampleLog) -> None:
-    """A lost journal is damage; a topic without its whole folder may never have been begun."""
+def test_I15_topic_with_a_lost_journal_is_reported_and_not_recreated(own_log: SampleLog) -> None:
+    """A lost journal is damage; a topic without its whole folder may never have been used."""
     shutil.rmtree(next((own_log.root / "topics" / "orders").glob("*/entries")))
     before = files(own_log.root)
     (_, log_check) = store_checks(str(own_log.root))
@@ -265,7 +265,7 @@ def test_I15_a_topic_whose_journal_is_gone_is_not_begun_anew(own_log: SampleLog)
     assert files(own_log.root).items() <= before.items(), "nothing was written"
 
 
-def test_I15_a_list_of_topics_that_is_gone_is_not_called_empty(own_log: SampleLog) -> None:
+def test_I15_lost_cluster_journal_fails_the_log_check(own_log: SampleLog) -> None:
     shutil.rmtree(own_log.root / "cluster")
     before = files(own_log.root)
     (_, log_check) = store_checks(str(own_log.root))
@@ -281,7 +281,7 @@ def test_the_probe_leaves_no_object_behind(own_log: SampleLog) -> None:
     assert files(own_log.root) == before
 
 
-def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_missing_root_folder_is_not_created(tmp_path: Path) -> None:
     (check,) = store_checks(str(tmp_path / "none"))
     assert (check.status, check.fix) == (Status.WARN, "'txlog topic create' creates it")
     assert os.listdir(tmp_path) == []
@@ -295,13 +295,13 @@ def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
         ("zip://x.zip", "cannot"),
     ],
 )
-def test_a_root_that_can_be_no_log_fails_with_the_reason(root: str, why: str) -> None:
+def test_unusable_root_url_fails_with_the_reason(root: str, why: str) -> None:
     (check,) = store_checks(root)
     assert check.status is Status.FAIL
     assert why in f"{check.found}. {check.fix}"
 
 
-def test_without_a_root_the_store_is_not_looked_at() -> None:
+def test_store_is_not_checked_without_a_root() -> None:
     (check,) = store_checks(None)
     assert (check.status, check.fix) == (Status.WARN, "give --root URI or set TXLOG_ROOT")
 
@@ -342,7 +342,7 @@ def test_a_checkpoint_is_compared_with_the_log(own_log: SampleLog, checkpoint: P
     assert files(own_log.root) == before
 
 
-def test_a_start_that_will_be_refused_is_1_with_what_resolves_it(
+def test_start_that_would_be_refused_exits_1_with_the_remedy(
     own_log: SampleLog, checkpoint: Path
 ) -> None:
     session = TransactionSession(own_log.connection, "spark.query", "billing")
@@ -354,6 +354,6 @@ def test_a_start_that_will_be_refused_is_1_with_what_resolves_it(
     assert "startingOffsets=committed" in done.json["remedy"]
 
 
-def test_a_checkpoint_needs_a_log(checkpoint: Path, tmp_path: Path) -> None:
+def test_checkpoint_option_without_a_log_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     assert run("doctor", "--checkpoint", checkpoint).code == 2
     assert run("doctor", "--checkpoint", checkpoint, root=tmp_path / "none").code == 3

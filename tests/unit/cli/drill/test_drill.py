@@ -26,7 +26,7 @@ from txlog.testing.clock import manual_runtime
 # The plan.
 
 
-def test_one_seed_gives_one_plan_with_every_point_and_random_moments() -> None:
+def test_plan_is_reproducible_from_its_seed_and_covers_every_point() -> None:
     assert plan_rounds(12, 7) == plan_rounds(12, 7)
     planned = [planned.point for planned in plan_rounds(12, 7)]
     assert [point for point in planned if point != AT_RANDOM] == list(POINTS)
@@ -35,7 +35,7 @@ def test_one_seed_gives_one_plan_with_every_point_and_random_moments() -> None:
     assert len(delays) == 20
 
 
-def test_a_short_drill_begins_at_any_point_and_ends_at_random() -> None:
+def test_short_plan_starts_at_any_point_and_ends_with_a_random_kill() -> None:
     plans = [[r.point for r in plan_rounds(3, seed)] for seed in range(200)]
     assert all(plan[-1] == AT_RANDOM for plan in plans)
     assert {point for plan in plans for point in plan} == {*POINTS, AT_RANDOM}
@@ -45,7 +45,7 @@ def test_a_short_drill_begins_at_any_point_and_ends_at_random() -> None:
 # The points.
 
 
-def test_a_process_stops_at_the_object_that_was_meant(tmp_path: Path) -> None:
+def test_drill_point_counts_only_matching_objects(tmp_path: Path) -> None:
     points = DrillPoints(tmp_path)
     points.set("second", DrillPoint(DrillStep.AFTER, "topics/", ('"marker_written"',), number=2))
     points.release("second")  # Otherwise a process would wait forever.
@@ -68,7 +68,7 @@ def test_a_process_stops_at_the_object_that_was_meant(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.*")) == []
 
 
-def test_a_process_does_not_stop_after_an_object_that_another_one_created(tmp_path: Path) -> None:
+def test_drill_point_ignores_an_object_created_by_another_process(tmp_path: Path) -> None:
     """This process did not get the journal's slot, so the step to stop at has not happened yet."""
     points = DrillPoints(tmp_path, manual_runtime())
     points.set("first", DrillPoint(DrillStep.AFTER, "topics/"))
@@ -113,7 +113,7 @@ class _Reader(HTMLParser):
         self.texts.append(data)
 
 
-def test_the_report_is_one_file_that_needs_nothing_else_and_obeys_no_text() -> None:
+def test_html_report_is_self_contained_and_escapes_text() -> None:
     reader = _Reader()
     reader.feed(html_report(RESULT))
     assert reader.references == []
@@ -126,13 +126,13 @@ def test_the_report_is_one_file_that_needs_nothing_else_and_obeys_no_text() -> N
     assert "Nothing was lost" in text
 
 
-def test_of_a_job_whose_output_nobody_knows_the_report_does_not_say_that_nothing_was_lost() -> None:
+def test_report_without_an_output_check_does_not_claim_that_nothing_was_lost() -> None:
     text = html_report(replace(RESULT, checks=(DrillCheck("invariants", True, "all agree"),)))
     assert "lost" not in text
     assert "the log is whole" in text
 
 
-def test_the_same_kills_again_are_those_of_the_same_job() -> None:
+def test_repeat_command_includes_the_options_and_job_arguments() -> None:
     options = {"--job": Path("my job.py"), "--checkpoint": "c", "--kills": 3, "--wait": None}
     assert repeat_command("s3://b/log", options, ["--root", "x y"]) == (
         "txlog --root s3://b/log drill --job 'my job.py' --checkpoint c --kills 3 -- --root 'x y'"
@@ -158,15 +158,13 @@ def test_the_same_kills_again_are_those_of_the_same_job() -> None:
         (["keys.py", "--root", "s3://b/log"], "keys.py --root s3://b/log"),
     ],
 )
-def test_no_secret_of_the_jobs_arguments_is_in_the_command(
-    arguments: list[str], shown: str
-) -> None:
+def test_repeat_command_redacts_secrets_in_job_arguments(arguments: list[str], shown: str) -> None:
     again = repeat_command(None, {}, arguments)
     assert shown in again
     assert "hush" not in again
 
 
-def test_a_drill_that_killed_nothing_is_not_well() -> None:
+def test_drill_without_kills_or_checks_is_not_well() -> None:
     kills = tuple(replace(kill, processes=0) for kill in RESULT.kills)
     assert RESULT.is_well
     assert not replace(RESULT, kills=kills).is_well
@@ -174,7 +172,7 @@ def test_a_drill_that_killed_nothing_is_not_well() -> None:
     assert not replace(RESULT, checks=()).is_well
 
 
-def test_a_drill_that_reached_none_of_its_points_says_so_everywhere() -> None:
+def test_drill_that_reached_no_point_has_a_warning_in_every_output() -> None:
     first, at_random = RESULT.kills
     missed = replace(RESULT, kills=(replace(first, is_reached=False), at_random))
     assert missed.is_well
@@ -184,7 +182,7 @@ def test_a_drill_that_reached_none_of_its_points_says_so_everywhere() -> None:
     assert (RESULT.warning, document(RESULT)["warning"]) == ("", None)
 
 
-def test_a_failure_is_told_everywhere() -> None:
+def test_failure_is_reported_in_json_and_html() -> None:
     failed = DrillResult(
         "/data", "job", 7, 1.0, (), (DrillCheck("open transactions", False, "one"),), "", "it died"
     )
@@ -208,9 +206,7 @@ def test_a_failure_is_told_everywhere() -> None:
         (["--job", __file__, "--checkpoint", "c"], 2, "no log was named"),
     ],
 )
-def test_a_drill_that_cannot_be_is_refused_at_once(
-    arguments: list[str], code: int, why: str
-) -> None:
+def test_invalid_arguments_are_refused(arguments: list[str], code: int, why: str) -> None:
     done = run("drill", *arguments)
     assert (done.code, done.out) == (code, "")
     assert why in done.err

@@ -75,7 +75,7 @@ class SmallDrill:
         coordinator.prepare_commit(QUERY, tx_id, (), (), ReplayMark("query", 0))
         coordinator.finish(QUERY, tx_id)
 
-    def seen_anew(self) -> DrillLog:
+    def reopened_data(self) -> DrillLog:
         """The drill's data, as a newly started process sees it."""
         return replace(self.data, connection=self.fresh())
 
@@ -91,8 +91,8 @@ class SmallDrill:
         """The failed checks by name, with what each found."""
         return self._failed(self.data)
 
-    def proven(self) -> dict[str, str]:
-        """The same, for the checks of an unknown job."""
+    def failed_without_data(self) -> dict[str, str]:
+        """The failed checks of a job whose output is unknown."""
         return self._failed(None)
 
     def _failed(self, data: DrillLog | None) -> dict[str, str]:
@@ -105,7 +105,7 @@ def small(tmp_path: Path) -> SmallDrill:
     return SmallDrill(tmp_path)
 
 
-def test_a_drill_after_which_everything_is_there_once_is_proven(small: SmallDrill) -> None:
+def test_exactly_once_copy_passes_every_check(small: SmallDrill) -> None:
     small.copy(list(range(PORTION)))
     assert small.failed() == {}
     assert small.data.aborted == PORTION // 2
@@ -119,7 +119,7 @@ def test_a_drill_after_which_everything_is_there_once_is_proven(small: SmallDril
         ([*range(PORTION), -2], "0 lost, 0 duplicated, 1 wrong"),
     ],
 )
-def test_one_number_that_is_not_right_is_seen(
+def test_lost_duplicated_or_wrong_number_fails_the_output_check(
     small: SmallDrill, numbers: list[int], found: str
 ) -> None:
     small.copy(numbers)
@@ -127,7 +127,7 @@ def test_one_number_that_is_not_right_is_seen(
     assert found in small.failed()["input = output"]
 
 
-def test_a_group_that_is_behind_is_seen(small: SmallDrill) -> None:
+def test_group_behind_the_end_fails_the_group_and_checkpoint_checks(small: SmallDrill) -> None:
     small.copy(list(range(PORTION)), behind=3)
     failed = small.failed()
     assert list(failed) == ["group at the end", "checkpoint and log"]
@@ -135,14 +135,14 @@ def test_a_group_that_is_behind_is_seen(small: SmallDrill) -> None:
 
 
 @pytest.mark.parametrize("name", ["spark.query", "spark.query.a-label"])
-def test_a_transaction_that_is_left_open_is_seen_though_the_query_reads_no_group(
+def test_open_transaction_of_a_query_without_a_group_fails_its_check(
     tmp_path: Path, name: str
 ) -> None:
     """The query's source is not txlog, so no line of the checkpoint names a group and its owner."""
     small = SmallDrill(tmp_path, Runtime(ManualClock()))
     (small.folder / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"n":3}')
     small.note_batch()
-    assert small.proven() == {}
+    assert small.failed_without_data() == {}
     producer = Producer(
         small.connection,
         transactional_id=name,
@@ -153,28 +153,30 @@ def test_a_transaction_that_is_left_open_is_seen_though_the_query_reads_no_group
     producer.begin_transaction()
     producer.send(small.data.outputs[0], {"n": 2})
     producer.flush()
-    failed = small.proven()
+    failed = small.failed_without_data()
     assert list(failed) == ["open transactions"]
     assert f"of {name} is Ongoing" in failed["open transactions"]
 
 
-def test_a_job_that_never_wrote_to_this_log_is_not_proven(small: SmallDrill) -> None:
-    assert list(small.proven()) == ["batches in the log"]
-    assert "the log has no batch of query query:" in small.proven()["batches in the log"]
+def test_job_without_a_batch_in_the_log_fails_the_batch_check(small: SmallDrill) -> None:
+    assert list(small.failed_without_data()) == ["batches in the log"]
+    assert (
+        "the log has no batch of query query:" in small.failed_without_data()["batches in the log"]
+    )
     small.note_batch()
-    assert "batches in the log" not in small.proven()
+    assert "batches in the log" not in small.failed_without_data()
     (small.folder / "metadata").write_text('{"id":"another"}')
-    assert "no batch of query another" in small.proven()["batches in the log"]
+    assert "no batch of query another" in small.failed_without_data()["batches in the log"]
 
 
-def test_a_drill_that_is_over_leaves_neither_topics_nor_a_group(small: SmallDrill) -> None:
+def test_delete_removes_the_topics_and_the_group_of_the_drill(small: SmallDrill) -> None:
     small.copy(list(range(PORTION)))
     small.data.delete()
     admin = Admin(small.connection)
     assert (admin.list_topics(), admin.list_groups()) == ([], [])
 
 
-def test_damage_is_seen_by_every_check_that_meets_it(small: SmallDrill) -> None:
+def test_damaged_segment_fails_every_check_that_reads_it(small: SmallDrill) -> None:
     small.copy(list(range(PORTION)))
     root = Path(small.connection.cluster.store.url)
     segment = next((root / "topics" / small.data.outputs[0]).rglob("segments/*.arrow"))
@@ -187,7 +189,7 @@ def test_damage_is_seen_by_every_check_that_meets_it(small: SmallDrill) -> None:
     assert all(segment.name in found for found in failed.values())
 
 
-def test_a_proof_that_damage_stands_in_the_way_of_is_not_called_well(small: SmallDrill) -> None:
+def test_check_blocked_by_damage_is_reported_as_not_proven(small: SmallDrill) -> None:
     """The check did not read past the damaged entry, so it cannot judge the rest."""
     small.copy(list(range(PORTION)))
     damage(small, "transactions/*/*/entries/*.json")
@@ -198,12 +200,10 @@ def test_a_proof_that_damage_stands_in_the_way_of_is_not_called_well(small: Smal
 
 
 @pytest.mark.parametrize("pattern", ["transactions/*/*/entries/*.json", "topics/*.odd/*/entries/*"])
-def test_damage_that_one_check_meets_leaves_the_others_to_be_made(
-    small: SmallDrill, pattern: str
-) -> None:
+def test_damage_does_not_prevent_the_remaining_checks(small: SmallDrill, pattern: str) -> None:
     small.copy(list(range(PORTION)))
     damage(small, pattern)
-    checks = list(drill_checks(small.fresh(), small.checkpoint, small.seen_anew()))
+    checks = list(drill_checks(small.fresh(), small.checkpoint, small.reopened_data()))
     assert len(checks) == 8
     assert not next(check for check in checks if check.name == "every stored byte").is_well
 

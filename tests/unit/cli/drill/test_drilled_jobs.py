@@ -24,7 +24,7 @@ from txlog.storage.disk.local import LocalStore
 pytestmark = pytest.mark.slow
 
 
-def test_a_job_that_ends_by_itself_fails_the_drill_with_its_last_words(
+def test_job_that_exits_by_itself_fails_the_drill_with_its_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -88,7 +88,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_log_that_cannot_be_read_fails_the_drill_which_keeps_its_evidence(
+def test_unreadable_log_fails_the_drill_and_keeps_the_job_output(
     temporary: Path,
 ) -> None:
     report = temporary / "drill.html"
@@ -102,7 +102,7 @@ def test_a_log_that_cannot_be_read_fails_the_drill_which_keeps_its_evidence(
 @pytest.mark.parametrize(
     ("name", "why"), [("none/drill.html", "there is no folder"), ("folder", "is a folder")]
 )
-def test_a_report_that_cannot_be_written_is_told_before_the_drill_starts(
+def test_unwritable_report_path_is_refused_before_the_drill_starts(
     temporary: Path, name: str, why: str
 ) -> None:
     (temporary / "folder").mkdir()
@@ -127,7 +127,7 @@ print("all is done")
 """A job that, as with availableNow, has finished when the drill is about to kill it."""
 
 
-def test_a_job_that_is_gone_when_it_is_to_be_killed_fails_the_drill(temporary: Path) -> None:
+def test_job_that_ends_before_its_kill_fails_the_drill(temporary: Path) -> None:
     done, _ = drilled(temporary, ENDING_JOB, "-o", "json")
     assert (done.code, done.json["ok"], done.json["kills"]) == (1, False, [])
     assert "the job ended by itself with status 0" in done.json["failure"]
@@ -152,7 +152,7 @@ while True:
 """A job that finishes one batch per run and writes none of it to the log."""
 
 
-def test_a_job_is_killed_started_again_and_ended_and_then_all_is_proven(temporary: Path) -> None:
+def test_job_is_killed_and_restarted_for_each_kill_and_then_checked(temporary: Path) -> None:
     done, _ = drilled(temporary, RECOVERING_JOB, "--kills", 2, "--seed", 11, "-o", "json")
     assert (done.json["failure"], done.json["warning"]) == (None, None)
     kills = [(k["is_reached"], k["processes"], k["outcome"]) for k in done.json["kills"]]
@@ -162,7 +162,7 @@ def test_a_job_is_killed_started_again_and_ended_and_then_all_is_proven(temporar
     assert failed == ["batches in the log", "checkpoint and log"]
 
 
-def test_a_job_that_has_finished_a_batch_before_anybody_looks_is_not_waited_for(
+def test_batch_finished_before_the_job_starts_counts_as_recovery(
     tmp_path: Path,
 ) -> None:
     """The job finishes the batch while the drill feeds it, before the drill starts it."""
@@ -196,7 +196,7 @@ time.sleep(600)
 """
 
 
-def test_whoever_ends_a_drill_ends_its_job_and_is_told_what_is_left(tmp_path: Path) -> None:
+def test_interrupted_drill_ends_its_job_and_names_the_folder_it_keeps(tmp_path: Path) -> None:
     job, root, pid = tmp_path / "job.py", tmp_path / "log", tmp_path / "pid"
     job.write_text(WAITING_JOB)
     empty_log(root)
@@ -216,7 +216,7 @@ def test_whoever_ends_a_drill_ends_its_job_and_is_told_what_is_left(tmp_path: Pa
     assert (kept / "run-1.log").exists()
 
 
-def test_a_drill_that_is_ended_names_its_topics_in_a_log_that_stays(tmp_path: Path) -> None:
+def test_interrupted_drill_names_its_topics_that_remain_in_the_log(tmp_path: Path) -> None:
     """The drill is that of the bundled job; Spark need not have started."""
     root = tmp_path / "log"
     line = command("--root", root, "drill", "--seed", 7)
@@ -235,7 +235,7 @@ def test_a_drill_that_is_ended_names_its_topics_in_a_log_that_stays(tmp_path: Pa
     assert f"stay in {root}" in said
 
 
-def test_a_report_that_cannot_be_written_after_all_costs_nothing_else(temporary: Path) -> None:
+def test_failed_report_write_exits_6_and_keeps_all_other_output(temporary: Path) -> None:
     report = temporary / "drill.html"
     taking_its_place = f"import os; os.mkdir({str(report)!r}); raise SystemExit('out of paper')"
     done, kept = drilled(temporary, taking_its_place, "--report", report)

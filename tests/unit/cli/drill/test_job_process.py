@@ -28,7 +28,7 @@ def started(script: Path, log: Path) -> JobProcess:
 
 
 @pytest.fixture
-def family(tmp_path: Path) -> Iterator[tuple[JobProcess, psutil.Process]]:
+def job_and_child(tmp_path: Path) -> Iterator[tuple[JobProcess, psutil.Process]]:
     """A job and its child, which has its own process group as Spark's workers do."""
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
@@ -44,24 +44,24 @@ def family(tmp_path: Path) -> Iterator[tuple[JobProcess, psutil.Process]]:
         child.kill()
 
 
-def test_a_kill_hits_the_whole_tree(family: tuple[JobProcess, psutil.Process]) -> None:
-    job, child = family
+def test_kill_ends_the_whole_process_tree(job_and_child: tuple[JobProcess, psutil.Process]) -> None:
+    job, child = job_and_child
     assert job.kill().processes == 2
     assert psutil.wait_procs([child], timeout=10)[1] == [] or child.status() == "zombie"
     assert job.orphans == []
 
 
-def test_a_kill_of_the_driver_leaves_its_workers_at_work(
-    family: tuple[JobProcess, psutil.Process],
+def test_kill_of_the_driver_leaves_its_workers_running(
+    job_and_child: tuple[JobProcess, psutil.Process],
 ) -> None:
-    job, child = family
+    job, child = job_and_child
     assert job.kill(with_workers=False).processes == 1
     assert child.is_running()
     assert child.status() not in ("stopped", "zombie")
     assert [orphan.pid for orphan in job.orphans] == [child.pid]
 
 
-def test_a_job_that_ends_by_itself_is_reported_with_its_last_words(tmp_path: Path) -> None:
+def test_job_that_exits_by_itself_is_reported_with_its_output(tmp_path: Path) -> None:
     script = tmp_path / "short.py"
     script.write_text("raise SystemExit('out of paper')")
     job = started(script, tmp_path / "log")
@@ -70,7 +70,7 @@ def test_a_job_that_ends_by_itself_is_reported_with_its_last_words(tmp_path: Pat
         job.require_running()
 
 
-def test_a_job_without_a_handler_is_ended_by_the_signal_and_its_child_ends_with_it(
+def test_finish_ends_a_job_without_a_signal_handler_and_its_child(
     tmp_path: Path,
 ) -> None:
     """As Spark's JVM does, the child ends when its input is closed."""
@@ -93,7 +93,9 @@ def test_a_job_without_a_handler_is_ended_by_the_signal_and_its_child_ends_with_
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_waits_until_a_job_that_starts_is_known(number: signal.Signals) -> None:
+def test_signal_during_a_job_start_is_deferred_until_the_job_is_recorded(
+    number: signal.Signals,
+) -> None:
     handlers = [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)]
     known: list[int] = []
 
@@ -109,9 +111,7 @@ def test_a_signal_waits_until_a_job_that_starts_is_known(number: signal.Signals)
 
 
 @pytest.mark.parametrize("status", [1, 3])
-def test_a_job_that_fails_when_it_is_asked_to_finish_is_reported(
-    tmp_path: Path, status: int
-) -> None:
+def test_error_status_on_finish_is_reported(tmp_path: Path, status: int) -> None:
     script = tmp_path / "failing.py"
     script.write_text(
         "import signal, sys, time\n"
@@ -126,7 +126,7 @@ def test_a_job_that_fails_when_it_is_asked_to_finish_is_reported(
         job.finish(30)
 
 
-def test_a_job_that_is_asked_to_finish_does_and_one_that_will_not_is_killed(
+def test_finish_ends_a_job_by_sigterm_and_kills_one_that_ignores_it(
     tmp_path: Path,
 ) -> None:
     willing = tmp_path / "willing.py"

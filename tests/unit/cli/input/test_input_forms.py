@@ -56,7 +56,7 @@ def printed(batch: pa.RecordBatch) -> list[bytes]:
 
 
 @given(physical_batches())
-def test_every_record_that_consume_prints_is_read_back_as_it_was(batch: pa.RecordBatch) -> None:
+def test_records_printed_by_consume_parse_back_unchanged(batch: pa.RecordBatch) -> None:
     schema = pa.schema(list(batch.schema)[:-1])
     form = RecordForm(schema, is_kafka_schema(schema), keeps_partitions=True)
     found = pa.Table.from_batches([b.batch for b in read(form, *printed(batch)) if b.batch])
@@ -77,7 +77,7 @@ def test_every_record_that_consume_prints_is_read_back_as_it_was(batch: pa.Recor
         min_size=1,
     )
 )
-def test_kafka_records_are_read_back_with_their_bytes(records: list[Any]) -> None:
+def test_kafka_records_parse_back_with_identical_bytes(records: list[Any]) -> None:
     pairs = [[{"key": k, "value": v} for k, v in headers] for _, _, headers in records]
     batch = pa.RecordBatch.from_pylist(
         [
@@ -90,7 +90,7 @@ def test_kafka_records_are_read_back_with_their_bytes(records: list[Any]) -> Non
     assert block.batch.to_pylist() == batch.to_pylist()
 
 
-def test_an_object_of_columns_alone_is_a_record_of_a_typed_topic() -> None:
+def test_bare_columns_are_accepted_as_a_record_of_a_typed_topic() -> None:
     form = typed(("id", pa.int32()), ("at", pa.timestamp("us", "UTC")))
     bare = rows(form, b'{"id": 1, "at": "2013-01-31T12:00:00.5Z"}', b'{"id": 2}')
     whole = rows(form, b'{"value": {"id": 1, "at": "2013-01-31T13:00:00.5+01:00"}}', b'{"id": 2}')
@@ -98,13 +98,13 @@ def test_an_object_of_columns_alone_is_a_record_of_a_typed_topic() -> None:
     assert (bare[1]["at"], bare[0]["at"].microsecond) == (None, 500_000)
 
 
-def test_a_topic_whose_own_column_is_called_value_takes_bare_columns() -> None:
+def test_topic_with_a_column_named_value_accepts_bare_columns() -> None:
     form = typed(("value", pa.struct([("a", pa.int32())])))
     assert rows(form, b'{"value": {"a": 1}}') == [{"value": {"a": 1}}]
     assert rows(form, b'{"topic": "t", "value": {"value": {"a": 1}}}') == [{"value": {"a": 1}}]
 
 
-def test_the_command_line_adds_a_key_headers_and_a_time() -> None:
+def test_command_line_key_headers_and_timestamp_are_applied() -> None:
     form = RecordForm(KAFKA_SCHEMA, True, key=b"k", headers=(("h", b"1"),), timestamp_ms=7)
     own = b'{"key": "own", "headers": [{"key": "a", "value": null}], "timestamp": 5}'
     found = rows(form, b'{"value": "v"}', own)
@@ -140,7 +140,7 @@ def test_the_command_line_adds_a_key_headers_and_a_time() -> None:
         (b'{"value": ' + b"1" * 5_000 + b"}", "is not JSON"),
     ],
 )
-def test_a_wrong_line_is_refused_with_its_number(line: bytes, reason: str) -> None:
+def test_invalid_line_is_refused_with_its_line_number(line: bytes, reason: str) -> None:
     with pytest.raises(InvalidRecord, match=f"^some.file line 2: .*{reason}"):
         read(KAFKA, b'{"value": "right"}', line)
 
@@ -172,7 +172,7 @@ def test_a_wrong_line_is_refused_with_its_number(line: bytes, reason: str) -> No
         (pa.binary(2), '"abc"', "'a'"),
     ],
 )
-def test_a_value_that_its_column_cannot_hold_is_refused_with_line_and_column(
+def test_value_that_does_not_fit_its_column_is_refused_with_line_and_column(
     kind: pa.DataType, value: str, reason: str
 ) -> None:
     with pytest.raises(InvalidRecord, match="^some.file line 2: ") as caught:
@@ -186,14 +186,14 @@ def test_an_unknown_column_is_refused() -> None:
         read(typed(("a", pa.int8())), b'{"a": 1, "b": 2}')
 
 
-def test_a_partition_is_kept_only_if_there_is_one() -> None:
+def test_keeping_partitions_requires_a_valid_partition_in_each_record() -> None:
     form = RecordForm(KAFKA_SCHEMA, True, keeps_partitions=True)
     for wrong in (b'{"value": "v"}', b'{"value": "v", "partition": -1}'):
         with pytest.raises(InvalidRecord, match="no partition that could be kept"):
             read(form, wrong)
 
 
-def test_times_have_nine_digits_where_the_column_has() -> None:
+def test_nanosecond_columns_keep_all_nine_digits() -> None:
     form = typed(("a", pa.timestamp("ns")), ("b", pa.time64("ns")))
     line = b'{"a": "2013-01-31T12:00:00.123456789", "b": "00:00:00.000000001"}'
     (block,) = read(form, line)
@@ -205,11 +205,11 @@ def test_times_have_nine_digits_where_the_column_has() -> None:
 
 
 @given(st.lists(st.binary(max_size=9).filter(lambda line: b"\n" not in line), min_size=1))
-def test_any_bytes_of_a_line_are_a_value(lines: list[bytes]) -> None:
+def test_any_bytes_in_a_line_are_accepted_as_the_value(lines: list[bytes]) -> None:
     assert [row["value"] for row in rows(KAFKA, *lines, parse=parse_text)] == lines
 
 
-def test_a_key_stands_before_the_first_separator() -> None:
+def test_key_is_the_text_before_the_first_separator() -> None:
     form = RecordForm(KAFKA_SCHEMA, True, key_separator=b"::", null_marker=b"NULL")
     found = rows(form, b"k::v::w", b"::", b"NULL::x", b"x::NULL", parse=parse_text)
     assert [(row["key"], row["value"]) for row in found] == [
@@ -246,7 +246,7 @@ def test_a_csv_header_names_the_columns_in_any_order() -> None:
     assert found[1]["tags"] is None
 
 
-def test_csv_of_a_kafka_topic_has_what_consume_prints() -> None:
+def test_csv_for_a_kafka_shaped_topic_may_set_every_field() -> None:
     headers = json.dumps([{"key": "h", "value": {"base64": base64.b64encode(b"\xff").decode()}}])
     quoted = headers.replace('"', '""').encode()
     found = csv_rows(
@@ -278,7 +278,7 @@ def test_csv_of_a_kafka_topic_has_what_consume_prints() -> None:
         ([b"id,s", b'1,"a', *[b"x" * 100] * 11], "line 2: a quote is opened and not closed"),
     ],
 )
-def test_a_wrong_row_is_refused_with_the_line_at_which_it_begins(
+def test_invalid_csv_row_is_refused_with_its_first_line_number(
     lines: list[bytes], reason: str
 ) -> None:
     form = typed(("id", pa.int64()), ("s", pa.string()))
@@ -286,5 +286,5 @@ def test_a_wrong_row_is_refused_with_the_line_at_which_it_begins(
         csv_rows(form, *lines)
 
 
-def test_a_header_alone_is_no_record() -> None:
+def test_csv_with_only_a_header_has_no_records() -> None:
     assert csv_rows(typed(("id", pa.int64())), b"id") == []

@@ -26,7 +26,7 @@ def blocks(path: Path, limits: BlockLimits = WIDE) -> list[LineBlock]:
     lines=st.integers(1, 5),
     size=st.integers(1, 20),
 )
-def test_blocks_hold_every_line_once_and_count_them(
+def test_blocks_contain_every_line_once_with_correct_line_numbers(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, lines: int, size: int
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "lines"
@@ -41,13 +41,13 @@ def test_blocks_hold_every_line_once_and_count_them(
     assert [1, *ends[:-1]] == [block.first_number for block in found] or not found
 
 
-def test_a_line_longer_than_its_limit_is_refused_before_all_of_it_is_read() -> None:
+def test_overlong_line_is_refused_before_it_is_read_completely() -> None:
     limits = BlockLimits(10_000, 1 << 20, 1_000)
     with pytest.raises(RecordTooLarge, match="^/dev/zero line 1 is longer than 1000 bytes"):
         blocks(Path("/dev/zero"), limits)
 
 
-def test_the_line_that_is_too_long_is_named(tmp_path: Path) -> None:
+def test_overlong_line_is_reported_with_its_line_number(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"a\nb\n" + b"c" * 11 + b"\n")
     limits = BlockLimits(1, 1 << 20, 10)
@@ -55,7 +55,7 @@ def test_the_line_that_is_too_long_is_named(tmp_path: Path) -> None:
         blocks(path, limits)
 
 
-def test_what_is_there_is_handed_on_when_the_input_pauses() -> None:
+def test_complete_lines_are_returned_when_the_input_pauses() -> None:
     reading, writing = os.pipe()
     found: Iterator[LineBlock] = line_blocks(f"/dev/fd/{reading}", WIDE, Runtime().clock)
     os.write(writing, b"one\ntwo\nhal")
@@ -67,12 +67,12 @@ def test_what_is_there_is_handed_on_when_the_input_pauses() -> None:
     os.close(reading)
 
 
-def test_a_steady_trickle_does_not_hold_lines_back() -> None:
+def test_slow_continuous_input_does_not_delay_lines() -> None:
     reading, writing = os.pipe()
-    gone_on = threading.Event()
+    stopped = threading.Event()
 
     def trickle() -> None:
-        while not gone_on.wait(0.02):
+        while not stopped.wait(0.02):
             os.write(writing, b"x\n")
         os.close(writing)
 
@@ -80,7 +80,7 @@ def test_a_steady_trickle_does_not_hold_lines_back() -> None:
     writer.start()
     found = line_blocks(f"/dev/fd/{reading}", WIDE, Runtime().clock)
     first = next(found)
-    gone_on.set()
+    stopped.set()
     writer.join()
     assert set(first.lines) == {b"x"}
     list(found)
@@ -88,12 +88,12 @@ def test_a_steady_trickle_does_not_hold_lines_back() -> None:
 
 
 @pytest.mark.parametrize("path", ["nope", ".", "a\0b", "/proc/self/mem"])
-def test_what_cannot_be_read_is_a_wrong_call(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_path_raises_usage_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         list(line_blocks(path, WIDE, ManualClock()))
 
 
-def test_files_are_looked_at_before_anything_is_done(tmp_path: Path) -> None:
+def test_require_readable_refuses_missing_files_and_repeated_stdin(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     require_readable([str(tmp_path / "there"), "-"])
     with pytest.raises(UsageError, match="No such file"):

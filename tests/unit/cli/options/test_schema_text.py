@@ -35,15 +35,15 @@ WORDS += ("timestamp", "decimal", "fixed_size_binary", "us", ":", " not", " null
 
 
 @given(schemas())
-def test_what_is_printed_is_read_back_equal(schema: pa.Schema) -> None:
+def test_printed_schema_parses_back_equal(schema: pa.Schema) -> None:
     assert parse_schema(schema_text(schema)).equals(schema)
 
 
-def test_every_shape_of_type_is_read_back_equal() -> None:
+def test_schema_with_every_kind_of_type_parses_back_equal() -> None:
     assert parse_schema(schema_text(ALL_SHAPES)).equals(ALL_SHAPES)
 
 
-def test_types_are_printed_by_arrows_names() -> None:
+def test_types_are_printed_with_arrow_names() -> None:
     kinds = [pa.int32(), pa.timestamp("us", "UTC"), pa.list_(pa.int8(), 3), pa.float64()]
     texts = ["int32", "timestamp[us, UTC]", "list<int8>[3]", "float64"]
     assert [type_text(kind) for kind in kinds] == texts
@@ -61,7 +61,7 @@ def test_types_are_printed_by_arrows_names() -> None:
         ("struct<a:int8,b:list<int8>>", pa.struct([("a", pa.int8()), ("b", pa.list_(pa.int8()))])),
     ],
 )
-def test_other_spellings_are_read_too(text: str, kind: pa.DataType) -> None:
+def test_alternative_type_spellings_are_accepted(text: str, kind: pa.DataType) -> None:
     assert parse_schema(f"a:{text}").field("a").type == kind
 
 
@@ -88,7 +88,7 @@ def test_other_spellings_are_read_too(text: str, kind: pa.DataType) -> None:
         ("a: " + "list<" * 200 + "int8" + ">" * 200, "types nest deeper than 32 levels"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, why: str) -> None:
+def test_invalid_schema_text_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_schema(text)
     assert why in caught.value.message
@@ -96,13 +96,13 @@ def test_what_is_wrong_is_named(text: str, why: str) -> None:
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=12).map("".join) | st.text(max_size=12))
-def test_any_text_is_a_schema_or_is_refused(text: str) -> None:
+def test_arbitrary_text_parses_or_raises_usage_error(text: str) -> None:
     with contextlib.suppress(UsageError):
         assert isinstance(parse_schema(text), pa.Schema)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
-def test_a_file_gives_its_schema(kind: str, tmp_path: Path) -> None:
+def test_schema_is_read_from_parquet_and_arrow_files(kind: str, tmp_path: Path) -> None:
     table, path = pa.table({"n": [1], "t": ["x"]}), tmp_path / f"data.{kind}"
     if kind == "parquet":
         pq.write_table(table, path)
@@ -114,7 +114,9 @@ def test_a_file_gives_its_schema(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PAR1 and no more", b"ARROW1 too", b"a,b\n1,2\n"])
-def test_a_file_without_a_schema_is_refused_by_name(content: bytes | None, tmp_path: Path) -> None:
+def test_file_without_readable_schema_is_refused_and_named(
+    content: bytes | None, tmp_path: Path
+) -> None:
     path = tmp_path / "data"
     if content is not None:
         path.write_bytes(content)

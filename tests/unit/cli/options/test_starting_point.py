@@ -28,11 +28,11 @@ from txlog.errors import UsageError
         ("@2013-01-01", AtTime(1_356_998_400_000)),
     ],
 )
-def test_forms(text: str, point: StartingPoint) -> None:
+def test_every_valid_form_is_parsed(text: str, point: StartingPoint) -> None:
     assert parse_starting_point(text) == point
 
 
 @pytest.mark.parametrize("text", ["", "first", "-1", "1.5", "٣", "@", "@soon", "@2013-13-01"])
-def test_anything_else_is_refused_with_an_example(text: str) -> None:
+def test_invalid_values_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match="2013-01-31T12:00:00Z"):
         parse_starting_point(text)

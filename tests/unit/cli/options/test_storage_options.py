@@ -33,11 +33,13 @@ SECRET = "hu5hhu5h"
         (["a=1"], '{"a": 2}', {"a": "1"}),
     ],
 )
-def test_options_are_read(given: list[str], variable: str, found: dict[str, object]) -> None:
+def test_options_from_arguments_and_variable_are_merged(
+    given: list[str], variable: str, found: dict[str, object]
+) -> None:
     assert storage_options(given, {VARIABLE: variable}) == found
 
 
-def test_a_file_keeps_them_out_of_the_arguments_and_the_environment(tmp_path: Path) -> None:
+def test_variable_may_name_a_file_that_holds_the_options(tmp_path: Path) -> None:
     file = tmp_path / "storage.json"
     file.write_text(json.dumps({"secret": SECRET}))
     assert storage_options(["key=k"], {VARIABLE: f"@{file}"}) == {"secret": SECRET, "key": "k"}
@@ -56,7 +58,7 @@ def test_a_file_keeps_them_out_of_the_arguments_and_the_environment(tmp_path: Pa
         ([], "@/no/such/file"),
     ],
 )
-def test_what_is_wrong_with_them_is_said_without_a_value(given: list[str], variable: str) -> None:
+def test_invalid_option_error_does_not_reveal_the_value(given: list[str], variable: str) -> None:
     with pytest.raises(InvalidOption) as caught:
         storage_options(given, {VARIABLE: variable})
     assert SECRET not in f"{caught.value} {caught.value.facts}"
@@ -98,24 +100,28 @@ def test_options_before_and_after_the_command_reach_the_store(log: SampleLog) ->
         ("drill",),
     ],
 )
-def test_every_command_hands_them_to_the_store(words: tuple[str, ...], log: SampleLog) -> None:
+def test_every_command_passes_storage_options_to_the_store(
+    words: tuple[str, ...], log: SampleLog
+) -> None:
     done = run(*words, root=log.root, env={VARIABLE: '{"nonsense": 1}'})
     assert done.code == 2
     assert "no storage option 'nonsense'" in done.err
 
 
-def test_doctor_hands_them_to_the_store(log: SampleLog) -> None:
+def test_doctor_passes_storage_options_to_the_store(log: SampleLog) -> None:
     variables = {VARIABLE: '{"nonsense": 1}', "JAVA_HOME": "/nowhere"}
     done = run("doctor", "-o", "json", root=log.root, env=variables)
     (store,) = (check for check in done.json["checks"] if check["check"] == "store")
     assert "no storage option 'nonsense'" in store["found"]
 
 
-def test_they_are_not_shown_with_the_options_of_a_run() -> None:
+def test_storage_options_are_not_in_repr_of_global_options() -> None:
     assert SECRET not in repr(GlobalOptions(storage_option=(f"secret={SECRET}",)))
 
 
-def test_the_drilled_job_takes_them_from_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drilled_job_reads_storage_options_from_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     options = {"endpoint_url": "http://x", "anon": True, "client_kwargs": {"a": "B"}}
     monkeypatch.setenv(VARIABLE, json.dumps(options))
     assert numbers_job.storage_options() == {
@@ -154,7 +160,7 @@ def recording_service() -> Iterator[tuple[str, list[dict[str, str]]]]:
         server.shutdown()
 
 
-def test_headers_of_encryption_are_sent_from_the_command_line() -> None:
+def test_sse_customer_key_options_are_sent_as_request_headers() -> None:
     key = "k" * 32
     with recording_service() as (endpoint, seen):
         done = run(

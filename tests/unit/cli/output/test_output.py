@@ -25,13 +25,13 @@ from txlog.cli.session import GlobalOptions, Session, with_session
 from txlog.errors import UsageError
 
 
-def test_columns_are_as_wide_as_their_longest_cell_and_lines_have_no_tail() -> None:
+def test_columns_fit_their_longest_cell_without_trailing_spaces() -> None:
     rows = [["NAME", "LAG"], ["a", "1"], ["longer", "100"]]
     assert aligned(rows, [False, True]) == ["NAME    LAG", "a         1", "longer  100"]
     assert aligned([["a", "b"], ["longer", ""]], [False, False]) == ["a       b", "longer"]
 
 
-def test_without_a_terminal_tables_are_plain_and_never_cut(
+def test_tables_are_plain_and_not_truncated_without_a_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     long = "x" * 300
@@ -44,7 +44,7 @@ def test_a_grid_without_rows_still_has_its_headers(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "TOPIC  LAG\n"
 
 
-def test_numbers_stand_to_the_right_but_not_yes_and_no(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_are_right_aligned_and_booleans_are_not(capsys: pytest.CaptureFixture[str]) -> None:
     write_sections([Grid(("LAG", "NULLABLE"), [(5, True), (100, False)])])
     assert capsys.readouterr().out == "LAG  NULLABLE\n  5  yes\n100  no\n"
 
@@ -53,7 +53,7 @@ def test_numbers_stand_to_the_right_but_not_yes_and_no(capsys: pytest.CaptureFix
     ("value", "text"),
     [(None, "-"), ("", "-"), (0, "0"), (True, "yes"), (False, "no"), ("[red]x", "[red]x")],
 )
-def test_cells(value: object, text: str) -> None:
+def test_cell_text_of_each_kind_of_value(value: object, text: str) -> None:
     assert cell(value) == text
 
 
@@ -66,11 +66,11 @@ def test_cells(value: object, text: str) -> None:
         ("\u202egnp.exe", "\\u202egnp.exe"),
     ],
 )
-def test_what_a_terminal_might_obey_is_written_as_an_escape(text: str, shown: str) -> None:
+def test_control_and_direction_characters_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_json_is_read_back_equal_and_holds_no_raw_control_character() -> None:
+def test_json_parses_back_equal_and_has_no_raw_control_characters() -> None:
     value = {"a": "\x00\x1b\x7f\x80\x9f ünï 😀", "b": [1, 2.5, None, True]}
     text = json_text(value)
     assert json.loads(text) == value
@@ -81,7 +81,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202egnp\u2066\u200b\x9b31m\x7f\u2028\ufeff"
 """Text that controls the terminal, reverses the text direction, or is invisible."""
 
 
-def test_json_holds_nothing_that_turns_the_text_around_and_loses_nothing() -> None:
+def test_json_escapes_bidirectional_and_invisible_characters_without_loss() -> None:
     value = {HOSTILE: [HOSTILE, "\ud800", "a\U000e0041", "ünï 😀"]}
     text = json_text(value)
     assert json.loads(text) == value
@@ -91,7 +91,7 @@ def test_json_holds_nothing_that_turns_the_text_around_and_loses_nothing() -> No
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
-def test_names_and_headers_are_printed_like_cells(
+def test_fact_names_and_grid_headers_are_escaped_like_cells(
     is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
@@ -102,7 +102,7 @@ def test_names_and_headers_are_printed_like_cells(
     assert out.count("\\x1b]0;owned") == 4
 
 
-def test_messages_and_tracebacks_are_printed_like_cells(
+def test_messages_and_tracebacks_are_escaped_like_cells(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     session = Session(GlobalOptions(verbose=True))
@@ -121,7 +121,7 @@ def test_messages_and_tracebacks_are_printed_like_cells(
     assert "Traceback" in err
 
 
-def test_columns_of_a_topic_are_printed_like_cells(capsys: pytest.CaptureFixture[str]) -> None:
+def test_column_names_of_a_topic_are_escaped_like_cells(capsys: pytest.CaptureFixture[str]) -> None:
     """Another program's schema may have column names that txlog does not allow."""
     table = pa.table(
         {
@@ -163,7 +163,7 @@ def test_only_the_modules_that_make_text_printable_write_to_stdout_or_stderr() -
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_json_has_no_numbers_that_are_none(value: float) -> None:
+def test_json_refuses_nan_and_infinity(value: float) -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
         json_text({"a": value})
 
@@ -182,9 +182,9 @@ def test_json_has_no_numbers_that_are_none(value: float) -> None:
         (86_405_000, "1 d 5 s"),
     ],
 )
-def test_durations_have_their_two_largest_units(duration_ms: int, text: str) -> None:
+def test_durations_show_at_most_two_units(duration_ms: int, text: str) -> None:
     assert duration_text(duration_ms) == text
 
 
-def test_one_is_singular() -> None:
+def test_count_of_one_is_singular() -> None:
     assert [counted(n, "topic") for n in (0, 1, 2)] == ["0 topics", "1 topic", "2 topics"]

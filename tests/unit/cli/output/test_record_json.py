@@ -32,7 +32,7 @@ def json_of(values: list[Any], kind: pa.DataType) -> list[Any]:
 
 
 @given(physical_batches())
-def test_every_record_of_every_typed_topic_is_one_line_of_json(batch: pa.RecordBatch) -> None:
+def test_each_record_of_a_typed_topic_is_one_json_line(batch: pa.RecordBatch) -> None:
     found = lines_of(batch)
     assert [line["offset"] for line in found] == list(range(7, 7 + batch.num_rows))
     names = batch.schema.names[:-1]
@@ -42,7 +42,7 @@ def test_every_record_of_every_typed_topic_is_one_line_of_json(batch: pa.RecordB
 
 
 @given(st.lists(st.none() | st.binary(max_size=6), min_size=1))
-def test_bytes_come_back_from_text_or_base64(values: list[bytes | None]) -> None:
+def test_bytes_are_printed_as_text_or_base64(values: list[bytes | None]) -> None:
     for value, shown in zip(values, json_of(values, pa.binary()), strict=True):
         if value is None or not isinstance(shown, dict):
             assert shown == (None if value is None else value.decode())
@@ -105,7 +105,9 @@ def test_a_kafka_record_has_key_value_and_headers() -> None:
         ),
     ],
 )
-def test_values_that_json_has_no_type_for(kind: pa.DataType, value: Any, shown: Any) -> None:
+def test_values_without_a_json_type_have_a_fixed_form(
+    kind: pa.DataType, value: Any, shown: Any
+) -> None:
     assert json_of([value, None], kind) == [shown, None]
 
 
@@ -117,5 +119,7 @@ def test_values_that_json_has_no_type_for(kind: pa.DataType, value: Any, shown: 
         (10**15, "1000000000000000"),
     ],
 )
-def test_milliseconds_are_iso_8601_as_far_as_it_goes(timestamp_ms: int, text: str) -> None:
+def test_timestamps_are_iso_8601_or_milliseconds_beyond_its_range(
+    timestamp_ms: int, text: str
+) -> None:
     assert iso_time(timestamp_ms) == text

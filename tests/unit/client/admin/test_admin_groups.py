@@ -17,7 +17,7 @@ T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 
 
 @pytest.mark.in_log
-def test_the_lag_counts_what_the_group_can_read_and_has_not(log: MemoryLog) -> None:
+def test_lag_counts_readable_records_and_reports_undecided_separately(log: MemoryLog) -> None:
     """Aborted records and markers do not count; undecided records are shown separately."""
     plain, producer = log.producer(), log.producer("a")
     for number in range(3):
@@ -45,7 +45,7 @@ def test_the_lag_counts_what_the_group_can_read_and_has_not(log: MemoryLog) -> N
 
 
 @pytest.mark.in_log
-def test_a_position_in_the_middle_of_aborted_records_is_counted_right(log: MemoryLog) -> None:
+def test_lag_from_offset_within_aborted_records_excludes_them(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
     for _ in range(10):
@@ -57,7 +57,7 @@ def test_a_position_in_the_middle_of_aborted_records_is_counted_right(log: Memor
     assert log.admin.describe_group("g").lag == 1
 
 
-def test_a_partition_without_a_position_has_an_unknown_lag_and_not_none(log: MemoryLog) -> None:
+def test_lag_is_unknown_without_committed_offset_unless_partition_is_empty(log: MemoryLog) -> None:
     """The records wait for a consumer, but where the consumer will begin is unknown."""
     log.admin.create_topic("wide", 3)
     for partition in (0, 1):
@@ -77,7 +77,7 @@ def test_a_partition_without_a_position_has_an_unknown_lag_and_not_none(log: Mem
 
 
 @pytest.mark.both_ways
-def test_a_group_is_described_with_its_last_and_its_pending_transaction(log: MemoryLog) -> None:
+def test_describe_group_shows_last_commit_and_pending_transaction(log: MemoryLog) -> None:
     producer = log.producer("a")
     with producer.transaction() as first:
         producer.send_offsets_to_transaction({U0: 0}, "g")
@@ -90,7 +90,7 @@ def test_a_group_is_described_with_its_last_and_its_pending_transaction(log: Mem
     assert log.admin.describe_group("g").pending == ()
 
 
-def test_groups_are_listed_once_they_have_a_position(log: MemoryLog) -> None:
+def test_only_groups_with_committed_offsets_are_listed_and_described(log: MemoryLog) -> None:
     consumers = [log.consumer("u", group_id=name) for name in ("b", "a", "none")]
     assert log.admin.list_groups() == []
     for consumer in consumers[:2]:
@@ -103,7 +103,7 @@ def test_groups_are_listed_once_they_have_a_position(log: MemoryLog) -> None:
             log.admin.describe_group(name)
 
 
-def test_positions_in_deleted_topics_are_left_out(log: MemoryLog) -> None:
+def test_describe_group_omits_offsets_of_deleted_topics(log: MemoryLog) -> None:
     log.consumer("t", "u", group_id="g").commit({T0: 0, U0: 0})
     log.admin.delete_topics(["t"])
     log.admin.create_topic("t", 2)
@@ -114,7 +114,7 @@ def test_positions_in_deleted_topics_are_left_out(log: MemoryLog) -> None:
 
 
 @pytest.mark.in_log
-def test_transactions_are_listed_with_what_is_open(log: MemoryLog) -> None:
+def test_list_transactions_shows_state_and_open_transaction(log: MemoryLog) -> None:
     a, b = log.producer("a", transaction_timeout_ms=1234), log.producer("b")
     with b.transaction() as finished:
         b.send("t", b"x")
@@ -132,7 +132,7 @@ def test_transactions_are_listed_with_what_is_open(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
-def test_the_outcome_of_every_transaction_can_be_asked(log: MemoryLog) -> None:
+def test_outcome_reports_open_committed_aborted_and_unknown_transactions(log: MemoryLog) -> None:
     producer = log.producer("a")
     outcomes = {}
     for ending in (
@@ -155,7 +155,7 @@ def test_the_outcome_of_every_transaction_can_be_asked(log: MemoryLog) -> None:
 
 
 @pytest.mark.in_log
-def test_an_open_transaction_can_be_described_and_aborted_by_anyone(log: MemoryLog) -> None:
+def test_operator_describes_and_aborts_open_transaction_of_another_process(log: MemoryLog) -> None:
     log.producer().send("u", b"x").get()
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
@@ -175,7 +175,7 @@ def test_an_open_transaction_can_be_described_and_aborted_by_anyone(log: MemoryL
 
 
 @pytest.mark.both_ways
-def test_what_is_decided_cannot_be_aborted(log: MemoryLog) -> None:
+def test_abort_of_committed_transaction_is_refused(log: MemoryLog) -> None:
     producer = log.producer("a")
     with producer.transaction() as tx_id:
         producer.send("t", b"x")
@@ -184,7 +184,7 @@ def test_what_is_decided_cannot_be_aborted(log: MemoryLog) -> None:
     assert log.values("t") == [b"x"]
 
 
-def test_an_unknown_transaction_is_said_to_be_unknown(log: MemoryLog) -> None:
+def test_describe_and_abort_of_unknown_transaction_raise(log: MemoryLog) -> None:
     for call in (log.admin.describe_transaction, log.admin.abort_transaction):
         with pytest.raises(UnknownTransaction, match="no coordinator knows transaction 999-0-0"):
             call(TxId(999, 0, 0))

@@ -56,7 +56,7 @@ class SlowStore(MemoryStore):
         (FAN_OUT_TOPICS_MAX, 0.0, [FAN_OUT_TOPICS_MAX]),
     ],
 )
-def test_many_topics_on_a_quick_store_take_no_threads(
+def test_fan_out_of_topic_reads_depends_on_count_and_store_latency(
     topics: int, delay_ms: float, handed_over: list[int]
 ) -> None:
     fan_out = CountedFanOut()
@@ -74,7 +74,7 @@ def test_many_topics_on_a_quick_store_take_no_threads(
     assert [count for count in fan_out.counts if count > INNER_CALLS_MAX] == handed_over
 
 
-def test_a_schema_that_many_topics_have_is_decoded_once() -> None:
+def test_schema_shared_by_topics_is_decoded_once() -> None:
     store = MemoryStore(manual_runtime())
     admin = Admin(open_connection(store, manual_runtime(), create=True))
     admin.create_topics([NewTopic(f"t{number}", 1) for number in range(3)])

@@ -29,7 +29,7 @@ def committed(admin: Admin) -> dict[TopicPartition, int]:
     return {where: at.offset for where, at in group.committed.items()}
 
 
-def test_a_group_is_moved_as_planned(log: MemoryLog) -> None:
+def test_group_offsets_change_only_when_reset_plan_is_applied(log: MemoryLog) -> None:
     admin = Admin(log.connection)
     plan = admin.plan_group_reset("g", ShiftBy(-2))
     assert {reset.where: (reset.current, reset.new) for reset in plan} == {T0: (3, 1), T1: (4, 2)}
@@ -38,7 +38,7 @@ def test_a_group_is_moved_as_planned(log: MemoryLog) -> None:
     assert committed(admin) == {T0: 1, T1: 2}
 
 
-def test_only_the_named_partitions_move(log: MemoryLog) -> None:
+def test_group_reset_changes_only_named_partitions(log: MemoryLog) -> None:
     admin = Admin(log.connection)
     admin.reset_group("g", admin.plan_group_reset("g", ToEarliest(), [T1]))
     assert committed(admin) == {T0: 3, T1: 0}
@@ -46,7 +46,7 @@ def test_only_the_named_partitions_move(log: MemoryLog) -> None:
     assert committed(admin) == {T0: 5, T1: 0}
 
 
-def test_a_group_that_moved_since_the_plan_is_left_alone(log: MemoryLog) -> None:
+def test_reset_plan_is_refused_if_group_committed_since(log: MemoryLog) -> None:
     admin = Admin(log.connection)
     plan = admin.plan_group_reset("g", ToEarliest())
     admin.reset_group("g", admin.plan_group_reset("g", ShiftBy(1), [T0]))
@@ -55,7 +55,7 @@ def test_a_group_that_moved_since_the_plan_is_left_alone(log: MemoryLog) -> None
     assert committed(admin) == {T0: 4, T1: 4}
 
 
-def test_what_is_no_plan_is_refused(log: MemoryLog) -> None:
+def test_invalid_reset_target_plan_or_group_is_refused(log: MemoryLog) -> None:
     admin = Admin(log.connection)
     with pytest.raises(UsageError, match="ToEarliest"):
         admin.plan_group_reset("g", "earliest")  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def test_what_is_no_plan_is_refused(log: MemoryLog) -> None:
         admin.plan_group_reset("none", ShiftBy(1), [T0])
 
 
-def test_offsets_and_groups_are_forgotten(log: MemoryLog) -> None:
+def test_group_offsets_and_group_are_deleted(log: MemoryLog) -> None:
     admin = Admin(log.connection)
     assert admin.delete_group_offsets("g", [T0]) == [T0]
     assert committed(admin) == {T1: 4}
@@ -75,7 +75,7 @@ def test_offsets_and_groups_are_forgotten(log: MemoryLog) -> None:
     assert admin.list_groups() == []
 
 
-def test_producers_and_late_transactions(log: MemoryLog) -> None:
+def test_describe_producers_and_find_hanging_report_open_transaction(log: MemoryLog) -> None:
     admin = Admin(log.connection)
     with log.producer("id", transaction_records="in.log") as producer:
         producer.begin_transaction()
@@ -92,7 +92,7 @@ def test_producers_and_late_transactions(log: MemoryLog) -> None:
         producer.abort_transaction()
 
 
-def test_one_pass_of_maintenance_ends_what_is_late(log: MemoryLog) -> None:
+def test_maintain_ends_transaction_past_its_timeout(log: MemoryLog) -> None:
     admin = Admin(log.connection)
     producer = log.producer("id", transaction_records="in.log")
     producer.begin_transaction()
@@ -116,7 +116,7 @@ def test_unreferenced_objects_are_found_and_deleted(log: MemoryLog) -> None:
     assert admin.find_unreferenced().is_empty
 
 
-def test_verify_names_what_is_damaged(log: MemoryLog) -> None:
+def test_verify_of_intact_log_has_no_findings(log: MemoryLog) -> None:
     admin = Admin(log.connection)
     assert admin.verify().findings == []
     assert admin.verify("t").findings == []

@@ -28,8 +28,8 @@ from txlog.topic.records.schema import KAFKA_SCHEMA
 SCHEMA = pa.schema([pa.field("id", pa.int32(), nullable=False), ("name", pa.string())])
 
 
-def test_R15_lists_are_of_now_also_after_journals_were_pruned(log: MemoryLog) -> None:
-    """A process that was idle meanwhile does not see at once that there are newer entries."""
+def test_R15_topic_and_group_lists_are_current_after_pruning(log: MemoryLog) -> None:
+    """A process that was idle during the pruning does not see at once that newer entries exist."""
     idle = Admin(log.process())
     assert (idle.list_topics(), idle.list_groups()) == (["t", "u"], [])
     log.admin.create_topic("new")
@@ -42,7 +42,7 @@ def test_R15_lists_are_of_now_also_after_journals_were_pruned(log: MemoryLog) ->
     idle.delete_topics(["new"])
 
 
-def test_a_topic_is_described_as_it_was_made(log: MemoryLog) -> None:
+def test_describe_topic_returns_what_was_created(log: MemoryLog) -> None:
     config = {"compression.type": "zstd", "max.message.bytes": "5000", "key.column": "id"}
     log.admin.create_topics([NewTopic("a", 3, SCHEMA, config), NewTopic("b")])
     assert log.admin.list_topics() == ["a", "b", "t", "u"]
@@ -57,7 +57,7 @@ def test_a_topic_is_described_as_it_was_made(log: MemoryLog) -> None:
 
 
 @pytest.mark.in_log
-def test_a_description_shows_the_ends_and_the_open_transactions(log: MemoryLog) -> None:
+def test_describe_topic_shows_end_offsets_and_open_transactions(log: MemoryLog) -> None:
     log.producer().send("t", b"x", partition=0).get()
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
@@ -72,7 +72,7 @@ def test_a_description_shows_the_ends_and_the_open_transactions(log: MemoryLog) 
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
-def test_every_compression_is_read_back(log: MemoryLog, compression: str) -> None:
+def test_records_round_trip_with_every_compression_type(log: MemoryLog, compression: str) -> None:
     log.admin.create_topic("c", 1, config={"compression.type": compression})
     log.producer().send("c", b"x" * 10_000).get()
     assert log.values("c") == [b"x" * 10_000]
@@ -88,7 +88,7 @@ def test_every_compression_is_read_back(log: MemoryLog, compression: str) -> Non
         b"t",
     ],
 )  # fmt: skip
-def test_a_topic_name_is_a_plain_safe_file_name(log: MemoryLog, name: Any) -> None:
+def test_invalid_topic_name_is_refused_by_every_call(log: MemoryLog, name: Any) -> None:
     before = log.objects()
     for create in (
         lambda: log.admin.create_topic(name),
@@ -114,7 +114,7 @@ def test_a_topic_name_is_a_plain_safe_file_name(log: MemoryLog, name: Any) -> No
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "x" * NAME_LENGTH_MAX, "_x", "-"])
-def test_every_name_that_is_allowed_works(log: MemoryLog, name: str) -> None:
+def test_valid_topic_name_is_accepted(log: MemoryLog, name: str) -> None:
     log.admin.create_topic(name)
     log.producer().send(name, b"x").get()
     assert log.values(name) == [b"x"]
@@ -154,7 +154,7 @@ def test_all_topics_are_checked_before_the_first_is_created(
     assert log.changed_since(before) == []
 
 
-def test_of_two_processes_that_create_a_topic_one_is_told_that_it_exists(log: MemoryLog) -> None:
+def test_second_process_creating_same_topic_gets_topic_exists(log: MemoryLog) -> None:
     others = [Admin(log.process()) for _ in range(2)]
     for admin in others:
         admin.list_topics()
@@ -167,7 +167,7 @@ def test_of_two_processes_that_create_a_topic_one_is_told_that_it_exists(log: Me
 # Changes.
 
 
-def test_partitions_are_only_added(log: MemoryLog) -> None:
+def test_partition_count_can_only_grow(log: MemoryLog) -> None:
     log.admin.create_partitions("t", 4)
     log.admin.create_partitions("t", 4)
     assert len(log.admin.describe_topic("t").partitions) == 4
@@ -178,7 +178,7 @@ def test_partitions_are_only_added(log: MemoryLog) -> None:
     assert log.changed_since(before) == []
 
 
-def test_configuration_is_changed_by_name(log: MemoryLog) -> None:
+def test_alter_topic_config_applies_valid_options_and_refuses_invalid(log: MemoryLog) -> None:
     changed = log.admin.alter_topic_config("t", {"max.message.bytes": "77"})
     assert changed == log.admin.describe_topic("t").config == TopicConfig(max_message_bytes=77)
     before = log.objects()
@@ -189,7 +189,7 @@ def test_configuration_is_changed_by_name(log: MemoryLog) -> None:
     assert log.changed_since(before) == []
 
 
-def test_what_two_admins_change_at_the_same_time_is_both_changed(log: MemoryLog) -> None:
+def test_concurrent_config_changes_are_both_applied(log: MemoryLog) -> None:
     slow, fast = Admin(log.connection), Admin(log.process())
     change = preceded_by(lambda: fast.alter_topic_config("t", {"retention.ms": 5}))
     log.store.on("create", "topics/t/.*/entries", change)
@@ -198,7 +198,7 @@ def test_what_two_admins_change_at_the_same_time_is_both_changed(log: MemoryLog)
     assert (config.retention_ms, config.compression_type) == (5, "zstd")
 
 
-def test_R15_an_admin_who_lags_behind_a_pruned_journal_undoes_nothing(log: MemoryLog) -> None:
+def test_R15_lagging_admin_does_not_revert_config_change_after_pruning(log: MemoryLog) -> None:
     lagging, other = Admin(log.process()), log.process()
     lagging.describe_topic("t")
     Admin(other).alter_topic_config("t", {"retention.ms": 5})
@@ -211,7 +211,7 @@ def test_R15_an_admin_who_lags_behind_a_pruned_journal_undoes_nothing(log: Memor
     assert (config.retention_ms, config.compression_type) == (5, "zstd")
 
 
-def test_a_schema_grows_and_old_records_are_read_in_it(log: MemoryLog) -> None:
+def test_old_records_are_read_with_evolved_schema(log: MemoryLog) -> None:
     log.admin.create_topic("typed", 1, SCHEMA)
     producer = log.producer()
     producer.send("typed", {"id": 1, "name": "x"}).get()
@@ -237,7 +237,7 @@ def test_a_schema_grows_and_old_records_are_read_in_it(log: MemoryLog) -> None:
         (SCHEMA.set(1, pa.field("name", pa.string(), nullable=False)), "was nullable"),
     ],
 )
-def test_any_other_change_of_schema_is_refused_with_the_reason(
+def test_incompatible_schema_change_is_refused_with_reason(
     log: MemoryLog, schema: pa.Schema, message: str
 ) -> None:
     log.admin.create_topic("typed", 1, SCHEMA)
@@ -247,7 +247,7 @@ def test_any_other_change_of_schema_is_refused_with_the_reason(
     assert log.changed_since(before) == []
 
 
-def test_the_key_column_keeps_its_type_or_its_keys_would_move(log: MemoryLog) -> None:
+def test_type_change_of_key_column_is_refused(log: MemoryLog) -> None:
     log.admin.create_topic("typed", 5, SCHEMA, {"key.column": "id"})
     wider = SCHEMA.set(0, pa.field("id", pa.int64(), nullable=False))
     with pytest.raises(IncompatibleSchema, match="'id' is the key.column.*other partitions"):
@@ -258,7 +258,7 @@ def test_the_key_column_keeps_its_type_or_its_keys_would_move(log: MemoryLog) ->
 # Deleting.
 
 
-def test_a_deleted_topic_is_gone_for_everybody(log: MemoryLog) -> None:
+def test_deleted_topic_is_unknown_to_every_client(log: MemoryLog) -> None:
     other = log.elsewhere()
     other.send("t", b"x").get()
     log.admin.delete_topics(["t"])
@@ -273,7 +273,7 @@ def test_a_deleted_topic_is_gone_for_everybody(log: MemoryLog) -> None:
             call()
 
 
-def test_no_topic_is_deleted_if_one_is_not_there(log: MemoryLog) -> None:
+def test_delete_topics_deletes_none_if_one_is_unknown(log: MemoryLog) -> None:
     before = log.objects()
     with pytest.raises(UnknownTopic, match="there is no topic 'nope'"):
         log.admin.delete_topics(["t", "nope"])
@@ -283,7 +283,9 @@ def test_no_topic_is_deleted_if_one_is_not_there(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("by", ["create", "maintenance", "delete"])
-def test_a_deletion_that_was_cut_off_is_finished_by_the_next(log: MemoryLog, by: str) -> None:
+def test_interrupted_topic_deletion_is_completed_by_later_operation(
+    log: MemoryLog, by: str
+) -> None:
     """The simulation once found a topic that could neither be used nor be created."""
     log.connection.cluster.topic("t").execute(CloseTopic())
     if by == "create":
@@ -298,7 +300,7 @@ def test_a_deletion_that_was_cut_off_is_finished_by_the_next(log: MemoryLog, by:
     assert Admin(log.process()).list_topics() == ["u"]
 
 
-def test_R11_a_topic_created_again_is_another_topic(log: MemoryLog) -> None:
+def test_R11_recreated_topic_has_new_id_and_starts_empty(log: MemoryLog) -> None:
     reader = log.process()
     log.producer().send("t", b"old").get()
     old = Admin(reader).describe_topic("t")
@@ -311,7 +313,7 @@ def test_R11_a_topic_created_again_is_another_topic(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
-def test_R11_a_producer_that_knew_the_old_topic_writes_to_the_new_one(
+def test_R11_producer_of_old_topic_writes_to_recreated_topic(
     log: MemoryLog, transaction_records: str
 ) -> None:
     """The producer stages for the old topic; the check during the upload finds the new (R40)."""
@@ -331,7 +333,7 @@ def test_R11_a_producer_that_knew_the_old_topic_writes_to_the_new_one(
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("write", range(2))
-def test_whoever_dies_deleting_a_topic_leaves_none_that_swallows_records(
+def test_crash_during_topic_deletion_loses_no_accepted_record(
     log: MemoryLog, write: int, after: bool
 ) -> None:
     """A writer that has the topic open gets an error, or its records can be read."""
@@ -364,7 +366,7 @@ def _is_accepted(producer: Producer) -> bool:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("write", range(2))
-def test_whoever_dies_creating_a_topic_leaves_a_whole_one_or_none(
+def test_crash_during_topic_creation_leaves_complete_topic_or_none(
     log: MemoryLog, write: int, after: bool
 ) -> None:
     store = DyingStore(log.memory)
@@ -381,7 +383,7 @@ def test_whoever_dies_creating_a_topic_leaves_a_whole_one_or_none(
     log.check()
 
 
-def test_R15_a_topic_is_not_unknown_because_its_creation_was_pruned() -> None:
+def test_R15_topic_is_found_after_its_creation_entry_was_pruned() -> None:
     log = MemoryLog()
     early = log.process().cluster
     assert not early.state().topics

@@ -12,7 +12,7 @@ from txlog.testing.clock import SeededEntropy
 U0 = TopicPartition("u", 0)
 
 
-def test_records_go_as_soon_as_their_commit_has_returned(log: MemoryLog) -> None:
+def test_delete_records_succeeds_before_transaction_completion(log: MemoryLog) -> None:
     """Completion runs in the background, and administrators need not wait for it."""
     runtime = Runtime(log.clock, SeededEntropy(77), HeldFanOut())
     producer = Producer(open_connection(log.memory, runtime), transactional_id="a")

@@ -24,7 +24,7 @@ def root() -> str:
     return root
 
 
-def test_kafkas_dotted_names_make_a_producer(root: str) -> None:
+def test_from_config_accepts_kafka_option_names(root: str) -> None:
     producer = Producer.from_config(
         {
             "root": root,
@@ -93,7 +93,7 @@ def test_defaults_are_kafkas() -> None:
         ("enable.idempotency", "enable.idempotence"),
     ],
 )
-def test_an_unknown_name_of_a_producer_is_answered_with_the_nearest(
+def test_unknown_producer_option_error_suggests_nearest_name(
     root: str, given: str, nearest: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=f"{given}.*did you mean '{nearest}'"):
@@ -109,14 +109,14 @@ def test_an_unknown_name_of_a_producer_is_answered_with_the_nearest(
         ("max.poll.record", "max.poll.records"),
     ],
 )
-def test_an_unknown_name_of_a_consumer_is_answered_with_the_nearest(
+def test_unknown_consumer_option_error_suggests_nearest_name(
     root: str, given: str, nearest: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=f"{given}.*did you mean '{nearest}'"):
         Consumer.from_config({"root": root, given: "x"})
 
 
-def test_a_name_that_is_like_no_other_is_answered_with_all_of_them(root: str) -> None:
+def test_unknown_option_without_near_match_lists_all_names(root: str) -> None:
     with pytest.raises(InvalidConfig, match="known names: acks, buffer.memory"):
         Producer.from_config({"root": root, "zzz": 1})
 
@@ -145,7 +145,7 @@ def test_a_name_that_is_like_no_other_is_answered_with_all_of_them(root: str) ->
         {"delivery_timeout_ms": 0},
     ],
 )
-def test_a_value_that_a_producer_cannot_take_is_refused_before_anything_is_written(
+def test_invalid_producer_option_value_is_refused_before_any_write(
     log: MemoryLog, options: dict[str, Any]
 ) -> None:
     before = log.objects()
@@ -169,7 +169,7 @@ CONFLICTS = pytest.mark.parametrize(
 
 
 @CONFLICTS
-def test_idempotence_that_is_asked_for_refuses_what_contradicts_it(
+def test_explicit_idempotence_refuses_conflicting_options(
     log: MemoryLog, options: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=f"enable.idempotence=true needs .*{named}"):
@@ -177,14 +177,14 @@ def test_idempotence_that_is_asked_for_refuses_what_contradicts_it(
 
 
 @CONFLICTS
-def test_idempotence_that_is_not_asked_for_gives_way(
+def test_default_idempotence_is_disabled_by_conflicting_options(
     log: MemoryLog, options: dict[str, Any], named: str
 ) -> None:
     assert not Producer(log.connection, **options).config.enable_idempotence
 
 
 @CONFLICTS
-def test_a_transactional_id_does_not_give_way(
+def test_transactional_id_refuses_conflicting_options(
     log: MemoryLog, options: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=f"transactional.id needs .*{named}"):
@@ -201,7 +201,7 @@ def test_a_transactional_id_does_not_give_way(
         ("sasl.mechanism", "store's credentials"),
     ],
 )
-def test_a_name_of_kafkas_producer_that_means_nothing_here_says_what_to_do(
+def test_unsupported_kafka_producer_option_error_suggests_remedy(
     root: str, name: str, remedy: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=f"{name}.*{remedy}"):
@@ -216,7 +216,7 @@ def test_a_name_of_kafkas_producer_that_means_nothing_here_says_what_to_do(
         ("fetch.min.bytes", ""),
     ],
 )
-def test_a_name_of_kafkas_consumer_that_means_nothing_here_says_what_to_do(
+def test_unsupported_kafka_consumer_option_error_suggests_remedy(
     root: str, name: str, remedy: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=f"{name}.*{remedy}"):
@@ -241,26 +241,24 @@ def test_a_name_of_kafkas_consumer_that_means_nothing_here_says_what_to_do(
         {"fetch_max_bytes": 0},
     ],
 )
-def test_a_value_that_a_consumer_cannot_take_is_refused(
-    log: MemoryLog, options: dict[str, Any]
-) -> None:
+def test_invalid_consumer_option_value_is_refused(log: MemoryLog, options: dict[str, Any]) -> None:
     with pytest.raises((InvalidConfig, InvalidName)):
         Consumer("t", root=log.connection, **options)
 
 
-def test_texts_of_values_are_read_as_values(log: MemoryLog) -> None:
+def test_option_values_given_as_strings_are_parsed(log: MemoryLog) -> None:
     producer = Producer(log.connection, enable_idempotence="false", buffer_memory="100")
     assert producer.config == ProducerConfig(enable_idempotence=False, buffer_memory=100)
 
 
 @pytest.mark.parametrize("client", [Producer, Consumer])
 @pytest.mark.parametrize("root", [None, 5, b"/tmp"])
-def test_a_configuration_says_where_the_log_is(client: Any, root: object) -> None:
+def test_from_config_without_valid_root_is_refused(client: Any, root: object) -> None:
     with pytest.raises(InvalidConfig, match="needs 'root'"):
         client.from_config({} if root is None else {"root": root})
 
 
-def test_a_client_of_a_place_without_a_log_is_refused_and_makes_nothing() -> None:
+def test_client_for_root_without_log_is_refused_and_creates_nothing() -> None:
     root = f"memory://client-config-{next(_names)}"
     for open_client in (
         lambda: Producer(root),

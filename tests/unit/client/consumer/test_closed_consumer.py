@@ -34,7 +34,7 @@ CALLS: dict[str, Callable[[Consumer], object]] = {
 
 
 @pytest.mark.parametrize("method", CALLS)
-def test_a_closed_consumer_answers_nothing(log: MemoryLog, method: str) -> None:
+def test_closed_consumer_refuses_every_method(log: MemoryLog, method: str) -> None:
     consumer = log.consumer("u", group_id="g")
     CALLS[method](consumer)
     consumer.close()

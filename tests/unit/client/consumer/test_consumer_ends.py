@@ -1,4 +1,4 @@
-"""What a consumer does at an end that it cannot see: it lags, or the log was restored.
+"""Consumers whose process lags behind the end of the log, or whose group is beyond the end.
 
 A process that lags behind a pruned journal does not see at once that there is more (rule R15).
 """
@@ -28,7 +28,7 @@ def offsets(consumer: Consumer) -> list[int]:
     return [record.offset for record in consumer.poll().get(U0, [])]
 
 
-def test_a_process_that_was_idle_while_old_entries_were_pruned_sees_what_came_since(
+def test_idle_process_reads_new_records_after_old_entries_were_pruned(
     log: MemoryLog,
 ) -> None:
     """The journal's next entry is gone, which does not prove that no entries follow (R15)."""
@@ -42,16 +42,16 @@ def test_a_process_that_was_idle_while_old_entries_were_pruned_sees_what_came_si
     assert offsets(Consumer("u", **options)) == list(range(40))
 
 
-def beyond(log: MemoryLog) -> None:
+def commit_beyond_end(log: MemoryLog) -> None:
     """Commit offset 9 for group `g` in a log that ends at 3, as if restored from an older copy."""
     fill(log, 3)
     topic_id = log.connection.cluster.topic("u").topic_id
     log.connection.offsets.commit("g", (PendingOffset("u", topic_id, 0, 0, 9),))
 
 
-def test_a_group_that_stands_above_the_end_is_reset_as_it_was_told(log: MemoryLog) -> None:
+def test_group_offset_beyond_end_is_reset_per_auto_offset_reset(log: MemoryLog) -> None:
     """Otherwise the group would skip records written there later."""
-    beyond(log)
+    commit_beyond_end(log)
     assert offsets(log.consumer("u", group_id="g")) == [0, 1, 2]
     latest = log.consumer("u", group_id="g", auto_offset_reset="latest")
     assert offsets(latest) == []
@@ -61,7 +61,7 @@ def test_a_group_that_stands_above_the_end_is_reset_as_it_was_told(log: MemoryLo
         log.consumer("u", group_id="g", auto_offset_reset="none").poll()
 
 
-def test_R15_a_group_is_not_reset_by_a_process_that_lags_behind_a_pruned_journal(
+def test_R15_lagging_process_does_not_reset_group_after_pruning(
     log: MemoryLog,
 ) -> None:
     stale = log.process()

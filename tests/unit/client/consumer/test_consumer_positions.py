@@ -1,4 +1,4 @@
-"""Positions: seek, bounds, times, a group's commits, and where a consumer begins."""
+"""Positions: seek, bounds, times, a group's commits, and where a consumer starts."""
 
 import pytest
 
@@ -38,10 +38,10 @@ def offsets(consumer: Consumer, where: TopicPartition = U0) -> list[int]:
     return [record.offset for record in consumer.poll().get(where, [])]
 
 
-# Where a consumer begins.
+# Where a consumer starts.
 
 
-def test_a_consumer_without_a_group_begins_where_it_is_told(log: MemoryLog) -> None:
+def test_consumer_without_group_starts_per_auto_offset_reset(log: MemoryLog) -> None:
     fill(log, 3)
     assert offsets(log.consumer("u")) == [0, 1, 2]
     latest = Consumer("u", root=log.process())
@@ -65,7 +65,7 @@ def test_latest_at_read_committed_is_the_last_stable_offset(log: MemoryLog) -> N
     assert offsets(consumer) == [0]
 
 
-def test_a_group_goes_on_where_it_has_committed(log: MemoryLog) -> None:
+def test_group_resumes_at_committed_offset(log: MemoryLog) -> None:
     fill(log, 5)
     first = log.consumer("u", group_id="g")
     first.poll(max_records=2)
@@ -76,7 +76,7 @@ def test_a_group_goes_on_where_it_has_committed(log: MemoryLog) -> None:
     assert offsets(log.consumer("u", group_id="other")) == [0, 1, 2, 3, 4]
 
 
-def test_reset_none_refuses_a_group_without_a_position(log: MemoryLog) -> None:
+def test_reset_none_raises_for_group_without_committed_offset(log: MemoryLog) -> None:
     consumer = log.consumer("u", group_id="g", auto_offset_reset="none")
     for call in (consumer.poll, lambda: consumer.position(U0)):
         with pytest.raises(NoOffsetForPartition, match="group 'g' has no committed offset in u-0"):
@@ -92,7 +92,7 @@ def test_reset_none_refuses_a_group_without_a_position(log: MemoryLog) -> None:
 # Seeking.
 
 
-def test_seek_goes_on_from_any_offset(log: MemoryLog) -> None:
+def test_seek_moves_position_to_any_offset(log: MemoryLog) -> None:
     fill(log, 10)
     consumer = log.consumer("u")
     for start in (7, 0, 10, 4):
@@ -107,7 +107,7 @@ def test_seek_goes_on_from_any_offset(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, -(2**70), 2**63])
-def test_seek_refuses_what_no_partition_has(log: MemoryLog, offset: int) -> None:
+def test_seek_refuses_invalid_offset(log: MemoryLog, offset: int) -> None:
     fill(log, 10)
     consumer = log.consumer("u")
     consumer.seek(U0, 5)
@@ -116,7 +116,7 @@ def test_seek_refuses_what_no_partition_has(log: MemoryLog, offset: int) -> None
     assert consumer.position(U0) == 5
 
 
-def test_only_what_is_assigned_has_a_position(log: MemoryLog) -> None:
+def test_position_and_seek_refuse_unassigned_partition(log: MemoryLog) -> None:
     consumer = log.consumer("u")
     for call in (
         lambda: consumer.position(T0),
@@ -130,7 +130,7 @@ def test_only_what_is_assigned_has_a_position(log: MemoryLog) -> None:
 # Bounds and times.
 
 
-def test_bounds_can_be_asked_of_any_partition(log: MemoryLog) -> None:
+def test_beginning_and_end_offsets_work_for_unassigned_partitions(log: MemoryLog) -> None:
     fill(log, 4)
     consumer = log.consumer()
     assert consumer.beginning_offsets([U0, T0]) == {U0: 0, T0: 0}
@@ -153,7 +153,7 @@ def test_bounds_can_be_asked_of_any_partition(log: MemoryLog) -> None:
         (1_091, None),
     ],
 )
-def test_the_offset_for_a_time_is_the_first_record_then_or_later(
+def test_offsets_for_times_finds_first_record_at_or_after_time(
     log: MemoryLog, timestamp_ms: int, expected: tuple[int, int] | None
 ) -> None:
     fill(log, 10)
@@ -161,7 +161,7 @@ def test_the_offset_for_a_time_is_the_first_record_then_or_later(
     assert found == {U0: None if expected is None else OffsetAndTimestamp(*expected), T0: None}
 
 
-def test_times_that_are_out_of_order_lead_to_the_first_in_order_of_offset(log: MemoryLog) -> None:
+def test_offsets_for_times_with_unordered_timestamps_finds_lowest_offset(log: MemoryLog) -> None:
     producer = log.producer()
     for stamp in (50, 10, 90, 20):
         producer.send("u", b"x", timestamp_ms=stamp)
@@ -171,7 +171,7 @@ def test_times_that_are_out_of_order_lead_to_the_first_in_order_of_offset(log: M
 
 
 @pytest.mark.in_log
-def test_a_time_is_looked_for_among_what_may_be_read(log: MemoryLog) -> None:
+def test_offsets_for_times_respects_isolation_level(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
     producer.send("u", b"x", timestamp_ms=5).get()
@@ -186,7 +186,7 @@ def test_a_time_is_looked_for_among_what_may_be_read(log: MemoryLog) -> None:
 # Commits.
 
 
-def test_commit_takes_positions_or_what_it_is_given(log: MemoryLog) -> None:
+def test_commit_stores_positions_or_given_offsets(log: MemoryLog) -> None:
     fill(log, 5)
     consumer = log.consumer("u", "t", group_id="g")
     assert consumer.committed(U0) is None
@@ -199,7 +199,7 @@ def test_commit_takes_positions_or_what_it_is_given(log: MemoryLog) -> None:
     assert (noted.current_offset, noted.metadata) == (3, "a note")
 
 
-def test_a_first_position_is_committed_although_nothing_was_read(log: MemoryLog) -> None:
+def test_initial_position_is_committed_even_if_nothing_was_read(log: MemoryLog) -> None:
     """Otherwise, with auto.offset.reset=latest, the next instance would skip records."""
     fill(log, 3)
     options = {"group_id": "g", "auto_offset_reset": "latest", "enable_auto_commit": True}
@@ -208,7 +208,7 @@ def test_a_first_position_is_committed_although_nothing_was_read(log: MemoryLog)
     assert offsets(log.consumer("u", **options)) == [3]
 
 
-def test_a_commit_of_positions_that_have_not_moved_writes_nothing(log: MemoryLog) -> None:
+def test_commit_of_unchanged_positions_writes_nothing(log: MemoryLog) -> None:
     fill(log, 3)
     consumer = log.consumer("u", group_id="g")
     consumer.poll()
@@ -231,7 +231,7 @@ def test_a_commit_of_positions_that_have_not_moved_writes_nothing(log: MemoryLog
         ({U0: 3, T0: 1}, OffsetOutOfRange, "of topic 't'"),
     ],
 )
-def test_a_position_that_cannot_be_is_not_committed(
+def test_commit_of_invalid_offset_is_refused(
     log: MemoryLog, wanted: dict[TopicPartition, int], error: type[Exception], message: str
 ) -> None:
     fill(log, 5)
@@ -246,14 +246,14 @@ def test_a_position_that_cannot_be_is_not_committed(
     assert log.changed_since(before) == []
 
 
-def test_without_a_group_there_is_nothing_to_commit_to(log: MemoryLog) -> None:
+def test_group_calls_are_refused_without_group_id(log: MemoryLog) -> None:
     consumer = log.consumer("u")
     for call in (consumer.commit, consumer.group_metadata, lambda: consumer.committed(U0)):
         with pytest.raises(InvalidConfig, match="needs a consumer group"):
             call()
 
 
-def test_automatic_commits_come_with_a_poll_after_the_interval_and_with_close(
+def test_auto_commit_runs_at_poll_after_interval_and_at_close(
     log: MemoryLog,
 ) -> None:
     fill(log, 6)
@@ -270,7 +270,7 @@ def test_automatic_commits_come_with_a_poll_after_the_interval_and_with_close(
     assert log.consumer("u", group_id="g").position(U0) == 4
 
 
-def test_an_automatic_commit_that_fails_keeps_the_records(log: MemoryLog) -> None:
+def test_failed_auto_commit_loses_no_records(log: MemoryLog) -> None:
     fill(log, 4)
     consumer = Consumer(
         "u", root=log.connection, group_id="g", auto_offset_reset="earliest",
@@ -286,7 +286,7 @@ def test_an_automatic_commit_that_fails_keeps_the_records(log: MemoryLog) -> Non
     assert log.consumer("u", group_id="g").position(U0) == 4
 
 
-def test_close_without_automatic_commit_commits_nothing(log: MemoryLog) -> None:
+def test_close_without_auto_commit_commits_nothing(log: MemoryLog) -> None:
     fill(log, 3)
     with log.consumer("u", group_id="g") as consumer:
         consumer.poll()
@@ -297,7 +297,7 @@ def test_close_without_automatic_commit_commits_nothing(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("has_committed_before", [False, True])
-def test_I6_the_slower_of_two_instances_cannot_commit(
+def test_I6_slower_of_two_group_instances_cannot_commit(
     log: MemoryLog, has_committed_before: bool
 ) -> None:
     fill(log, 6)
@@ -315,7 +315,7 @@ def test_I6_the_slower_of_two_instances_cannot_commit(
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("has_committed_before", [False, True])
-def test_I6_of_two_instances_in_transactions_one_wins_and_the_other_aborts(
+def test_I6_only_one_of_two_transactional_group_instances_commits(
     log: MemoryLog, has_committed_before: bool
 ) -> None:
     """Both read the same records and write results, which are visible only once."""
@@ -340,7 +340,7 @@ def test_I6_of_two_instances_in_transactions_one_wins_and_the_other_aborts(
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("in_transaction", [True, False])
-def test_R11_offsets_of_a_topic_that_was_deleted_are_not_taken_for_those_of_its_successor(
+def test_R11_offsets_of_deleted_topic_are_not_committed_to_recreated_topic(
     log: MemoryLog, in_transaction: bool
 ) -> None:
     """The simulation found a group that skipped records of the new topic."""
@@ -365,7 +365,7 @@ def test_R11_offsets_of_a_topic_that_was_deleted_are_not_taken_for_those_of_its_
     assert log.consumer("u", group_id="g").committed(U0) == 5
 
 
-def test_R11_a_group_that_reads_the_new_topic_is_not_led_back_to_the_old_one(
+def test_R11_late_commit_for_old_topic_does_not_overwrite_recreated_topic(
     log: MemoryLog,
 ) -> None:
     """A commit from before the deletion arrives after the successor's first commit."""
@@ -390,7 +390,7 @@ def recreate(log: MemoryLog, name: str) -> None:
     admin.create_topic(name)
 
 
-def test_what_was_read_and_deleted_since_can_be_committed(log: MemoryLog) -> None:
+def test_offset_of_deleted_records_can_be_committed(log: MemoryLog) -> None:
     """Retention does not break an exactly-once loop. The simulation found this case."""
     fill(log, 5)
     consumer = log.consumer("u", group_id="g")
@@ -404,7 +404,7 @@ def test_what_was_read_and_deleted_since_can_be_committed(log: MemoryLog) -> Non
 
 
 @pytest.mark.both_ways
-def test_a_group_id_alone_is_not_compared(log: MemoryLog) -> None:
+def test_offsets_sent_with_group_id_only_skip_position_check(log: MemoryLog) -> None:
     """With Kafka's old form of the call, the caller is responsible for the position."""
     fill(log, 3)
     producer = log.producer("a")
@@ -415,7 +415,7 @@ def test_a_group_id_alone_is_not_compared(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
-def test_the_metadata_follows_the_transactions_that_commit_it(log: MemoryLog) -> None:
+def test_group_metadata_tracks_offsets_committed_in_transactions(log: MemoryLog) -> None:
     fill(log, 6)
     consumer = log.consumer("u", group_id="g")
     producer = log.producer("a")
@@ -434,7 +434,7 @@ def test_the_metadata_follows_the_transactions_that_commit_it(log: MemoryLog) ->
 
 
 @pytest.mark.both_ways
-def test_two_calls_in_one_transaction_commit_the_later_position(log: MemoryLog) -> None:
+def test_last_offset_sent_in_transaction_is_committed(log: MemoryLog) -> None:
     fill(log, 6)
     consumer = log.consumer("u", group_id="g")
     producer = log.producer("a")
@@ -446,7 +446,7 @@ def test_two_calls_in_one_transaction_commit_the_later_position(log: MemoryLog) 
 
 
 @pytest.mark.both_ways
-def test_an_aborted_position_is_forgotten(log: MemoryLog) -> None:
+def test_aborted_offset_is_discarded(log: MemoryLog) -> None:
     fill(log, 6)
     consumer = log.consumer("u", group_id="g")
     producer = log.producer("a")
@@ -458,7 +458,7 @@ def test_an_aborted_position_is_forgotten(log: MemoryLog) -> None:
     assert log.consumer("u", group_id="g").position(U0) == 2
 
 
-def test_a_consumer_may_seek_back_and_commit_there(log: MemoryLog) -> None:
+def test_consumer_can_commit_after_seeking_back(log: MemoryLog) -> None:
     fill(log, 6)
     consumer = log.consumer("u", group_id="g")
     consumer.poll()
@@ -469,7 +469,7 @@ def test_a_consumer_may_seek_back_and_commit_there(log: MemoryLog) -> None:
     log.check()
 
 
-def test_a_new_partition_is_read_from_where_the_group_stands(log: MemoryLog) -> None:
+def test_added_partition_is_read_from_committed_offset(log: MemoryLog) -> None:
     consumer = log.consumer("t", group_id="g")
     log.admin.create_partitions("t", 3)
     producer = log.producer()
@@ -484,7 +484,7 @@ def test_a_new_partition_is_read_from_where_the_group_stands(log: MemoryLog) -> 
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("group", ["", " ", "a\nb", "\ud800", "x" * 513])
-def test_a_group_id_can_be_shown(log: MemoryLog, group: str) -> None:
+def test_invalid_group_id_is_refused(log: MemoryLog, group: str) -> None:
     before = log.objects()
     with pytest.raises((InvalidName, InvalidConfig)):
         log.consumer("u", group_id=group)

@@ -43,7 +43,7 @@ def reader(log: MemoryLog, *topics: str, **options: object) -> Consumer:
 # Poll.
 
 
-def test_poll_gives_each_record_once_and_in_order(log: MemoryLog) -> None:
+def test_poll_returns_each_record_once_and_in_order(log: MemoryLog) -> None:
     fill(log, "t", 100, flushes=10)
     consumer = reader(log, "t")
     found: dict[TopicPartition, list[bytes]] = {T0: [], T1: []}
@@ -56,7 +56,7 @@ def test_poll_gives_each_record_once_and_in_order(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 500])
-def test_poll_gives_at_most_so_many_records(log: MemoryLog, limit: int) -> None:
+def test_poll_returns_at_most_max_records(log: MemoryLog, limit: int) -> None:
     fill(log, "t", 20)
     by_argument = reader(log, "t").poll(max_records=limit)
     by_configuration = reader(log, "t", max_poll_records=limit).poll()
@@ -64,7 +64,7 @@ def test_poll_gives_at_most_so_many_records(log: MemoryLog, limit: int) -> None:
         assert sum(map(len, polled.values())) == min(limit, 20)
 
 
-def test_every_partition_has_its_turn_however_long_the_others_are(log: MemoryLog) -> None:
+def test_polls_rotate_over_partitions(log: MemoryLog) -> None:
     fill(log, "t", 100)
     consumer = reader(log, "t")
     first = {next(iter(consumer.poll(max_records=10))) for _ in range(2)}
@@ -83,7 +83,7 @@ def test_fetch_max_bytes_limits_what_one_poll_reads(log: MemoryLog) -> None:
     assert [len(tiny.poll()[U0]) for _ in range(3)] == [1, 1, 1], "one batch at least"
 
 
-def test_poll_waits_for_the_first_record_and_no_longer(log: MemoryLog) -> None:
+def test_poll_returns_at_first_record_or_at_timeout(log: MemoryLog) -> None:
     consumer = reader(log, "u")
     before_ms = log.clock.now_ms
     assert consumer.poll(timeout_ms=500) == {}
@@ -94,14 +94,14 @@ def test_poll_waits_for_the_first_record_and_no_longer(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_poll_for_no_records_is_refused(log: MemoryLog, limit: int) -> None:
+def test_max_records_below_one_is_refused(log: MemoryLog, limit: int) -> None:
     consumer = reader(log, "u")
     for poll in (consumer.poll, consumer.poll_arrow):
         with pytest.raises(InvalidConfig, match="must be at least 1"):
             poll(max_records=limit)
 
 
-def test_poll_needs_to_know_what_to_read_and_an_open_consumer(log: MemoryLog) -> None:
+def test_poll_requires_assignment_and_open_consumer(log: MemoryLog) -> None:
     consumer = reader(log)
     with pytest.raises(IllegalTransition, match=r"poll\(\) needs subscribe\(\) or assign\(\)"):
         consumer.poll()
@@ -115,7 +115,7 @@ def test_poll_needs_to_know_what_to_read_and_an_open_consumer(log: MemoryLog) ->
 # Subscribing and assigning.
 
 
-def test_subscribe_reads_every_partition_of_its_topics(log: MemoryLog) -> None:
+def test_subscribe_assigns_every_partition_of_its_topics(log: MemoryLog) -> None:
     consumer = reader(log, "t", "u")
     assert consumer.assignment() == {T0, T1, U0}
     assert consumer.subscription() == {"t", "u"}
@@ -125,7 +125,7 @@ def test_subscribe_reads_every_partition_of_its_topics(log: MemoryLog) -> None:
     assert (consumer.assignment(), consumer.subscription()) == (set(), set())
 
 
-def test_assign_reads_exactly_these_partitions(log: MemoryLog) -> None:
+def test_assign_reads_only_the_given_partitions(log: MemoryLog) -> None:
     fill(log, "t", 4)
     consumer = reader(log)
     consumer.assign([T1])
@@ -136,7 +136,7 @@ def test_assign_reads_exactly_these_partitions(log: MemoryLog) -> None:
     assert consumer.assignment() == {T1}
 
 
-def test_what_can_never_exist_cannot_be_read(log: MemoryLog) -> None:
+def test_invalid_topic_or_partition_is_refused_and_assignment_is_kept(log: MemoryLog) -> None:
     consumer = reader(log, "u")
     with pytest.raises(InvalidName):
         consumer.subscribe(["t", "../t"])
@@ -147,7 +147,7 @@ def test_what_can_never_exist_cannot_be_read(log: MemoryLog) -> None:
     assert consumer.assignment() == {U0}, "the consumer reads on as before"
 
 
-def test_new_partitions_of_a_subscribed_topic_are_picked_up_from_their_start(
+def test_added_partitions_of_subscribed_topic_are_read_from_start(
     log: MemoryLog,
 ) -> None:
     consumer = log.consumer("t", auto_offset_reset="latest")
@@ -161,7 +161,7 @@ def test_new_partitions_of_a_subscribed_topic_are_picked_up_from_their_start(
     assert consumer.assignment() == {TopicPartition("t", p) for p in range(4)}
 
 
-def test_a_subscription_keeps_the_positions_of_what_stays(log: MemoryLog) -> None:
+def test_new_subscription_keeps_positions_of_retained_partitions(log: MemoryLog) -> None:
     fill(log, "t", 10)
     consumer = reader(log, "t")
     consumer.seek(T0, 3)
@@ -169,7 +169,7 @@ def test_a_subscription_keeps_the_positions_of_what_stays(log: MemoryLog) -> Non
     assert consumer.position(T0) == 3
 
 
-def test_R11_a_topic_that_was_created_again_is_read_from_its_start(log: MemoryLog) -> None:
+def test_R11_recreated_topic_is_read_from_its_start(log: MemoryLog) -> None:
     fill(log, "t", 10)
     consumer = reader(log, "t", group_id="g")
     assert sum(map(len, consumer.poll().values())) == 10
@@ -187,7 +187,7 @@ def test_R11_a_topic_that_was_created_again_is_read_from_its_start(log: MemoryLo
     log.check()
 
 
-def test_R11_an_assigned_partition_that_the_new_topic_lacks_is_named(log: MemoryLog) -> None:
+def test_R11_assigned_partition_missing_from_recreated_topic_raises(log: MemoryLog) -> None:
     consumer = reader(log)
     consumer.assign([T1])
     log.admin.delete_topics(["t"])
@@ -199,7 +199,7 @@ def test_R11_an_assigned_partition_that_the_new_topic_lacks_is_named(log: Memory
 # Iteration.
 
 
-def test_iteration_gives_records_for_ever_until_it_is_broken_off(log: MemoryLog) -> None:
+def test_iteration_yields_records_across_polls(log: MemoryLog) -> None:
     fill(log, "u", 10, flushes=5)
     values = []
     for record in reader(log, "u", max_poll_records=3):
@@ -209,7 +209,7 @@ def test_iteration_gives_records_for_ever_until_it_is_broken_off(log: MemoryLog)
     assert values == [b"%d" % n for n in range(10)]
 
 
-def test_what_was_not_handed_out_before_a_break_comes_again(log: MemoryLog) -> None:
+def test_records_not_yielded_before_break_are_returned_later(log: MemoryLog) -> None:
     fill(log, "t", 20)
     consumer = reader(log, "t")
     seen = []
@@ -223,7 +223,7 @@ def test_what_was_not_handed_out_before_a_break_comes_again(log: MemoryLog) -> N
     assert sorted(seen, key=int) == [b"%d" % n for n in range(20)]
 
 
-def test_a_commit_in_the_loop_covers_the_record_at_hand_and_none_after_it(log: MemoryLog) -> None:
+def test_commit_in_loop_covers_records_up_to_current_one(log: MemoryLog) -> None:
     fill(log, "u", 10)
     consumer = reader(log, "u", group_id="g")
     for record in consumer:
@@ -237,7 +237,7 @@ def test_a_commit_in_the_loop_covers_the_record_at_hand_and_none_after_it(log: M
     assert [record.offset for record in found] == [5, 6, 7, 8, 9]
 
 
-def test_closing_in_the_loop_commits_what_was_handed_out(log: MemoryLog) -> None:
+def test_close_in_loop_commits_yielded_records(log: MemoryLog) -> None:
     fill(log, "u", 10)
     consumer = reader(log, "u", group_id="g", enable_auto_commit=True)
     seen = [record.offset for record in consumer if record.offset < 3 or consumer.close()]
@@ -245,7 +245,7 @@ def test_closing_in_the_loop_commits_what_was_handed_out(log: MemoryLog) -> None
     assert log.consumer("u", group_id="g").committed(U0) == 4
 
 
-def test_a_seek_in_the_loop_is_followed(log: MemoryLog) -> None:
+def test_seek_in_loop_takes_effect(log: MemoryLog) -> None:
     fill(log, "u", 10)
     consumer = reader(log, "u")
     seen = []
@@ -259,7 +259,7 @@ def test_a_seek_in_the_loop_is_followed(log: MemoryLog) -> None:
 
 
 @pytest.mark.in_log
-def test_the_position_after_a_loop_is_past_aborted_records(log: MemoryLog) -> None:
+def test_position_moves_past_aborted_records_at_next_poll(log: MemoryLog) -> None:
     fill(log, "u", 2)
     producer = log.producer("a")
     producer.begin_transaction()
@@ -276,7 +276,7 @@ def test_the_position_after_a_loop_is_past_aborted_records(log: MemoryLog) -> No
 # Arrow.
 
 
-def test_poll_arrow_gives_the_topics_columns_and_where_each_record_was(log: MemoryLog) -> None:
+def test_poll_arrow_returns_topic_columns_and_record_metadata(log: MemoryLog) -> None:
     producer = log.producer()
     producer.send("t", b"v", b"k", [("h", b"1")], partition=1, timestamp_ms=5)
     producer.send("t", None, None, partition=1, timestamp_ms=6)
@@ -301,7 +301,7 @@ def test_poll_arrow_gives_the_topics_columns_and_where_each_record_was(log: Memo
     ]  # fmt: skip
 
 
-def test_poll_arrow_gives_one_topic_at_a_time_and_all_in_the_end(log: MemoryLog) -> None:
+def test_poll_arrow_returns_one_topic_per_table_and_covers_all(log: MemoryLog) -> None:
     log.admin.create_topic("typed", 2, pa.schema([("id", pa.int64())]))
     fill(log, "t", 10)
     log.producer().send_batch("typed", pa.table({"id": list(range(6))}), key="id")
@@ -316,7 +316,7 @@ def test_poll_arrow_gives_one_topic_at_a_time_and_all_in_the_end(log: MemoryLog)
 
 
 @pytest.mark.in_log
-def test_poll_arrow_leaves_out_what_poll_leaves_out(log: MemoryLog) -> None:
+def test_poll_arrow_at_read_committed_omits_aborted_records(log: MemoryLog) -> None:
     producer = log.producer("a")
     for ending in (producer.abort_transaction, producer.commit_transaction):
         producer.begin_transaction()
@@ -329,7 +329,7 @@ def test_poll_arrow_leaves_out_what_poll_leaves_out(log: MemoryLog) -> None:
     ]
 
 
-def test_a_table_holds_records_from_before_and_after_a_change_of_schema(log: MemoryLog) -> None:
+def test_poll_arrow_returns_records_across_schema_change(log: MemoryLog) -> None:
     log.admin.create_topic("typed", 1, pa.schema([("id", pa.int32())]))
     producer = log.producer()
     producer.send_batch("typed", pa.table({"id": pa.array([1, 2, 3], pa.int32())}))
@@ -346,7 +346,7 @@ def test_a_table_holds_records_from_before_and_after_a_change_of_schema(log: Mem
     assert rows == [{"id": 3, "name": None}, {"id": 4, "name": "x"}]
 
 
-def test_a_table_may_be_sent_on_as_it_was_read(log: MemoryLog) -> None:
+def test_polled_table_can_be_sent_to_another_topic(log: MemoryLog) -> None:
     fill(log, "t", 10)
     producer = log.producer()
     consumer = reader(log, "t")
@@ -358,7 +358,7 @@ def test_a_table_may_be_sent_on_as_it_was_read(log: MemoryLog) -> None:
 # Pause.
 
 
-def test_a_paused_partition_is_left_out_until_it_is_resumed(log: MemoryLog) -> None:
+def test_paused_partition_is_not_read_until_resumed(log: MemoryLog) -> None:
     fill(log, "t", 10)
     consumer = reader(log, "t")
     consumer.pause(T0)
@@ -381,7 +381,7 @@ def test_a_paused_partition_is_left_out_until_it_is_resumed(log: MemoryLog) -> N
 
 @pytest.mark.parametrize("poll", ["poll", "poll_arrow"])
 @pytest.mark.parametrize("fails_at", range(4))
-def test_a_store_that_fails_in_the_middle_of_a_poll_loses_and_doubles_nothing(
+def test_store_failure_during_poll_neither_loses_nor_repeats_records(
     log: MemoryLog, fails_at: int, poll: str
 ) -> None:
     fill(log, "t", 16, flushes=4)
@@ -406,7 +406,7 @@ def _values(consumer: Consumer, poll: str) -> list[bytes]:
     return [r.value for records in consumer.poll(max_records=3).values() for r in records]
 
 
-def test_a_damaged_segment_stops_its_partition_and_no_other(log: MemoryLog) -> None:
+def test_damaged_segment_blocks_only_its_partition(log: MemoryLog) -> None:
     producer = log.producer()
     producer.send("t", b"0", partition=0).get()
     (damaged,) = [path for path in log.objects() if path.endswith(".arrow")]

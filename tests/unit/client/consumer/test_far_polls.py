@@ -1,4 +1,4 @@
-"""Polls of a far store: which requests wait, which run together, and what a wait must not miss."""
+"""Polls of a far store: parallel reads, and what a waiting poll returns or raises."""
 
 from collections.abc import Callable
 
@@ -54,7 +54,7 @@ def at_call(number: int, action: Callable[[], object]) -> Callable[[Call], objec
     return run
 
 
-def while_it_waits(log: FarLog, action: Callable[[], object], topic: str = "t") -> None:
+def while_poll_waits(log: FarLog, action: Callable[[], object], topic: str = "t") -> None:
     """Run `action` before the third request for the topic's next entry."""
     found = log.connection.cluster.topic(topic)
     scripted = ScriptedStore(log.memory)
@@ -63,7 +63,7 @@ def while_it_waits(log: FarLog, action: Callable[[], object], topic: str = "t") 
     log.between(scripted)
 
 
-def test_partitions_are_read_together(log: FarLog, elsewhere: Producer) -> None:
+def test_partitions_are_read_in_one_round_trip(log: FarLog, elsewhere: Producer) -> None:
     for partition in range(PARTITIONS):
         elsewhere.send("t", b"%d" % partition, partition=partition).get()
     log.connection.cluster.topic("t").catch_up()
@@ -78,7 +78,7 @@ def test_partitions_are_read_together(log: FarLog, elsewhere: Producer) -> None:
     assert values(found[0]) == [b"0", b"1", b"2", b"3"]
 
 
-def test_topics_are_read_together(log: FarLog, elsewhere: Producer) -> None:
+def test_topics_are_read_in_parallel(log: FarLog, elsewhere: Producer) -> None:
     log.admin.create_topic("u", 1)
     consumer = consumer_of(log, "t", "u")
     for topic in ("t", "u"):
@@ -88,7 +88,7 @@ def test_topics_are_read_together(log: FarLog, elsewhere: Producer) -> None:
     assert values(found[0]) == [b"t", b"u"]
 
 
-def test_no_more_partitions_are_read_than_a_poll_hands_out(
+def test_poll_reads_only_partitions_needed_for_max_records(
     log: FarLog, elsewhere: Producer
 ) -> None:
     for partition in range(PARTITIONS):
@@ -105,7 +105,7 @@ def test_no_more_partitions_are_read_than_a_poll_hands_out(
     assert read == [1, 1, 2, 0], "each partition once, and no sooner than in its turn"
 
 
-def test_what_is_read_together_shares_the_limit_of_a_poll(log: FarLog, elsewhere: Producer) -> None:
+def test_parallel_partition_reads_share_fetch_max_bytes(log: FarLog, elsewhere: Producer) -> None:
     for partition in range(PARTITIONS):
         for _ in range(4):
             elsewhere.send("t", b"x" * 1_000, partition=partition).get()
@@ -119,7 +119,7 @@ def test_what_is_read_together_shares_the_limit_of_a_poll(log: FarLog, elsewhere
     assert total >= 4
 
 
-def test_a_partition_that_cannot_be_read_keeps_no_other_back(
+def test_missing_segment_of_paused_partition_does_not_fail_poll(
     log: FarLog, elsewhere: Producer
 ) -> None:
     for partition in (0, 1):
@@ -132,7 +132,7 @@ def test_a_partition_that_cannot_be_read_keeps_no_other_back(
     assert values(consumer.poll()) == [b"1"]
 
 
-def test_if_nothing_can_be_read_the_poll_says_so(log: FarLog, elsewhere: Producer) -> None:
+def test_poll_raises_if_no_partition_can_be_read(log: FarLog, elsewhere: Producer) -> None:
     for partition in (0, 1):
         elsewhere.send("t", b"%d" % partition, partition=partition).get()
     consumer = Consumer("t", root=log.connection, auto_offset_reset="earliest")
@@ -146,20 +146,22 @@ def test_if_nothing_can_be_read_the_poll_says_so(log: FarLog, elsewhere: Produce
     assert values(consumer.poll()) == [b"0", b"1"]
 
 
-def test_one_partition_is_read_as_ever(log: FarLog, elsewhere: Producer) -> None:
+def test_poll_of_single_partition_returns_its_record(log: FarLog, elsewhere: Producer) -> None:
     elsewhere.send("t", b"x", partition=0).get()
     consumer = Consumer("t", root=log.connection, auto_offset_reset="earliest")
     fill_together([], SerialFanOut(), 1, 1)
     assert values(consumer.poll()) == [b"x"]
 
 
-def test_what_comes_while_a_poll_waits_is_handed_out(log: FarLog, elsewhere: Producer) -> None:
+def test_waiting_poll_returns_new_record(log: FarLog, elsewhere: Producer) -> None:
     consumer = consumer_of(log, "t")
-    while_it_waits(log, lambda: elsewhere.send("t", b"x", partition=0).get())
+    while_poll_waits(log, lambda: elsewhere.send("t", b"x", partition=0).get())
     assert values(consumer.poll(timeout_ms=5_000)) == [b"x"]
 
 
-def test_the_entry_that_was_found_is_not_asked_for_again(log: FarLog, elsewhere: Producer) -> None:
+def test_waiting_poll_returns_new_record_within_two_round_trips(
+    log: FarLog, elsewhere: Producer
+) -> None:
     consumer = consumer_of(log, "t")
     sent_ms = []
 
@@ -167,13 +169,13 @@ def test_the_entry_that_was_found_is_not_asked_for_again(log: FarLog, elsewhere:
         elsewhere.send("t", b"x", partition=0).get()
         sent_ms.append(log.rounds.clock.now_ms)
 
-    while_it_waits(log, send)
+    while_poll_waits(log, send)
     consumer.poll(timeout_ms=5_000)
-    the_question, records = ROUND_TRIP_MS, ROUND_TRIP_MS
-    assert log.rounds.clock.now_ms - sent_ms[0] <= the_question + records + 10
+    next_entry, records = ROUND_TRIP_MS, ROUND_TRIP_MS
+    assert log.rounds.clock.now_ms - sent_ms[0] <= next_entry + records + 10
 
 
-def test_a_transaction_that_is_committed_while_a_poll_waits_is_handed_out(log: FarLog) -> None:
+def test_waiting_poll_returns_records_of_newly_committed_transaction(log: FarLog) -> None:
     producer = Producer(log.process(), transactional_id="id")
     producer.init_transactions()
     consumer = consumer_of(log, "t", isolation_level="read_committed")
@@ -182,26 +184,26 @@ def test_a_transaction_that_is_committed_while_a_poll_waits_is_handed_out(log: F
         with producer.transaction():
             producer.send("t", b"x", partition=0)
 
-    while_it_waits(log, transact)
+    while_poll_waits(log, transact)
     assert values(consumer.poll(timeout_ms=5_000)) == [b"x"]
 
 
-def test_a_poll_that_waits_ends_at_its_time(log: FarLog) -> None:
+def test_waiting_poll_ends_at_its_timeout(log: FarLog) -> None:
     consumer = consumer_of(log, "t")
     begun_ms = log.rounds.clock.now_ms
     assert consumer.poll(timeout_ms=3_000) == {}
     assert 3_000 <= log.rounds.clock.now_ms - begun_ms <= 3_000 + 2 * ROUND_TRIP_MS
 
 
-def test_a_topic_that_is_deleted_while_a_poll_waits_is_told(log: FarLog) -> None:
+def test_waiting_poll_raises_when_topic_is_deleted(log: FarLog) -> None:
     consumer = consumer_of(log, "t")
     other = Admin(log.process())
-    while_it_waits(log, lambda: other.delete_topics(["t"]))
+    while_poll_waits(log, lambda: other.delete_topics(["t"]))
     with pytest.raises(UnknownTopic):
         consumer.poll(timeout_ms=5_000)
 
 
-def test_a_topic_that_comes_while_a_poll_waits_is_read(log: FarLog) -> None:
+def test_waiting_poll_reads_newly_created_topic(log: FarLog) -> None:
     consumer = consumer_of(log, "t", "late", auto_offset_reset="earliest")
     other = log.process()
 
@@ -209,12 +211,12 @@ def test_a_topic_that_comes_while_a_poll_waits_is_read(log: FarLog) -> None:
         Admin(other).create_topic("late", 1)
         Producer(other).send("late", b"x").get()
 
-    while_it_waits(log, create)
+    while_poll_waits(log, create)
     assert values(consumer.poll(timeout_ms=5_000)) == [b"x"]
 
 
-def test_entries_that_are_pruned_while_a_poll_waits_are_not_missed(log: FarLog) -> None:
-    """R15: what a waiting poll finds is judged as what a read finds."""
+def test_waiting_poll_returns_records_whose_entries_were_pruned(log: FarLog) -> None:
+    """R15 applies to the entries that a waiting poll finds as to those that any read finds."""
     consumer = consumer_of(log, "t")
     other = log.process()
     producer = Producer(other)
@@ -227,19 +229,21 @@ def test_entries_that_are_pruned_while_a_poll_waits_are_not_missed(log: FarLog) 
         log.rounds.clock.sleep_ms(other.cluster.file.settings.pruning_grace_ms + 1)
         topic.journal.prune(1)
 
-    while_it_waits(log, send_and_prune)
+    while_poll_waits(log, send_and_prune)
     assert values(consumer.poll(timeout_ms=5_000)) == [b"0", b"1", b"2"]
 
 
-def test_a_consumer_asks_at_most_as_often_as_it_is_told_to(log: FarLog) -> None:
+def test_waiting_poll_respects_fetch_interval(log: FarLog) -> None:
     consumer = consumer_of(log, "t", fetch_interval_ms=500, fetch_interval_max_ms=500)
     log.rounds.store.requests.clear()
     consumer.poll(timeout_ms=10_000)
-    looks, questions = 11, 21
-    assert len(log.rounds.store.requests) <= looks + questions
+    looks, requests = 11, 21
+    assert len(log.rounds.store.requests) <= looks + requests
 
 
-def test_paused_partitions_are_not_asked_about(log: FarLog, elsewhere: Producer) -> None:
+def test_paused_partitions_return_no_records_until_resumed(
+    log: FarLog, elsewhere: Producer
+) -> None:
     consumer = consumer_of(log, "t")
     consumer.pause(*consumer.assignment())
     elsewhere.send("t", b"x", partition=0).get()
@@ -248,7 +252,7 @@ def test_paused_partitions_are_not_asked_about(log: FarLog, elsewhere: Producer)
     assert values(consumer.poll(timeout_ms=1_000)) == [b"x"]
 
 
-def test_a_question_without_an_answer_is_raised(log: FarLog) -> None:
+def test_waiting_poll_raises_when_store_does_not_answer(log: FarLog) -> None:
     consumer = consumer_of(log, "t")
     scripted = ScriptedStore(log.memory)
     scripted.on("get", "entries", preceded_by(lambda: None), times=1)

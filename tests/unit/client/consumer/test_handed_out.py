@@ -1,4 +1,4 @@
-"""Records that `poll` did not return come again: positions follow the records in every case."""
+"""A position moves only past records that `poll` returned; a later poll returns the others."""
 
 import pyarrow as pa
 import pytest
@@ -31,7 +31,7 @@ def numbers(consumer: Consumer, max_records: int = 100) -> list[int]:
     return sorted(record.value["n"] for records in found.values() for record in records)
 
 
-def test_records_before_one_that_python_cannot_hold_are_given_and_then_its_offset_is_named(
+def test_poll_returns_records_before_unrepresentable_one_then_names_its_offset(
     log: MemoryLog,
 ) -> None:
     consumer = typed(log, [[0, 1, BEYOND_9999_US, 3]])
@@ -44,7 +44,7 @@ def test_records_before_one_that_python_cannot_hold_are_given_and_then_its_offse
     assert numbers(consumer) == [3]
 
 
-def test_a_record_that_python_cannot_hold_keeps_other_partitions_moving_and_is_not_hidden(
+def test_unrepresentable_record_raises_without_blocking_other_partitions(
     log: MemoryLog,
 ) -> None:
     consumer = typed(log, [[BEYOND_9999_US, 1], [0, 1, 2, 3]])
@@ -60,7 +60,7 @@ def test_a_record_that_python_cannot_hold_keeps_other_partitions_moving_and_is_n
     assert (consumer.position(X0), consumer.position(X1)) == (0, 4)
 
 
-def test_a_group_does_not_commit_past_a_record_that_python_cannot_hold(log: MemoryLog) -> None:
+def test_group_does_not_commit_past_unrepresentable_record(log: MemoryLog) -> None:
     consumer = typed(log, [[0, 1, BEYOND_9999_US]])
     assert numbers(consumer, max_records=3) == [0, 1]
     with pytest.raises(InvalidRecord):
@@ -69,14 +69,14 @@ def test_a_group_does_not_commit_past_a_record_that_python_cannot_hold(log: Memo
     assert log.process().offsets.group("g").committed[X0].offset == 2
 
 
-def test_arrow_tables_hold_every_time(log: MemoryLog) -> None:
+def test_poll_arrow_returns_timestamps_that_python_cannot_represent(log: MemoryLog) -> None:
     table = typed(log, [[0, BEYOND_9999_US]]).poll_arrow()
     assert table is not None
     assert table["at"].cast(pa.int64()).to_pylist() == [0, BEYOND_9999_US]
     assert table["n"].to_pylist() == [0, 1]
 
 
-def test_ctrl_c_in_the_middle_of_a_poll_loses_nothing(log: MemoryLog) -> None:
+def test_ctrl_c_during_poll_loses_no_records(log: MemoryLog) -> None:
     producer = log.producer()
     for number in range(6):
         producer.send("t", b"%d" % number, partition=number % 2)
@@ -100,7 +100,7 @@ def test_ctrl_c_in_the_middle_of_a_poll_loses_nothing(log: MemoryLog) -> None:
     assert sorted(found) == [b"%d" % number for number in range(6)]
 
 
-def test_a_producer_that_shares_the_connection_is_not_passed_over(log: MemoryLog) -> None:
+def test_poll_misses_no_record_appended_on_the_same_connection(log: MemoryLog) -> None:
     """Threads share the process's state of a topic, which may advance during a poll."""
     producer = Producer(log.connection)
     producer.send("t", b"0", partition=0).get()

@@ -37,7 +37,7 @@ def test_I3_open_aborted_and_committed_records_at_both_levels(log: MemoryLog) ->
 
 
 @pytest.mark.both_ways
-def test_I3_nothing_is_returned_before_the_commit_and_everything_after_it(log: MemoryLog) -> None:
+def test_I3_transaction_records_are_returned_only_after_commit(log: MemoryLog) -> None:
     consumer = log.consumer("u", isolation_level="read_committed")
     producer = log.producer("a")
     producer.begin_transaction()
@@ -50,7 +50,7 @@ def test_I3_nothing_is_returned_before_the_commit_and_everything_after_it(log: M
 
 
 @pytest.mark.in_log
-def test_I3_an_abort_is_never_delivered_and_the_reader_goes_past_it(log: MemoryLog) -> None:
+def test_I3_aborted_records_are_never_returned_and_position_moves_past_them(log: MemoryLog) -> None:
     consumer = log.consumer("u", isolation_level="read_committed")
     producer = log.producer("a")
     producer.begin_transaction()
@@ -75,7 +75,7 @@ def test_aborted_records_are_physically_in_the_log(log: MemoryLog) -> None:
 
 
 @pytest.mark.in_log
-def test_the_last_stable_offset_is_the_first_of_the_earliest_open_transaction(
+def test_last_stable_offset_is_first_offset_of_earliest_open_transaction(
     log: MemoryLog,
 ) -> None:
     plain, early, late = log.producer(), log.producer("early"), log.producer("late")
@@ -97,7 +97,7 @@ def test_the_last_stable_offset_is_the_first_of_the_earliest_open_transaction(
 
 
 @pytest.mark.in_log
-def test_an_open_transaction_holds_up_only_the_partitions_that_it_wrote(log: MemoryLog) -> None:
+def test_open_transaction_blocks_only_partitions_it_wrote(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
     producer.send("t", b"open", partition=0).get()
@@ -109,7 +109,7 @@ def test_an_open_transaction_holds_up_only_the_partitions_that_it_wrote(log: Mem
 
 
 @pytest.mark.in_log
-def test_there_is_a_marker_for_each_finished_transaction_in_each_topic(log: MemoryLog) -> None:
+def test_each_finished_transaction_has_a_marker_in_each_topic(log: MemoryLog) -> None:
     producer = log.producer("a")
     finished = {}
     for decision, ending in (
@@ -146,7 +146,7 @@ def test_markers_are_never_returned_and_take_no_offset(log: MemoryLog, isolation
 
 
 @pytest.mark.both_ways
-def test_I5_offsets_and_records_show_together(log: MemoryLog) -> None:
+def test_I5_offsets_and_records_become_visible_together(log: MemoryLog) -> None:
     log.producer().send("u", b"source").get()
     producer = log.producer("a")
     group = log.consumer("u", group_id="g")
@@ -159,7 +159,9 @@ def test_I5_offsets_and_records_show_together(log: MemoryLog) -> None:
     assert group.committed(U0) == 1
 
 
-def test_a_record_sent_outside_of_transactions_is_committed_at_once(log: MemoryLog) -> None:
+def test_non_transactional_records_are_immediately_visible_at_read_committed(
+    log: MemoryLog,
+) -> None:
     log.producer().send("u", b"1").get()
     log.producer(enable_idempotence=False).send("u", b"2").get()
     assert log.values("u") == [b"1", b"2"]

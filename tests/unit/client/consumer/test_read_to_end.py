@@ -43,12 +43,12 @@ def read(consumer: Consumer, **options: Any) -> list[bytes]:
     return [record.value for record in consumer.read_to_end(**options)]
 
 
-def committed(log: MemoryLog, *topics: str) -> Consumer:
+def committed_reader(log: MemoryLog, *topics: str) -> Consumer:
     return log.consumer(*topics, isolation_level="read_committed")
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_everything_that_is_there_is_given_and_then_it_ends(log: MemoryLog, isolation: str) -> None:
+def test_read_to_end_returns_all_records_without_waiting(log: MemoryLog, isolation: str) -> None:
     put(log, *[b"%d" % n for n in range(7)], where=T0)
     put(log, b"a", where=T1)
     consumer = log.consumer("t", "u", isolation_level=isolation)
@@ -60,12 +60,12 @@ def test_everything_that_is_there_is_given_and_then_it_ends(log: MemoryLog, isol
 
 
 @pytest.mark.in_log
-def test_an_open_transaction_before_the_end_is_waited_for(log: MemoryLog) -> None:
+def test_read_to_end_waits_for_open_transaction(log: MemoryLog) -> None:
     """With `poll`, an empty result would look like the end, and the state would be incomplete."""
     put(log, b"1")
     other = opened(log)
     put(log, b"2")
-    consumer = committed(log, "u")
+    consumer = committed_reader(log, "u")
     found = consumer.read_to_end(timeout_ms=5_000)
     assert next(found).value == b"1"
     assert consumer.poll() == {}
@@ -74,11 +74,11 @@ def test_an_open_transaction_before_the_end_is_waited_for(log: MemoryLog) -> Non
 
 
 @pytest.mark.in_log
-def test_after_the_timeout_the_transaction_is_named(log: MemoryLog) -> None:
+def test_timeout_raises_read_blocked_naming_the_transaction(log: MemoryLog) -> None:
     put(log, b"1")
     other = opened(log)
     tx_id = next(iter(log.admin.list_transactions())).open.tx_id
-    consumer = committed(log, "u", "t")
+    consumer = committed_reader(log, "u", "t")
     found = consumer.read_to_end(timeout_ms=5_000)
     assert next(found).value == b"1"
     with pytest.raises(ReadBlocked) as told:
@@ -96,30 +96,30 @@ def test_after_the_timeout_the_transaction_is_named(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
-def test_one_that_is_late_is_ended_on_the_way(log: MemoryLog) -> None:
+def test_read_to_end_is_not_blocked_by_transaction_past_its_timeout(log: MemoryLog) -> None:
     opened(log, timeout_ms=3_000)
     put(log, b"2")
-    assert read(committed(log, "u")) == [b"2"]
+    assert read(committed_reader(log, "u")) == [b"2"]
 
 
 @pytest.mark.both_ways
-def test_the_end_is_that_of_the_call(log: MemoryLog) -> None:
+def test_read_to_end_stops_at_end_offset_of_the_call(log: MemoryLog) -> None:
     put(log, b"1")
-    consumer = committed(log, "u")
+    consumer = committed_reader(log, "u")
     found = consumer.read_to_end()
     opened(log)
     assert [record.value for record in found] == [b"1"], "what begins later is not waited for"
 
 
 @pytest.mark.in_log
-def test_aborted_records_are_passed_without_any_record(log: MemoryLog) -> None:
+def test_read_to_end_skips_aborted_records(log: MemoryLog) -> None:
     opened(log).abort_transaction()
-    consumer = committed(log, "u")
+    consumer = committed_reader(log, "u")
     assert read(consumer) == []
     assert consumer.position(U0) == 1
 
 
-def test_the_timeout_is_that_without_progress(log: MemoryLog) -> None:
+def test_timeout_counts_only_time_without_progress(log: MemoryLog) -> None:
     put(log, b"1", b"2", b"3")
     consumer = log.consumer("u", max_poll_records=1)
     found = []
@@ -130,12 +130,12 @@ def test_the_timeout_is_that_without_progress(log: MemoryLog) -> None:
 
 
 @pytest.mark.in_log
-def test_at_read_uncommitted_nothing_is_in_the_way(log: MemoryLog) -> None:
+def test_read_uncommitted_returns_open_records_without_waiting(log: MemoryLog) -> None:
     opened(log)
     assert read(log.consumer("u"), timeout_ms=0) == [b"open"]
 
 
-def test_positions_follow_record_by_record(log: MemoryLog) -> None:
+def test_position_advances_with_each_yielded_record(log: MemoryLog) -> None:
     put(log, b"1", b"2", b"3")
     consumer = log.consumer("u")
     for record in consumer.read_to_end():
@@ -144,7 +144,7 @@ def test_positions_follow_record_by_record(log: MemoryLog) -> None:
     assert read(consumer) == [b"2", b"3"]
 
 
-def test_what_is_paused_is_left_out(log: MemoryLog) -> None:
+def test_paused_partition_is_skipped(log: MemoryLog) -> None:
     put(log, b"1", where=T0)
     put(log, b"2")
     consumer = log.consumer("t", "u")
@@ -153,10 +153,10 @@ def test_what_is_paused_is_left_out(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
-def test_what_is_unassigned_in_the_loop_is_not_waited_for(log: MemoryLog) -> None:
+def test_partition_unassigned_in_loop_is_not_waited_for(log: MemoryLog) -> None:
     put(log, b"1", where=T0)
     opened(log)
-    consumer = committed(log, "t", "u")
+    consumer = committed_reader(log, "t", "u")
     found = []
     for record in consumer.read_to_end(timeout_ms=10):
         found.append(record.value)
@@ -164,7 +164,7 @@ def test_what_is_unassigned_in_the_loop_is_not_waited_for(log: MemoryLog) -> Non
     assert found == [b"1"]
 
 
-def test_a_consumer_that_is_closed_in_the_loop_ends_it(log: MemoryLog) -> None:
+def test_close_in_loop_ends_iteration(log: MemoryLog) -> None:
     put(log, b"1", b"2")
     consumer = log.consumer("u")
     found = []
@@ -174,7 +174,7 @@ def test_a_consumer_that_is_closed_in_the_loop_ends_it(log: MemoryLog) -> None:
     assert found == [b"1"]
 
 
-def test_what_does_not_exist_has_no_end(log: MemoryLog) -> None:
+def test_unknown_topic_or_partition_or_missing_assignment_raises(log: MemoryLog) -> None:
     """An empty state for a mistyped topic name would be wrong."""
     with pytest.raises(UnknownTopic, match="'nope'"):
         log.consumer("u", "nope").read_to_end()
@@ -186,17 +186,17 @@ def test_what_does_not_exist_has_no_end(log: MemoryLog) -> None:
         consumer.read_to_end()
 
 
-def test_without_a_position_there_is_nothing_to_read_from(log: MemoryLog) -> None:
+def test_reset_none_raises_without_committed_offset(log: MemoryLog) -> None:
     put(log, b"1")
     with pytest.raises(NoOffsetForPartition):
         read(log.consumer("u", group_id="g", auto_offset_reset="none"))
 
 
 @pytest.mark.in_log
-def test_a_topic_that_is_another_one_meanwhile_is_an_error(log: MemoryLog) -> None:
+def test_topic_recreated_during_read_raises(log: MemoryLog) -> None:
     put(log, b"1")
     opened(log)
-    found = committed(log, "u").read_to_end()
+    found = committed_reader(log, "u").read_to_end()
     assert next(found).value == b"1"
     log.admin.delete_topics("u")
     log.admin.create_topic("u")
@@ -206,7 +206,7 @@ def test_a_topic_that_is_another_one_meanwhile_is_an_error(log: MemoryLog) -> No
 
 
 @pytest.mark.both_ways
-def test_offsets_that_are_pending_are_waited_for(log: MemoryLog) -> None:
+def test_pending_offsets_block_read_until_transaction_ends(log: MemoryLog) -> None:
     put(log, b"1", b"2")
     producer = log.producer("p", transaction_timeout_ms=60_000)
     producer.begin_transaction()
@@ -219,7 +219,9 @@ def test_offsets_that_are_pending_are_waited_for(log: MemoryLog) -> None:
 
 
 @pytest.mark.in_log
-def test_totals_are_not_read_back_without_what_another_writer_has_open(log: MemoryLog) -> None:
+def test_income_example_read_totals_raises_while_another_transaction_is_open(
+    log: MemoryLog,
+) -> None:
     """The example once recovered with `poll`: it read only totals before the open transaction."""
     job = Job(log.connection)
     job.create_topics()

@@ -123,7 +123,7 @@ OFFSETS: dict[str, tuple[object, object, type[TxlogError]]] = {
 
 
 @pytest.mark.both_ways
-def test_the_log_commits_what_nothing_is_missing_from(log: MemoryLog) -> None:
+def test_complete_transaction_commits_records_and_offsets(log: MemoryLog) -> None:
     log.producer().send("t", b"source").get()
     producer = log.producer("p")
     producer.begin_transaction()
@@ -136,9 +136,7 @@ def test_the_log_commits_what_nothing_is_missing_from(log: MemoryLog) -> None:
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("case", SENDS)
-def test_a_record_that_was_refused_can_only_be_followed_by_an_abort(
-    log: MemoryLog, case: str
-) -> None:
+def test_after_refused_record_only_abort_is_allowed(log: MemoryLog, case: str) -> None:
     refused, kind = SENDS[case]
     producer = log.producer("p")
     producer.begin_transaction()
@@ -150,9 +148,7 @@ def test_a_record_that_was_refused_can_only_be_followed_by_an_abort(
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("case", OFFSETS)
-def test_offsets_that_were_refused_can_only_be_followed_by_an_abort(
-    log: MemoryLog, case: str
-) -> None:
+def test_after_refused_offsets_only_abort_is_allowed(log: MemoryLog, case: str) -> None:
     offsets, group, kind = OFFSETS[case]
     producer = log.producer("p")
     producer.begin_transaction()
@@ -184,7 +180,7 @@ def check_abortable(log: MemoryLog, producer: Producer, kind: type[TxlogError]) 
 
 
 @pytest.mark.both_ways
-def test_a_record_whose_serializer_raises_is_missing_too(log: MemoryLog) -> None:
+def test_commit_is_refused_after_serializer_error(log: MemoryLog) -> None:
     producer = log.producer("p", value_serializer=lambda value: value.encode())
     producer.begin_transaction()
     producer.send("t", "before")
@@ -210,9 +206,7 @@ UNANSWERED: dict[str, tuple[Refused, str, str]] = {
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("case", UNANSWERED)
-def test_what_was_not_taken_as_the_store_did_not_answer_is_missing_too(
-    log: MemoryLog, case: str
-) -> None:
+def test_commit_is_refused_if_unavailable_store_prevented_a_send(log: MemoryLog, case: str) -> None:
     """After a timeout in a transaction, a Kafka producer can only abort it, too."""
     call, verb, path = UNANSWERED[case]
     producer = Producer(log.process(log.store), transactional_id="p", buffer_memory=1_024)
@@ -230,7 +224,7 @@ def test_what_was_not_taken_as_the_store_did_not_answer_is_missing_too(
 
 
 @pytest.mark.both_ways
-def test_what_stays_with_the_producer_is_not_missing(log: MemoryLog) -> None:
+def test_commit_retries_offsets_and_records_whose_write_failed(log: MemoryLog) -> None:
     """The commit retries offsets and tables whose first write got no answer from the store."""
     producer = log.producer("p")
     producer.begin_transaction()
@@ -248,7 +242,7 @@ def test_what_stays_with_the_producer_is_not_missing(log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("case", SENDS)
-def test_a_record_that_is_refused_outside_of_transactions_leaves_the_producer_as_it_was(
+def test_refused_record_outside_transaction_does_not_affect_producer(
     log: MemoryLog, case: str
 ) -> None:
     refused, kind = SENDS[case]
@@ -261,7 +255,7 @@ def test_a_record_that_is_refused_outside_of_transactions_leaves_the_producer_as
 
 
 @pytest.mark.both_ways
-def test_offsets_are_those_of_the_call_whatever_becomes_of_the_mapping(log: MemoryLog) -> None:
+def test_sent_offsets_are_unaffected_by_later_changes_to_the_mapping(log: MemoryLog) -> None:
     log.producer().send("t", b"source").get()
     producer = log.producer("p")
     producer.begin_transaction()

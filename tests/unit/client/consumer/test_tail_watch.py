@@ -94,7 +94,7 @@ class Topic:
         return True
 
 
-class World:
+class Harness:
     """A watch, on a clock that advances while the watch waits."""
 
     def __init__(self, after_ms: float = 30, in_flight: int = 4, topics: int = 1) -> None:
@@ -118,121 +118,121 @@ class World:
         return self.clock.now_ms - begun_ms
 
 
-def test_questions_go_out_every_interval_without_waiting_for_the_answer_before() -> None:
-    world = World()
-    world.wait(500)
-    apart = [b - a for a, b in pairwise(world.topics[0].asked_ms)]
+def test_requests_are_sent_every_interval_without_awaiting_answers() -> None:
+    harness = Harness()
+    harness.wait(500)
+    apart = [b - a for a, b in pairwise(harness.topics[0].asked_ms)]
     assert set(apart) == {10.0}
-    assert world.under_way_max == 3
+    assert harness.under_way_max == 3
 
 
-def test_no_more_are_under_way_than_may_be() -> None:
-    world = World(after_ms=300, in_flight=4)
-    world.wait(1_000)
-    assert world.under_way_max == 4
+def test_requests_in_flight_are_limited() -> None:
+    harness = Harness(after_ms=300, in_flight=4)
+    harness.wait(1_000)
+    assert harness.under_way_max == 4
 
 
-def test_an_entry_that_is_found_ends_the_wait_and_is_taken_once() -> None:
-    world = World()
-    (topic,) = world.topics
-    world.wait(50)
+def test_found_entry_ends_wait_and_is_taken_once() -> None:
+    harness = Harness()
+    (topic,) = harness.topics
+    harness.wait(50)
     topic.there[0] = b"entry"
-    assert world.wait(1_000) <= 30 + 10 + 2.5
+    assert harness.wait(1_000) <= 30 + 10 + 2.5
     assert topic.taken == [(0, b"entry")]
-    assert world.wait(100) == 100, "the other questions have brought the same entry"
+    assert harness.wait(100) == 100, "the other requests found the same entry"
     assert topic.taken == [(0, b"entry")]
 
 
-def test_what_was_asked_by_the_poll_before_serves_this_one() -> None:
-    world = World()
-    (topic,) = world.topics
+def test_request_of_previous_wait_is_used_by_next_wait() -> None:
+    harness = Harness()
+    (topic,) = harness.topics
     topic.there[0] = b"entry"
-    world.wait(20)
+    harness.wait(20)
     assert topic.taken == []
-    assert world.wait(1_000) <= 12.5
+    assert harness.wait(1_000) <= 12.5
 
 
-def test_an_absence_says_nothing() -> None:
-    world = World()
-    assert world.wait(400) == 400
-    assert world.topics[0].taken == []
+def test_absent_entry_does_not_end_wait() -> None:
+    harness = Harness()
+    assert harness.wait(400) == 400
+    assert harness.topics[0].taken == []
 
 
-def test_the_longer_nothing_comes_the_less_it_asks() -> None:
-    world = World()
+def test_request_rate_falls_while_no_entry_arrives() -> None:
+    harness = Harness()
     counts = []
     for _ in range(6):
-        before = len(world.topics[0].asked_ms)
-        world.wait(10_000)
-        counts.append(len(world.topics[0].asked_ms) - before)
+        before = len(harness.topics[0].asked_ms)
+        harness.wait(10_000)
+        counts.append(len(harness.topics[0].asked_ms) - before)
     assert counts == sorted(counts, reverse=True)
     assert counts[0] < 400
     assert counts[-1] == pytest.approx(50, abs=2)  # Every 200 ms.
 
 
-def test_something_that_came_makes_it_ask_often_again() -> None:
-    world = World()
-    world.wait(60_000)
-    world.watch.note_entry()
-    before = len(world.topics[0].asked_ms)
-    world.wait(200)
-    assert len(world.topics[0].asked_ms) - before >= 15
+def test_noted_entry_restores_request_rate() -> None:
+    harness = Harness()
+    harness.wait(60_000)
+    harness.watch.note_entry()
+    before = len(harness.topics[0].asked_ms)
+    harness.wait(200)
+    assert len(harness.topics[0].asked_ms) - before >= 15
 
 
-def test_topics_are_asked_about_in_turn() -> None:
-    world = World(topics=3)
-    world.wait(310)
-    counts = [len(topic.asked_ms) for topic in world.topics]
+def test_topics_are_requested_in_turn() -> None:
+    harness = Harness(topics=3)
+    harness.wait(310)
+    counts = [len(topic.asked_ms) for topic in harness.topics]
     assert max(counts) - min(counts) <= 1
     assert sum(counts) <= 31
 
 
-def test_what_another_thread_brings_ends_the_wait() -> None:
-    world = World()
-    world.wait(60_000)
-    due_ms = world.clock.now_ms + 100
-    assert world.wait(5_000, lambda: world.clock.now_ms >= due_ms) <= 120
+def test_wait_ends_when_ready_condition_becomes_true() -> None:
+    harness = Harness()
+    harness.wait(60_000)
+    due_ms = harness.clock.now_ms + 100
+    assert harness.wait(5_000, lambda: harness.clock.now_ms >= due_ms) <= 120
 
 
-def test_an_answer_that_is_late_holds_up_no_other() -> None:
-    world = World(after_ms=30)
-    (topic,) = world.topics
-    world.wait(15)
-    world.line.waiting = [(at_ms + 10_000, call) for at_ms, call in world.line.waiting]
+def test_late_answer_does_not_delay_later_requests() -> None:
+    harness = Harness(after_ms=30)
+    (topic,) = harness.topics
+    harness.wait(15)
+    harness.line.waiting = [(at_ms + 10_000, call) for at_ms, call in harness.line.waiting]
     topic.there[0] = b"entry"
-    assert world.wait(1_000) < 50
+    assert harness.wait(1_000) < 50
 
 
-def test_if_none_is_answered_the_oldest_is_waited_for() -> None:
-    world = World(after_ms=UNANSWERED_MS + 500)
-    world.topics[0].there[0] = b"entry"
-    assert world.wait(10_000) < UNANSWERED_MS + 600
+def test_oldest_request_is_awaited_if_none_is_answered() -> None:
+    harness = Harness(after_ms=UNANSWERED_MS + 500)
+    harness.topics[0].there[0] = b"entry"
+    assert harness.wait(10_000) < UNANSWERED_MS + 600
 
 
-def test_an_error_of_the_store_is_raised() -> None:
-    world = World()
+def test_store_error_is_raised() -> None:
+    harness = Harness()
 
     def fails(slot: int) -> Any:
         raise StoreUnavailable("no answer; call again.")
 
-    world.topics[0].entry_at = fails  # type: ignore[method-assign]
+    harness.topics[0].entry_at = fails  # type: ignore[method-assign]
     with pytest.raises(StoreUnavailable):
-        world.wait(1_000)
+        harness.wait(1_000)
 
 
-def test_without_topics_it_waits() -> None:
-    world = World(topics=0)
-    assert world.wait(100) == 100
+def test_wait_without_topics_lasts_until_deadline() -> None:
+    harness = Harness(topics=0)
+    assert harness.wait(100) == 100
 
 
-def test_a_forked_child_asks_for_itself() -> None:
+def test_forked_child_sends_new_requests() -> None:
     """In a child, answers to its parent's requests never arrive."""
-    world = World(after_ms=UNANSWERED_MS * 100)
-    world.wait(100)
-    assert len(world.line.waiting) == 4
+    harness = Harness(after_ms=UNANSWERED_MS * 100)
+    harness.wait(100)
+    assert len(harness.line.waiting) == 4
     child = os.fork()
     if not child:
-        world.line.waiting, world.line.after_ms = [], 30
-        world.topics[0].there[0] = b"entry"
-        os._exit(0 if world.wait(10_000) < 100 else 1)
+        harness.line.waiting, harness.line.after_ms = [], 30
+        harness.topics[0].there[0] = b"entry"
+        os._exit(0 if harness.wait(10_000) < 100 else 1)
     assert os.waitpid(child, 0)[1] == 0

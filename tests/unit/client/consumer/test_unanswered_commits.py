@@ -36,7 +36,7 @@ def committed(log: MemoryLog) -> int:
 
 @pytest.mark.parametrize("reads_on", [True, False])
 @pytest.mark.parametrize("has_landed", [True, False])
-def test_I13_a_commit_whose_answer_was_lost_can_be_made_again(
+def test_I13_commit_with_lost_answer_can_be_repeated(
     log: MemoryLog, has_landed: bool, reads_on: bool
 ) -> None:
     consumer = reader(log)
@@ -52,7 +52,7 @@ def test_I13_a_commit_whose_answer_was_lost_can_be_made_again(
     assert committed(log) == consumer.position(U0) == (4 if reads_on else 2)
 
 
-def test_I13_of_two_commits_without_an_answer_the_one_that_landed_late_is_known(
+def test_I13_late_landing_of_first_of_two_unanswered_commits_is_recognised(
     log: MemoryLog,
 ) -> None:
     consumer = reader(log)
@@ -71,7 +71,7 @@ def test_I13_of_two_commits_without_an_answer_the_one_that_landed_late_is_known(
     assert committed(log) == 4
 
 
-def test_I6_another_one_of_the_group_that_was_faster_is_still_noticed(log: MemoryLog) -> None:
+def test_I6_commit_by_another_instance_is_detected_after_unanswered_commit(log: MemoryLog) -> None:
     consumer = reader(log)
     log.store.on("create", ENTRY, never_lands, times=100)
     with pytest.raises(OutcomeUnknown):

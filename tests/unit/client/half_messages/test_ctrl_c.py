@@ -118,7 +118,7 @@ def interrupted_everywhere(
 
 
 @pytest.mark.parametrize("modules", [SENDING, APPENDING, JOURNAL])
-def test_I7_what_is_sent_around_ctrl_c_is_stored_once(modules: list[str]) -> None:
+def test_I7_records_sent_around_ctrl_c_are_stored_once(modules: list[str]) -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
         producer = story.log.producer()
         with interruption:
@@ -143,7 +143,7 @@ def send_one(producer: Producer, number: int) -> None:
     producer.send("t", b"%d" % number, key=b"k", headers=headers, partition=partition)
 
 
-def test_I7_rows_and_tables_too() -> None:
+def test_I7_rows_and_tables_sent_around_ctrl_c_are_stored_once() -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
         producer = story.log.producer()
         told: list[object] = []
@@ -164,7 +164,7 @@ def test_I7_rows_and_tables_too() -> None:
     interrupted_everywhere([*SENDING, "engine/append/appender.py"], scenario)
 
 
-def test_a_future_answers_after_ctrl_c() -> None:
+def test_futures_resolve_after_ctrl_c_during_flush() -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
         producer = story.log.producer()
         futures = [producer.send("t", b"%d" % number, partition=0) for number in range(3)]
@@ -190,7 +190,7 @@ def test_a_future_answers_after_ctrl_c() -> None:
         (STAGING, "staged"),
     ],
 )
-def test_a_transaction_is_whole_or_not_there_after_ctrl_c(modules: list[str], records: str) -> None:
+def test_transaction_is_atomic_after_ctrl_c(modules: list[str], records: str) -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
         producer = story.log.producer("x", transaction_records=records)
         with interruption:
@@ -201,7 +201,7 @@ def test_a_transaction_is_whole_or_not_there_after_ctrl_c(modules: list[str], re
                         producer.send("t", value, key=value)
                 story.certain += story.under_way
         if interruption.has_come:
-            go_on(producer, story)
+            finish_transaction(producer, story)
         with producer.transaction():
             producer.send("t", b"last")
         story.certain.append(b"last")
@@ -213,7 +213,7 @@ def test_a_transaction_is_whole_or_not_there_after_ctrl_c(modules: list[str], re
     interrupted_everywhere(modules, scenario)
 
 
-def go_on(producer: Producer, story: Story) -> None:
+def finish_transaction(producer: Producer, story: Story) -> None:
     """Repeat the interrupted commit or abort, as the docstrings advise."""
     if producer._status.state is ProducerState.COMMITTING:
         producer.commit_transaction()
@@ -226,7 +226,7 @@ def go_on(producer: Producer, story: Story) -> None:
 @pytest.mark.parametrize(
     ("records", "is_over"), [("in.log", False), ("in.log", True), ("staged", False)]
 )
-def test_an_abort_is_made_again_after_ctrl_c(records: str, is_over: bool) -> None:
+def test_abort_can_be_repeated_after_ctrl_c(records: str, is_over: bool) -> None:
     """This holds also for a transaction that an operator has already aborted."""
 
     def scenario(story: Story, interruption: Interruption) -> None:
@@ -251,16 +251,14 @@ def test_an_abort_is_made_again_after_ctrl_c(records: str, is_over: bool) -> Non
 
 @pytest.mark.parametrize("records", TRANSACTION_RECORDS)
 @pytest.mark.parametrize("modules", [TRANSACTIONS, OFFSETS, JOURNAL])
-def test_I6_a_loop_that_commits_its_offsets_goes_on_after_ctrl_c(
-    modules: list[str], records: str
-) -> None:
+def test_I6_transactional_copy_loop_resumes_after_ctrl_c(modules: list[str], records: str) -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
         consumer = Consumer("t", root=story.log.process(), group_id="g", **FROM_THE_START)
         producer = story.log.producer("x", transaction_records=records)
         with interruption:
             copy_two(consumer, producer)
         if interruption.has_come:
-            go_on(producer, story)
+            finish_transaction(producer, story)
             consumer.seek(SOURCE, consumer.committed(SOURCE) or 0)
         while copy_two(consumer, producer):
             pass
@@ -300,7 +298,7 @@ def copy_two(consumer: Consumer, producer: Producer) -> bool:
 
 
 @pytest.mark.parametrize("modules", [HALVES, COORDINATOR, JOURNAL_AGAIN])
-def test_messages_are_shown_if_their_local_transaction_was_made_after_ctrl_c(
+def test_half_messages_follow_local_transaction_outcome_after_ctrl_c(
     modules: list[str],
 ) -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
@@ -351,7 +349,7 @@ def send_order(producer: TransactionMQProducer, number: int) -> None:
 
 
 @pytest.mark.parametrize("modules", [READING, LOOKING, JOURNAL_AGAIN])
-def test_a_loop_over_records_goes_on_after_ctrl_c(modules: list[str]) -> None:
+def test_record_iteration_resumes_after_ctrl_c(modules: list[str]) -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
         consumer = reader(story)
         given: list[object] = []
@@ -371,7 +369,7 @@ def test_a_loop_over_records_goes_on_after_ctrl_c(modules: list[str]) -> None:
 
 
 @pytest.mark.parametrize("modules", [READING, LOOKING, ["groups/offsets.py"], JOURNAL])
-def test_I6_polls_and_commits_go_on_after_ctrl_c(modules: list[str]) -> None:
+def test_I6_polls_and_commits_resume_after_ctrl_c(modules: list[str]) -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
         consumer = reader(story)
         given: list[object] = []

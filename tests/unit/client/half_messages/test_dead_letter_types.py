@@ -47,7 +47,7 @@ def started(log: MemoryLog, checks_max: int = 1) -> TransactionMQProducer:
 
 
 @pytest.mark.parametrize(("kind", "value"), CASES.values(), ids=CASES)
-def test_a_row_of_any_type_is_replayed_as_it_was(
+def test_dead_letter_row_of_any_type_is_replayed_unchanged(
     log: MemoryLog, kind: pa.DataType, value: Any
 ) -> None:
     log.admin.create_topic("typed", 1, pa.schema([("v", kind), ("w", pa.string())]))
@@ -61,7 +61,7 @@ def test_a_row_of_any_type_is_replayed_as_it_was(
     assert log.values("typed") == [{"v": value, "w": None}]
 
 
-def test_one_that_cannot_be_given_up_keeps_no_other_one_from_being_checked(
+def test_failed_dead_lettering_does_not_block_other_checks(
     log: MemoryLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Half messages as a process reads them that lags behind a pruned journal (rule R15)."""
+"""Half messages, read and staged by a process that lags behind a pruned journal (rule R15)."""
 
 import pyarrow as pa
 import pytest
@@ -34,7 +34,7 @@ def read_by(process: Connection) -> HalfTransaction:
     return read_half(process, found)
 
 
-def test_R15_a_schema_that_this_process_has_not_seen_is_looked_up(
+def test_R15_half_message_with_newer_schema_is_read_by_lagging_process(
     log: MemoryLog, idle: Connection
 ) -> None:
     log.admin.evolve_schema("u", KAFKA_SCHEMA.append(pa.field("news", pa.string())))
@@ -45,9 +45,7 @@ def test_R15_a_schema_that_this_process_has_not_seen_is_looked_up(
     assert message.value["news"] == "more"
 
 
-def test_R15_messages_of_a_topic_that_was_deleted_meanwhile_are_left_out(
-    log: MemoryLog, idle: Connection
-) -> None:
+def test_R15_half_messages_of_deleted_topic_are_omitted(log: MemoryLog, idle: Connection) -> None:
     send_half(log, b"half")
     log.admin.delete_topics(["u"])
     topic = log.connection.cluster.topic_of_id("u", idle.cluster.topic("u").topic_id)
@@ -58,12 +56,12 @@ def test_R15_messages_of_a_topic_that_was_deleted_meanwhile_are_left_out(
     assert read_by(idle).messages == ()
 
 
-def test_a_schema_that_nobody_has_is_damage(log: MemoryLog) -> None:
+def test_unknown_schema_id_raises_corrupt_data(log: MemoryLog) -> None:
     with pytest.raises(CorruptData, match="of topic 'u' have schema 7, but it has 1"):
         log.connection.cluster.present_topic("u").schema(7)
 
 
-def test_R15_nothing_is_staged_for_a_topic_that_was_deleted_long_ago(
+def test_R15_lagging_process_does_not_stage_for_deleted_topic(
     log: MemoryLog, idle: Connection
 ) -> None:
     """The transaction would commit without the record, and no consumer would ever read it."""

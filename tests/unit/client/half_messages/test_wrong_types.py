@@ -186,7 +186,9 @@ def complaint(log: MemoryLog, call: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize(("client", "name"), list(methods()))
-def test_a_method_says_what_it_takes(log: MemoryLog, client: type, name: str) -> None:
+def test_method_with_wrong_argument_raises_only_txlog_errors(
+    log: MemoryLog, client: type, name: str
+) -> None:
     found = {}
     bound = getattr(MAKE[client](log), name)
     for what, arguments, named in wrong_arguments(bound):
@@ -199,7 +201,9 @@ def test_a_method_says_what_it_takes(log: MemoryLog, client: type, name: str) ->
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_constructor_says_what_it_takes(log: MemoryLog, client: type) -> None:
+def test_constructor_with_wrong_argument_raises_only_txlog_errors(
+    log: MemoryLog, client: type
+) -> None:
     right = {"root": log.connection, "producer_group": "g"}
     parameters = inspect.signature(client).parameters
     needed = {name: value for name, value in right.items() if name in parameters}

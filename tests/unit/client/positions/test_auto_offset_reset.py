@@ -1,4 +1,4 @@
-"""`auto.offset.reset` = by_duration (KIP-1106): a consumer begins at records younger than that."""
+"""`auto.offset.reset` = by_duration (KIP-1106): a consumer starts at records younger than that."""
 
 import pytest
 
@@ -27,26 +27,26 @@ def hours(log: MemoryLog) -> MemoryLog:
     ("duration", "first"),
     [("PT1H", 3), ("PT1H30M", 3), ("PT2H", 2), ("P1D", 0), ("PT0S", 4), ("P99999999999999999D", 0)],
 )
-def test_a_consumer_begins_with_the_first_record_that_is_not_older(
+def test_by_duration_starts_at_first_record_within_duration(
     hours: MemoryLog, duration: str, first: int
 ) -> None:
     consumer = hours.consumer("u", auto_offset_reset=f"by_duration:{duration}")
     assert consumer.position(U0) == first
 
 
-def test_it_begins_at_the_end_if_nothing_is_young_enough(hours: MemoryLog) -> None:
+def test_by_duration_starts_at_end_if_all_records_are_older(hours: MemoryLog) -> None:
     hours.clock.advance(2 * HOUR_MS)
     assert hours.consumer("u", auto_offset_reset="by_duration:PT1H").position(U0) == 5
 
 
-def test_a_committed_position_counts_more(hours: MemoryLog) -> None:
+def test_committed_offset_takes_precedence_over_by_duration(hours: MemoryLog) -> None:
     hours.consumer("u", group_id="g").commit({U0: 1})
     consumer = hours.consumer("u", group_id="g", auto_offset_reset="by_duration:PT1H")
     assert consumer.position(U0) == 1
 
 
 @pytest.mark.in_log
-def test_at_read_committed_it_does_not_begin_within_an_aborted_transaction(
+def test_by_duration_at_read_committed_starts_after_aborted_record(
     hours: MemoryLog,
 ) -> None:
     producer = hours.producer("a")
@@ -65,7 +65,7 @@ def test_at_read_committed_it_does_not_begin_within_an_aborted_transaction(
 @pytest.mark.parametrize(
     "value", ["by_duration", "by_duration:", "by_duration:1h", "by_duration:-PT1H", "PT1H", "first"]
 )
-def test_what_is_no_reset_is_refused(log: MemoryLog, value: str) -> None:
+def test_invalid_auto_offset_reset_is_refused(log: MemoryLog, value: str) -> None:
     with pytest.raises(InvalidConfig, match="auto.offset.reset is"):
         Consumer(root=log.connection, auto_offset_reset=value)
 
@@ -79,11 +79,11 @@ def test_durations_are_iso_8601(text: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1Y", "1D", "PT1.5S", "p1d", "PT\u0661H", "P1D "])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a duration"):
         duration_ms(text)
 
 
-def test_a_duration_of_a_thousand_digits_is_refused_at_once() -> None:
+def test_duration_of_a_thousand_digits_is_refused() -> None:
     with pytest.raises(UsageError):
         duration_ms(f"P{'9' * 1_000}D")

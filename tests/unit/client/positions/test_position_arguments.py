@@ -1,4 +1,4 @@
-"""Partitions, offsets and metadata from callers are taken if every process can read them back."""
+"""Partitions, offsets and metadata of callers are accepted if every process can read them back."""
 
 from collections.abc import Callable
 
@@ -52,7 +52,7 @@ CALLS = [delete, commit, commit_in_a_transaction]
 @pytest.mark.both_ways
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("offset", [4 / 2, True, np.bool_(True), np.float64(2), "2", None])
-def test_an_offset_that_is_no_whole_number_is_refused_before_anything_is_written(
+def test_non_integer_offset_is_refused_before_any_write(
     filled: MemoryLog, call: Call, offset: object
 ) -> None:
     objects = filled.objects()
@@ -66,9 +66,7 @@ def test_an_offset_that_is_no_whole_number_is_refused_before_anything_is_written
 @pytest.mark.both_ways
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("partition", [False, 0.0, "0", None])
-def test_a_partition_that_is_no_whole_number_is_refused(
-    filled: MemoryLog, call: Call, partition: object
-) -> None:
+def test_non_integer_partition_is_refused(filled: MemoryLog, call: Call, partition: object) -> None:
     with pytest.raises(InvalidRecord, match="partition of 'u' must be a whole number"):
         call(filled, TopicPartition("u", partition), 2)  # type: ignore[arg-type]
     assert filled.values("u") == [b"0", b"1", b"2", b"3", b"4"]
@@ -77,7 +75,7 @@ def test_a_partition_that_is_no_whole_number_is_refused(
 @pytest.mark.both_ways
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("kind", [int, np.int64, np.uint8])
-def test_numpys_whole_numbers_are_taken(
+def test_numpy_integers_are_accepted(
     filled: MemoryLog, call: Call, kind: Callable[[int], int]
 ) -> None:
     assert call(filled, TopicPartition("u", kind(0)), kind(2)) == {U0: 2}
@@ -88,7 +86,7 @@ def test_numpys_whole_numbers_are_taken(
 @pytest.mark.both_ways
 @pytest.mark.parametrize("call", [commit, commit_in_a_transaction])
 @pytest.mark.parametrize("note", [None, 7, b"note", "x" * 4097, "\N{EURO SIGN}" * 1366])
-def test_a_note_that_is_no_text_or_too_long_is_refused_before_anything_is_written(
+def test_offset_metadata_that_is_not_text_or_too_long_is_refused(
     filled: MemoryLog, call: Call, note: object
 ) -> None:
     commit(filled, U0, OffsetAndMetadata(1, "before"))
@@ -101,7 +99,7 @@ def test_a_note_that_is_no_text_or_too_long_is_refused_before_anything_is_writte
 @pytest.mark.both_ways
 @pytest.mark.parametrize("call", [commit, commit_in_a_transaction])
 @pytest.mark.parametrize("note", ["", "x" * OFFSET_METADATA_BYTES_MAX, "\ud800 \0\n" * 512])
-def test_a_note_of_any_characters_up_to_the_limit_is_kept(
+def test_offset_metadata_up_to_size_limit_is_stored(
     filled: MemoryLog, call: Call, note: str
 ) -> None:
     call(filled, U0, OffsetAndMetadata(2, note))
@@ -110,7 +108,7 @@ def test_a_note_of_any_characters_up_to_the_limit_is_kept(
 
 
 @pytest.mark.both_ways
-def test_a_producer_that_was_given_a_wrong_position_can_go_on(filled: MemoryLog) -> None:
+def test_producer_recovers_from_invalid_offset_by_aborting(filled: MemoryLog) -> None:
     producer = filled.producer("a")
     for wrong in (2.0, OffsetAndMetadata(2, None)):  # type: ignore[arg-type]
         producer.begin_transaction()

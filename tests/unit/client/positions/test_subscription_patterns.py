@@ -44,7 +44,7 @@ def values(consumer: Consumer) -> list[str]:
     return sorted(record.value.decode() for found in polled.values() for record in found)
 
 
-def test_every_topic_whose_whole_name_matches_is_read(orders: MemoryLog) -> None:
+def test_pattern_matches_whole_topic_names(orders: MemoryLog) -> None:
     consumer = matched(orders, "orders-.*")
     assert consumer.subscription() == {"orders-a", "orders-b"}
     assert values(consumer) == ["orders-a first", "orders-b first"]
@@ -61,19 +61,21 @@ def test_internal_topics_match_no_pattern() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["orders-(", "*", "a{2,1}", b"orders", 7])
-def test_a_wrong_pattern_is_refused_before_anything(orders: MemoryLog, pattern: Any) -> None:
+def test_invalid_pattern_is_refused_and_subscription_is_kept(
+    orders: MemoryLog, pattern: Any
+) -> None:
     consumer = matched(orders, "orders-a")
     with pytest.raises(UsageError, match="is not a regular expression .* 'orders-"):
         consumer.subscribe(pattern=pattern)
     assert consumer.subscription() == {"orders-a"}
 
 
-def test_topics_and_a_pattern_exclude_each_other(orders: MemoryLog) -> None:
+def test_subscribe_refuses_topics_together_with_pattern(orders: MemoryLog) -> None:
     with pytest.raises(UsageError, match="topics or a pattern, not both"):
         orders.consumer().subscribe(["t"], pattern="orders-.*")
 
 
-def test_a_topic_that_is_made_later_is_found_within_the_age_and_read_from_its_start(
+def test_new_matching_topic_is_read_from_start_after_metadata_max_age(
     orders: MemoryLog,
 ) -> None:
     consumer = matched(orders, "orders-.*", auto_offset_reset="latest")
@@ -87,7 +89,7 @@ def test_a_topic_that_is_made_later_is_found_within_the_age_and_read_from_its_st
     assert consumer.subscription() == {"orders-a", "orders-b", "orders-c"}
 
 
-def test_with_an_age_of_zero_every_poll_that_finds_nothing_looks(orders: MemoryLog) -> None:
+def test_zero_metadata_max_age_finds_new_topic_at_next_poll(orders: MemoryLog) -> None:
     consumer = matched(orders, "late-.*", metadata_max_age_ms=0)
     assert values(consumer) == []
     orders.admin.create_topic("late-a")
@@ -95,7 +97,9 @@ def test_with_an_age_of_zero_every_poll_that_finds_nothing_looks(orders: MemoryL
     assert values(consumer) == ["late-a x"]
 
 
-def test_nothing_that_matches_yet_is_no_error_but_no_subscription_is(orders: MemoryLog) -> None:
+def test_poll_without_matching_topic_is_empty_but_without_subscription_raises(
+    orders: MemoryLog,
+) -> None:
     consumer = matched(orders, "nope")
     assert consumer.poll(timeout_ms=50) == {}
     assert consumer.poll_arrow() is None
@@ -104,7 +108,7 @@ def test_nothing_that_matches_yet_is_no_error_but_no_subscription_is(orders: Mem
         consumer.poll()
 
 
-def test_a_deleted_topic_is_dropped_and_the_others_are_read_on(orders: MemoryLog) -> None:
+def test_deleted_topic_leaves_pattern_subscription_and_others_are_read(orders: MemoryLog) -> None:
     consumer = matched(orders, "orders-.*")
     consumer.pause(TopicPartition("orders-a", 0))
     assert values(consumer) == ["orders-b first"]
@@ -115,7 +119,7 @@ def test_a_deleted_topic_is_dropped_and_the_others_are_read_on(orders: MemoryLog
     assert (consumer.subscription(), consumer.paused()) == ({"orders-b"}, set())
 
 
-def test_a_deleted_topic_that_was_named_is_an_error(orders: MemoryLog) -> None:
+def test_deletion_of_topic_subscribed_by_name_raises(orders: MemoryLog) -> None:
     consumer = orders.consumer("orders-a", "orders-b")
     values(consumer)
     orders.admin.delete_topics(["orders-a"])
@@ -123,7 +127,7 @@ def test_a_deleted_topic_that_was_named_is_an_error(orders: MemoryLog) -> None:
         consumer.poll()
 
 
-def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_start(orders: MemoryLog) -> None:
+def test_recreated_topic_is_read_from_its_start(orders: MemoryLog) -> None:
     consumer = matched(orders, "orders-a")
     assert values(consumer) == ["orders-a first"]
     orders.admin.delete_topics(["orders-a"])
@@ -132,7 +136,7 @@ def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_start(orders: M
     assert values(consumer) == ["orders-a again"]
 
 
-def test_partitions_that_are_added_later_are_read(orders: MemoryLog) -> None:
+def test_added_partitions_of_matching_topic_are_read(orders: MemoryLog) -> None:
     consumer = matched(orders, "orders-a")
     values(consumer)
     orders.admin.create_partitions("orders-a", 2)
@@ -140,7 +144,7 @@ def test_partitions_that_are_added_later_are_read(orders: MemoryLog) -> None:
     assert values(consumer) == ["there"]
 
 
-def test_a_group_commits_what_is_left_after_a_topic_is_deleted(orders: MemoryLog) -> None:
+def test_group_commits_remaining_topics_after_topic_deletion(orders: MemoryLog) -> None:
     consumer = matched(orders, "orders-.*", group_id="g")
     values(consumer)
     orders.admin.delete_topics(["orders-a"])
@@ -149,7 +153,7 @@ def test_a_group_commits_what_is_left_after_a_topic_is_deleted(orders: MemoryLog
     assert matched(orders, "orders-.*", group_id="g").poll() == {}
 
 
-def test_a_group_goes_on_in_a_topic_that_it_finds_later(orders: MemoryLog) -> None:
+def test_topic_found_later_is_read_from_committed_offset(orders: MemoryLog) -> None:
     consumer = matched(orders, "orders-c", group_id="g", auto_offset_reset="none")
     orders.admin.create_topic("orders-c")
     put(orders, "orders-c", "1")
@@ -161,13 +165,13 @@ def test_a_group_goes_on_in_a_topic_that_it_finds_later(orders: MemoryLog) -> No
     assert values(consumer) == ["orders-c 2"]
 
 
-def test_reset_none_refuses_a_pattern_of_topics_without_positions(orders: MemoryLog) -> None:
+def test_reset_none_raises_for_matching_topics_without_committed_offset(orders: MemoryLog) -> None:
     consumer = matched(orders, "orders-.*", group_id="g", auto_offset_reset="none")
     with pytest.raises(NoOffsetForPartition):
         consumer.poll()
 
 
-def test_an_idle_poll_does_not_ask_for_topics_before_the_age(orders: MemoryLog) -> None:
+def test_idle_poll_reads_topic_list_only_after_metadata_max_age(orders: MemoryLog) -> None:
     connection = orders.process(orders.store)
     consumer = Consumer(root=connection)
     consumer.subscribe(pattern="orders-.*")

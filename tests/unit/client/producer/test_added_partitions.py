@@ -10,7 +10,7 @@ from txlog.model import PARTITIONS_MAX
 from txlog.testing.counting_store import CountingStore
 
 
-def test_a_record_goes_to_a_partition_that_was_added_since_the_first_of_its_flush(
+def test_record_is_sent_to_partition_added_since_first_record_of_flush(
     log: MemoryLog,
 ) -> None:
     producer = log.elsewhere()
@@ -29,7 +29,7 @@ def add_partition_and_prune(log: MemoryLog) -> None:
     log.connection.cluster.topic("u").journal.prune(1)
 
 
-def test_a_record_goes_to_an_added_partition_although_old_entries_were_pruned(
+def test_record_is_sent_to_added_partition_after_pruning(
     log: MemoryLog,
 ) -> None:
     producer = log.elsewhere()
@@ -39,7 +39,7 @@ def test_a_record_goes_to_an_added_partition_although_old_entries_were_pruned(
     assert log.values("u")[-1] == b"1"
 
 
-def test_a_table_goes_to_an_added_partition_although_old_entries_were_pruned(
+def test_table_is_sent_to_added_partition_after_pruning(
     log: MemoryLog,
 ) -> None:
     producer = log.elsewhere()
@@ -51,7 +51,7 @@ def test_a_table_goes_to_an_added_partition_although_old_entries_were_pruned(
 
 
 @pytest.mark.parametrize("partition", [-1, PARTITIONS_MAX, 1 << 40])
-def test_a_number_that_no_partition_can_have_is_refused_without_a_request(
+def test_impossible_partition_number_is_refused_without_request(
     log: MemoryLog, partition: int
 ) -> None:
     store = CountingStore(log.memory)

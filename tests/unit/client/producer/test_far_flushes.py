@@ -1,6 +1,6 @@
 """A flush to a far store uses the known state of the topic and checks it during the upload.
 
-If the topic was deleted, created again or changed meanwhile, the result is the same as if the check
+If the topic was deleted, created again or changed, the result is the same as if the check
 came first: the same errors, and no record lost.
 """
 
@@ -26,7 +26,7 @@ def log() -> FarLog:
 
 @pytest.fixture
 def elsewhere(log: FarLog) -> Admin:
-    """Another process, whose changes this one does not see by itself."""
+    """An administrator in another process, whose changes the producer's process must look up."""
     return Admin(log.process())
 
 
@@ -46,16 +46,18 @@ def values(log: FarLog, topic: str = "t") -> list[bytes | None]:
     return found
 
 
-def test_a_flush_waits_for_the_segment_and_the_entry(log: FarLog, producer: Producer) -> None:
+def test_flush_takes_two_round_trips_for_segment_and_entry(log: FarLog, producer: Producer) -> None:
     assert log.rounds.waits(lambda: producer.send("t", b"x").get()) == 2
 
 
-def test_a_table_waits_for_the_segment_and_the_entry(log: FarLog, producer: Producer) -> None:
+def test_send_batch_takes_two_round_trips_for_segment_and_entry(
+    log: FarLog, producer: Producer
+) -> None:
     table = pa.table({"key": [b"k"], "value": [b"v"]})
     assert log.rounds.waits(lambda: producer.send_batch("t", table)) == 2
 
 
-def test_a_topic_that_was_deleted_is_unknown_and_the_sender_is_told(
+def test_flush_to_deleted_topic_raises_and_fails_the_future(
     producer: Producer, elsewhere: Admin
 ) -> None:
     elsewhere.delete_topics(["t"])
@@ -68,7 +70,7 @@ def test_a_topic_that_was_deleted_is_unknown_and_the_sender_is_told(
         producer.send("t", b"y")
 
 
-def test_records_go_to_the_topic_that_was_there_when_they_were_sent(
+def test_records_sent_after_topic_recreation_go_to_new_topic(
     log: FarLog, producer: Producer, elsewhere: Admin
 ) -> None:
     elsewhere.delete_topics(["t"])
@@ -79,14 +81,16 @@ def test_records_go_to_the_topic_that_was_there_when_they_were_sent(
     assert values(log) == [b"x", b"y", b"z"]
 
 
-def test_a_table_goes_there_too(log: FarLog, producer: Producer, elsewhere: Admin) -> None:
+def test_table_sent_after_topic_recreation_goes_to_new_topic(
+    log: FarLog, producer: Producer, elsewhere: Admin
+) -> None:
     elsewhere.delete_topics(["t"])
     elsewhere.create_topic("t", 2)
     producer.send_batch("t", pa.table({"key": [b"k"], "value": [b"v"]}))
     assert values(log) == [b"v"]
 
 
-def test_R11_what_was_sent_before_the_topic_was_created_again_goes_nowhere(
+def test_R11_record_buffered_before_topic_recreation_is_refused(
     log: FarLog, producer: Producer, elsewhere: Admin
 ) -> None:
     sent = producer.send("t", b"x")
@@ -98,7 +102,7 @@ def test_R11_what_was_sent_before_the_topic_was_created_again_goes_nowhere(
     assert values(log) == [b"y"]
 
 
-def test_a_topic_with_other_partitions_does_not_take_what_was_checked_against_the_one_before(
+def test_record_checked_against_old_topic_is_refused_if_partitions_differ(
     log: FarLog, producer: Producer, elsewhere: Admin
 ) -> None:
     elsewhere.delete_topics(["t"])
@@ -112,7 +116,7 @@ def test_a_topic_with_other_partitions_does_not_take_what_was_checked_against_th
     assert values(log) == [b"y"]
 
 
-def test_a_record_of_the_columns_that_the_topic_has_now_is_taken(
+def test_record_with_columns_of_recreated_topic_is_accepted(
     log: FarLog, producer: Producer, elsewhere: Admin
 ) -> None:
     elsewhere.delete_topics(["t"])
@@ -121,7 +125,7 @@ def test_a_record_of_the_columns_that_the_topic_has_now_is_taken(
     assert producer.send("t", {"n": 2}).get().offset >= 0
 
 
-def test_a_column_that_was_added_is_taken(log: FarLog, elsewhere: Admin) -> None:
+def test_record_with_added_column_is_accepted(log: FarLog, elsewhere: Admin) -> None:
     log.admin.create_topic("n", 1, pa.schema([("n", pa.int64())]))
     producer = Producer(log.connection)
     producer.send("n", {"n": 1}).get()
@@ -136,14 +140,14 @@ def test_a_column_that_was_added_is_taken(log: FarLog, elsewhere: Admin) -> None
     ]
 
 
-def test_a_partition_that_was_added_is_taken(
+def test_record_for_added_partition_is_accepted(
     log: FarLog, producer: Producer, elsewhere: Admin
 ) -> None:
     elsewhere.create_partitions("t", 3)
     assert producer.send("t", b"x", partition=2).get().offset == 0
 
 
-def test_a_look_without_an_answer_says_nothing(log: FarLog, producer: Producer) -> None:
+def test_unanswered_topic_check_does_not_fail_flush(log: FarLog, producer: Producer) -> None:
     """The decision on the entry itself is enough."""
     scripted = ScriptedStore(log.memory)
     next_slot = log.connection.cluster.topic("t").next_slot
@@ -155,7 +159,7 @@ def test_a_look_without_an_answer_says_nothing(log: FarLog, producer: Producer) 
     assert values(log) == [b"first", b"x"]
 
 
-def test_a_topic_that_is_deleted_while_its_look_goes_unanswered_is_unknown(
+def test_flush_to_deleted_topic_raises_if_topic_check_is_unanswered(
     log: FarLog, producer: Producer, elsewhere: Admin
 ) -> None:
     next_slot = log.connection.cluster.topic("t").next_slot
@@ -169,9 +173,7 @@ def test_a_topic_that_is_deleted_while_its_look_goes_unanswered_is_unknown(
         sent.get()
 
 
-def test_a_producer_id_that_the_topic_has_forgotten_is_replaced(
-    log: FarLog, producer: Producer
-) -> None:
+def test_producer_id_expired_by_topic_is_replaced(log: FarLog, producer: Producer) -> None:
     log.rounds.clock.sleep_ms(ProcessSettings().producer_id_expiration_ms + 1)
     report = Maintenance(log.process()).run_once(vacuum=False)
     assert "producer ids t" in [f"{action.task} {action.subject}" for action in report.actions]
@@ -179,7 +181,7 @@ def test_a_producer_id_that_the_topic_has_forgotten_is_replaced(
     assert values(log) == [b"first", b"x"]
 
 
-def test_a_flush_that_may_be_stored_is_sent_again_as_it_is_after_the_topic_is_created_again(
+def test_flush_of_unknown_outcome_is_not_redirected_to_recreated_topic(
     log: FarLog, producer: Producer, elsewhere: Admin
 ) -> None:
     """R9: the records stay with the topic in which they may already be stored."""
@@ -198,7 +200,7 @@ def test_a_flush_that_may_be_stored_is_sent_again_as_it_is_after_the_topic_is_cr
 
 
 @pytest.mark.parametrize(("records", "partitions"), [("in.log", 3), ("staged", 2)])
-def test_a_transaction_whose_topic_does_not_take_its_records_any_more_can_only_be_aborted(
+def test_transaction_refused_by_recreated_topic_must_be_aborted(
     log: FarLog, elsewhere: Admin, records: str, partitions: int
 ) -> None:
     """R40: staged records go to no other topic."""
@@ -224,9 +226,7 @@ def test_a_transaction_whose_topic_does_not_take_its_records_any_more_can_only_b
     assert [r.value for found in consumer.poll().values() for r in found] == [b"y"]
 
 
-def test_R11_a_transaction_that_stands_in_the_log_ends_in_the_topic_of_now(
-    log: FarLog, elsewhere: Admin
-) -> None:
+def test_R11_in_log_transaction_commits_to_recreated_topic(log: FarLog, elsewhere: Admin) -> None:
     producer = Producer(log.connection, transactional_id="id", transaction_records="in.log")
     producer.init_transactions()
     with producer.transaction():

@@ -21,21 +21,21 @@ def skip_sequences(producer: Producer, count: int) -> None:
     appender.next_sequences = {k: v + count for k, v in appender.next_sequences.items()}
 
 
-def test_idempotence_is_on_unless_it_is_switched_off(log: MemoryLog) -> None:
+def test_idempotence_is_on_by_default_and_can_be_disabled(log: MemoryLog) -> None:
     assert log.producer().config.enable_idempotence
     log.producer().send("u", b"x").get()
     log.producer(enable_idempotence=False).send("u", b"x").get()
     assert len(log.process().cluster.topic("u").catch_up().producers) == 1
 
 
-def test_every_new_producer_gets_a_pid_of_its_own(log: MemoryLog) -> None:
+def test_each_producer_gets_a_distinct_pid(log: MemoryLog) -> None:
     producers = [log.producer(), log.elsewhere(), log.producer("a"), log.elsewhere("b")]
     pids = [producer._sender.appender.pid for producer in producers]
     assert len(set(pids)) == 4
     assert "pid" not in vars(producers[0].config.__class__), "it is invisible to the user"
 
 
-def test_I7_sequences_begin_at_zero_and_rise_by_one_a_record_in_each_partition(
+def test_I7_sequences_start_at_zero_and_rise_by_one_in_each_partition(
     log: MemoryLog,
 ) -> None:
     producer = log.producer()
@@ -57,7 +57,7 @@ def test_I7_a_repeat_is_acknowledged_with_its_offset_and_not_stored(log: MemoryL
     assert log.values("u") == [b"x"]
 
 
-def test_I7_a_repeat_of_any_age_is_known(log: MemoryLog) -> None:
+def test_I7_repeat_of_any_age_is_recognised(log: MemoryLog) -> None:
     """Kafka's window holds five batches; here only the offset of an old batch is forgotten."""
     producer = log.producer()
     for number in range(20):
@@ -68,7 +68,7 @@ def test_I7_a_repeat_of_any_age_is_known(log: MemoryLog) -> None:
     assert log.values("u") == [b"%d" % number for number in range(20)]
 
 
-def test_I7_a_gap_is_refused_and_ends_a_producer_without_transactions(log: MemoryLog) -> None:
+def test_I7_sequence_gap_is_refused_and_fatal_to_non_transactional_producer(log: MemoryLog) -> None:
     producer = log.producer()
     producer.send("u", b"x").get()
     skip_sequences(producer, 5)
@@ -85,7 +85,7 @@ def test_I7_a_gap_is_refused_and_ends_a_producer_without_transactions(log: Memor
 
 
 @pytest.mark.in_log
-def test_after_a_gap_every_transactional_method_raises_both_kinds_of_error(
+def test_after_sequence_gap_methods_raise_txlog_error_and_runtime_error(
     log: MemoryLog,
 ) -> None:
     """E50 says IllegalStateException, Kafka 4 KafkaException: txlog's class is both."""
@@ -114,7 +114,7 @@ def test_after_a_gap_every_transactional_method_raises_both_kinds_of_error(
     log.check()
 
 
-def test_a_restarted_producer_that_sends_the_same_again_is_not_noticed(log: MemoryLog) -> None:
+def test_resend_by_restarted_producer_is_stored_again(log: MemoryLog) -> None:
     """Idempotence holds within one producer session: a new producer id starts at sequence 0."""
     for _ in range(2):
         log.elsewhere().send("u", b"same").get()
@@ -135,7 +135,7 @@ def _no_answer() -> StoreUnavailable:
     return StoreUnavailable("no answer; call again.")
 
 
-def test_committed_means_durable_and_acknowledged(log: MemoryLog) -> None:
+def test_acknowledged_record_has_stored_segment_and_entry(log: MemoryLog) -> None:
     producer = log.producer()
     future = producer.send("u", b"x")
     before = log.objects()

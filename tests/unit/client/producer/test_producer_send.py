@@ -29,7 +29,7 @@ def records(log: MemoryLog, *topics: str) -> list[ConsumerRecord]:
     return [record for where in sorted(found) for record in found[where]]
 
 
-def test_a_record_comes_back_as_it_was_sent(log: MemoryLog) -> None:
+def test_record_is_read_as_it_was_sent(log: MemoryLog) -> None:
     log.clock.now_ms = 1_700_000_000_200
     producer = log.producer()
     headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("none", None), ("ü", b"\xff")]
@@ -40,7 +40,7 @@ def test_a_record_comes_back_as_it_was_sent(log: MemoryLog) -> None:
     ]
 
 
-def test_a_null_and_an_empty_key_or_value_are_different_things(log: MemoryLog) -> None:
+def test_null_and_empty_keys_and_values_are_distinct(log: MemoryLog) -> None:
     producer = log.producer()
     for value, key in ((None, None), (b"", b""), (None, b"k"), (b"v", None)):
         producer.send("u", value, key)
@@ -50,7 +50,7 @@ def test_a_null_and_an_empty_key_or_value_are_different_things(log: MemoryLog) -
     assert {tuple(record.headers) for record in records(log, "u")} == {()}
 
 
-def test_a_record_without_a_timestamp_has_the_time_of_its_send(log: MemoryLog) -> None:
+def test_default_timestamp_is_the_time_of_send(log: MemoryLog) -> None:
     producer = log.producer()
     log.clock.now_ms = 5_000
     producer.send("u", b"x")
@@ -60,14 +60,14 @@ def test_a_record_without_a_timestamp_has_the_time_of_its_send(log: MemoryLog) -
 
 
 @pytest.mark.parametrize("timestamp_ms", [0, 1, 2**62])
-def test_any_millisecond_since_1970_may_be_given(log: MemoryLog, timestamp_ms: int) -> None:
+def test_any_timestamp_since_1970_is_accepted(log: MemoryLog, timestamp_ms: int) -> None:
     """The topic's limits must allow it: the default allows at most an hour after now."""
     log.admin.alter_topic_config("u", {"message.timestamp.after.max.ms": 2**63 - 1})
     log.producer().send("u", b"x", timestamp_ms=timestamp_ms).get()
     assert [record.timestamp for record in records(log, "u")] == [timestamp_ms]
 
 
-def test_keys_choose_partitions_as_kafkas_clients_do(log: MemoryLog) -> None:
+def test_key_determines_partition_as_in_kafka(log: MemoryLog) -> None:
     log.admin.create_topic("wide", 7)
     producer = log.producer()
     keys = [b"", b"a", b"key-21", b"\x00\xff"]
@@ -75,7 +75,7 @@ def test_keys_choose_partitions_as_kafkas_clients_do(log: MemoryLog) -> None:
     assert [f.get().partition for f in futures] == [partition_for_key(key, 7) for key in keys]
 
 
-def test_records_without_a_key_stay_together_in_a_flush_and_rotate_over_flushes(
+def test_keyless_records_share_a_partition_per_flush_and_rotate_over_flushes(
     log: MemoryLog,
 ) -> None:
     producer = log.producer()
@@ -88,7 +88,7 @@ def test_records_without_a_key_stay_together_in_a_flush_and_rotate_over_flushes(
     assert flushes[:2] == flushes[2:]
 
 
-def test_an_explicit_partition_beats_the_key(log: MemoryLog) -> None:
+def test_explicit_partition_overrides_key(log: MemoryLog) -> None:
     producer = log.producer()
     futures = [producer.send("t", b"x", b"same key", partition=p) for p in (1, 0, 1)]
     futures.append(producer.send("t", b"x", b"same key"))
@@ -96,7 +96,7 @@ def test_an_explicit_partition_beats_the_key(log: MemoryLog) -> None:
     assert [future.get().partition for future in futures] == [1, 0, 1, by_key]
 
 
-def test_offsets_are_dense_in_each_partition_and_known_to_the_sender(log: MemoryLog) -> None:
+def test_futures_return_dense_offsets_per_partition(log: MemoryLog) -> None:
     producer = log.producer()
     futures = []
     for number in range(30):
@@ -119,7 +119,7 @@ def test_a_future_is_done_when_its_record_is_stored(log: MemoryLog) -> None:
     assert log.values("u") == [b"x"]
 
 
-def test_a_full_buffer_is_written_before_the_next_record_is_taken(log: MemoryLog) -> None:
+def test_full_buffer_is_flushed_before_next_record_is_accepted(log: MemoryLog) -> None:
     producer = log.producer(buffer_memory=1_000)
     first = producer.send("u", bytes(2_000))
     assert not first.is_done()
@@ -128,7 +128,7 @@ def test_a_full_buffer_is_written_before_the_next_record_is_taken(log: MemoryLog
     assert not second.is_done()
 
 
-def test_a_send_that_raises_has_not_taken_its_record_and_may_be_repeated(log: MemoryLog) -> None:
+def test_failed_send_does_not_buffer_its_record_and_can_be_repeated(log: MemoryLog) -> None:
     """RetriableError says that the call may be repeated, which must not send a record twice."""
     producer = log.producer(buffer_memory=1_000)
     producer.send("u", bytes(2_000))
@@ -141,7 +141,7 @@ def test_a_send_that_raises_has_not_taken_its_record_and_may_be_repeated(log: Me
     assert [len(value) for value in log.values("u")] == [2_000, 4]
 
 
-def test_a_repeated_flush_writes_what_failed_and_nothing_twice(log: MemoryLog) -> None:
+def test_repeated_flush_writes_only_what_failed(log: MemoryLog) -> None:
     producer = log.producer()
     futures = [producer.send(topic, b"x") for topic in ("t", "u", "t")]
     log.store.on("put_new", "topics/u", unavailable)
@@ -182,9 +182,7 @@ def test_a_repeated_flush_writes_what_failed_and_nothing_twice(log: MemoryLog) -
         {"partition": True},
     ],
 )
-def test_a_record_that_is_no_kafka_record_is_refused(
-    log: MemoryLog, arguments: dict[str, Any]
-) -> None:
+def test_invalid_kafka_record_is_refused(log: MemoryLog, arguments: dict[str, Any]) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
     before = log.objects()
@@ -200,7 +198,7 @@ def test_a_record_that_is_no_kafka_record_is_refused(
 
 
 @pytest.mark.parametrize("partition", [-1, 2, 2**40])
-def test_a_partition_that_the_topic_lacks_is_refused(log: MemoryLog, partition: int) -> None:
+def test_unknown_partition_is_refused(log: MemoryLog, partition: int) -> None:
     producer = log.producer()
     with pytest.raises(UnknownPartition, match="partitions 0 to 1, not"):
         producer.send("t", b"x", headers=[("of the refused", b"")], partition=partition)
@@ -208,7 +206,7 @@ def test_a_partition_that_the_topic_lacks_is_refused(log: MemoryLog, partition: 
     assert records(log, "t")[0].headers == []
 
 
-def test_a_topic_that_does_not_exist_is_not_made(log: MemoryLog) -> None:
+def test_send_to_unknown_topic_raises_and_does_not_create_it(log: MemoryLog) -> None:
     producer = log.producer()
     before = log.objects()
     for send in (producer.send, producer.send_batch):
@@ -232,7 +230,7 @@ def test_a_record_over_max_message_bytes_is_refused(log: MemoryLog) -> None:
     assert [len(value) for value in log.values("small")] == [60]
 
 
-def test_a_record_of_50_megabytes_is_refused_before_anything_is_written(log: MemoryLog) -> None:
+def test_record_of_50_megabytes_is_refused_before_any_write(log: MemoryLog) -> None:
     producer = log.producer()
     before = log.objects()
     with pytest.raises(RecordTooLarge, match="a record of 52428800 bytes"):
@@ -259,7 +257,7 @@ def typed(log: MemoryLog) -> Producer:
     return log.producer()
 
 
-def test_a_typed_record_is_a_row_of_the_topics_columns(log: MemoryLog) -> None:
+def test_typed_record_is_read_as_row_of_topic_columns(log: MemoryLog) -> None:
     producer = typed(log)
     row = {"carrier": "AA", "delay": -3, "day": dt.date(2013, 1, 1), "stops": ["JFK", None]}
     producer.send("flights", row, timestamp_ms=5)
@@ -273,7 +271,7 @@ def test_a_typed_record_is_a_row_of_the_topics_columns(log: MemoryLog) -> None:
     assert (found[0].key, found[0].headers, found[0].timestamp) == (None, [], 5)
 
 
-def test_the_key_column_chooses_the_partition_whatever_else_is_in_the_flush(
+def test_key_column_determines_partition_unless_key_is_given(
     log: MemoryLog,
 ) -> None:
     producer = typed(log)
@@ -284,7 +282,7 @@ def test_the_key_column_chooses_the_partition_whatever_else_is_in_the_flush(
     assert [f.get().partition for f in futures] == [*expected, partition_for_key(b"other", 4)]
 
 
-def test_a_row_is_stored_as_it_was_when_it_was_sent(log: MemoryLog) -> None:
+def test_changes_to_row_after_send_are_not_stored(log: MemoryLog) -> None:
     producer = typed(log)
     row: dict[str, Any] = {"carrier": "AA", "stops": ["JFK"]}
     producer.send("flights", row)
@@ -308,9 +306,7 @@ def test_a_row_is_stored_as_it_was_when_it_was_sent(log: MemoryLog) -> None:
         ({"carrier": "\ud800"}, "column 'carrier'"),
     ],
 )
-def test_a_row_that_does_not_fit_is_refused_with_the_columns_name(
-    log: MemoryLog, value: Any, message: str
-) -> None:
+def test_row_that_does_not_fit_schema_is_refused(log: MemoryLog, value: Any, message: str) -> None:
     producer = typed(log)
     before = log.objects()
     with pytest.raises(InvalidRecord, match=message):
@@ -319,7 +315,7 @@ def test_a_row_that_does_not_fit_is_refused_with_the_columns_name(
     assert log.changed_since(before) == []
 
 
-def test_a_typed_record_has_no_headers_and_a_limit(log: MemoryLog) -> None:
+def test_typed_record_with_headers_or_over_size_limit_is_refused(log: MemoryLog) -> None:
     producer = typed(log)
     log.admin.alter_topic_config("flights", {"max.message.bytes": 200})
     with pytest.raises(InvalidRecord, match="is typed and has no headers"):
@@ -328,8 +324,8 @@ def test_a_typed_record_has_no_headers_and_a_limit(log: MemoryLog) -> None:
         producer.send("flights", {"carrier": "A" * 300})
 
 
-def test_records_in_the_buffer_survive_a_change_of_schema(log: MemoryLog) -> None:
-    """A segment has the schema that its entry names, even if the topic has evolved meanwhile."""
+def test_buffered_records_survive_schema_change(log: MemoryLog) -> None:
+    """A segment has the schema that its entry names, even if the topic has evolved since."""
     producer = typed(log)
     producer.send("flights", {"carrier": "AA", "delay": 5})
     log.admin.evolve_schema(
@@ -342,7 +338,7 @@ def test_records_in_the_buffer_survive_a_change_of_schema(log: MemoryLog) -> Non
     log.check()
 
 
-def test_R11_records_in_the_buffer_do_not_land_in_a_topic_of_the_same_name(
+def test_R11_buffered_records_do_not_go_to_recreated_topic(
     log: MemoryLog,
 ) -> None:
     producer = log.producer()
@@ -362,14 +358,14 @@ def test_R11_records_in_the_buffer_do_not_land_in_a_topic_of_the_same_name(
 # Serializers.
 
 
-def test_serializers_make_the_bytes(log: MemoryLog) -> None:
+def test_serializers_convert_keys_and_values(log: MemoryLog) -> None:
     producer = log.producer(key_serializer=str.encode, value_serializer=lambda v: b"%d" % v)
     producer.send("u", 42, "key")
     producer.flush()
     assert [(r.key, r.value) for r in records(log, "u")] == [(b"key", b"42")]
 
 
-def test_a_serializer_that_fails_or_gives_no_bytes_sends_nothing(log: MemoryLog) -> None:
+def test_failing_or_non_bytes_serializer_sends_nothing(log: MemoryLog) -> None:
     producer = log.producer(value_serializer=lambda value: value)
     with pytest.raises(InvalidRecord, match="value must be bytes or None, not str"):
         producer.send("u", "text")
@@ -385,7 +381,7 @@ def test_a_serializer_that_fails_or_gives_no_bytes_sends_nothing(log: MemoryLog)
 # Closing.
 
 
-def test_close_writes_what_waits_and_may_be_called_again(log: MemoryLog) -> None:
+def test_close_flushes_buffered_records_and_is_idempotent(log: MemoryLog) -> None:
     with log.producer() as producer:
         future = producer.send("u", b"x")
     producer.close()
@@ -409,7 +405,7 @@ def test_close_aborts_an_open_transaction(log: MemoryLog) -> None:
     assert log.admin.describe_topic("u").open_transactions == ()
 
 
-def test_partitions_are_counted_as_of_now(log: MemoryLog) -> None:
+def test_partitions_for_includes_added_partitions(log: MemoryLog) -> None:
     producer = log.producer()
     assert producer.partitions_for("t") == [0, 1]
     log.admin.create_partitions("t", 4)

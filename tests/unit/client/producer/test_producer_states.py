@@ -170,20 +170,20 @@ CELLS = [
 ]
 
 
-def test_the_grid_is_whole() -> None:
+def test_grid_covers_all_states_and_methods() -> None:
     assert set(ENTER) == set(State)
     assert set(GRID) == set(CALLS)
 
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("state", State)
-def test_every_state_is_reached_by_what_leads_there(log: MemoryLog, state: State) -> None:
+def test_every_state_is_reachable_by_real_calls(log: MemoryLog, state: State) -> None:
     assert ENTER[state](log)._status.state is state
 
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize(("method", "state", "expected"), CELLS)
-def test_a_method_in_a_state_leads_where_the_grid_says(
+def test_method_leads_to_state_or_error_of_grid(
     log: MemoryLog, method: str, state: State, expected: Expected
 ) -> None:
     producer = ENTER[state](log)
@@ -202,7 +202,7 @@ def test_a_method_in_a_state_leads_where_the_grid_says(
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("state", [State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR])
-def test_a_producer_gets_out_of_every_state_that_is_not_final(log: MemoryLog, state: State) -> None:
+def test_producer_recovers_from_every_non_final_state(log: MemoryLog, state: State) -> None:
     producer = ENTER[state](log)
     if state is State.COMMITTING:
         producer.commit_transaction()
@@ -218,7 +218,7 @@ def test_a_producer_gets_out_of_every_state_that_is_not_final(log: MemoryLog, st
 @pytest.mark.both_ways
 @pytest.mark.parametrize("method", ["init_transactions", "begin_transaction", "send_offsets"])
 @pytest.mark.parametrize("ending", ["commit_transaction", "abort_transaction"])
-def test_a_producer_without_an_id_has_no_transactions(
+def test_transactional_methods_are_refused_without_transactional_id(
     log: MemoryLog, method: str, ending: str
 ) -> None:
     producer = log.producer()
@@ -234,7 +234,7 @@ def test_a_producer_without_an_id_has_no_transactions(
 
 @pytest.mark.parametrize("target", State)
 @pytest.mark.parametrize("current", State)
-def test_states_own_their_legal_predecessors(current: State, target: State) -> None:
+def test_transitions_outside_predecessor_table_are_refused(current: State, target: State) -> None:
     """The pure table behind the grid refuses any transition that it does not list, with advice."""
     if current in PREDECESSORS[target]:
         assert transition(current, target, "method") is target
@@ -243,7 +243,7 @@ def test_states_own_their_legal_predecessors(current: State, target: State) -> N
             transition(current, target, "method")
 
 
-def test_nothing_follows_a_fatal_error_but_the_end() -> None:
+def test_fatal_error_can_only_be_followed_by_close() -> None:
     followers = {state for state in State if State.FATAL_ERROR in PREDECESSORS[state]}
     assert followers == {State.FATAL_ERROR, State.CLOSED}
     assert PREDECESSORS[State.UNINITIALIZED] == frozenset()

@@ -1,4 +1,4 @@
-"""A staged transaction whose topic is deleted before the decision or while it is taken (R40)."""
+"""A staged transaction whose topic is deleted before the decision or while it is written (R40)."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_R40_a_commit_into_a_deleted_topic_decides_nothing(log: MemoryLog) -> No
     assert (log.values("u"), log.process().offsets.fetch("g", [U0])[U0]) == ([], None)
 
 
-def test_R40_another_topic_of_that_name_is_not_the_one_that_was_meant(log: MemoryLog) -> None:
+def test_R40_commit_into_recreated_topic_is_refused(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
     producer.send("u", b"x")
@@ -52,7 +52,7 @@ def test_R40_another_topic_of_that_name_is_not_the_one_that_was_meant(log: Memor
     assert log.values("u") == []
 
 
-def test_R40_a_topic_that_is_deleted_after_the_look_takes_its_records_along(log: MemoryLog) -> None:
+def test_R40_commit_succeeds_for_other_topics_if_one_is_deleted_after_check(log: MemoryLog) -> None:
     """As in Kafka: the rest is committed, and records in the deleted topic get no offset."""
     producer = log.producer("a")
     producer.begin_transaction()

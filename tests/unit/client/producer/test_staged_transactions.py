@@ -45,7 +45,7 @@ def committed(log: MemoryLog, group: str = "g") -> int | None:
     return None if found is None else found.offset
 
 
-def test_no_reader_sees_an_open_transaction_or_waits_for_it(log: MemoryLog) -> None:
+def test_open_staged_transaction_is_invisible_and_blocks_no_reader(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
     producer.send("u", b"open")
@@ -58,7 +58,7 @@ def test_no_reader_sees_an_open_transaction_or_waits_for_it(log: MemoryLog) -> N
     log.check()
 
 
-def test_a_transaction_of_one_topic_is_two_entries_and_its_segments(log: MemoryLog) -> None:
+def test_single_topic_transaction_makes_four_writes(log: MemoryLog) -> None:
     producer = log.producer("a")
     with producer.transaction():
         producer.send("u", b"first")
@@ -70,7 +70,7 @@ def test_a_transaction_of_one_topic_is_two_entries_and_its_segments(log: MemoryL
     assert folders == ["topics", "transactions", "topics", "transactions"]
 
 
-def test_records_have_offsets_once_they_are_committed(log: MemoryLog) -> None:
+def test_staged_records_get_offsets_at_commit(log: MemoryLog) -> None:
     log.elsewhere().send("t", b"before", partition=1).get()
     producer = log.producer("a")
     producer.begin_transaction()
@@ -88,7 +88,7 @@ def test_records_have_offsets_once_they_are_committed(log: MemoryLog) -> None:
     assert all(future.get().has_offset for future in futures)
 
 
-def test_offsets_are_known_where_another_process_wrote_the_marker(log: MemoryLog) -> None:
+def test_future_has_offset_if_another_process_wrote_the_marker(log: MemoryLog) -> None:
     log.elsewhere().send("u", b"before").get()
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
@@ -104,7 +104,7 @@ def test_offsets_are_known_where_another_process_wrote_the_marker(log: MemoryLog
     assert log.values("u") == [b"before", b"x"]
 
 
-def test_a_record_of_an_aborted_transaction_says_so(log: MemoryLog) -> None:
+def test_future_of_aborted_record_raises(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
     future = producer.send("u", b"x")
@@ -115,7 +115,7 @@ def test_a_record_of_an_aborted_transaction_says_so(log: MemoryLog) -> None:
     assert log.values("u", isolation="read_uncommitted") == []
 
 
-def test_callbacks_are_made_at_the_commit_and_never_of_an_abort(log: MemoryLog) -> None:
+def test_delivery_callbacks_run_at_commit_and_not_on_abort(log: MemoryLog) -> None:
     told: list[Sequence[BatchMetadata]] = []
     producer = log.producer("a")
     for end in (producer.abort_transaction, producer.commit_transaction):
@@ -127,7 +127,7 @@ def test_callbacks_are_made_at_the_commit_and_never_of_an_abort(log: MemoryLog) 
     assert told == [[BatchMetadata("u", 0, 0, 3)]]
 
 
-def test_a_callback_that_raises_leaves_the_commit_as_it_is(log: MemoryLog) -> None:
+def test_raising_callback_does_not_undo_commit(log: MemoryLog) -> None:
     def fails(_: object) -> None:
         raise ValueError("a mistake")
 
@@ -141,7 +141,7 @@ def test_a_callback_that_raises_leaves_the_commit_as_it_is(log: MemoryLog) -> No
     assert log.values("u") == [b"a", b"b", b"c", b"next"]
 
 
-def test_uploads_run_beside_each_other_and_the_program(log: MemoryLog) -> None:
+def test_staged_uploads_run_concurrently_in_background(log: MemoryLog) -> None:
     """Each of two uploads waits for the other one, so both must run at the same time."""
     both = threading.Barrier(2)
 
@@ -160,7 +160,7 @@ def test_uploads_run_beside_each_other_and_the_program(log: MemoryLog) -> None:
     assert log.values("u") == [b"a", b"b", b"c"] * 2
 
 
-def test_what_is_on_its_way_is_bounded_by_the_buffer(log: MemoryLog) -> None:
+def test_pending_uploads_are_bounded_by_buffer_memory(log: MemoryLog) -> None:
     """A producer whose buffer is full waits for its oldest upload."""
     producer = log.producer("a", buffer_memory=1_000)
     producer.begin_transaction()
@@ -174,7 +174,7 @@ def test_what_is_on_its_way_is_bounded_by_the_buffer(log: MemoryLog) -> None:
     assert len(log.values("u")) == 50
 
 
-def test_an_upload_that_failed_is_made_again(log: MemoryLog) -> None:
+def test_failed_upload_is_retried_by_commit(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
     producer.send("u", b"x")
@@ -186,7 +186,7 @@ def test_an_upload_that_failed_is_made_again(log: MemoryLog) -> None:
     assert log.values("u") == [b"x", b"y"]
 
 
-def test_more_than_one_entry_can_name_goes_into_the_log_before_the_decision(log: MemoryLog) -> None:
+def test_transaction_too_large_for_one_entry_is_appended_before_decision(log: MemoryLog) -> None:
     """Each flush is a segment; BEGIN and the appends are as in design 0011."""
     producer = log.producer("a")
     count = appender.ENTRY_BATCHES_MAX // 3 + 10
@@ -209,7 +209,9 @@ def _flushed(producer: Producer, number: int) -> RecordFuture:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("effect", [answer_lost, never_lands])
-def test_a_large_one_whose_append_is_in_doubt_is_there_once(log: MemoryLog, effect: Effect) -> None:
+def test_large_transaction_with_append_in_doubt_is_stored_once(
+    log: MemoryLog, effect: Effect
+) -> None:
     producer = log.producer("a", retries=1)
     count = appender.ENTRY_BATCHES_MAX // 3 + 10
     producer.begin_transaction()
@@ -257,7 +259,7 @@ def test_R36_a_transaction_is_complete_after_its_offsets_are_applied(log: Memory
     ("path", "event"),
     [("transactions", "pending_applied"), ("transactions", "transaction_completed")],
 )
-def test_I4_what_fails_behind_the_return_of_a_commit_is_made_good_by_the_next(
+def test_I4_failed_background_completion_is_repaired_by_next_commit(
     log: MemoryLog, path: str, event: str, effect: Effect
 ) -> None:
     producer = log.producer("a")
@@ -309,7 +311,7 @@ def test_R38_an_abort_before_a_prepare_writes_nothing(log: MemoryLog) -> None:
     log.check()
 
 
-def test_R38_after_a_prepare_the_coordinator_decides_what_an_abort_is(log: MemoryLog) -> None:
+def test_R38_abort_after_commit_was_prepared_is_refused(log: MemoryLog) -> None:
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
     producer.send("u", b"x")
@@ -326,7 +328,7 @@ def test_R38_after_a_prepare_the_coordinator_decides_what_an_abort_is(log: Memor
     assert log.values("u") == [b"x"]
 
 
-def test_R41_a_pend_lives_as_long_as_its_transaction_may(log: MemoryLog) -> None:
+def test_R41_pend_lives_for_transaction_timeout(log: MemoryLog) -> None:
     """Uploads may take longer than the ten seconds that a micro-batch's pend lives."""
     producer = log.producer("a", transaction_timeout_ms=60_000)
     producer.begin_transaction()
@@ -341,7 +343,7 @@ def test_R41_a_pend_lives_as_long_as_its_transaction_may(log: MemoryLog) -> None
     assert (log.values("u"), committed(log)) == ([b"x"], 0)
 
 
-def test_R42_without_BEGIN_the_client_bounds_its_own_commit(log: MemoryLog) -> None:
+def test_R42_client_refuses_commit_past_timeout_without_BEGIN(log: MemoryLog) -> None:
     producer = log.producer("a", transaction_timeout_ms=5_000)
     producer.begin_transaction()
     producer.send("u", b"late")
@@ -356,7 +358,7 @@ def test_R42_without_BEGIN_the_client_bounds_its_own_commit(log: MemoryLog) -> N
     assert log.values("u") == [b"in time"]
 
 
-def test_R42_one_that_is_late_already_takes_no_more_records(log: MemoryLog) -> None:
+def test_R42_flush_past_transaction_timeout_is_refused(log: MemoryLog) -> None:
     """A load of an hour must fail at its next flush, not after the whole upload."""
     producer = log.producer("a", transaction_timeout_ms=5_000)
     producer.begin_transaction()
@@ -370,7 +372,7 @@ def test_R42_one_that_is_late_already_takes_no_more_records(log: MemoryLog) -> N
     assert log.values("u", isolation="read_uncommitted") == []
 
 
-def test_R42_one_that_is_too_large_for_an_entry_is_no_exception(log: MemoryLog) -> None:
+def test_R42_timeout_applies_to_transaction_too_large_for_one_entry(log: MemoryLog) -> None:
     """The commit writes its BEGIN, which gives the transaction no more time."""
     producer = log.producer("a", transaction_timeout_ms=5_000)
     producer.begin_transaction()
@@ -383,14 +385,14 @@ def test_R42_one_that_is_too_large_for_an_entry_is_no_exception(log: MemoryLog) 
     assert log.values("u", isolation="read_uncommitted") == []
 
 
-def test_R42_what_is_staged_outlives_its_transaction(log: MemoryLog) -> None:
+def test_R42_transaction_timeout_must_be_below_staging_retention(log: MemoryLog) -> None:
     settings = ProcessSettings(staging_retention_ms=60_000)
     connection = open_connection(log.memory, Runtime(log.clock), process=settings)
     with pytest.raises(InvalidConfig, match=r"staging\.retention\.ms is 60000"):
         Producer(connection, transactional_id="a", transaction_records="staged")
 
 
-def test_R42_one_that_may_be_decided_is_asked_about_however_late(log: MemoryLog) -> None:
+def test_R42_commit_of_unknown_outcome_can_be_repeated_after_timeout(log: MemoryLog) -> None:
     producer = log.producer("a", transaction_timeout_ms=5_000)
     producer.begin_transaction()
     producer.send("u", b"x")
@@ -403,7 +405,7 @@ def test_R42_one_that_may_be_decided_is_asked_about_however_late(log: MemoryLog)
     assert log.values("u") == [b"x"]
 
 
-def test_I8_a_fenced_producer_is_told_at_its_first_flush(log: MemoryLog) -> None:
+def test_I8_fenced_producer_fails_at_first_flush(log: MemoryLog) -> None:
     first = log.producer("a")
     log.elsewhere("a")
     first.begin_transaction()
@@ -415,7 +417,7 @@ def test_I8_a_fenced_producer_is_told_at_its_first_flush(log: MemoryLog) -> None
     assert log.values("u", isolation="read_uncommitted") == []
 
 
-def test_I8_a_fenced_producer_whose_group_was_moved_is_told_that_it_is_fenced(
+def test_I8_fenced_producer_raises_fenced_even_if_group_offset_moved(
     log: MemoryLog,
 ) -> None:
     log.elsewhere().send("u", b"input").get()
@@ -430,7 +432,7 @@ def test_I8_a_fenced_producer_whose_group_was_moved_is_told_that_it_is_fenced(
         first.send_offsets_to_transaction({U0: 1}, reader.group_metadata())
 
 
-def test_an_operators_bar_is_told_at_the_next_flush(log: MemoryLog) -> None:
+def test_operator_abort_fails_the_next_flush(log: MemoryLog) -> None:
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
     producer.send_offsets_to_transaction({U0: 0}, "g")
@@ -444,7 +446,7 @@ def test_an_operators_bar_is_told_at_the_next_flush(log: MemoryLog) -> None:
     assert log.values("u") == [b"y"]
 
 
-def test_a_tag_that_is_committed_is_told_at_begin(log: MemoryLog) -> None:
+def test_begin_with_committed_tag_raises(log: MemoryLog) -> None:
     producer = log.producer("a")
     with producer.transaction(tag="order 7"):
         producer.send("u", b"x")

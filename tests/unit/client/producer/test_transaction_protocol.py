@@ -48,7 +48,7 @@ class Journal:
 
 
 @pytest.mark.in_log
-def test_the_steps_of_a_transaction_that_commits(log: MemoryLog) -> None:
+def test_committed_transaction_writes_events_in_documented_order(log: MemoryLog) -> None:
     log.producer().send("u", b"input").get()
     producer = log.producer("a")
     journal = Journal(log)
@@ -72,7 +72,7 @@ def test_the_steps_of_a_transaction_that_commits(log: MemoryLog) -> None:
 
 
 @pytest.mark.in_log
-def test_the_steps_of_a_transaction_that_aborts(log: MemoryLog) -> None:
+def test_aborted_transaction_writes_events_in_documented_order(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
     producer.send("t", b"1").get()
@@ -88,7 +88,7 @@ def test_the_steps_of_a_transaction_that_aborts(log: MemoryLog) -> None:
 
 
 @pytest.mark.in_log
-def test_BEGIN_names_the_transaction_its_producer_generation_and_partitions(
+def test_BEGIN_contains_tx_id_timeout_and_partitions(
     log: MemoryLog,
 ) -> None:
     producer = log.producer("a", transaction_timeout_ms=1234)
@@ -104,7 +104,7 @@ def test_BEGIN_names_the_transaction_its_producer_generation_and_partitions(
 
 
 @pytest.mark.both_ways
-def test_LAST_COMMIT_of_the_group_is_the_transaction(log: MemoryLog) -> None:
+def test_LAST_COMMIT_of_group_is_the_committed_transaction(log: MemoryLog) -> None:
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
     producer.send_offsets_to_transaction({U0: 0}, "g")
@@ -113,7 +113,7 @@ def test_LAST_COMMIT_of_the_group_is_the_transaction(log: MemoryLog) -> None:
 
 
 @pytest.mark.in_log
-def test_the_transaction_bears_each_record_and_a_marker_has_no_key_and_no_value(
+def test_batches_and_marker_carry_tx_id_and_marker_has_no_key_or_value(
     log: MemoryLog,
 ) -> None:
     producer = log.producer("a")
@@ -128,7 +128,7 @@ def test_the_transaction_bears_each_record_and_a_marker_has_no_key_and_no_value(
     assert not {"key", "value"} & set(marker)
 
 
-def test_all_transactions_of_a_group_go_through_one_coordinator(log: MemoryLog) -> None:
+def test_transactional_ids_of_a_transaction_group_share_one_coordinator(log: MemoryLog) -> None:
     for name in ("a", "b", "c", "d"):
         log.producer(name, transaction_group="shared")
         log.producer(f"{name}-alone")
@@ -139,7 +139,7 @@ def test_all_transactions_of_a_group_go_through_one_coordinator(log: MemoryLog) 
 
 
 @pytest.mark.both_ways
-def test_an_answered_commit_will_commit_whoever_dies(
+def test_prepared_commit_is_finished_by_another_process(
     log: MemoryLog, transaction_records: str
 ) -> None:
     """B69-B72: once PREPARE_COMMIT is stored, any process can write the markers that commit it."""
@@ -158,7 +158,7 @@ def test_an_answered_commit_will_commit_whoever_dies(
 
 
 @pytest.mark.in_log
-def test_a_crash_before_the_decision_is_aborted_by_its_timeout(log: MemoryLog) -> None:
+def test_undecided_transaction_is_aborted_after_its_timeout(log: MemoryLog) -> None:
     producer = log.producer("a", transaction_timeout_ms=5_000)
     tx_id = producer.begin_transaction()
     producer.send("t", b"x").get()
@@ -169,7 +169,7 @@ def test_a_crash_before_the_decision_is_aborted_by_its_timeout(log: MemoryLog) -
 
 
 @pytest.mark.both_ways
-def test_offsets_of_the_last_committed_transaction_are_where_recovery_resumes(
+def test_recovery_resumes_at_offsets_of_last_committed_transaction(
     log: MemoryLog,
 ) -> None:
     """B32-B34: the producer dies, its transaction ends, and the next producer reads the group's
@@ -192,7 +192,7 @@ def test_offsets_of_the_last_committed_transaction_are_where_recovery_resumes(
 
 
 @pytest.mark.both_ways
-def test_an_offset_fetch_errs_while_the_group_has_a_pending_transaction(log: MemoryLog) -> None:
+def test_offset_fetch_raises_while_offsets_are_pending(log: MemoryLog) -> None:
     producer = log.producer("a", transaction_timeout_ms=5_000)
     producer.begin_transaction()
     producer.send_offsets_to_transaction({U0: 0}, "g")
@@ -221,7 +221,7 @@ def test_an_offset_fetch_finishes_a_decided_transaction_first(log: MemoryLog) ->
 
 
 @pytest.mark.both_ways
-def test_R8_offsets_are_applied_after_every_topic(log: MemoryLog) -> None:
+def test_R8_offsets_are_applied_after_markers_in_every_topic(log: MemoryLog) -> None:
     log.producer().send("u", b"x").get()
     producer = log.producer("a")
     producer.begin_transaction()
@@ -240,7 +240,7 @@ def test_R8_offsets_are_applied_after_every_topic(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
-def test_a_timeout_does_not_touch_what_is_decided(log: MemoryLog) -> None:
+def test_timeout_does_not_abort_decided_transaction(log: MemoryLog) -> None:
     producer = log.producer("a", transaction_timeout_ms=5_000)
     tx_id = producer.begin_transaction()
     producer.send("t", b"x")
@@ -254,7 +254,7 @@ def test_a_timeout_does_not_touch_what_is_decided(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
-def test_independent_transactions_of_several_coordinators_go_on_side_by_side(
+def test_interleaved_transactions_of_several_producers_all_commit(
     log: MemoryLog,
 ) -> None:
     producers = [log.producer(f"p{number}") for number in range(6)]

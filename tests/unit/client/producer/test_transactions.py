@@ -48,7 +48,7 @@ def test_writes_to_several_topics_and_partitions_are_all_or_nothing(
 
 
 @pytest.mark.both_ways
-def test_the_canonical_loop_stores_both_records_or_neither(log: MemoryLog) -> None:
+def test_transaction_block_stores_all_records_or_none(log: MemoryLog) -> None:
     producer = log.producer("a")
     with producer.transaction():
         producer.send("t", b"record1", partition=0)
@@ -61,7 +61,9 @@ def test_the_canonical_loop_stores_both_records_or_neither(log: MemoryLog) -> No
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
-def test_an_interruption_aborts_too(log: MemoryLog, interruption: type[BaseException]) -> None:
+def test_interrupt_in_transaction_block_aborts_it(
+    log: MemoryLog, interruption: type[BaseException]
+) -> None:
     producer = log.producer("a")
     with pytest.raises(interruption):
         _fail_in_a_block(producer, interruption())
@@ -79,7 +81,7 @@ def _fail_in_a_block(producer: Producer, error: BaseException) -> None:
 
 
 @pytest.mark.both_ways
-def test_a_block_whose_commit_is_impossible_is_aborted_and_the_next_one_works(
+def test_transaction_block_aborted_by_another_process_leaves_producer_usable(
     log: MemoryLog,
 ) -> None:
     producer = log.producer("a")
@@ -98,7 +100,7 @@ def test_a_block_whose_commit_is_impossible_is_aborted_and_the_next_one_works(
 
 
 @pytest.mark.both_ways
-def test_a_block_whose_records_cannot_be_written_is_aborted(log: MemoryLog) -> None:
+def test_transaction_block_with_failed_write_is_aborted(log: MemoryLog) -> None:
     producer = log.producer("a")
     log.store.on("put_new", "segments", unavailable)
     with pytest.raises(StoreUnavailable), producer.transaction():
@@ -109,7 +111,7 @@ def test_a_block_whose_records_cannot_be_written_is_aborted(log: MemoryLog) -> N
 
 
 @pytest.mark.both_ways
-def test_a_block_whose_decision_is_not_known_is_left_to_the_commit(log: MemoryLog) -> None:
+def test_transaction_block_with_unanswered_decision_is_finished_by_commit(log: MemoryLog) -> None:
     producer = log.producer("a")
     log.store.on("create", "transactions", unavailable, holding="commit_prepared")
     with pytest.raises(StoreUnavailable), producer.transaction():
@@ -131,7 +133,7 @@ def test_an_empty_transaction_writes_nothing(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
-def test_transactions_are_numbered_and_an_id_is_never_used_again(log: MemoryLog) -> None:
+def test_tx_ids_are_numbered_and_never_reused(log: MemoryLog) -> None:
     producer = log.producer("a")
     numbers: list[TxId] = []
     for ending in (producer.commit_transaction, producer.abort_transaction) * 2:
@@ -145,14 +147,14 @@ def test_transactions_are_numbered_and_an_id_is_never_used_again(log: MemoryLog)
 
 
 @pytest.mark.both_ways
-def test_an_id_keeps_its_pid_and_each_instance_has_a_higher_epoch(log: MemoryLog) -> None:
+def test_transactional_id_keeps_pid_and_each_instance_raises_epoch(log: MemoryLog) -> None:
     ids = [log.elsewhere("a").begin_transaction() for _ in range(3)]
     assert len({tx_id.pid for tx_id in ids}) == 1
     assert [tx_id.epoch for tx_id in ids] == [0, 1, 2]
     assert log.elsewhere("b").begin_transaction().pid != ids[0].pid
 
 
-def test_an_id_turns_idempotence_on_and_refuses_to_have_it_off(log: MemoryLog) -> None:
+def test_transactional_id_requires_idempotence(log: MemoryLog) -> None:
     assert Producer(log.connection, transactional_id="a").config.enable_idempotence
     with pytest.raises(InvalidConfig, match="transactional.id needs enable.idempotence=true"):
         Producer(log.connection, transactional_id="a", enable_idempotence=False)
@@ -175,7 +177,7 @@ NEXT_OPERATIONS: list[Callable[[Producer], object]] = [
 @pytest.mark.both_ways
 @pytest.mark.parametrize("operation", NEXT_OPERATIONS)
 @pytest.mark.parametrize("wrote", [[], ["t"], ["u"], ["t", "u"]])
-def test_I8_the_first_of_two_instances_errors_on_its_next_operation(
+def test_I8_older_instance_is_fenced_at_next_operation(
     log: MemoryLog, operation: Callable[[Producer], object], wrote: list[str]
 ) -> None:
     first = log.producer("a")
@@ -201,7 +203,7 @@ def test_I8_the_first_of_two_instances_errors_on_its_next_operation(
 
 
 @pytest.mark.both_ways
-def test_I8_a_fenced_instance_cannot_come_back_by_aborting(log: MemoryLog) -> None:
+def test_I8_fenced_instance_cannot_recover_by_aborting(log: MemoryLog) -> None:
     """The producer met an error before it was fenced; its abort needs a new epoch: refused."""
     first = log.producer("a")
     tx_id = first.begin_transaction()
@@ -220,7 +222,7 @@ def test_I8_a_fenced_instance_cannot_come_back_by_aborting(log: MemoryLog) -> No
 
 
 @pytest.mark.both_ways
-def test_I8_an_instance_that_is_overtaken_between_its_abort_and_its_new_epoch_is_fenced(
+def test_I8_instance_overtaken_between_abort_and_new_epoch_is_fenced(
     log: MemoryLog,
 ) -> None:
     first = log.producer("a")
@@ -243,7 +245,7 @@ def _flushed(producer: Producer, value: bytes) -> None:
 
 
 @pytest.mark.both_ways
-def test_I8_a_fenced_instance_cannot_write_even_where_its_id_was_never_seen(
+def test_I8_fenced_instance_cannot_write_to_topic_new_to_it(
     log: MemoryLog,
 ) -> None:
     first = log.producer("a")
@@ -261,7 +263,7 @@ def test_I8_a_fenced_instance_cannot_write_even_where_its_id_was_never_seen(
 
 @pytest.mark.both_ways
 @pytest.mark.parametrize("finished", ["prepared", "half applied"])
-def test_I4_what_is_decided_is_finished_by_the_next_instance(log: MemoryLog, finished: str) -> None:
+def test_I4_decided_transaction_is_finished_by_next_instance(log: MemoryLog, finished: str) -> None:
     first = log.producer("a")
     tx_id = first.begin_transaction()
     for topic in ("t", "u"):
@@ -277,7 +279,7 @@ def test_I4_what_is_decided_is_finished_by_the_next_instance(log: MemoryLog, fin
 
 
 @pytest.mark.both_ways
-def test_what_is_open_is_aborted_by_the_next_instance(log: MemoryLog) -> None:
+def test_open_transaction_is_aborted_by_next_instance(log: MemoryLog) -> None:
     first = log.producer("a")
     tx_id = first.begin_transaction()
     _flushed(first, b"x")
@@ -292,7 +294,7 @@ def test_what_is_open_is_aborted_by_the_next_instance(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
-def test_a_send_that_failed_keeps_the_commit_from_happening(log: MemoryLog) -> None:
+def test_commit_is_refused_after_failed_send(log: MemoryLog) -> None:
     """KafkaProducer: 'if any send failed, commitTransaction throws that error'."""
     log.admin.create_topic("doomed", 1)
     producer = log.producer("a")
@@ -313,7 +315,7 @@ def test_a_send_that_failed_keeps_the_commit_from_happening(log: MemoryLog) -> N
 
 
 @pytest.mark.both_ways
-def test_a_topic_deleted_in_an_open_transaction_does_not_keep_it_from_committing(
+def test_deletion_of_participant_topic_does_not_prevent_commit(
     log: MemoryLog,
 ) -> None:
     """Records in the deleted topic have no readers any more; all others are committed."""
@@ -329,7 +331,7 @@ def test_a_topic_deleted_in_an_open_transaction_does_not_keep_it_from_committing
 
 
 @pytest.mark.in_log
-def test_damage_is_fatal_to_the_producer_that_meets_it(log: MemoryLog) -> None:
+def test_corrupt_data_is_fatal_to_producer(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
     damage = CorruptData("topics/t/... is damaged. Restore it.", path="topics/t/...")
@@ -343,8 +345,8 @@ def test_damage_is_fatal_to_the_producer_that_meets_it(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
-def test_a_commit_by_a_second_thread_of_the_same_producer_waits_its_turn(log: MemoryLog) -> None:
-    """Transactions run one at a time: the second caller finds none open."""
+def test_second_commit_or_init_transactions_is_refused(log: MemoryLog) -> None:
+    """A producer has at most one open transaction; after the commit there is none."""
     producer = log.producer("a")
     producer.begin_transaction()
     producer.commit_transaction()

@@ -16,7 +16,7 @@ def fails(found: Sequence[BatchMetadata]) -> None:
     raise ValueError("a mistake of the callback's")
 
 
-def test_a_callback_that_raises_does_not_store_its_table_twice(log: MemoryLog) -> None:
+def test_raising_delivery_callback_does_not_duplicate_its_table(log: MemoryLog) -> None:
     producer = log.producer()
     with pytest.raises(ValueError, match="a mistake"):
         producer.send_batch("u", TABLE, on_delivery=fails)
@@ -26,7 +26,9 @@ def test_a_callback_that_raises_does_not_store_its_table_twice(log: MemoryLog) -
 
 
 @pytest.mark.in_log
-def test_a_callback_that_raises_does_not_double_a_record_of_its_transaction(log: MemoryLog) -> None:
+def test_raising_delivery_callback_does_not_duplicate_records_of_transaction(
+    log: MemoryLog,
+) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
     with pytest.raises(ValueError, match="a mistake"):
@@ -47,7 +49,7 @@ def test_a_callback_may_send_and_flush(log: MemoryLog) -> None:
     assert (log.values("u"), log.values("t")) == ([b"a", b"b"], [b"2 stored"])
 
 
-def test_what_an_earlier_record_fails_with_comes_before_anything_of_the_table(
+def test_send_batch_raises_error_of_earlier_record_before_writing_its_table(
     log: MemoryLog,
 ) -> None:
     log.admin.create_topic("gone", 1)
@@ -62,7 +64,7 @@ def test_what_an_earlier_record_fails_with_comes_before_anything_of_the_table(
 
 
 @pytest.mark.parametrize("how", ["flush", "close"])
-def test_a_topic_that_is_gone_keeps_no_other_topics_records_back(log: MemoryLog, how: str) -> None:
+def test_deleted_topic_does_not_block_records_of_other_topics(log: MemoryLog, how: str) -> None:
     log.admin.create_topic("gone", 1)
     producer = log.producer()
     lost = producer.send("gone", b"lost")
@@ -76,7 +78,7 @@ def test_a_topic_that_is_gone_keeps_no_other_topics_records_back(log: MemoryLog,
     assert (log.values("t"), log.values("u")) == ([b"kept"], [b"kept"])
 
 
-def test_what_was_given_up_is_told_once(log: MemoryLog) -> None:
+def test_error_of_a_lost_record_is_raised_only_once(log: MemoryLog) -> None:
     log.admin.create_topic("gone", 1)
     producer = log.producer()
     producer.send("gone", b"lost")
@@ -90,7 +92,7 @@ def test_what_was_given_up_is_told_once(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
-def test_a_transaction_that_gave_up_a_record_writes_nothing_more_and_cannot_commit(
+def test_transaction_that_lost_a_record_cannot_commit_and_writes_nothing_more(
     log: MemoryLog,
 ) -> None:
     log.admin.create_topic("gone", 1)

@@ -22,7 +22,7 @@ KAFKA_VECTORS = {
 
 
 def reference(key: bytes) -> int:
-    """murmur2 as it is defined, byte by byte; unsigned."""
+    """The definition of murmur2, byte by byte; unsigned."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     hashed = 0x9747B28C ^ len(key)
     words, rest = divmod(len(key), 4)
@@ -61,17 +61,17 @@ def test_many_keys_hash_as_in_kafka(copies: int) -> None:
 
 
 @given(st.binary(max_size=50))
-def test_one_key_hashes_as_it_is_defined(key: bytes) -> None:
+def test_one_key_matches_reference_hash(key: bytes) -> None:
     assert murmur2(key) % 2**32 == reference(key)
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=120), st.integers(0, 5))
-def test_keys_of_mixed_lengths_hash_as_one_by_one(keys: list[bytes], gap: int) -> None:
+def test_keys_of_mixed_lengths_match_reference_hash(keys: list[bytes], gap: int) -> None:
     assert hashed(keys, gap) == [reference(key) for key in keys]
 
 
 @given(st.integers(0, 21), st.integers(1, 120), st.integers(0, 5), st.data())
-def test_keys_of_one_length_hash_as_one_by_one(
+def test_keys_of_equal_length_match_reference_hash(
     length: int, count: int, gap: int, data: st.DataObject
 ) -> None:
     text = data.draw(st.binary(min_size=length * count, max_size=length * count))
@@ -79,7 +79,7 @@ def test_keys_of_one_length_hash_as_one_by_one(
     assert hashed(keys, gap) == [reference(key) for key in keys]
 
 
-def test_keys_beyond_one_block_hash_as_one_by_one() -> None:
+def test_keys_beyond_one_block_match_reference_hash() -> None:
     keys = [b"%d" % (index % 997) for index in range(BLOCK_KEYS + 10)]
     expected = {key: reference(key) for key in set(keys)}
     assert hashed(keys) == [expected[key] for key in keys]
@@ -89,7 +89,7 @@ def test_keys_beyond_one_block_hash_as_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("count", [2, FEW_KEYS + 2])
-def test_keys_longer_than_all_ranks_hash_as_one_by_one(
+def test_keys_longer_than_rank_limit_match_reference_hash(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Keys of more words than the ranks, here 16, are no longer grouped by length."""
@@ -98,13 +98,13 @@ def test_keys_longer_than_all_ranks_hash_as_one_by_one(
     assert hashed(keys) == [reference(key) for key in keys]
 
 
-def test_the_data_is_not_changed() -> None:
+def test_hashing_does_not_modify_the_key_data() -> None:
     data: NDArray[np.uint8] = np.arange(64, dtype=np.uint8)
     before = data.copy()
     murmur2_many(data, np.arange(0, 64, 2), np.full(32, 2))
     assert (data == before).all()
 
 
-def test_no_keys_have_no_hashes() -> None:
+def test_hashing_no_keys_returns_no_hashes() -> None:
     nothing = np.zeros(0, dtype=np.int64)
     assert len(murmur2_many(np.zeros(0, dtype=np.uint8), nothing, nothing)) == 0

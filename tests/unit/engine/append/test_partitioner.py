@@ -37,7 +37,7 @@ def partitions_of(
     return [int(partition) for partition in found]
 
 
-def test_a_key_goes_where_kafkas_clients_send_it() -> None:
+def test_key_has_same_partition_as_in_kafkas_clients() -> None:
     # The positive part of the hash of UtilsTest.testMurmur2, modulo 10.
     expected = {b"21": (-973932308 & 0x7FFFFFFF) % 10, b"abc": 479470107 % 10}
     assert {key: partition_for_key(key, 10) for key in expected} == expected
@@ -45,7 +45,7 @@ def test_a_key_goes_where_kafkas_clients_send_it() -> None:
 
 
 @given(st.lists(st.binary(max_size=12), max_size=60), st.integers(1, 5000), st.integers(0, 9))
-def test_a_column_of_keys_goes_where_each_key_goes(
+def test_key_column_has_the_partitions_of_its_single_keys(
     keys: list[bytes], count: int, start: int
 ) -> None:
     for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
@@ -84,7 +84,7 @@ MOMENT = dt.datetime(2013, 1, 1, 5, 15, tzinfo=dt.UTC)
         (pa.decimal128(9, 2), decimal.Decimal("1.5"), b"1.50"),
     ],
 )
-def test_other_keys_are_hashed_as_kafka_serializes_them_or_as_text(
+def test_other_key_types_are_hashed_as_kafka_serializes_them_or_as_text(
     kind: pa.DataType, value: Any, serialized: bytes
 ) -> None:
     """This table is the rule: a change of a line would move the keys of existing topics."""
@@ -104,7 +104,7 @@ def test_a_nested_key_is_refused(kind: pa.DataType) -> None:
 
 
 @given(st.lists(st.none() | st.binary(max_size=5), max_size=40))
-def test_null_keys_go_where_the_caller_says_and_empty_keys_are_keys(
+def test_null_keys_use_callers_partitions_and_empty_keys_are_hashed(
     keys: list[bytes | None],
 ) -> None:
     counted: list[int] = []
@@ -119,7 +119,7 @@ def test_null_keys_go_where_the_caller_says_and_empty_keys_are_keys(
     assert counted == ([keys.count(None)] if None in keys else [])
 
 
-def test_null_keys_of_every_kind_are_seen() -> None:
+def test_null_keys_are_recognised_in_every_array_type() -> None:
     nulls_inside = pa.DictionaryArray.from_arrays(
         pa.array([0, 1, None], pa.int8()), pa.array(["a", None])
     )
@@ -151,21 +151,21 @@ def test_keyless_batches_rotate_over_all_partitions() -> None:
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=200))
-def test_rows_are_ordered_by_partition_and_in_it_as_before(partitions: list[int]) -> None:
+def test_partition_order_sorts_rows_by_partition_and_is_stable(partitions: list[int]) -> None:
     order = partition_order(np.array(partitions, dtype=np.int32))
     expected = sorted(range(len(partitions)), key=lambda row: (partitions[row], row))
     assert order.indices.tolist() == expected
     assert order.counts.tolist() == [partitions.count(p) for p in range(max(partitions) + 1)]
 
 
-def test_more_partitions_than_16_bits_hold_are_ordered_too() -> None:
+def test_partition_order_supports_partitions_beyond_16_bits() -> None:
     partitions = np.array([70_000, 1, 65_536, 0, 1], dtype=np.int32)
     assert partition_order(partitions).indices.tolist() == [3, 1, 4, 2, 0]
 
 
 @FEW
 @given(physical_batches(max_size=30), st.integers(1, 5), st.booleans(), st.data())
-def test_every_row_is_in_its_partition_once_and_in_order(
+def test_split_puts_each_row_in_its_partition_once_and_in_order(
     batch: pa.RecordBatch, count: int, ordered: bool, data: st.DataObject
 ) -> None:
     size = batch.num_rows
@@ -177,7 +177,7 @@ def test_every_row_is_in_its_partition_once_and_in_order(
         assert part.equals(batch.take(pa.array(np.flatnonzero(partitions == partition))))
 
 
-def test_rows_that_lie_in_order_are_not_copied() -> None:
+def test_split_of_rows_sorted_by_partition_copies_nothing() -> None:
     batch = pa.record_batch({"x": list(range(6))})
     found = split_by_partition(batch, np.array([0, 0, 2, 2, 2, 5], dtype=np.int32))
     assert {p: part.column(0).to_pylist() for p, part in found.items()} == {
@@ -189,7 +189,7 @@ def test_rows_that_lie_in_order_are_not_copied() -> None:
     assert {part.column(0).buffers()[1].address for part in found.values()} == {address}
 
 
-def test_partitions_that_do_not_match_the_rows_are_refused() -> None:
+def test_split_refuses_too_few_or_negative_partitions() -> None:
     batch = pa.record_batch({"x": [1, 2]})
     with pytest.raises(InvalidRecord, match="1 partitions were given for 2 records"):
         split_by_partition(batch, np.zeros(1, dtype=np.int32))
@@ -198,6 +198,6 @@ def test_partitions_that_do_not_match_the_rows_are_refused() -> None:
     assert split_by_partition(batch.slice(0, 0), np.zeros(0, dtype=np.int32)) == {}
 
 
-def test_the_hash_is_made_positive_as_in_kafka_not_by_its_absolute_value() -> None:
+def test_negative_hash_is_masked_as_in_kafka_instead_of_negated() -> None:
     key = next(k for k in (b"%d" % i for i in range(100)) if murmur2(k) < 0)
     assert partition_for_key(key, 7) == (murmur2(key) + 2**31) % 7

@@ -53,7 +53,7 @@ def test_the_defaults_are_those_of_kafka_4() -> None:
         {"message.timestamp.after.max.ms": "1h"},
     ],
 )
-def test_other_values_are_refused(log: MemoryLog, values: dict[str, Any]) -> None:
+def test_invalid_timestamp_settings_are_refused(log: MemoryLog, values: dict[str, Any]) -> None:
     before = log.objects()
     with pytest.raises(InvalidConfig, match=r"message\.timestamp\."):
         log.admin.create_topic("new", 1, config=values)
@@ -66,7 +66,7 @@ def test_other_values_are_refused(log: MemoryLog, values: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("offset_ms", [-1_000, 0, 500])
-def test_a_time_within_the_limits_is_stored_as_it_is(now: MemoryLog, offset_ms: int) -> None:
+def test_timestamp_within_limits_is_stored_unchanged(now: MemoryLog, offset_ms: int) -> None:
     now.admin.create_topic("new", 1, config=LIMITS)
     producer = now.producer()
     producer.send("new", b"v", timestamp_ms=NOW_MS + offset_ms)
@@ -75,7 +75,7 @@ def test_a_time_within_the_limits_is_stored_as_it_is(now: MemoryLog, offset_ms: 
 
 
 @pytest.mark.parametrize(("offset_ms", "side"), [(-1_001, "before"), (501, "after")])
-def test_a_time_outside_of_them_is_refused_before_anything_is_written(
+def test_timestamp_outside_limits_is_refused_before_any_write(
     now: MemoryLog, offset_ms: int, side: str
 ) -> None:
     now.admin.create_topic("new", 1, config=LIMITS)
@@ -92,7 +92,7 @@ def test_a_time_outside_of_them_is_refused_before_anything_is_written(
     assert now.changed_since(before) == []
 
 
-def test_seconds_instead_of_milliseconds_are_refused_if_the_topic_says_how_old(
+def test_timestamp_in_seconds_is_refused_if_topic_limits_age(
     now: MemoryLog,
 ) -> None:
     now.admin.create_topic("new", 1, config={"message.timestamp.before.max.ms": 24 * HOUR_MS})
@@ -100,7 +100,7 @@ def test_seconds_instead_of_milliseconds_are_refused_if_the_topic_says_how_old(
         now.producer().send("new", b"v", timestamp_ms=NOW_MS // 1_000)
 
 
-def test_by_default_no_time_lies_more_than_an_hour_after_now(now: MemoryLog) -> None:
+def test_default_limit_refuses_timestamp_over_an_hour_ahead(now: MemoryLog) -> None:
     producer = now.producer()
     producer.send("u", b"v", timestamp_ms=NOW_MS + HOUR_MS).get()
     producer.send("u", b"v", timestamp_ms=0).get()
@@ -110,8 +110,8 @@ def test_by_default_no_time_lies_more_than_an_hour_after_now(now: MemoryLog) -> 
 
 
 @pytest.mark.parametrize("early_ms", [-1, -(2**63)])
-def test_no_record_has_a_time_before_1970(now: MemoryLog, early_ms: int) -> None:
-    """A Kafka producer refuses such a time, and no reader asks for it."""
+def test_timestamps_before_1970_are_refused(now: MemoryLog, early_ms: int) -> None:
+    """A Kafka producer refuses such a time, too."""
     producer, before = now.producer(), now.objects()
     with pytest.raises(InvalidRecord, match="since 1970"):
         producer.send("u", b"v", timestamp_ms=early_ms)
@@ -124,7 +124,7 @@ def test_no_record_has_a_time_before_1970(now: MemoryLog, early_ms: int) -> None
     assert now.changed_since(before) == []
 
 
-def test_a_limit_that_is_altered_holds_for_the_next_record(now: MemoryLog) -> None:
+def test_altered_timestamp_limit_applies_to_next_record(now: MemoryLog) -> None:
     producer = now.producer()
     producer.send("u", b"v", timestamp_ms=5)
     now.admin.alter_topic_config("u", LIMITS)
@@ -137,7 +137,7 @@ def test_a_limit_that_is_altered_holds_for_the_next_record(now: MemoryLog) -> No
 # LogAppendTime.
 
 
-def test_log_append_time_is_that_of_the_flush_whatever_the_sender_says(now: MemoryLog) -> None:
+def test_log_append_time_is_the_flush_time_and_overrides_the_sender(now: MemoryLog) -> None:
     now.admin.create_topic("new", 1, config=APPEND_TIME)
     producer = now.producer()
     futures = [producer.send("new", b"1", timestamp_ms=5), producer.send("new", b"2")]
@@ -147,7 +147,7 @@ def test_log_append_time_is_that_of_the_flush_whatever_the_sender_says(now: Memo
     assert [future.get().timestamp for future in futures] == [NOW_MS + 70_000] * 2
 
 
-def test_log_append_time_replaces_a_column_of_times(now: MemoryLog) -> None:
+def test_log_append_time_replaces_timestamp_columns(now: MemoryLog) -> None:
     now.admin.create_topic("new", 1, config=APPEND_TIME | LIMITS)
     read = pa.table({"value": [b"x"], "_timestamp": pa.array([7], UTC_MS)})
     now.producer().send_batch("new", table(5, None, 2**50), timestamp="at")
@@ -155,7 +155,7 @@ def test_log_append_time_replaces_a_column_of_times(now: MemoryLog) -> None:
     assert stamps(now, "new") == [NOW_MS] * 4
 
 
-def test_log_append_time_of_a_typed_topic_leaves_its_own_columns_alone(now: MemoryLog) -> None:
+def test_log_append_time_applies_to_typed_topic_with_a_time_column(now: MemoryLog) -> None:
     schema = pa.schema([("id", pa.int64()), ("at", UTC_MS)])
     now.admin.create_topic("new", 1, schema, APPEND_TIME)
     rows = pa.table({"id": [1], "at": pa.array([5], UTC_MS)})
@@ -168,15 +168,15 @@ def test_log_append_time_of_a_typed_topic_leaves_its_own_columns_alone(now: Memo
     assert [value["id"] for value in now.values("new")] == [1, 2]
 
 
-def test_half_messages_have_the_time_at_which_they_are_staged(now: MemoryLog) -> None:
+def test_log_append_time_of_half_message_is_its_staging_time(now: MemoryLog) -> None:
     now.admin.create_topic("new", 1, config=APPEND_TIME)
     (participant,) = stage(now.connection, [Message("new", b"v", timestamp_ms=5)], "id")
     (part,) = participant.segments[0].batches
     assert (part.timestamp_min_ms, part.timestamp_max_ms) == (NOW_MS, NOW_MS)
 
 
-def test_batches_of_the_spark_sink_follow_the_same_rule(now: MemoryLog) -> None:
-    """The sink's tasks call this function."""
+def test_spark_sink_batches_follow_the_topics_timestamp_type(now: MemoryLog) -> None:
+    """The sink's tasks call `with_record_times`."""
     rows = pa.record_batch({"value": [b"v"], "_timestamp": pa.array([5], UTC_MS)})
     topic = now.connection.cluster.present_topic("u")
     kept = with_record_times(topic, rows, NOW_MS)

@@ -33,7 +33,7 @@ def stored(log: MemoryLog, topic: str) -> list[tuple[int, int, Any]]:
     return [(r.partition, r.timestamp, r.value) for where in sorted(found) for r in found[where]]
 
 
-def test_a_table_of_kafka_records_goes_by_its_key_column(log: MemoryLog) -> None:
+def test_kafka_shaped_table_is_partitioned_by_its_key_column(log: MemoryLog) -> None:
     table = pa.table({"key": [b"a", b"b", None], "value": [b"1", b"2", b"3"]})
     assert log.producer().send_batch("t", table) == 3
     by_value = {value: partition for partition, _, value in stored(log, "t")}
@@ -42,7 +42,7 @@ def test_a_table_of_kafka_records_goes_by_its_key_column(log: MemoryLog) -> None
     assert set(by_value) == {b"1", b"2", b"3"}
 
 
-def test_any_column_may_be_the_key_and_the_topics_own_is_the_default(log: MemoryLog) -> None:
+def test_key_is_the_topics_key_column_by_default_or_any_column(log: MemoryLog) -> None:
     log.admin.create_topic("typed", 5, TYPED, {"key.column": "name"})
     table = pa.table({"id": [1, 2, 3], "name": ["x", "y", None]})
     producer = log.producer()
@@ -56,7 +56,7 @@ def test_any_column_may_be_the_key_and_the_topics_own_is_the_default(log: Memory
     assert len(partitions[3]) == 2
 
 
-def test_a_partition_may_be_given_for_all_or_for_each_row(log: MemoryLog) -> None:
+def test_partition_may_be_a_number_or_a_column(log: MemoryLog) -> None:
     producer = log.producer()
     table = pa.table({"value": [b"1", b"2"], "p": pa.array([1, 0], pa.uint8())})
     producer.send_batch("t", table.drop_columns("p"), partition=1)
@@ -76,14 +76,16 @@ def test_a_partition_may_be_given_for_all_or_for_each_row(log: MemoryLog) -> Non
         (pa.array([5_000, 6_000], pa.timestamp("us")), [5, 6]),
     ],
 )
-def test_a_column_may_give_the_time(log: MemoryLog, column: pa.Array, expected: list[int]) -> None:
+def test_timestamp_may_come_from_a_column(
+    log: MemoryLog, column: pa.Array, expected: list[int]
+) -> None:
     log.producer().send_batch(
         "u", pa.table({"value": [b"1", b"2"], "when": column}), timestamp="when"
     )
     assert [stamp for _, stamp, _ in stored(log, "u")] == expected
 
 
-def test_the_time_column_stays_if_the_topic_has_it(log: MemoryLog) -> None:
+def test_timestamp_column_is_also_stored_if_topic_schema_has_it(log: MemoryLog) -> None:
     log.admin.create_topic("typed", 1, TYPED)
     at = dt.datetime(2013, 1, 1, 5, 15, tzinfo=dt.UTC)
     log.clock.now_ms = at.timestamp() * 1000
@@ -94,7 +96,7 @@ def test_the_time_column_stays_if_the_topic_has_it(log: MemoryLog) -> None:
     assert row == {"id": 1, "name": None, "at": at.replace(tzinfo=None)}
 
 
-def test_a_time_column_replaces_the_timestamps_that_were_read(log: MemoryLog) -> None:
+def test_timestamp_column_overrides_polled_timestamps(log: MemoryLog) -> None:
     """`poll_arrow` returns tables that have a `_timestamp` column already."""
     table = pa.table({"value": [b"x"], "_timestamp": pa.array([7], UTC_MS), "other": [8]})
     producer = log.producer()
@@ -122,7 +124,7 @@ def test_a_table_in_many_chunks_keeps_its_order(log: MemoryLog) -> None:
     assert log.values("u") == [b"%d" % n for n in range(30)]
 
 
-def test_what_was_sent_before_a_table_is_stored_before_it(log: MemoryLog) -> None:
+def test_send_and_send_batch_store_records_in_call_order(log: MemoryLog) -> None:
     producer = log.producer()
     producer.send("u", b"first")
     producer.send_batch("u", pa.table({"value": [b"second"]}))
@@ -132,7 +134,7 @@ def test_what_was_sent_before_a_table_is_stored_before_it(log: MemoryLog) -> Non
 
 
 @pytest.mark.both_ways
-def test_two_million_rows_are_one_call(log: MemoryLog) -> None:
+def test_one_call_sends_two_million_rows(log: MemoryLog) -> None:
     count = 2_000_000
     keys = pa.array(np.arange(count) % 1000).cast(pa.string()).cast(pa.binary())
     table = pa.table({"key": keys, "value": keys})
@@ -181,7 +183,7 @@ def test_two_million_rows_are_one_call(log: MemoryLog) -> None:
         ({"value": [b"1", bytes(1_048_589)]}, {}, RecordTooLarge, "a record of 1048589 bytes"),
     ],
 )
-def test_a_table_that_does_not_fit_is_refused_whole(
+def test_invalid_table_is_refused_whole_and_producer_stays_usable(
     log: MemoryLog,
     columns: dict[str, Any],
     options: dict[str, Any],
@@ -202,12 +204,12 @@ def test_a_table_that_does_not_fit_is_refused_whole(
 
 
 @pytest.mark.parametrize("table", [None, [{"value": b"x"}], {"value": [b"x"]}, b"x"])
-def test_what_is_no_table_is_refused(log: MemoryLog, table: Any) -> None:
+def test_argument_that_is_not_a_table_is_refused(log: MemoryLog, table: Any) -> None:
     with pytest.raises(InvalidRecord, match="takes a pyarrow Table or RecordBatch, not"):
         log.producer().send_batch("t", table)
 
 
-def test_a_column_that_occurs_twice_is_refused(log: MemoryLog) -> None:
+def test_duplicate_column_is_refused(log: MemoryLog) -> None:
     table = pa.Table.from_arrays([pa.array([b"1"])] * 2, names=["value", "value"])
     with pytest.raises(InvalidRecord, match="occur twice"):
         log.producer().send_batch("t", table)
@@ -216,7 +218,7 @@ def test_a_column_that_occurs_twice_is_refused(log: MemoryLog) -> None:
         log.producer().send_batch("t", stamped, timestamp="w")
 
 
-def test_the_largest_record_is_the_same_for_send_and_send_batch(log: MemoryLog) -> None:
+def test_send_and_send_batch_have_the_same_record_size_limit(log: MemoryLog) -> None:
     log.admin.create_topic("small", 1, config={"max.message.bytes": 1_000})
     producer = log.producer()
     largest = {"key": [b"k" * 400], "value": [b"v" * 600]}
@@ -233,7 +235,7 @@ def test_the_largest_record_is_the_same_for_send_and_send_batch(log: MemoryLog) 
     assert len(log.values("small")) == 2
 
 
-def test_a_large_record_is_found_among_many_small_ones(log: MemoryLog) -> None:
+def test_oversized_record_among_many_small_ones_is_refused(log: MemoryLog) -> None:
     log.admin.create_topic("typed", 1, TYPED, {"max.message.bytes": 100_000})
     names = ["x" * 50] * 20_000
     producer = log.producer()
@@ -247,7 +249,7 @@ def test_a_large_record_is_found_among_many_small_ones(log: MemoryLog) -> None:
 # Writes without an answer stay with the producer.
 
 
-def test_a_table_whose_writing_failed_is_written_by_the_next_flush(log: MemoryLog) -> None:
+def test_table_of_failed_send_batch_is_written_by_next_flush(log: MemoryLog) -> None:
     producer = log.producer()
     producer.send("t", b"before")
     log.store.on("put_new", "topics/t", unavailable)
@@ -259,7 +261,7 @@ def test_a_table_whose_writing_failed_is_written_by_the_next_flush(log: MemoryLo
 
 @pytest.mark.in_log
 @pytest.mark.parametrize("effect", [answer_lost, never_lands])
-def test_R9_a_table_whose_outcome_is_unknown_is_stored_once(log: MemoryLog, effect: Any) -> None:
+def test_R9_table_with_unknown_outcome_is_stored_once(log: MemoryLog, effect: Any) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
     log.store.on("create", "topics/t/.*/entries", never_lands, times=20)
@@ -277,7 +279,7 @@ def test_R9_a_table_whose_outcome_is_unknown_is_stored_once(log: MemoryLog, effe
 @pytest.mark.in_log
 @pytest.mark.parametrize("entry", range(4))
 @pytest.mark.parametrize("effect", [answer_lost, never_lands])
-def test_R9_a_table_that_one_entry_cannot_name_is_stored_once_wherever_it_was_cut_off(
+def test_R9_table_in_several_entries_is_stored_once_after_failure_at_any_entry(
     log: MemoryLog, monkeypatch: pytest.MonkeyPatch, effect: Any, entry: int
 ) -> None:
     monkeypatch.setattr(appender, "ENTRY_BATCHES_MAX", 2)
@@ -303,7 +305,7 @@ def test_R9_a_table_that_one_entry_cannot_name_is_stored_once_wherever_it_was_cu
     log.check()
 
 
-def test_a_table_that_waits_for_its_commit_keeps_a_number_a_partition_and_none_a_record(
+def test_staged_table_keeps_counts_per_partition_and_nothing_per_record(
     log: MemoryLog,
 ) -> None:
     """At the end of a load of many tables, each table's callback gets its number of records."""

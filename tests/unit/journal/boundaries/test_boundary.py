@@ -22,12 +22,12 @@ def store() -> MemoryStore:
     return MemoryStore(manual_runtime())
 
 
-def test_a_journal_that_was_never_pruned_has_none(store: MemoryStore) -> None:
+def test_journal_that_was_never_pruned_has_no_boundary(store: MemoryStore) -> None:
     assert boundaries.read_newest(store, LAYOUT, NO_BOUNDARY) == NO_BOUNDARY
     assert boundaries.read_boundary(store, LAYOUT, 0) is None
 
 
-def test_R14_the_newest_is_found_from_any_that_is_known(store: MemoryStore) -> None:
+def test_R14_newest_boundary_is_found_from_any_known_boundary(store: MemoryStore) -> None:
     assert boundaries.create(store, LAYOUT, FIRST)
     assert boundaries.create(store, LAYOUT, SECOND)
     for known in (NO_BOUNDARY, FIRST, SECOND):
@@ -35,13 +35,15 @@ def test_R14_the_newest_is_found_from_any_that_is_known(store: MemoryStore) -> N
     assert boundaries.read_boundary(store, LAYOUT, 0) == FIRST
 
 
-def test_R14_the_second_to_create_an_ordinal_changes_nothing(store: MemoryStore) -> None:
+def test_R14_second_create_of_an_ordinal_changes_nothing(store: MemoryStore) -> None:
     assert boundaries.create(store, LAYOUT, FIRST)
     assert not boundaries.create(store, LAYOUT, Boundary(0, 3, 4, "token-c"))
     assert boundaries.read_newest(store, LAYOUT, NO_BOUNDARY) == FIRST
 
 
-def test_I15_every_truncation_and_bit_flip_names_the_object(store: MemoryStore) -> None:
+def test_I15_every_truncation_and_bit_flip_is_corrupt_data_naming_the_object(
+    store: MemoryStore,
+) -> None:
     boundaries.create(store, LAYOUT, FIRST)
     data = store.get(path := LAYOUT.boundary(0))
     assert data is not None
@@ -58,13 +60,13 @@ def test_I15_every_truncation_and_bit_flip_names_the_object(store: MemoryStore) 
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"x", b'{"ordinal":0,"lowest_slot":"1"}'])
-def test_I15_a_sealed_body_that_is_no_boundary_names_the_object(body: bytes) -> None:
+def test_I15_malformed_boundary_body_with_valid_crc_is_corrupt_data(body: bytes) -> None:
     with pytest.raises(CorruptData, match="some/boundary"):
         boundaries.decode_boundary(seal(body), "some/boundary")
 
 
 @pytest.mark.parametrize(("lowest", "snapshot"), [(14, 12), (1 << 63, 12), (0, -2), (-1, 12)])
-def test_R14_a_boundary_whose_snapshot_does_not_cover_what_lies_below_it_is_named(
+def test_R14_boundary_whose_snapshot_does_not_cover_entries_below_it_is_corrupt(
     store: MemoryStore, lowest: int, snapshot: int
 ) -> None:
     """If it were believed, readers would wait for entries above it and blame other objects."""

@@ -59,7 +59,7 @@ CHECK = BoundaryCheck(boundary(10), SENT, ME)
         "the boot clock has gone back",
     ],
 )
-def test_R15_a_check_is_trusted_by_both_clocks(
+def test_R15_check_is_trusted_only_while_both_clocks_are_within_the_trust(
     wall_ms: int, boot_ms: float, verdict: Verdict
 ) -> None:
     at = arrived(wall_ms, boot_ms)
@@ -69,25 +69,25 @@ def test_R15_a_check_is_trusted_by_both_clocks(
 
 @pytest.mark.parametrize(("slot", "verdict"), [(9, MOVED), (10, BELIEVED), (11, BELIEVED)])
 @pytest.mark.parametrize("sent_after", [False, True])
-def test_R15_a_boundary_above_the_slot_is_never_believed(
+def test_R15_slot_below_the_checked_boundary_is_never_believed(
     slot: int, verdict: Verdict, sent_after: bool
 ) -> None:
     assert judge(slot, SENT, CHECK, TRUST_MS, ME, sent_after=sent_after) is verdict
 
 
-def test_R15_without_trust_only_a_check_that_was_sent_afterwards_counts() -> None:
+def test_R15_with_zero_trust_only_a_check_sent_after_the_answer_counts() -> None:
     assert judge(10, SENT, CHECK, 0, ME) is UNCHECKED
     assert judge(10, SENT, CHECK, 0, ME, sent_after=True) is BELIEVED
 
 
 @pytest.mark.parametrize("sent_after", [False, True])
-def test_R31_a_check_of_another_process_or_none_proves_nothing(sent_after: bool) -> None:
+def test_R31_missing_check_or_check_of_another_process_proves_nothing(sent_after: bool) -> None:
     for check in (None, replace(CHECK, process=PARENT)):
         assert judge(10, SENT, check, TRUST_MS, ME, sent_after=sent_after) is UNCHECKED
 
 
 @pytest.mark.parametrize("hand_over", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_R31_a_check_cannot_be_handed_over(hand_over: object) -> None:
+def test_R31_boundary_check_cannot_be_pickled_or_copied(hand_over: object) -> None:
     assert callable(hand_over)
     with pytest.raises(InternalError, match="R31"):
         hand_over(CHECK)
@@ -105,7 +105,7 @@ TIMES = st.integers(-(10**9), 10**9)
     process=st.sampled_from((ME, PARENT)),
     sent_after=st.booleans(),
 )
-def test_R15_whatever_is_believed_is_at_or_above_the_boundary_and_in_time(
+def test_R15_answer_is_believed_iff_slot_is_live_and_check_is_timely(
     slot: int,
     lowest: int,
     wall_ms: int,
@@ -133,7 +133,7 @@ def test_R15_whatever_is_believed_is_at_or_above_the_boundary_and_in_time(
     apart_ms=st.integers(-20, 20),
     trust_ms=st.integers(1, 80),
 )
-def test_R15_what_is_believed_was_not_yet_deleted(
+def test_R15_deleted_slot_is_not_believed_within_the_allowed_clock_drift(
     checked_ms: int,
     made_ms: int,
     deleted_after_ms: int,
@@ -156,7 +156,7 @@ def test_R15_what_is_believed_was_not_yet_deleted(
         assert judge(10, at, check, trust_ms, ME) is not BELIEVED
 
 
-def test_the_machines_boot_clock_goes_on_and_also_counts_its_sleep() -> None:
+def test_system_boot_clock_never_goes_back_or_behind_the_monotonic_clock() -> None:
     clock = SystemClock()
     first = clock.boot_ms()
     assert first <= clock.boot_ms()

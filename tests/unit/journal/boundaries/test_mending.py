@@ -49,7 +49,7 @@ def damaged(length: int) -> NoDeletes:
     return store
 
 
-def test_R47_a_damaged_snapshot_is_mended_under_the_slot_that_was_reached() -> None:
+def test_R47_damaged_snapshot_is_replaced_under_the_slot_reached_by_opening() -> None:
     store = damaged(20)
     assert len(process(store).catch_up()) == 20
     assert hinted(store) == 19
@@ -57,7 +57,7 @@ def test_R47_a_damaged_snapshot_is_mended_under_the_slot_that_was_reached() -> N
     assert not is_readable(store, 15), "it stays untouched"
 
 
-def test_R47_at_the_end_of_the_journal_it_is_mended_under_the_next_slot() -> None:
+def test_R47_damaged_snapshot_of_the_tip_is_replaced_under_the_next_slot() -> None:
     store = damaged(16)
     replica = process(store)
     assert len(replica.catch_up()) == 16
@@ -69,7 +69,7 @@ def test_R47_at_the_end_of_the_journal_it_is_mended_under_the_next_slot() -> Non
     assert not is_readable(store, 17), "once is enough"
 
 
-def test_R47_whoever_only_reads_leaves_it_to_the_next_writer() -> None:
+def test_R47_damaged_snapshot_of_the_tip_is_replaced_by_the_next_writer() -> None:
     store = damaged(16)
     process(store).catch_up()
     assert len(process(store).catch_up()) == 16
@@ -86,7 +86,7 @@ def test_R47_no_boundary_names_a_damaged_snapshot(is_closing: bool) -> None:
     assert len(process(store).catch_up()) == 16
 
 
-def test_R47_it_is_pruned_once_there_is_another_entry() -> None:
+def test_R47_journal_with_damaged_snapshot_is_pruned_after_another_entry() -> None:
     store = HookedStore(damaged(16).inner)
     replica = process(store)
     assert replica.prune(keep_entries=2) == 0
@@ -126,7 +126,7 @@ def test_R47_a_later_boundary_never_names_an_older_snapshot() -> None:
     assert len(process(store.inner).catch_up()) == 30
 
 
-def test_R47_a_pass_that_knows_only_the_boundary_before_takes_nothing_that_is_named() -> None:
+def test_R47_pruner_with_an_outdated_boundary_keeps_the_newest_ones_snapshot() -> None:
     """The pruner stalls after it created its boundary. Meanwhile another pruner, which had read the
     entries before, creates the next one.
     """
@@ -158,8 +158,7 @@ def test_R47_a_pass_that_knows_only_the_boundary_before_takes_nothing_that_is_na
     assert is_readable(inner, newest(inner).snapshot_slot)
 
 
-def test_R47_an_audit_names_a_boundary_whose_snapshot_is_older_than_the_one_before() -> None:
-
+def test_R47_audit_reports_a_boundary_with_an_older_snapshot_than_the_previous() -> None:
     store = new_store()
     replica = process(store)
     fill(replica, 20)
@@ -170,7 +169,7 @@ def test_R47_an_audit_names_a_boundary_whose_snapshot_is_older_than_the_one_befo
     assert any("does not rise" in text for text in found)
 
 
-def test_a_snapshot_that_could_not_be_checked_is_no_error_of_a_commit() -> None:
+def test_failed_replacement_of_a_damaged_snapshot_does_not_fail_the_commit() -> None:
     store = HookedStore(damaged(16).inner)
     replica = process(store)
     replica.catch_up()

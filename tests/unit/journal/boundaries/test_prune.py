@@ -33,7 +33,7 @@ def test_pruning_keeps_the_newest_entries_and_the_state() -> None:
     assert process(store).execute(Take("t0")) == 21
 
 
-def test_pruning_again_without_need_deletes_nothing() -> None:
+def test_repeated_pruning_deletes_nothing_and_creates_no_boundary() -> None:
     store = new_store()
     replica = process(store)
     fill(replica, 20)
@@ -43,7 +43,7 @@ def test_pruning_again_without_need_deletes_nothing() -> None:
     assert boundaries.read_newest(store, LAYOUT, NO_BOUNDARY).ordinal == 0
 
 
-def test_R14_a_boundary_is_made_only_if_it_is_so_far_above_the_last_one() -> None:
+def test_R14_boundary_is_created_only_if_apart_entries_above_the_previous() -> None:
     replica = process(new_store())
     fill(replica, 20)
     assert replica.prune(keep_entries=5, apart_entries=16) == 0
@@ -53,7 +53,7 @@ def test_R14_a_boundary_is_made_only_if_it_is_so_far_above_the_last_one() -> Non
     assert replica.prune(keep_entries=5, apart_entries=4) == 4
 
 
-def test_R14_who_dies_before_deleting_leaves_it_to_the_next() -> None:
+def test_R14_deletion_interrupted_by_a_crash_is_completed_by_the_next_pruner() -> None:
     store = HookedStore(new_store())
     replica = process(store)
     fill(replica, 20)
@@ -70,7 +70,7 @@ def test_R14_who_dies_before_deleting_leaves_it_to_the_next() -> None:
     assert live(store) == list(range(15, 20))
 
 
-def test_R14_a_boundary_that_lands_late_does_not_go_backwards() -> None:
+def test_R14_boundary_write_that_lands_late_does_not_lower_the_boundary() -> None:
     """The slow pruner tries to create 5; the quick one has reached 15 and deleted up to there."""
     store = HookedStore(new_store())
     slow, quick = process(store), process(store)
@@ -86,7 +86,7 @@ def test_R14_a_boundary_that_lands_late_does_not_go_backwards() -> None:
     assert slow.prune(keep_entries=5) == 0
 
 
-def test_R14_two_pruners_at_once_make_one_boundary() -> None:
+def test_R14_concurrent_pruners_create_one_boundary() -> None:
     store = HookedStore(new_store())
     left, right = process(store), process(store)
     fill(left, 20)
@@ -97,7 +97,7 @@ def test_R14_two_pruners_at_once_make_one_boundary() -> None:
     assert live(store) == [17, 18, 19]
 
 
-def test_R16_the_boundarys_snapshot_stays_as_long_as_the_boundary() -> None:
+def test_R16_snapshot_of_the_newest_boundary_is_kept() -> None:
     """Opening falls back to that snapshot if a hint or a newer snapshot is wrong or gone."""
     store = new_store()
     replica = process(store)
@@ -113,7 +113,7 @@ def test_R16_the_boundarys_snapshot_stays_as_long_as_the_boundary() -> None:
     assert process(store).catch_up() == replica.state
 
 
-def test_R14_a_snapshot_names_the_newest_boundary_that_its_writer_knew() -> None:
+def test_R14_snapshot_names_the_newest_boundary_its_writer_had_read() -> None:
     store = new_store()
     replica = process(store)
     fill(replica, 20)
@@ -138,18 +138,18 @@ def test_R14_nothing_is_deleted_while_the_boundarys_snapshot_cannot_be_read() ->
     assert process(store).catch_up() == replica.state
 
 
-def stalled_writer_and(store: HookedStore, journal_length: int = 20) -> None:
+def grow_and_prune(store: HookedStore, journal_length: int = 20) -> None:
     """While a writer at slot 3 stalls, the journal grows and is pruned."""
     writer = process(store.inner)
     fill(writer, journal_length, "other")
     writer.prune(keep_entries=2)
 
 
-def test_R15_a_stalled_writer_that_fills_a_freed_slot_does_not_believe_it() -> None:
+def test_R15_stalled_writer_that_fills_a_freed_slot_publishes_again_at_the_tip() -> None:
     store = HookedStore(new_store())
     writer = process(store)
     fill(writer, 3)
-    store.before("create", LAYOUT.entry(3), lambda: stalled_writer_and(store))
+    store.before("create", LAYOUT.entry(3), lambda: grow_and_prune(store))
     assert writer.execute(Put("mine"))
     assert written(store, 3) == ["mine"], "the freed slot was filled"
     assert written(store, 23) == ["mine"], "and the real one too"
@@ -191,13 +191,13 @@ def test_R15_a_reader_believes_an_entry_unless_the_boundary_is_above_it(
     fill(process(store), 3)
     reader = process(store)
     reader.catch_up()
-    late = freed_slot_is_filled(store)
+    late = stalled_write_to_slot_3(store)
     pruned_by_another(store, others, kept)
     late.land()
     assert reader.catch_up()[3:] == (("other0",) if others else ("stalled",))
 
 
-def test_R15_an_entry_just_below_the_boundary_was_pruned_and_is_not_missing() -> None:
+def test_R15_entry_just_below_the_boundary_counts_as_pruned_not_missing() -> None:
     """A process that opens the journal meanwhile finds the entry behind it."""
     store = HookedStore(new_store())
     other = process(store.inner)
@@ -212,8 +212,8 @@ def test_R15_an_entry_just_below_the_boundary_was_pruned_and_is_not_missing() ->
     assert store.is_met
 
 
-def test_R15_after_a_freed_slot_the_answer_is_decided_on_the_tip() -> None:
-    """Others took the thing meanwhile, so it would be false to answer that it was put."""
+def test_R15_answer_after_a_freed_slot_is_decided_at_the_tip() -> None:
+    """Another process put the thing meanwhile, so the answer True would be false."""
     store = HookedStore(new_store())
     writer = process(store)
     fill(writer, 3)
@@ -229,7 +229,7 @@ def test_R15_after_a_freed_slot_the_answer_is_decided_on_the_tip() -> None:
     assert writer.state == process(store).catch_up()
 
 
-def test_R15_a_refusal_after_a_freed_slot_is_decided_on_the_tip() -> None:
+def test_R15_command_after_a_freed_slot_is_not_refused_on_the_snapshots_state() -> None:
     """The entries behind the boundary's snapshot may hold what the snapshot does not."""
     store = HookedStore(new_store())
     writer = process(store)
@@ -247,7 +247,7 @@ def test_R15_a_refusal_after_a_freed_slot_is_decided_on_the_tip() -> None:
     assert writer.state == process(store).catch_up()
 
 
-def freed_slot_is_filled(store: HookedStore) -> LateWrite:
+def stalled_write_to_slot_3(store: HookedStore) -> LateWrite:
     """A writer that has read three entries loses the answer to its next one."""
     writer = process(store)
     writer.catch_up()
@@ -257,27 +257,27 @@ def freed_slot_is_filled(store: HookedStore) -> LateWrite:
     return late
 
 
-def test_R15_a_stalled_reader_does_not_take_a_filled_freed_slot_for_the_next_entry() -> None:
+def test_R15_stalled_reader_does_not_apply_the_entry_in_a_freed_slot() -> None:
     store = HookedStore(new_store())
     fill(process(store), 3)
     reader = process(store)
     reader.catch_up()
-    late = freed_slot_is_filled(store)
-    stalled_writer_and(store)
+    late = stalled_write_to_slot_3(store)
+    grow_and_prune(store)
     late.land()
     assert written(store, 3) == ["stalled"]
     assert "stalled" not in reader.catch_up()
     assert reader.state == process(store).catch_up()
 
 
-def test_R15_the_loser_of_a_freed_slot_does_not_read_the_winner_as_the_next_entry() -> None:
+def test_R15_writer_that_loses_a_freed_slot_does_not_apply_the_winning_entry() -> None:
     """Checking the boundary only against the last entry of a run would miss this."""
     store = HookedStore(new_store())
     fill(process(store), 3)
     loser = process(store)
     loser.catch_up()
-    late = freed_slot_is_filled(store)
-    stalled_writer_and(store)
+    late = stalled_write_to_slot_3(store)
+    grow_and_prune(store)
     late.land()
     assert loser.execute(Put("mine"))
     assert written(store, 23) == ["mine"]
@@ -285,7 +285,7 @@ def test_R15_the_loser_of_a_freed_slot_does_not_read_the_winner_as_the_next_entr
     assert "stalled" not in loser.state
 
 
-def test_R15_a_slot_that_is_filled_in_the_middle_of_a_run_is_not_believed() -> None:
+def test_R15_freed_slot_refilled_within_a_run_is_not_believed() -> None:
     """The reader has 3 and 4, stalls, and finds a stalled writer's entry in slot 5."""
     store = HookedStore(new_store())
     other = process(store.inner)
@@ -308,12 +308,12 @@ def test_R15_a_slot_that_is_filled_in_the_middle_of_a_run_is_not_believed() -> N
     assert reader.catch_up() == other.state
 
 
-def test_R15_who_opens_while_the_journal_is_pruned_ends_at_the_tip() -> None:
+def test_R15_opening_during_pruning_reaches_the_tip() -> None:
     store = HookedStore(new_store())
     fill(process(store), 3)
 
     def meanwhile() -> None:
-        stalled_writer_and(store)
+        grow_and_prune(store)
         store.inner.delete(LAYOUT.hint)
 
     store.before("get", LAYOUT.entry(2), meanwhile)
@@ -323,7 +323,7 @@ def test_R15_who_opens_while_the_journal_is_pruned_ends_at_the_tip() -> None:
 
 
 @pytest.mark.parametrize("command", [Look("new"), Put("new")])
-def test_R15_an_answer_without_events_does_not_rest_on_a_slot_that_was_freed(
+def test_R15_answer_without_events_does_not_rest_on_a_freed_slot(
     command: Look | Put,
 ) -> None:
     """The replica's next slot is missing because it was pruned, not because it is the tip."""
@@ -338,7 +338,7 @@ def test_R15_an_answer_without_events_does_not_rest_on_a_slot_that_was_freed(
     assert stale.state == other.state
 
 
-def test_R15_a_refusal_does_not_rest_on_a_slot_that_was_freed() -> None:
+def test_R15_refusal_does_not_rest_on_a_freed_slot() -> None:
     store = new_store()
     stale, other = process(store, limits(boundary_probe_polls=1000)), process(store)
     fill(other, 3)
@@ -349,27 +349,27 @@ def test_R15_a_refusal_does_not_rest_on_a_slot_that_was_freed() -> None:
     assert stale.execute(Take("new")) == 24
 
 
-def test_R15_a_poll_may_lag_behind_a_pruned_journal_for_so_many_turns_only() -> None:
+def test_R15_poll_lags_behind_pruning_for_fewer_than_boundary_probe_polls() -> None:
     store = new_store()
     stale, other = process(store, limits(boundary_probe_polls=4)), process(store)
     fill(other, 3)
     stale.catch_up()
-    stalled_writer_and(HookedStore(store))
+    grow_and_prune(HookedStore(store))
     seen = [len(stale.catch_up()) for _ in range(4)]
     assert seen[-1] == 23
     assert set(seen[:-1]) == {3}
 
 
-def test_R15_a_poll_that_must_be_certain_does_not_lag() -> None:
+def test_R15_linearizable_poll_does_not_lag_behind_pruning() -> None:
     store = new_store()
     stale, other = process(store, limits(boundary_probe_polls=1000)), process(store)
     fill(other, 3)
     stale.catch_up()
-    stalled_writer_and(HookedStore(store))
+    grow_and_prune(HookedStore(store))
     assert len(stale.catch_up(linearizable=True)) == 23
 
 
-def test_I16_a_journal_that_is_pruned_faster_than_it_is_read_says_so() -> None:
+def test_I16_reader_overtaken_by_pruning_repeatedly_raises_boundary_moved() -> None:
     store = HookedStore(new_store())
     other = process(store.inner)
     fill(other, 3)
@@ -391,7 +391,7 @@ def test_I16_a_journal_that_is_pruned_faster_than_it_is_read_says_so() -> None:
         reader.catch_up()
 
 
-def test_a_stale_refusal_is_still_a_refusal_at_the_tip() -> None:
+def test_stale_replica_of_pruned_journal_refuses_an_illegal_command() -> None:
     store = new_store()
     stale, other = process(store), process(store)
     fill(other, 20)
@@ -401,14 +401,14 @@ def test_a_stale_refusal_is_still_a_refusal_at_the_tip() -> None:
         stale.execute(Take("never put"))
 
 
-def test_I13_a_refusal_behind_an_entry_that_counted_before_it_was_pruned_is_not_believed() -> None:
-    """The writer is suspended behind its own entry: it finds taken what it has taken itself."""
+def test_I13_refusal_after_own_entry_was_pruned_raises_outcome_unknown() -> None:
+    """The writer is suspended after it created its entry; at the tip that very entry refuses it."""
     store = HookedStore(new_store())
     writer = process(store)
     fill(writer, 3)
 
     def create() -> None:
-        store.before("get", LAYOUT.boundary(0), lambda: stalled_writer_and(store))
+        store.before("get", LAYOUT.boundary(0), lambda: grow_and_prune(store))
 
     store.before("create", LAYOUT.entry(3), create)
     with pytest.raises(OutcomeUnknown, match="t0 is not there"):

@@ -26,7 +26,7 @@ def left(store: Store) -> list[str]:
     return [stored.path for stored in store.list_after(f"{LAYOUT.root}/")]
 
 
-def test_R16_the_snapshot_of_the_first_entry_stays_if_the_boundary_names_it() -> None:
+def test_R16_snapshot_of_slot_0_is_kept_if_the_boundary_names_it() -> None:
     store = new_store()
     put_each(store, LAYOUT.entry(0), LAYOUT.entry(1), LAYOUT.snapshot(0), LAYOUT.snapshot(1))
     newest = Boundary(ordinal=0, lowest_slot=1, snapshot_slot=0, token="")
@@ -34,14 +34,14 @@ def test_R16_the_snapshot_of_the_first_entry_stays_if_the_boundary_names_it() ->
     assert left(store) == [LAYOUT.entry(1), LAYOUT.snapshot(0), LAYOUT.snapshot(1)]
 
 
-def test_R16_without_a_boundary_no_snapshot_is_deleted() -> None:
+def test_R16_without_a_boundary_nothing_is_deleted() -> None:
     store = new_store()
     put_each(store, LAYOUT.entry(0), LAYOUT.snapshot(0))
     assert pruner(store).delete_below(NO_BOUNDARY) == (0, 0)
     assert left(store) == [LAYOUT.entry(0), LAYOUT.snapshot(0)]
 
 
-def test_other_files_among_the_entries_are_not_deleted_with_them() -> None:
+def test_own_below_ignores_foreign_files_among_the_entries() -> None:
     store = new_store()
     name = LAYOUT.entry(1).removeprefix(LAYOUT.entries)
     others = [f"{LAYOUT.entries}{path}" for path in ("0.json", f"0/{name}", "0000.bak")]
@@ -49,7 +49,7 @@ def test_other_files_among_the_entries_are_not_deleted_with_them() -> None:
     assert own_below(store, LAYOUT.entry, 2) == [LAYOUT.entry(1)]
 
 
-def test_the_search_for_entries_lists_their_folder_only() -> None:
+def test_own_below_lists_the_entries_folder() -> None:
     store = HookedStore(new_store())
     store.before("list", LAYOUT.entries, lambda: None)
     assert own_below(store, LAYOUT.entry, 2) == []

@@ -8,7 +8,7 @@ from tests.unit.journal.trusting_process import GRACE_MS, MachineClocks, dated_s
 from txlog.journal.boundaries.pruning import boundary_dates, newest_old_enough
 
 
-def test_R32_only_boundaries_have_a_boundarys_date() -> None:
+def test_R32_boundary_dates_ignore_files_that_are_not_boundaries() -> None:
     clocks = MachineClocks()
     store = dated_store(clocks)
     name = LAYOUT.boundary(3).removeprefix(LAYOUT.boundaries)
@@ -17,7 +17,7 @@ def test_R32_only_boundaries_have_a_boundarys_date() -> None:
     assert list(boundary_dates(store, LAYOUT)) == [3]
 
 
-def test_R16_the_hint_says_the_same_after_its_date_was_asked_for() -> None:
+def test_R16_rewriting_the_hint_for_its_date_keeps_its_content() -> None:
     for is_gone in (False, True):
         clocks = MachineClocks()
         store = dated_store(clocks)
@@ -33,11 +33,11 @@ def test_R16_the_hint_says_the_same_after_its_date_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("date_ms", "chosen"), [(0, -1), (1, 0)])
-def test_R32_a_date_of_zero_is_no_date_and_any_other_is_one(date_ms: int, chosen: int) -> None:
+def test_R32_boundary_date_of_zero_counts_as_no_date(date_ms: int, chosen: int) -> None:
     assert newest_old_enough({0: date_ms}, now_ms=1_000, grace_ms=10, newest=0) == chosen
 
 
-def test_R14_a_file_of_another_program_beside_the_hint_does_not_stop_pruning() -> None:
+def test_R14_foreign_file_beside_the_hint_does_not_stop_pruning() -> None:
     clocks = MachineClocks()
     store = dated_store(clocks)
     replica = trusting(store, clocks)
@@ -49,7 +49,7 @@ def test_R14_a_file_of_another_program_beside_the_hint_does_not_stop_pruning() -
     assert replica.prune(keep_entries=5) == 15
 
 
-def test_R14_the_date_of_another_object_is_not_taken_for_the_hints() -> None:
+def test_R14_date_of_another_object_is_not_used_as_the_hints_date() -> None:
     """A listing that does not show the hint yet may show a newer object after it."""
     clocks = MachineClocks()
     store = HookedStore(dated_store(clocks))

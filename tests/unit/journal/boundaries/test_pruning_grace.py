@@ -36,7 +36,7 @@ def live(store: Store, prefix: str = LAYOUT.entries) -> list[int | None]:
     return [parse_number(stored.path) for stored in store.list_after(prefix)]
 
 
-def test_R14_nothing_goes_before_the_boundary_is_old_enough(
+def test_R14_no_entry_is_deleted_before_the_boundary_is_old_enough(
     store: MemoryStore, clocks: MachineClocks
 ) -> None:
     replica = trusting(store, clocks)
@@ -52,7 +52,7 @@ def test_R14_nothing_goes_before_the_boundary_is_old_enough(
     assert trusting(store, clocks).catch_up() == replica.state
 
 
-def test_R14_the_newest_boundary_that_is_old_enough_counts(
+def test_R14_entries_below_the_newest_old_enough_boundary_are_deleted(
     store: MemoryStore, clocks: MachineClocks
 ) -> None:
     """If boundaries are created often, the newest is never old enough; others delete as well."""
@@ -70,10 +70,10 @@ def test_R14_the_newest_boundary_that_is_old_enough_counts(
 
 
 @pytest.mark.parametrize("ahead_ms", [-(10**10), 10**10])
-def test_R14_the_clock_of_the_process_that_deletes_says_nothing(
+def test_R14_clock_of_the_deleting_process_never_shortens_the_grace(
     store: MemoryStore, clocks: MachineClocks, ahead_ms: int
 ) -> None:
-    """If the clock is behind, deletion is late at worst; if it is ahead, deletion fails."""
+    """A clock that is behind delays deletion; one that is ahead causes attempts in vain."""
     own = MachineClocks(wall=clocks.wall + ahead_ms)
     replica = trusting(store, own)
     fill(replica, 20)
@@ -110,7 +110,7 @@ class LaggingStore(HookedStore):
         return (stored for stored in listed if stored.path != LAYOUT.hint)
 
 
-def test_R14_an_object_that_a_listing_does_not_show_yet_has_no_date(
+def test_R14_no_entry_is_deleted_while_listings_lack_the_hint(
     store: MemoryStore, clocks: MachineClocks
 ) -> None:
     replica = trusting(LaggingStore(store), clocks)
@@ -121,7 +121,7 @@ def test_R14_an_object_that_a_listing_does_not_show_yet_has_no_date(
     assert len(live(store)) == 20
 
 
-def test_R14_a_closed_journal_keeps_its_entries_as_long(
+def test_R14_closed_journal_keeps_its_entries_for_the_grace(
     store: MemoryStore, clocks: MachineClocks
 ) -> None:
     replica = trusting(store, clocks)
@@ -135,10 +135,10 @@ def test_R14_a_closed_journal_keeps_its_entries_as_long(
     assert boundaries.read_newest(store, LAYOUT, NO_BOUNDARY).closed
 
 
-def test_pruning_in_vain_costs_a_look_and_a_listing(
+def test_pruning_with_nothing_deletable_costs_one_boundary_listing(
     store: MemoryStore, clocks: MachineClocks
 ) -> None:
-    """However much is kept, it is not listed again and again."""
+    """The kept entries are not listed in each attempt."""
     counting = CountingStore(store)
     replica = trusting(counting, clocks)
     fill(replica, 20)
@@ -150,7 +150,7 @@ def test_pruning_in_vain_costs_a_look_and_a_listing(
     assert counts.of("list_after", "boundary") == 1
 
 
-def test_R16_a_hint_that_is_gone_or_no_hint_is_written_all_the_same(
+def test_R16_entries_are_deleted_after_the_grace_if_the_hint_is_missing(
     store: MemoryStore, clocks: MachineClocks
 ) -> None:
     replica = trusting(store, clocks)
@@ -166,7 +166,7 @@ DATES = st.dictionaries(st.integers(0, 9), st.integers(0, 1_000))
 
 
 @given(DATES, st.integers(0, 1_500), st.integers(1, 500), st.integers(-1, 9))
-def test_R14_the_one_that_is_chosen_is_dated_old_enough_and_no_newer_one_is(
+def test_R14_newest_boundary_with_an_old_enough_date_is_chosen(
     dates: dict[int, int], now_ms: int, grace_ms: int, newest: int
 ) -> None:
     chosen = newest_old_enough(dates, now_ms, grace_ms, newest)

@@ -39,7 +39,7 @@ def store(clocks: MachineClocks) -> HookedStore:
 
 
 def prune_past(store: Store, clocks: MachineClocks, journal_length: int = 20) -> None:
-    """Let the journal grow and prune it; then let time pass until entries below can be deleted."""
+    """Let the journal grow and prune it, and again after the grace, which deletes entries."""
     other = trusting(store, clocks)
     fill(other, journal_length, "other")
     other.prune(keep_entries=2)
@@ -57,10 +57,10 @@ def entry_of_a_stalled_writer(store: HookedStore, clocks: MachineClocks, slot: i
     return late
 
 
-# What it saves.
+# Requests that a trusted check saves.
 
 
-def test_R15_within_the_trust_a_create_is_believed_without_a_look(clocks: MachineClocks) -> None:
+def test_R15_create_within_the_trust_sends_no_boundary_check(clocks: MachineClocks) -> None:
     counting = CountingStore(dated_store(clocks))
     replica = trusting(counting, clocks)
     fill(replica, 3)
@@ -70,7 +70,7 @@ def test_R15_within_the_trust_a_create_is_believed_without_a_look(clocks: Machin
     assert (counts.puts, counts.gets, counts.lists) == (1, 0, 0)
 
 
-def test_R15_an_idle_poll_is_one_request_and_one_more_when_the_trust_is_over(
+def test_R15_idle_poll_sends_one_request_and_one_more_when_the_trust_ends(
     clocks: MachineClocks,
 ) -> None:
     counting = CountingStore(dated_store(clocks))
@@ -85,7 +85,7 @@ def test_R15_an_idle_poll_is_one_request_and_one_more_when_the_trust_is_over(
     assert requests == [1, 1, 1, 1, 2, 1, 1, 1]
 
 
-def test_R15_opening_is_a_check_for_what_is_read_shortly_after(clocks: MachineClocks) -> None:
+def test_R15_opening_counts_as_a_boundary_check_for_following_reads(clocks: MachineClocks) -> None:
     counting = CountingStore(dated_store(clocks))
     fill(trusting(counting, clocks), 20)
     counting.reset()
@@ -93,11 +93,11 @@ def test_R15_opening_is_a_check_for_what_is_read_shortly_after(clocks: MachineCl
     assert counting.reset().of("get", "boundary") == 1
 
 
-# When it must not count.
+# When a check must not count.
 
 
 @pytest.mark.parametrize("stopped", ["wall", "boot", "neither"])
-def test_R15_a_writer_that_stood_still_does_not_believe_a_freed_slot(
+def test_R15_suspended_writer_does_not_believe_a_freed_slot(
     store: HookedStore, clocks: MachineClocks, stopped: str
 ) -> None:
     """Either clock alone ends the trust, so a clock that stopped cannot extend it."""
@@ -117,7 +117,7 @@ def test_R15_a_writer_that_stood_still_does_not_believe_a_freed_slot(
     assert trusting(store, clocks).catch_up() == writer.state
 
 
-def test_R15_a_wall_clock_that_was_put_back_ends_the_trust(clocks: MachineClocks) -> None:
+def test_R15_wall_clock_set_back_ends_the_trust(clocks: MachineClocks) -> None:
     counting = CountingStore(dated_store(clocks))
     replica = trusting(counting, clocks)
     fill(replica, 3)
@@ -127,7 +127,7 @@ def test_R15_a_wall_clock_that_was_put_back_ends_the_trust(clocks: MachineClocks
     assert counting.reset().of("get", "boundary") == 1
 
 
-def test_R15_the_time_runs_from_before_the_check_was_sent(
+def test_R15_trust_is_measured_from_before_the_check_was_sent(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
     """If the answer takes as long as the trust lasts, the check is worth nothing."""
@@ -142,7 +142,9 @@ def test_R15_the_time_runs_from_before_the_check_was_sent(
     assert store.is_met, "it was asked again"
 
 
-def test_R15_a_run_is_judged_by_its_first_slot(store: HookedStore, clocks: MachineClocks) -> None:
+def test_R15_run_of_slots_is_judged_by_its_first_slot(
+    store: HookedStore, clocks: MachineClocks
+) -> None:
     """Slot 3 was freed and filled by a stalled writer; slot 4 is a valid entry behind it."""
     other = trusting(store, clocks)
     fill(other, 3)
@@ -157,7 +159,7 @@ def test_R15_a_run_is_judged_by_its_first_slot(store: HookedStore, clocks: Machi
     assert reader.catch_up() == other.state
 
 
-def test_R15_a_run_is_judged_after_its_last_answer(
+def test_R15_run_of_slots_is_judged_by_its_last_answer(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
     """The reader has 3 and 4, is suspended, and finds a stalled writer's entry in slot 5."""
@@ -177,7 +179,7 @@ def test_R15_a_run_is_judged_after_its_last_answer(
     assert "stalled" not in reader.state
 
 
-def test_R15_a_reader_that_stood_still_does_not_believe_a_freed_slot(
+def test_R15_suspended_reader_does_not_believe_a_freed_slot(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
     fill(trusting(store, clocks), 3)
@@ -190,7 +192,7 @@ def test_R15_a_reader_that_stood_still_does_not_believe_a_freed_slot(
     assert reader.state == trusting(store, clocks).catch_up()
 
 
-def test_R15_an_absence_beyond_the_trust_is_not_the_end(
+def test_R15_missing_entry_after_the_trust_ended_is_not_taken_as_the_tip(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
     fill(trusting(store, clocks), 3)
@@ -203,7 +205,7 @@ def test_R15_an_absence_beyond_the_trust_is_not_the_end(
 # Who may use a check.
 
 
-def test_R31_a_forked_child_looks_for_itself(clocks: MachineClocks) -> None:
+def test_R31_forked_child_sends_a_new_boundary_check(clocks: MachineClocks) -> None:
     counting = CountingStore(dated_store(clocks))
     replica = trusting(counting, clocks)
     fill(replica, 3)
@@ -222,7 +224,7 @@ def test_R31_a_forked_child_looks_for_itself(clocks: MachineClocks) -> None:
     assert counting.reset().of("get", "boundary") == 0
 
 
-def test_R31_what_a_snapshot_says_of_the_boundary_is_no_check(
+def test_R31_boundary_named_in_a_snapshot_is_not_a_boundary_check(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
     """The snapshot names the newest boundary its writer had read; pruning has moved on since."""
@@ -245,7 +247,7 @@ def test_R31_what_a_snapshot_says_of_the_boundary_is_no_check(
     assert reader.state == first.catch_up()
 
 
-# What became of a command.
+# Commands in doubt.
 
 
 class FilledAgain(HookedStore):
@@ -268,7 +270,7 @@ class FilledAgain(HookedStore):
         return Exists(found or b"")
 
 
-def test_R33_a_command_whose_slot_was_freed_and_filled_again_is_in_doubt(
+def test_R33_command_whose_slot_was_freed_and_refilled_raises_outcome_unknown(
     clocks: MachineClocks,
 ) -> None:
     """The command counted, and its entry is gone: a refusal by the next attempt would be false."""
@@ -285,7 +287,7 @@ def test_R33_a_command_whose_slot_was_freed_and_filled_again_is_in_doubt(
     assert "t0" not in trusting(inner, clocks).catch_up()
 
 
-def test_R33_a_lost_slot_in_a_journal_that_goes_on_is_no_doubt(
+def test_R33_refusal_after_an_ordinary_lost_slot_is_not_outcome_unknown(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
     writer = trusting(store, clocks)
@@ -300,7 +302,7 @@ def test_R33_a_lost_slot_in_a_journal_that_goes_on_is_no_doubt(
 # Missing objects.
 
 
-def test_R34_a_hole_is_judged_by_a_check_that_is_sent_after_it_was_seen(
+def test_R34_hole_is_judged_by_a_check_sent_after_it_was_seen(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
     """A process that opened the journal, and trusts what it read there, finds the next entry gone
@@ -320,7 +322,7 @@ def test_R34_a_hole_is_judged_by_a_check_that_is_sent_after_it_was_seen(
     assert store.is_met
 
 
-def test_R34_a_hole_that_no_boundary_explains_is_damage(
+def test_R34_hole_at_or_above_the_boundary_raises_missing_object(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
     fill(trusting(store, clocks), 6)
@@ -329,7 +331,7 @@ def test_R34_a_hole_that_no_boundary_explains_is_damage(
         trusting(store, clocks).catch_up()
 
 
-def test_R34_a_snapshot_that_is_gone_is_judged_by_a_check_that_is_sent_afterwards(
+def test_R34_missing_snapshot_is_judged_by_a_check_sent_afterwards(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
     """The boundary that names it is old by the time of the request."""
@@ -353,7 +355,7 @@ def test_R34_a_snapshot_that_is_gone_is_judged_by_a_check_that_is_sent_afterward
     assert store.is_met
 
 
-def test_R34_a_snapshot_that_no_newer_boundary_replaces_is_damage(
+def test_R34_missing_snapshot_of_the_newest_boundary_is_corrupt_data(
     store: HookedStore, clocks: MachineClocks
 ) -> None:
     other = trusting(store, clocks)
@@ -366,7 +368,7 @@ def test_R34_a_snapshot_that_no_newer_boundary_replaces_is_damage(
         trusting(store, clocks).catch_up()
 
 
-def test_the_dates_of_a_store_in_memory_are_its_own_clocks(clocks: MachineClocks) -> None:
+def test_memory_store_dates_objects_by_its_runtime_clock(clocks: MachineClocks) -> None:
     store: MemoryStore = dated_store(clocks)
     store.create("a", b"a")
     clocks.pass_ms(7)

@@ -37,7 +37,7 @@ _seeds = iter(range(1 << 22, 1 << 30))
 # The decisions.
 
 
-def test_an_entry_that_is_old_or_of_a_clock_far_off_is_no_news() -> None:
+def test_latest_entry_is_none_for_an_old_entry_or_a_distant_clock() -> None:
     for apart_ms in (0, ENTRY_MS_MAX, -ENTRY_MS_MAX):
         assert latest_entry(True, 90_000 - apart_ms, 90_000, NOW) == LatestEntry(True, NOW)
     for apart_ms in (ENTRY_MS_MAX + 1, -ENTRY_MS_MAX - 1, 1 << 40):
@@ -45,18 +45,18 @@ def test_an_entry_that_is_old_or_of_a_clock_far_off_is_no_news() -> None:
 
 
 @pytest.mark.parametrize("known", [None, LatestEntry(False, NOW)])
-def test_without_a_carrier_nobody_waits(known: LatestEntry | None) -> None:
+def test_command_does_not_wait_without_a_carrier(known: LatestEntry | None) -> None:
     assert not leaves_to_carrier(known, NOW, 0, NOW)
     assert not leaves_to_carrier(known, NOW, 1, NOW)
 
 
-def test_a_command_waits_as_long_as_the_carrier_writes() -> None:
+def test_command_stops_waiting_carried_ms_after_the_carriers_latest_entry() -> None:
     known = LatestEntry(True, NOW)
     assert leaves_to_carrier(known, NOW, 1, NOW + CARRIED_MS - 1)
     assert not leaves_to_carrier(known, NOW, 1, NOW + CARRIED_MS)
 
 
-def test_I16_a_command_waits_for_a_bounded_time_whatever_the_carrier_writes() -> None:
+def test_I16_wait_for_an_active_carrier_is_bounded_in_time_and_reads() -> None:
     begun_ms = NOW - WAIT_MS
     assert leaves_to_carrier(LatestEntry(True, NOW), begun_ms + 1, 1, NOW)
     assert not leaves_to_carrier(LatestEntry(True, NOW), begun_ms, 1, NOW)
@@ -65,7 +65,7 @@ def test_I16_a_command_waits_for_a_bounded_time_whatever_the_carrier_writes() ->
     assert not leaves_to_carrier(LatestEntry(True, NOW), NOW, READS_MAX, NOW)
 
 
-def test_where_requests_take_long_it_waits_for_so_many_of_them() -> None:
+def test_wait_for_a_carrier_is_measured_in_round_trips_on_a_slow_store() -> None:
     known, trip_ms = LatestEntry(True, NOW), 100.0
     later_ms = NOW + CARRIED_TRIPS * trip_ms
     assert leaves_to_carrier(known, NOW, 1, later_ms - 1, trip_ms)
@@ -74,13 +74,13 @@ def test_where_requests_take_long_it_waits_for_so_many_of_them() -> None:
     assert not leaves_to_carrier(known, NOW - WAIT_TRIPS * trip_ms, 1, NOW, trip_ms)
 
 
-def test_the_first_look_comes_before_the_first_attempt() -> None:
+def test_command_reads_before_its_first_attempt_if_the_carrier_wrote_recently() -> None:
     """The next slot that the process expects was taken long ago."""
     assert leaves_to_carrier(LatestEntry(True, NOW), NOW, 0, NOW + FIRST_READ_MS - 1)
     assert not leaves_to_carrier(LatestEntry(True, NOW), NOW, 0, NOW + FIRST_READ_MS)
 
 
-def test_it_asks_for_as_many_entries_as_there_may_be() -> None:
+def test_entries_ahead_grows_with_age_of_the_latest_entry_up_to_a_limit() -> None:
     asked = [entries_ahead(LatestEntry(True, NOW), NOW + age_ms) for age_ms in (0, 100, 400, 9_000)]
     assert asked == sorted(asked)
     assert (asked[0], asked[-1]) == (1, AHEAD_MAX)
@@ -119,7 +119,9 @@ def carrying(store: HookedStore, clock: ManualClock, begun: list[int]) -> Replic
     return replica
 
 
-def test_who_wins_a_slot_after_it_lost_one_carries_and_says_so(clock: ManualClock) -> None:
+def test_process_that_wins_a_slot_after_losing_one_carries_and_marks_its_entries(
+    clock: ManualClock,
+) -> None:
     store, begun = HookedStore(new_store()), list[int]()
     carrier = carrying(store, clock, begun)
     assert (begun, carrier.is_carrying) == ([1], True)
@@ -128,7 +130,7 @@ def test_who_wins_a_slot_after_it_lost_one_carries_and_says_so(clock: ManualCloc
     assert begun == [1], "it carries already"
 
 
-def test_who_wins_without_having_lost_carries_nothing(clock: ManualClock) -> None:
+def test_process_that_wins_without_having_lost_does_not_carry(clock: ManualClock) -> None:
     store, begun = HookedStore(new_store()), list[int]()
     replica = far(store, clock, lambda: begun.append(1))
     replica.execute(Put("a"))
@@ -136,7 +138,7 @@ def test_who_wins_without_having_lost_carries_nothing(clock: ManualClock) -> Non
 
 
 @pytest.mark.parametrize("is_far", [True, False])
-def test_on_a_store_that_is_near_nobody_carries(clock: ManualClock, is_far: bool) -> None:
+def test_process_carries_only_on_a_far_store(clock: ManualClock, is_far: bool) -> None:
     store, begun = HookedStore(new_store()), list[int]()
     replica = process(store, replace(FAR, is_far=is_far), manual_runtime(next(_seeds), clock))
     replica.carry = lambda: begun.append(1)
@@ -145,7 +147,7 @@ def test_on_a_store_that_is_near_nobody_carries(clock: ManualClock, is_far: bool
     assert (bool(begun), carries(store, 1)) == (is_far, is_far)
 
 
-def test_a_slot_that_is_lost_ends_carrying_and_what_was_brought_is_left_out(
+def test_losing_a_slot_ends_carrying_and_drops_the_carried_commands(
     clock: ManualClock,
 ) -> None:
     store, begun = HookedStore(new_store()), list[int]()
@@ -157,7 +159,9 @@ def test_a_slot_that_is_lost_ends_carrying_and_what_was_brought_is_left_out(
     assert process(store.inner).catch_up() == ("rival's", "first", "another")
 
 
-def test_R44_what_is_refused_is_left_out_and_touches_nothing_else(clock: ManualClock) -> None:
+def test_R44_refused_carried_command_is_left_out_and_does_not_affect_others(
+    clock: ManualClock,
+) -> None:
     store, begun = HookedStore(new_store()), list[int]()
     carrier = carrying(store, clock, begun)
     carrier.publish_carried(
@@ -167,7 +171,7 @@ def test_R44_what_is_refused_is_left_out_and_touches_nothing_else(clock: ManualC
     assert carrier.next_slot == 3
 
 
-def test_what_makes_an_entry_too_large_is_left_out(clock: ManualClock) -> None:
+def test_carried_commands_too_large_for_one_entry_are_left_out(clock: ManualClock) -> None:
     store, begun = HookedStore(new_store()), list[int]()
     carrier = carrying(store, clock, begun)
     carrier.publish_carried(
@@ -177,14 +181,14 @@ def test_what_makes_an_entry_too_large_is_left_out(clock: ManualClock) -> None:
     assert carrier.execute(Put("own")) is True
 
 
-def test_what_is_brought_and_there_already_writes_nothing(clock: ManualClock) -> None:
+def test_carried_command_without_events_writes_no_entry(clock: ManualClock) -> None:
     store, begun = HookedStore(new_store()), list[int]()
     carrier = carrying(store, clock, begun)
     carrier.publish_carried([Put("first")])
     assert carrier.next_slot == 2
 
 
-def test_an_error_of_the_store_is_told_to_the_carrier(clock: ManualClock) -> None:
+def test_publish_carried_raises_the_error_of_the_store(clock: ManualClock) -> None:
     store, begun = HookedStore(new_store()), list[int]()
     carrier = carrying(store, clock, begun)
 
@@ -196,7 +200,7 @@ def test_an_error_of_the_store_is_told_to_the_carrier(clock: ManualClock) -> Non
         carrier.publish_carried([Put("theirs")])
 
 
-def test_who_sees_a_carrier_waits_for_it_and_writes_nothing(clock: ManualClock) -> None:
+def test_command_waits_for_an_active_carrier_and_writes_no_entry(clock: ManualClock) -> None:
     store, begun = HookedStore(new_store()), list[int]()
     carrier = carrying(store, clock, begun)
     other_store = HookedStore(store.inner)
@@ -211,7 +215,9 @@ def test_who_sees_a_carrier_waits_for_it_and_writes_nothing(clock: ManualClock) 
     ]
 
 
-def test_I16_who_waits_for_a_carrier_that_died_races_soon(clock: ManualClock) -> None:
+def test_I16_command_waiting_for_a_dead_carrier_publishes_after_carried_ms(
+    clock: ManualClock,
+) -> None:
     store, begun = HookedStore(new_store()), list[int]()
     carrying(store, clock, begun)
     other = far(store, clock)
@@ -222,7 +228,7 @@ def test_I16_who_waits_for_a_carrier_that_died_races_soon(clock: ManualClock) ->
     assert CARRIED_MS <= waited_ms <= CARRIED_MS + READ_PAUSE_MS
 
 
-def test_I16_who_waits_for_a_carrier_that_leaves_it_out_races_soon(clock: ManualClock) -> None:
+def test_I16_command_left_out_by_the_carrier_publishes_within_wait_ms(clock: ManualClock) -> None:
     store, begun = HookedStore(new_store()), list[int]()
     carrier = carrying(store, clock, begun)
     other_store = HookedStore(store.inner)
@@ -240,7 +246,7 @@ def test_I16_who_waits_for_a_carrier_that_leaves_it_out_races_soon(clock: Manual
     assert "other's" in process(store.inner).catch_up()
 
 
-def test_what_no_carrier_can_find_waits_for_none(clock: ManualClock) -> None:
+def test_command_that_cannot_be_carried_does_not_wait_for_a_carrier(clock: ManualClock) -> None:
     store, begun = HookedStore(new_store()), list[int]()
     carrying(store, clock, begun)
     other = far(store, clock)

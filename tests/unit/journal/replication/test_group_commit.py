@@ -67,7 +67,7 @@ def outcome(future: Future[Any]) -> object:
     return future.result() if error is None else type(error)
 
 
-def test_commands_that_wait_at_once_share_an_entry() -> None:
+def test_commands_waiting_at_the_same_time_share_an_entry() -> None:
     store = HookedStore(new_store())
     replica = process(store)
     others = [Put(f"other {number}") for number in range(10)]
@@ -79,7 +79,7 @@ def test_commands_that_wait_at_once_share_an_entry() -> None:
     assert process(store).catch_up() == replica.state
 
 
-def test_who_is_done_does_not_wait_for_those_who_publish_next() -> None:
+def test_published_command_returns_without_waiting_for_the_next_entry() -> None:
     store = HookedStore(new_store())
     replica = process(store)
     queue = replica._queue.waiting = AnnouncedQueue()
@@ -90,21 +90,21 @@ def test_who_is_done_does_not_wait_for_those_who_publish_next() -> None:
         assert queue.joined.acquire(timeout=PATIENCE_S)
         return future
 
-    def all_are_told() -> None:
+    def all_are_answered() -> None:
         assert [outcome(future) for future in done] == [True] * 4
 
     with ThreadPoolExecutor(max_workers=6) as pool:
         store.before("create", LAYOUT.entry(0), lambda: done.extend(map(join, map(Put, "bcd"))))
         last: list[Future[Any]] = []
         store.before("create", LAYOUT.entry(1), lambda: last.append(join(Put("last"))))
-        store.before("create", LAYOUT.entry(2), all_are_told)
+        store.before("create", LAYOUT.entry(2), all_are_answered)
         done.append(join(Put("a")))
-        all_are_told()
+        all_are_answered()
         assert outcome(last[0]) is True
     assert [written(store, slot) for slot in range(3)] == [["a"], ["b", "c", "d"], ["last"]]
 
 
-def test_a_look_at_the_tip_is_answered_by_an_entry_that_is_won() -> None:
+def test_linearizable_read_is_answered_by_a_won_entry_without_reading() -> None:
     store = HookedStore(new_store())
     replica = process(store)
     queue = replica._queue.waiting = AnnouncedQueue()
@@ -127,7 +127,7 @@ def test_a_look_at_the_tip_is_answered_by_an_entry_that_is_won() -> None:
     assert (counting.snapshot().of("create"), counting.snapshot().of("get", "entry")) == (2, 0)
 
 
-def test_a_look_at_the_tip_outlives_the_error_of_a_command_beside_it() -> None:
+def test_linearizable_read_succeeds_if_the_command_queued_with_it_fails() -> None:
     store = HookedStore(new_store())
     replica = process(store)
     queue = replica._queue.waiting = AnnouncedQueue()
@@ -151,7 +151,7 @@ def test_a_look_at_the_tip_outlives_the_error_of_a_command_beside_it() -> None:
         assert [outcome(future) for future in others] == [("a",), StoreUnavailable]
 
 
-class Company(ManualClock):
+class ArrivalClock(ManualClock):
     """A clock on which another thread arrives while one sleeps."""
 
     def __init__(self, come: Callable[[], None]) -> None:
@@ -164,7 +164,7 @@ class Company(ManualClock):
 
 
 @pytest.mark.parametrize(("is_far", "last"), [(True, ["d", "late"]), (False, ["d"])])
-def test_far_away_a_thread_waits_a_moment_for_those_who_came_with_it_before(
+def test_command_waits_group_delay_after_a_shared_entry_on_a_far_store_only(
     is_far: bool, last: list[str]
 ) -> None:
     store = HookedStore(new_store())
@@ -174,7 +174,7 @@ def test_far_away_a_thread_waits_a_moment_for_those_who_came_with_it_before(
         assert queue.joined.acquire(timeout=PATIENCE_S)  # The command of the waiting thread.
         late.append(join(Put("late")))
 
-    clock = Company(come)
+    clock = ArrivalClock(come)
     replica = process(store, replace(OPTIONS, is_far=is_far), manual_runtime(77, clock))
     queue = replica._queue.waiting = AnnouncedQueue()
 
@@ -195,7 +195,7 @@ def test_far_away_a_thread_waits_a_moment_for_those_who_came_with_it_before(
     assert clock.slept_ms == [GROUP_DELAY_MS] * is_far
 
 
-def test_far_away_a_thread_that_brings_several_commands_waits_for_nobody() -> None:
+def test_execute_each_from_one_thread_has_no_group_delay_on_a_far_store() -> None:
     clock = ManualClock()
     replica = process(new_store(), replace(OPTIONS, is_far=True), manual_runtime(78, clock))
     for number in range(4):
@@ -203,7 +203,7 @@ def test_far_away_a_thread_that_brings_several_commands_waits_for_nobody() -> No
     assert clock.slept_ms == []
 
 
-def test_I16_an_entry_holds_the_commands_of_so_many_only() -> None:
+def test_I16_entry_holds_at_most_publish_batch_max_commands() -> None:
     store = HookedStore(new_store())
     replica = process(store, limits(publish_batch_max=4))
     others = [Put(f"other {number}") for number in range(10)]
@@ -212,7 +212,7 @@ def test_I16_an_entry_holds_the_commands_of_so_many_only() -> None:
     assert [len(written(store, slot)) for slot in range(replica.next_slot)] == [1, 4, 4, 2]
 
 
-def test_each_gets_its_own_answer_and_its_own_refusal() -> None:
+def test_grouped_commands_are_answered_or_refused_one_by_one() -> None:
     store = HookedStore(new_store())
     replica = process(store)
     others: list[Command] = [Take("first"), Take("first"), Put("x"), Put("x"), Look("x"), Look("y")]
@@ -229,7 +229,7 @@ def test_each_gets_its_own_answer_and_its_own_refusal() -> None:
     assert process(store).catch_up() == ("x",)
 
 
-def test_a_rival_between_changes_the_answers_that_depend_on_it() -> None:
+def test_rivals_entry_changes_only_the_grouped_answers_that_depend_on_it() -> None:
     store = HookedStore(new_store())
     replica, rival = process(store), process(store.inner)
     store.before("create", LAYOUT.entry(1), lambda: rival.execute(Take("first")))
@@ -238,7 +238,7 @@ def test_a_rival_between_changes_the_answers_that_depend_on_it() -> None:
     assert process(store).catch_up() == ("x",)
 
 
-def test_what_is_together_too_large_for_one_entry_goes_into_several() -> None:
+def test_commands_too_large_for_one_entry_together_are_split_over_several() -> None:
     """Each command is small enough by itself, so waiting together must not make any fail."""
     store = HookedStore(new_store())
     replica = process(store)
@@ -248,7 +248,7 @@ def test_what_is_together_too_large_for_one_entry_goes_into_several() -> None:
     assert [len(written(store, slot)) for slot in range(1, replica.next_slot)] == [2, 1, 2]
 
 
-def test_an_error_of_the_store_is_told_to_all_that_waited() -> None:
+def test_store_error_is_raised_for_every_command_of_the_group() -> None:
     store = HookedStore(new_store())
     replica = process(store)
 
@@ -261,7 +261,7 @@ def test_an_error_of_the_store_is_told_to_all_that_waited() -> None:
     assert replica.execute(Put("x"))
 
 
-def test_I13_who_waits_for_a_thread_that_is_interrupted_does_not_know_its_outcome() -> None:
+def test_I13_command_published_by_an_interrupted_thread_raises_outcome_unknown() -> None:
     store = HookedStore(new_store())
     replica = process(store)
 
@@ -276,7 +276,7 @@ def test_I13_who_waits_for_a_thread_that_is_interrupted_does_not_know_its_outcom
     assert replica.execute(Put("x")) is False, "the entry was created"
 
 
-def test_I13_what_a_thread_that_is_interrupted_has_taken_is_answered_or_waits_on() -> None:
+def test_I13_queued_command_of_interrupted_publisher_is_answered_or_stays_queued() -> None:
     def interrupted(interruption: Interruption) -> Interruption:
         replica = process(new_store())
         waiting = QueuedCommand(Put("of another thread"))
@@ -310,13 +310,13 @@ def interrupted_once() -> Iterator[None]:
         signal(SIGINT, before)
 
 
-def test_a_command_that_is_interrupted_while_it_waits_is_not_carried_out_later() -> None:
+def test_command_interrupted_while_queued_is_never_published() -> None:
     store = HookedStore(new_store())
     replica = process(store)
     queue = replica._queue.waiting = AnnouncedQueue()
     is_over, main = Event(), get_ident()
 
-    def interrupt_who_waits() -> None:
+    def interrupt_waiting_thread() -> None:
         assert queue.joined.acquire(timeout=PATIENCE_S)  # The first thread's command.
         waiting.release()
         assert queue.joined.acquire(timeout=PATIENCE_S)
@@ -327,7 +327,7 @@ def test_a_command_that_is_interrupted_while_it_waits_is_not_carried_out_later()
                 return
 
     waiting = Semaphore(0)
-    store.before("create", LAYOUT.entry(0), interrupt_who_waits)
+    store.before("create", LAYOUT.entry(0), interrupt_waiting_thread)
     with ThreadPoolExecutor(1) as pool, interrupted_once():
         first = pool.submit(replica.execute, Put("first"))
         assert waiting.acquire(timeout=PATIENCE_S)
@@ -340,7 +340,7 @@ def test_a_command_that_is_interrupted_while_it_waits_is_not_carried_out_later()
 
 
 @pytest.mark.parametrize("threads", [4])
-def test_threads_without_any_order_lose_nothing(threads: int) -> None:
+def test_concurrent_threads_lose_no_command(threads: int) -> None:
     store = new_store()
     replica = process(store)
     with ThreadPoolExecutor(threads) as pool:

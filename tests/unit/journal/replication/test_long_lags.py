@@ -27,7 +27,7 @@ def lagging(store: Store, count: int) -> tuple[Replica[Shelf], Replica[Shelf]]:
     return follower, writer
 
 
-def test_a_lag_of_less_than_a_run_is_read_entry_by_entry_with_one_look_at_the_boundary() -> None:
+def test_lag_of_less_than_a_run_is_read_with_one_boundary_check_and_no_hint() -> None:
     counting = CountingStore(new_store())
     follower, writer = lagging(counting, RUN_ENTRIES_MAX - 1)
     counting.reset()
@@ -37,7 +37,7 @@ def test_a_lag_of_less_than_a_run_is_read_entry_by_entry_with_one_look_at_the_bo
     assert RUN_ENTRIES_MAX <= counts.of("get", "entry") <= RUN_ENTRIES_MAX + 32
 
 
-def test_whoever_lags_by_more_than_a_run_goes_on_from_the_newest_snapshot() -> None:
+def test_replica_lagging_by_more_than_a_run_continues_from_the_newest_snapshot() -> None:
     counting = CountingStore(new_store())
     follower, writer = lagging(counting, LAG)
     counting.reset()
@@ -49,7 +49,7 @@ def test_whoever_lags_by_more_than_a_run_goes_on_from_the_newest_snapshot() -> N
 
 
 @pytest.mark.parametrize("hint", [None, b"{}", b'{"snapshot": 199}', b'{"snapshot": 2399}'])
-def test_R16_a_long_lag_ends_at_the_tip_whatever_became_of_the_snapshots(
+def test_R16_long_lag_without_a_usable_snapshot_is_read_to_the_tip(
     hint: bytes | None,
 ) -> None:
     """The last of these hints is right, but its snapshot is damaged."""
@@ -67,7 +67,7 @@ def test_R16_a_long_lag_ends_at_the_tip_whatever_became_of_the_snapshots(
     assert counts.puts == 0
 
 
-def test_a_run_is_full_by_its_bytes_too() -> None:
+def test_run_of_entries_is_also_limited_in_bytes() -> None:
     counting = CountingStore(new_store())
     follower, writer = lagging(counting, 0)
     entry_bytes = 900_000
@@ -77,7 +77,7 @@ def test_a_run_is_full_by_its_bytes_too() -> None:
     assert counting.reset().of("get", "hint") == 1, "after the first run, and not after the second"
 
 
-def test_R15_a_slot_that_is_filled_in_the_middle_of_a_later_run_is_not_believed() -> None:
+def test_R15_freed_slot_refilled_within_a_later_run_is_not_believed() -> None:
     """The reader has applied a run, stalls in the middle of the next one, and finds a stalled
     writer's entry in a slot that was freed meanwhile.
     """
@@ -103,7 +103,7 @@ def test_R15_a_slot_that_is_filled_in_the_middle_of_a_later_run_is_not_believed(
     assert "stalled" not in reader.state
 
 
-def test_R15_an_absence_after_a_full_run_is_certain_if_it_must_be() -> None:
+def test_R15_linearizable_read_reaches_the_tip_if_pruned_after_a_full_run() -> None:
     """The entries after the run were pruned before the reader asked for them."""
     store = HookedStore(new_store())
     reader, other = lagging(store, RUN_ENTRIES_MAX + 100)

@@ -36,7 +36,7 @@ def is_sound(store: Store, slot: int) -> bool:
     return data is not None and decode_snapshot(data, path)[0].slot == slot
 
 
-def test_a_snapshot_is_written_each_time_the_journal_has_grown_by_so_many_entries() -> None:
+def test_snapshot_is_written_each_time_snapshot_entries_were_added() -> None:
     store = new_store()
     replica = process(store)
     fill(replica, 7)
@@ -56,7 +56,7 @@ def test_a_journal_of_any_length_opens_to_the_state_of_its_writer(length: int) -
     assert replica.next_slot == length
 
 
-def test_the_requests_of_opening_do_not_grow_with_the_journal() -> None:
+def test_number_of_requests_to_open_does_not_grow_with_the_journal() -> None:
     requests = {}
     for length in (8, 80, 800):
         counting = CountingStore(new_store())
@@ -88,7 +88,7 @@ def test_the_requests_of_opening_do_not_grow_with_the_journal() -> None:
         b"[" * 100_000,
     ],
 )
-def test_R16_a_hint_may_be_old_or_wrong(hint: bytes) -> None:
+def test_R16_journal_opens_with_an_old_or_wrong_hint(hint: bytes) -> None:
     store = new_store()
     fill(process(store), 20)
     store.replace(LAYOUT.hint, hint)
@@ -97,21 +97,21 @@ def test_R16_a_hint_may_be_old_or_wrong(hint: bytes) -> None:
     assert replica.execute(Put("next"))
 
 
-def test_R16_a_hint_may_be_gone() -> None:
+def test_R16_journal_opens_without_a_hint() -> None:
     store = new_store()
     fill(process(store), 20)
     store.delete(LAYOUT.hint)
     assert process(store).catch_up() == names(20)
 
 
-def test_R16_a_hinted_snapshot_may_be_gone() -> None:
+def test_R16_journal_opens_without_hinted_snapshot() -> None:
     store = new_store()
     fill(process(store), 20)
     store.delete(LAYOUT.snapshot(15))
     assert process(store).catch_up() == names(20)
 
 
-def test_R16_without_hint_a_pruned_journal_opens_from_the_boundarys_snapshot() -> None:
+def test_R16_pruned_journal_opens_from_the_boundarys_snapshot_without_good_hint() -> None:
     store = new_store()
     replica = process(store)
     fill(replica, 20)
@@ -144,7 +144,7 @@ def pruned_to(lowest: int) -> HookedStore:
 
 
 @pytest.mark.parametrize("lowest", [9, 10, 18])
-def test_R16_a_hint_from_below_the_boundary_is_not_followed(lowest: int) -> None:
+def test_R16_hint_to_a_snapshot_below_the_boundary_is_not_followed(lowest: int) -> None:
     """The snapshot is good, but entries behind it are gone."""
     store = pruned_to(lowest)
     assert is_sound(store, 7)
@@ -160,7 +160,7 @@ def test_R16_a_hint_is_followed_if_its_snapshot_reaches_the_boundary(lowest: int
     assert process(store).catch_up() == names(20)
 
 
-def test_R16_a_boundarys_snapshot_that_vanishes_means_open_again() -> None:
+def test_R16_opening_starts_again_if_the_boundarys_snapshot_vanishes() -> None:
     """Meanwhile another process created the next boundary; its snapshot must be read."""
     store = HookedStore(new_store())
     writer = process(store.inner)
@@ -178,7 +178,7 @@ def test_R16_a_boundarys_snapshot_that_vanishes_means_open_again() -> None:
     assert process(store).catch_up() == writer.state
 
 
-def test_I15_without_any_snapshot_a_pruned_journal_says_what_is_missing() -> None:
+def test_I15_pruned_journal_without_snapshots_names_the_missing_snapshot() -> None:
     store = new_store()
     replica = process(store)
     fill(replica, 20)
@@ -201,7 +201,7 @@ def test_a_damaged_snapshot_is_rebuilt_from_the_journal() -> None:
     assert hinted(store) == 16
 
 
-def test_a_damaged_snapshot_of_a_pruned_journal_is_rebuilt_from_the_boundarys() -> None:
+def test_damaged_snapshot_of_pruned_journal_is_rebuilt_from_the_boundarys_snapshot() -> None:
     store = new_store()
     replica = process(store)
     fill(replica, 20)
@@ -213,7 +213,7 @@ def test_a_damaged_snapshot_of_a_pruned_journal_is_rebuilt_from_the_boundarys() 
     assert hinted(store) == 24
 
 
-def test_a_good_snapshot_is_not_deleted_to_mend_another() -> None:
+def test_sound_snapshot_is_not_deleted_to_replace_a_damaged_one() -> None:
     """A crash between the two steps would lose the only copy."""
     store = HookedStore(new_store())
     replica = process(store)
@@ -229,7 +229,7 @@ def test_a_good_snapshot_is_not_deleted_to_mend_another() -> None:
     assert process(store).catch_up() == names(20)
 
 
-def test_a_newer_format_is_refused_and_left_alone() -> None:
+def test_snapshot_of_newer_format_is_refused_and_left_unchanged() -> None:
     store = new_store()
     fill(process(store), 16)
     newer = encode_snapshot(SnapshotHead(3, 15, 0, -1), {})
@@ -239,7 +239,7 @@ def test_a_newer_format_is_refused_and_left_alone() -> None:
     assert store.get(LAYOUT.snapshot(15)) == newer
 
 
-def test_a_snapshot_under_another_number_is_not_used() -> None:
+def test_snapshot_stored_under_another_slot_is_not_used() -> None:
     store = new_store()
     fill(process(store), 20)
     other = store.get(LAYOUT.snapshot(7))
@@ -248,7 +248,7 @@ def test_a_snapshot_under_another_number_is_not_used() -> None:
     assert process(store).catch_up() == names(20)
 
 
-def test_a_commit_does_not_fail_because_no_snapshot_could_be_written() -> None:
+def test_failed_snapshot_write_does_not_fail_the_commit() -> None:
     store = HookedStore(new_store())
     replica = process(store)
     fill(replica, 7)
@@ -262,7 +262,7 @@ def test_a_commit_does_not_fail_because_no_snapshot_could_be_written() -> None:
     assert process(store).catch_up() == names(8)
 
 
-def test_a_snapshot_can_be_asked_for_at_any_length() -> None:
+def test_snapshot_can_be_requested_at_any_journal_length() -> None:
     store = new_store()
     replica = process(store)
     assert replica.snapshot() == -1

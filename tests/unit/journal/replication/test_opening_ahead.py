@@ -73,7 +73,7 @@ def test_a_journal_that_was_pruned_opens_to_the_state_of_its_writer(length: int)
         (64 + ENTRIES_BEHIND_SNAPSHOT + 1, 64, 3),
     ],
 )
-def test_opening_waits_for_hint_snapshot_and_what_lies_behind(
+def test_opening_takes_one_to_three_round_trips(
     length: int, snapshot_entries: int, waits: int
 ) -> None:
     store = new_store()
@@ -84,7 +84,7 @@ def test_opening_waits_for_hint_snapshot_and_what_lies_behind(
     assert reader.next_slot == length
 
 
-def test_a_near_store_is_asked_for_one_thing_after_the_other() -> None:
+def test_opening_on_a_near_store_sends_fewer_requests_than_on_a_far_one() -> None:
     store = CountingStore(new_store())
     fill(process(store), 3)
     store.reset()
@@ -94,7 +94,7 @@ def test_a_near_store_is_asked_for_one_thing_after_the_other() -> None:
     assert in_turn < store.reset().gets
 
 
-def test_an_answer_is_given_once() -> None:
+def test_prefetched_answer_is_used_only_once() -> None:
     store = new_store()
     reads = Prefetch(store, SerialFanOut())
     reads.request(["a"])
@@ -103,7 +103,7 @@ def test_an_answer_is_given_once() -> None:
     assert reads.get("a") == b"later"
 
 
-def test_what_fails_ahead_is_raised_where_it_is_wanted() -> None:
+def test_prefetch_error_is_raised_when_the_object_is_read() -> None:
     class Silent:
         def get(self, path: str) -> bytes | None:
             raise StoreUnavailable(f"{path}: no answer.")
@@ -114,7 +114,7 @@ def test_what_fails_ahead_is_raised_where_it_is_wanted() -> None:
         reads.get("a")
 
 
-def test_R15_the_time_of_an_opening_runs_from_before_its_first_request(
+def test_R15_trust_of_an_opening_is_measured_from_before_its_first_request(
     clocks: MachineClocks,
 ) -> None:
     store = HookedStore(dated_store(clocks))
@@ -128,7 +128,7 @@ def test_R15_the_time_of_an_opening_runs_from_before_its_first_request(
     assert counting.reset().gets == requests_of_an_opening + 1  # The check is too old: one more.
 
 
-def test_R15_an_absence_that_was_read_ahead_is_for_the_call_that_opens(
+def test_R15_prefetched_absence_is_not_used_after_the_opening_call(
     clocks: MachineClocks,
 ) -> None:
     store = dated_store(clocks)
@@ -140,7 +140,7 @@ def test_R15_an_absence_that_was_read_ahead_is_for_the_call_that_opens(
     assert replica.catch_up() == ("t0", "t1", "since")
 
 
-def test_R15_an_entry_that_was_read_ahead_is_judged_by_a_check_that_was_sent_before(
+def test_R15_prefetched_entry_in_a_slot_freed_since_the_check_is_not_believed(
     clocks: MachineClocks,
 ) -> None:
     """Slot 0 was freed and filled again; the boundary above it was created between the requests."""
@@ -164,7 +164,7 @@ def test_R15_an_entry_that_was_read_ahead_is_judged_by_a_check_that_was_sent_bef
     assert replica.state == other.state
 
 
-def test_R15_without_trust_what_was_read_ahead_is_judged_by_a_later_check(
+def test_R15_without_trust_prefetched_entries_are_judged_by_a_later_check(
     clocks: MachineClocks,
 ) -> None:
     store = CountingStore(dated_store(clocks))
@@ -174,7 +174,7 @@ def test_R15_without_trust_what_was_read_ahead_is_judged_by_a_later_check(
     assert store.reset().gets == 2 + FIRST_ENTRIES + 1
 
 
-def test_R34_a_boundary_that_came_after_it_was_asked_for_is_not_missing(
+def test_R34_boundary_created_after_its_prefetch_is_not_missing(
     clocks: MachineClocks,
 ) -> None:
     store = HookedStore(dated_store(clocks))
@@ -192,7 +192,7 @@ def test_R34_a_boundary_that_came_after_it_was_asked_for_is_not_missing(
     assert store.is_met
 
 
-def test_R34_a_boundary_that_a_snapshot_names_and_that_is_gone_is_damage(
+def test_R34_missing_boundary_named_by_a_snapshot_raises_missing_object(
     clocks: MachineClocks,
 ) -> None:
     store = dated_store(clocks)
@@ -205,7 +205,7 @@ def test_R34_a_boundary_that_a_snapshot_names_and_that_is_gone_is_damage(
         ahead(store, clocks).catch_up()
 
 
-def test_R34_a_hole_among_what_was_read_ahead_is_damage(clocks: MachineClocks) -> None:
+def test_R34_hole_among_prefetched_entries_is_corrupt_data(clocks: MachineClocks) -> None:
     store = dated_store(clocks)
     fill(trusting(store, clocks), 6)
     store.delete(LAYOUT.entry(3))
@@ -213,7 +213,7 @@ def test_R34_a_hole_among_what_was_read_ahead_is_damage(clocks: MachineClocks) -
         ahead(store, clocks).catch_up()
 
 
-def test_R16_a_hint_that_lies_ahead_of_the_journal_costs_time_only(clocks: MachineClocks) -> None:
+def test_R16_journal_opens_with_a_hint_above_its_tip(clocks: MachineClocks) -> None:
     store = dated_store(clocks)
     writer = trusting(store, clocks)
     fill(writer, 10)
@@ -221,7 +221,7 @@ def test_R16_a_hint_that_lies_ahead_of_the_journal_costs_time_only(clocks: Machi
     assert ahead(store, clocks).catch_up() == writer.state
 
 
-def test_R15_an_entry_that_a_wait_has_found_is_judged_as_any_other(clocks: MachineClocks) -> None:
+def test_R15_apply_entry_does_not_believe_an_entry_in_a_freed_slot(clocks: MachineClocks) -> None:
     store = HookedStore(dated_store(clocks))
     stalled, other, waiting = (trusting(store, clocks) for _ in range(3))
     waiting.catch_up()
@@ -239,7 +239,7 @@ def test_R15_an_entry_that_a_wait_has_found_is_judged_as_any_other(clocks: Machi
     assert waiting.state == other.state
 
 
-def test_an_entry_that_a_wait_has_found_is_applied_without_a_request(
+def test_apply_entry_applies_the_given_entry_without_a_request(
     clocks: MachineClocks,
 ) -> None:
     store = CountingStore(dated_store(clocks))

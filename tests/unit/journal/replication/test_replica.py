@@ -33,7 +33,7 @@ from txlog.testing.clock import manual_runtime
 from txlog.testing.counting_store import CountingStore
 
 
-def test_what_one_process_publishes_the_others_read() -> None:
+def test_entries_of_one_process_are_read_by_another() -> None:
     store = new_store()
     left, right = process(store), process(store)
     fill(left, 5)
@@ -41,7 +41,7 @@ def test_what_one_process_publishes_the_others_read() -> None:
     assert right.next_slot == 5
 
 
-def test_I1_two_processes_that_want_one_slot_get_one_each() -> None:
+def test_I1_two_processes_competing_for_a_slot_win_different_slots() -> None:
     store = new_store()
     left, right = process(store), process(store)
     assert left.execute(Put("a"))
@@ -63,7 +63,7 @@ def test_the_loser_of_a_slot_decides_again_on_the_winners_state() -> None:
     assert right.next_slot == 2
 
 
-def test_many_processes_take_turns_and_all_end_alike() -> None:
+def test_processes_writing_in_turn_reach_the_same_state() -> None:
     store = new_store()
     replicas = [process(store) for _ in range(5)]
     for turn in range(40):
@@ -72,7 +72,7 @@ def test_many_processes_take_turns_and_all_end_alike() -> None:
     assert states == {tuple(f"thing {turn}" for turn in range(40))}
 
 
-def test_a_rejection_is_given_only_after_a_look_at_the_tip() -> None:
+def test_stale_replica_reads_the_tip_before_refusing() -> None:
     store = new_store()
     left, right = process(store), process(store)
     right.catch_up()
@@ -80,7 +80,7 @@ def test_a_rejection_is_given_only_after_a_look_at_the_tip() -> None:
     assert right.execute(Take("a")) == 1
 
 
-def test_an_answer_without_events_is_given_only_after_a_look_at_the_tip() -> None:
+def test_stale_replica_reads_the_tip_before_answering_without_events() -> None:
     store = new_store()
     left, right = process(store), process(store)
     right.execute(Put("a"))
@@ -89,7 +89,7 @@ def test_an_answer_without_events_is_given_only_after_a_look_at_the_tip() -> Non
     assert left.execute(Look("a"))
 
 
-def test_a_publish_is_optimistic_one_create_and_one_look_at_the_boundary() -> None:
+def test_publish_costs_one_create_and_one_boundary_read() -> None:
     counting = CountingStore(new_store())
     replica = process(counting)
     fill(replica, 3)
@@ -100,7 +100,7 @@ def test_a_publish_is_optimistic_one_create_and_one_look_at_the_boundary() -> No
     assert (counts.puts, counts.gets, counts.lists) == (1, 1, 0)
 
 
-def test_an_idle_poll_is_one_request() -> None:
+def test_idle_poll_costs_one_request_and_a_periodic_boundary_read() -> None:
     counting = CountingStore(new_store())
     replica = process(counting, limits(boundary_probe_polls=4))
     fill(replica, 3)
@@ -112,7 +112,7 @@ def test_an_idle_poll_is_one_request() -> None:
     assert requests == [1, 1, 1, 2, 1, 1, 1, 2], "every fourth reads the boundary (rule R15)"
 
 
-def test_a_run_of_entries_is_read_with_one_look_at_the_boundary() -> None:
+def test_run_of_entries_costs_one_boundary_read() -> None:
     counting = CountingStore(new_store())
     follower = process(counting, limits(catch_up_window_max=8))
     follower.catch_up()
@@ -124,7 +124,7 @@ def test_a_run_of_entries_is_read_with_one_look_at_the_boundary() -> None:
     assert counts.of("get", "entry") <= 7 + 8
 
 
-def test_a_hole_is_the_end_of_what_is_read() -> None:
+def test_catch_up_stops_at_a_hole_that_is_filled_afterwards() -> None:
     """An entry that is read before the one below it is not believed yet."""
     store = HookedStore(new_store())
     fill(process(store), 6)
@@ -138,7 +138,7 @@ def test_a_hole_is_the_end_of_what_is_read() -> None:
 
 
 @pytest.mark.parametrize("slot", [0, 1, 2, 4])
-def test_I15_an_entry_that_is_gone_from_the_middle_is_named(slot: int) -> None:
+def test_I15_missing_entry_below_the_tip_raises_missing_object(slot: int) -> None:
     store = new_store()
     fill(process(store), 6)
     store.delete(LAYOUT.entry(slot))
@@ -151,7 +151,7 @@ def test_I15_an_entry_that_is_gone_from_the_middle_is_named(slot: int) -> None:
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_I13_an_unknown_outcome_is_said_and_the_slot_is_filled_next(landed: bool) -> None:
+def test_I13_outcome_unknown_is_raised_and_settled_by_the_next_command(landed: bool) -> None:
     store = HookedStore(new_store())
     replica = process(store)
     fill(replica, 2)
@@ -167,7 +167,7 @@ def test_I13_an_unknown_outcome_is_said_and_the_slot_is_filled_next(landed: bool
     assert ("lost" in replica.state) is landed
 
 
-def test_I13_a_write_that_lands_late_finds_its_slot_filled() -> None:
+def test_I13_write_that_lands_late_loses_a_slot_filled_since() -> None:
     store = HookedStore(new_store())
     replica = process(store)
     late = store.delay_write(LAYOUT.entry(0))
@@ -178,7 +178,7 @@ def test_I13_a_write_that_lands_late_finds_its_slot_filled() -> None:
     assert process(store).catch_up() == ("other",)
 
 
-def test_I13_a_write_that_lands_after_the_answer_is_read_by_its_writer_too() -> None:
+def test_I13_write_that_lands_after_outcome_unknown_is_read_by_its_writer() -> None:
     store = HookedStore(new_store())
     replica = process(store)
     late = store.delay_write(LAYOUT.entry(0))
@@ -190,7 +190,7 @@ def test_I13_a_write_that_lands_after_the_answer_is_read_by_its_writer_too() -> 
     assert replica.state == ("late",)
 
 
-def test_I13_an_entry_that_was_created_is_unknown_if_the_boundary_cannot_be_read() -> None:
+def test_I13_created_entry_raises_outcome_unknown_if_the_boundary_read_fails() -> None:
     """The entry is stored; reporting "nothing was decided" would invite a second one."""
     store = HookedStore(new_store())
     replica = process(store)
@@ -206,7 +206,7 @@ def test_I13_an_entry_that_was_created_is_unknown_if_the_boundary_cannot_be_read
     assert process(store).catch_up() == ("t0", "x")
 
 
-def test_a_store_that_refuses_before_it_wrote_is_retriable_and_nothing_happened() -> None:
+def test_store_failure_before_the_write_changes_nothing_and_is_retriable() -> None:
     store = HookedStore(new_store())
     replica = process(store)
 
@@ -220,7 +220,7 @@ def test_a_store_that_refuses_before_it_wrote_is_retriable_and_nothing_happened(
     assert replica.execute(Put("x"))
 
 
-def test_I16_a_writer_that_always_loses_gives_up() -> None:
+def test_I16_writer_that_always_loses_raises_publish_contention() -> None:
     store = HookedStore(new_store())
     replica, rival = process(store, limits(publish_attempts_max=3)), process(store)
     for slot in range(3):
@@ -239,7 +239,7 @@ def replace_entry(store: HookedStore, slot: int, entry: Entry) -> None:
     store.create(LAYOUT.entry(slot), encode_entry(entry)[0])
 
 
-def test_I1_an_entry_that_was_replaced_breaks_the_chain() -> None:
+def test_I1_replaced_entry_breaks_the_crc_chain() -> None:
     store = HookedStore(new_store())
     fill(process(store), 4)
     forged = owned(Entry(2, "forged", "w", 0, 0, ({"type": "thing_put", "name": "forged"},)))
@@ -249,7 +249,7 @@ def test_I1_an_entry_that_was_replaced_breaks_the_chain() -> None:
     assert LAYOUT.entry(2) in caught.value.message
 
 
-def test_I15_an_event_of_an_unknown_type_names_the_entry() -> None:
+def test_I15_event_of_unknown_type_is_unsupported_and_names_the_entry() -> None:
     store = new_store()
     unknown = owned(Entry(0, "t", "w", 0, 0, ({"type": "thing_painted", "name": "x"},)))
     store.create(LAYOUT.entry(0), encode_entry(unknown)[0])
@@ -260,7 +260,7 @@ def test_I15_an_event_of_an_unknown_type_names_the_entry() -> None:
     assert told.value.message.startswith(LAYOUT.entry(0))
 
 
-def test_I15_so_does_an_event_with_a_field_that_nobody_knows() -> None:
+def test_I15_event_with_unknown_field_is_unsupported_and_names_the_entry() -> None:
     store = new_store()
     event = {"type": "thing_put", "name": "x", "colour": "red"}
     store.create(LAYOUT.entry(0), encode_entry(owned(Entry(0, "t", "w", 0, 0, (event,))))[0])
@@ -272,7 +272,7 @@ def test_I15_so_does_an_event_with_a_field_that_nobody_knows() -> None:
     assert store.get(LAYOUT.entry(1)) is None, "nothing is written behind it"
 
 
-def test_I15_a_damaged_entry_is_named_and_nothing_behind_it_is_read() -> None:
+def test_I15_damaged_entry_is_named_by_every_read_and_stops_commands() -> None:
     store = new_store()
     fill(process(store), 3)
     data = store.get(path := LAYOUT.entry(1))
@@ -290,7 +290,7 @@ def test_I15_a_damaged_entry_is_named_and_nothing_behind_it_is_read() -> None:
 @pytest.mark.parametrize(
     "owner", [("shelf", "20" * 16), ("other", LAYOUT.log_id), ("", ""), ("other", "20" * 16)]
 )
-def test_I15_an_entry_of_another_journal_or_log_is_refused_by_name(owner: tuple[str, str]) -> None:
+def test_I15_entry_of_another_journal_or_log_is_corrupt_data(owner: tuple[str, str]) -> None:
     store = HookedStore(new_store())
     fill(process(store), 4)
     path = LAYOUT.entry(2)
@@ -322,5 +322,5 @@ def test_I15_a_journal_that_was_copied_from_another_log_is_refused(kind: str) ->
         process(copied(kind)).catch_up()
 
 
-def test_I15_R16_a_snapshot_of_another_log_is_no_better_than_a_damaged_one() -> None:
+def test_I15_R16_snapshot_of_another_log_is_ignored() -> None:
     assert process(copied("snapshots")).catch_up() == ()

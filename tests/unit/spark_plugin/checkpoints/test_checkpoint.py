@@ -42,14 +42,14 @@ def opened(folder: Path) -> Checkpoint:
     return open_checkpoint(str(folder), Runtime())
 
 
-def test_it_tells_its_query_and_its_newest_batches(folder: Path) -> None:
+def test_checkpoint_has_query_id_newest_batch_and_newest_commit(folder: Path) -> None:
     checkpoint = opened(folder)
     assert checkpoint.query_id() == QUERY
     assert checkpoint.newest_batch() == 1
     assert checkpoint.newest_commit() == 0
 
 
-def test_numbers_are_compared_as_numbers(folder: Path) -> None:
+def test_newest_batch_is_found_numerically_ignoring_other_files(folder: Path) -> None:
     plan(folder, 10, 9, 11)
     plan(folder, 9, 9, 9)
     (folder / "offsets" / ".11.tmp").write_text("")
@@ -57,7 +57,7 @@ def test_numbers_are_compared_as_numbers(folder: Path) -> None:
     assert opened(folder).newest_batch() == 10
 
 
-def test_it_tells_what_a_batch_advances(folder: Path) -> None:
+def test_batch_range_contains_the_ranges_that_the_batch_advances(folder: Path) -> None:
     found = opened(folder).batch_range(1, "log")
     assert dict(found.ranges) == {P0: PartitionRange(4, 9)}
     assert found.batch_id == 1
@@ -70,7 +70,7 @@ def test_R1_the_plan_is_the_newest_batch_and_its_digest(folder: Path) -> None:
     checkpoint.require_plan(planned)
 
 
-def test_R1_a_batch_that_was_planned_anew_meanwhile_is_refused(folder: Path) -> None:
+def test_R1_batch_replanned_while_it_ran_is_refused(folder: Path) -> None:
     """A stale run staged rows of [4, 9); the checkpoint is restored, a new run plans [4, 6)."""
     planned = opened(folder).plan()
     plan(folder, 1, 4, 6)
@@ -78,14 +78,14 @@ def test_R1_a_batch_that_was_planned_anew_meanwhile_is_refused(folder: Path) -> 
         opened(folder).require_plan(planned)
 
 
-def test_R1_even_the_same_range_planned_anew_is_another_plan(folder: Path) -> None:
+def test_R1_batch_replanned_with_the_same_range_is_refused(folder: Path) -> None:
     planned = opened(folder).plan()
     plan(folder, 1, 4, 9, time_ms=8)
     with pytest.raises(CheckpointConflict):
         opened(folder).require_plan(planned)
 
 
-def test_R1_a_batch_whose_file_is_gone_is_refused(folder: Path) -> None:
+def test_R1_batch_whose_offsets_file_is_missing_is_refused(folder: Path) -> None:
     planned = opened(folder).plan()
     (folder / "offsets" / "1").unlink()
     with pytest.raises(CheckpointConflict, match=r"offsets/1 is missing"):
@@ -119,25 +119,25 @@ def test_R24_the_checkpoint_of_another_query_is_refused(folder: Path) -> None:
         checkpoint.require_query("other")
 
 
-def test_R24_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_R24_folder_without_metadata_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointConflict, match=r"metadata is missing"):
         opened(tmp_path).query_id()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"id":""}', '{"id":5}', "\x00"])
-def test_I15_damaged_metadata_is_told(folder: Path, text: str) -> None:
+def test_I15_damaged_metadata_raises_corrupt_data(folder: Path, text: str) -> None:
     (folder / "metadata").write_text(text)
     with pytest.raises(CorruptData, match="metadata is not what Spark writes"):
         opened(folder).query_id()
 
 
-def test_I15_a_torn_offsets_file_is_told(folder: Path) -> None:
+def test_I15_torn_offsets_file_raises_corrupt_data_with_its_path(folder: Path) -> None:
     whole = (folder / "offsets" / "1").read_bytes()
     (folder / "offsets" / "1").write_bytes(whole[:-7])
     with pytest.raises(CorruptData, match=r"check point/offsets/1"):
         opened(folder).batch_range(1, "log")
 
 
-def test_R22_without_the_querys_own_option_the_checkpoint_is_refused() -> None:
+def test_R22_missing_checkpoint_location_option_is_refused() -> None:
     with pytest.raises(InvalidOption, match="Add .option"):
         open_checkpoint(None, Runtime())

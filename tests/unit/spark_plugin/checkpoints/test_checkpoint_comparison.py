@@ -50,7 +50,7 @@ def move_group(log: MemoryLog, offset: int) -> None:
 # The predictions, each compared with the sink's behaviour.
 
 
-def goes_on(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+def previous_batch_is_done(log: MemoryLog, query: Query) -> tuple[int, int, int]:
     return 1, 4, 7
 
 
@@ -59,23 +59,23 @@ def is_planned(log: MemoryLog, query: Query) -> tuple[int, int, int]:
     return 1, 4, 7
 
 
-def was_not_noted(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+def commit_was_not_recorded(log: MemoryLog, query: Query) -> tuple[int, int, int]:
     query.run(log.process(), "first", 1, 4, 7)
     return 1, 4, 7
 
 
-def was_moved_back(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+def group_was_moved_back(log: MemoryLog, query: Query) -> tuple[int, int, int]:
     move_group(log, 2)
     query.plan(1, 4, 7)
     return 1, 4, 7
 
 
-def was_moved_on(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+def group_was_moved_ahead(log: MemoryLog, query: Query) -> tuple[int, int, int]:
     move_group(log, 9)
     return 1, 4, 7
 
 
-def was_put_back(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+def checkpoint_was_restored(log: MemoryLog, query: Query) -> tuple[int, int, int]:
     for batch, start in ((1, 4), (2, 7)):
         query.run(log.process(), "first", batch, start, start + 3)
     for batch in (1, 2):
@@ -83,19 +83,19 @@ def was_put_back(log: MemoryLog, query: Query) -> tuple[int, int, int]:
     return 1, 4, 6
 
 
-def follows_another(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+def predecessor_was_replanned(log: MemoryLog, query: Query) -> tuple[int, int, int]:
     """The checkpoint was restored, batch 0 replanned, and the old run has recorded its own."""
     query.plan(0, 1, 4)
     return 1, 4, 7
 
 
-def is_planned_after_another(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+def is_planned_after_replanned_batch(log: MemoryLog, query: Query) -> tuple[int, int, int]:
     query.plan(0, 1, 4)
     query.plan(1, 4, 7)
     return 1, 4, 7
 
 
-def lost_a_batch(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+def log_lacks_a_batch(log: MemoryLog, query: Query) -> tuple[int, int, int]:
     query.plan(1, 4, 7)
     query.note(1)
     query.plan(2, 7, 9)
@@ -105,18 +105,18 @@ def lost_a_batch(log: MemoryLog, query: Query) -> tuple[int, int, int]:
 @pytest.mark.parametrize(
     ("happens", "verdict"),
     [
-        (goes_on, NextStart.NEW_BATCH),
+        (previous_batch_is_done, NextStart.NEW_BATCH),
         (is_planned, NextStart.REPLAY),
-        (was_not_noted, NextStart.ALREADY_IN),
-        (was_moved_back, NextStart.REFUSED),
-        (was_moved_on, NextStart.REFUSED),
-        (was_put_back, NextStart.REFUSED),
-        (follows_another, NextStart.REFUSED),
-        (is_planned_after_another, NextStart.REFUSED),
-        (lost_a_batch, NextStart.REFUSED),
+        (commit_was_not_recorded, NextStart.ALREADY_IN),
+        (group_was_moved_back, NextStart.REFUSED),
+        (group_was_moved_ahead, NextStart.REFUSED),
+        (checkpoint_was_restored, NextStart.REFUSED),
+        (predecessor_was_replanned, NextStart.REFUSED),
+        (is_planned_after_replanned_batch, NextStart.REFUSED),
+        (log_lacks_a_batch, NextStart.REFUSED),
     ],
 )
-def test_I10_the_next_start_does_what_was_told(
+def test_I10_next_start_matches_the_prediction(
     log: MemoryLog,
     query: Query,
     happens: Callable[[MemoryLog, Query], tuple[int, int, int]],
@@ -137,7 +137,7 @@ def test_I10_the_next_start_does_what_was_told(
 
 
 @pytest.mark.parametrize("is_noted", [True, False])
-def test_a_checkpoint_above_the_end_of_the_log_is_told(
+def test_checkpoint_above_log_end_is_refused_with_both_offsets(
     log: MemoryLog, query: Query, is_noted: bool
 ) -> None:
     query.plan(1, 4, COUNT + 2)
@@ -149,7 +149,7 @@ def test_a_checkpoint_above_the_end_of_the_log_is_told(
     assert "Restore it, or" in comparison.remedy
 
 
-def test_a_refusal_tells_by_how_much_and_which_command_resolves_it(
+def test_refusal_states_the_difference_and_the_resolving_command(
     log: MemoryLog, query: Query
 ) -> None:
     move_group(log, 9)
@@ -166,7 +166,7 @@ def test_a_refusal_tells_by_how_much_and_which_command_resolves_it(
 
 
 @pytest.mark.parametrize("is_after", [False, True])
-def test_whatever_write_a_driver_dies_at_the_next_start_does_what_was_told(
+def test_next_start_matches_the_prediction_after_driver_crash_at_any_write(
     tmp_path: Path, is_after: bool
 ) -> None:
     """Pend with PREPARE_COMMIT, two markers, offsets with COMMITTED: a decided batch counts as
@@ -207,13 +207,11 @@ def test_whatever_write_a_driver_dies_at_the_next_start_does_what_was_told(
 # Checkpoints of another kind.
 
 
-def test_a_query_that_has_not_begun_begins(log: MemoryLog, tmp_path: Path) -> None:
+def test_query_without_a_planned_batch_begins(log: MemoryLog, tmp_path: Path) -> None:
     assert compared(log, Query(log, tmp_path / "new")).next_start is NextStart.BEGINS
 
 
-def test_a_folder_that_is_no_checkpoint_is_refused_with_the_remedy(
-    log: MemoryLog, query: Query
-) -> None:
+def test_missing_or_damaged_metadata_is_refused(log: MemoryLog, query: Query) -> None:
     (query.folder / "metadata").unlink()
     comparison = compared(log, query)
     assert comparison.next_start is NextStart.REFUSED
@@ -222,7 +220,7 @@ def test_a_folder_that_is_no_checkpoint_is_refused_with_the_remedy(
     assert compared(log, query).next_start is NextStart.REFUSED
 
 
-def test_a_missing_file_of_offsets_is_refused(log: MemoryLog, query: Query) -> None:
+def test_missing_offsets_file_is_refused(log: MemoryLog, query: Query) -> None:
     query.plan(1, 4, 7)
     (query.folder / "offsets" / "0").unlink()
     comparison = compared(log, query)
@@ -230,7 +228,7 @@ def test_a_missing_file_of_offsets_is_refused(log: MemoryLog, query: Query) -> N
     assert "offsets/0 is missing" in comparison.reason
 
 
-def test_R12_the_group_of_another_query_is_told(
+def test_R12_group_owned_by_another_query_is_refused_with_takeover_remedy(
     log: MemoryLog, query: Query, tmp_path: Path
 ) -> None:
     other = Query(log, tmp_path / "other", "another query")
@@ -241,7 +239,7 @@ def test_R12_the_group_of_another_query_is_told(
     assert "group.takeover=true" in comparison.remedy
 
 
-def test_a_query_with_another_sink_runs_as_its_checkpoint_says(tmp_path: Path) -> None:
+def test_query_without_txlog_sink_follows_its_checkpoint(tmp_path: Path) -> None:
     log = new_log()
     query = Query(log, tmp_path / "console")
     query.plan(0, 0, 4)
@@ -253,13 +251,13 @@ def test_a_query_with_another_sink_runs_as_its_checkpoint_says(tmp_path: Path) -
     assert "no txlog sink" in comparison.reason
 
 
-def test_a_topic_that_is_gone_has_no_end(log: MemoryLog, query: Query) -> None:
+def test_deleted_topic_has_no_log_end(log: MemoryLog, query: Query) -> None:
     log.admin.delete_topics(["numbers"])
     (part,) = compared(log, query).partitions
     assert (part.where.topic, part.log_end) == (SOURCE.topic, None)
 
 
-def test_the_label_of_a_foreach_batch_may_leave_batches_out(tmp_path: Path) -> None:
+def test_labelled_foreach_batch_write_may_skip_batches(tmp_path: Path) -> None:
     log = new_log()
     options = replace(Query(log, tmp_path / "a").options, label="first")
     query = Query(log, tmp_path / "b", options=options)
@@ -277,5 +275,5 @@ sys.exit("pyspark" in sys.modules or "py4j" in sys.modules)
 """
 
 
-def test_the_command_line_loads_no_pyspark() -> None:
+def test_cli_and_checkpoint_comparison_do_not_import_pyspark() -> None:
     assert subprocess.run([sys.executable, "-c", LOAD], cwd=ROOT, check=False).returncode == 0

@@ -8,15 +8,15 @@ from spark_plugin.checkpoints.checkpoint_comparison import NextStart, PartitionC
 from spark_plugin.checkpoints.offset_log import GroupTopicPartition
 from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison import (
+    commit_was_not_recorded,
     compared,
-    follows_another,
-    goes_on,
     is_planned,
     log,
-    lost_a_batch,
+    log_lacks_a_batch,
     move_group,
+    predecessor_was_replanned,
+    previous_batch_is_done,
     query,
-    was_not_noted,
 )
 from tests.unit.spark_plugin.spark_query import COUNT, GROUP, Query
 from txlog.coordinator.coordinator import Coordinator
@@ -32,9 +32,9 @@ TIMEOUT_MS = 60_000
 @pytest.mark.parametrize(
     ("happens", "reason"),
     [
-        (goes_on, "batch 0 is done, and the group is where batch 1 will start."),
+        (previous_batch_is_done, "batch 0 is done, and the group is where batch 1 will start."),
         (is_planned, "the log does not have batch 1, and the group is where it starts."),
-        (was_not_noted, "the log has batch 1; Spark did not record its end."),
+        (commit_was_not_recorded, "the log has batch 1; Spark did not record its end."),
     ],
 )
 def test_each_verdict_has_its_reason(
@@ -47,7 +47,7 @@ def test_each_verdict_has_its_reason(
     assert (comparison.query_id, comparison.commands) == ("query", ())
 
 
-def test_a_query_that_has_not_begun_says_so(log: MemoryLog, tmp_path: Path) -> None:
+def test_reason_for_new_query_is_that_no_batch_is_planned(log: MemoryLog, tmp_path: Path) -> None:
     new = Query(log, tmp_path / "new")
     comparison = compared(log, new)
     assert (comparison.url, comparison.reason) == (
@@ -56,7 +56,9 @@ def test_a_query_that_has_not_begun_says_so(log: MemoryLog, tmp_path: Path) -> N
     )
 
 
-def test_a_folder_that_is_no_checkpoint_is_named(log: MemoryLog, query: Query) -> None:
+def test_refusal_of_folder_without_metadata_has_its_url_and_a_remedy(
+    log: MemoryLog, query: Query
+) -> None:
     (query.folder / "metadata").unlink()
     comparison = compared(log, query)
     assert comparison.url == query.checkpoint.url
@@ -65,7 +67,7 @@ def test_a_folder_that_is_no_checkpoint_is_named(log: MemoryLog, query: Query) -
     assert comparison.remedy.startswith("Give checkpointLocation as a full URL")
 
 
-def test_a_query_without_a_txlog_sink_is_told_which_batch_runs(
+def test_reason_for_query_without_txlog_sink_names_the_batch_that_runs(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     other = Query(log, tmp_path / "console", "console")
@@ -73,7 +75,7 @@ def test_a_query_without_a_txlog_sink_is_told_which_batch_runs(
     assert "so batch 0 runs as the checkpoint says" in compared(log, other).reason
 
 
-def test_commands_put_the_group_to_where_a_replay_starts(log: MemoryLog, query: Query) -> None:
+def test_command_resets_group_to_start_of_replay(log: MemoryLog, query: Query) -> None:
     query.plan(1, 4, 7)
     move_group(log, 5)
     comparison = compared(log, query)
@@ -83,8 +85,8 @@ def test_commands_put_the_group_to_where_a_replay_starts(log: MemoryLog, query: 
     )
 
 
-@pytest.mark.parametrize("happens", [follows_another, lost_a_batch])
-def test_no_command_is_given_if_moving_the_group_resolves_nothing(
+@pytest.mark.parametrize("happens", [predecessor_was_replanned, log_lacks_a_batch])
+def test_no_command_is_suggested_if_moving_the_group_does_not_help(
     log: MemoryLog, query: Query, happens: object
 ) -> None:
     assert callable(happens)
@@ -93,12 +95,12 @@ def test_no_command_is_given_if_moving_the_group_resolves_nothing(
     assert (comparison.next_start, comparison.commands) == (NextStart.REFUSED, ())
 
 
-def test_a_group_without_a_position_is_neither_ahead_nor_behind() -> None:
+def test_group_without_a_position_has_difference_0() -> None:
     part = PartitionComparison(GroupTopicPartition(GROUP, "numbers", 0), "id", 3, 7, None, COUNT)
     assert part.difference(7) == 0
 
 
-def test_a_position_in_another_topic_of_the_name_is_none(log: MemoryLog, query: Query) -> None:
+def test_position_and_end_of_recreated_topic_are_ignored(log: MemoryLog, query: Query) -> None:
     log.admin.delete_topics(["numbers"])
     log.admin.create_topic("numbers", 1)
     topic_id = log.process().cluster.topic("numbers").topic_id
@@ -108,7 +110,7 @@ def test_a_position_in_another_topic_of_the_name_is_none(log: MemoryLog, query: 
     assert (part.committed, part.log_end) == (None, None)
 
 
-def test_positions_of_topics_that_the_query_does_not_read_are_left_out(
+def test_positions_of_topics_the_query_does_not_read_are_omitted(
     log: MemoryLog, query: Query
 ) -> None:
     log.admin.create_topic("other", 1)
@@ -120,7 +122,7 @@ def test_positions_of_topics_that_the_query_does_not_read_are_left_out(
 
 
 @pytest.mark.parametrize(
-    ("decided", "is_complete", "told_so", "committed"),
+    ("decided", "is_complete", "status", "committed"),
     [
         ("no", False, "is not decided; the next start waits", 4),
         ("commit", False, "is decided COMMIT; the next start applies it", 6),
@@ -129,8 +131,8 @@ def test_positions_of_topics_that_the_query_does_not_read_are_left_out(
         ("abort", True, "is aborted; the next start releases", 4),
     ],
 )
-def test_what_is_pending_is_told_by_how_it_was_decided(
-    log: MemoryLog, query: Query, decided: str, is_complete: bool, told_so: str, committed: int
+def test_pending_offsets_are_reported_by_decision_of_their_transaction(
+    log: MemoryLog, query: Query, decided: str, is_complete: bool, status: str, committed: int
 ) -> None:
     process = log.process()
     coordinator = process.coordinator(0)
@@ -149,7 +151,7 @@ def test_what_is_pending_is_told_by_how_it_was_decided(
         coordinator.complete("pending", tx_id)
     comparison = compared(log, query)
     (line,) = comparison.unfinished
-    assert line.startswith(f"transaction {tx_id} of 'pending' {told_so}")
+    assert line.startswith(f"transaction {tx_id} of 'pending' {status}")
     assert [part.committed for part in comparison.partitions] == [committed]
 
 

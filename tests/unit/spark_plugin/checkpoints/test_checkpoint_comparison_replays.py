@@ -40,7 +40,7 @@ def plan(
 
 
 def require_refused(log: MemoryLog, query: Query, batch: int, start: int, end: int) -> None:
-    """Take over the group, as the remedy says."""
+    """Check that the sink refuses the batch, as the comparison predicted."""
     with pytest.raises(CheckpointConflict):
         query.replay(log.process(), "second", batch, start, end)
 
@@ -57,7 +57,7 @@ def follow(log: MemoryLog, query: Query, commands: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("moved_to", [4, 5])
-def test_I10_the_command_for_a_batch_that_is_in_puts_the_group_behind_it(
+def test_I10_command_for_committed_batch_resets_group_to_its_end(
     log: MemoryLog, query: Query, moved_to: int
 ) -> None:
     query.run(log.process(), "first", 1, 4, 7)
@@ -73,7 +73,7 @@ def test_I10_the_command_for_a_batch_that_is_in_puts_the_group_behind_it(
 
 
 @pytest.mark.parametrize("moved_to", [2, 9])
-def test_I10_the_command_for_a_batch_that_is_not_in_puts_the_group_before_it(
+def test_I10_command_for_uncommitted_batch_resets_group_to_its_start(
     log: MemoryLog, query: Query, moved_to: int
 ) -> None:
     query.plan(1, 4, 7)
@@ -84,7 +84,7 @@ def test_I10_the_command_for_a_batch_that_is_not_in_puts_the_group_before_it(
     assert compared(log, query).next_start is NextStart.REPLAY
 
 
-def test_R2_a_batch_of_the_same_records_by_another_plan_is_refused(
+def test_R2_batch_with_same_records_and_another_plan_is_refused(
     log: MemoryLog, query: Query
 ) -> None:
     query.run(log.process(), "first", 1, 4, 7)
@@ -95,7 +95,7 @@ def test_R2_a_batch_of_the_same_records_by_another_plan_is_refused(
     require_refused(log, query, 1, 4, 7)
 
 
-def test_a_partition_that_joins_counts(log: MemoryLog, query: Query) -> None:
+def test_group_moved_in_a_joining_partition_is_refused(log: MemoryLog, query: Query) -> None:
     """A consumer that read the partition before the query did moved the group there."""
     log.admin.create_partitions("numbers", 2)
     plan(query, 1, {0: (4, 7), 1: (0, 0)})
@@ -107,7 +107,7 @@ def test_a_partition_that_joins_counts(log: MemoryLog, query: Query) -> None:
 
 
 @pytest.mark.parametrize("transactional_id", [None, "copier"])
-def test_a_query_that_owns_its_group_and_has_committed_nothing_is_no_stranger(
+def test_query_that_owns_its_group_without_a_commit_may_replay(
     tmp_path: Path, transactional_id: str | None
 ) -> None:
     """The first run died in its first batch, after registering."""
@@ -143,7 +143,7 @@ def lost_a_watermark(log: MemoryLog, query: Query) -> None:
 
 
 @pytest.mark.parametrize("loses", [lost_one_record, lost_a_watermark])
-def test_R2_what_a_checkpoint_lost_is_not_taken_for_what_comes_next(
+def test_R2_restored_checkpoint_that_lacks_a_committed_batch_is_refused(
     log: MemoryLog, query: Query, loses: Callable[[MemoryLog, Query], None]
 ) -> None:
     """The checkpoint was restored to the batch before; its rows do not matter."""
@@ -160,7 +160,7 @@ def test_R2_what_a_checkpoint_lost_is_not_taken_for_what_comes_next(
     ("moved_to", "where"),
     [(3, "neither where the batch starts"), (5, "already where the batch ends, or further")],
 )
-def test_a_group_that_is_one_record_off_is_told(
+def test_group_that_is_off_by_one_record_is_refused(
     log: MemoryLog, query: Query, moved_to: int, where: str
 ) -> None:
     move_group(log, moved_to)
@@ -169,7 +169,7 @@ def test_a_group_that_is_one_record_off_is_told(
     assert where in comparison.reason
 
 
-def test_a_checkpoint_at_the_very_end_of_the_log_goes_on(log: MemoryLog, query: Query) -> None:
+def test_checkpoint_exactly_at_log_end_continues(log: MemoryLog, query: Query) -> None:
     query.run(log.process(), "first", 1, 4, COUNT)
     query.note(1)
     assert compared(log, query).next_start is NextStart.NEW_BATCH
@@ -179,9 +179,7 @@ def test_a_checkpoint_at_the_very_end_of_the_log_goes_on(log: MemoryLog, query: 
 
 
 @pytest.mark.parametrize("furthest", ["a", "b"])
-def test_R30_of_several_writes_the_one_that_is_furthest_counts(
-    tmp_path: Path, furthest: str
-) -> None:
+def test_R30_comparison_uses_the_mark_of_the_furthest_write(tmp_path: Path, furthest: str) -> None:
     log = new_log()
     first = Query(log, tmp_path / "c", options=replace(OPTIONS, label="a"))
     second = copy.copy(first)
@@ -197,7 +195,7 @@ def test_R30_of_several_writes_the_one_that_is_furthest_counts(
 
 
 @pytest.mark.parametrize(("topic", "other_id"), [("other", None), ("numbers", "f" * 32)])
-def test_what_is_decided_of_another_topic_moves_nothing(
+def test_decided_offsets_of_another_topic_do_not_move_the_position(
     log: MemoryLog, query: Query, topic: str, other_id: str | None
 ) -> None:
     log.admin.create_topic("other", 1)
@@ -216,13 +214,13 @@ def test_what_is_decided_of_another_topic_moves_nothing(
     ]
 
 
-def test_a_partition_that_the_log_lacks_has_no_end(log: MemoryLog, query: Query) -> None:
+def test_partition_missing_from_the_log_has_no_log_end(log: MemoryLog, query: Query) -> None:
     """The log was restored from a copy without the new partition."""
     plan(query, 1, {0: (4, 7), 1: (0, 0)})
     assert [part.log_end for part in compared(log, query).partitions] == [COUNT, None]
 
 
-def test_the_remedy_is_the_last_sentence_whatever_a_folder_is_called(
+def test_remedy_is_the_last_sentence_even_if_the_path_contains_a_period(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     query = Query(log, tmp_path / "v1. of today")

@@ -43,7 +43,7 @@ from txlog.testing.clock import manual_runtime
         ("cp ", "/home/me/cp "),
     ],
 )
-def test_R24_a_local_path_is_taken_as_the_user_wrote_it(location: str, path: str) -> None:
+def test_R24_local_path_is_interpreted_as_the_user_wrote_it(location: str, path: str) -> None:
     assert locate(location, folder="/home/me") == CheckpointPlace("file", "", path)
 
 
@@ -84,14 +84,14 @@ def test_R24_a_location_without_a_scheme_is_on_the_default_file_system() -> None
         ("x:y/cp", "file:///", "a folder whose name has a colon"),
     ],
 )
-def test_a_location_that_cannot_be_meant_is_refused(
+def test_invalid_location_is_refused_with_the_reason(
     location: str, default: str, reason: str
 ) -> None:
     with pytest.raises(InvalidOption, match=reason):
         locate(location, default)
 
 
-def test_credentials_in_a_url_are_not_shown_and_not_taken() -> None:
+def test_credentials_in_a_url_are_hidden_and_refused() -> None:
     place = locate("s3a://key:secret@bucket/cp")
     assert "secret" not in place.url
     with pytest.raises(InvalidOption, match="without credentials") as raised:
@@ -99,7 +99,7 @@ def test_credentials_in_a_url_are_not_shown_and_not_taken() -> None:
     assert "secret" not in str(raised.value)
 
 
-def test_a_file_system_that_cannot_be_read_is_refused_with_the_way_out() -> None:
+def test_unsupported_file_system_is_refused_with_alternatives() -> None:
     with pytest.raises(InvalidOption, match=r"on hdfs .*file:///\.\.\.\) or on S3"):
         open_files(locate("hdfs://n/cp"), Runtime())
 
@@ -119,7 +119,7 @@ def test_s3_is_read_through_the_object_store(location: str, url: str) -> None:
     assert files.store.url == url
 
 
-def test_requests_to_s3_are_repeated_by_the_clock_that_is_given() -> None:
+def test_s3_requests_are_retried_on_the_given_clock() -> None:
     runtime = manual_runtime(1)
     options = {"endpoint_url": "http://127.0.0.1:1", "key": "k", "secret": "s"}
     for files in (
@@ -132,7 +132,7 @@ def test_requests_to_s3_are_repeated_by_the_clock_that_is_given() -> None:
         assert runtime.clock.monotonic_ms() > began_ms
 
 
-def test_an_object_store_takes_the_options_that_are_given() -> None:
+def test_object_store_is_opened_with_the_given_storage_options() -> None:
     with pytest.raises(InvalidOption, match="request_timeout_s"):
         open_files(locate("s3a://bucket/cp"), Runtime(), {"request_timeout_s": "soon"})
     with pytest.raises(InvalidOption, match="request_timeout_s"):
@@ -165,13 +165,15 @@ def test_files_are_read_and_listed(
     assert files.list_names("commits") == []
 
 
-def test_a_folder_in_place_of_a_file_is_told(tmp_path: Path) -> None:
+def test_folder_in_place_of_file_raises_store_unavailable(tmp_path: Path) -> None:
     (tmp_path / "metadata").mkdir()
     with pytest.raises(StoreUnavailable, match="metadata cannot be read"):
         LocalFiles(str(tmp_path)).read("metadata")
 
 
-def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_permission_raises_store_denied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -183,7 +185,9 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
         LocalFiles(str(tmp_path)).list_names("offsets")
 
 
-def test_a_disk_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_error_raises_store_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 

@@ -56,7 +56,7 @@ def advanced(
 # Reading a file.
 
 
-def test_version_1_is_positional_and_a_dash_is_no_offset_yet() -> None:
+def test_version_1_is_positional_with_dash_for_missing_offset() -> None:
     found = file(0, "-", line((0, 2)), '{"logOffset":0}')
     assert found.lines == {"0": "-", "1": line((0, 2)), "2": '{"logOffset":0}'}
 
@@ -66,7 +66,7 @@ def test_version_2_is_keyed_by_source_in_any_order() -> None:
     assert found.lines == {"1": line((0, 2)), "alpha": '{"a": "b:c"}'}
 
 
-def test_a_newline_at_the_end_means_nothing() -> None:
+def test_trailing_newline_is_ignored() -> None:
     assert parse(0, data(line((0, 2))) + b"\n", WHERE).lines == file(0, line((0, 2))).lines
 
 
@@ -97,7 +97,7 @@ def test_a_newline_at_the_end_means_nothing() -> None:
         data('{"type": "txlog"}'),
     ],
 )
-def test_I15_a_torn_or_garbled_file_is_damage_that_names_the_file(torn: bytes) -> None:
+def test_I15_torn_or_garbled_file_raises_corrupt_data_with_its_name(torn: bytes) -> None:
     with pytest.raises(CorruptData, match="offsets/3"):
         batch_range(parse(3, torn, WHERE), None, "log", WHERE)
 
@@ -111,7 +111,7 @@ def test_lines_of_other_sources_need_not_be_json() -> None:
     assert file(0, "51", line((0, 2))).lines["0"] == "51"
 
 
-def test_R1_the_digest_is_of_the_bytes_and_the_fingerprint_of_the_batch() -> None:
+def test_R1_batch_timestamp_changes_digest_but_not_fingerprint() -> None:
     later = METADATA.replace("1795266384763", "1795266384764")
     first = parse(0, data(line((0, 2))), WHERE)
     second = parse(0, data(line((0, 2)), metadata=later), WHERE)
@@ -119,13 +119,13 @@ def test_R1_the_digest_is_of_the_bytes_and_the_fingerprint_of_the_batch() -> Non
     assert first.fingerprint == second.fingerprint
 
 
-def test_R2_the_fingerprint_is_the_one_that_logs_hold_already() -> None:
-    """Other versions of txlog have stored it."""
+def test_R2_fingerprint_matches_the_stored_format() -> None:
+    """Logs contain fingerprints that other versions of txlog have stored."""
     plan = parse(7, data('{"b":2}', "-", metadata='{"batchWatermarkMs":5}'), WHERE)
     assert plan.fingerprint == sha256(b'5\n0:{"b":2}\n1:-').hexdigest()
 
 
-def test_R2_a_batch_knows_the_plan_of_the_batch_before() -> None:
+def test_R2_batch_range_contains_fingerprint_of_previous_batch() -> None:
     first, second = file(0, line((0, 2))), file(1, line((2, 3)))
     found = batch_range(second, first, "log", WHERE)
     assert (found.fingerprint, found.previous_fingerprint) == (
@@ -135,7 +135,7 @@ def test_R2_a_batch_knows_the_plan_of_the_batch_before() -> None:
     assert batch_range(first, None, "log", WHERE).previous_fingerprint == ""
 
 
-def test_R2_in_version_2_the_order_of_the_lines_does_not_matter_to_the_fingerprint() -> None:
+def test_R2_fingerprint_in_version_2_is_independent_of_line_order() -> None:
     """Spark may write its sources in another order when it plans the same batch again."""
     lines = [f"{number}:{line((number, number + 2))}" for number in (2, 0, 1)]
     first = file(3, *lines, version=2)
@@ -145,7 +145,7 @@ def test_R2_in_version_2_the_order_of_the_lines_does_not_matter_to_the_fingerpri
     assert file(3, *swapped, version=2).fingerprint != first.fingerprint
 
 
-def test_R2_other_offsets_or_another_watermark_have_another_fingerprint() -> None:
+def test_R2_fingerprint_depends_on_offsets_and_watermark() -> None:
     risen = METADATA.replace('"batchWatermarkMs":0', '"batchWatermarkMs":7')
     prints = {
         file(0, line((0, 2))).fingerprint,
@@ -160,11 +160,11 @@ def test_R2_other_offsets_or_another_watermark_have_another_fingerprint() -> Non
 # The ranges of a batch.
 
 
-def test_R23_batch_0_advances_what_its_own_starts_and_ends_say() -> None:
+def test_R23_batch_0_advances_from_its_starts_to_its_ends() -> None:
     assert advanced(file(0, line((3, 9), (4, 4))), None) == {P0: (3, 9)}
 
 
-def test_R23_a_changed_line_advances_by_its_own_from_and_to() -> None:
+def test_R23_changed_line_advances_its_from_to_range() -> None:
     before, now = file(2, line((0, 3), (0, 4))), file(3, line((3, 9), (4, 4)))
     assert advanced(now, before) == {P0: (3, 9)}
 
@@ -174,18 +174,18 @@ def test_R23_a_repeated_line_advances_nothing() -> None:
     assert advanced(file(3, line((0, 9))), file(2, line((0, 9)))) == {}
 
 
-def test_R12_a_batch_that_advances_nothing_still_names_its_groups() -> None:
-    """Its mark is in the same coordinator as those of the other batches."""
+def test_R12_batch_that_advances_nothing_still_lists_its_groups() -> None:
+    """The coordinator of its mark is thus the same as for the other batches."""
     repeated = file(3, line((0, 9)), line((0, 5), group="h", log_id="elsewhere"))
     found = batch_range(repeated, file(2, *repeated.lines.values()), "log", WHERE)
     assert (found.groups, dict(found.ranges)) == (("g",), {})
 
 
-def test_R20_a_new_partition_comes_with_its_own_start() -> None:
+def test_R20_new_partition_advances_from_the_start_in_its_line() -> None:
     assert advanced(file(3, line((3, 3), (0, 5))), file(2, line((0, 3)))) == {P1: (0, 5)}
 
 
-def test_the_ids_of_the_topics_that_advance_are_told() -> None:
+def test_batch_range_contains_ids_of_advancing_topics() -> None:
     found = batch_range(file(0, line((0, 3))), None, "log", WHERE)
     assert found.topic_ids == {"orders": "id1"}
     assert found.by_group() == {"g": {P0: PartitionRange(0, 3)}}
@@ -204,14 +204,14 @@ def test_a_partition_joins_once() -> None:
     assert found.joining == {}
 
 
-def test_R23_a_repeated_line_lets_nothing_join() -> None:
+def test_R23_repeated_line_joins_no_partition() -> None:
     lines = (line((0, 3), (100, 100)),)
     found = batch_range(file(1, *lines), file(0, *lines), "log", WHERE)
     assert dict(found.idle) == {P0: PartitionRange(3, 3), P1: PartitionRange(100, 100)}
     assert found.joining == {}
 
 
-def test_partitions_and_topics_that_come_later_join_later() -> None:
+def test_partitions_and_topics_added_later_join_in_a_later_batch() -> None:
     before, joined = file(0, line((0, 3))), line((3, 5), (0, 0))
     assert set(batch_range(file(1, joined), before, "log", WHERE).joining) == {P1}
     topics = {
@@ -224,12 +224,12 @@ def test_partitions_and_topics_that_come_later_join_later() -> None:
     assert found.topic_ids == {"orders": "id1", "refunds": "id2"}
 
 
-def test_a_line_without_a_group_lets_nothing_join() -> None:
+def test_line_without_a_group_joins_no_partition() -> None:
     found = batch_range(file(0, line((0, 3), (100, 100), group=None)), None, "log", WHERE)
     assert (found.ranges, found.idle, found.joining) == ({}, {}, {})
 
 
-def test_R21_other_lines_are_told_apart() -> None:
+def test_R21_other_foreign_and_ungrouped_lines_are_distinguished() -> None:
     lines = [
         "-",
         line((0, 3)),
@@ -243,37 +243,37 @@ def test_R21_other_lines_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_R21_a_self_union_has_the_same_line_twice_and_counts_once(version: int) -> None:
+def test_R21_duplicate_line_of_a_self_union_counts_once(version: int) -> None:
     lines = [line((0, 3)), line((0, 3))]
     if version == 2:
         lines = [f"{key}:{text}" for key, text in zip("10", lines, strict=True)]
     assert advanced(file(0, *lines, version=version), None) == {P0: (0, 3)}
 
 
-def test_R21_two_lines_of_one_group_that_read_different_ranges_are_refused() -> None:
+def test_R21_different_ranges_in_two_lines_of_one_group_are_refused() -> None:
     with pytest.raises(CheckpointConflict, match=r"orders-0: \[0, 3\) and \[0, 2\)"):
         advanced(file(0, line((0, 3)), line((0, 2))), None)
 
 
-def test_R21_a_line_that_stays_behind_in_its_group_is_refused() -> None:
+def test_R21_line_lagging_behind_another_of_its_group_is_refused() -> None:
     """Otherwise the group advances, and the lagging source's rows later count as committed."""
     before = file(2, line((0, 3)), line((0, 3)))
     with pytest.raises(CheckpointConflict, match=r"\[3, 5\) and \[3, 3\)"):
         advanced(file(3, line((3, 5)), line((0, 3))), before)
 
 
-def test_R21_a_partition_that_one_reader_does_not_know_yet_is_refused() -> None:
+def test_R21_partition_missing_from_one_line_of_a_group_is_refused() -> None:
     with pytest.raises(CheckpointConflict, match=r"orders-1: \[0, 2\) and absent"):
         advanced(file(0, line((0, 3), (0, 2)), line((0, 3))), None)
 
 
-def test_R21_two_topics_of_one_group_are_joined() -> None:
+def test_R21_ranges_of_two_topics_of_one_group_are_merged() -> None:
     lines = [line((0, 3)), line((0, 2), topic="refunds", topic_id="id2")]
     refunds = GroupTopicPartition("g", "refunds", 0)
     assert advanced(file(0, *lines), None) == {P0: (0, 3), refunds: (0, 2)}
 
 
-def test_R21_two_groups_may_read_one_topic_at_their_own_pace() -> None:
+def test_R21_two_groups_may_read_one_topic_at_different_offsets() -> None:
     other = GroupTopicPartition("h", "orders", 0)
     lines = [line((0, 3)), line((0, 2), group="h")]
     assert advanced(file(0, *lines), None) == {P0: (0, 3), other: (0, 2)}
@@ -299,37 +299,37 @@ def test_R11_two_ids_of_one_topic_in_one_batch_are_refused() -> None:
         ('{"logOffset":0}', "a txlog source in only one of them"),
     ],
 )
-def test_R25_a_line_that_is_not_the_next_of_its_source_is_refused(
+def test_R25_line_that_is_no_successor_is_refused_with_the_difference(
     now: str, difference: str
 ) -> None:
     with pytest.raises(CheckpointConflict, match=difference):
         advanced(file(3, now), file(2, line((0, 3))))
 
 
-def test_R25_swapped_sources_are_noticed() -> None:
+def test_R25_swapped_sources_are_refused() -> None:
     """`b.union(a)` restarted as `a.union(b)`."""
     a, b = line((0, 3)), line((0, 7), topic="refunds", topic_id="id2")
     with pytest.raises(CheckpointConflict, match="topic orders there, not here"):
         advanced(file(3, b, a), file(2, a, b))
 
 
-def test_a_source_more_or_less_in_version_1_is_refused() -> None:
+def test_added_source_in_version_1_is_refused() -> None:
     with pytest.raises(CheckpointConflict, match="1 sources before, 2 now"):
         advanced(file(3, line((3, 9)), "-"), file(2, line((0, 3))))
 
 
-def test_in_version_2_a_named_source_may_come_and_go() -> None:
+def test_named_sources_may_be_added_and_removed_in_version_2() -> None:
     before = file(2, f"a:{line((0, 3))}", f"gone:{line((0, 1), group='x')}", version=2)
     now = file(3, f"a:{line((3, 4))}", f"b:{line((0, 2), topic='new', topic_id='i')}", version=2)
     assert advanced(now, before) == {P0: (3, 4), GroupTopicPartition("g", "new", 0): (0, 2)}
 
 
-def test_a_file_source_gets_its_first_offset_late() -> None:
+def test_file_source_may_get_its_first_offset_in_a_later_batch() -> None:
     before = file(2, "-", line((0, 3)))
     assert advanced(file(3, '{"logOffset":0}', line((0, 3))), before) == {}
 
 
-def test_a_txlog_source_gets_its_first_offset_late() -> None:
+def test_txlog_source_may_get_its_first_offset_in_a_later_batch() -> None:
     before = file(2, "-", line((0, 3)))
     late = line((0, 2), group="other")
     assert advanced(file(3, late, line((0, 3))), before) == {
@@ -337,7 +337,7 @@ def test_a_txlog_source_gets_its_first_offset_late() -> None:
     }
 
 
-def test_partitions_are_compared_of_sources_of_the_log_that_have_a_group() -> None:
+def test_planned_partitions_exclude_foreign_and_ungrouped_sources() -> None:
     found = file(
         3,
         line((4, 6)),

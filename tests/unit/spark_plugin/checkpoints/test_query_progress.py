@@ -37,7 +37,7 @@ def test_progress_is_read_from_a_checkpoint(tmp_path: Path) -> None:
     assert progress.is_in_flight
 
 
-def test_a_batch_that_repeats_its_sources_reads_nothing(tmp_path: Path) -> None:
+def test_batch_with_unchanged_source_lines_is_without_records(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     for batch, source in enumerate(["a", "b", "b"]):
         (tmp_path / "offsets" / str(batch)).write_text(
@@ -51,7 +51,7 @@ def test_a_batch_that_repeats_its_sources_reads_nothing(tmp_path: Path) -> None:
     ]
 
 
-def test_the_newest_batch_is_judged_by_the_checkpoint_and_the_logs_marks(tmp_path: Path) -> None:
+def test_newest_batch_combines_checkpoint_and_replay_marks(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "commits").mkdir()
     for batch in range(2):

@@ -39,8 +39,8 @@ def passed(points: DrillPoints) -> int:
     return len(list(points.folder.glob("*.begun *")))
 
 
-def decided_and_left(root: str) -> None:
-    """A transaction whose producer dies between its decision and its markers."""
+def leave_decided_transaction(root: str) -> None:
+    """Leave a transaction whose producer died between its decision and its markers."""
     producer = Producer(root, transactional_id="feeder", transaction_records=IN_LOG)
     producer.init_transactions()
     tx_id = producer.begin_transaction()
@@ -49,12 +49,12 @@ def decided_and_left(root: str) -> None:
     coordinator.prepare_commit("feeder", tx_id)
 
 
-def test_a_source_that_finishes_another_producers_transaction_is_not_stopped(
+def test_drill_does_not_stop_source_completing_another_transaction(
     tmp_path: Path, points: DrillPoints
 ) -> None:
     root = str(tmp_path / "log")
     Admin(root, create=True).create_topic("numbers", 1)
-    decided_and_left(root)
+    leave_decided_transaction(root)
     reader = TxlogStreamReader(ReaderOptions(root, subscribe=("numbers",)), COLUMNS)
     reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     left = connect(root).coordinator_of("feeder").catch_up().open_transactions()
@@ -62,10 +62,10 @@ def test_a_source_that_finishes_another_producers_transaction_is_not_stopped(
     assert passed(points) == 0
 
 
-def test_a_sink_is_stopped_at_its_markers(tmp_path: Path, points: DrillPoints) -> None:
+def test_drill_stops_sink_before_its_first_marker(tmp_path: Path, points: DrillPoints) -> None:
     root = str(tmp_path / "log")
     Admin(root, create=True).create_topic("numbers", 1)
-    decided_and_left(root)
+    leave_decided_transaction(root)
     connection = drilled_open_log(open_log, points)(WriterOptions(root))
     connection.coordinator_of("feeder").maintain()
     assert passed(points) == 1
@@ -86,11 +86,11 @@ print(getattr(sys, "hidden", None), TxlogStreamWriter.write.__module__, open_log
     ],
     ids=["drilled", "not drilled"],
 )
-def test_only_a_drilled_process_has_the_hooks_and_each_runs_its_own_sitecustomize(
+def test_hooks_load_only_in_drilled_process_and_keep_user_sitecustomize(
     tmp_path: Path, variable: str, writer: str, opener: str
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.hidden = 'its own'")
-    told = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={
             **os.environ,
@@ -101,4 +101,4 @@ def test_only_a_drilled_process_has_the_hooks_and_each_runs_its_own_sitecustomiz
         text=True,
         check=True,
     )
-    assert told.stdout.split("\n")[0] == f"its own {writer} {opener}"
+    assert finished.stdout.split("\n")[0] == f"its own {writer} {opener}"

@@ -92,36 +92,36 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(participants, "STORED_BATCH_BYTES", 1 << 30)
 
 
-@pytest.mark.parametrize("go_on", [restart, restart_without_checkpoint])
+@pytest.mark.parametrize("recover", [restart, restart_without_checkpoint])
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("batch", [0, 1], ids=["first batch", "later batch"])
-def test_I5_I10_a_driver_that_dies_at_any_write_loses_and_doubles_nothing(
-    tmp_path: Path, batch: int, is_after: bool, go_on: Callable[..., None]
+def test_I5_I10_driver_crash_at_any_write_loses_and_duplicates_nothing(
+    tmp_path: Path, batch: int, is_after: bool, recover: Callable[..., None]
 ) -> None:
-    """Registration if it is the first batch, pend and prepare, two topics, offsets and complete."""
+    """Registration (first batch only), pend with prepare, two topics, offsets with complete."""
     write = 0
-    while dies_at(tmp_path / f"{write}", write, is_after, batch, go_on):
+    while dies_at(tmp_path / f"{write}", write, is_after, batch, recover):
         write += 1
     assert write >= 4 + 2 * (batch == 0)
 
 
 @pytest.mark.usefixtures("apart")
-@pytest.mark.parametrize("go_on", [restart, restart_without_checkpoint])
+@pytest.mark.parametrize("recover", [restart, restart_without_checkpoint])
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("batch", [0, 1], ids=["first batch", "later batch"])
-def test_I5_I10_so_does_one_whose_pend_is_an_entry_of_its_own(
-    tmp_path: Path, batch: int, is_after: bool, go_on: Callable[..., None]
+def test_I5_I10_driver_crash_with_separate_pend_entry_loses_and_duplicates_nothing(
+    tmp_path: Path, batch: int, is_after: bool, recover: Callable[..., None]
 ) -> None:
-    """Registration if it is the first batch, pend, prepare, two topics, offsets and complete."""
+    """Registration (first batch only), pend, prepare, two topics, offsets with complete."""
     write = 0
-    while dies_at(tmp_path / f"{write}", write, is_after, batch, go_on):
+    while dies_at(tmp_path / f"{write}", write, is_after, batch, recover):
         write += 1
     assert write >= 5 + 2 * (batch == 0)
 
 
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("batch", [0, 1], ids=["first batch", "later batch"])
-def test_I5_I10_so_does_one_whose_batch_is_too_large_for_an_entry(
+def test_I5_I10_driver_crash_in_batch_above_entry_limit_loses_and_duplicates_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int, is_after: bool
 ) -> None:
     """Registration, two declarations, four appends, pend, prepare, markers, offsets, complete."""
@@ -132,7 +132,7 @@ def test_I5_I10_so_does_one_whose_batch_is_too_large_for_an_entry(
     assert write >= 12
 
 
-def test_batches_above_and_below_the_limit_of_an_entry_follow_each_other(
+def test_batches_above_and_below_entry_limit_commit_in_sequence(
     log: MemoryLog, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each large batch has its own sequences, so that none counts as a repeat of another."""
@@ -144,10 +144,10 @@ def test_batches_above_and_below_the_limit_of_an_entry_follow_each_other(
 
 
 @pytest.mark.slow
-def test_a_batch_of_more_stored_batches_than_an_entry_takes_is_committed(
+def test_micro_batch_with_more_stored_batches_than_fit_an_entry_is_committed(
     log: MemoryLog, query: Query
 ) -> None:
-    """Its names alone are larger than the megabyte that a store accepts."""
+    """The names of its stored batches alone exceed the megabyte that a store accepts."""
     process = log.process()
     query.plan(0, 0, 2)
     whole = query.tasks(process, "run", 0, 0, 2)
@@ -177,7 +177,7 @@ def segment_of(topic: TopicLog, row: pa.RecordBatch, count: int) -> Segment:
 
 
 def dies_at(
-    folder: Path, write: int, is_after: bool, batch: int, go_on: Callable[..., None]
+    folder: Path, write: int, is_after: bool, batch: int, recover: Callable[..., None]
 ) -> bool:
     """Let a driver die at that write, and continue. Return whether the write existed."""
     log = new_log()
@@ -194,7 +194,7 @@ def dies_at(
         query.commit(process, "first", batch, messages)
     except ProcessDied:
         assert copied(log) == list(range(start)) or is_decided(log)
-    go_on(log, query, batch, start, end)
+    recover(log, query, batch, start, end)
     check(log, COUNT)
     return store.is_dead
 
@@ -210,7 +210,7 @@ def is_decided(log: MemoryLog) -> bool:
 # Replays.
 
 
-def test_I10_a_batch_that_is_in_changes_nothing_and_fences_nobody(
+def test_I10_replay_of_committed_batch_writes_nothing_and_fences_no_run(
     log: MemoryLog, query: Query
 ) -> None:
     first, second = log.process(), log.process()
@@ -224,7 +224,7 @@ def test_I10_a_batch_that_is_in_changes_nothing_and_fences_nobody(
 
 
 @pytest.mark.parametrize("write", range(5))
-def test_R23_a_watermark_only_batch_that_died_is_finished_by_its_replay(
+def test_R23_replay_completes_watermark_only_batch_after_crash(
     log: MemoryLog, query: Query, write: int
 ) -> None:
     """Its offsets do not advance, so only the second test applies; a replay finds it complete."""
@@ -242,7 +242,7 @@ def test_R23_a_watermark_only_batch_that_died_is_finished_by_its_replay(
     log.check()
 
 
-def test_R1_a_plan_that_was_written_anew_is_refused(log: MemoryLog, query: Query) -> None:
+def test_R1_commit_for_a_rewritten_plan_is_refused(log: MemoryLog, query: Query) -> None:
     process = log.process()
     query.plan(0, 0, 2)
     old = query.tasks(process, "run", 0, 0, 2)
@@ -255,9 +255,7 @@ def test_R1_a_plan_that_was_written_anew_is_refused(log: MemoryLog, query: Query
     check(log, 0)
 
 
-def test_R1_tasks_that_saw_the_plan_of_another_batch_are_refused(
-    log: MemoryLog, query: Query
-) -> None:
+def test_R1_tasks_with_the_plan_of_another_batch_are_refused(log: MemoryLog, query: Query) -> None:
     """As in foreachBatch, where Spark gives the writer no batch id."""
     process = log.process()
     query.run(process, "newer", 0, 0, 2)
@@ -278,7 +276,7 @@ def replanned(log: MemoryLog, query: Query) -> list[TaskMessage]:
     return query.tasks(process, "second", 1, 4, 6)
 
 
-def test_R2_a_batch_of_another_source_that_follows_another_plan_is_refused(
+def test_R2_batch_of_other_source_after_replanned_batch_is_refused(
     log: MemoryLog, query: Query
 ) -> None:
     messages = replanned(log, query)
@@ -310,10 +308,8 @@ class ChangingFiles:
         return self.files.list_names(folder)
 
 
-def test_R1_a_checkpoint_that_is_put_back_while_it_is_read_is_refused(
-    log: MemoryLog, query: Query
-) -> None:
-    """Its batch 0 is again the one in the log, and not the plan of the tasks."""
+def test_R1_checkpoint_restored_while_it_is_read_is_refused(log: MemoryLog, query: Query) -> None:
+    """Batch 0 of the checkpoint matches the log again, but the plan of the tasks is gone."""
     messages = replanned(log, query)
 
     def put_back() -> None:
@@ -345,9 +341,7 @@ def test_R29_a_source_without_a_group_is_refused(log: MemoryLog, tmp_path: Path)
 # One run in several processes, and two runs at once.
 
 
-def test_the_commits_of_one_run_may_come_from_any_process_of_its_driver(
-    log: MemoryLog, query: Query
-) -> None:
+def test_commits_of_one_run_may_come_from_any_driver_process(log: MemoryLog, query: Query) -> None:
     """Spark gives a commit to any idle Python process, and queries share these."""
     one, other = log.process(), log.process()
     query.run(one, "run", 0, 0, 2)
@@ -358,7 +352,7 @@ def test_the_commits_of_one_run_may_come_from_any_process_of_its_driver(
     check(log, 10)
 
 
-def test_R27_a_run_that_was_superseded_may_not_come_back(log: MemoryLog, query: Query) -> None:
+def test_R27_superseded_run_stays_fenced(log: MemoryLog, query: Query) -> None:
     older, newer = log.process(), log.process()
     query.run(older, "older", 0, 0, 2)
     query.run(newer, "newer", 1, 2, 4)
@@ -370,7 +364,7 @@ def test_R27_a_run_that_was_superseded_may_not_come_back(log: MemoryLog, query: 
     check(log, 6)
 
 
-def test_R12_so_does_one_that_stalls_before_it_pends_and_decides_at_once(
+def test_R12_run_stalled_before_combined_pend_and_prepare_is_refused(
     log: MemoryLog, query: Query
 ) -> None:
     stalls_while_a_newer_run_commits(log, query, 0, "before")
@@ -382,7 +376,7 @@ def test_R12_so_does_one_that_stalls_before_it_pends_and_decides_at_once(
     [(0, "before"), (0, "after"), (1, "before")],
     ids=["before its pend", "after its pend", "before its prepare"],
 )
-def test_R12_a_run_that_stalls_while_a_newer_one_commits_its_batch_commits_nothing_more(
+def test_R12_run_stalled_at_separate_pend_or_prepare_is_refused(
     log: MemoryLog, query: Query, ahead: int, place: str
 ) -> None:
     stalls_while_a_newer_run_commits(log, query, ahead, place)
@@ -407,7 +401,7 @@ def stalls_while_a_newer_run_commits(log: MemoryLog, query: Query, ahead: int, p
     check(log, 6)
 
 
-def test_I10_a_run_that_stalls_while_a_newer_one_commits_its_batch_finds_it_in(
+def test_I10_batch_of_stalled_run_committed_by_newer_run_is_already_in(
     log: MemoryLog, query: Query
 ) -> None:
     store = HookedStore(log.memory)
@@ -424,7 +418,7 @@ def test_I10_a_run_that_stalls_while_a_newer_one_commits_its_batch_finds_it_in(
 # Pends of other transactions.
 
 
-def test_R12_a_query_that_lost_its_group_takes_its_pend_away(
+def test_R12_query_that_lost_its_group_releases_its_pend(
     log: MemoryLog, query: Query, tmp_path: Path
 ) -> None:
     store = HookedStore(log.memory)
@@ -450,7 +444,7 @@ def test_R12_a_query_that_lost_its_group_takes_its_pend_away(
 
 
 @pytest.mark.usefixtures("apart")
-def test_R3_the_pend_of_a_query_that_died_is_waited_for_until_it_times_out(
+def test_R3_commit_waits_for_pend_of_dead_query_until_timeout(
     log: MemoryLog, query: Query, tmp_path: Path
 ) -> None:
     store = DyingStore(log.memory)
@@ -468,9 +462,7 @@ def test_R3_the_pend_of_a_query_that_died_is_waited_for_until_it_times_out(
 
 
 @pytest.mark.usefixtures("apart")
-def test_R3_a_transaction_that_was_barred_before_its_decision_is_run_again(
-    log: MemoryLog, query: Query
-) -> None:
+def test_R3_transaction_barred_before_its_decision_is_retried(log: MemoryLog, query: Query) -> None:
     """An operator barred it, or a reader after the run's timeout."""
     store = HookedStore(log.memory)
     process = log.process(store)

@@ -26,7 +26,7 @@ def numbers(log: MemoryLog) -> list[int]:
 
 @pytest.mark.parametrize("before", ["", "first"])
 @pytest.mark.parametrize("after", ["", "second", "third"])
-def test_R2_a_batch_that_is_in_is_found_under_another_transactional_id(
+def test_R2_committed_batch_is_found_after_transactional_id_changes(
     log: MemoryLog, tmp_path: Path, before: str, after: str
 ) -> None:
     """The driver died before `commits/0`, and its source is not txlog: only the mark shows the
@@ -44,7 +44,7 @@ def test_R2_a_batch_that_is_in_is_found_under_another_transactional_id(
     log.check()
 
 
-def test_R30_a_write_that_is_given_the_checkpoint_later_does_not_write_a_batch_twice(
+def test_R30_adding_the_checkpoint_option_later_duplicates_no_batch(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     query = Query(log, tmp_path / "checkpoint", query_id="0f3c8a52")

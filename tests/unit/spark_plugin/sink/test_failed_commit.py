@@ -11,7 +11,7 @@ from txlog.errors import OutcomeUnknown
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["not stored", "stored"])
-def test_I13_R26_what_a_failed_commit_staged_stays_for_the_next_attempt(
+def test_I13_R26_staged_segments_of_failed_commit_remain_for_the_retry(
     tmp_path: Path, is_stored: bool
 ) -> None:
     """The answer to the decision is lost; Spark calls abort, then the driver commits again."""

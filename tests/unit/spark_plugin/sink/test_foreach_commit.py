@@ -27,10 +27,12 @@ def commit(process: Connection, messages: list[TaskMessage]) -> None:
     committer.commit(batch_identity(messages, 0), messages)
 
 
-def test_R30_a_write_that_another_run_overtook_is_not_taken_for_one_without_a_label(
+def test_R30_write_overtaken_by_another_run_raises_commit_failed(
     tmp_path: Path,
 ) -> None:
-    """It may be the committed write, too. A restarted query finds it committed."""
+    """The run cannot distinguish this from a second write under its label. A restarted query finds
+    the batch committed.
+    """
     log = new_log()
     query = Query(log, tmp_path / "checkpoint")
     query.plan(0, 0, 4)
@@ -48,7 +50,7 @@ def test_R30_a_write_that_another_run_overtook_is_not_taken_for_one_without_a_la
     log.check()
 
 
-def test_R30_a_second_write_of_one_run_under_one_label_is_refused(tmp_path: Path) -> None:
+def test_R30_second_write_with_same_label_in_one_run_is_refused(tmp_path: Path) -> None:
     log = new_log()
     query = Query(log, tmp_path / "checkpoint")
     query.plan(0, 0, 4)
@@ -59,7 +61,7 @@ def test_R30_a_second_write_of_one_run_under_one_label_is_refused(tmp_path: Path
     log.check()
 
 
-def test_R30_a_second_write_is_refused_also_by_a_run_that_found_the_first_one_in(
+def test_R30_second_write_is_refused_in_a_run_that_skipped_the_first_as_replay(
     tmp_path: Path,
 ) -> None:
     """A supervisor restarts the query unchanged: no batch of the second write may be lost."""

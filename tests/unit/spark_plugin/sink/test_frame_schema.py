@@ -64,7 +64,7 @@ def test_a_topic_gets_the_columns_of_the_frame_with_timestamps_in_utc() -> None:
         (frame(a=frame(b=YearMonthIntervalType())), r"x\.a\.b", "a number of months"),
     ],
 )
-def test_a_type_that_no_topic_holds_is_refused_with_its_path(
+def test_type_that_topics_do_not_support_is_refused_with_its_path(
     kind: DataType, path: str, remedy: str
 ) -> None:
     with pytest.raises(IncompatibleSchema, match=f"column '{path}' .*{remedy}"):
@@ -91,11 +91,13 @@ def test_a_column_that_is_left_out_may_be_of_any_type() -> None:
         (frame(value=BinaryType(), topic=IntegerType()), False),
     ],
 )
-def test_a_frame_of_kafkas_columns_is_known(schema: StructType, answer: bool) -> None:
+def test_kafka_frame_is_detected_by_column_names_and_types(
+    schema: StructType, answer: bool
+) -> None:
     assert is_kafka_frame(schema) is answer
 
 
-def test_a_whole_record_of_kafkas_source_is_known_by_names_and_types() -> None:
+def test_full_record_of_kafka_source_is_detected_with_its_metadata() -> None:
     headers = ArrayType(frame(key=StringType(), value=BinaryType()))
     record = frame(
         key=BinaryType(),
@@ -112,7 +114,7 @@ def test_a_whole_record_of_kafkas_source_is_known_by_names_and_types() -> None:
     assert kafka_metadata(frame(offset=StringType(), topic=StringType())) == {"topic"}
 
 
-def test_timestamps_of_the_sessions_zone_become_utc_and_stay_the_same_instants() -> None:
+def test_session_timestamps_become_utc_at_the_same_instant() -> None:
     at = dt.datetime(2024, 3, 10, 3, 30, tzinfo=ZoneInfo(NEW_YORK))
     local = pa.timestamp("us", NEW_YORK)
     kinds = {
@@ -134,6 +136,6 @@ def test_timestamps_of_the_sessions_zone_become_utc_and_stay_the_same_instants()
     assert changed.column("flat").buffers()[1].address == batch.column("flat").buffers()[1].address
 
 
-def test_a_batch_in_utc_is_returned_as_it_is() -> None:
+def test_batch_already_in_utc_is_returned_unchanged() -> None:
     batch = pa.RecordBatch.from_pydict({"t": pa.array([0], pa.timestamp("us", "UTC")), "n": [1]})
     assert in_utc(batch) is batch

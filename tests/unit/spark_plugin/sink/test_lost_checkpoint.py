@@ -51,7 +51,7 @@ def group_positions(log: MemoryLog) -> dict[str, int]:
     return {str(where): at.offset for where, at in sorted(group.committed.items())}
 
 
-def test_a_lost_checkpoint_repeats_no_record_of_a_partition_that_was_idle(
+def test_lost_checkpoint_repeats_no_record_of_idle_partition(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     first = Stream(log, tmp_path / "first", LATEST)
@@ -63,7 +63,7 @@ def test_a_lost_checkpoint_repeats_no_record_of_a_partition_that_was_idle(
     log.check()
 
 
-def test_the_first_batch_commits_where_the_query_begins_with_its_records(
+def test_first_batch_commits_starting_positions_of_all_partitions(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     stream = Stream(log, tmp_path / "first", LATEST)
@@ -72,14 +72,16 @@ def test_the_first_batch_commits_where_the_query_begins_with_its_records(
     assert group_positions(log) == {"events-0": OLD + 10, "events-1": OLD}
 
 
-def test_so_it_does_where_offsets_are_given_as_json(log: MemoryLog, tmp_path: Path) -> None:
+def test_first_batch_commits_all_positions_with_json_starting_offsets(
+    log: MemoryLog, tmp_path: Path
+) -> None:
     given = {TopicPartition("events", 0): 95, TopicPartition("events", 1): OffsetPoint.LATEST}
     stream = Stream(log, tmp_path / "first", OffsetSpec(explicit=given))
     assert stream.run() == 5
     assert group_positions(log) == {"events-0": OLD, "events-1": OLD}
 
 
-def test_partitions_and_topics_that_join_later_have_a_position_from_then_on(
+def test_partitions_and_topics_that_join_later_get_committed_positions(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     pattern = {"subscribe": (), "subscribe_pattern": "e.*"}
@@ -97,9 +99,7 @@ def test_partitions_and_topics_that_join_later_have_a_position_from_then_on(
     }
 
 
-def test_a_partition_that_joins_later_begins_where_the_group_group_positions(
-    log: MemoryLog, tmp_path: Path
-) -> None:
+def test_topic_that_joins_later_starts_at_committed_offset(log: MemoryLog, tmp_path: Path) -> None:
     """The query continues from the committed offsets, also in a topic that it had left out."""
     log.admin.create_topic("extras", 1)
     put(log, 8, 0, "extras")
@@ -117,10 +117,12 @@ def test_a_partition_that_joins_later_begins_where_the_group_group_positions(
 
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("write", range(8))
-def test_I5_I10_a_driver_that_dies_in_its_first_batch_is_replayed_or_begins_again(
+def test_I5_I10_driver_crash_in_first_batch_loses_no_starting_position(
     log: MemoryLog, tmp_path: Path, write: int, is_after: bool
 ) -> None:
-    """In both cases the group is at the query's start, in both partitions."""
+    """A replay commits the starting positions of both partitions; a query without the checkpoint
+    continues there.
+    """
     store = DyingStore(log.memory)
     stream = Stream(log, tmp_path / "first", LATEST, log.process(store))
     stream.plan()
@@ -145,7 +147,7 @@ def moved_by_another(log: MemoryLog, partition: int, offset: int) -> None:
 
 
 @pytest.mark.parametrize("at", [40, OLD + 1])
-def test_I6_a_first_batch_that_finds_the_group_elsewhere_in_an_idle_partition_is_refused(
+def test_I6_first_batch_is_refused_if_group_was_moved_in_idle_partition(
     log: MemoryLog, tmp_path: Path, at: int
 ) -> None:
     stream = Stream(log, tmp_path / "first", LATEST)
@@ -158,7 +160,7 @@ def test_I6_a_first_batch_that_finds_the_group_elsewhere_in_an_idle_partition_is
     log.check()
 
 
-def test_what_another_query_commits_between_the_look_and_the_pend_is_not_overwritten(
+def test_offset_committed_by_another_query_before_the_pend_is_not_overwritten(
     log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = Stream(log, tmp_path / "first", LATEST)
@@ -176,9 +178,7 @@ def test_what_another_query_commits_between_the_look_and_the_pend_is_not_overwri
     assert group_positions(log) == {"events-1": 40}
 
 
-def test_a_position_that_was_deleted_is_there_again_after_the_next_batch(
-    log: MemoryLog, tmp_path: Path
-) -> None:
+def test_next_batch_restores_deleted_group_position(log: MemoryLog, tmp_path: Path) -> None:
     """This also holds after batches whose `foreachBatch` skipped the write."""
     stream = Stream(log, tmp_path / "first", LATEST)
     stream.run()
@@ -190,7 +190,7 @@ def test_a_position_that_was_deleted_is_there_again_after_the_next_batch(
 
 
 @pytest.mark.parametrize("limit_bytes", [1, 400])
-def test_I16_positions_that_no_entry_holds_are_committed_in_parts(
+def test_I16_positions_too_large_for_one_entry_are_committed_in_parts(
     log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_bytes: int
 ) -> None:
     log.admin.create_partitions("events", 12)
@@ -203,7 +203,7 @@ def test_I16_positions_that_no_entry_holds_are_committed_in_parts(
     log.check()
 
 
-def test_R12_a_second_query_on_one_frame_is_told_to_have_a_group_of_its_own(
+def test_R12_second_query_with_same_group_is_refused_with_separate_group_remedy(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     Stream(log, tmp_path / "first", LATEST).run()
@@ -217,7 +217,7 @@ def test_R12_a_second_query_on_one_frame_is_told_to_have_a_group_of_its_own(
 # A sink that is not txlog: the source commits the group's offsets.
 
 
-def test_a_group_that_follows_has_the_starting_positions_once_the_first_batch_is_done(
+def test_source_commits_starting_positions_once_first_batch_is_done(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     stream = Stream(log, tmp_path / "first", LATEST)
@@ -236,7 +236,7 @@ def test_a_group_that_follows_has_the_starting_positions_once_the_first_batch_is
     assert group_positions(log) == {"events-0": OLD + 10, "events-1": OLD}
 
 
-def test_a_partition_that_begins_at_0_is_followed_too(log: MemoryLog, tmp_path: Path) -> None:
+def test_source_commits_position_of_partition_starting_at_0(log: MemoryLog, tmp_path: Path) -> None:
     log.admin.create_partitions("events", 3)
     stream = Stream(log, tmp_path / "first", replace(LATEST))
     stream.plan()

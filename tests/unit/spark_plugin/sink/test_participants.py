@@ -55,7 +55,7 @@ def staged(query: Query) -> list[TaskMessage]:
     return query.tasks(query.log.process(), "run", 0, 0, COUNT)
 
 
-def test_R40_a_batch_for_a_topic_that_was_deleted_decides_nothing(
+def test_R40_batch_for_deleted_topic_is_refused_without_a_decision(
     log: MemoryLog, query: Query
 ) -> None:
     messages = staged(query)
@@ -70,7 +70,7 @@ def test_R40_a_batch_for_a_topic_that_was_deleted_decides_nothing(
     log.check()
 
 
-def test_R40_the_topic_that_was_created_in_its_place_gets_no_row(
+def test_R40_recreated_topic_gets_no_rows_staged_for_the_deleted_one(
     log: MemoryLog, query: Query
 ) -> None:
     messages = staged(query)
@@ -90,10 +90,10 @@ def test_R40_the_topic_that_was_created_in_its_place_gets_no_row(
     [({"schema_id": 1}, InternalError), ({"partition": 1}, InvalidRecord)],
     ids=["schema", "partition"],
 )
-def test_rows_that_their_topic_has_no_place_for_are_refused_before_the_decision(
+def test_segment_with_unknown_schema_or_partition_is_refused_before_the_decision(
     log: MemoryLog, query: Query, change: dict[str, int], error: type[Exception]
 ) -> None:
-    """After this check a marker cannot be refused for it."""
+    """After this check, no marker is refused because of its schema or partitions."""
     found = staged(query)[0].staged[0]
     segment = found.segments[0]
     if "schema_id" in change:
@@ -109,7 +109,7 @@ def test_rows_that_their_topic_has_no_place_for_are_refused_before_the_decision(
 # Reads of different times.
 
 
-def test_I10_a_batch_that_another_run_commits_between_look_and_decision_is_found_in(
+def test_I10_batch_committed_by_another_run_before_the_decision_is_already_in(
     log: MemoryLog, query: Query
 ) -> None:
     """The first reads allow the commit; the decision is refused, and the reads are repeated."""
@@ -124,7 +124,7 @@ def test_I10_a_batch_that_another_run_commits_between_look_and_decision_is_found
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
-def test_I10_so_is_one_that_another_run_commits_while_it_is_asked_for_anew(
+def test_I10_batch_committed_by_another_run_during_repeated_reads_is_already_in(
     log: MemoryLog, query: Query, count: int
 ) -> None:
     """A dead run has left a pend, so the first reads are not enough."""

@@ -22,7 +22,7 @@ MISNAMED = StructType().add("value", BinaryType()).add("_offset", LongType())
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"topic": "t", "key": "nope"}, "names the column 'nope'"),
         ({"topic": "t", "partition": "value"}, "must be a whole number"),
@@ -30,15 +30,17 @@ MISNAMED = StructType().add("value", BinaryType()).add("_offset", LongType())
         ({}, "set the option 'topic'"),
     ],
 )
-def test_a_wrong_option_makes_no_log(tmp_path: Path, options: dict[str, str], told: str) -> None:
+def test_invalid_option_creates_no_log(
+    tmp_path: Path, options: dict[str, str], message: str
+) -> None:
     root = tmp_path / "log"
     parsed = parse_writer_options({"path": str(root), **options})
-    with pytest.raises(TxlogError, match=told):
+    with pytest.raises(TxlogError, match=message):
         TxlogBatchWriter.for_job(parsed, FRAME, overwrite=False)
     assert not root.exists()
 
 
-def test_a_frame_that_its_new_topic_cannot_hold_makes_no_topic(tmp_path: Path) -> None:
+def test_dataframe_with_reserved_column_name_creates_no_topic(tmp_path: Path) -> None:
     root = tmp_path / "log"
     parsed = parse_writer_options({"path": str(root), "topic": "copy"})
     with pytest.raises(IncompatibleSchema, match="'_offset' has a reserved name"):
@@ -46,7 +48,7 @@ def test_a_frame_that_its_new_topic_cannot_hold_makes_no_topic(tmp_path: Path) -
     assert Admin(str(root), create=True).list_topics() == []
 
 
-def test_a_job_is_looked_at_before_its_tasks_run_and_nothing_is_made(tmp_path: Path) -> None:
+def test_job_is_checked_before_its_tasks_without_creating_log_or_topic(tmp_path: Path) -> None:
     """Only its tasks have the batch id, on which the permission to create topics depends."""
     root = tmp_path / "log"
     options = {"path": str(root), "topic": "copy"}
@@ -62,7 +64,7 @@ def test_a_job_is_looked_at_before_its_tasks_run_and_nothing_is_made(tmp_path: P
     assert admin.list_topics() == []
 
 
-def test_a_checkpoint_that_is_not_the_querys_makes_no_log(tmp_path: Path) -> None:
+def test_checkpoint_without_a_batch_creates_no_log(tmp_path: Path) -> None:
     root, checkpoint = tmp_path / "log", tmp_path / "checkpoint"
     checkpoint.mkdir()
     asked = {"path": str(root), "topic": "t", "checkpointLocation": str(checkpoint)}

@@ -98,7 +98,9 @@ IN = {(GroupAnswer.SILENT, MarkAnswer.SAME), (GroupAnswer.AT_END, MarkAnswer.SAM
 
 
 @pytest.mark.parametrize(("group_says", "mark_says"), list(product(GroupAnswer, MarkAnswer)))
-def test_I10_every_cell_of_the_table(group_says: GroupAnswer, mark_says: MarkAnswer) -> None:
+def test_I10_decision_matches_every_cell_of_the_table(
+    group_says: GroupAnswer, mark_says: MarkAnswer
+) -> None:
     for ranges, committed in GROUPS[group_says]:
         for mark in marks(ranges)[mark_says]:
             if (group_says, mark_says) in COMMIT:
@@ -143,7 +145,7 @@ JOINED: dict[GroupAnswer, list[tuple[Ranges, Committed]]] = {
 
 
 @pytest.mark.parametrize(("group_says", "mark_says"), list(product(GroupAnswer, MarkAnswer)))
-def test_I6_a_partition_that_joins_is_asked_for_like_one_that_advances(
+def test_I6_joining_partition_is_checked_like_an_advancing_one(
     group_says: GroupAnswer, mark_says: MarkAnswer
 ) -> None:
     """Offsets that another query has committed there are not overwritten."""
@@ -173,7 +175,7 @@ BOUNDS = st.tuples(st.integers(0, 5), st.integers(1, 3))
     newest=st.none() | st.integers(0, 4),
     batch_id=st.integers(0, 4),
 )
-def test_I6_a_commit_starts_exactly_where_the_group_is(
+def test_I6_commit_starts_exactly_at_the_group_position(
     bounds: list[tuple[int, int]],
     offsets: list[int | None],
     newest: int | None,
@@ -204,14 +206,14 @@ def test_I6_a_commit_starts_exactly_where_the_group_is(
 # The situations.
 
 
-def test_I10_spark_died_before_it_wrote_its_commit_file_and_runs_the_batch_again() -> None:
+def test_I10_replay_of_batch_without_spark_commit_file_is_already_in() -> None:
     first = decide({P0: PartitionRange(0, 4)}, {P0: None}, None)
     assert isinstance(first, Commit)
     assert decide({P0: PartitionRange(0, 4)}, {P0: 4}, first.mark) == AlreadyIn(BATCH)
 
 
-def test_R2_a_batch_of_a_restored_checkpoint_is_refused_with_the_numbers() -> None:
-    """It was replanned under the number of a committed batch, and reads further."""
+def test_R2_replanned_batch_of_restored_checkpoint_is_refused_with_offsets() -> None:
+    """The batch was replanned under the number of a committed batch, and reads further."""
     mark = mark_of("q", BATCH, {P0: PartitionRange(5, 8)})
     with pytest.raises(CheckpointConflict) as raised:
         decide({P0: PartitionRange(5, 11)}, {P0: 8}, mark)
@@ -221,18 +223,18 @@ def test_R2_a_batch_of_a_restored_checkpoint_is_refused_with_the_numbers() -> No
     assert "txlog group describe g" in text
 
 
-def test_R2_a_watermark_only_batch_of_a_restored_checkpoint_is_never_skipped() -> None:
+def test_R2_watermark_only_batch_of_restored_checkpoint_is_refused() -> None:
     """Its offsets do not distinguish it from the batch that ran under its number."""
     with pytest.raises(CheckpointConflict, match="batches of this query up to 12"):
         decide({}, {}, mark_of("q", 12))
 
 
-def test_R2_the_same_number_with_another_watermark_is_another_batch() -> None:
+def test_R2_same_batch_id_with_another_fingerprint_is_refused() -> None:
     with pytest.raises(CheckpointConflict, match="another batch under this number"):
         decide({}, {}, mark_of("q", BATCH, {}, "another"))
 
 
-def test_R2_a_batch_after_another_one_than_the_log_has_is_refused() -> None:
+def test_R2_batch_whose_predecessor_differs_from_the_log_is_refused() -> None:
     """The group, if there is one, is at its start; the rows of another source are not."""
     mark = mark_of("q", BATCH - 1, {}, "another")
     for ranges, committed in ((PLANNED, {P0: 5, P1: 3}), ({}, {})):
@@ -241,7 +243,7 @@ def test_R2_a_batch_after_another_one_than_the_log_has_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("before", "kept"), [("", "print"), ("print", ""), ("print", "print")])
-def test_R2_plans_of_the_batch_before_are_compared_if_both_are_known(
+def test_R2_batch_commits_if_previous_fingerprint_is_equal_or_unknown(
     before: str, kept: str
 ) -> None:
     mark = mark_of("q", BATCH - 1, {}, kept)
@@ -249,7 +251,7 @@ def test_R2_plans_of_the_batch_before_are_compared_if_both_are_known(
     assert isinstance(decided, Commit)
 
 
-def test_R23_a_watermark_only_batch_commits_after_the_one_before_it() -> None:
+def test_R23_watermark_only_batch_commits_after_its_predecessor() -> None:
     """The group is at the end of its line: by the line alone it would count as committed."""
     assert isinstance(decide({}, {P0: 9}, mark_of("q", BATCH - 1, PLANNED)), Commit)
 
@@ -259,19 +261,19 @@ def test_R27_a_run_that_was_overtaken_is_refused() -> None:
         decide(PLANNED, {P0: 12, P1: 9}, mark_of("q", BATCH + 1))
 
 
-def test_R20_a_group_without_offsets_accepts_the_first_start() -> None:
+def test_R20_group_without_offsets_accepts_planned_start() -> None:
     decided = decide(PLANNED, {P0: None}, None)
     assert isinstance(decided, Commit)
     assert decided.expected == {P0: None, P1: None}
 
 
-def test_a_new_query_on_records_that_another_one_consumed_is_refused() -> None:
+def test_new_query_on_records_consumed_by_another_query_is_refused() -> None:
     with pytest.raises(CheckpointConflict, match=r"Another query has consumed these records"):
         decide(PLANNED, {P0: 9, P1: 4}, None)
 
 
 @pytest.mark.parametrize("committed", [{P0: 9, P1: 4}, {P0: 4, P1: 3}])
-def test_the_remedy_for_two_queries_on_one_dataframe_is_a_group_each(committed: Committed) -> None:
+def test_remedy_for_two_queries_on_one_dataframe_is_separate_groups(committed: Committed) -> None:
     """A takeover would only make the other query fail."""
     with pytest.raises(
         CheckpointConflict, match=r"a group\.id of its own: two queries on one Data"
@@ -279,7 +281,7 @@ def test_the_remedy_for_two_queries_on_one_dataframe_is_a_group_each(committed: 
         decide(PLANNED, committed, None)
 
 
-def test_a_group_that_was_moved_beyond_a_batch_is_named_as_the_cause() -> None:
+def test_error_names_moved_group_as_cause_if_it_is_beyond_the_batch() -> None:
     """The error names another query only if this query is new."""
     with pytest.raises(CheckpointConflict, match="Another query, a consumer or a reset has moved"):
         decide(PLANNED, {P0: 9, P1: 4}, mark_of("q", BATCH - 1))
@@ -294,32 +296,32 @@ def test_the_error_of_a_new_query_names_the_other_query(committed: Committed, wh
         decide(PLANNED, committed, None)
 
 
-def test_the_two_tests_may_not_disagree() -> None:
+def test_contradicting_replay_tests_are_refused() -> None:
     """The log has the batch, but the group was moved back to its start."""
     with pytest.raises(CheckpointConflict, match=r"this batch; the group is where .* starts"):
         decide(PLANNED, {P0: 5, P1: 3}, mark_of("q", BATCH, PLANNED))
 
 
-def test_a_gap_names_the_batches_that_never_came() -> None:
+def test_error_for_a_gap_names_the_missing_batches() -> None:
     with pytest.raises(CheckpointConflict, match="so 5 to 6 never came"):
         decide({}, {}, mark_of("q", 4))
 
 
-def test_R30_the_writes_of_a_foreach_batch_may_leave_batches_out() -> None:
+def test_R30_foreach_batch_writes_may_skip_batches() -> None:
     mark = mark_of("q", 2)
     assert isinstance(decide_batch("q", BATCH, {}, {}, mark, may_skip=True), Commit)
     with pytest.raises(CheckpointConflict):
         decide_batch("q", 1, {}, {}, mark, may_skip=True)
 
 
-def test_R30_but_not_follow_another_batch_than_the_log_has() -> None:
+def test_R30_foreach_batch_write_after_a_different_predecessor_is_refused() -> None:
     mark = mark_of("q", 2, {}, "another")
     with pytest.raises(CheckpointConflict) as raised:
         decide_batch("q", 3, {}, {}, mark, previous_fingerprint="before", may_skip=True)
     assert raised.value.facts["mark_says"] == "AFTER_OTHER"
 
 
-def test_several_groups_move_together_or_not_at_all() -> None:
+def test_batch_is_refused_if_one_of_several_groups_conflicts() -> None:
     other = GroupTopicPartition("h", "orders", 0)
     ranges = {P0: PartitionRange(5, 9), other: PartitionRange(0, 2)}
     assert isinstance(decide(ranges, {P0: 5, other: 0}, None), Commit)
@@ -336,7 +338,7 @@ def test_several_groups_move_together_or_not_at_all() -> None:
         (12, "group 12 (3 ahead of the end)"),
     ],
 )
-def test_the_numbers_say_by_how_much(at: int | None, words: str) -> None:
+def test_error_states_distance_of_group_from_the_batch(at: int | None, words: str) -> None:
     with pytest.raises(CheckpointConflict) as raised:
         decide({P0: PartitionRange(5, 9), P1: PartitionRange(0, 1)}, {P0: at, P1: 9}, None)
     assert f"orders-0 of group g: checkpoint [5, 9), {words}" in str(raised.value)
@@ -348,7 +350,7 @@ def test_a_message_names_a_limited_number_of_partitions() -> None:
         decide(ranges, dict.fromkeys(ranges, 7), None)
 
 
-def test_what_was_decided_does_not_change_with_the_arguments() -> None:
+def test_decision_is_unaffected_by_later_changes_to_its_arguments() -> None:
     ranges = {P0: PartitionRange(0, 4)}
     decided = decide(ranges, {P0: 0}, None)
     ranges[P0] = PartitionRange(0, 9)

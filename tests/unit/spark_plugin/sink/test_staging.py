@@ -44,7 +44,7 @@ def segments(log: MemoryLog) -> list[str]:
     return [found.path for found in log.memory.list_after("topics/") if "/segments/" in found.path]
 
 
-def test_rows_of_two_topics_are_staged_for_each(log: MemoryLog) -> None:
+def test_rows_are_staged_per_topic(log: MemoryLog) -> None:
     log.admin.create_topic("other", 1, pa.schema([("n", pa.int64())]))
     columns = {"n": NUMBERS, "topic": pa.array(["out", "other", "out", "out"])}
     assert [(t.topic, rows(t)) for t in staged(log, columns)] == [("other", 1), ("out", 3)]
@@ -60,7 +60,7 @@ def test_rows_of_two_topics_are_staged_for_each(log: MemoryLog) -> None:
     ],
     ids=["null", "too high", "negative"],
 )
-def test_a_partition_that_is_none_is_refused(
+def test_null_or_unknown_partition_is_refused(
     log: MemoryLog, partition: int | None, error: type[TxlogError], said: str
 ) -> None:
     columns = {"n": NUMBERS, "p": pa.array([0, 0, 0, partition], pa.int32())}
@@ -78,7 +78,7 @@ def test_a_partition_that_is_none_is_refused(
     ],
     ids=["null", "path", "unknown"],
 )
-def test_a_row_with_nowhere_to_go_is_refused(
+def test_null_invalid_or_unknown_topic_is_refused(
     log: MemoryLog, topic: str | None, error: type[TxlogError], said: str
 ) -> None:
     columns = {"n": NUMBERS, "topic": pa.array(["out", "out", "out", topic])}
@@ -87,7 +87,7 @@ def test_a_row_with_nowhere_to_go_is_refused(
     assert segments(log) == []
 
 
-def test_a_column_of_another_type_than_the_topics_is_refused(log: MemoryLog) -> None:
+def test_column_type_that_differs_from_topic_is_refused(log: MemoryLog) -> None:
     said = "column 'n' is string in the batch and int64 in the topic"
     with pytest.raises(InvalidRecord, match=said):
         staged(log, {"n": NUMBERS.cast(pa.string())}, topic="out")
@@ -104,7 +104,7 @@ RECORD = (
 
 
 @pytest.mark.parametrize("topic", ["copy", None], ids=["option", "column"])
-def test_what_says_where_a_record_was_is_not_stored_in_a_kafka_shaped_topic(
+def test_kafka_shaped_topic_ignores_source_metadata_columns(
     log: MemoryLog, topic: str | None
 ) -> None:
     """As in Kafka's sink, the option `topic` overrides the column `topic`."""
@@ -123,7 +123,7 @@ def test_what_says_where_a_record_was_is_not_stored_in_a_kafka_shaped_topic(
     assert (found.topic, rows(found)) == (topic or "old", 1)
 
 
-def test_an_offset_of_another_type_is_data_that_no_kafka_shaped_topic_holds(log: MemoryLog) -> None:
+def test_offset_column_of_wrong_type_is_refused_for_kafka_shaped_topic(log: MemoryLog) -> None:
     log.admin.create_topic("copy", 1)
     row = pa.record_batch({"value": pa.array([b"v"]), "offset": ["north"]})
     frame = StructType().add("value", BinaryType()).add("offset", StringType())

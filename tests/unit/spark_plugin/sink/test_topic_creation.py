@@ -45,22 +45,20 @@ def log() -> MemoryLog:
         (False, True, Creation.NONE),
     ],
 )
-def test_what_is_created_when_and_if_asked_for(
+def test_allowed_creation_depends_on_option_and_later_batch(
     asked: bool | None, is_later: bool, allowed: Creation
 ) -> None:
     assert creation(asked, is_later=is_later) is allowed
 
 
 @pytest.mark.parametrize("allowed", [Creation.ALL, Creation.NEW_NAMES])
-def test_a_name_that_never_had_a_topic_gets_one(log: MemoryLog, allowed: Creation) -> None:
+def test_topic_with_new_name_is_created(log: MemoryLog, allowed: Creation) -> None:
     write(log.connection, allowed)
     assert log.admin.list_topics() == ["made"]
 
 
 @pytest.mark.parametrize("is_swept", [False, True], ids=["as it was left", "after vacuum"])
-def test_a_topic_that_was_deleted_is_made_again_only_if_all_may_be(
-    log: MemoryLog, is_swept: bool
-) -> None:
+def test_deleted_topic_is_recreated_only_with_creation_all(log: MemoryLog, is_swept: bool) -> None:
     log.admin.create_topic("made", 1)
     log.admin.delete_topics("made")
     if is_swept:
@@ -73,13 +71,13 @@ def test_a_topic_that_was_deleted_is_made_again_only_if_all_may_be(
     assert log.admin.list_topics() == ["made"]
 
 
-def test_nothing_is_made_if_that_is_asked_for(log: MemoryLog) -> None:
+def test_no_topic_is_created_if_create_topics_is_false(log: MemoryLog) -> None:
     with pytest.raises(UnknownTopic, match="The sink creates none, as createTopics is false"):
         write(log.connection, Creation.NONE)
     assert log.admin.list_topics() == []
 
 
-def test_a_process_that_may_not_list_cannot_tell_and_makes_none(log: MemoryLog) -> None:
+def test_without_list_permission_topic_is_created_only_with_creation_all(log: MemoryLog) -> None:
     process = log.process(Unlisted(log.memory))
     with pytest.raises(UnknownTopic, match="set createTopics=true"):
         write(process, Creation.NEW_NAMES)

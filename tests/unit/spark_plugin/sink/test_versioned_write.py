@@ -45,7 +45,7 @@ def numbers(log: MemoryLog) -> list[int]:
     return [row["n"] for row in log.values("even")]
 
 
-def test_I10_a_version_comes_once_and_a_lower_one_never() -> None:
+def test_I10_version_is_written_once_and_lower_versions_are_skipped() -> None:
     log = new_log()
     assert not is_in_log(log.process(), OPTIONS)
     for number, version in enumerate((7, 7, 6, 8)):
@@ -56,7 +56,7 @@ def test_I10_a_version_comes_once_and_a_lower_one_never() -> None:
     log.check()
 
 
-def test_rows_of_a_version_below_the_newest_are_left_out_with_a_warning(
+def test_version_below_the_newest_is_skipped_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """This happens after a lost checkpoint. A replay of the newest version logs no warning."""
@@ -72,14 +72,16 @@ def test_rows_of_a_version_below_the_newest_are_left_out_with_a_warning(
 @pytest.mark.parametrize(
     "changes", [{"txn_app_id": "app/even"}, {"topic": None}, {"label": "second"}]
 )
-def test_applications_topics_and_labels_are_told_apart(changes: dict[str, str | None]) -> None:
+def test_versions_are_separate_per_application_topic_and_label(
+    changes: dict[str, str | None],
+) -> None:
     log = new_log()
     write(log, 0)
     write(log, 1, replace(OPTIONS, **changes))  # type: ignore[arg-type]
     assert numbers(log) == [0, 1]
 
 
-def test_I10_a_job_that_is_overtaken_by_its_repeat_changes_nothing() -> None:
+def test_I10_job_overtaken_by_its_retry_writes_nothing() -> None:
     log = new_log()
     store = HookedStore(log.memory)
     slow = log.process(store)
@@ -102,8 +104,8 @@ def die_decided(log: MemoryLog, number: int) -> None:
         commit_version(dying, OPTIONS, mine)
 
 
-def test_I5_a_job_that_died_after_its_decision_is_finished_by_its_repeat() -> None:
-    """Once, the version was in the log but its rows in no topic, and the repeat did nothing."""
+def test_I5_retry_completes_job_that_died_after_its_decision() -> None:
+    """Regression: the version was in the log, its rows in no topic, and the retry did nothing."""
     log = new_log()
     die_decided(log, 0)
     assert is_in_log(log.process(), OPTIONS)
@@ -113,7 +115,7 @@ def test_I5_a_job_that_died_after_its_decision_is_finished_by_its_repeat() -> No
     log.check()
 
 
-def test_I5_a_job_that_is_overtaken_by_one_that_dies_finishes_that_one() -> None:
+def test_I5_overtaken_job_completes_the_decided_transaction_of_a_dead_retry() -> None:
     log = new_log()
     store = HookedStore(log.memory)
     slow = log.process(store)
@@ -125,14 +127,14 @@ def test_I5_a_job_that_is_overtaken_by_one_that_dies_finishes_that_one() -> None
     log.check()
 
 
-def test_a_job_without_rows_has_its_version_too() -> None:
+def test_job_without_rows_records_its_version() -> None:
     log = new_log()
     commit_version(log.process(), OPTIONS, ())
     write(log, 0)
     assert numbers(log) == []
 
 
-def test_a_topic_that_an_application_has_written_to_was_deleted_if_it_is_missing(
+def test_later_version_creates_only_new_topic_names_by_default(
     tmp_path: Path,
 ) -> None:
     first = replace(OPTIONS, root=str(tmp_path / "log"))

@@ -44,7 +44,7 @@ def at(offset: int) -> OffsetSpec:
     return OffsetSpec(explicit={SOURCE: offset})
 
 
-def is_told(begin: Callable[[], object], *words: str) -> None:
+def assert_refused(begin: Callable[[], object], *words: str) -> None:
     """Check that the call fails with Spark's options in the error."""
     with pytest.raises(OffsetOutOfRange) as refused:
         begin()
@@ -53,21 +53,23 @@ def is_told(begin: Callable[[], object], *words: str) -> None:
     assert [word for word in words if word not in text] == []
 
 
-def test_committed_offsets_behind_the_log_start_are_refused_or_passed_over(
+def test_committed_offset_below_log_start_is_refused_or_skipped(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     move_group(log, 2)
     log.admin.delete_records({SOURCE: 6})
     first = Stream(log, tmp_path / "first", COMMITTED, **NUMBERS)
     words = ("group g is at offset 2", "6 to 10", "failOnDataLoss=false")
-    is_told(first.reader.initialOffset, *words)
+    assert_refused(first.reader.initialOffset, *words)
     second = Stream(log, tmp_path / "second", COMMITTED, **LOSES)
     assert second.run() == 4
     assert position(log) == 10, "its batch begins at the group's position (I6)"
     log.check()
 
 
-def test_so_it_is_where_every_record_is_gone(log: MemoryLog, tmp_path: Path) -> None:
+def test_committed_offset_moves_to_log_end_if_all_records_were_deleted(
+    log: MemoryLog, tmp_path: Path
+) -> None:
     move_group(log, 2)
     log.admin.delete_records({SOURCE: 10})
     stream = Stream(log, tmp_path / "first", COMMITTED, **LOSES)
@@ -75,42 +77,46 @@ def test_so_it_is_where_every_record_is_gone(log: MemoryLog, tmp_path: Path) -> 
     assert position(log) == 10
 
 
-def test_a_running_query_is_told_before_an_offset_is_handed_out(
+def test_deleted_records_fail_latest_offset_of_running_query(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     stream = Stream(log, tmp_path / "first", at(2), **NUMBERS)
     start = stream.reader.initialOffset()
     log.admin.delete_records({SOURCE: 6})
     words = ("offset 2 of numbers-0", "begins at 6", "failOnDataLoss=false")
-    is_told(lambda: stream.reader.latestOffset(start, ReadAllAvailable()), *words)
+    assert_refused(lambda: stream.reader.latestOffset(start, ReadAllAvailable()), *words)
     again = stream.restarted(**LOSES)
     again.end = start
     assert again.run() == 4
     assert position(log) == 10
 
 
-def test_a_group_above_the_end_is_refused_whatever_may_be_lost(
+def test_committed_offset_above_log_end_is_refused_even_without_fail_on_data_loss(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     """The query would skip records that are written there later."""
     move_group(log, 12)
     stream = Stream(log, tmp_path / "first", COMMITTED, **LOSES)
-    is_told(stream.reader.initialOffset, "group g is at offset 12", "group reset", "older copy")
+    assert_refused(
+        stream.reader.initialOffset, "group g is at offset 12", "group reset", "older copy"
+    )
 
 
 @pytest.mark.parametrize(("offset", "is_below"), [(3, True), (12, False)])
-def test_offsets_given_as_json_are_refused_with_what_there_is(
+def test_json_starting_offset_out_of_range_is_refused_or_skipped_if_below_log_start(
     log: MemoryLog, tmp_path: Path, offset: int, is_below: bool
 ) -> None:
     log.admin.delete_records({SOURCE: 6})
     first = Stream(log, tmp_path / "first", at(offset), **NUMBERS)
     words = ("startingOffsets names offset", "6 to 10", "-2 for earliest")
-    is_told(first.reader.initialOffset, *words, *(["failOnDataLoss=false"] if is_below else []))
+    assert_refused(
+        first.reader.initialOffset, *words, *(["failOnDataLoss=false"] if is_below else [])
+    )
     second = Stream(log, tmp_path / "second", at(offset), **LOSES)
     if is_below:
         assert second.run() == 4
     else:
-        is_told(second.reader.initialOffset, *words)
+        assert_refused(second.reader.initialOffset, *words)
 
 
 def tasks_of(log: MemoryLog, monkeypatch: pytest.MonkeyPatch, **options: Any) -> int:
@@ -121,13 +127,15 @@ def tasks_of(log: MemoryLog, monkeypatch: pytest.MonkeyPatch, **options: Any) ->
     return sum(span.end - span.start for task in tasks for span in task.spans)
 
 
-def test_a_batch_read_passes_over_what_is_gone_if_it_is_told_to(
+def test_batch_read_skips_deleted_records_only_without_fail_on_data_loss(
     log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.admin.delete_records({SOURCE: 6})
     begins = {"starting_offsets": at(3)}
     words = ("startingOffsets names offset 3",)
-    is_told(lambda: tasks_of(log, monkeypatch, **NUMBERS, **begins), *words)
+    assert_refused(lambda: tasks_of(log, monkeypatch, **NUMBERS, **begins), *words)
     assert tasks_of(log, monkeypatch, **LOSES, **begins) == 4
     ends = {"starting_offsets": EARLIEST, "ending_offsets": at(11)}
-    is_told(lambda: tasks_of(log, monkeypatch, **NUMBERS, **ends), "endingOffsets names offset 11")
+    assert_refused(
+        lambda: tasks_of(log, monkeypatch, **NUMBERS, **ends), "endingOffsets names offset 11"
+    )

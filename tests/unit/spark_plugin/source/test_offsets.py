@@ -66,30 +66,30 @@ def test_the_initial_offset_advances_nothing() -> None:
     assert ranges(start) == {}
 
 
-def test_a_batch_goes_from_the_last_end_to_the_new_one() -> None:
+def test_batch_range_is_from_previous_end_to_new_end() -> None:
     moved = advance(offset((0, 5), (0, 7)), {T0: 9, T1: 8})
     assert ranges(moved) == {T0: PartitionRange(5, 9), T1: PartitionRange(7, 8)}
 
 
-def test_a_partition_without_news_keeps_its_position_and_is_not_advanced() -> None:
+def test_partition_without_new_records_keeps_its_position() -> None:
     moved = advance(offset((0, 5), (0, 7)), {T0: 9})
     assert ranges(moved) == {T0: PartitionRange(5, 9)}
     assert positions(moved) == {T0: 9, T1: 7}
 
 
-def test_R20_with_nothing_new_the_answer_is_the_very_offset_that_was_given() -> None:
+def test_R20_without_new_records_the_given_offset_is_returned() -> None:
     given = offset((2, 5))
     assert advance(given, {T0: 5}) is given
     assert advance(given, {}) is given
 
 
-def test_R20_a_batch_carries_its_own_start_whatever_the_start_has_become() -> None:
+def test_R20_encoded_offset_contains_start_of_its_batch() -> None:
     planned = decode(encode(offset((3, 6))), WHERE)
     assert ranges(planned) == {T0: PartitionRange(3, 6)}
 
 
-def test_a_new_partition_starts_at_the_beginning_and_joins_with_the_next_records() -> None:
-    """Its own records or another partition's; from then on the group has a position in it."""
+def test_new_partition_starts_at_offset_0_in_next_batch() -> None:
+    """The next batch contains the new partition, with or without records of it."""
     assert all_ranges(advance(offset((0, 5)), {T0: 6, T1: 0}))[T1] == PartitionRange(0, 0)
     assert ranges(advance(offset((0, 5)), {T0: 5, T1: 3})) == {T1: PartitionRange(0, 3)}
 
@@ -99,25 +99,25 @@ def test_R20_a_new_partition_without_records_makes_no_batch() -> None:
     assert advance(given, {T0: 5, T1: 0}) is given
 
 
-def test_a_new_partition_begins_where_it_is_told_to() -> None:
+def test_new_partition_starts_at_given_offset() -> None:
     moved = advance(offset((0, 5)), {T0: 5, T1: 9}, begins={T1: 7})
     assert ranges(moved) == {T1: PartitionRange(7, 9)}
     idle = advance(offset((0, 5)), {T0: 6, T1: 7}, begins={T1: 7})
     assert all_ranges(idle)[T1] == PartitionRange(7, 7)
 
 
-def test_a_new_topic_starts_at_the_beginning_under_its_id() -> None:
+def test_new_topic_starts_at_offset_0_with_its_topic_id() -> None:
     moved = advance(offset((0, 5)), {T0: 5, NEW: 2}, {"refunds": "id2"})
     assert moved.topics["refunds"] == TopicOffsets("id2", {0: PartitionRange(0, 2)})
 
 
-def test_an_end_that_went_back_is_refused_with_the_numbers() -> None:
+def test_end_below_current_position_is_refused_with_both_offsets() -> None:
     with pytest.raises(CheckpointConflict, match=r"orders-0 ends at 4, .* read up to 5"):
         advance(offset((0, 5)), {T0: 4})
 
 
 @given(OFFSETS, st.dictionaries(st.sampled_from([T0, T1, NEW]), st.integers(0, 50)))
-def test_every_batch_follows_the_one_before_it(
+def test_advanced_offset_is_valid_successor(
     start: SourceOffset, growth: dict[TopicPartition, int]
 ) -> None:
     reached = positions(start)
@@ -136,7 +136,7 @@ def ids(found: SourceOffset) -> dict[str, str]:
 AGAIN = {"orders": "id2"}
 
 
-def test_a_topic_that_was_created_again_begins_anew_and_says_what_it_replaces() -> None:
+def test_recreated_topic_starts_at_offset_0_and_records_replaced_id() -> None:
     moved = advance(offset((0, 5), (0, 7)), {T0: 3}, AGAIN)
     assert moved.topics["orders"] == TopicOffsets("id2", {0: PartitionRange(0, 3)}, "id1")
     assert decode(encode(moved), WHERE) == moved
@@ -146,33 +146,33 @@ def test_a_topic_that_was_created_again_begins_anew_and_says_what_it_replaces() 
     require_successor(moved, following, WHERE)
 
 
-def test_it_joins_without_records_too_once_another_topic_has_some() -> None:
+def test_empty_recreated_topic_joins_batch_of_another_topic() -> None:
     both = replace(offset((0, 5)), topics={**offset((0, 5)).topics, "refunds": TopicOffsets("r1")})
     moved = advance(both, {T0: 6, NEW: 0}, {"refunds": "r2"})
     assert moved.topics["refunds"] == TopicOffsets("r2", {0: PartitionRange(0, 0)}, "r1")
 
 
-def test_R20_without_records_it_makes_no_batch() -> None:
+def test_R20_empty_recreated_topic_makes_no_batch() -> None:
     given = offset((0, 5))
     assert advance(given, {T0: 0}, AGAIN) is given
 
 
 @pytest.mark.parametrize("replaced", ["", "id0"])
-def test_R25_another_id_is_refused_unless_it_says_that_it_follows(replaced: str) -> None:
+def test_R25_recreated_topic_without_matching_replaced_id_is_refused(replaced: str) -> None:
     other = TopicOffsets("id2", {0: PartitionRange(0, 3)}, replaced)
     with pytest.raises(CheckpointConflict, match="orders was deleted and created again"):
         require_successor(offset((0, 5)), SourceOffset("log", "g", {"orders": other}), WHERE)
 
 
 @pytest.mark.parametrize("replaced", ["", "a/b", 7, None])
-def test_I15_what_a_topic_replaces_is_an_id(replaced: object) -> None:
+def test_I15_invalid_replaced_topic_id_raises_corrupt_data(replaced: object) -> None:
     value = to_json(offset((0, 5)))
     value["topics"]["orders"]["replaced"] = replaced
     with pytest.raises(CorruptData, match="earlier topic orders"):
         from_json(value, WHERE)
 
 
-def test_a_topic_that_is_gone_stays_where_it_was_read_up_to() -> None:
+def test_deleted_topic_keeps_its_position() -> None:
     both = advance(offset((0, 5)), {T0: 5, NEW: 2}, {"refunds": "id2"})
     moved = advance(both, {T0: 6})
     assert all_ranges(moved)[NEW] == PartitionRange(2, 2)
@@ -185,7 +185,7 @@ def test_a_topic_that_is_gone_stays_where_it_was_read_up_to() -> None:
 # The owner of an offset.
 
 
-def test_R25_an_offset_of_the_same_reader_is_taken() -> None:
+def test_R25_offset_of_same_reader_is_accepted() -> None:
     require_own(offset((0, 5)), "log", "g", {"orders": "id1"})
 
 
@@ -200,7 +200,7 @@ def test_R25_an_offset_of_the_same_reader_is_taken() -> None:
         ("log", "g", {"orders": "id2"}, "orders was deleted and created again"),
     ],
 )
-def test_R25_an_offset_of_another_reader_is_refused_with_what_differs(
+def test_R25_offset_of_another_reader_is_refused_with_the_difference(
     log_id: str, group: str | None, topic_ids: dict[str, str], difference: str
 ) -> None:
     with pytest.raises(CheckpointConflict, match=difference):
@@ -222,19 +222,21 @@ def test_a_pattern_may_match_more_topics_than_before() -> None:
         (offset((5, 9), log_id="other"), "log log there, other here"),
     ],
 )
-def test_a_batch_that_does_not_follow_is_refused(current: SourceOffset, difference: str) -> None:
+def test_offset_that_is_no_successor_is_refused_with_the_difference(
+    current: SourceOffset, difference: str
+) -> None:
     with pytest.raises(CheckpointConflict, match=difference):
         require_successor(offset((0, 5)), current, WHERE)
 
 
-def test_the_same_line_again_follows_itself() -> None:
+def test_identical_offset_is_accepted_as_successor() -> None:
     require_successor(offset((0, 5)), offset((0, 5)), WHERE)
 
 
 # The text.
 
 
-def test_the_text_is_as_documented() -> None:
+def test_encoded_offset_matches_documented_format() -> None:
     assert encode(offset((5, 9))) == (
         '{"type": "txlog", "version": 1, "log": "log", "group": "g", "topics": '
         '{"orders": {"id": "id1", "partitions": {"0": {"from": 5, "to": 9}}}}}'
@@ -242,12 +244,12 @@ def test_the_text_is_as_documented() -> None:
 
 
 @given(OFFSETS)
-def test_what_is_written_is_read_again(value: SourceOffset) -> None:
+def test_encoded_offset_decodes_to_same_value(value: SourceOffset) -> None:
     assert decode(encode(value), WHERE) == value
 
 
 @given(OFFSETS)
-def test_equal_offsets_have_equal_texts(value: SourceOffset) -> None:
+def test_encoding_is_independent_of_topic_and_partition_order(value: SourceOffset) -> None:
     topics = {
         name: TopicOffsets(known.topic_id, dict(sorted(known.partitions.items(), reverse=True)))
         for name, known in sorted(value.topics.items(), reverse=True)
@@ -257,13 +259,13 @@ def test_equal_offsets_have_equal_texts(value: SourceOffset) -> None:
 
 
 @given(OFFSETS)
-def test_what_spark_hands_back_has_the_same_text(value: SourceOffset) -> None:
+def test_offset_json_from_spark_round_trips_to_same_text(value: SourceOffset) -> None:
     handed = json.loads(json.dumps(to_json(value)))
     assert json.dumps(to_json(from_json(handed, WHERE))) == json.dumps(to_json(value))
 
 
 @pytest.mark.parametrize("value", [None, 5, [], {}, {"type": "kafka"}, {"logOffset": 0}])
-def test_R25_offsets_of_other_sources_bear_no_marker(value: object) -> None:
+def test_R25_offsets_of_other_sources_are_not_txlog_offsets(value: object) -> None:
     assert not is_txlog(value)
 
 
@@ -333,7 +335,7 @@ P0 = ("topics", "orders", "partitions", "0")
         changed(*P0, "to", to=OFFSET_MAX + 1),
     ],
 )
-def test_I15_anything_malformed_is_damage_that_names_the_place(
+def test_I15_malformed_offset_raises_corrupt_data_with_its_location(
     change: Callable[[dict[str, Any]], None],
 ) -> None:
     value = copy.deepcopy(to_json(offset((5, 9))))
@@ -353,12 +355,12 @@ def test_I15_anything_malformed_is_damage_that_names_the_place(
         "[" * 100_000,
     ],
 )
-def test_I15_a_text_that_is_no_whole_json_is_damage(text: str) -> None:
+def test_I15_invalid_json_raises_corrupt_data_with_its_location(text: str) -> None:
     with pytest.raises(CorruptData, match=WHERE):
         decode(text, WHERE)
 
 
-def test_a_newer_version_says_so() -> None:
+def test_newer_offset_version_raises_unsupported_format() -> None:
     value = to_json(offset((5, 9))) | {"version": 2}
     with pytest.raises(UnsupportedFormat, match="newer txlog"):
         from_json(value, WHERE)

@@ -42,7 +42,7 @@ def size(task: tuple[ReadSpan, ...]) -> int:
     return sum(one.length for part in task for one in part.batches)
 
 
-def test_R1_there_is_a_task_even_with_nothing_to_read() -> None:
+def test_R1_plan_without_records_has_one_task() -> None:
     assert plan_tasks([], MB) == [()]
     assert plan_tasks([span(5, 5, [batch(0, 10, 7)])], MB, tasks_min=4) == [()]
 
@@ -59,12 +59,12 @@ def test_a_large_partition_is_cut_between_batches() -> None:
     assert tasks[1] == (ReadSpan("t", "id", 0, 20, 40, tuple(whole.batches[2:4])),)
 
 
-def test_a_piece_keeps_what_else_it_says_of_its_topic() -> None:
+def test_planned_span_keeps_timestamp_type() -> None:
     whole = ReadSpan("t", "id", 3, 0, 10, (batch(0, 10, 5),), timestamp_type=1)
     assert plan_tasks([whole], MB) == [(whole,)]
 
 
-def test_a_task_may_be_as_small_as_a_batch_of_one_byte() -> None:
+def test_task_may_consist_of_a_single_one_byte_batch() -> None:
     tasks = plan_tasks([work(1, 1, 1)], bytes_per_task=1)
     assert [ranges_of(task) for task in tasks] == [[(0, 10)], [(10, 20)], [(20, 30)]]
 
@@ -73,20 +73,20 @@ def test_a_batch_is_never_cut() -> None:
     assert len(plan_tasks([work(100 * MB)], bytes_per_task=MB, tasks_min=8)) == 1
 
 
-def test_only_wanted_records_are_read() -> None:
+def test_batches_outside_the_range_are_not_planned() -> None:
     batches = work(5, 5, 5, 5).batches
     wanted = span(15, 32, [*batches])
     assert plan_tasks([wanted], MB) == [(span(15, 32, tuple(batches[1:4])),)]
 
 
-def test_an_aborted_transactions_batches_leave_a_gap_inside_a_piece() -> None:
+def test_span_may_contain_gap_of_aborted_batches() -> None:
     batches = [batch(0, 10, 5), batch(30, 10, 5)]
     ((found,),) = plan_tasks([span(0, 40, batches)], MB)
     assert (found.start, found.end, found.batches) == (0, 40, tuple(batches))
 
 
 @pytest.mark.parametrize(("tasks_min", "count"), [(1, 1), (2, 2), (5, 5), (6, 6), (9, 6)])
-def test_min_partitions_is_met_as_far_as_there_are_batches(tasks_min: int, count: int) -> None:
+def test_min_partitions_is_limited_by_number_of_batches(tasks_min: int, count: int) -> None:
     spans = [work(1, 1, 1), work(1, 1, 900, partition=1)]
     assert len(plan_tasks(spans, MB, tasks_min)) == count
 
@@ -138,7 +138,7 @@ def test_every_wanted_record_is_read_once_and_in_order(
 
 
 @given(any_spans(), st.integers(1, 4 * MB), st.integers(1, 9))
-def test_a_plan_is_the_same_whatever_the_order_of_the_input(
+def test_plan_is_independent_of_input_order(
     planned: list[ReadSpan], bytes_per_task: int, tasks_min: int
 ) -> None:
     assert plan_tasks(planned[::-1], bytes_per_task, tasks_min) == plan_tasks(
@@ -147,7 +147,7 @@ def test_a_plan_is_the_same_whatever_the_order_of_the_input(
 
 
 @given(any_spans(), st.integers(1, 4 * MB), st.integers(1, 9))
-def test_tasks_are_as_many_and_as_large_as_wanted(
+def test_task_count_and_sizes_follow_bytes_per_task_and_minimum(
     planned: list[ReadSpan], bytes_per_task: int, tasks_min: int
 ) -> None:
     tasks = plan_tasks(planned, bytes_per_task, tasks_min)
@@ -167,7 +167,9 @@ def test_tasks_are_as_many_and_as_large_as_wanted(
 
 
 @given(any_spans(), st.integers(1, 4 * MB))
-def test_spans_are_in_order_and_joined(planned: list[ReadSpan], bytes_per_task: int) -> None:
+def test_spans_of_a_task_are_ordered_with_one_per_partition(
+    planned: list[ReadSpan], bytes_per_task: int
+) -> None:
     for task in plan_tasks(planned, bytes_per_task):
         for earlier, later in pairwise(task):
             assert (earlier.topic, earlier.partition) < (later.topic, later.partition)
@@ -191,14 +193,14 @@ def lengthy(*lengths: int) -> list[ReadSpan]:
         ((10, 25, 10), 2, [35, 10]),
     ],
 )
-def test_runs_end_where_they_are_nearest_to_their_share(
+def test_tasks_are_split_nearest_to_equal_shares(
     lengths: tuple[int, ...], count: int, tasks: list[int]
 ) -> None:
     planned = plan_tasks(lengthy(*lengths), sum(lengths), count)
     assert [size(task) for task in planned] == tasks
 
 
-def test_the_number_of_tasks_is_a_whole_one_and_never_none() -> None:
+def test_task_count_is_rounded_up_and_at_least_one() -> None:
     assert len(plan_tasks(lengthy(10, 10, 10), 20)) == 2
     assert len(plan_tasks(lengthy(10, 10), 0)) == 2
     assert len(plan_tasks(lengthy(), 10, 0)) == 1

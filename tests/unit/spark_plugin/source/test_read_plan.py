@@ -51,7 +51,7 @@ def put(log: MemoryLog, count: int) -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_R15_a_process_that_lags_behind_a_pruned_journal_reads_the_whole_batch(
+def test_R15_process_behind_pruned_journal_plans_the_whole_batch(
     log: MemoryLog, fails: bool
 ) -> None:
     stale = log.process()
@@ -63,7 +63,7 @@ def test_R15_a_process_that_lags_behind_a_pruned_journal_reads_the_whole_batch(
     assert planned(stale, PartitionRange(0, 6), options) == 6
 
 
-def test_R15_so_does_one_that_has_not_seen_that_their_transaction_has_ended(log: MemoryLog) -> None:
+def test_R15_stale_process_plans_records_of_a_since_committed_transaction(log: MemoryLog) -> None:
     producer = log.producer("p")
     producer.begin_transaction()
     producer.send("t", b"in a transaction")
@@ -76,7 +76,7 @@ def test_R15_so_does_one_that_has_not_seen_that_their_transaction_has_ended(log:
     assert planned(stale, PartitionRange(0, 1)) == 1
 
 
-def test_R15_and_one_that_has_not_seen_the_partition(log: MemoryLog) -> None:
+def test_R15_stale_process_plans_records_of_a_since_added_partition(log: MemoryLog) -> None:
     stale = log.process()
     topic = stale.cluster.present_topic("t")
     log.admin.create_partitions("t", 2)
@@ -87,7 +87,7 @@ def test_R15_and_one_that_has_not_seen_the_partition(log: MemoryLog) -> None:
     assert [span.batches[0].record_count for task in tasks for span in task.spans] == [1]
 
 
-def test_what_a_restored_log_does_not_have_is_told_or_left_out(log: MemoryLog) -> None:
+def test_range_above_end_of_restored_log_is_refused_or_skipped(log: MemoryLog) -> None:
     put(log, 3)
     for where in (PartitionRange(2, 5), PartitionRange(5, 7)):
         with pytest.raises(OffsetOutOfRange, match="or the log was restored"):
@@ -98,7 +98,9 @@ def test_what_a_restored_log_does_not_have_is_told_or_left_out(log: MemoryLog) -
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_I3_what_is_still_open_is_not_passed_over(log: MemoryLog, fails: bool) -> None:
+def test_I3_open_transaction_in_range_is_refused_at_read_committed(
+    log: MemoryLog, fails: bool
+) -> None:
     """This happens after a batch that was planned at read_uncommitted."""
     put(log, 1)
     producer = log.producer("p")
@@ -112,14 +114,14 @@ def test_I3_what_is_still_open_is_not_passed_over(log: MemoryLog, fails: bool) -
     assert planned(log.process(), PartitionRange(0, 2), dirty) == 2
 
 
-def test_an_empty_range_is_planned_at_either_end_of_the_log(log: MemoryLog) -> None:
+def test_empty_range_is_valid_from_log_start_to_log_end(log: MemoryLog) -> None:
     put(log, 3)
     log.connection.cluster.topic("t").execute(AdvanceLogStart({0: 1}))
     for offset in (1, 2, 3):
         assert planned(log.process(), PartitionRange(offset, offset)) == 0
 
 
-def test_I3_what_was_aborted_is_not_planned_at_read_committed(log: MemoryLog) -> None:
+def test_I3_aborted_records_are_not_planned_at_read_committed(log: MemoryLog) -> None:
     producer = log.producer("p")
     producer.begin_transaction()
     producer.send("t", b"aborted")
@@ -140,7 +142,7 @@ def test_I3_what_was_aborted_is_not_planned_at_read_committed(log: MemoryLog) ->
         ({"bytes_per_task": 1}, 4),
     ],
 )
-def test_a_range_is_one_task_unless_the_options_want_more(
+def test_range_is_one_task_unless_options_require_more(
     log: MemoryLog, options: dict[str, int], tasks: int
 ) -> None:
     put(log, 4)
@@ -151,7 +153,7 @@ def test_a_range_is_one_task_unless_the_options_want_more(
 
 @pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize(("log_start", "left"), [(6, 4), (7, 4), (10, 0)])
-def test_R19_a_task_within_a_moved_batch_reads_its_range_if_it_is_there(
+def test_R19_task_reads_its_range_from_merged_batch_or_applies_fail_on_data_loss(
     tmp_path: Path, log_start: int, left: int, fails: bool
 ) -> None:
     """A deletion has cut the batch in which the range begins; later it was merged with others.

@@ -40,7 +40,7 @@ def put(root: Path, word: bytes) -> None:
     producer.close()
 
 
-def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(
+def test_R11_task_reads_no_records_of_recreated_topic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "log"
@@ -63,16 +63,14 @@ def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(
     options = replace(options, storage=storage)
     with pytest.raises(UnknownTopic, match="was deleted while it was in use"):
         list(read_task(task, {"t": layout}, options))
-    goes_on = replace(options, fail_on_data_loss=False)
-    assert list(read_task(task, {"t": layout}, goes_on)) == []
+    lenient = replace(options, fail_on_data_loss=False)
+    assert list(read_task(task, {"t": layout}, lenient)) == []
     connection.connect(str(root), storage_options=storage)
     assert len(connection._connections) == 1, "the topic was looked up with the reader's options"
 
 
 @pytest.mark.parametrize("rows", [8, 9, 10, 17, 18, 19, 27, 28])
-def test_a_batch_that_is_handed_over_in_steps_keeps_its_last_rows(
-    tmp_path: Path, rows: int
-) -> None:
+def test_large_batch_passed_to_spark_in_slices_keeps_all_rows(tmp_path: Path, rows: int) -> None:
     """Nine of these rows are about a megabyte."""
     root = empty_log(tmp_path / "log")
     writer = connection.connect(root, process=ProcessSettings(batch_bytes=10_000_000))
@@ -108,7 +106,9 @@ def read_all(
 
 
 @pytest.mark.parametrize(("config", "timestamp_type"), [("CreateTime", 0), ("LogAppendTime", 1)])
-def test_a_row_says_where_it_is_from(tmp_path: Path, config: str, timestamp_type: int) -> None:
+def test_row_contains_topic_partition_offset_and_timestamp_type(
+    tmp_path: Path, config: str, timestamp_type: int
+) -> None:
     root = empty_log(tmp_path / "log")
     writer = connection.connect(root)
     Admin(writer).create_topic("t", 2, config={"message.timestamp.type": config})
@@ -130,7 +130,7 @@ def test_a_row_says_where_it_is_from(tmp_path: Path, config: str, timestamp_type
     ]
 
 
-def test_offsets_of_a_compacted_topic_are_those_that_are_stored(tmp_path: Path) -> None:
+def test_rows_of_compacted_topic_keep_their_stored_offsets(tmp_path: Path) -> None:
     root = empty_log(tmp_path / "log")
     writer = connection.connect(root)
     Admin(writer).create_topic("t", 1, config={"cleanup.policy": "compact"})
@@ -143,7 +143,7 @@ def test_offsets_of_a_compacted_topic_are_those_that_are_stored(tmp_path: Path) 
     assert [(row["offset"], row["value"]) for row in rows] == expected
 
 
-def test_a_task_opens_its_store_with_the_options_of_the_reader(tmp_path: Path) -> None:
+def test_task_opens_store_with_storage_options_of_the_reader(tmp_path: Path) -> None:
     root = empty_log(tmp_path / "log")
     writer = connection.connect(root)
     Admin(writer).create_topic("t", 1)

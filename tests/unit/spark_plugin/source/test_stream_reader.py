@@ -44,7 +44,7 @@ def planned(query: Query, batch: int) -> dict[str, Any]:
     return line
 
 
-def go_on_after(log: MemoryLog, done: dict[str, Any]) -> None:
+def request_batch_after(log: MemoryLog, done: dict[str, Any]) -> None:
     """Ask a new reader for the next batch, as Spark does."""
     options = ReaderOptions(
         OPTIONS.root,
@@ -63,14 +63,16 @@ def position(log: MemoryLog) -> int | None:
     return None if committed is None else committed.offset
 
 
-def test_a_group_of_no_sink_follows_what_spark_calls_done(log: MemoryLog, tmp_path: Path) -> None:
+def test_source_commits_group_to_end_of_finished_batch_without_txlog_sink(
+    log: MemoryLog, tmp_path: Path
+) -> None:
     query = Query(log, tmp_path / "checkpoint")
     query.plan(0, 0, 4)
-    go_on_after(log, planned(query, 0))
+    request_batch_after(log, planned(query, 0))
     assert position(log) == 4
 
 
-def test_I10_a_sinks_group_does_not_follow_a_checkpoint_that_notes_another_batch_as_done(
+def test_I10_source_does_not_move_group_of_a_sink_to_end_of_replanned_batch(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     """After the checkpoint was restored and replanned, an earlier run recorded its own batch 1."""
@@ -79,21 +81,21 @@ def test_I10_a_sinks_group_does_not_follow_a_checkpoint_that_notes_another_batch
     query.note(0)
     query.plan(1, 2, 4)
     query.note(1)
-    go_on_after(log, planned(query, 1))
+    request_batch_after(log, planned(query, 1))
     assert position(log) == 2, "4 would lose the numbers 2 and 3"
     with pytest.raises(CheckpointConflict, match="checkpoint .4, 10., group 2"):
         query.run(log.process(), "second", 2, 4, COUNT)
     log.check()
 
 
-def test_R30_the_group_of_a_write_that_may_leave_batches_out_follows_over_them(
+def test_R30_source_moves_group_past_batches_skipped_in_foreach_batch(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     options = replace(OPTIONS, label="copy")
     query = Query(log, tmp_path / "checkpoint", options=options)
     query.run(log.process(), "first", 0, 0, 2)
     query.plan(1, 2, 4)
-    go_on_after(log, planned(query, 1))
+    request_batch_after(log, planned(query, 1))
     assert position(log) == 4
     query.run(log.process(), "first", 2, 4, COUNT)
     assert sorted(row["n"] for row in log.values("even", "odd")) == [0, 1, *range(4, COUNT)]
@@ -103,14 +105,12 @@ def test_R30_the_group_of_a_write_that_may_leave_batches_out_follows_over_them(
 # A log that was restored.
 
 
-def test_a_query_that_stands_above_the_end_of_the_log_is_refused(
-    log: MemoryLog, tmp_path: Path
-) -> None:
+def test_query_position_above_log_end_is_refused(log: MemoryLog, tmp_path: Path) -> None:
     """The query would skip records that are written there later."""
     query = Query(log, tmp_path / "checkpoint")
     query.plan(0, 0, COUNT + 2)
     with pytest.raises(CheckpointConflict, match="read up to 12: the log was restored"):
-        go_on_after(log, planned(query, 0))
+        request_batch_after(log, planned(query, 0))
     assert position(log) is None
 
 
@@ -130,7 +130,7 @@ def lagging(log: MemoryLog) -> Connection:
     return process
 
 
-def test_R15_a_run_of_available_now_reads_all_that_was_there_before_it(log: MemoryLog) -> None:
+def test_R15_available_now_run_reads_all_records_written_before_it(log: MemoryLog) -> None:
     options = ReaderOptions(OPTIONS.root, subscribe=(SOURCE.topic,), starting_offsets=EARLIEST)
     reader = TxlogStreamReader(options, COLUMNS)
     reader._connection = lagging(log)
@@ -152,7 +152,7 @@ def records(reader: TxlogStreamReader, start: dict[str, Any], end: dict[str, Any
     return sum(span.end - span.start for task in tasks for span in task.spans)
 
 
-def test_R20_the_replay_of_batch_0_begins_where_it_was_planned_to(log: MemoryLog) -> None:
+def test_R20_replay_of_batch_0_keeps_planned_start_after_log_start_moved(log: MemoryLog) -> None:
     """Spark does not store the start of batch 0 and asks for it again, after it has moved."""
     first = restarted(log)
     planned = first.latestOffset(first.initialOffset(), ReadAllAvailable())
@@ -164,7 +164,7 @@ def test_R20_the_replay_of_batch_0_begins_where_it_was_planned_to(log: MemoryLog
         again.partitions(start, planned)
 
 
-def test_R28_a_replay_is_planned_before_a_new_end_is_asked_for(log: MemoryLog) -> None:
+def test_R28_replay_is_planned_before_latest_offset_is_requested(log: MemoryLog) -> None:
     first = restarted(log)
     start = first.initialOffset()
     planned = first.latestOffset(start, ReadAllAvailable())
@@ -172,7 +172,7 @@ def test_R28_a_replay_is_planned_before_a_new_end_is_asked_for(log: MemoryLog) -
     assert records(restarted(log), start, planned) == COUNT
 
 
-def test_I11_R28_a_run_of_available_now_ends_where_it_began_also_in_partitions_added_since(
+def test_I11_R28_available_now_run_reads_no_records_of_partitions_added_after_its_start(
     log: MemoryLog,
 ) -> None:
     """The transaction is after the run's end in one partition, so the run leaves it out of the
@@ -192,7 +192,7 @@ def test_I11_R28_a_run_of_available_now_ends_where_it_began_also_in_partitions_a
     assert reader.latestOffset(end, ReadAllAvailable()) is end
 
 
-def test_R15_a_batch_read_finds_all_that_is_there(
+def test_R15_batch_read_by_stale_process_reads_all_records(
     log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ReaderOptions(OPTIONS.root, subscribe=(SOURCE.topic,), starting_offsets=EARLIEST)
@@ -202,7 +202,7 @@ def test_R15_a_batch_read_finds_all_that_is_there(
     assert sum(span.end - span.start for task in tasks for span in task.spans) == COUNT + 2
 
 
-def test_R15_a_pattern_finds_topics_that_were_created_meanwhile(
+def test_R15_pattern_read_by_stale_process_includes_newly_created_topics(
     log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = log.process()
@@ -221,7 +221,7 @@ def test_R15_a_pattern_finds_topics_that_were_created_meanwhile(
 # The least size of a batch.
 
 
-def test_a_batch_waits_for_its_least_number_of_offsets_but_not_longer_than_its_delay(
+def test_batch_waits_for_min_offsets_until_max_trigger_delay(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     """As in Kafka's source, the first batch of a run does not wait."""

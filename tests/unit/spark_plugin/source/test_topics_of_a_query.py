@@ -58,7 +58,7 @@ def latest(stream: Stream) -> dict[str, Any]:
 # Topics that do not fit.
 
 
-def test_no_offset_is_handed_out_of_a_topic_that_does_not_fit(
+def test_new_topic_with_incompatible_schema_fails_latest_offset(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     stream = Stream(log, tmp_path / "first", EARLIEST, **PATTERN)
@@ -72,14 +72,16 @@ def test_no_offset_is_handed_out_of_a_topic_that_does_not_fit(
     log.check()
 
 
-def test_a_new_query_hands_out_no_offset_of_it_either(log: MemoryLog, tmp_path: Path) -> None:
+def test_topic_with_incompatible_schema_fails_initial_offset(
+    log: MemoryLog, tmp_path: Path
+) -> None:
     log.admin.create_topic("extras", 1, TYPED)
     stream = Stream(log, tmp_path / "first", EARLIEST, **PATTERN)
     with pytest.raises(IncompatibleSchema, match="failOnDataLoss=false"):
         stream.reader.initialOffset()
 
 
-def test_without_fail_on_data_loss_a_topic_that_does_not_fit_is_left_out_and_told_of(
+def test_incompatible_topic_is_skipped_with_one_warning_without_fail_on_data_loss(
     log: MemoryLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log.admin.create_topic("extras", 1, TYPED)
@@ -94,7 +96,7 @@ def test_without_fail_on_data_loss_a_topic_that_does_not_fit_is_left_out_and_tol
     log.check()
 
 
-def test_a_topic_that_is_created_again_and_fits_then_joins(log: MemoryLog, tmp_path: Path) -> None:
+def test_recreated_topic_with_compatible_schema_joins_query(log: MemoryLog, tmp_path: Path) -> None:
     log.admin.create_topic("extras", 1, TYPED)
     stream = Stream(log, tmp_path / "first", EARLIEST, **PATTERN, **LOSES)
     assert stream.run() == 4
@@ -105,15 +107,19 @@ def test_a_topic_that_is_created_again_and_fits_then_joins(log: MemoryLog, tmp_p
     log.check()
 
 
-def test_a_topic_that_is_named_has_to_fit(log: MemoryLog, tmp_path: Path) -> None:
+def test_incompatible_topic_named_in_subscribe_fails_even_without_fail_on_data_loss(
+    log: MemoryLog, tmp_path: Path
+) -> None:
     log.admin.create_topic("extras", 1, TYPED)
     stream = Stream(log, tmp_path / "first", EARLIEST, subscribe=("events", "extras"), **LOSES)
     with pytest.raises(IncompatibleSchema, match="Leave it out of 'subscribe'"):
         stream.reader.initialOffset()
 
 
-@pytest.mark.parametrize("options", [{}, LOSES], ids=["fails", "goes on"])
-def test_a_column_that_is_widened_stops_a_query_before_an_offset_is_handed_out(
+@pytest.mark.parametrize(
+    "options", [{}, LOSES], ids=["failOnDataLoss=true", "failOnDataLoss=false"]
+)
+def test_widened_column_fails_latest_offset_of_running_query(
     log: MemoryLog, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     """The query has read the topic, so it is not left out. The next run reads the new columns."""
@@ -132,7 +138,7 @@ def test_a_column_that_is_widened_stops_a_query_before_an_offset_is_handed_out(
     assert again.restarted().run("second run") == 1
 
 
-def test_a_column_that_is_added_stops_nothing(log: MemoryLog, tmp_path: Path) -> None:
+def test_added_column_does_not_fail_running_query(log: MemoryLog, tmp_path: Path) -> None:
     log.admin.create_topic("even", 1, TYPED)
     columns = StructType().add("n", IntegerType())
     stream = Stream(log, tmp_path / "first", EARLIEST, columns=columns, subscribe=("even",))
@@ -150,7 +156,7 @@ def inferred(log: MemoryLog, **options: Any) -> pa.Schema:
     return inferred_schema(topics, ReaderOptions("memory://log", **options))
 
 
-def test_the_columns_are_those_of_most_topics_where_the_others_may_be_left_out(
+def test_inferred_columns_are_those_of_most_topics_if_others_may_be_skipped(
     log: MemoryLog,
 ) -> None:
     log.admin.create_topic("a-typed-one", 1, TYPED)
@@ -166,7 +172,7 @@ def test_the_columns_are_those_of_most_topics_where_the_others_may_be_left_out(
 
 
 @pytest.mark.parametrize("subscribed", [PATTERN, {"subscribe": ("events", "extras")}])
-def test_a_query_goes_on_without_a_topic_that_was_deleted_if_it_is_told_to(
+def test_query_continues_without_deleted_topic_only_without_fail_on_data_loss(
     log: MemoryLog, tmp_path: Path, subscribed: dict[str, Any]
 ) -> None:
     log.admin.create_topic("extras", 1)
@@ -188,7 +194,7 @@ def test_a_query_goes_on_without_a_topic_that_was_deleted_if_it_is_told_to(
     log.check()
 
 
-def test_a_running_query_notices_that_its_topic_is_deleted_and_goes_on(
+def test_running_query_continues_after_one_of_its_topics_is_deleted(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     log.admin.create_topic("extras", 1)
@@ -203,7 +209,7 @@ def test_a_running_query_notices_that_its_topic_is_deleted_and_goes_on(
     log.check()
 
 
-def test_a_batch_that_was_planned_reads_the_rest_once_a_topic_of_it_is_gone(
+def test_planned_batch_skips_deleted_topic_only_without_fail_on_data_loss(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     log.admin.create_topic("extras", 1)
@@ -224,7 +230,7 @@ def test_a_batch_that_was_planned_reads_the_rest_once_a_topic_of_it_is_gone(
 
 
 @pytest.mark.parametrize("group", [GROUP, None])
-def test_a_topic_that_was_created_again_is_read_from_its_beginning_if_it_is_told_to(
+def test_recreated_topic_is_read_from_beginning_only_without_fail_on_data_loss(
     log: MemoryLog, tmp_path: Path, group: str | None
 ) -> None:
     log.admin.create_topic("extras", 2)
@@ -251,7 +257,9 @@ def test_a_topic_that_was_created_again_is_read_from_its_beginning_if_it_is_told
     log.check()
 
 
-def test_without_any_topic_left_a_query_waits_for_one(log: MemoryLog, tmp_path: Path) -> None:
+def test_query_whose_topics_are_all_deleted_waits_for_a_matching_topic(
+    log: MemoryLog, tmp_path: Path
+) -> None:
     stream = Stream(log, tmp_path / "first", EARLIEST, **PATTERN, **LOSES)
     assert stream.run() == 4
     log.admin.delete_topics(["events"])
@@ -264,7 +272,7 @@ def test_without_any_topic_left_a_query_waits_for_one(log: MemoryLog, tmp_path: 
     log.check()
 
 
-def test_R25_a_topic_that_is_there_and_not_read_is_another_sources(
+def test_R25_offset_of_existing_unsubscribed_topic_is_refused(
     log: MemoryLog, tmp_path: Path
 ) -> None:
     """This happens in a union with exchanged sources: no topic is missing, even with
@@ -278,7 +286,9 @@ def test_R25_a_topic_that_is_there_and_not_read_is_another_sources(
         latest(swapped)
 
 
-def test_a_new_query_finds_every_topic_that_it_names(log: MemoryLog, tmp_path: Path) -> None:
+def test_new_query_with_missing_topic_or_unmatched_pattern_is_refused(
+    log: MemoryLog, tmp_path: Path
+) -> None:
     topics = {"subscribe": ("events", "evnts")}
     stream = Stream(log, tmp_path / "first", EARLIEST, **topics, **LOSES)
     with pytest.raises(UnknownTopic, match="no topic 'evnts'.*did you mean 'events'"):

@@ -21,7 +21,7 @@ FOLDER = "journal/entries"
 
 
 class PassingTime:
-    """An event that never comes: time passes, and the test acts meanwhile."""
+    """An event that is never set: each wait advances the clock and calls `meanwhile`."""
 
     def __init__(self, clock: ManualClock, meanwhile: Callable[[], None]) -> None:
         self._clock = clock
@@ -93,7 +93,7 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def test_a_turn_keeps_others_out_and_ends(store: LocalStore, tmp_path: Path) -> None:
+def test_turn_holds_folder_lock_until_it_ends(store: LocalStore, tmp_path: Path) -> None:
     with (
         turn(store, FOLDER),
         pytest.raises(BlockingIOError),
@@ -104,7 +104,7 @@ def test_a_turn_keeps_others_out_and_ends(store: LocalStore, tmp_path: Path) -> 
         pass
 
 
-def test_I16_a_holder_that_stands_still_is_waited_for_once_and_not_for_long(
+def test_I16_wait_for_stalled_lock_holder_is_short_and_not_repeated_at_once(
     store: LocalStore, tmp_path: Path, clock: ManualClock
 ) -> None:
     begun_ms = clock.monotonic_ms()
@@ -119,7 +119,7 @@ def test_I16_a_holder_that_stands_still_is_waited_for_once_and_not_for_long(
             assert clock.monotonic_ms() - begun_ms == 2 * STUCK_MS + AFTER_STUCK_MS
 
 
-def test_I16_others_who_write_are_waited_for_longer_but_not_again(
+def test_I16_wait_is_longer_while_others_write_and_not_repeated_at_once(
     store: LocalStore, tmp_path: Path, clock: ManualClock, writers: Writers
 ) -> None:
     """The process that holds the lock may be suspended while others write without their turns."""
@@ -136,7 +136,7 @@ def test_I16_others_who_write_are_waited_for_longer_but_not_again(
             assert clock.monotonic_ms() - begun_ms > waited_ms + AFTER_STUCK_MS
 
 
-def test_who_went_on_without_a_turn_has_none_when_the_holder_lets_go(
+def test_lock_acquired_after_the_turn_ended_is_released_at_once(
     tmp_path: Path, clock: ManualClock, writers: Writers
 ) -> None:
     waiting: list[Callable[[], object]] = []
@@ -182,31 +182,31 @@ def test_threads_of_two_connections_take_turns(tmp_path: Path) -> None:
     assert (len(most), max(most)) == (100, 1)
 
 
-def test_nothing_of_it_is_found_in_the_log(store: LocalStore) -> None:
+def test_turn_creates_no_object_in_the_log(store: LocalStore) -> None:
     with turn(store, FOLDER):
         assert [found.path for found in store.list_after("")] == [f"{FOLDER}/0"]
 
 
-def test_where_no_folder_is_writers_go_on_without(tmp_path: Path) -> None:
+def test_create_in_missing_folder_proceeds_without_a_lock(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "nothing", Runtime())
     with turn(store, FOLDER):
         assert store.create(f"{FOLDER}/0", b"x")
 
 
-def test_an_error_within_a_turn_ends_it(store: LocalStore, tmp_path: Path) -> None:
+def test_error_within_turn_releases_the_lock(store: LocalStore, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="within"), turn(store, FOLDER):
         raise ValueError("within")
     with locked(tmp_path / FOLDER):
         pass
 
 
-def test_a_store_without_turns_gives_them_at_once() -> None:
+def test_turn_on_store_without_locks_starts_at_once() -> None:
     store = MemoryStore(Runtime())
     with turn(store, FOLDER) as first, turn(CountingStore(store), FOLDER) as second:
         assert (first, second) == (False, False)
 
 
-def test_a_store_before_another_one_gives_its_turns(store: LocalStore, tmp_path: Path) -> None:
+def test_store_wrapper_locks_folder_of_wrapped_store(store: LocalStore, tmp_path: Path) -> None:
     with (
         turn(CountingStore(store), FOLDER),
         pytest.raises(BlockingIOError),

@@ -50,7 +50,7 @@ def _record_calls(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
     return calls
 
 
-def test_the_content_is_synced_before_the_name_and_the_folder_after_it(
+def test_content_is_synced_before_the_link_and_folder_after_it(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create("a/b/0", b"so that the folders are there")
@@ -61,7 +61,7 @@ def test_the_content_is_synced_before_the_name_and_the_folder_after_it(
         monkeypatch.undo()
 
 
-def test_new_parents_are_synced_before_anything_is_written_in_them(
+def test_new_parent_folders_are_synced_before_files_are_written_in_them(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = _record_calls(monkeypatch, tmp_path)
@@ -69,7 +69,7 @@ def test_new_parents_are_synced_before_anything_is_written_in_them(
     assert calls[:4] == ["sync log/a", "sync log", "sync .", "sync temporary"]
 
 
-def test_parents_that_another_process_made_are_synced_too(
+def test_parent_folders_created_by_another_process_are_synced_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "log" / "a" / "b").mkdir(parents=True)
@@ -78,7 +78,7 @@ def test_parents_that_another_process_made_are_synced_too(
     assert calls[:4] == ["sync log/a", "sync log", "sync .", "sync temporary"]
 
 
-def test_hints_and_throw_away_stores_are_not_synced(
+def test_hints_and_non_durable_stores_are_not_synced(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create("a", b"x")
@@ -90,7 +90,7 @@ def test_hints_and_throw_away_stores_are_not_synced(
     assert calls == ["link other/a/b", "link other/a/c"]
 
 
-def test_a_create_that_is_repeated_syncs_before_it_calls_itself_durable(
+def test_repeated_create_syncs_folder_before_it_returns_Created(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create("a/b", b"x")
@@ -99,7 +99,7 @@ def test_a_create_that_is_repeated_syncs_before_it_calls_itself_durable(
     assert calls[-1] == "sync log/a"
 
 
-def test_I4_a_name_that_its_writer_has_not_synced_is_synced_by_whoever_reads_it(
+def test_I4_reader_syncs_name_that_its_writer_has_not_synced(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a reader's next write may survive a power loss, and the object it depends on may
@@ -126,7 +126,7 @@ def test_I4_a_name_that_its_writer_has_not_synced_is_synced_by_whoever_reads_it(
     assert calls == [], "its writer has"
 
 
-def test_I4_a_name_whose_writer_could_not_sync_it_is_known_as_such(
+def test_I4_name_left_unsynced_by_failed_fsync_is_synced_before_it_is_read(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create("a/0", b"so that the folders are there")
@@ -150,7 +150,7 @@ def test_I4_a_name_whose_writer_could_not_sync_it_is_known_as_such(
 
 @pytest.mark.bytecode
 @pytest.mark.parametrize("method", ["create", "put_new"])
-def test_I4_a_name_whose_writer_is_interrupted_is_safe_or_known_not_to_be(
+def test_I4_interrupted_write_leaves_name_synced_or_recognisable_as_unsynced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     modules = ["storage/disk/local.py", "storage/disk/new_file.py"]
@@ -171,14 +171,16 @@ def test_I4_a_name_whose_writer_is_interrupted_is_safe_or_known_not_to_be(
         assert LocalStore(folder, Runtime()).get("a/b") == b"x"
 
 
-def test_a_folder_removed_behind_its_back_is_made_again(store: LocalStore, tmp_path: Path) -> None:
+def test_folder_removed_by_another_program_is_created_again(
+    store: LocalStore, tmp_path: Path
+) -> None:
     store.create("a/b/1", b"x")
     (tmp_path / "log/a/b/1").unlink()
     (tmp_path / "log/a/b").rmdir()
     assert store.create("a/b/2", b"x") == Created()
 
 
-def test_reading_makes_no_folder(tmp_path: Path) -> None:
+def test_reading_creates_no_folder(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "absent", Runtime())
     assert store.get("a") is None
     assert list(store.list_after("")) == []
@@ -186,7 +188,9 @@ def test_reading_makes_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "absent").exists()
 
 
-def test_nothing_temporary_is_left_or_listed(store: LocalStore, tmp_path: Path) -> None:
+def test_temporary_files_are_neither_left_behind_nor_listed(
+    store: LocalStore, tmp_path: Path
+) -> None:
     store.create("a/1", b"x")
     store.create("a/1", b"y")
     store.put_new("a/2", b"x")
@@ -196,7 +200,7 @@ def test_nothing_temporary_is_left_or_listed(store: LocalStore, tmp_path: Path) 
     assert [found.path for found in store.list_after("")] == ["a/1", "a/2", "a/3"]
 
 
-def test_the_sweep_takes_old_temporaries_only(store: LocalStore, tmp_path: Path) -> None:
+def test_sweep_removes_only_old_temporary_files(store: LocalStore, tmp_path: Path) -> None:
     store.create("a/1", b"x")
     old, young = tmp_path / f"log/a/.tmp-{'0' * 32}", tmp_path / f"log/.tmp-{'1' * 32}"
     foreign = tmp_path / "log/a/.tmp-notes.txt"
@@ -212,7 +216,7 @@ def test_the_sweep_takes_old_temporaries_only(store: LocalStore, tmp_path: Path)
     assert store.get("a/1") is not None
 
 
-def test_I4_a_temporary_name_of_an_object_goes_only_when_the_object_is_safe(
+def test_I4_sweep_syncs_object_whose_temporary_name_it_removes(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create("a/1", b"x")
@@ -238,7 +242,9 @@ def test_large_ranges_are_views_of_the_mapped_file(store: LocalStore) -> None:
     assert [bytes(part) for part in parts] == [body[5 : 5 + MAP_BYTES_MIN], body[:7]]
 
 
-def test_a_link_outside_is_neither_listed_nor_swept(store: LocalStore, tmp_path: Path) -> None:
+def test_symlink_out_of_the_root_is_neither_listed_nor_swept(
+    store: LocalStore, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_bytes(b"x")
@@ -250,7 +256,7 @@ def test_a_link_outside_is_neither_listed_nor_swept(store: LocalStore, tmp_path:
     assert store.sweep_temporaries(1_000) == 0
 
 
-def test_a_file_where_a_folder_should_be_is_a_refusal(store: LocalStore, tmp_path: Path) -> None:
+def test_file_in_place_of_folder_is_refused(store: LocalStore, tmp_path: Path) -> None:
     store.create("a", b"x")
     with pytest.raises(StoreDenied, match="in the way"):
         store.create("a/b", b"x")
@@ -261,14 +267,14 @@ def test_a_file_where_a_folder_should_be_is_a_refusal(store: LocalStore, tmp_pat
         LocalStore(root, Runtime()).create("a", b"x")
 
 
-def test_a_folder_where_an_object_should_be_is_a_refusal(store: LocalStore) -> None:
+def test_folder_in_place_of_object_is_refused(store: LocalStore) -> None:
     store.create("a/b", b"x")
     for call in (lambda: store.get("a"), lambda: store.create("a", b"x")):
         with pytest.raises(StoreDenied, match="in the way"):
             call()
 
 
-def test_a_place_where_nobody_may_write_is_a_refusal() -> None:
+def test_unwritable_root_is_refused() -> None:
     with pytest.raises(StoreDenied, match="cannot create /sys/txlog/a"):
         LocalStore("/sys/txlog", Runtime()).create("a", b"x")
 
@@ -301,7 +307,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> _FailingSystemCalls:
         ("link", errno.EROFS, StoreDenied),
     ],
 )
-def test_a_failure_before_the_name_leaves_nothing(
+def test_failed_sync_write_or_link_leaves_no_file(
     store: LocalStore,
     tmp_path: Path,
     system: _FailingSystemCalls,
@@ -317,7 +323,7 @@ def test_a_failure_before_the_name_leaves_nothing(
     assert os.listdir(tmp_path / "log/a") == ["0"]
 
 
-def test_a_link_that_fails_after_it_was_made_is_a_success(
+def test_link_that_reports_an_error_after_success_counts_as_made(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NFS can lose the answer; the link count shows the success (open(2))."""
@@ -332,7 +338,7 @@ def test_a_link_that_fails_after_it_was_made_is_a_success(
     store.put_new("b", b"x")
 
 
-def test_a_file_system_without_hard_links_renames(
+def test_file_system_without_hard_links_uses_exclusive_rename(
     store: LocalStore, tmp_path: Path, system: _FailingSystemCalls
 ) -> None:
     system.fail("link", errno.EPERM)
@@ -341,7 +347,7 @@ def test_a_file_system_without_hard_links_renames(
     assert os.listdir(tmp_path / "log") == ["a"]
 
 
-def test_a_file_system_with_neither_is_refused(
+def test_file_system_without_hard_links_and_exclusive_rename_is_refused(
     store: LocalStore,
     tmp_path: Path,
     system: _FailingSystemCalls,
@@ -370,7 +376,7 @@ def test_an_exclusive_rename_never_overwrites(tmp_path: Path) -> None:
 # Objects that are written piece by piece.
 
 
-def test_a_new_object_is_seen_when_it_is_finished_and_not_before(
+def test_object_from_open_new_is_visible_only_after_finish(
     store: LocalStore, tmp_path: Path
 ) -> None:
     new = store.open_new("a/b")
@@ -383,7 +389,7 @@ def test_a_new_object_is_seen_when_it_is_finished_and_not_before(
     assert os.listdir(tmp_path / "log/a") == ["b"]
 
 
-def test_nothing_stays_of_a_new_object_that_is_discarded(store: LocalStore, tmp_path: Path) -> None:
+def test_discarded_object_from_open_new_leaves_no_file(store: LocalStore, tmp_path: Path) -> None:
     new = store.open_new("a/b")
     new.write(b"x")
     new.discard()
@@ -392,7 +398,7 @@ def test_nothing_stays_of_a_new_object_that_is_discarded(store: LocalStore, tmp_
 
 
 @pytest.mark.parametrize("call", ["writev", "fsync", "link"])
-def test_a_new_object_on_a_full_disk_leaves_nothing(
+def test_open_new_on_a_full_disk_leaves_no_file(
     store: LocalStore, tmp_path: Path, system: _FailingSystemCalls, call: str
 ) -> None:
     new = store.open_new("a/b")
@@ -408,7 +414,7 @@ def test_a_new_object_on_a_full_disk_leaves_nothing(
     assert os.listdir(tmp_path / "log/a") == []
 
 
-def test_a_new_object_never_takes_the_name_of_another(store: LocalStore, tmp_path: Path) -> None:
+def test_open_new_never_overwrites_an_existing_object(store: LocalStore, tmp_path: Path) -> None:
     store.put_new("a/b", b"first")
     new = store.open_new("a/b")
     new.write(b"second")

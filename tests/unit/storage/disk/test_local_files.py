@@ -30,7 +30,7 @@ def short_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_reads")
-def test_an_object_that_is_read_in_pieces_is_whole(store: LocalStore) -> None:
+def test_short_reads_return_the_whole_object_and_whole_ranges(store: LocalStore) -> None:
     store.put_new("a/b", BODY)
     assert store.get("a/b") == BODY
     found = store.get_ranges("a/b", [ByteRange(5, 1000), ByteRange(0, 100), ByteRange(9000, 300)])
@@ -38,13 +38,13 @@ def test_an_object_that_is_read_in_pieces_is_whole(store: LocalStore) -> None:
 
 
 @pytest.mark.usefixtures("short_reads")
-def test_a_range_that_is_read_in_pieces_ends_where_it_should(store: LocalStore) -> None:
+def test_short_reads_do_not_extend_a_range(store: LocalStore) -> None:
     store.create("a", BODY)
     assert store.get_ranges("a", [ByteRange(10, 250)]) == [BODY[10:260]]
 
 
 @pytest.mark.usefixtures("short_reads")
-def test_a_range_that_reaches_beyond_the_end_is_cut(store: LocalStore) -> None:
+def test_range_beyond_the_end_is_truncated(store: LocalStore) -> None:
     store.put_new("a/b", BODY)
     found = store.get_ranges("a/b", [ByteRange(len(BODY) - 3, 10), ByteRange(len(BODY), 10)])
     assert found == [BODY[-3:], b""]
@@ -52,7 +52,7 @@ def test_a_range_that_reaches_beyond_the_end_is_cut(store: LocalStore) -> None:
 
 @pytest.mark.parametrize("length", [MAP_BYTES_MIN - 1, MAP_BYTES_MIN, MAP_BYTES_MIN + 1])
 @pytest.mark.parametrize("size", [0, 1, 1000])
-def test_large_ranges_of_small_objects_hold_what_there_is(
+def test_large_range_of_small_object_returns_available_bytes(
     store: LocalStore, size: int, length: int
 ) -> None:
     store.put_new("a/b", BODY[:size])
@@ -61,7 +61,7 @@ def test_large_ranges_of_small_objects_hold_what_there_is(
     assert [bytes(part) for part in found] == [BODY[:size], b""]
 
 
-def test_an_object_may_be_read_by_all_and_written_by_its_owner(store: LocalStore) -> None:
+def test_object_has_mode_644(store: LocalStore) -> None:
     before = os.umask(0)
     try:
         store.put_new("a/b", b"x")
@@ -70,9 +70,7 @@ def test_an_object_may_be_read_by_all_and_written_by_its_owner(store: LocalStore
     assert os.stat(f"{store.url}/a/b").st_mode & 0o777 == 0o644
 
 
-def test_a_folder_that_was_removed_is_made_again_with_the_same_rights(
-    store: LocalStore, tmp_path: Path
-) -> None:
+def test_object_in_recreated_folder_has_mode_644(store: LocalStore, tmp_path: Path) -> None:
     store.put_new("a/b", b"x")
     os.unlink(tmp_path / "log/a/b")
     os.rmdir(tmp_path / "log/a")
@@ -84,14 +82,14 @@ def test_a_folder_that_was_removed_is_made_again_with_the_same_rights(
     assert os.stat(f"{store.url}/a/b").st_mode & 0o777 == 0o644
 
 
-def test_a_hint_that_cannot_be_replaced_leaves_nothing(store: LocalStore, tmp_path: Path) -> None:
+def test_failed_hint_replacement_leaves_no_file(store: LocalStore, tmp_path: Path) -> None:
     (tmp_path / "log" / "hint").mkdir(parents=True)
     with pytest.raises(StoreDenied):
         store.replace("hint", b"x")
     assert os.listdir(tmp_path / "log") == ["hint"]
 
 
-def test_only_the_folder_of_a_prefix_is_walked(
+def test_listing_walks_only_the_folder_of_the_prefix(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path in ("a/b/1", "a/b/2", "a/c/1", "d/1"):
@@ -108,7 +106,9 @@ def test_only_the_folder_of_a_prefix_is_walked(
     assert walked == ["a/b"]
 
 
-def test_a_store_sweeps_what_is_as_old_as_it_is_told(store: LocalStore, tmp_path: Path) -> None:
+def test_sweep_removes_temporary_files_older_than_the_given_age(
+    store: LocalStore, tmp_path: Path
+) -> None:
     store.put_new("a/b", b"x")
     litter = tmp_path / "log" / "a" / f"{TEMPORARY_PREFIX}{'1' * 32}"
     litter.write_bytes(b"x")
@@ -127,7 +127,7 @@ def test_a_root_may_end_with_a_slash(tmp_path: Path) -> None:
     assert store.url == f"{tmp_path}/log"
 
 
-def test_a_folder_in_the_place_of_an_object_is_named(tmp_path: Path) -> None:
+def test_error_names_folder_in_place_of_object(tmp_path: Path) -> None:
     os.makedirs(tmp_path / "logX/a")
     places = {"/": "/proc", f"{tmp_path}/logX": f"{tmp_path}/logX/a"}
     for root, place in places.items():
@@ -148,7 +148,7 @@ def test_a_folder_in_the_place_of_an_object_is_named(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_pieces_are_sent_early_once_there_are_enough_of_them(
+def test_written_pieces_go_to_disk_early_once_EARLY_BYTES_are_reached(
     store: LocalStore,
     monkeypatch: pytest.MonkeyPatch,
     pieces: list[int],
@@ -165,7 +165,7 @@ def test_pieces_are_sent_early_once_there_are_enough_of_them(
     assert advised == sent
 
 
-def test_advice_that_the_kernel_refuses_is_no_error(
+def test_refused_posix_fadvise_is_ignored(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -180,23 +180,23 @@ def test_advice_that_the_kernel_refuses_is_no_error(
     assert len(found) == EARLY_BYTES
 
 
-def test_a_name_that_is_taken_and_absent_again_and_again_is_told(tmp_path: Path) -> None:
+def test_create_fails_if_name_is_repeatedly_taken_and_then_absent(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "log", Runtime(), publish=lambda *_: False)
     with pytest.raises(StoreUnavailable, match="taken and then absent 4 times") as raised:
         store.create("a/b", b"x")
     assert raised.value.facts["path"] == f"{tmp_path}/log/a/b"
 
 
-def test_an_entry_without_a_byte_is_refused_by_its_name(store: LocalStore) -> None:
+def test_error_for_empty_entry_body_names_the_object(store: LocalStore) -> None:
     with pytest.raises(InternalError, match="the body of a/b has 0 bytes"):
         store.create("a/b", b"")
 
 
-def test_there_is_nothing_to_sweep_where_nothing_was_written(tmp_path: Path) -> None:
+def test_sweep_of_missing_root_removes_nothing(tmp_path: Path) -> None:
     assert LocalStore(tmp_path / "log", Runtime()).sweep_temporaries(0) == 0
 
 
-def test_a_sweep_of_nothing_takes_nothing_of_where_the_process_is(
+def test_sweep_of_missing_root_spares_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / f"{TEMPORARY_PREFIX}{'1' * 32}"
@@ -207,7 +207,7 @@ def test_a_sweep_of_nothing_takes_nothing_of_where_the_process_is(
     assert elsewhere.exists()
 
 
-def test_an_object_below_a_file_is_begun_by_nobody(store: LocalStore) -> None:
+def test_open_new_and_replace_below_a_file_are_refused(store: LocalStore) -> None:
     store.create("a", b"x")
     for write in (store.open_new, lambda path: store.replace(path, b"x")):
         with pytest.raises(StoreDenied, match="cannot (create|replace) .*a/b"):

@@ -75,7 +75,7 @@ def by_rename(folder: Path, trace: Trace) -> Publish:
     WRITTEN,
     ids=[f"{write.__name__} {sum(map(len, p))} in {len(p)}" for write, p in WRITTEN],
 )
-def test_I15_what_is_stored_survives_a_loss_of_power_and_is_never_seen_in_part(
+def test_I15_stored_object_survives_power_loss_and_is_never_partial(
     tmp_path: Path, write: Write, pieces: tuple[bytes, ...], renames: bool
 ) -> None:
     disk = Disk(tmp_path)

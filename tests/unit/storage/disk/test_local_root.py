@@ -111,7 +111,7 @@ WRITES: dict[str, Callable[[LocalStore], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("call", WRITES)
-def test_nothing_is_written_once_the_log_is_another_or_gone(
+def test_calls_after_log_is_gone_or_replaced_are_refused_and_write_nothing(
     store: LocalStore, root: Path, tmp_path: Path, change: Change, call: str
 ) -> None:
     change(root)
@@ -123,7 +123,7 @@ def test_nothing_is_written_once_the_log_is_another_or_gone(
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("method", ["create", "put_new"])
-def test_a_write_is_not_acknowledged_if_the_log_goes_meanwhile(
+def test_write_has_unknown_outcome_if_log_changes_after_publish(
     root: Path, tmp_path: Path, change: Change, method: str
 ) -> None:
     changed = []
@@ -143,9 +143,7 @@ def test_a_write_is_not_acknowledged_if_the_log_goes_meanwhile(
     ]
 
 
-def test_an_object_in_pieces_is_not_acknowledged_if_the_log_goes_meanwhile(
-    store: LocalStore, root: Path
-) -> None:
+def test_finish_of_new_object_is_refused_if_log_was_replaced(store: LocalStore, root: Path) -> None:
     new = store.open_new("a/1")
     new.write(b"x")
     removed_and_made_anew(root)
@@ -167,10 +165,10 @@ def in_one_piece(store: LocalStore) -> None:
 @pytest.mark.parametrize(
     ("write", "is_answered"), [(in_pieces, True), (in_one_piece, True), (in_one_piece, False)]
 )
-def test_what_may_be_in_a_log_that_went_meanwhile_is_named(
+def test_unknown_outcome_in_moved_log_names_the_object(
     root: Path, write: Callable[[LocalStore], None], is_answered: bool
 ) -> None:
-    """Without an answer the name counts as taken, and this very object has it."""
+    """An unanswered publish reports the name as taken, though this object has taken it."""
 
     def publish(folder: int, temporary: str, target: str) -> bool:
         published = publish_exclusively(folder, temporary, target)
@@ -184,7 +182,7 @@ def test_what_may_be_in_a_log_that_went_meanwhile_is_named(
     assert raised.value.facts["path"] == f"{root}/a/1"
 
 
-def test_a_root_that_is_put_back_is_the_same_again(store: LocalStore, root: Path) -> None:
+def test_store_works_again_after_moved_root_is_restored(store: LocalStore, root: Path) -> None:
     renamed(root)
     with pytest.raises(NotATxlog):
         store.create("a/1", b"x")
@@ -192,7 +190,7 @@ def test_a_root_that_is_put_back_is_the_same_again(store: LocalStore, root: Path
     assert store.create("a/1", b"x") == Created()
 
 
-def test_before_it_holds_a_log_the_root_alone_must_stay(tmp_path: Path) -> None:
+def test_removed_root_is_not_recreated_even_if_it_held_no_log(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "log", Runtime(), durable=False)
     assert store.get("a") is None
     assert store.create("a", b"x") == Created()
@@ -202,7 +200,9 @@ def test_before_it_holds_a_log_the_root_alone_must_stay(tmp_path: Path) -> None:
     assert not (tmp_path / "log").exists()
 
 
-def test_what_is_held_must_be_there_and_stays_what_it_is(store: LocalStore, root: Path) -> None:
+def test_hold_refuses_missing_root_and_missing_or_replaced_file(
+    store: LocalStore, root: Path
+) -> None:
     with pytest.raises(NotATxlog, match="no such folder"):
         hold(LocalStore(root / "absent", Runtime()), "file")
     with pytest.raises(NotATxlog, match="no absent in it"):
@@ -213,7 +213,7 @@ def test_what_is_held_must_be_there_and_stays_what_it_is(store: LocalStore, root
         hold(store, "file")
 
 
-def test_a_root_may_be_a_link_which_is_resolved_once(tmp_path: Path) -> None:
+def test_symlink_to_root_is_resolved_once(tmp_path: Path) -> None:
     first, second = new_log(tmp_path / "first"), new_log(tmp_path / "second")
     link = tmp_path / "log"
     link.symlink_to(first)
@@ -226,7 +226,7 @@ def test_a_root_may_be_a_link_which_is_resolved_once(tmp_path: Path) -> None:
     assert not (second / "a/1").exists()
 
 
-def test_a_new_root_may_be_at_the_end_of_a_link(tmp_path: Path) -> None:
+def test_root_is_created_at_target_of_dangling_symlink(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to(tmp_path / "volume" / "log")
     store = LocalStore(tmp_path / "log", Runtime())
     assert store.create("a/1", b"x") == Created()
@@ -241,7 +241,7 @@ def forked(check: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_forked_process_may_go_on_with_it(store: LocalStore, root: Path) -> None:
+def test_forked_process_uses_store_and_detects_replaced_root(store: LocalStore, root: Path) -> None:
     assert forked(lambda: store.create("a/1", b"x") == Created())
     removed_and_made_anew(root)
     assert forked(lambda: _is_refused(store))
@@ -255,7 +255,7 @@ def _is_refused(store: LocalStore) -> bool:
     return False
 
 
-def test_a_pickled_store_is_opened_where_it_arrives(store: LocalStore) -> None:
+def test_pickled_store_opens_in_another_process(store: LocalStore) -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(_read_there, (pickle.dumps(store),)) == b"x"
     assert pickle.loads(pickle.dumps(store)).url == store.url
@@ -266,7 +266,7 @@ def _read_there(pickled: bytes) -> bytes | None:
     return found
 
 
-def test_a_store_that_is_gone_leaves_no_open_file(root: Path) -> None:
+def test_deleted_store_leaks_no_open_files(root: Path) -> None:
     def open_files() -> int:
         return len(os.listdir("/proc/self/fd"))
 
@@ -318,14 +318,18 @@ THROUGH_LINKS: dict[str, Callable[[LocalStore], object]] = {
 
 
 @pytest.mark.parametrize("call", THROUGH_LINKS)
-def test_no_link_below_the_root_is_followed(store: LocalStore, linked: Path, call: str) -> None:
+def test_symlinks_below_the_root_are_not_followed(
+    store: LocalStore, linked: Path, call: str
+) -> None:
     with pytest.raises(StoreDenied, match="symbolic link"):
         THROUGH_LINKS[call](store)
     assert tree(linked) == ["authorized_keys"]
     assert (linked / "authorized_keys").read_bytes() == b"key"
 
 
-def test_links_are_not_listed_and_a_link_is_deleted_alone(store: LocalStore, linked: Path) -> None:
+def test_symlinks_are_not_listed_and_delete_removes_only_the_link(
+    store: LocalStore, linked: Path
+) -> None:
     assert [found.path for found in store.list_after("")] == ["a/there", "file"]
     assert list(store.list_after("a/h")) == []
     store.delete("a/link")
@@ -334,16 +338,14 @@ def test_links_are_not_listed_and_a_link_is_deleted_alone(store: LocalStore, lin
     assert [found.path for found in store.list_after("a/")] == ["a/there"]
 
 
-def test_an_object_in_a_folder_that_is_none_is_absent(store: LocalStore, linked: Path) -> None:
+def test_object_below_a_file_or_missing_folder_is_absent(store: LocalStore, linked: Path) -> None:
     assert linked.is_dir()
     assert store.get("file/b") is None
     assert store.get("absent/b/c") is None
 
 
 @pytest.mark.timeout(20)
-def test_a_pipe_in_the_place_of_a_folder_keeps_nobody_waiting(
-    store: LocalStore, root: Path
-) -> None:
+def test_named_pipe_in_place_of_folder_does_not_block(store: LocalStore, root: Path) -> None:
     os.mkfifo(root / "a/pipe")
     store.delete("a/pipe/b")
     assert store.get("a/pipe/b") is None
@@ -352,9 +354,7 @@ def test_a_pipe_in_the_place_of_a_folder_keeps_nobody_waiting(
 
 
 @pytest.mark.timeout(20)
-def test_a_pipe_in_the_place_of_an_object_keeps_nobody_waiting(
-    store: LocalStore, root: Path
-) -> None:
+def test_named_pipe_in_place_of_object_does_not_block(store: LocalStore, root: Path) -> None:
     os.mkfifo(root / "a/pipe")
     for call in (
         lambda: store.get("a/pipe"),
@@ -367,7 +367,7 @@ def test_a_pipe_in_the_place_of_an_object_keeps_nobody_waiting(
     assert [found.path for found in store.list_after("a/")] == ["a/there"]
 
 
-def test_both_ways_of_opening_say_the_same(root: Path) -> None:
+def test_openat2_and_opening_by_parts_have_equal_results(root: Path) -> None:
     assert opening._has_openat2(), "this test needs Linux 5.6"
     (root / "deep/er").mkdir(parents=True)
     (root / "deep/er/file").write_bytes(b"x")

@@ -23,12 +23,14 @@ from txlog.storage.disk.os_error import store_error
         (errno.EMFILE, StoreUnavailable),
     ],
 )
-def test_each_error_has_its_kind_and_names_the_place(number: int, kind: type[TxlogError]) -> None:
+def test_errno_maps_to_store_error_that_names_the_place(
+    number: int, kind: type[TxlogError]
+) -> None:
     error = store_error(OSError(number, "text of the system's"), "create", "/data/log/a")
     assert type(error) is kind
     assert "cannot create /data/log/a" in error.message
     assert error.facts["errno"] == errno.errorcode[number]
 
 
-def test_an_error_without_a_number_is_a_fault_of_the_moment() -> None:
+def test_os_error_without_errno_is_store_unavailable() -> None:
     assert type(store_error(TimeoutError(), "read", "/x")) is StoreUnavailable

@@ -24,13 +24,15 @@ def test_every_range_gets_exactly_its_bytes(
 
 
 @given(ranges=RANGES, gap_bytes_max=st.integers(0, 50))
-def test_spans_lie_apart_by_more_than_the_gap(ranges: list[ByteRange], gap_bytes_max: int) -> None:
+def test_merged_spans_are_farther_apart_than_the_gap(
+    ranges: list[ByteRange], gap_bytes_max: int
+) -> None:
     spans = merge_ranges(ranges, gap_bytes_max)
     for earlier, later in pairwise(spans):
         assert later.start - earlier.end > gap_bytes_max
 
 
-def test_neighbours_cost_one_request_and_distant_ranges_their_own() -> None:
+def test_near_ranges_are_merged_and_distant_ranges_are_not() -> None:
     near = [ByteRange(0, 10), ByteRange(10, 10), ByteRange(60_000, 10)]
     assert merge_ranges(near) == [ByteRange(0, 60_010)]
     assert merge_ranges([*near, ByteRange(1_000_000, 1)]) == [

@@ -20,14 +20,14 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
 
 
-def test_urls_name_buckets_and_containers() -> None:
+def test_gcs_and_azure_url_variants_have_one_canonical_form() -> None:
     for url in ("gs://bucket/a/b", "gcs://bucket/a/b/"):
         assert open_store(url, Runtime()).url == "gs://bucket/a/b"
     for url in ("az://lake/a/b", "abfs://lake/a/b/"):
         assert open_store(url, Runtime(), ACCOUNT).url == "az://lake/a/b"
 
 
-def test_a_key_file_is_told_from_other_credentials(tmp_path: Path) -> None:
+def test_service_account_key_is_distinguished_from_other_credentials(tmp_path: Path) -> None:
     key = {"type": "service_account", "client_email": "me", "private_key": "hush"}
     of_account, from_user = tmp_path / "key.json", tmp_path / "user.json"
     of_account.write_text(json.dumps(key))
@@ -47,7 +47,9 @@ def test_a_key_file_is_told_from_other_credentials(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "hush-hush", "{"])
-def test_a_file_that_is_no_key_is_refused_without_its_content(tmp_path: Path, content: str) -> None:
+def test_invalid_key_file_is_refused_without_revealing_its_content(
+    tmp_path: Path, content: str
+) -> None:
     file = tmp_path / "key.json"
     file.write_text(content)
     with pytest.raises(InvalidOption, match="does not contain a JSON object") as refused:
@@ -55,7 +57,7 @@ def test_a_file_that_is_no_key_is_refused_without_its_content(tmp_path: Path, co
     assert "hush" not in str(refused.value)
 
 
-def test_an_account_is_named_by_option_environment_or_connection_string(
+def test_azure_account_comes_from_option_environment_or_connection_string(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     string = "DefaultEndpointsProtocol=https;AccountName=lake;AccountKey=aHVzaA==;EndpointSuffix=x"
@@ -75,7 +77,7 @@ def test_an_account_is_named_by_option_environment_or_connection_string(
     assert by_option.origin == "https://lake.blob.core.windows.net"
 
 
-def test_a_shared_signature_and_an_endpoint_of_ones_own() -> None:
+def test_azure_accepts_sas_token_and_custom_endpoint() -> None:
     given = {"account_name": "lake", "sas_token": "sv=1&sig=hush", "endpoint": "http://h:1/lake"}
     settings = azure.bucket_settings("log", given)
     assert settings.config["sas_key"] == "sv=1&sig=hush"
@@ -99,7 +101,7 @@ def test_a_shared_signature_and_an_endpoint_of_ones_own() -> None:
         ("az://lake/a", {**ACCOUNT, "credential": 1}, InvalidOption, "client=fsspec"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_what_to_set_instead(
+def test_invalid_url_or_option_is_refused_with_a_remedy(
     url: str, options: dict[str, object], error: type[TxlogError], message: str
 ) -> None:
     with pytest.raises(error, match=message) as refused:
@@ -107,11 +109,11 @@ def test_what_cannot_be_used_is_refused_with_what_to_set_instead(
     assert "hush" not in str(refused.value)
 
 
-def test_limits_are_options_here_too() -> None:
+def test_retry_limits_are_accepted_as_storage_options() -> None:
     assert isinstance(open_store("gs://lake/log", Runtime(), {"attempts_max": 2}), ObjectStore)
 
 
-def test_gcsfs_is_used_if_it_is_asked_for() -> None:
+def test_client_fsspec_selects_gcsfs() -> None:
     """gcsfs is not installed here, and the error says so."""
     with pytest.raises(UsageError, match=r"gs:// cannot be opened .*gcsfs"):
         open_store("gs://lake/log", Runtime(), {"client": "fsspec"})

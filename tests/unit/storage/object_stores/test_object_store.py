@@ -68,7 +68,7 @@ def test_a_refusal_names_the_object(call: str) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_an_unreachable_bucket_is_told_with_the_objects_name(call: str) -> None:
+def test_unreachable_bucket_raises_after_all_attempts_and_names_the_object(call: str) -> None:
     bucket = ScriptedBucket([NOT_REACHED])
     with pytest.raises(StoreUnavailable, match="3 attempts .* ConnectionRefusedError") as raised:
         CALLS[call](opened(bucket))
@@ -82,7 +82,7 @@ def test_an_unknown_outcome_names_the_object() -> None:
     assert raised.value.facts["place"] == PLACE
 
 
-def test_a_body_that_no_entry_can_have_is_refused_by_its_name() -> None:
+def test_empty_entry_body_is_refused_before_any_request() -> None:
     bucket = ScriptedBucket([None])
     with pytest.raises(InternalError, match="the body of a has 0 bytes") as raised:
         opened(bucket).create("a", b"")
@@ -90,13 +90,13 @@ def test_a_body_that_no_entry_can_have_is_refused_by_its_name() -> None:
     assert bucket.asked == []
 
 
-def test_a_name_that_another_object_has_is_told() -> None:
+def test_put_new_refuses_name_with_other_content() -> None:
     with pytest.raises(InternalError, match="exists already with other content") as raised:
         opened(ScriptedBucket([TAKEN, b"another"])).put_new("a", b"x")
     assert raised.value.facts["path"] == "a"
 
 
-def test_an_object_that_is_too_large_is_left_unread() -> None:
+def test_unread_oversized_object_is_corrupt_data() -> None:
     entry = LogLayout("10" * 16).transactions(3).entry(7)
     bucket = ScriptedBucket([Unread(SMALL_BYTES_MAX + 1)])
     with pytest.raises(CorruptData, match=f"{SMALL_BYTES_MAX + 1} bytes") as raised:
@@ -116,7 +116,7 @@ def test_an_object_that_is_too_large_is_left_unread() -> None:
         ("delete", ("delete", "log/a")),
     ],
 )
-def test_I1_a_write_is_one_request_conditional_where_it_must_be(
+def test_I1_write_is_one_request_and_conditional_unless_it_replaces(
     call: str, request_: tuple[object, ...]
 ) -> None:
     bucket = ScriptedBucket([None])
@@ -124,7 +124,7 @@ def test_I1_a_write_is_one_request_conditional_where_it_must_be(
     assert bucket.asked == [request_]
 
 
-def test_I13_what_never_reached_the_bucket_is_sent_again_without_a_read() -> None:
+def test_I13_create_that_never_reached_bucket_is_resent_without_readback() -> None:
     bucket = ScriptedBucket([NOT_REACHED, None])
     assert opened(bucket).create("a", b"x") == Created()
     assert bucket.asked == [("put", "log/a", b"x", True)] * 2
@@ -132,7 +132,7 @@ def test_I13_what_never_reached_the_bucket_is_sent_again_without_a_read() -> Non
 
 @pytest.mark.parametrize("failure", [TAKEN, UNCLEAR])
 @pytest.mark.parametrize(("found", "result"), [(b"x", Created()), (b"y", Exists(b"y"))])
-def test_I13_what_is_unclear_is_read_back(
+def test_I13_taken_or_unclear_create_is_read_back(
     failure: Failure, found: bytes, result: Created | Exists
 ) -> None:
     bucket = ScriptedBucket([failure, found])
@@ -140,7 +140,7 @@ def test_I13_what_is_unclear_is_read_back(
     assert bucket.asked == [("put", "log/a", b"x", True), ("get", "log/a")]
 
 
-def test_deleting_what_is_absent_succeeds() -> None:
+def test_deleting_absent_object_succeeds() -> None:
     bucket = ScriptedBucket([ABSENT])
     opened(bucket).delete("a")
     assert bucket.asked == [("delete", "log/a")]
@@ -158,7 +158,7 @@ def test_deleting_what_is_absent_succeeds() -> None:
         ("get", 0),
     ],
 )
-def test_a_request_has_the_time_that_its_bytes_take(call: str, size_bytes: int) -> None:
+def test_each_request_passes_its_size_for_the_timeout(call: str, size_bytes: int) -> None:
     bucket = ScriptedBucket([DENIED])
     with pytest.raises(StoreDenied):
         CALLS[call](opened(bucket))
@@ -168,7 +168,7 @@ def test_a_request_has_the_time_that_its_bytes_take(call: str, size_bytes: int) 
 # Reads.
 
 
-def test_only_the_ranges_that_failed_are_asked_for_again() -> None:
+def test_only_failed_ranges_are_requested_again() -> None:
     bucket = ScriptedBucket([b"12", UNCLEAR, b"89"])
     found = opened(bucket).get_ranges("a", [ByteRange(FAR, 2), ByteRange(0, 2)])
     assert found == [b"89", b"12"]
@@ -182,7 +182,7 @@ def test_a_range_beyond_the_end_is_empty() -> None:
     assert opened(bucket).get_ranges("a", [ByteRange(0, 9), ByteRange(FAR, 2)]) == [b"12", b""]
 
 
-def test_ranges_of_an_absent_object_are_absent() -> None:
+def test_get_ranges_of_absent_object_returns_None() -> None:
     bucket = ScriptedBucket([b"12", ABSENT])
     assert opened(bucket).get_ranges("a", [ByteRange(0, 2), ByteRange(FAR, 2)]) is None
 
@@ -190,19 +190,19 @@ def test_ranges_of_an_absent_object_are_absent() -> None:
 # Listings.
 
 
-def test_a_listing_asks_from_where_it_is_told_to_start() -> None:
+def test_listing_request_starts_after_the_given_name() -> None:
     for after, begun in (("", ""), ("a/3", "log/a/3")):
         bucket = ScriptedBucket([Page(listed("a/4"), is_last=True)])
         assert names(opened(bucket), "a/", after) == ["a/4"]
         assert bucket.asked == [("list", "log/a/", begun)]
 
 
-def test_a_service_that_does_not_know_where_to_start_lists_no_object_twice() -> None:
+def test_listing_drops_repeats_if_service_ignores_start_after() -> None:
     pages = [Page(listed("a/2", "a/3", "a/4"), False), Page(listed("a/4", "a/5"), True)]
     assert names(opened(ScriptedBucket([*pages])), "a/", "a/3") == ["a/4", "a/5"]
 
 
-def test_another_client_goes_on_where_the_first_cannot_tell_a_name() -> None:
+def test_second_client_resumes_listing_at_name_the_first_cannot_represent() -> None:
     other = ScriptedBucket([Page(listed("a/1", "a/2"), False), Page(listed("a/3"), True)])
     bucket = ScriptedBucket([Page(listed("a/1"), False), STRANGE_NAME], other=other)
     assert names(opened(bucket), "a/", "a/0") == ["a/1", "a/2", "a/3"]
@@ -210,13 +210,13 @@ def test_another_client_goes_on_where_the_first_cannot_tell_a_name() -> None:
     assert other.asked == [("list", "log/a/", "log/a/1")] * 2
 
 
-def test_a_name_that_no_client_can_tell_is_an_error_that_says_what_to_delete() -> None:
+def test_name_that_no_client_can_represent_is_refused_with_deletion_advice() -> None:
     with pytest.raises(StoreDenied, match="delete it from bucket 'lake'") as raised:
         names(opened(ScriptedBucket([STRANGE_NAME])), "a/")
     assert raised.value.facts["place"] == "s3://lake/log/a/"
     assert raised.value.facts["reason"] == "a name that the client cannot represent"
 
 
-def test_a_page_that_failed_is_asked_for_again() -> None:
+def test_failed_listing_page_is_requested_again() -> None:
     bucket = ScriptedBucket([UNCLEAR, Page(listed("a/1"), True)])
     assert names(opened(bucket), "a/") == ["a/1"]

@@ -43,7 +43,7 @@ def read(text: str, key: str = "a/one") -> Failure:
         ("507 Insufficient Storage", "", "FULL"),
     ],
 )
-def test_I13_the_status_is_read_from_the_first_line_and_the_code_from_the_body(
+def test_I13_status_is_read_from_first_line_and_code_from_body(
     status: str, body: str, meaning: str
 ) -> None:
     failure = read(said(status, body))
@@ -61,31 +61,31 @@ def test_I13_the_status_is_read_from_the_first_line_and_the_code_from_the_body(
         "Generic GCS error: Error performing list request: ",
     ],
 )
-def test_whatever_stands_before_it(lead: str) -> None:
+def test_status_is_read_after_any_known_prefix(lead: str) -> None:
     assert read(said("404 Not Found", lead=lead)).meaning is Meaning.ABSENT
 
 
-def test_the_status_of_one_object_of_a_batch_is_read_too() -> None:
+def test_status_of_one_object_in_a_bulk_delete_is_read() -> None:
     text = "Object at location a/one not found: Bulk delete request failed for key a/one: The "
     text += "specified blob does not exist. (code: 404)\n\nDebug source:\nNotFound {"
     assert read(text) == Failure(Meaning.ABSENT, "HTTP 404", answered=True)
     assert read(text, key="Bulk delete").meaning is Meaning.UNCLEAR
 
 
-def test_a_name_that_cannot_be_listed_is_told_by_its_class() -> None:
+def test_name_that_cannot_be_listed_is_recognised_by_exception_class() -> None:
     strange = type("InvalidPathError", (Exception,), {})
     failure = read_failure(strange('Path "a//b" contained empty path segment'), "", ORIGIN)
     assert failure == Failure(Meaning.STRANGE_NAME, "InvalidPathError")
 
 
-def test_a_redirect_is_an_answer() -> None:
+def test_redirect_counts_as_an_answer_that_denies() -> None:
     text = f"Generic S3 error: Error performing PUT {ORIGIN}/b/a in 2ms - Received redirect "
     text += "without LOCATION, this normally indicates an incorrectly configured region"
     assert read(text) == Failure(Meaning.DENIED, "a redirect to another region", answered=True)
 
 
-def test_the_region_of_a_bucket_is_told() -> None:
-    """s3fs goes to the right region by itself."""
+def test_reason_of_400_includes_the_buckets_region() -> None:
+    """s3fs switches to the right region automatically."""
     body = "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>"
     failure = read(said("400 Bad Request", body))
     reason = "HTTP 400 AuthorizationHeaderMalformed, the bucket's region being eu-west-1"
@@ -97,7 +97,7 @@ def test_the_region_of_a_bucket_is_told() -> None:
     assert read(said("400 Bad Request", url=url)).reason == "HTTP 400"
 
 
-def test_the_code_is_the_bodys() -> None:
+def test_error_code_is_read_only_from_the_body() -> None:
     named = "<Code>NoSuchBucket</Code>"
     lead = f"Object at location {named} not found: "
     absent = said("404 Not Found", "<Error><Code>NoSuchKey</Code></Error>", lead=lead)
@@ -106,13 +106,13 @@ def test_the_code_is_the_bodys() -> None:
     assert read(ended).reason == "HTTP 404"
 
 
-def test_an_answer_to_a_listing_has_no_path() -> None:
+def test_status_of_listing_request_without_path_is_read() -> None:
     url = f"{ORIGIN}?list-type=2&prefix=a%2F"
     assert read(said("403 Forbidden", url=url)).reason == "HTTP 403"
     assert read(said("403 Forbidden", url=ORIGIN)).reason == "HTTP 403"
 
 
-def test_I13_a_status_in_a_body_or_a_name_is_none() -> None:
+def test_I13_forged_status_in_body_or_name_is_ignored() -> None:
     forged = "Error performing PUT http://127.0.0.1:9000/b in 1ms - Server returned non-2xx "
     forged += "status code: 412"
     assert read(said("503 Service Unavailable", forged)).reason == "HTTP 503"
@@ -130,7 +130,7 @@ def test_I13_a_status_in_a_body_or_a_name_is_none() -> None:
         "https://oauth2.googleapis.com/token",
     ],
 )
-def test_I13_the_status_of_a_service_that_hands_out_credentials_is_none_of_the_buckets(
+def test_I13_status_of_credential_service_is_not_the_buckets(
     url: str,
 ) -> None:
     """A 404 of that service would look like an absent object."""
@@ -139,16 +139,16 @@ def test_I13_the_status_of_a_service_that_hands_out_credentials_is_none_of_the_b
 
 
 @pytest.mark.parametrize("text", ["", "no such text", "Server returned non-2xx status code: 412"])
-def test_I13_a_text_that_is_not_known_proves_nothing(text: str) -> None:
+def test_I13_unrecognised_error_text_is_unclear(text: str) -> None:
     assert read(text) == Failure(Meaning.UNCLEAR, "no answer (Exception)")
 
 
-def test_I13_only_a_connection_that_was_not_made_has_carried_nothing() -> None:
+def test_I13_only_failed_connect_counts_as_not_reached() -> None:
     assert read(broken("Connect")) == Failure(Meaning.NOT_REACHED, "no answer (Connect)")
     for kind in ("Interrupted", "Request", "Timeout", "Unknown", "Decode"):
         assert read(broken(kind)) == Failure(Meaning.UNCLEAR, f"no answer ({kind})")
 
 
-def test_I13_a_name_that_looks_like_the_details_is_a_name() -> None:
+def test_I13_name_that_imitates_connect_error_details_is_ignored() -> None:
     text = said("503 X", "x").replace('"S3"', '"HttpError {\\n kind: Connect,\\n"')
     assert read(text).meaning is Meaning.UNCLEAR

@@ -83,7 +83,7 @@ def attempts() -> Attempts:
         ((507, ""), Meaning.FULL),
     ],
 )
-def test_I13_each_status_is_found_in_the_text_and_asked_for_once(
+def test_I13_each_status_is_recognised_and_its_request_sent_once(
     server: ScriptedServer, client: ObstoreClient, answer: Answer, meaning: Meaning
 ) -> None:
     server.script = {"PUT": [answer], "GET": [answer], "DELETE": [answer]}
@@ -97,7 +97,7 @@ def test_I13_each_status_is_found_in_the_text_and_asked_for_once(
 
 
 @pytest.mark.parametrize("status", [301, 307])
-def test_a_redirect_is_told_and_not_followed(
+def test_redirect_is_reported_and_not_followed(
     server: ScriptedServer, client: ObstoreClient, status: int
 ) -> None:
     server.script = {"PUT": [(status, "PermanentRedirect")]}
@@ -106,7 +106,7 @@ def test_a_redirect_is_told_and_not_followed(
     assert server.requests == ["PUT"]
 
 
-def test_I1_the_condition_is_sent_whatever_the_environment_says(
+def test_I1_condition_is_sent_regardless_of_environment(
     server: ScriptedServer, client: ObstoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
@@ -121,13 +121,13 @@ def test_I1_the_condition_is_sent_whatever_the_environment_says(
     assert not any("Expect" in sent for sent in server.headers)
 
 
-def test_a_name_is_sent_as_it_is(server: ScriptedServer, client: ObstoreClient) -> None:
+def test_object_names_are_sent_unchanged(server: ScriptedServer, client: ObstoreClient) -> None:
     for key in ("a b", "a%20b", "ä/漢", "a+b&c=d#e?f", "dots..inside/..."):
         assert client.put(attempts(), key, b"x", if_absent=True) is None
     assert server.keys == ["a b", "a%20b", "ä/漢", "a+b&c=d#e?f", "dots..inside/..."]
 
 
-def test_what_is_larger_than_it_may_be_is_not_read(
+def test_object_above_the_size_limit_is_not_read(
     server: ScriptedServer, client: ObstoreClient
 ) -> None:
     server.body = b"0123456789"
@@ -135,7 +135,9 @@ def test_what_is_larger_than_it_may_be_is_not_read(
     assert client.get(attempts(), "a", 10) == b"0123456789"
 
 
-def test_a_part_is_asked_for_by_its_bytes(server: ScriptedServer, client: ObstoreClient) -> None:
+def test_each_range_is_requested_with_a_range_header(
+    server: ScriptedServer, client: ObstoreClient
+) -> None:
     server.body = b"0123456789"
     found = client.get_ranges(attempts(), "a", [ByteRange(2, 3), ByteRange(8, 5), ByteRange(4, 0)])
     assert [part if isinstance(part, Failure) else bytes(part) for part in found] == [
@@ -150,7 +152,7 @@ def test_a_part_is_asked_for_by_its_bytes(server: ScriptedServer, client: Obstor
     ]
 
 
-def test_I1_on_google_and_azure_the_words_of_a_condition_are_others(server: ScriptedServer) -> None:
+def test_I1_gcs_and_azure_use_service_specific_create_conditions(server: ScriptedServer) -> None:
     account = {"account_name": "lake", "account_key": "aHVzaA==", "endpoint": server.url}
     google = gcs.bucket_settings(server.bucket, {"token": "anon", "endpoint_url": server.url})
     blobs = azure.bucket_settings(server.bucket, account)
@@ -225,7 +227,7 @@ class BrokenServer:
 @pytest.mark.parametrize(
     "ending", ["reset", "end", "garbage", "half a header", "half a body", "silence"]
 )
-def test_I13_a_broken_answer_is_unclear_and_nothing_is_sent_again(ending: str) -> None:
+def test_I13_broken_answer_is_unclear_and_request_is_not_repeated(ending: str) -> None:
     server = BrokenServer(ending)
     try:
         client = client_of(server.url)
@@ -242,7 +244,7 @@ def test_I13_a_broken_answer_is_unclear_and_nothing_is_sent_again(ending: str) -
         server.close()
 
 
-def test_I16_a_call_ends_at_its_deadline_whatever_an_attempt_may_take() -> None:
+def test_I16_call_ends_at_deadline_despite_longer_attempt_timeout() -> None:
     server = BrokenServer("silence")
     limits = RetrySettings(attempt_timeout_ms=60_000, deadline_ms=1_000)
     try:
@@ -256,7 +258,9 @@ def test_I16_a_call_ends_at_its_deadline_whatever_an_attempt_may_take() -> None:
         server.close()
 
 
-def test_a_process_keeps_the_buckets_that_it_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bucket_cache_evicts_the_oldest_and_depends_on_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(obstore_client, "_buckets", {})
     monkeypatch.setattr(obstore_client, "BUCKETS_MAX", 3)
     settings = gcs.bucket_settings("lake", {})
@@ -267,7 +271,7 @@ def test_a_process_keeps_the_buckets_that_it_used_last(monkeypatch: pytest.Monke
     assert shared_bucket((1,), lambda: settings, LIMITS) is not opened[1]
 
 
-def test_I13_a_refused_connection_is_known_as_such() -> None:
+def test_I13_refused_connection_is_not_reached() -> None:
     with socket.socket() as held:  # Bound, but not listening.
         held.bind(("127.0.0.1", 0))
         client = client_of(f"http://127.0.0.1:{held.getsockname()[1]}")
@@ -275,7 +279,7 @@ def test_I13_a_refused_connection_is_known_as_such() -> None:
     assert failure == Failure(Meaning.NOT_REACHED, "no answer (Connect)")
 
 
-def test_a_panic_is_an_error_of_ours(server: ScriptedServer) -> None:
+def test_obstore_panic_becomes_an_unclear_failure(server: ScriptedServer) -> None:
     """obstore's own panic is not an Exception; a bucket name with a space causes one."""
     client = client_of(server.url, "no bucket")
     failure = client.put(attempts(), "a", b"x", if_absent=True)
@@ -288,7 +292,7 @@ def _report(send: Connection) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-def test_a_forked_process_is_told_not_to_use_it(client: ObstoreClient) -> None:
+def test_obstore_may_not_be_used_in_a_forked_process(client: ObstoreClient) -> None:
     """A request there would wait forever, and so would the parent's next one."""
     assert client.put(attempts(), "a", b"x", if_absent=True) is None
     receive, send = multiprocessing.Pipe(duplex=False)

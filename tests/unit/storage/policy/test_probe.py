@@ -118,7 +118,7 @@ class TakenStore(MemoryStore):
         (TakenStore, "create refused a name that was free"),
     ],
 )
-def test_a_store_that_lies_is_refused_with_what_was_seen(
+def test_probe_names_defect_of_non_atomic_store_and_removes_its_objects(
     kind: Callable[[Runtime], Store], seen: str
 ) -> None:
     store = kind(Runtime())
@@ -128,20 +128,20 @@ def test_a_store_that_lies_is_refused_with_what_was_seen(
     assert list(store.list_after("")) == []
 
 
-def test_a_store_that_shows_parts_is_refused() -> None:
+def test_probe_refuses_store_with_torn_reads() -> None:
     with pytest.raises(StoreNotAtomic, match="part of an object|winner's content"):
         probe(TornStore(Runtime()), Runtime())
 
 
-def test_fsspecs_own_exclusive_create_on_a_disk_is_found_out(tmp_path: Path) -> None:
+def test_probe_refuses_exclusive_create_of_fsspec_on_a_disk(tmp_path: Path) -> None:
     """fsspec checks before it writes, so txlog has its own store for disks."""
     files = fsspec.filesystem("file", auto_mkdir=True, skip_instance_cache=True)
     store = FsspecStore(files, f"{tmp_path}/log", f"file://{tmp_path}/log", Runtime())
     # A race in which no two writers meet proves nothing, so the test repeats it until two do.
-    assert any(_is_found_out(store) for _ in range(50))
+    assert any(_probe_refuses(store) for _ in range(50))
 
 
-def _is_found_out(store: FsspecStore) -> bool:
+def _probe_refuses(store: FsspecStore) -> bool:
     try:
         probe(store, Runtime())
     except StoreNotAtomic:
@@ -149,7 +149,7 @@ def _is_found_out(store: FsspecStore) -> bool:
     return False
 
 
-def test_the_result_is_plain_json(tmp_path: Path) -> None:
+def test_probe_result_is_plain_json(tmp_path: Path) -> None:
     result = probe(LocalStore(tmp_path, Runtime()), Runtime())
     stored = json.loads(json.dumps(result.as_json()))
     assert stored["store"] == str(tmp_path)
@@ -162,7 +162,7 @@ def test_the_probe_runs_in_a_simulation_without_threads() -> None:
     assert probe(MemoryStore(runtime), runtime).objects_removed
 
 
-def test_its_objects_lie_below_the_folder_for_probes(tmp_path: Path) -> None:
+def test_probe_objects_are_below_the_probes_folder(tmp_path: Path) -> None:
     class KeepingStore(LocalStore):
         """A bucket whose owner forbids deletion."""
 
@@ -176,7 +176,7 @@ def test_its_objects_lie_below_the_folder_for_probes(tmp_path: Path) -> None:
     assert all(path.startswith(f"{layout.PROBES}/") for path in paths)
 
 
-def test_what_the_store_raises_is_raised() -> None:
+def test_probe_propagates_store_errors() -> None:
     class AbsentStore(MemoryStore):
         """A store that cannot be reached."""
 
@@ -187,8 +187,8 @@ def test_what_the_store_raises_is_raised() -> None:
         probe(AbsentStore(Runtime()), Runtime())
 
 
-def test_who_does_not_come_to_a_race_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise each of the later races would wait for it."""
+def test_probe_does_not_wait_for_a_writer_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each later race would wait START_WAIT_S for the failed writer."""
 
     class OnceDeniedStore(MemoryStore):
         """Refuses the first create of a race."""

@@ -35,18 +35,18 @@ def walk(store: ReadAheadStore) -> list[bytes | None]:
     return [store.get(name(number)) for number in range(COUNT)]
 
 
-def test_a_walk_reads_each_object_once_and_many_at_a_time(rounds: RoundTrips) -> None:
+def test_walk_reads_each_object_once_and_many_in_parallel(rounds: RoundTrips) -> None:
     found: list[bytes | None] = []
     assert rounds.waits(lambda: found.extend(walk(ahead(rounds)))) == -(-COUNT // OBJECTS_AHEAD_MAX)
     assert found == [b"%d" % number for number in range(COUNT)]
     assert sorted(r.path for r in rounds.store.requests) == [name(n) for n in range(COUNT)]
 
 
-def test_without_a_listing_it_reads_as_it_is_asked(rounds: RoundTrips) -> None:
+def test_without_a_listing_nothing_is_read_ahead(rounds: RoundTrips) -> None:
     assert rounds.waits(lambda: walk(ahead(rounds, []))) == COUNT
 
 
-def test_what_is_absent_when_it_is_read_ahead_is_looked_at_again(rounds: RoundTrips) -> None:
+def test_object_absent_during_read_ahead_is_read_again(rounds: RoundTrips) -> None:
     store = ahead(rounds)
     rounds.store.store.delete(name(1))
     assert store.get(name(0)) == b"0"
@@ -54,7 +54,7 @@ def test_what_is_absent_when_it_is_read_ahead_is_looked_at_again(rounds: RoundTr
     assert store.get(name(1)) == b"back again"
 
 
-def test_an_error_is_raised_where_the_object_is_asked_for(
+def test_read_ahead_error_is_raised_when_the_object_is_requested(
     rounds: RoundTrips, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner, get = rounds.store.store, rounds.store.store.get
@@ -72,7 +72,7 @@ def test_an_error_is_raised_where_the_object_is_asked_for(
     assert store.get(name(3)) == b"3"
 
 
-def test_I16_what_is_kept_is_bounded_in_bytes(rounds: RoundTrips) -> None:
+def test_I16_read_ahead_is_bounded_in_bytes(rounds: RoundTrips) -> None:
     large = bytes(BYTES_AHEAD_MAX // 2)
     for number in range(4):
         rounds.store.store.put_new(f"large/{number}", large)
@@ -81,7 +81,7 @@ def test_I16_what_is_kept_is_bounded_in_bytes(rounds: RoundTrips) -> None:
     assert [r.path for r in rounds.store.requests] == ["large/0", "large/1", "large/2"]
 
 
-def test_expected_ranges_are_read_at_once_and_given_once(rounds: RoundTrips) -> None:
+def test_expected_ranges_are_read_in_parallel_and_served_once(rounds: RoundTrips) -> None:
     store = ahead(rounds)
     first, second = ByteRange(0, 1), ByteRange(1, 1)
     wanted = {name(10): [first, second], name(11): [first], "j/missing": [first]}
@@ -92,7 +92,7 @@ def test_expected_ranges_are_read_at_once_and_given_once(rounds: RoundTrips) -> 
     assert store.get_ranges("j/missing", [first]) is None
 
 
-def test_ranges_of_a_damaged_object_are_told_where_they_are_asked_for(
+def test_error_of_expected_ranges_is_raised_when_they_are_requested(
     rounds: RoundTrips, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damaged(path: str, ranges: object) -> None:
@@ -105,7 +105,7 @@ def test_ranges_of_a_damaged_object_are_told_where_they_are_asked_for(
         store.get_ranges(name(0), [ByteRange(0, 1)])
 
 
-def test_everything_else_is_the_stores_own(rounds: RoundTrips) -> None:
+def test_other_calls_are_delegated_to_the_wrapped_store(rounds: RoundTrips) -> None:
     store = ahead(rounds)
     store.put_new("new", b"1")
     store.replace("new", b"2")

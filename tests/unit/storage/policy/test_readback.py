@@ -56,7 +56,7 @@ class Script:
         return answer
 
 
-def test_equal_bytes_are_ours_other_bytes_are_not_and_absence_says_nothing() -> None:
+def test_resolve_distinguishes_equal_other_and_absent_bytes() -> None:
     assert resolve(MINE, MINE) == Created()
     assert resolve(MINE, THEIRS) == Exists(THEIRS)
     assert resolve(MINE, None) is None
@@ -101,7 +101,7 @@ def test_I13_unclear_answers_are_read_back(
         ([UNKNOWN], [DENIED]),
     ],
 )
-def test_I13_what_stays_unclear_is_unknown(
+def test_I13_answer_that_stays_unclear_raises_OutcomeUnknown(
     puts: list[PutAnswer | TxlogError], reads: list[bytes | TxlogError | None]
 ) -> None:
     with pytest.raises(OutcomeUnknown, match=r"the slot.*clean up nothing"):
@@ -117,7 +117,7 @@ def test_I13_what_stays_unclear_is_unknown(
         ([NOT_STORED, DENIED], StoreDenied),
     ],
 )
-def test_what_surely_stored_nothing_is_said_to_be_so(
+def test_write_that_certainly_stored_nothing_raises_a_definite_error(
     puts: list[PutAnswer | TxlogError], error: type[TxlogError]
 ) -> None:
     with pytest.raises(error):
@@ -129,7 +129,7 @@ def test_what_surely_stored_nothing_is_said_to_be_so(
     theirs_at=st.none() | st.integers(0, 6),
     unreadable=st.sets(st.integers(0, 6)),
 )
-def test_I13_whatever_is_lost_or_late_the_result_is_what_the_store_holds(
+def test_I13_result_matches_the_store_despite_lost_and_late_writes(
     answers: list[str], theirs_at: int | None, unreadable: set[int]
 ) -> None:
     """A simulated store loses answers and applies requests late; another writer may act at any
@@ -196,6 +196,6 @@ class _World:
 
 
 @pytest.mark.parametrize("size_bytes", [0, ENTRY_BYTES_MAX + 1])
-def test_bodies_that_one_request_cannot_carry_are_refused(size_bytes: int) -> None:
+def test_empty_and_oversized_entry_bodies_are_refused(size_bytes: int) -> None:
     with pytest.raises(InternalError, match=f"{size_bytes} bytes"):
         check_entry_body("the/path", b"x" * size_bytes)

@@ -7,12 +7,12 @@ from txlog.storage.policy.retry import Attempts, RetrySettings, call_until_answe
 from txlog.testing.clock import ManualClock, manual_runtime
 
 
-def test_I16_attempts_end_at_their_number() -> None:
+def test_I16_attempts_end_at_attempts_max() -> None:
     attempts = Attempts(RetrySettings(attempts_max=3), manual_runtime())
     assert list(attempts) == [1, 2, 3]
 
 
-def test_I16_attempts_end_at_the_deadline_however_many_are_left() -> None:
+def test_I16_attempts_end_at_deadline_even_if_some_are_left() -> None:
     clock = ManualClock()
     attempts = Attempts(RetrySettings(deadline_ms=1_000), manual_runtime(clock=clock))
     begun_ms = clock.now_ms
@@ -33,7 +33,7 @@ def test_pauses_grow_are_jittered_and_stay_below_their_limit() -> None:
     assert len(set(clock.slept_ms)) == 11
 
 
-def test_one_seed_gives_one_history() -> None:
+def test_equal_seeds_produce_equal_pauses() -> None:
     def pauses(seed: int) -> list[float]:
         clock = ManualClock()
         list(Attempts(RetrySettings(), manual_runtime(seed, clock)))
@@ -42,7 +42,7 @@ def test_one_seed_gives_one_history() -> None:
     assert pauses(1) == pauses(1) != pauses(2)
 
 
-def test_nothing_sleeps_beyond_the_deadline() -> None:
+def test_pauses_do_not_exceed_the_deadline() -> None:
     clock = ManualClock()
     settings = RetrySettings(deadline_ms=100, pause_min_ms=10_000, pause_max_ms=10_000)
     begun_ms = clock.now_ms
@@ -76,7 +76,7 @@ def test_a_call_is_repeated_until_it_is_answered() -> None:
     assert attempts.made == 3
 
 
-def test_a_call_without_answer_says_where_how_often_and_why() -> None:
+def test_error_of_unanswered_call_names_place_attempts_and_reason() -> None:
     def request() -> None:
         raise StoreUnavailable("the long story", reason="HTTP 503 SlowDown")
 
@@ -86,7 +86,7 @@ def test_a_call_without_answer_says_where_how_often_and_why() -> None:
 
 
 @pytest.mark.parametrize("error", [StoreDenied("no"), StoreFull("no room")])
-def test_what_will_not_change_is_not_repeated(error: Exception) -> None:
+def test_permanent_error_is_not_retried(error: Exception) -> None:
     attempts = Attempts(RetrySettings(), manual_runtime())
 
     def request() -> None:
@@ -103,7 +103,7 @@ def test_I16_every_limit_is_at_least_one(name: str) -> None:
         RetrySettings(**{name: 0})
 
 
-def test_settings_are_taken_out_of_storage_options() -> None:
+def test_retry_settings_are_extracted_from_storage_options() -> None:
     settings, rest = RetrySettings.take_from({"deadline_ms": "2000", "key": "k"})
     assert settings == RetrySettings(deadline_ms=2_000)
     assert rest == {"key": "k"}

@@ -77,7 +77,7 @@ def store(server: ScriptedServer, client: str) -> Store:
         ((501, "NotImplemented"), StoreNotAtomic),
     ],
 )
-def test_a_refusal_is_final_and_nothing_is_sent_twice(
+def test_refusal_is_final_and_not_retried(
     server: ScriptedServer, store: Store, answer: Answer, error: type[TxlogError]
 ) -> None:
     server.script = {"PUT": [answer]}
@@ -103,7 +103,7 @@ def test_a_refusal_is_final_and_nothing_is_sent_twice(
         (400, "RequestTimeout"),
     ],
 )
-def test_I13_an_unclear_answer_is_read_back_and_the_same_bytes_are_sent_again(
+def test_I13_unclear_answer_is_read_back_and_same_bytes_are_resent(
     server: ScriptedServer, store: Store, answer: Answer
 ) -> None:
     server.script = {"PUT": [answer, OK], "GET": [(404, "NoSuchKey")]}
@@ -114,7 +114,7 @@ def test_I13_an_unclear_answer_is_read_back_and_the_same_bytes_are_sent_again(
 
 
 @pytest.mark.parametrize("answer", [(409, "ConditionalRequestConflict"), (500, ""), OWN_412])
-def test_I13_an_unclear_answer_that_stays_so_is_unknown(
+def test_I13_answer_that_stays_unclear_raises_OutcomeUnknown(
     server: ScriptedServer, store: Store, answer: Answer
 ) -> None:
     server.script = {"PUT": [answer], "GET": [(404, "NoSuchKey")]}
@@ -124,7 +124,7 @@ def test_I13_an_unclear_answer_that_stays_so_is_unknown(
 
 
 @pytest.mark.parametrize(("held", "result"), [(b"mine", Created()), (b"x", Exists(b"x"))])
-def test_I1_a_412_without_its_condition_is_a_conflict_perhaps_with_oneself(
+def test_I1_create_resolves_a_412_by_reading_back(
     server: ScriptedServer, store: Store, held: bytes, result: object
 ) -> None:
     server.body = held
@@ -133,16 +133,14 @@ def test_I1_a_412_without_its_condition_is_a_conflict_perhaps_with_oneself(
     assert server.requests == ["PUT", "GET"]
 
 
-def test_I1_every_create_and_every_segment_bears_the_condition(
-    server: ScriptedServer, store: Store
-) -> None:
+def test_I1_create_and_put_new_send_If_None_Match(server: ScriptedServer, store: Store) -> None:
     store.create("a", b"mine")
     store.put_new("b", b"")
     store.replace("c", b"hint")
     assert [headers.get("If-None-Match") for headers in server.headers] == ["*", "*", None]
 
 
-def test_a_body_is_sent_at_once_and_not_announced(server: ScriptedServer, store: Store) -> None:
+def test_writes_send_no_Expect_header(server: ScriptedServer, store: Store) -> None:
     store.create("entries/0.json", b"first")
     store.put_new("segments/a.arrow", b"second")
 
@@ -150,7 +148,7 @@ def test_a_body_is_sent_at_once_and_not_announced(server: ScriptedServer, store:
 
 
 @pytest.mark.parametrize("answer", [(500, ""), (503, "SlowDown"), (409, "OperationAborted")])
-def test_reads_and_deletions_are_repeated_until_they_are_answered(
+def test_reads_and_deletes_are_retried_until_answered(
     server: ScriptedServer, store: Store, answer: Answer
 ) -> None:
     server.body = b"0123456789"
@@ -162,23 +160,23 @@ def test_reads_and_deletions_are_repeated_until_they_are_answered(
     assert server.requests == ["GET", "GET", "DELETE", "DELETE", "DELETE"]
 
 
-def test_a_read_that_is_never_answered_is_unavailable(server: ScriptedServer, store: Store) -> None:
+def test_read_that_fails_in_every_attempt_is_unavailable(
+    server: ScriptedServer, store: Store
+) -> None:
     server.script = {"GET": [(503, "SlowDown")]}
     with pytest.raises(StoreUnavailable, match="HTTP 503 SlowDown"):
         store.get("a")
     assert server.requests == ["GET"] * 3
 
 
-def test_reading_costs_one_request_also_when_the_object_is_absent(
-    server: ScriptedServer, store: Store
-) -> None:
+def test_read_of_absent_object_costs_one_request(server: ScriptedServer, store: Store) -> None:
     server.script = {"GET": [(404, "NoSuchKey")]}
     assert store.get("a") is None
     assert store.get_ranges("a", [ByteRange(0, 1), ByteRange(5, 1)]) is None
     assert server.requests == ["GET", "GET"]
 
 
-def test_missing_credentials_are_named_before_anything_is_sent(
+def test_missing_credentials_are_refused_before_any_request(
     server: ScriptedServer, client: str, monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
@@ -193,9 +191,7 @@ def test_missing_credentials_are_named_before_anything_is_sent(
     assert server.requests == []
 
 
-def test_a_bucket_that_was_deleted_under_a_running_process_is_named(
-    server: ScriptedServer, store: Store
-) -> None:
+def test_calls_to_a_deleted_bucket_are_refused(server: ScriptedServer, store: Store) -> None:
     """Objects of a deleted bucket are not absent: a reader must not act on their absence."""
     assert store.create("a", b"x") == Created()
     server.script = {"GET": [(404, "NoSuchBucket")], "DELETE": [(404, "NoSuchBucket")]}
@@ -205,7 +201,7 @@ def test_a_bucket_that_was_deleted_under_a_running_process_is_named(
             call("a")
 
 
-def test_an_object_that_is_larger_than_its_kind_can_be_is_not_read(
+def test_object_above_the_limit_of_its_kind_is_corrupt_data(
     server: ScriptedServer, store: Store
 ) -> None:
     entry = LogLayout("10" * 16).transactions(3).entry(7)
@@ -217,8 +213,8 @@ def test_an_object_that_is_larger_than_its_kind_can_be_is_not_read(
     assert server.requests == ["GET", "GET"]
 
 
-def test_a_process_keeps_its_newest_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new one takes 150 ms."""
+def test_client_cache_evicts_the_oldest_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new client takes 150 ms to make."""
     monkeypatch.setattr(s3_client, "_clients", {})
     monkeypatch.setattr(s3_client, "CLIENTS_MAX", 6)
     options = [{"endpoint_url": f"http://127.0.0.1:{port}"} for port in range(1, 8)]

@@ -45,13 +45,13 @@ def agent(server: ScriptedServer) -> str:
     return "obstore" if "object_store" in sent else "s3fs" if "Botocore" in sent else sent
 
 
-def test_obstore_unless_s3fs_is_asked_for(server: ScriptedServer) -> None:
+def test_obstore_is_the_default_and_s3fs_an_option(server: ScriptedServer) -> None:
     for options, client in (({}, "obstore"), ({"client": "s3fs"}, "s3fs")):
         opened(server, **options).put_new("a", client.encode())
         assert agent(server) == client
 
 
-def test_s3fs_where_obstore_is_not_installed(
+def test_s3fs_is_used_if_obstore_is_not_installed(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lacks(monkeypatch, "obstore")
@@ -69,7 +69,7 @@ def test_s3fs_where_obstore_is_not_installed(
         (("obstore",), "az://bucket/log", None, "obstore.*txlog-spark.azure.'"),
     ],
 )
-def test_what_is_missing_is_named_with_the_command_that_installs_it(
+def test_error_for_missing_package_names_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
     missing: tuple[str, ...],
     url: str,
@@ -106,7 +106,7 @@ forks = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
 @forks
-def test_a_forked_process_uses_s3fs_and_its_parent_goes_on(server: ScriptedServer) -> None:
+def test_forked_process_uses_s3fs_while_parent_keeps_obstore(server: ScriptedServer) -> None:
     store, another = opened(server), opened(server, attempts_max=7)
     for path, used in (("a", store), ("b", another)):
         assert used.create(path, b"x") == Created()
@@ -119,7 +119,7 @@ def test_a_forked_process_uses_s3fs_and_its_parent_goes_on(server: ScriptedServe
 
 
 @forks
-def test_a_forked_process_without_s3fs_is_told_what_to_do(
+def test_forked_process_without_s3fs_is_refused_with_remedies(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened(server)
@@ -132,7 +132,7 @@ def test_a_forked_process_without_s3fs_is_told_what_to_do(
 
 
 @forks
-def test_a_forked_process_has_no_other_client_on_google(server: ScriptedServer) -> None:
+def test_forked_process_on_gcs_is_refused_with_advice_to_use_fsspec(server: ScriptedServer) -> None:
     """The parent's first request may have gone to any store."""
     opened(server).put_new("a", b"x")
     options = {"endpoint_url": server.url, "token": "anon"}
@@ -153,10 +153,10 @@ def without_botocore(
     return lambda: store.get("a")
 
 
-def test_no_credentials_are_said_before_the_metadata_address_is_asked(
+def test_missing_credentials_are_refused_if_metadata_service_is_disabled(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """obstore itself does not support this variable."""
+    """obstore itself does not support AWS_EC2_METADATA_DISABLED."""
     read = without_botocore(server, monkeypatch, AWS_EC2_METADATA_DISABLED="true")
     with pytest.raises(StoreDenied, match="NoCredentialsError"):
         read()

@@ -61,30 +61,30 @@ def answer(status: Any, code: str = "") -> ClientError:
     ],
 )
 @pytest.mark.parametrize("answered_before", [True, False])
-def test_I13_an_answer_is_read_by_its_status_and_code(
+def test_I13_answer_is_interpreted_by_status_and_code(
     status: int, code: str, meaning: Meaning, answered_before: bool
 ) -> None:
     failure = read_failure(answer(status, code), answered_before=answered_before)
     assert failure == Failure(meaning, f"HTTP {status} {code}".rstrip(), answered=True)
 
 
-def test_a_code_that_repeats_the_status_is_said_once() -> None:
+def test_code_equal_to_the_status_is_not_repeated_in_the_reason() -> None:
     assert read_failure(answer(404, "404"), answered_before=True).reason == "HTTP 404"
 
 
 @pytest.mark.parametrize("response", [{}, {"Error": {}}, {"ResponseMetadata": {}}])
-def test_I13_an_answer_without_a_status_proves_nothing(response: dict[str, Any]) -> None:
+def test_I13_answer_without_status_is_unclear(response: dict[str, Any]) -> None:
     error = OSError("translated")
     error.response = response  # type: ignore[attr-defined]
     failure = read_failure(error, answered_before=False)
     assert failure == Failure(Meaning.UNCLEAR, "HTTP 0", answered=True)
 
 
-def test_I13_a_status_that_is_no_number_proves_nothing() -> None:
+def test_I13_non_numeric_status_is_unclear() -> None:
     assert read_failure(answer("404"), answered_before=True).meaning is Meaning.UNCLEAR
 
 
-def test_an_answer_is_found_on_the_cause_of_a_translated_error() -> None:
+def test_answer_is_read_from_the_cause_of_a_translated_error() -> None:
     error = FileNotFoundError("bucket")
     error.__cause__ = answer(412, "PreconditionFailed")
     assert read_failure(error, answered_before=True).meaning is Meaning.TAKEN
@@ -108,7 +108,7 @@ def no_route() -> ClientConnectorError:
         (refused(socket.gaierror(-2, "unknown name")), "EndpointConnectionError"),
     ],
 )
-def test_I13_what_could_not_connect_was_not_sent_unless_a_kept_connection_broke(
+def test_I13_failed_connect_is_not_reached_only_if_nothing_was_answered_before(
     error: Exception, name: str
 ) -> None:
     assert read_failure(error, answered_before=False) == Failure(Meaning.NOT_REACHED, name)
@@ -127,7 +127,7 @@ def test_I13_what_could_not_connect_was_not_sent_unless_a_kept_connection_broke(
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("answered_before", [True, False])
-def test_I13_anything_else_may_have_been_carried_out(
+def test_I13_other_errors_without_an_answer_are_unclear(
     error: Exception, answered_before: bool
 ) -> None:
     failure = read_failure(error, answered_before=answered_before)
@@ -136,9 +136,7 @@ def test_I13_anything_else_may_have_been_carried_out(
 
 @pytest.mark.parametrize("error", [NoCredentialsError(), TypeError("x"), ValueError("x")])
 @pytest.mark.parametrize("answered_before", [True, False])
-def test_what_is_refused_before_it_is_sent_is_denied(
-    error: Exception, answered_before: bool
-) -> None:
+def test_request_refused_before_sending_is_denied(error: Exception, answered_before: bool) -> None:
     failure = read_failure(error, answered_before=answered_before)
     assert failure == Failure(Meaning.DENIED, type(error).__name__)
 
@@ -156,7 +154,7 @@ def test_what_is_refused_before_it_is_sent_is_denied(
         (Meaning.TAKEN, StoreUnavailable, "Call again"),
     ],
 )
-def test_the_error_says_what_was_done_where_and_what_to_do(
+def test_error_names_operation_place_and_remedy(
     meaning: Meaning, kind: type[TxlogError], remedy: str
 ) -> None:
     error = as_error(Failure(meaning, "HTTP 1"), "write", "s3://b/log/x", Service("b", "http://s3"))
@@ -166,7 +164,7 @@ def test_the_error_says_what_was_done_where_and_what_to_do(
     assert error.facts == {"place": "s3://b/log/x", "bucket": "b", "reason": "HTTP 1"}
 
 
-def test_a_name_that_cannot_be_listed_is_to_be_deleted() -> None:
+def test_error_for_unlistable_name_advises_deletion() -> None:
     failure = Failure(Meaning.STRANGE_NAME, "InvalidPathError")
     error = as_error(failure, "list", "s3://b/log/", Service("b", "http://s3"))
     assert type(error) is StoreDenied

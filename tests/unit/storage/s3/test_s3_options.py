@@ -84,7 +84,7 @@ def test_keys_and_region_are_taken_from_the_options(server: ScriptedServer) -> N
     assert headers["X-Amz-Security-Token"] == "session"
 
 
-def test_keys_may_stand_where_boto_takes_them(server: ScriptedServer) -> None:
+def test_keys_and_region_are_accepted_in_client_kwargs(server: ScriptedServer) -> None:
     names = {"aws_access_key_id": "AKIABOTO", "aws_secret_access_key": "hush-hush"}
     headers = headers_of_a_create(server, client_kwargs={**names, "region_name": "us-west-2"})
     assert signer(headers) == ["AKIABOTO", "us-west-2"]
@@ -102,14 +102,14 @@ def test_keys_and_region_are_taken_from_the_environment(
     assert headers["X-Amz-Security-Token"] == "session"
 
 
-def test_keys_of_an_option_do_not_mix_with_a_token_of_the_environment(
+def test_keys_from_options_ignore_session_token_from_environment(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of other keys")
     assert "X-Amz-Security-Token" not in headers_of_a_create(server, **KEYS)
 
 
-def test_I1_no_variable_of_obstores_own_changes_how_a_bucket_is_asked(
+def test_I1_obstore_environment_variables_do_not_change_requests(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {"CONDITIONAL_PUT": "disabled", "SKIP_SIGNATURE": "true", "ENDPOINT": "http://h:1"}
@@ -124,7 +124,7 @@ def test_I1_no_variable_of_obstores_own_changes_how_a_bucket_is_asked(
     assert server.requests == ["PUT", "DELETE"]
 
 
-def test_a_profile_brings_keys_region_and_endpoint(server: ScriptedServer, tmp_path: Path) -> None:
+def test_profile_provides_keys_region_and_endpoint(server: ScriptedServer, tmp_path: Path) -> None:
     (tmp_path / "config").write_text(
         f"[profile lake]\nregion = ap-south-1\nendpoint_url = {server.url}\n"
     )
@@ -135,7 +135,7 @@ def test_a_profile_brings_keys_region_and_endpoint(server: ScriptedServer, tmp_p
     assert signer(headers) == ["AKIAPROFILE", "ap-south-1"]
 
 
-def test_a_service_section_of_a_profile_brings_its_endpoint(
+def test_services_section_overrides_endpoint_of_the_profile(
     server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_PROFILE", "lake")
@@ -152,7 +152,7 @@ def test_an_unknown_profile_is_refused(server: ScriptedServer) -> None:
     assert server.requests == []
 
 
-def test_keys_are_renewed_when_they_really_end(server: ScriptedServer, tmp_path: Path) -> None:
+def test_expiring_keys_are_renewed(server: ScriptedServer, tmp_path: Path) -> None:
     """The profile names a process that returns new keys each time, which expire at once."""
     program = tmp_path / "keys"
     answer = {"Version": 1, "AccessKeyId": "AKIA$n", "SecretAccessKey": "hush-hush"}
@@ -175,7 +175,7 @@ def test_keys_are_renewed_when_they_really_end(server: ScriptedServer, tmp_path:
     assert all(re.fullmatch(r"AKIA\d+", key) for key in used)
 
 
-def test_a_process_that_gives_no_keys_is_named_before_anything_is_sent(
+def test_failed_credential_process_is_refused_before_any_request(
     server: ScriptedServer, tmp_path: Path
 ) -> None:
     (tmp_path / "config").write_text("[default]\ncredential_process = false\n")
@@ -193,7 +193,7 @@ def test_anonymous_requests_are_not_signed(
     assert "Authorization" not in headers_of_a_create(server, **options)
 
 
-def test_encryption_is_asked_for_with_each_object(server: ScriptedServer) -> None:
+def test_encryption_settings_are_sent_with_create(server: ScriptedServer) -> None:
     encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "k-1", "BucketKeyEnabled": True}
     headers = headers_of_a_create(server, **KEYS, s3_additional_kwargs=encryption)
     name = "X-Amz-Server-Side-Encryption"
@@ -202,7 +202,7 @@ def test_encryption_is_asked_for_with_each_object(server: ScriptedServer) -> Non
     assert headers[f"{name}-Bucket-Key-Enabled"] == "true"
 
 
-def test_a_customers_key_goes_with_reads_too(server: ScriptedServer) -> None:
+def test_customer_provided_key_is_sent_with_reads_too(server: ScriptedServer) -> None:
     given = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}
     store = opened(server, **KEYS, s3_additional_kwargs=given)
     store.create("a", b"x")
@@ -211,7 +211,7 @@ def test_a_customers_key_goes_with_reads_too(server: ScriptedServer) -> None:
     assert [headers[algorithm] for headers in server.headers] == ["AES256", "AES256"]
 
 
-def test_a_certificate_of_ones_own_authority(
+def test_private_certificate_authority_needs_a_bundle_or_verify_False(
     behind_tls: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     behind_tls.begin_anew()
@@ -228,7 +228,9 @@ def test_a_certificate_of_ones_own_authority(
             assert headers_of_a_create(behind_tls, **KEYS)
 
 
-def test_a_bundle_of_many_authorities_serves(behind_tls: ScriptedServer, tmp_path: Path) -> None:
+def test_certificate_bundle_of_many_authorities_is_accepted(
+    behind_tls: ScriptedServer, tmp_path: Path
+) -> None:
     import certifi
 
     behind_tls.begin_anew()
@@ -238,7 +240,7 @@ def test_a_bundle_of_many_authorities_serves(behind_tls: ScriptedServer, tmp_pat
     assert headers_of_a_create(behind_tls, **KEYS, client_kwargs={"verify": str(bundle)})
 
 
-def test_what_obstore_does_not_take_is_refused_and_nothing_is_sent(
+def test_invalid_certificate_bundle_is_refused_before_any_request(
     server: ScriptedServer, tmp_path: Path
 ) -> None:
     bundle = tmp_path / "bundle.pem"
@@ -249,12 +251,12 @@ def test_what_obstore_does_not_take_is_refused_and_nothing_is_sent(
     assert server.requests == []
 
 
-def test_a_bundle_that_cannot_be_read_is_named(server: ScriptedServer) -> None:
+def test_error_names_unreadable_certificate_bundle(server: ScriptedServer) -> None:
     with pytest.raises(InvalidOption, match=r"/no/such.pem cannot be read.*AWS_CA_BUNDLE"):
         opened(server, **KEYS, client_kwargs={"verify": "/no/such.pem"}).create("a", b"x")
 
 
-def test_a_bucket_may_have_a_host_of_its_own() -> None:
+def test_virtual_addressing_puts_the_bucket_in_the_host_name() -> None:
     style = {"config_kwargs": {"s3": {"addressing_style": "virtual"}}}
     given = {**KEYS, **style, "endpoint_url": "https://oss.example.org:8443/"}
     settings = bucket_settings("lake", read_options(given))
@@ -271,7 +273,7 @@ def test_a_bucket_may_have_a_host_of_its_own() -> None:
         ("cn-north-1", "https://s3.cn-north-1.amazonaws.com.cn"),
     ],
 )
-def test_aws_has_an_endpoint_for_each_region(region: str, endpoint: str) -> None:
+def test_default_endpoint_depends_on_the_region(region: str, endpoint: str) -> None:
     given = {**KEYS, "client_kwargs": {"region_name": region}}
     assert bucket_settings("lake", read_options(given)).config["endpoint"] == endpoint
 
@@ -284,11 +286,11 @@ def test_aws_has_an_endpoint_for_each_region(region: str, endpoint: str) -> None
         ("http://[::1]:9000", "http://[::1]:9000"),
     ],
 )
-def test_an_origin_is_as_requests_show_it(endpoint: str, origin: str) -> None:
+def test_origin_drops_path_default_port_and_upper_case(endpoint: str, origin: str) -> None:
     assert origin_of(endpoint) == origin
 
 
-def test_settings_show_no_secret() -> None:
+def test_repr_of_settings_contains_no_secret() -> None:
     given = {**KEYS, "s3_additional_kwargs": {"SSECustomerKey": "hush" * 8}}
     assert "hush" not in repr(read_options(given)) + repr(
         bucket_settings("lake", read_options(given))
@@ -309,7 +311,7 @@ def test_settings_show_no_secret() -> None:
         ({"client_kwargs": "no"}, "client_kwargs must contain named values"),
     ],
 )
-def test_what_obstore_cannot_do_is_refused_with_what_to_set_instead(
+def test_options_unsupported_by_obstore_are_refused_with_a_remedy(
     options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InvalidOption, match=message):

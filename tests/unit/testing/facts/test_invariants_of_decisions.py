@@ -20,7 +20,7 @@ from tests.protocol.world import Process
 from tests.unit.testing.intact_log import (
     COORDINATOR,
     Events,
-    SoundLog,
+    IntactLog,
     adding,
     changing,
     dropping,
@@ -46,8 +46,8 @@ from txlog.topic.events import MarkerWritten
 
 
 @pytest.fixture
-def log() -> SoundLog:
-    log = SoundLog()
+def log() -> IntactLog:
+    log = IntactLog()
     assert check_log(log.store) == []
     return log
 
@@ -59,17 +59,17 @@ def marker(tx: TxId, decision: Decision = Decision.COMMIT) -> MarkerWritten:
     return MarkerWritten(tx, decision, tx.number, 0)
 
 
-def test_I4_a_marker_against_the_decision_is_found(log: SoundLog) -> None:
+def test_I4_marker_that_contradicts_the_decision_is_reported(log: IntactLog) -> None:
     log.edit(log.topic("b"), changing(MarkerWritten, 2, decision=Decision.COMMIT))
     assert "I4" in invariants(log)
 
 
-def test_I4_a_marker_that_nobody_decided_is_found(log: SoundLog) -> None:
+def test_I4_marker_without_a_decision_is_reported(log: IntactLog) -> None:
     log.edit(log.topic("b"), adding(marker(TxId(500, 0, 0))))
     assert invariants(log) == {"I4"}
 
 
-def test_I4_a_marker_before_the_decision_is_found(log: SoundLog) -> None:
+def test_I4_marker_before_the_decision_is_reported(log: IntactLog) -> None:
     tx = tx_of(log.producer, 2)
     declared = participant(log.process, "b", logged=True)
     coordinator(log.process).begin("p", tx, TIMEOUT_MS, (declared,))
@@ -77,34 +77,32 @@ def test_I4_a_marker_before_the_decision_is_found(log: SoundLog) -> None:
     assert invariants(log) == {"I4"}
 
 
-def test_I4_two_decisions_of_one_transaction_are_found(log: SoundLog) -> None:
+def test_I4_two_decisions_of_one_transaction_are_reported(log: IntactLog) -> None:
     tx = tx_of(log.producer, 0)
     log.edit(COORDINATOR, adding(AbortPrepared("p", tx, 0, 0)))
     assert "I4" in invariants(log)
 
 
-def test_I4_a_number_that_is_used_again_is_found(log: SoundLog) -> None:
+def test_I4_reused_transaction_number_is_reported(log: IntactLog) -> None:
     tx = tx_of(log.producer, 0)
     log.edit(COORDINATOR, adding(TransactionBegun("p", tx, 0, 1)))
     assert "I4" in invariants(log)
 
 
-def test_I8_a_superseded_epoch_that_commits_is_found(log: SoundLog) -> None:
+def test_I8_commit_of_a_superseded_epoch_is_reported(log: IntactLog) -> None:
     register(log.process, "j", "p")
     log.edit(COORDINATOR, adding(CommitPrepared("p", tx_of(log.producer, 9), 0)))
     assert "I8" in invariants(log)
 
 
 @pytest.mark.parametrize(("pid", "epoch"), [(0, 5), (7, 1), (100_000, 0)])
-def test_I8_a_registration_that_does_not_follow_is_found(
-    log: SoundLog, pid: int, epoch: int
-) -> None:
+def test_I8_registration_out_of_sequence_is_reported(log: IntactLog, pid: int, epoch: int) -> None:
     event = ProducerInitialised("fresh", pid, epoch, "i", 1, 0)
     log.edit(COORDINATOR, adding(event))
     assert "I8" in invariants(log)
 
 
-def test_I3_records_that_wait_for_a_marker_that_never_comes_are_found(log: SoundLog) -> None:
+def test_I3_records_whose_marker_never_comes_are_reported(log: IntactLog) -> None:
     """The records' transaction began without this topic, or did not begin at all."""
     tx = tx_of(log.producer, 2)
     coordinator(log.process).begin("p", tx, TIMEOUT_MS)
@@ -115,8 +113,8 @@ def test_I3_records_that_wait_for_a_marker_that_never_comes_are_found(log: Sound
     assert all("hangs" in finding.message for finding in found)
 
 
-def test_I3_I4_I5_a_coordinator_that_was_pruned_still_has_to_know_what_others_hold(
-    log: SoundLog,
+def test_I3_I4_I5_transactions_missing_from_pruned_coordinator_are_reported(
+    log: IntactLog,
 ) -> None:
     """A coordinator keeps open transactions forever, and outcomes for long: none was forgotten."""
     assert coordinator(log.process).prune(0) > 0
@@ -135,8 +133,8 @@ def test_I3_I4_I5_a_coordinator_that_was_pruned_still_has_to_know_what_others_ho
     ]
 
 
-def test_what_a_pruned_coordinator_may_have_forgotten_is_no_finding(
-    log: SoundLog, monkeypatch: pytest.MonkeyPatch
+def test_outcome_that_pruned_coordinator_may_have_forgotten_is_not_reported(
+    log: IntactLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records without a marker are the exception: open transactions are never forgotten."""
     coordinator(log.process).prune(0)
@@ -147,30 +145,30 @@ def test_what_a_pruned_coordinator_may_have_forgotten_is_no_finding(
     assert [finding.invariant for finding in check_log(log.store)] == ["I3"]
 
 
-def test_I9_a_marker_in_a_topic_that_has_no_part_is_found(log: SoundLog) -> None:
+def test_I9_marker_in_a_topic_that_is_no_participant_is_reported(log: IntactLog) -> None:
     log.edit(log.topic("src"), adding(marker(tx_of(log.producer, 0))))
     assert invariants(log) == {"I9"}
 
 
-def test_I3_a_commit_that_lost_its_staged_records_is_found(log: SoundLog) -> None:
+def test_I3_commit_marker_without_its_staged_records_is_reported(log: IntactLog) -> None:
     log.edit(log.topic("a"), changing(MarkerWritten, 1, segments=(), base_offsets={}))
     assert invariants(log) == {"I3"}
 
 
-def test_I11_a_marker_that_names_other_topics_is_found(log: SoundLog) -> None:
+def test_I11_marker_with_wrong_topic_ids_is_reported(log: IntactLog) -> None:
     log.edit(log.topic("a"), changing(MarkerWritten, topic_ids=()))
     assert invariants(log) == {"I11"}
 
 
 @pytest.mark.parametrize(("topic", "nth"), [("a", 1), ("b", 0), ("b", 2)])
-def test_I5_a_complete_transaction_without_a_marker_is_found(
-    log: SoundLog, topic: str, nth: int
+def test_I5_complete_transaction_without_a_marker_is_reported(
+    log: IntactLog, topic: str, nth: int
 ) -> None:
     log.edit(log.topic(topic), dropping(MarkerWritten, nth))
     assert "I5" in invariants(log)
 
 
-def test_I15_a_decided_transaction_whose_staged_segment_is_gone_is_found(log: SoundLog) -> None:
+def test_I15_missing_staged_segment_of_decided_transaction_is_reported(log: IntactLog) -> None:
     staged = participant(log.process, "a", 9)
     prepare(log.process, tx_of(log.query, 3), staged, groups=())
     log.store.delete(staged.segments[0].path)
@@ -179,7 +177,7 @@ def test_I15_a_decided_transaction_whose_staged_segment_is_gone_is_found(log: So
     ]
 
 
-def test_I10_a_micro_batch_that_was_committed_twice_is_found(log: SoundLog) -> None:
+def test_I10_micro_batch_committed_twice_is_reported(log: IntactLog) -> None:
     def change(events: Events) -> None:
         entry, index = first(events, CommitPrepared, 1)
         entry[index] = replace(entry[index], mark=replace(entry[index].mark, batch_id=0))
@@ -199,8 +197,8 @@ def test_I10_a_micro_batch_that_was_committed_twice_is_found(log: SoundLog) -> N
         (0, "", "clicks", {"I10"}),
     ],
 )
-def test_I10_micro_batches_that_were_left_out_are_found(
-    log: SoundLog, batch: int, fingerprint: str, label: str, found: set[str]
+def test_I10_skipped_micro_batches_are_reported(
+    log: IntactLog, batch: int, fingerprint: str, label: str, found: set[str]
 ) -> None:
     """A write of a `foreachBatch` may skip some: it has a label, or does not see the plan."""
 
@@ -217,7 +215,7 @@ def test_I10_micro_batches_that_were_left_out_are_found(
 # Offsets: I5, I6.
 
 
-def test_I6_a_gap_between_committed_ranges_is_found(log: SoundLog) -> None:
+def test_I6_gap_between_committed_ranges_is_reported(log: IntactLog) -> None:
     def change(events: Events) -> None:
         entry, index = first(events, OffsetsPended, 1)
         pending = entry[index].pending
@@ -230,7 +228,7 @@ def test_I6_a_gap_between_committed_ranges_is_found(log: SoundLog) -> None:
     assert "[1, 3) of src-0 follows 2" in finding.message
 
 
-def test_I6_a_range_that_goes_backwards_is_found(log: SoundLog) -> None:
+def test_I6_range_that_goes_backwards_is_reported(log: IntactLog) -> None:
     def change(events: Events) -> None:
         entry, index = first(events, OffsetsPended, 1)
         pending = entry[index].pending
@@ -241,7 +239,7 @@ def test_I6_a_range_that_goes_backwards_is_found(log: SoundLog) -> None:
     assert invariants(log) == {"I6"}
 
 
-def test_I6_two_transactions_that_pend_on_one_partition_are_found(log: SoundLog) -> None:
+def test_I6_two_pends_on_one_partition_are_reported(log: IntactLog) -> None:
     def change(events: Events) -> None:
         entry, index = first(events, OffsetsPended, 0)
         other = replace(entry[index], tx_id=tx_of(log.query, 9))
@@ -251,7 +249,7 @@ def test_I6_two_transactions_that_pend_on_one_partition_are_found(log: SoundLog)
     assert "I6" in invariants(log)
 
 
-def test_I5_offsets_of_a_committed_transaction_that_were_released_are_found(log: SoundLog) -> None:
+def test_I5_released_offsets_of_committed_transaction_are_reported(log: IntactLog) -> None:
     def change(events: Events) -> None:
         entry, index = first(events, PendingApplied, 1)
         entry[index] = PendingReleased(GROUP, entry[index].tx_id)
@@ -260,14 +258,14 @@ def test_I5_offsets_of_a_committed_transaction_that_were_released_are_found(log:
     assert invariants(log) == {"I5"}
 
 
-def test_I5_offsets_of_a_committed_transaction_that_are_still_pending_are_found(
-    log: SoundLog,
+def test_I5_still_pending_offsets_of_committed_transaction_are_reported(
+    log: IntactLog,
 ) -> None:
     log.edit(COORDINATOR, dropping(PendingApplied, 1))
     assert invariants(log) == {"I5"}
 
 
-def test_I5_offsets_that_a_committed_transaction_never_pended_are_found(log: SoundLog) -> None:
+def test_I5_missing_pend_of_committed_transaction_is_reported(log: IntactLog) -> None:
     def change(events: Events) -> None:
         dropping(PendingApplied, 1)(events)
         dropping(OffsetsPended, 1)(events)
@@ -280,7 +278,7 @@ def pended(process: Process, tx: TxId) -> None:
     pend(process, tx, 3, 4)
 
 
-def test_I5_offsets_of_an_undecided_transaction_that_were_applied_are_found(log: SoundLog) -> None:
+def test_I5_applied_offsets_of_undecided_transaction_are_reported(log: IntactLog) -> None:
     tx = tx_of(log.query, 3)
     pended(log.process, tx)
     coordinator(log.process).begin(NAME, tx, TIMEOUT_MS)
@@ -290,8 +288,8 @@ def test_I5_offsets_of_an_undecided_transaction_that_were_applied_are_found(log:
     assert any("are applied: it is None" in message for message in found)
 
 
-def test_I5_offsets_that_were_released_while_their_transaction_may_commit_are_found(
-    log: SoundLog,
+def test_I5_offsets_released_while_transaction_may_commit_are_reported(
+    log: IntactLog,
 ) -> None:
     tx = tx_of(log.query, 3)
     pended(log.process, tx)
@@ -300,7 +298,7 @@ def test_I5_offsets_that_were_released_while_their_transaction_may_commit_are_fo
     assert (finding.invariant, "(R3)" in finding.message) == ("I5", True)
 
 
-def test_I5_offsets_that_were_applied_before_their_records_are_found(log: SoundLog) -> None:
+def test_I5_offsets_applied_before_the_markers_are_reported(log: IntactLog) -> None:
     tx = tx_of(log.query, 3)
     pended(log.process, tx)
     prepare(log.process, tx, participant(log.process, "a", 3))
@@ -309,18 +307,18 @@ def test_I5_offsets_that_were_applied_before_their_records_are_found(log: SoundL
     assert (finding.invariant, "(R8)" in finding.message) == ("I5", True)
 
 
-def test_I5_an_apply_without_a_pend_is_found(log: SoundLog) -> None:
+def test_I5_apply_without_a_pend_is_reported(log: IntactLog) -> None:
     log.edit(COORDINATOR, adding(PendingApplied(GROUP, tx_of(log.query, 0), 0)))
     assert "I5" in invariants(log)
 
 
-def test_a_transaction_that_is_complete_but_for_its_last_entry_is_no_finding(log: SoundLog) -> None:
+def test_missing_COMMITTED_of_finished_transaction_is_not_reported(log: IntactLog) -> None:
     """A commit does not wait for COMMITTED: the process may die before it is written."""
     log.edit(COORDINATOR, dropping(TransactionCompleted, 3))
     assert check_log(log.store) == []
 
 
-def test_a_position_that_was_deleted_by_hand_is_no_finding(log: SoundLog) -> None:
+def test_deleted_committed_offset_is_not_reported(log: IntactLog) -> None:
     offsets = log.process.connection.offsets
     where = next(iter(offsets.group(GROUP).committed))
     offsets.delete_offsets(GROUP, (where,))

@@ -44,7 +44,7 @@ def run(history: list[tuple[object, ...]]) -> World:
 
 @given(steps)
 @settings(max_examples=examples(300), deadline=None, derandomize=True)
-def test_I11_a_cut_holds_every_transaction_whole_across_partitions_and_topics(
+def test_I11_cut_divides_no_transaction_across_partitions_and_topics(
     history: list[tuple[object, ...]],
 ) -> None:
     world = run(history)
@@ -55,7 +55,7 @@ def test_I11_a_cut_holds_every_transaction_whole_across_partitions_and_topics(
 
 @given(steps)
 @settings(max_examples=examples(150), deadline=None, derandomize=True)
-def test_a_cut_reaches_the_end_once_everything_is_decided_and_applied(
+def test_cut_reaches_log_end_when_every_transaction_is_applied(
     history: list[tuple[object, ...]],
 ) -> None:
     world = run(history)
@@ -72,7 +72,7 @@ def test_a_cut_reaches_the_end_once_everything_is_decided_and_applied(
 
 @given(steps, st.integers(1, 8))
 @settings(max_examples=examples(300), deadline=None, derandomize=True)
-def test_I11_limited_cuts_are_whole_and_reach_the_highest_cut(
+def test_I11_limited_cuts_are_consistent_and_reach_the_highest_cut(
     history: list[tuple[object, ...]], limit: int
 ) -> None:
     world = run(history)
@@ -91,7 +91,7 @@ def test_I11_limited_cuts_are_whole_and_reach_the_highest_cut(
 
 @given(steps, st.integers(1, 6))
 @settings(max_examples=examples(150), deadline=None, derandomize=True)
-def test_R13_a_limit_is_exceeded_by_one_connected_group_only(
+def test_R13_only_a_single_connected_group_exceeds_the_limit(
     history: list[tuple[object, ...]], limit: int
 ) -> None:
     world = run(history)
@@ -109,8 +109,7 @@ def test_R13_a_limit_is_exceeded_by_one_connected_group_only(
 
 
 def _on_boundaries(world: World, ends: Ends) -> bool:
-    """The smaller cuts here end between stored batches, and those of aborted batches do not
-    count."""
+    """Whether each end of the cut is 0 or the end of a stored batch."""
     for where, end in ends.items():
         log = world.logs[where.topic]
         rows = log.batches(log.state, where.partition, 0, 1 << 40)
@@ -133,7 +132,7 @@ def test_R13_two_transactions_in_opposite_order_are_taken_together() -> None:
     assert [ends[TopicPartition("a", p)] for p in range(2)] == [10, 10]
 
 
-def test_I11_a_transaction_that_one_topic_has_not_applied_is_left_out_of_the_other() -> None:
+def test_I11_transaction_not_applied_in_one_topic_is_excluded_from_the_other() -> None:
     world = World()
     world.append("a", 0, 2)
     world.write(1, "a", 0, 3, staged=True)
@@ -146,7 +145,7 @@ def test_I11_a_transaction_that_one_topic_has_not_applied_is_left_out_of_the_oth
     assert (ends[TopicPartition("a", 0)], ends[TopicPartition("b", 0)]) == (5, 3)
 
 
-def test_I11_a_committed_transaction_behind_an_open_one_is_left_out_everywhere() -> None:
+def test_I11_committed_transaction_behind_an_open_one_is_excluded_everywhere() -> None:
     world = World()
     world.write(1, "a", 0, 1, staged=False)
     world.write(2, "a", 0, 2, staged=False)
@@ -156,7 +155,7 @@ def test_I11_a_committed_transaction_behind_an_open_one_is_left_out_everywhere()
     assert set(stable_ends(world.views(), ZERO).values()) == {0}
 
 
-def test_I11_also_where_its_other_part_is_sealed_by_now() -> None:
+def test_I11_sealed_transaction_behind_an_open_one_is_excluded() -> None:
     world = World()
     world.write(1, "a", 0, 1, staged=False)
     world.append("b", 0, 4)
@@ -170,7 +169,7 @@ def test_I11_also_where_its_other_part_is_sealed_by_now() -> None:
     assert stable_ends(world.views(), ZERO)[TopicPartition("b", 0)] == 4
 
 
-def test_I11_a_limited_cut_sees_all_records_that_came_with_one_marker() -> None:
+def test_I11_limited_cut_includes_all_records_staged_with_one_marker() -> None:
     """The limit falls in the middle of the records."""
     world = World()
     for partition in range(2):
@@ -180,7 +179,7 @@ def test_I11_a_limited_cut_sees_all_records_that_came_with_one_marker() -> None:
     assert next_ends(world, 1) == [1, 1, 0, 0]
 
 
-def test_I11_a_limited_cut_looks_as_far_as_the_last_marker_of_what_it_takes() -> None:
+def test_I11_limited_cut_excludes_transaction_with_records_beyond_the_limit() -> None:
     world = World()
     for pid in (1, 2):
         world.write(pid, "a", 0, 1, staged=False)
@@ -193,7 +192,7 @@ def test_I11_a_limited_cut_looks_as_far_as_the_last_marker_of_what_it_takes() ->
     assert next_ends(world, 2) == [1, 0, 0, 0]
 
 
-def test_R13_a_group_over_the_limit_is_taken_with_what_lies_far_behind_in_another_topic() -> None:
+def test_R13_group_over_the_limit_includes_earlier_records_of_another_topic() -> None:
     world = World()
     world.write(1, "b", 0, 9, staged=False)
     for partition in range(2):
@@ -214,7 +213,7 @@ def test_R13_the_oldest_group_is_taken_when_all_are_over_the_limit() -> None:
     assert [ends[TopicPartition("a", p)] for p in range(2)] == [9, 0]
 
 
-def test_R13_topics_that_share_a_small_limit_stay_within_it() -> None:
+def test_R13_topics_sharing_a_limit_of_one_stay_within_it_and_both_advance() -> None:
     world = World()
     for topic, rows in (("a", 3), ("b", 5)):
         world.append(topic, 0, rows)
@@ -228,7 +227,7 @@ def test_R13_topics_that_share_a_small_limit_stay_within_it() -> None:
     assert {"b"} in advances[:4]
 
 
-def test_R13_records_of_no_transaction_are_cut_behind_one_that_is_too_large() -> None:
+def test_R13_plain_records_after_an_oversized_transaction_obey_the_limit() -> None:
     world = World()
     world.write(1, "a", 0, 9, staged=True)
     world.decide(1, commit=True)
@@ -242,10 +241,10 @@ def test_R13_records_of_no_transaction_are_cut_behind_one_that_is_too_large() ->
 
 @pytest.mark.parametrize("busy", [TopicPartition("a", 1), TopicPartition("b", 0)], ids=str)
 @pytest.mark.parametrize("is_staged", [True, False], ids=["at once", "in pieces"])
-def test_R13_a_transaction_over_the_limit_does_not_wait_for_ever_beside_a_busy_partition(
+def test_R13_oversized_transaction_is_not_starved_by_a_busy_partition(
     busy: TopicPartition, is_staged: bool
 ) -> None:
-    """It must not wait while there is always a smaller group."""
+    """The transaction is cut although there is always a smaller group."""
     world = World()
     for rows in [9] if is_staged else [3, 3, 3]:
         world.write(1, "a", 0, rows, staged=is_staged)
@@ -260,7 +259,7 @@ def test_R13_a_transaction_over_the_limit_does_not_wait_for_ever_beside_a_busy_p
 
 
 @pytest.mark.parametrize("left", [0, 3])
-def test_R13_what_was_deleted_unread_is_passed_over_whatever_the_limit(left: int) -> None:
+def test_R13_offsets_deleted_unread_do_not_count_towards_the_limit(left: int) -> None:
     world = World()
     world.append("a", 0, 3)
     world.append("a", 1, left or 1)
@@ -269,8 +268,8 @@ def test_R13_what_was_deleted_unread_is_passed_over_whatever_the_limit(left: int
     assert [ends[TopicPartition("a", p)] for p in range(2)] == [3, 1]
 
 
-def test_R13_who_stands_in_the_midst_of_a_batch_at_a_log_start_has_taken_nothing_of_it() -> None:
-    """Otherwise it would count as begun, and raise every cut or lower every cut below it."""
+def test_R13_batch_with_the_log_start_in_its_middle_is_not_counted_as_begun() -> None:
+    """Otherwise the batch would count as begun, and raise every cut or lower every cut below it."""
     world = World()
     for pid, topic in enumerate("ab", start=1):
         world.write(pid, topic, 0, 5, staged=True)
@@ -286,7 +285,7 @@ def test_R13_who_stands_in_the_midst_of_a_batch_at_a_log_start_has_taken_nothing
     assert seen in ([(5, 0), (5, 5)], [(3, 5), (5, 5)])
 
 
-def test_I11_a_cut_is_consistent_although_topics_are_looked_at_one_after_the_other() -> None:
+def test_I11_cut_is_consistent_although_topics_are_read_at_different_times() -> None:
     """Two transactions are finished in all topics between the reads of b and of a."""
     world = World()
     earlier_view = view_of(world.logs["b"])
@@ -301,7 +300,7 @@ def test_I11_a_cut_is_consistent_although_topics_are_looked_at_one_after_the_oth
     assert stable_ends(views, starts) == starts
 
 
-def test_I11_a_look_is_repeated_where_a_tail_does_not_reach_back_to_its_beginning() -> None:
+def test_I11_catch_up_all_reaches_the_tip_of_topics_sealed_past_its_start() -> None:
     world, reader = World(), World()
     for name, log in reader.logs.items():
         log.store = world.logs[name].store

@@ -1,4 +1,4 @@
-"""Cuts with chains of connected transactions, and with partly deleted ones."""
+"""Cuts with chains of connected transactions, and with partly deleted transactions."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def all_cuts(world: World, limit: int) -> list[list[int]]:
 # The highest cut.
 
 
-def test_I11_what_is_left_out_leaves_out_what_is_connected_with_it() -> None:
+def test_I11_excluding_a_transaction_excludes_its_connected_group() -> None:
     """2 comes after the open 1; its part in b excludes 3, which excludes the rest of 3."""
     world = World()
     written(world, 1, A0)
@@ -58,7 +58,7 @@ def test_I11_what_is_left_out_leaves_out_what_is_connected_with_it() -> None:
     assert stable(world) == [0, 0, 0, 0]
 
 
-def test_an_aborted_transaction_ties_nothing_together() -> None:
+def test_aborted_transaction_does_not_connect_partitions() -> None:
     world = World()
     written(world, 1, A0)
     written(world, 2, A0, A1)
@@ -70,7 +70,7 @@ def test_an_aborted_transaction_ties_nothing_together() -> None:
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_I11_a_transaction_that_one_topic_lacks_is_left_out_long_after(topic: str) -> None:
+def test_I11_partly_applied_transaction_is_excluded_even_after_sealing(topic: str) -> None:
     """The records are sealed there, and only the producer's entry has the transaction."""
     world = World()
     for name in TOPICS:
@@ -86,7 +86,7 @@ def test_I11_a_transaction_that_one_topic_lacks_is_left_out_long_after(topic: st
     assert ends[TopicPartition(topic, 0)] == 0
 
 
-def test_a_topic_that_was_deleted_holds_back_no_other() -> None:
+def test_deleted_topic_does_not_hold_back_other_topics() -> None:
     world = World()
     for name in TOPICS:
         world.write(1, name, 0, 3, staged=True)
@@ -97,7 +97,7 @@ def test_a_topic_that_was_deleted_holds_back_no_other() -> None:
     assert list(partly_applied(world.views())) == []
 
 
-def test_a_producer_that_has_retired_is_finished() -> None:
+def test_transaction_of_a_retired_producer_counts_as_finished() -> None:
     world = World()
     for name in TOPICS:
         world.write(1, name, 0, 3, staged=True)
@@ -109,7 +109,7 @@ def test_a_producer_that_has_retired_is_finished() -> None:
 # Limited cuts.
 
 
-def test_I11_what_a_limit_takes_out_takes_out_what_is_connected_with_it() -> None:
+def test_I11_transaction_beyond_the_limit_excludes_its_connected_group() -> None:
     """b's share ends before its part of 1; without 1, transaction 2 lacks its second part."""
     world = World()
     written(world, 2, A1)
@@ -123,7 +123,7 @@ def test_I11_what_a_limit_takes_out_takes_out_what_is_connected_with_it() -> Non
     assert all_cuts(world, 12)[-1] == stable(world)
 
 
-def test_R13_a_group_over_the_limit_grows_by_what_it_meets_in_its_own_topic() -> None:
+def test_R13_group_over_the_limit_includes_interleaved_transactions_of_its_topic() -> None:
     world = World()
     written(world, 1, A0)
     written(world, 3, A0)
@@ -134,7 +134,7 @@ def test_R13_a_group_over_the_limit_grows_by_what_it_meets_in_its_own_topic() ->
     assert [3, 1] in [cut[:2] for cut in all_cuts(world, 1)]
 
 
-def test_R13_a_group_over_the_limit_may_lie_in_the_last_topic_alone() -> None:
+def test_R13_group_over_the_limit_may_be_only_in_the_last_topic() -> None:
     world = World()
     world.append("a", 0, 1)
     written(world, 1, B0, B1, rows=4)
@@ -143,7 +143,7 @@ def test_R13_a_group_over_the_limit_may_lie_in_the_last_topic_alone() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 6, 20])
-def test_I11_a_transaction_whose_other_part_was_deleted_is_taken_without_it(limit: int) -> None:
+def test_I11_transaction_is_included_without_its_deleted_part(limit: int) -> None:
     world = World()
     written(world, 1, A0, A1, rows=2)
     written(world, 1, B0)
@@ -157,7 +157,7 @@ def test_I11_a_transaction_whose_other_part_was_deleted_is_taken_without_it(limi
     assert ends[A1] == 2
 
 
-def test_R13_records_of_no_transaction_are_shared_in_whole_offsets() -> None:
+def test_R13_topics_share_a_limit_in_whole_offsets() -> None:
     world = World()
     world.append("a", 0, 3)
     world.append("b", 0, 4)
@@ -168,7 +168,7 @@ def test_R13_records_of_no_transaction_are_shared_in_whole_offsets() -> None:
     assert next_ends(world, 7) == [3, 0, 4, 0]
 
 
-def test_R13_a_group_leaves_room_for_others_from_wherever_the_reader_stands() -> None:
+def test_R13_each_cut_fills_the_limit_with_whole_groups_from_any_position() -> None:
     world = World()
     for pid in range(1, 5):
         world.write(pid, "a", 0, 3, staged=True)
@@ -179,7 +179,7 @@ def test_R13_a_group_leaves_room_for_others_from_wherever_the_reader_stands() ->
 
 
 @pytest.mark.parametrize("limit", [1, 3, 4, 20])
-def test_I11_a_transaction_is_whole_beside_a_topic_that_keeps_only_later_ones(limit: int) -> None:
+def test_I11_transactions_stay_whole_if_another_topic_deleted_an_earlier_part(limit: int) -> None:
     world = World()
     written(world, 1, A0, A1, rows=2)
     written(world, 1, B0)
@@ -193,7 +193,7 @@ def test_I11_a_transaction_is_whole_beside_a_topic_that_keeps_only_later_ones(li
     assert (ends[A0] == 3) == (ends[B0] == 2)
 
 
-def test_R13_a_group_grows_as_long_as_one_transaction_leads_to_another() -> None:
+def test_R13_group_includes_transitively_connected_transactions() -> None:
     """1 includes 2 and 3 in partition 1; 2 then includes 4 in partition 0, and 3 nothing more."""
     world = World()
     written(world, 1, A0)
@@ -207,7 +207,7 @@ def test_R13_a_group_grows_as_long_as_one_transaction_leads_to_another() -> None
     assert next_ends(world, 1) == [3, 4, 0, 0]
 
 
-def test_R13_a_busy_topic_goes_on_until_it_is_the_large_groups_turn() -> None:
+def test_R13_busy_topic_advances_until_the_turn_of_a_large_group() -> None:
     world = World()
     written(world, 1, A0, rows=8)
     committed(world, 1)
@@ -218,7 +218,7 @@ def test_R13_a_busy_topic_goes_on_until_it_is_the_large_groups_turn() -> None:
     assert next(cut for cut in others if cut[0])[2] < 20, "it does not wait for the end of b"
 
 
-def test_R13_of_two_large_groups_the_one_whose_turn_it_is_goes_first() -> None:
+def test_R13_two_large_groups_are_cut_one_at_a_time_in_turn() -> None:
     world = World()
     written(world, 1, A0, rows=8)
     written(world, 2, B0, rows=8)
@@ -226,7 +226,7 @@ def test_R13_of_two_large_groups_the_one_whose_turn_it_is_goes_first() -> None:
     assert all_cuts(world, 2) == [[0, 0, 8, 0], [8, 0, 8, 0]]
 
 
-def test_R13_what_a_group_leaves_of_the_limit_goes_to_the_other_topic() -> None:
+def test_R13_limit_left_over_by_a_group_goes_to_the_other_topic() -> None:
     world = World()
     for pid in (1, 2):
         written(world, pid, A0, rows=3)
@@ -238,7 +238,7 @@ def test_R13_what_a_group_leaves_of_the_limit_goes_to_the_other_topic() -> None:
 
 
 @pytest.mark.parametrize(("sizes", "cut"), [((5, 2), [0, 0, 1, 0]), ((2, 5), [1, 0, 0, 0])])
-def test_a_limit_of_one_offset_goes_to_the_topic_that_would_get_nothing(
+def test_limit_of_one_offset_goes_to_the_topic_with_the_smaller_backlog(
     sizes: tuple[int, int], cut: list[int]
 ) -> None:
     world = World()
@@ -247,7 +247,7 @@ def test_a_limit_of_one_offset_goes_to_the_topic_that_would_get_nothing(
     assert next_ends(world, 1) == cut
 
 
-def test_the_least_share_is_one_offset_and_holds_no_transaction_of_two() -> None:
+def test_group_larger_than_its_share_but_within_the_limit_comes_first() -> None:
     world = World()
     written(world, 1, A0, rows=2)
     committed(world, 1)
@@ -255,7 +255,7 @@ def test_the_least_share_is_one_offset_and_holds_no_transaction_of_two() -> None
     assert next_ends(world, 2) == [2, 0, 0, 0]
 
 
-def test_a_share_that_ends_among_deleted_records_takes_them_all() -> None:
+def test_share_ending_among_compacted_offsets_includes_all_of_them() -> None:
     """Compaction has removed all records at the end of a."""
     world = World()
     for _ in range(4):
@@ -269,7 +269,7 @@ def test_a_share_that_ends_among_deleted_records_takes_them_all() -> None:
     assert [ends[where] for where in ZERO] == [4, 0, 30, 0]
 
 
-def test_I11_a_share_holds_a_transaction_whose_part_in_the_other_topic_was_deleted() -> None:
+def test_I11_share_includes_transaction_with_deleted_part_in_another_topic() -> None:
     world = World()
     written(world, 1, A0, A1, rows=2)
     written(world, 1, B0)

@@ -24,18 +24,18 @@ def one(kind: pa.DataType, nullable: bool = True) -> pa.Schema:
 
 
 @given(schemas().flatmap(batches))
-def test_a_batch_that_fits_is_not_touched(batch: pa.RecordBatch) -> None:
+def test_batch_in_target_schema_is_returned_unchanged(batch: pa.RecordBatch) -> None:
     assert adapt(batch, batch.schema) is batch
 
 
-def test_metadata_goes_without_a_copy() -> None:
+def test_schema_metadata_is_dropped_without_copying_data() -> None:
     batch = batch_of([1, 2]).replace_schema_metadata({"pandas": "{}"})
     adapted = adapt(batch, one(pa.int64()))
     assert adapted.schema.metadata is None
     assert adapted.column(0).buffers()[1].address == batch.column(0).buffers()[1].address
 
 
-def test_columns_go_by_name_and_missing_ones_are_null() -> None:
+def test_columns_match_by_name_and_missing_ones_are_null() -> None:
     batch = pa.record_batch({"b": [1], "a": ["x"]})
     target = pa.schema([("a", pa.string()), ("new", pa.list_(pa.string())), ("b", pa.int64())])
     assert adapt(batch, target).to_pylist() == [{"a": "x", "new": None, "b": 1}]
@@ -63,7 +63,7 @@ def test_columns_go_by_name_and_missing_ones_are_null() -> None:
         ),
     ],
 )
-def test_other_layouts_and_narrower_types_fit(
+def test_other_layouts_and_narrower_types_are_converted(
     source: pa.DataType, target: pa.DataType, value: object
 ) -> None:
     adapted = adapt(batch_of([value, None, value], source).slice(1), one(target))
@@ -75,7 +75,7 @@ def test_text_becomes_bytes_as_utf8() -> None:
     assert adapt(batch_of(["é"]), one(pa.binary())).column(0).to_pylist() == ["é".encode()]
 
 
-def test_a_struct_goes_by_name_and_gets_its_missing_fields() -> None:
+def test_struct_fields_match_by_name_and_missing_ones_are_null() -> None:
     source = pa.struct([("q", pa.int8()), ("p", pa.int8())])
     target = pa.struct([("p", pa.int64()), ("q", pa.int8()), ("r", pa.string())])
     batch = batch_of([[{"q": 1, "p": 2}], None, [None]], pa.list_(source)).slice(0, 3)
@@ -104,9 +104,7 @@ def test_a_struct_goes_by_name_and_gets_its_missing_fields() -> None:
         (pa.list_view(pa.int8()), pa.list_(pa.int8())),
     ],
 )
-def test_a_type_that_does_not_fit_is_refused_with_both_types(
-    source: pa.DataType, target: pa.DataType
-) -> None:
+def test_incompatible_type_error_names_both_types(source: pa.DataType, target: pa.DataType) -> None:
     batch = pa.record_batch([pa.nulls(1, source)], names=["x"])
     with pytest.raises(InvalidRecord) as refused:
         adapt(batch, one(target))
@@ -114,13 +112,13 @@ def test_a_type_that_does_not_fit_is_refused_with_both_types(
     assert f"Cast the column to {target}" in str(refused.value)
 
 
-def test_a_value_out_of_the_range_of_its_new_type_is_refused() -> None:
+def test_value_out_of_range_of_target_type_is_refused() -> None:
     batch = batch_of([2**62], pa.timestamp("s"))
     with pytest.raises(InvalidRecord, match="column 'x'"):
         adapt(batch, one(pa.timestamp("ns")))
 
 
-def test_a_column_that_the_topic_lacks_is_refused_if_it_holds_values() -> None:
+def test_unknown_column_is_refused_unless_all_null() -> None:
     batch = pa.record_batch({"x": [1], "extra": [2]})
     with pytest.raises(InvalidRecord, match=r"no column 'extra' \(it has x\).*Drop the column"):
         adapt(batch, one(pa.int64()))
@@ -128,7 +126,7 @@ def test_a_column_that_the_topic_lacks_is_refused_if_it_holds_values() -> None:
     assert adapt(nothing, one(pa.int64())).to_pylist() == [{"x": 1}]
 
 
-def test_a_column_that_occurs_twice_is_refused() -> None:
+def test_duplicate_column_is_refused() -> None:
     batch = pa.record_batch([pa.array([1]), pa.array([2])], names=["x", "x"])
     with pytest.raises(InvalidRecord, match=r"\['x'\] occur twice"):
         adapt(batch, one(pa.int64()))
@@ -151,7 +149,7 @@ STRICT = pa.struct([pa.field("p", pa.int8(), nullable=False)])
         ),
     ],
 )
-def test_a_null_where_none_may_be_is_refused(
+def test_null_in_non_nullable_field_is_refused(
     values: list[Any], loose: pa.DataType, strict: pa.DataType, path: str
 ) -> None:
     target = one(strict, nullable=path != "x")
@@ -163,7 +161,7 @@ def test_a_null_where_none_may_be_is_refused(
         adapt(claimed, target)
 
 
-def test_only_the_rows_of_a_slice_are_judged() -> None:
+def test_null_check_covers_only_the_rows_of_a_slice() -> None:
     strict_map = pa.map_(pa.string(), pa.field("value", pa.int8(), nullable=False))
     for kind, bad, good in (
         (strict_map, [("k", None)], [("k", 1)]),
@@ -176,18 +174,18 @@ def test_only_the_rows_of_a_slice_are_judged() -> None:
             adapt(batch.slice(1, 2), one(kind))
 
 
-def test_filled_columns_take_no_more_room_than_their_rows() -> None:
+def test_slice_with_added_null_column_is_serialized_without_excess_bytes() -> None:
     target = pa.schema([("x", pa.int64()), ("new", pa.list_(pa.string()))])
     adapted = adapt(batch_of(list(range(100_000))), target)
     assert pa.ipc.get_record_batch_size(adapted.slice(0, 10)) < 2_000
 
 
-def test_below_a_null_parent_nothing_is_missing() -> None:
+def test_null_struct_satisfies_its_non_nullable_fields() -> None:
     batch = batch_of([None, {"p": 1}, {"p": 2}], STRICT)
     assert adapt(batch.slice(0, 2), one(STRICT)).column(0).to_pylist() == [None, {"p": 1}]
 
 
-def test_a_missing_column_that_may_not_be_null_is_refused() -> None:
+def test_missing_non_nullable_column_is_refused_unless_batch_is_empty() -> None:
     target = pa.schema([("x", pa.int64()), pa.field("must", pa.int8(), nullable=False)])
     with pytest.raises(InvalidRecord, match=r"column 'must' \(int8, not null\) is missing"):
         adapt(batch_of([1]), target)
@@ -195,7 +193,7 @@ def test_a_missing_column_that_may_not_be_null_is_refused() -> None:
 
 
 @given(schemas(), schemas(), st.data())
-def test_what_was_written_before_a_change_of_schema_is_read_after_it(
+def test_batch_of_old_schema_is_readable_in_evolved_schema(
     old: pa.Schema, other: pa.Schema, data: st.DataObject
 ) -> None:
     batch = data.draw(batches(old))
@@ -212,13 +210,13 @@ def test_what_was_written_before_a_change_of_schema_is_read_after_it(
 # Timestamps.
 
 
-def test_a_batch_without_timestamps_gets_them() -> None:
+def test_batch_without_timestamps_gets_the_given_timestamp() -> None:
     stamped = with_timestamp(pa.record_batch({"x": [1, 2]}), 1234)
     assert stamped.schema == physical_schema(one(pa.int64()))
     assert stamped.column(1).view(pa.int64()).to_pylist() == [1234, 1234]
 
 
-def test_timestamps_that_are_given_stay_and_come_last() -> None:
+def test_existing_timestamps_are_kept_in_last_column_and_nulls_filled() -> None:
     stamps = pa.array([7, None], pa.int64()).view(MILLISECONDS)
     batch = pa.record_batch([stamps, pa.array([1, 2])], names=["_timestamp", "x"])
     stamped = with_timestamp(batch, 1234)
@@ -226,7 +224,7 @@ def test_timestamps_that_are_given_stay_and_come_last() -> None:
     assert stamped.column(1).view(pa.int64()).to_pylist() == [7, 1234]
 
 
-def test_a_timestamp_of_another_kind_is_refused() -> None:
+def test_timestamp_column_of_wrong_type_is_refused() -> None:
     batch = pa.record_batch({"_timestamp": ["now"], "x": [1]})
     with pytest.raises(InvalidRecord, match="'_timestamp' is string in the batch"):
         with_timestamp(batch, 1234)

@@ -30,7 +30,7 @@ def converted(value: Any, kind: pa.DataType) -> Any:
 
 
 @given(st.data())
-def test_rows_of_any_schema_come_back_as_they_were(data: st.DataObject) -> None:
+def test_rows_of_any_schema_round_trip_unchanged(data: st.DataObject) -> None:
     schema = data.draw(schemas())
     batch = data.draw(batches(schema))
     assert record_batch_from_rows(batch.to_pylist(), schema).equals(batch)
@@ -47,7 +47,7 @@ def test_missing_keys_are_nulls() -> None:
     ]
 
 
-def test_no_rows_are_an_empty_batch() -> None:
+def test_empty_list_of_rows_becomes_an_empty_batch() -> None:
     batch = record_batch_from_rows([], KAFKA_SCHEMA)
     assert batch.num_rows == 0
     assert batch.schema == KAFKA_SCHEMA
@@ -75,9 +75,7 @@ def test_an_unknown_key_is_refused() -> None:
         ({"p": "no"}, pa.struct([("p", pa.int8())])),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_by_row_and_column(
-    value: Any, kind: pa.DataType
-) -> None:
+def test_unconvertible_value_error_names_row_and_column(value: Any, kind: pa.DataType) -> None:
     with pytest.raises(InvalidRecord, match="row 2, column 'x'.*Convert the value"):
         record_batch_from_rows([{"x": None}, {}, {"x": value}], one(kind))
 
@@ -105,9 +103,7 @@ def test_a_value_that_does_not_fit_is_refused_by_row_and_column(
         (np.array([1.5]), pa.list_(pa.int8())),
     ],
 )
-def test_a_value_that_arrow_would_change_in_silence_is_refused(
-    value: Any, kind: pa.DataType
-) -> None:
+def test_value_that_arrow_would_silently_change_is_refused(value: Any, kind: pa.DataType) -> None:
     assert pa.array([value], kind).null_count == 0
     with pytest.raises(InvalidRecord, match="column 'x'.*unchanged"):
         record_batch_from_rows([{"x": value}], one(kind))
@@ -135,10 +131,12 @@ def test_a_value_that_arrow_would_change_in_silence_is_refused(
         ({"k": 1}, pa.map_(pa.string(), pa.int8()), [("k", 1)]),
     ],
 )
-def test_a_value_that_means_the_same_is_taken(value: Any, kind: pa.DataType, expected: Any) -> None:
+def test_equivalent_value_of_another_type_is_converted(
+    value: Any, kind: pa.DataType, expected: Any
+) -> None:
     assert converted(value, kind) == expected
 
 
-def test_a_null_in_a_column_that_is_not_nullable_is_refused() -> None:
+def test_null_in_non_nullable_column_is_refused() -> None:
     with pytest.raises(InvalidRecord, match="'x' is declared not null"):
         record_batch_from_rows([{"x": 1}, {}], one(pa.int8(), nullable=False))

@@ -36,14 +36,14 @@ def nested(depth: int) -> pa.DataType:
     return kind
 
 
-def test_the_default_schema_is_that_of_a_kafka_record() -> None:
+def test_kafka_schema_is_valid_with_key_value_and_headers() -> None:
     assert validate_schema(KAFKA_SCHEMA).equals(KAFKA_SCHEMA, check_metadata=True)
     assert KAFKA_SCHEMA.names == ["key", "value", "headers"]
     assert is_kafka_schema(KAFKA_SCHEMA)
     assert not is_kafka_schema(one(pa.binary(), name="key"))
 
 
-def test_segments_hold_a_timestamp_after_the_topics_columns() -> None:
+def test_physical_schema_appends_a_non_null_timestamp() -> None:
     stored = physical_schema(KAFKA_SCHEMA)
     assert stored.names == ["key", "value", "headers", "_timestamp"]
     assert stored.field(-1) == pa.field("_timestamp", pa.timestamp("ms", "UTC"), nullable=False)
@@ -66,9 +66,7 @@ def test_segments_hold_a_timestamp_after_the_topics_columns() -> None:
         (pa.timestamp("us", "Europe/Paris"), "timestamp[us, tz=UTC]"),
     ],
 )
-def test_a_type_that_a_topic_cannot_hold_is_refused_with_column_and_remedy(
-    kind: pa.DataType, remedy: str
-) -> None:
+def test_unsupported_type_error_names_column_and_remedy(kind: pa.DataType, remedy: str) -> None:
     with pytest.raises(IncompatibleSchema) as top:
         validate_schema(one(kind))
     assert "column 'x'" in str(top.value)
@@ -79,13 +77,13 @@ def test_a_type_that_a_topic_cannot_hold_is_refused_with_column_and_remedy(
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES | {"_TimeStamp"}))
-def test_names_that_readers_add_are_reserved(name: str) -> None:
+def test_reserved_column_name_is_refused(name: str) -> None:
     with pytest.raises(IncompatibleSchema, match=rf"column '{name}' has a reserved name.*Rename"):
         validate_schema(one(pa.int8(), name=name))
 
 
 @pytest.mark.parametrize("name", ["_score", "timestamp", "key"])
-def test_other_names_are_free_also_with_an_underscore(name: str) -> None:
+def test_unreserved_column_names_are_allowed_even_with_underscore(name: str) -> None:
     assert validate_schema(one(pa.int8(), name=name)).names == [name]
 
 
@@ -101,24 +99,22 @@ def test_other_names_are_free_also_with_an_underscore(name: str) -> None:
         (one(nested(NESTING_DEPTH_MAX + 1)), f"deeper than {NESTING_DEPTH_MAX}"),
     ],
 )
-def test_a_schema_that_spark_or_arrow_could_not_read_is_refused(
-    schema: pa.Schema, reason: str
-) -> None:
+def test_schema_unreadable_by_spark_or_arrow_is_refused(schema: pa.Schema, reason: str) -> None:
     with pytest.raises(IncompatibleSchema, match=reason):
         validate_schema(schema)
 
 
-def test_the_deepest_allowed_schema_is_allowed() -> None:
+def test_schema_of_maximum_nesting_depth_is_accepted() -> None:
     schema = one(nested(NESTING_DEPTH_MAX))
     assert validate_schema(schema) == schema
 
 
-def test_what_is_no_schema_is_refused() -> None:
+def test_object_that_is_not_a_schema_is_refused() -> None:
     with pytest.raises(IncompatibleSchema, match="not dict"):
         validate_schema({"a": "int"})
 
 
-def test_layouts_become_plain_and_metadata_goes() -> None:
+def test_layouts_are_normalized_and_metadata_is_dropped() -> None:
     field = pa.field(
         "x", pa.large_list(pa.field("element", pa.large_string())), metadata={"a": "b"}
     )
@@ -133,18 +129,18 @@ def test_layouts_become_plain_and_metadata_goes() -> None:
 
 
 @given(schemas())
-def test_a_valid_schema_stays_what_it_is(schema: pa.Schema) -> None:
+def test_validating_a_valid_schema_leaves_it_unchanged(schema: pa.Schema) -> None:
     assert validate_schema(schema).equals(schema, check_metadata=True)
 
 
 @given(schemas())
-def test_a_stored_schema_comes_back_whole(schema: pa.Schema) -> None:
+def test_stored_schema_round_trips_unchanged(schema: pa.Schema) -> None:
     for stored in (schema, physical_schema(schema)):
         assert decode_schema(encode_schema(stored)).equals(stored, check_metadata=True)
 
 
 @given(st.text())
-def test_I15_text_that_is_no_stored_schema_is_corrupt_data(text: str) -> None:
+def test_I15_arbitrary_text_as_stored_schema_is_corrupt_data(text: str) -> None:
     with pytest.raises(CorruptData, match="damaged"):
         decode_schema(text)
 
@@ -164,7 +160,7 @@ def test_I15_a_damaged_schema_is_corrupt_data_or_a_valid_schema(
     assert encode_schema(found)
 
 
-def test_I15_a_stored_schema_of_a_refused_type_is_corrupt_data() -> None:
+def test_I15_stored_schema_with_unsupported_type_is_corrupt_data() -> None:
     with pytest.raises(CorruptData, match="column 'x'"):
         decode_schema(encode_schema(one(UNION)))
 
@@ -172,7 +168,7 @@ def test_I15_a_stored_schema_of_a_refused_type_is_corrupt_data() -> None:
 # Evolution.
 
 
-def test_a_new_nullable_column_comes_last_wherever_it_stood() -> None:
+def test_new_nullable_column_is_moved_to_the_end() -> None:
     old = pa.schema([("a", pa.int8()), ("b", pa.int8())])
     new = pa.schema([("b", pa.int8()), ("added", pa.string()), ("a", pa.int8())])
     assert evolve(old, new).names == ["a", "b", "added"]
@@ -197,7 +193,7 @@ def test_a_new_nullable_column_comes_last_wherever_it_stood() -> None:
         (pa.struct([("p", pa.int8())]), pa.struct([("p", pa.int8()), ("q", pa.string())])),
     ],
 )
-def test_a_column_may_become_wider_and_nullable(old: pa.DataType, new: pa.DataType) -> None:
+def test_column_may_be_widened_and_made_nullable(old: pa.DataType, new: pa.DataType) -> None:
     assert evolve(one(old), one(new)) == one(new)
     assert evolve(one(old, nullable=False), one(new)) == one(new)
     assert evolve(one(pa.list_(old)), one(pa.list_(new))) == one(pa.list_(new))
@@ -224,7 +220,7 @@ def test_a_column_may_become_wider_and_nullable(old: pa.DataType, new: pa.DataTy
         (pa.map_(pa.int8(), pa.int8()), pa.map_(pa.int16(), pa.int8())),
     ],
 )
-def test_any_other_change_of_type_is_refused_with_old_and_new(
+def test_incompatible_type_change_error_names_both_types(
     old: pa.DataType, new: pa.DataType
 ) -> None:
     with pytest.raises(IncompatibleSchema) as refused:
@@ -233,7 +229,7 @@ def test_any_other_change_of_type_is_refused_with_old_and_new(
     assert "create another topic" in str(refused.value)
 
 
-def test_every_problem_of_a_change_is_named_at_once() -> None:
+def test_evolve_error_lists_every_problem() -> None:
     old = pa.schema(
         [
             ("gone", pa.int8()),
@@ -261,5 +257,5 @@ def test_every_problem_of_a_change_is_named_at_once() -> None:
 
 
 @given(schemas())
-def test_no_change_is_a_legal_change(schema: pa.Schema) -> None:
+def test_evolving_to_the_same_schema_changes_nothing(schema: pa.Schema) -> None:
     assert evolve(schema, schema).equals(schema, check_metadata=True)

@@ -1,4 +1,4 @@
-"""Segments have every record unchanged, and damage is never read as records."""
+"""Segments keep every record unchanged, and damaged bytes are never read as records."""
 
 import dataclasses
 import random
@@ -50,7 +50,7 @@ def decoded(data: memoryview, batch: SegmentBatch, schema: pa.Schema = STORED) -
 
 @FEW
 @given(physical_batches(), COMPRESSIONS, st.integers(1, 4000), st.data())
-def test_records_of_any_schema_come_back_as_they_were(
+def test_records_of_any_schema_round_trip_unchanged(
     batch: pa.RecordBatch, compression: str, bytes_max: int, data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(0, batch.num_rows))
@@ -66,7 +66,7 @@ def test_records_of_any_schema_come_back_as_they_were(
 
 @FEW
 @given(physical_batches(), COMPRESSIONS)
-def test_any_arrow_reader_opens_a_segment(batch: pa.RecordBatch, compression: str) -> None:
+def test_segment_is_readable_by_any_arrow_reader(batch: pa.RecordBatch, compression: str) -> None:
     written, parts = encode_segment({1: [batch], 4: [batch]}, compression=compression)
     with pa.ipc.open_file(written) as reader:
         found = [reader.get_batch_with_custom_metadata(i) for i in range(reader.num_record_batches)]
@@ -77,7 +77,7 @@ def test_any_arrow_reader_opens_a_segment(batch: pa.RecordBatch, compression: st
 
 @FEW
 @given(physical_batches(), COMPRESSIONS, st.data())
-def test_columns_are_read_in_the_order_that_was_asked_for(
+def test_columns_are_read_in_the_requested_order(
     batch: pa.RecordBatch, compression: str, data: st.DataObject
 ) -> None:
     names = data.draw(st.lists(st.sampled_from(batch.schema.names), unique=True))
@@ -96,7 +96,7 @@ def test_an_unknown_column_is_refused() -> None:
         decode_batch(data, part, STORED, object_name="seg", columns=["kee"])
 
 
-def test_uncompressed_columns_are_views_of_the_bytes_that_were_read() -> None:
+def test_uncompressed_columns_are_views_of_the_read_bytes() -> None:
     written, (part,) = encode_segment({0: [kafka_batch(100)]})
     data = bytes(stored_bytes(written, part))
     first = np.frombuffer(data, dtype=np.uint8).ctypes.data
@@ -105,7 +105,7 @@ def test_uncompressed_columns_are_views_of_the_bytes_that_were_read() -> None:
             assert buffer is None or first <= buffer.address < first + len(data)
 
 
-def test_a_batch_is_described_by_place_checksum_and_times() -> None:
+def test_segment_batch_has_position_checksum_and_timestamp_range() -> None:
     batch = pa.concat_batches([kafka_batch(2, timestamp_ms=5), kafka_batch(1, timestamp_ms=-3)])
     written, parts = encode_segment({7: [batch], 2: [kafka_batch(1, timestamp_ms=9)]})
     assert [(part.partition, part.row_count) for part in parts] == [(2, 1), (7, 3)]
@@ -135,28 +135,28 @@ def test_I16_a_stored_batch_is_within_the_limit_or_a_single_record(
     assert all(part.length <= bytes_max or part.row_count == 1 for part in parts)
 
 
-def test_I16_the_limit_holds_with_the_label_of_the_partition() -> None:
+def test_I16_batch_size_limit_includes_the_partition_label() -> None:
     batch = kafka_batch(20)
     bytes_max = pa.ipc.get_record_batch_size(batch)
     _, parts = encode_segment({1023: [batch]}, batch_bytes_max=bytes_max)
     assert max(part.length for part in parts) <= bytes_max
 
 
-def test_many_small_batches_are_stored_as_few_of_the_full_size() -> None:
+def test_many_small_batches_are_merged_into_few_full_size_ones() -> None:
     small = [kafka_batch(100) for _ in range(500)]
     _, parts = encode_segment({0: small}, batch_bytes_max=1_000_000)
     assert len(parts) == 6
     assert all(part.length > 900_000 for part in parts[:-1])
 
 
-def test_a_large_batch_is_split_into_parts_of_nearly_the_full_size() -> None:
+def test_large_batch_is_split_into_few_parts_of_equal_row_count() -> None:
     _, parts = encode_segment({0: [kafka_batch(50_000)]}, batch_bytes_max=1_000_000)
     assert len(parts) <= 7
     assert {part.row_count for part in parts[:-1]} == {parts[0].row_count}
 
 
 @pytest.mark.parametrize("filled_rows", [0, 1])
-def test_a_slice_of_empty_lists_is_not_stored_with_the_offsets_of_its_neighbours(
+def test_slice_of_empty_lists_is_stored_without_unused_child_offsets(
     filled_rows: int,
 ) -> None:
     """The IPC writer of pyarrow stores the whole buffer of offsets of an empty child."""
@@ -174,7 +174,7 @@ def test_a_slice_of_empty_lists_is_not_stored_with_the_offsets_of_its_neighbours
     assert len(written) < 1.3 * batch.nbytes
 
 
-def test_a_record_that_no_reader_would_accept_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_above_the_decoded_size_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_writer, "DECODED_BYTES_MAX", 10_000)
     with pytest.raises(RecordTooLarge, match="accepts more than 10000"):
         encode_segment({0: [kafka_batch(1, value_bytes=20_000)]}, batch_bytes_max=1_000)
@@ -218,7 +218,7 @@ def test_batches_that_are_not_in_one_physical_schema_are_refused() -> None:
 
 @FEW
 @given(physical_batches(), COMPRESSIONS, st.data())
-def test_I15_a_changed_bit_is_corrupt_data(
+def test_I15_bit_flip_in_a_batch_is_corrupt_data(
     batch: pa.RecordBatch, compression: str, data: st.DataObject
 ) -> None:
     written, (part,) = encode_segment({0: [batch]}, compression=compression)
@@ -233,7 +233,7 @@ def test_I15_a_changed_bit_is_corrupt_data(
 
 @FEW
 @given(physical_batches(), st.data())
-def test_I15_cut_off_or_added_bytes_are_corrupt_data(
+def test_I15_truncated_or_extended_batch_is_corrupt_data(
     batch: pa.RecordBatch, data: st.DataObject
 ) -> None:
     written, (part,) = encode_segment({0: [batch]})
@@ -269,7 +269,7 @@ def mutated(message: bytes, seed: int) -> bytes:
 
 @FEW
 @given(schemas().flatmap(lambda s: batches(physical_schema(s))), COMPRESSIONS, st.integers(0))
-def test_I15_hostile_bytes_with_a_right_checksum_are_corrupt_data_or_sound_records(
+def test_I15_hostile_bytes_with_valid_checksum_are_corrupt_data_or_valid_records(
     batch: pa.RecordBatch, compression: str, seed: int
 ) -> None:
     written, (part,) = encode_segment({0: [batch]}, compression=compression)
@@ -284,7 +284,7 @@ def test_I15_hostile_bytes_with_a_right_checksum_are_corrupt_data_or_sound_recor
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_I16_a_batch_that_claims_all_memory_is_refused_before_any_is_taken(
+def test_I16_batch_claiming_excessive_memory_is_refused_before_allocation(
     compression: str,
 ) -> None:
     written, (part,) = encode_segment({0: [kafka_batch(1000)]}, compression=compression)
@@ -308,7 +308,7 @@ def test_I16_a_batch_that_claims_all_memory_is_refused_before_any_is_taken(
         )
 
 
-def test_I15_a_schema_message_is_no_batch() -> None:
+def test_I15_schema_message_in_place_of_a_batch_is_corrupt_data() -> None:
     message = STORED.serialize().to_pybytes()
     claimed = SegmentBatch(0, 0, 8, len(message), zlib.crc32(message), 0, 0)
     with pytest.raises(CorruptData, match="not one complete record batch"):

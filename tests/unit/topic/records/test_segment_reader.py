@@ -19,7 +19,9 @@ SMALL = with_timestamp(pa.record_batch({"x": [1, 2, 3]}), 1)
 
 @FEW
 @given(physical_batches(), COMPRESSIONS)
-def test_a_scan_finds_what_was_written(batch: pa.RecordBatch, compression: str) -> None:
+def test_scan_returns_the_written_batches_and_schema(
+    batch: pa.RecordBatch, compression: str
+) -> None:
     data, parts = encode_segment(
         {5: [batch], 0: [batch]}, compression=compression, batch_bytes_max=600
     )
@@ -31,7 +33,7 @@ def test_a_scan_finds_what_was_written(batch: pa.RecordBatch, compression: str) 
 
 @FEW
 @given(physical_batches(), COMPRESSIONS, st.data())
-def test_I15_a_cut_off_segment_is_corrupt_data(
+def test_I15_truncated_segment_is_corrupt_data(
     batch: pa.RecordBatch, compression: str, data: st.DataObject
 ) -> None:
     written, _ = encode_segment({0: [batch]}, compression=compression)
@@ -42,7 +44,7 @@ def test_I15_a_cut_off_segment_is_corrupt_data(
 
 @FEW
 @given(physical_batches(), COMPRESSIONS, st.data())
-def test_I15_a_changed_bit_is_corrupt_data_or_outside_of_the_records(
+def test_I15_bit_flip_is_corrupt_data_or_outside_the_batches(
     batch: pa.RecordBatch, compression: str, data: st.DataObject
 ) -> None:
     written, parts = encode_segment({0: [batch], 1: [batch]}, compression=compression)
@@ -62,13 +64,13 @@ def test_I15_a_changed_bit_is_corrupt_data_or_outside_of_the_records(
 
 
 @given(st.binary(max_size=400))
-def test_I15_any_bytes_are_corrupt_data(data: bytes) -> None:
+def test_I15_arbitrary_bytes_are_corrupt_data(data: bytes) -> None:
     for attempt in (data, b"ARROW1\0\0" + data + b"ARROW1"):
         with pytest.raises(CorruptData):
             scan_segment(attempt, "seg")
 
 
-def test_I15_other_batches_than_the_journal_knows_are_corrupt_data() -> None:
+def test_I15_batches_differing_from_the_journal_are_corrupt_data() -> None:
     written, (part,) = encode_segment({0: [SMALL]})
     with pytest.raises(CorruptData, match="not those in the journal"):
         scan_segment(written, "seg", [dataclasses.replace(part, partition=1)])
@@ -90,21 +92,21 @@ def arrow_file(schema: pa.Schema, batch: pa.RecordBatch, **label: str) -> bytes:
         (pa.record_batch({"x": [1]}), {"partition": "0"}, "not that of a topic"),
     ],
 )
-def test_an_arrow_file_that_is_no_segment_is_refused(
+def test_arrow_file_that_is_not_a_segment_is_refused(
     batch: pa.RecordBatch, label: dict[str, str], reason: str
 ) -> None:
     with pytest.raises(CorruptData, match=reason):
         scan_segment(arrow_file(batch.schema, batch, **label), "seg")
 
 
-def test_a_segment_of_a_type_that_topics_refuse_is_corrupt_data() -> None:
+def test_segment_with_unsupported_column_type_is_corrupt_data() -> None:
     words = pa.array(["a"]).dictionary_encode()
     batch = with_timestamp(pa.record_batch({"x": words}), 1)
     with pytest.raises(CorruptData, match="column 'x' has type dictionary"):
         scan_segment(arrow_file(batch.schema, batch, partition="0"), "seg")
 
 
-def test_a_footer_that_tells_of_other_batches_is_corrupt_data() -> None:
+def test_footer_listing_other_batches_is_corrupt_data() -> None:
     one, (part,) = encode_segment({0: [SMALL]})
     two, _ = encode_segment({0: [SMALL], 1: [SMALL]})
     body_end = part.position + part.length

@@ -48,7 +48,7 @@ def rows_of(store: Store, segment: Segment, partition: int) -> list[int]:
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
-def test_each_partition_keeps_its_order_however_the_batches_come(
+def test_interleaved_partitions_each_keep_their_record_order(
     store: Store, compression: str
 ) -> None:
     new = writer(store, compression)
@@ -67,7 +67,7 @@ def test_each_partition_keeps_its_order_however_the_batches_come(
     assert scan_segment(data, PATH, segment.batches).batches == segment.batches
 
 
-def test_a_store_that_takes_objects_whole_gets_each_partition_together() -> None:
+def test_segment_kept_in_memory_groups_batches_by_partition() -> None:
     store = MemoryStore(Runtime())
     new = writer(store)
     for step in range(40):
@@ -76,7 +76,7 @@ def test_a_store_that_takes_objects_whole_gets_each_partition_together() -> None
     assert partitions == sorted(partitions)
 
 
-def test_I5_a_segment_has_no_name_before_it_is_finished_and_nothing_stays_of_one_that_is_discarded(
+def test_I5_unfinished_segment_is_not_listed_and_discard_leaves_nothing(
     store: Store,
 ) -> None:
     new = writer(store)
@@ -88,7 +88,7 @@ def test_I5_a_segment_has_no_name_before_it_is_finished_and_nothing_stays_of_one
     assert store.get(PATH) is None
 
 
-def test_a_segment_without_records_is_refused_and_leaves_nothing(store: Store) -> None:
+def test_segment_without_records_is_refused_and_not_stored(store: Store) -> None:
     new = writer(store)
     new.add(0, numbers(0, 0))
     with pytest.raises(InvalidRecord, match="at least one record"):

@@ -52,13 +52,13 @@ def leaf_counts(
         (ALL, [6]),
     ],
 )
-def test_a_group_holds_as_many_bytes_as_it_may_and_one_leaf_at_least(
+def test_group_is_limited_by_bytes_but_has_at_least_one_leaf(
     topic: TopicLog, bytes_max: int, counts: list[int]
 ) -> None:
     assert leaf_counts(topic, bytes_max) == counts
 
 
-def test_a_group_holds_as_many_batches_as_it_may(
+def test_group_is_limited_by_number_of_batches(
     topic: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leaf_groups_module, "ROWS_MAX", 3)
@@ -72,7 +72,7 @@ def test_groups_hold_every_batch_once_and_in_order(topic: TopicLog) -> None:
     assert offsets == list(range(6))
 
 
-def test_groups_lie_above_one_slot_and_end_at_another(topic: TopicLog) -> None:
+def test_groups_cover_only_leaves_between_two_slots(topic: TopicLog) -> None:
     leaves = topic.state.sealed.roots()
     (group,) = leaf_groups(topic, topic.state, leaves[0].last_slot, ALL, leaves[3].last_slot)
     assert group.leaves == leaves[1:4]
@@ -94,7 +94,7 @@ def test_leaves_below_a_node_are_not_grouped_with_others() -> None:
     assert [len(group.leaves) for group in later] == [1, 2]
 
 
-def test_leaves_below_two_nodes_are_found_from_any_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaves_below_nested_nodes_are_found_from_any_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_index, "FANOUT", 2)
     topic = sealed(7)
     (upper, lower, leaf) = topic.state.sealed.roots()
@@ -119,7 +119,7 @@ def rebuilt_of(topic: TopicLog, group: LeafGroup, keep: bool) -> tuple[ChunkRef,
     return added
 
 
-def test_the_node_above_an_exchanged_leaf_covers_the_same_slots() -> None:
+def test_node_above_a_replaced_leaf_covers_the_same_slots() -> None:
     topic = sealed(FANOUT)
     (node,) = topic.state.sealed.roots()
     for group in leaf_groups(topic, topic.state, -1, LEAF_BYTES, ALL):
@@ -128,7 +128,7 @@ def test_the_node_above_an_exchanged_leaf_covers_the_same_slots() -> None:
         assert (added.level, added.spans, added.name) == (1, node.spans, "node")
 
 
-def test_a_node_whose_outer_leaf_is_gone_covers_less() -> None:
+def test_node_without_its_first_or_last_leaf_covers_fewer_slots() -> None:
     topic = sealed(FANOUT)
     (node,) = topic.state.sealed.roots()
     first, *_, last = leaf_groups(topic, topic.state, -1, LEAF_BYTES, ALL)
@@ -140,7 +140,7 @@ def test_a_node_whose_outer_leaf_is_gone_covers_less() -> None:
     assert added.last_slot < node.last_slot
 
 
-def test_nothing_takes_the_place_of_a_group_without_rows(topic: TopicLog) -> None:
+def test_group_rebuilt_without_rows_is_removed(topic: TopicLog) -> None:
     (group,) = leaf_groups(topic, topic.state, -1, ALL, ALL)
     assert rebuilt(group, (), lambda _: [], lambda: "") == ((), [])
     full = sealed(FANOUT)

@@ -23,7 +23,7 @@ def test_only_the_last_record_of_a_key_is_its_newest() -> None:
     assert newest.tolist() == [False, True, True, True]
 
 
-def test_I12_a_key_of_another_partition_supersedes_nothing() -> None:
+def test_I12_same_key_in_another_partition_does_not_supersede() -> None:
     known = NewestKeys()
     known.add(0, keys(b"a"), offsets(3))
     known.add(1, keys(b"a"), offsets(9))
@@ -41,7 +41,7 @@ def test_a_record_without_a_key_is_never_superseded() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 100])
-def test_records_that_come_in_parts_are_known_as_if_they_came_at_once(
+def test_newest_keys_are_independent_of_the_gather_size(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr(compaction, "_GATHER_ROWS", at_once)

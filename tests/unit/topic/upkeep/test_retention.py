@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.unit.machine_without_journal import Fold
+from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.topic_commands import append, new_topic
 from txlog.model import TxId
 from txlog.settings import TopicConfig
@@ -42,22 +42,22 @@ class Topic:
     log_starts: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
 
     def __post_init__(self) -> None:
-        self.fold: Fold[TopicState] = Fold(TopicMachine(window_slots=2))
-        self.fold.run(TopicOpened("id", "t", PARTITIONS, "schema", TopicConfig()))
+        self.harness: MachineHarness[TopicState] = MachineHarness(TopicMachine(window_slots=2))
+        self.harness.run(TopicOpened("id", "t", PARTITIONS, "schema", TopicConfig()))
 
     def append(self, batch: Stored) -> None:
         """Append a batch in its own entry."""
         times = (batch.timestamp_ms, batch.timestamp_ms)
         stored = SegmentBatch(batch.partition, batch.rows, 8, batch.length, 0, *times)
-        self.fold.run(AppendBatches((Segment("topics/t/id/segments/s.arrow", 0, (stored,)),)))
-        end = self.fold.state.end_offset(batch.partition)
+        self.harness.run(AppendBatches((Segment("topics/t/id/segments/s.arrow", 0, (stored,)),)))
+        end = self.harness.state.end_offset(batch.partition)
         self.batches.append(replace(batch, next_offset=end))
 
     def expire(self, config: TopicConfig) -> dict[int, int]:
         """Apply retention, and return the new log starts."""
-        state = replace(self.fold.state, config=config)
+        state = replace(self.harness.state, config=config)
         risen = expired_log_starts(state, self._load, NOW_MS)
-        self.fold.run(AdvanceLogStart(risen))
+        self.harness.run(AdvanceLogStart(risen))
         return risen
 
     def expected(self, config: TopicConfig) -> dict[int, int]:
@@ -72,7 +72,7 @@ class Topic:
 
     def _load(self, ref: ChunkRef) -> ChunkContent:
         """Read the chunk from memory: no snapshot has saved it."""
-        chunks = {(c.first_slot, c.last_slot): c.data for c in self.fold.state.sealed.unsaved}
+        chunks = {(c.first_slot, c.last_slot): c.data for c in self.harness.state.sealed.unsaved}
         data = chunks[ref.first_slot, ref.last_slot]
         return decode_refs(data, ref, "node") if ref.level else decode_batches(data, ref, "leaf")
 
@@ -109,7 +109,7 @@ CONFIGS = st.builds(
 
 @given(st.lists(st.tuples(st.lists(BATCHES, max_size=30), CONFIGS), max_size=4))
 @settings(max_examples=examples(100), derandomize=True, deadline=None)
-def test_what_goes_by_age_and_size_is_what_a_plain_scan_names(
+def test_retention_by_age_and_size_matches_a_plain_scan(
     steps: list[tuple[list[Stored], TopicConfig]],
 ) -> None:
     topic = Topic()
@@ -119,7 +119,7 @@ def test_what_goes_by_age_and_size_is_what_a_plain_scan_names(
         assert topic.expire(config) == topic.expected(config)
 
 
-def test_a_chunk_that_ends_exactly_at_the_age_is_deleted_in_part() -> None:
+def test_chunk_with_newest_record_at_the_age_limit_is_partly_deleted() -> None:
     topic = Topic()
     for timestamp_ms in (10, 50, 60, 99, 99, 99, 99):
         topic.append(Stored(0, 1, 1, timestamp_ms))
@@ -127,13 +127,13 @@ def test_a_chunk_that_ends_exactly_at_the_age_is_deleted_in_part() -> None:
     assert topic.expire(config) == topic.expected(config) == {0: 2}
 
 
-def test_what_goes_is_the_same_where_chunks_are_packed_into_nodes() -> None:
+def test_retention_matches_a_plain_scan_with_chunks_packed_into_nodes() -> None:
     topic, choices = Topic(), random.Random(1)
     for number in range(5 * FANOUT):
         # Time passes, although clocks differ a little.
         batch = Stored(number % 2, choices.randint(1, 3), choices.randint(1, 9), number // 4)
         topic.append(replace(batch, timestamp_ms=batch.timestamp_ms + choices.randint(0, 5)))
-    assert len(topic.fold.state.sealed.levels) > 1
+    assert len(topic.harness.state.sealed.levels) > 1
     for age_ms, size in [(90, -1), (-1, 700), (70, 690), (-1, 400), (30, 500), (20, -1), (-1, 9)]:
         config = TopicConfig(retention_ms=age_ms, retention_bytes=size)
         risen = topic.expire(config)
@@ -141,7 +141,7 @@ def test_what_goes_is_the_same_where_chunks_are_packed_into_nodes() -> None:
         assert risen
 
 
-def test_I12_nothing_is_named_at_or_above_the_last_stable_offset() -> None:
+def test_I12_retention_never_exceeds_the_last_stable_offset() -> None:
     topic = new_topic()
     topic.run(append({0: 2, 1: 2}))
     topic.run(append({0: 1}, tx=TxId(9, 0, 0)))

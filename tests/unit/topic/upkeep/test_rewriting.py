@@ -166,7 +166,7 @@ STEPS = st.lists(
 
 @given(STEPS, st.integers(0, 8))
 @settings(max_examples=examples(60), derandomize=True, deadline=None)
-def test_I2_merging_and_deleting_leave_every_other_record_at_its_offset(
+def test_I2_merging_and_deletion_leave_remaining_records_at_their_offsets(
     steps: list[tuple[str, int, int]], deletions: int
 ) -> None:
     model = new_model()
@@ -204,9 +204,7 @@ def test_I2_compaction_keeps_the_newest_record_of_each_key_at_its_offset(
     model.log.check()
 
 
-def test_a_compaction_is_overtaken_by_a_change_of_the_key_and_the_next_goes_by_the_new_one() -> (
-    None
-):
+def test_key_column_change_interrupts_compaction_and_next_pass_uses_new_key() -> None:
     """The newest record of each number stays; compaction by letter removes no record."""
     log = MemoryLog(LogSettings(journal_snapshot_entries=4), transaction_records="in.log")
     schema = pa.schema([("letter", pa.string()), ("number", pa.int64()), ("note", pa.string())])
@@ -228,7 +226,7 @@ def test_a_compaction_is_overtaken_by_a_change_of_the_key_and_the_next_goes_by_t
     log.check()
 
 
-def test_I2_old_parts_of_a_deep_index_are_merged_below_their_nodes() -> None:
+def test_I2_merging_rewrites_leaves_below_nodes_of_a_deep_index() -> None:
     model = new_model()
     producer = model.log.producer()
     for number in range(700):
@@ -251,7 +249,7 @@ def segments(topic: TopicLog) -> set[str]:
     return {row.segment for row in topic.batches_from_slot(topic.catch_up(), 0)}
 
 
-def test_I11_records_of_two_transactions_are_never_stored_as_one() -> None:
+def test_I11_merging_never_combines_batches_of_two_transactions() -> None:
     model = new_model()
     for number in range(30):
         model.transactional(0, 2)
@@ -264,7 +262,7 @@ def test_I11_records_of_two_transactions_are_never_stored_as_one() -> None:
     assert [row.aborted for row in rows] == [number % 3 != 0 for number in range(30)]
 
 
-def test_two_processes_that_merge_at_once_do_no_harm() -> None:
+def test_second_of_two_concurrent_merges_is_refused() -> None:
     model = new_model()
     producer = model.log.producer()
     for number in range(300):
@@ -283,7 +281,7 @@ def test_two_processes_that_merge_at_once_do_no_harm() -> None:
 
 @pytest.mark.parametrize("trouble", [full, unavailable])
 @pytest.mark.parametrize("path", ["/segments/", "/chunks/", "/entries/"])
-def test_a_store_that_does_not_take_it_is_no_work_of_somebody_else(
+def test_store_failure_is_raised_by_merging_and_compaction_without_loss(
     trouble: Effect, path: str
 ) -> None:
     model = new_model(**{"cleanup.policy": "compact"})
@@ -302,7 +300,7 @@ def test_a_store_that_does_not_take_it_is_no_work_of_somebody_else(
     model.log.check()
 
 
-def test_R17_a_merge_that_took_too_long_is_refused_as_its_segment_may_be_gone() -> None:
+def test_R17_merge_with_segment_below_the_horizon_is_refused() -> None:
     model = new_model()
     producer = model.log.producer()
     for number in range(100):
@@ -318,7 +316,7 @@ def test_R17_a_merge_that_took_too_long_is_refused_as_its_segment_may_be_gone() 
         publish(topic, topic.state, rewritten)
 
 
-def test_R19_a_reader_follows_records_that_were_moved_while_it_read() -> None:
+def test_R19_reader_finds_records_moved_by_a_concurrent_merge() -> None:
     model = new_model()
     producer = model.log.producer()
     for number in range(100):
@@ -336,7 +334,7 @@ def test_R19_a_reader_follows_records_that_were_moved_while_it_read() -> None:
     assert [offset for f in found for offset in f.offsets.tolist()] == list(range(100))
 
 
-def test_R19_a_reader_within_a_moved_batch_goes_on_if_what_it_wants_is_there() -> None:
+def test_R19_reader_inside_a_moved_batch_continues_unless_its_records_are_deleted() -> None:
     """The records that were already read are deleted, and the batch has been moved."""
     model = new_model()
     model.log.producer().send_batch("t", pa.table({"value": NUMBERS[:100]}), partition=0)
@@ -362,7 +360,7 @@ def test_R19_a_reader_within_a_moved_batch_goes_on_if_what_it_wants_is_there() -
             list(read_batches(batch_source(topic, state, start), [row]))
 
 
-def test_I15_a_damaged_batch_ends_a_merge_and_nothing_is_replaced() -> None:
+def test_I15_merge_fails_on_a_damaged_batch_and_replaces_nothing() -> None:
     model = new_model()
     producer = model.log.producer()
     for number in range(100):

@@ -142,7 +142,7 @@ def test_I2_compaction_leaves_the_newest_records_of_mixed_schemas_at_their_offse
     topic.log.check()
 
 
-def test_what_compaction_emptied_is_stored_in_the_schema_of_its_neighbours() -> None:
+def test_records_stay_readable_beside_an_emptied_batch_of_another_schema() -> None:
     topic = Topic(**{"cleanup.policy": "compact", "key.column": "key"})
     for schema_id, keys in ((1, [0, 1, 2, 3]), (0, [9]), (1, [9])):
         topic.write(schema_id, 0, keys)
@@ -150,7 +150,7 @@ def test_what_compaction_emptied_is_stored_in_the_schema_of_its_neighbours() -> 
     assert topic.read() == topic.newest()
 
 
-def test_batches_of_each_schema_are_stored_together_and_read_in_their_order() -> None:
+def test_merging_writes_one_segment_per_schema_and_keeps_record_order() -> None:
     topic = Topic()
     for number in range(24):
         topic.write(number // 3 % 2, number % PARTITIONS, [number])
@@ -161,7 +161,7 @@ def test_batches_of_each_schema_are_stored_together_and_read_in_their_order() ->
     assert sorted(schema_id for _, schema_id in stored) == [0, 1], "a segment for each"
 
 
-def test_a_transaction_that_its_topic_evolved_in_keeps_its_records() -> None:
+def test_merging_keeps_records_of_a_transaction_spanning_a_schema_change() -> None:
     log = MemoryLog()
     log.admin.create_topic("t", 1, schema=OLD)
     producer = log.producer("a")
