@@ -19,10 +19,10 @@ ENDED = ("local", {"tx": HALF, "decision": "COMMIT_MESSAGE"})
 ANSWERED = ("answered", {"tx": HALF, "answer": "COMMIT_MESSAGE"})
 GIVEN_UP = ("outcome", {"tx": HALF, "outcome": "DEAD_LETTERED"})
 
-Told = tuple[str, dict[str, Any]]
+EventFields = tuple[str, dict[str, Any]]
 
 
-def kinds(check: Check, *events: Told) -> list[str]:
+def kinds(check: Check, *events: EventFields) -> list[str]:
     """The findings of one check in these events, all of one process."""
     history = History()
     for at, (what, facts) in enumerate(events):
@@ -30,12 +30,12 @@ def kinds(check: Check, *events: Told) -> list[str]:
     return [found.kind for found in check(HistoryFacts(history))]
 
 
-def copied(events: tuple[Told, ...]) -> tuple[Told, ...]:
+def copied(events: tuple[EventFields, ...]) -> tuple[EventFields, ...]:
     """Copied records are used once."""
     return tuple((what, dict(facts)) for what, facts in events)
 
 
-def attempt(tx: str, reads: list[str], outcome: str, number: int = 3) -> list[Told]:
+def attempt(tx: str, reads: list[str], outcome: str, number: int = 3) -> list[EventFields]:
     """An attempt to commit a batch of a query."""
     batch = {"query": "q", "batch": number, "label": "", "reads": reads}
     return [
@@ -63,15 +63,21 @@ def attempt(tx: str, reads: list[str], outcome: str, number: int = 3) -> list[To
     ],
 )
 def test_I10_batch_reported_done_but_not_committed_exactly_once_is_found(
-    attempts: list[Told], found: list[str]
+    attempts: list[EventFields], found: list[str]
 ) -> None:
     batch = {"query": "q", "batch": 3, "label": "", "reads": ["1", "2"], "wrote": True}
     assert kinds(lost_batches, *copied((*attempts, ("batch_done", batch)))) == found
 
 
-DIED: Told = ("died", {})
-REPORTED: Told = ("lived_with", {"who": "p", "text": "half transaction h: the store is away"})
-OF_ANOTHER: Told = ("lived_with", {"who": "q", "text": "half transaction h: the store is away"})
+DIED: EventFields = ("died", {})
+REPORTED: EventFields = (
+    "lived_with",
+    {"who": "p", "text": "half transaction h: the store is away"},
+)
+OF_ANOTHER: EventFields = (
+    "lived_with",
+    {"who": "q", "text": "half transaction h: the store is away"},
+)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +92,7 @@ OF_ANOTHER: Told = ("lived_with", {"who": "q", "text": "half transaction h: the 
     ],
 )
 def test_I10_dead_letter_after_an_answered_check_is_found(
-    events: list[Told], found: list[str]
+    events: list[EventFields], found: list[str]
 ) -> None:
     assert kinds(local_decisions, *copied(tuple(events))) == found
 
@@ -113,15 +119,15 @@ def test_I4_dead_letter_of_an_unknown_transaction_is_found() -> None:
     assert kinds(wrong_letters, told) == ["wrong letter"]
 
 
-REFUSED: Told = ("commit", {"tx": TX, "answer": "failed"})
-HOLDS: Told = ("holds", {"transactional_id": "one"})
-SENT: Told = ("send", {"tx": TX, "topic": "a", "values": ["m"]})
-THRICE: list[Told] = [
+REFUSED: EventFields = ("commit", {"tx": TX, "answer": "failed"})
+HOLDS: EventFields = ("holds", {"transactional_id": "one"})
+SENT: EventFields = ("send", {"tx": TX, "topic": "a", "values": ["m"]})
+THRICE: list[EventFields] = [
     ("send", {"tx": f"batch d/{number}", "topic": "a", "values": ["m"]}) for number in (1, 2, 3)
 ]
-MISTAKEN: Told = ("mistaken", {"tx": "batch d/2"})
-COPIES: Told = ("copies", {"group": "g", "sources": ["a"], "sinks": ["b"]})
-RIVAL: Told = ("holds", {"who": "other#0", "transactional_id": "one"})
+MISTAKEN: EventFields = ("mistaken", {"tx": "batch d/2"})
+COPIES: EventFields = ("copies", {"group": "g", "sources": ["a"], "sinks": ["b"]})
+RIVAL: EventFields = ("holds", {"who": "other#0", "transactional_id": "one"})
 
 
 @pytest.mark.parametrize(
@@ -144,7 +150,7 @@ RIVAL: Told = ("holds", {"who": "other#0", "transactional_id": "one"})
     ],
 )
 def test_refusal_without_a_fault_or_a_rival_is_found(
-    events: list[Told], faults: list[str], found: list[str]
+    events: list[EventFields], faults: list[str], found: list[str]
 ) -> None:
     conditions = ("conditions", {"faults": faults})
     assert kinds(refusals, *copied((*events, conditions))) == found

@@ -71,12 +71,15 @@ def test_further_forms_of_an_anomaly_are_found(name: str) -> None:
     assert kind in sample.found()
 
 
-Told = tuple[str, dict[str, Any]]
+EventFields = tuple[str, dict[str, Any]]
 
-ASKED: Told = ("committing", {"tx": TX, "values": ["x1", "x2"]})
-SEEN: Told = ("poll", {"isolation": "read_committed", "records": [["a", 0, 0, "x1"]]})
-SEEN_EARLY: Told = ("poll", {"isolation": "read_uncommitted", "records": [["a", 0, 0, "x1"]]})
-IN_A_CUT: Told = ("cut", {"topics": ["a"], "records": [["a", 0, 0, "x1"]]})
+ASKED: EventFields = ("committing", {"tx": TX, "values": ["x1", "x2"]})
+SEEN: EventFields = ("poll", {"isolation": "read_committed", "records": [["a", 0, 0, "x1"]]})
+SEEN_EARLY: EventFields = (
+    "poll",
+    {"isolation": "read_uncommitted", "records": [["a", 0, 0, "x1"]]},
+)
+IN_A_CUT: EventFields = ("cut", {"topics": ["a"], "records": [["a", 0, 0, "x1"]]})
 
 
 @pytest.mark.parametrize(
@@ -91,7 +94,7 @@ IN_A_CUT: Told = ("cut", {"topics": ["a"], "records": [["a", 0, 0, "x1"]]})
     ],
 )
 def test_G1a_read_of_a_record_before_its_commit_request_is_found(
-    told: list[Told], is_staged: bool, is_found: bool
+    told: list[EventFields], is_staged: bool, is_found: bool
 ) -> None:
     """A later commit does not count; a record in the log may be read before."""
     sample = SampleHistory()
