@@ -116,7 +116,7 @@ def run(folder: Path) -> Sequence[Figure]:
             "p50 / raw p50",
             median(taken["commit"]) / median(taken["raw"]),
             "x",
-            at_most(2.0),
+            at_most(1.5),
         ),
         ratio("median of the ratios of neighbours", taken["commit"], taken["raw"]),
         Figure(
