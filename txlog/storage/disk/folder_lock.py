@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from txlog.clock import Runtime
+from txlog.clock import Background, Runtime
 
 TURN_WAIT_MS_MAX = 1_000.0
 """After this time a writer proceeds without its turn, however many writers are before it."""
@@ -69,7 +69,7 @@ class FolderLocks:
         New names do not prove that the lock changes hands: writers without a turn create them, too.
         """
         taken = self._runtime.new_event()
-        self._runtime.background.begin(lambda: lock.wait(taken.set))
+        lock.begin_wait(self._runtime.background, taken.set)
         seen_ns, waited_ms = lock.changed_ns(), 0.0
         while waited_ms < TURN_WAIT_MS_MAX:
             if taken.wait_ms(STUCK_MS):
@@ -95,14 +95,17 @@ class _Lock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._is_waited_for = True
             return False
         except OSError:  # This file system locks no folders.
             pass
         return True
 
-    def wait(self, then: Callable[[], None]) -> None:
+    def begin_wait(self, background: Background, then: Callable[[], None]) -> None:
         """Wait in a thread of its own until the lock is taken, or cannot be; then call `then`."""
+        self._is_waited_for = True
+        background.begin(lambda: self._wait(then))
+
+    def _wait(self, then: Callable[[], None]) -> None:
         with suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         with self._guard:

@@ -162,6 +162,17 @@ def test_lock_acquired_after_the_turn_ended_is_released_at_once(
         pass
 
 
+def test_a_turn_that_is_not_waited_for_leaves_no_open_file(tmp_path: Path) -> None:
+    store = _with_folders(LocalStore(tmp_path, Runtime()))
+    with locked(tmp_path / FOLDER):
+        with turn(store, FOLDER):  # Finds that the holder stalls.
+            open_files = len(os.listdir("/proc/self/fd"))
+        for _ in range(20):
+            with turn(store, FOLDER) as others_had_it:
+                assert others_had_it
+        assert len(os.listdir("/proc/self/fd")) <= open_files
+
+
 def test_threads_of_two_connections_take_turns(tmp_path: Path) -> None:
     stores = [_with_folders(LocalStore(tmp_path, Runtime())) for _ in range(2)]
     inside: list[int] = []
