@@ -198,11 +198,7 @@ class LocalStore:
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
         """See Store.list_after. A symbolic link in the prefix is an error; others are left out."""
         check_prefix(prefix)
-        folder = prefix.rpartition("/")[0]
-        root = self._root_handle("list")
-        if root is None:
-            return iter(())
-        return walk(root, self._base, f"{folder}/" if folder else "", prefix, after)
+        return self._listed(prefix, after)
 
     def delete(self, path: str) -> None:
         """See Store.delete. Empty folders stay: another writer may be about to use them."""
@@ -230,6 +226,12 @@ class LocalStore:
             return 0 if root is None else sweep_temporaries(root, self._runtime, age_min_ms)
         except OSError as error:
             raise store_error(error, "delete", self._folder) from error
+
+    def _listed(self, prefix: str, after: str) -> Iterator[StoredObject]:
+        # A generator of the store: the root stays open while a caller that keeps only this reads.
+        folder = prefix.rpartition("/")[0]
+        if (root := self._root_handle("list")) is not None:
+            yield from walk(root, self._base, f"{folder}/" if folder else "", prefix, after)
 
     def _read_file(self, path: str, read: Callable[[int], T]) -> T | None:
         check_path(path)

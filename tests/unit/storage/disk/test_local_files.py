@@ -106,6 +106,12 @@ def test_listing_walks_only_the_folder_of_the_prefix(
     assert walked == ["a/b"]
 
 
+def test_a_listing_outlives_the_last_reference_to_its_store(tmp_path: Path) -> None:
+    LocalStore(tmp_path, Runtime(), durable=False).put_new("a/b", b"x")
+    listing = LocalStore(tmp_path, Runtime(), durable=False).list_after("")
+    assert [found.path for found in listing] == ["a/b"]
+
+
 def test_sweep_removes_temporary_files_older_than_the_given_age(
     store: LocalStore, tmp_path: Path
 ) -> None:
