@@ -29,15 +29,8 @@ _FORBIDDEN_PARTS = frozenset(("", ".", ".."))
 @lru_cache(1_024)  # A waiting reader requests the same object repeatedly.
 def check_path(path: str) -> None:
     """Refuse a path that does not consist of plain parts between slashes. Raises InternalError."""
-    parts = path.split("/")
-    if not _FORBIDDEN_PARTS.isdisjoint(parts):
-        raise _refusal(path, "it has an empty, '.' or '..' part")
-    if TEMPORARY_PREFIX in path and any(part.startswith(TEMPORARY_PREFIX) for part in parts):
-        raise _refusal(path, f"names from {TEMPORARY_PREFIX!r} on are reserved for the store")
-    if not path.isprintable():
-        raise _refusal(path, "it has characters that cannot be printed")
-    if len(path) > PART_BYTES_MAX or not path.isascii():
-        _check_lengths(path, parts)
+    if fault := _fault(path):
+        raise _refusal(path, fault)
 
 
 def check_prefix(prefix: str) -> None:
@@ -51,23 +44,29 @@ def check_prefix(prefix: str) -> None:
 
 def check_root(prefix: str) -> None:
     """Refuse a prefix below which no object can be. Raises UsageError."""
-    try:
-        check_path(prefix)
-    except InternalError as error:
+    if fault := _fault(prefix):
         raise UsageError(
-            f"{prefix!r} cannot be the prefix of a log in a bucket: {error.message.split(': ')[1]} "
-            "Choose another prefix.",
+            f"{prefix!r} cannot be the prefix of a log in a bucket: {fault}. Choose another.",
             prefix=prefix,
-        ) from None
-
-
-def _check_lengths(path: str, parts: list[str]) -> None:
-    sizes = [len(part.encode()) for part in parts]
-    if max(sizes) > PART_BYTES_MAX or sum(sizes) + len(parts) - 1 > PATH_BYTES_MAX:
-        raise _refusal(
-            path,
-            f"it is longer than {PATH_BYTES_MAX} bytes, or a part is longer than {PART_BYTES_MAX}",
         )
+
+
+def _fault(path: str) -> str:
+    """Why no object can be at `path`; empty if one can."""
+    parts = path.split("/")
+    if not _FORBIDDEN_PARTS.isdisjoint(parts):
+        return "it has an empty, '.' or '..' part"
+    if TEMPORARY_PREFIX in path and any(part.startswith(TEMPORARY_PREFIX) for part in parts):
+        return f"names from {TEMPORARY_PREFIX!r} on are reserved for the store"
+    if not path.isprintable():  # A lone surrogate, too, which could not be encoded below.
+        return "it has characters that cannot be printed"
+    if len(path) <= PART_BYTES_MAX and path.isascii():  # Within both limits.
+        return ""
+    if len(path.encode()) <= PATH_BYTES_MAX and all(
+        len(part.encode()) <= PART_BYTES_MAX for part in parts
+    ):
+        return ""
+    return f"it is longer than {PATH_BYTES_MAX} bytes, or a part is longer than {PART_BYTES_MAX}"
 
 
 def _refusal(path: str, reason: str) -> InternalError:

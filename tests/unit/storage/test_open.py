@@ -56,10 +56,11 @@ def test_invalid_url_is_refused_without_revealing_secrets(url: str) -> None:
     assert "hush" not in str(refused.value)
 
 
-@pytest.mark.parametrize("prefix", ["a//b", "a/../b", "../b", "a/./b"])
+@pytest.mark.parametrize("prefix", ["a//b", "a/../b", "../b", "a/./b", "a: b//c"])
 def test_bucket_prefix_with_dot_or_empty_segments_is_refused(prefix: str) -> None:
-    with pytest.raises(UsageError, match="cannot be the prefix of a log"):
+    with pytest.raises(UsageError, match="cannot be the prefix of a log") as refused:
         _open(f"s3://bucket/{prefix}", **KEYS)
+    assert refused.value.message.endswith("it has an empty, '.' or '..' part. Choose another.")
 
 
 def test_memory_url_opens_a_memory_store() -> None:
