@@ -114,7 +114,7 @@ def _read_client_config(found: S3Options, given: Mapping[str, object]) -> None:
     for name, value in given.items():
         match name:
             case "connect_timeout":
-                found.client_options["connect_timeout"] = f"{float(_text(value)):g}s"
+                found.client_options["connect_timeout"] = _seconds(value)
             case "read_timeout":
                 raise _refusal("config_kwargs.read_timeout", "set attempt_timeout_ms.")
             case "region_name":
@@ -129,6 +129,13 @@ def _read_client_config(found: S3Options, given: Mapping[str, object]) -> None:
                 found.virtual_hosts = _virtual_hosts(_mapping(given, "s3"))
             case _ if name not in _IRRELEVANT:
                 raise _refusal(f"config_kwargs.{name}")
+
+
+def _seconds(value: object) -> str:
+    try:
+        return f"{float(_text(value)):g}s"
+    except ValueError:
+        raise _refusal("config_kwargs.connect_timeout", "give a number of seconds.") from None
 
 
 def _virtual_hosts(given: Mapping[str, object]) -> bool:

@@ -304,6 +304,7 @@ def test_repr_of_settings_contains_no_secret() -> None:
         ({"cache_regions": True}, "region_name"),
         ({"client_kwargs": {"api_version": "x"}}, "client_kwargs.api_version.*client=s3fs"),
         ({"config_kwargs": {"read_timeout": 5}}, "attempt_timeout_ms"),
+        ({"config_kwargs": {"connect_timeout": "soon"}}, "connect_timeout.*number of seconds"),
         ({"config_kwargs": {"s3": {"use_dualstack_endpoint": True}}}, "s3.use_dualstack_endpoint"),
         ({"config_kwargs": {"zzz": 1}}, "config_kwargs.zzz.*client=s3fs"),
         ({"s3_additional_kwargs": {"ACL": "private"}}, "s3_additional_kwargs.ACL.*client=s3fs"),
