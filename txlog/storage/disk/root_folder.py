@@ -85,12 +85,10 @@ class RootFolder:
 
     def handle(self) -> int | None:
         """The root's descriptor, or None while there is none. Raises OSError."""
-        if self._root is None:
-            try:
-                self._open(above=1)
-            except FileNotFoundError:
-                return None
-        return None if self._root is None else self._root.descriptor
+        try:
+            return (self._root or self._open(above=1)).descriptor
+        except FileNotFoundError:
+            return None
 
     def hold(self, path: str) -> None:
         """Bind the root to the file that is at `path` in it now.
@@ -125,9 +123,7 @@ class RootFolder:
         Another process may have created a parent and died before it synced it, so the names of the
         root and of all below it are synced, once a process; above it only those created here.
         """
-        if self._root is None:
-            self._make()
-        root = self._required()
+        root = (self._root or self._make()).descriptor
         if folder in self._synced:
             try:
                 return open_below(root, folder or ".", OPEN_FOLDER)
@@ -137,12 +133,7 @@ class RootFolder:
         self._synced.add(folder)
         return descriptor
 
-    def _required(self) -> int:
-        if self._root is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
-        return self._root.descriptor
-
-    def _open(self, above: int) -> None:
+    def _open(self, above: int) -> Held:
         place = os.path.realpath(self.path)
         root = Held(os.open(place, HANDLE | os.O_DIRECTORY), place)
         parents = [place]
@@ -150,8 +141,9 @@ class RootFolder:
             parents.append(os.path.dirname(parents[-1]))
         if self._root is None:
             self._root, self._above = root, parents[1:]
+        return self._root
 
-    def _make(self) -> None:
+    def _make(self) -> Held:
         """Create the root, and any missing folders above it."""
         place = existing = os.path.realpath(self.path)
         missing = 0
@@ -159,7 +151,7 @@ class RootFolder:
             existing = os.path.dirname(existing)
             missing += 1
         os.makedirs(place, exist_ok=True)
-        self._open(above=max(missing, 1))
+        return self._open(above=max(missing, 1))
 
     def _create_synced(self, root: int, folder: str) -> int:
         handles = [open_below(root, ".", OPEN_FOLDER)]
@@ -178,8 +170,7 @@ class RootFolder:
                 os.close(handle)
 
     def _sync_above(self) -> None:
-        above = list(self._above)
-        for folder in above:
+        for folder in self._above:
             with suppress(PermissionError):  # Some folders may be unreadable.
                 sync_folder(folder)
         self._above = []
