@@ -58,6 +58,7 @@ class FolderLocks:
             return False
         now_ms = self._runtime.clock.monotonic_ms()
         if now_ms < self._stuck_until_ms.get(folder, now_ms):
+            # A stopped holder would otherwise cost each entry of this process a wait of its own.
             return True
         if not self._wait(lock):
             self._stuck_until_ms[folder] = self._runtime.clock.monotonic_ms() + AFTER_STUCK_MS
@@ -76,7 +77,7 @@ class FolderLocks:
                 return True
             waited_ms += STUCK_MS
             before_ns, seen_ns = seen_ns, lock.changed_ns()
-            if seen_ns == before_ns:
+            if seen_ns == before_ns:  # A live holder would have created its entry meanwhile.
                 return False
         return False
 
@@ -108,6 +109,8 @@ class _Lock:
     def _wait(self, then: Callable[[], None]) -> None:
         with suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        # A writer that gave up has left the descriptor to this thread to close: closed before the
+        # flock above began, its number could have become another file's.
         with self._guard:
             self._is_waited_for = False
             if self._is_over:

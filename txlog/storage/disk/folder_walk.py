@@ -38,11 +38,11 @@ def walk(root: int, base: str, folder: str, prefix: str, after: str) -> Iterator
             elif path > after and path.startswith(prefix):
                 try:
                     status = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
+                except FileNotFoundError:  # It was deleted since its folder was read.
                     continue
                 yield StoredObject(path, status.st_size, status.st_mtime_ns // 1_000_000)
     finally:
-        os.close(at)
+        os.close(at)  # Not earlier: each entry's status is looked up in this folder.
 
 
 def _children(at: int, base: str, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
@@ -58,6 +58,7 @@ def _children(at: int, base: str, folder: str) -> list[tuple[str, os.DirEntry[st
                     children.append((folder + entry.name, entry))
     except OSError as error:
         raise store_error(error, "list", base + folder) from error
+    # By path, folders with their slash: an object store lists "a-b/x" before "a/b", too.
     children.sort(key=lambda child: child[0])
     return children
 
@@ -90,7 +91,7 @@ def _swept(folder: int, name: str, oldest_kept_ms: float) -> bool:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if status.st_mtime_ns / 1e6 >= oldest_kept_ms:
             return False
-        if status.st_nlink > 1:
+        if status.st_nlink > 1:  # Before the unlink: readers take a single name for a durable one.
             sync_descriptor(folder)
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:

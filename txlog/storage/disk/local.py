@@ -90,6 +90,8 @@ class LocalStore:
         self._durable = durable
         self._publish = publish
         self._root = RootFolder(self._folder, durable)
+        # Not a bound method: in a reference cycle the store would keep its files open until a
+        # garbage collection.
         self._turns = FolderLocks(partial(_opened_folder, self._root), runtime)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -122,7 +124,7 @@ class LocalStore:
             if found is None:
                 if self._write(path, data):
                     return _CREATED
-                continue
+                continue  # Another writer won since the read: read its object.
             if found != data:
                 return Exists(found)
             self._sync_again(path)  # The link's answer was lost, or this call was repeated.
@@ -140,7 +142,9 @@ class LocalStore:
         if found is None:
             return None
         data, names = found
-        if names > 1 and self._durable:  # Its writer has not synced the name yet, or died.
+        # Two names: the writer has not synced the final one yet, or died. What this process
+        # decides from the object could survive a loss of power that the object does not (I4).
+        if names > 1 and self._durable:
             try:
                 self._sync_folder_of(path)
             except OSError as error:
@@ -160,6 +164,8 @@ class LocalStore:
         self._root.require_same()
         if self._write(path, data):
             return
+        # The same content under a unique name is this object: its answer was lost, or the call
+        # was repeated.
         if (found := self.get(path)) is None or found != whole(data):
             raise name_in_use(self._base + path, self._base + path)
         self._sync_again(path)
@@ -173,7 +179,7 @@ class LocalStore:
     def _finish(self, file: NewFile) -> None:
         """Sync, name, sync the name. Raises InternalError if the name is taken."""
         with self._reported("create", file.path):
-            if self._durable:
+            if self._durable:  # Content before name: no name may survive without its content.
                 os.fsync(file.draft.descriptor)
             published = self._publish(*file.draft.names)
         if not published:
@@ -188,6 +194,7 @@ class LocalStore:
             draft = self._write_draft(path, data, durable=False)
             try:
                 folder, temporary, name = draft.names
+                # rename(2) overwrites, and readers see the old file or the new one, whole.
                 os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             except OSError:
                 draft.remove()
@@ -222,7 +229,7 @@ class LocalStore:
         """See `capabilities.py`."""
         self._root.require_same()
         root = self._root_handle("delete")
-        try:
+        try:  # Without a folder, os.fwalk would walk the process's current one.
             return 0 if root is None else sweep_temporaries(root, self._runtime, age_min_ms)
         except OSError as error:
             raise store_error(error, "delete", self._folder) from error
@@ -245,7 +252,9 @@ class LocalStore:
             finally:
                 os.close(descriptor)
         except _ABSENT:
-            self._root.require_same()  # The opened log may have it.
+            # The opened log may have it, if another is at its path now: a reader that took the
+            # object for absent would wait for ever.
+            self._root.require_same()
             return None
         except OSError as error:
             raise store_error(error, "read", self._base + path) from error
@@ -262,6 +271,7 @@ class LocalStore:
         try:
             yield
         except OSError as error:
+            # A removed folder takes no new names, so a removed root shows as ENOENT here.
             if isinstance(error, FileNotFoundError):
                 self._root.require_same()
             raise store_error(error, action, self._base + path) from error
@@ -280,7 +290,9 @@ class LocalStore:
                     raise
             if published:
                 self._sync_name(path, draft.folder)
-            draft.remove()  # Not earlier: until then it marks the name as not durable.
+            # Not earlier, and not if the sync failed: until here the temporary name marks the
+            # final one as not durable, and each reader then syncs the folder itself.
+            draft.remove()
         finally:
             draft.close()
         return published
@@ -379,6 +391,7 @@ def _read(descriptor: int, length: int, start: int) -> bytes:
     data = os.pread(descriptor, length, start)
     if len(data) == length:
         return data
+    # A network file system may return less than was asked for, also before the end.
     parts = [data]
     read = len(data)
     while data and read < length:
@@ -393,5 +406,6 @@ def _read_ranges(ranges: Sequence[ByteRange], descriptor: int) -> list[Bytes]:
         return [_read(descriptor, wanted.length, wanted.start) for wanted in ranges]
     if os.fstat(descriptor).st_size == 0:  # An empty file cannot be mapped.
         return [b"" for _ in ranges]
+    # The views keep the mapping, and it keeps the content, when the file is closed and deleted.
     view = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
     return [view[wanted.start : wanted.start + wanted.length] for wanted in ranges]

@@ -102,6 +102,8 @@ class NewFile:
         try:
             self._finish(self)
         finally:
+            # Even if the name could not be synced: it is unique, and its writer, which gets the
+            # error, gives it to no reader. So no mark is needed, as it is for an entry.
             self.discard()
 
     def discard(self) -> None:
@@ -113,6 +115,7 @@ class NewFile:
 
 def write_parts(descriptor: int, parts: Sequence[Bytes]) -> None:
     """Write them one after the other, a little at a time. Raises OSError."""
+    # As bytes: the length of a memoryview counts its items, whatever their size.
     left = deque(memoryview(part).cast("B") for part in parts)
     while left:
         written = os.writev(descriptor, _first_bytes(left))
@@ -150,6 +153,8 @@ def publish_exclusively(folder: int, temporary: str, target: str) -> bool:
     try:
         os.link(temporary, target, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except OSError as error:
+        # Before EEXIST, which is also the answer to a link that NFS sent twice: the name is taken
+        # then by this very file.
         if os.stat(temporary, dir_fd=folder, follow_symlinks=False).st_nlink == 2:
             return True
         if error.errno == errno.EEXIST:

@@ -16,7 +16,7 @@ _DENIED = frozenset(
     (
         errno.EACCES,
         errno.EPERM,
-        errno.EEXIST,
+        errno.EEXIST,  # A file is in the place of the root.
         errno.EROFS,
         errno.ENOTDIR,
         errno.EISDIR,

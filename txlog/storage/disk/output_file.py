@@ -87,7 +87,9 @@ def _into_place(temporary: str, path: str) -> None:
         os.link(temporary, path)
     except FileExistsError:
         raise _taken(path) from None
-    except OSError:  # The file system has no hard links.
+    except OSError:
+        # The file system has no hard links. Only here could a file that another program creates
+        # between the next two steps be replaced.
         if os.path.lexists(path):
             raise _taken(path) from None
         os.rename(temporary, path)
@@ -107,6 +109,7 @@ def _remote(target: str, part: str) -> Iterator[BinaryIO]:
             raise _unavailable(target, "write", error) from None
         with _translated(target, "write"):
             file.close()
+            # Once more, because the export may have taken long, and a rename would replace a file.
             if files.exists(path):
                 raise _taken(target)
             files.mv(path + part, path)

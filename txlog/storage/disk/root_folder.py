@@ -58,6 +58,7 @@ class Held:
 
     def is_at(self, path: str, folder: int | None = None) -> bool:
         """Whether `path` leads here. Raises OSError."""
+        # The root's own path may go through links to the same folder; no path below it may.
         try:
             found = os.stat(path, dir_fd=folder, follow_symlinks=folder is None)
         except OSError as error:
@@ -127,7 +128,9 @@ class RootFolder:
         if folder in self._synced:
             try:
                 return open_below(root, folder or ".", OPEN_FOLDER)
-            except FileNotFoundError:  # Another process removed it.
+            except FileNotFoundError:
+                # Another process removed it, perhaps with its parents: their names are not on
+                # disk either once they are created again.
                 self._synced.clear()
         descriptor = self._create_synced(root, folder)
         self._synced.add(folder)
@@ -139,13 +142,14 @@ class RootFolder:
         parents = [place]
         while len(parents) <= above:
             parents.append(os.path.dirname(parents[-1]))
-        if self._root is None:
+        if self._root is None:  # Otherwise another thread was faster, and its handle stays.
             self._root, self._above = root, parents[1:]
         return self._root
 
     def _make(self) -> Held:
         """Create the root, and any missing folders above it."""
         place = existing = os.path.realpath(self.path)
+        # Counted before they are created: each name that is new must be synced in its parent.
         missing = 0
         while not os.path.isdir(existing) and existing != "/":
             existing = os.path.dirname(existing)
@@ -160,6 +164,8 @@ class RootFolder:
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=handles[-1])
                 handles.append(open_below(handles[-1], part, OPEN_FOLDER))
+            # A folder's name is kept by its parent. So the last folder is left out: it is synced
+            # once an object has its name there, and that sync includes no parent.
             if self._durable:
                 for parent in reversed(handles[:-1]):
                     sync_descriptor(parent)
@@ -171,9 +177,11 @@ class RootFolder:
 
     def _sync_above(self) -> None:
         for folder in self._above:
-            with suppress(PermissionError):  # Some folders may be unreadable.
+            # The user may pass through a folder such as /home without the right to read it, and
+            # to sync it is to open it.
+            with suppress(PermissionError):
                 sync_folder(folder)
-        self._above = []
+        self._above = []  # Not after an error: the next write tries again.
 
     def _reason_gone(self) -> str:
         root, file = self._root, self._file
@@ -244,7 +252,7 @@ def _has_openat2() -> bool:
     """Whether this kernel has openat2(2), and allows it in this process."""
     if sys.platform != "linux":
         return False
-    descriptor, number = _openat2(-100, "/", HANDLE | os.O_DIRECTORY)
+    descriptor, number = _openat2(-100, "/", HANDLE | os.O_DIRECTORY)  # -100 is AT_FDCWD.
     if descriptor >= 0:
         os.close(descriptor)
     return number not in _UNSUPPORTED
@@ -270,5 +278,6 @@ def _openat2(folder: int, path: str, flags: int) -> tuple[int, int]:
         how = _how(flags)
         descriptor: int = _syscall()(_SYS_OPENAT2, folder, os.fsencode(path), how, 24)
         number = 0 if descriptor >= 0 else ctypes.get_errno()
+        # os.open repeats an interrupted call by itself (PEP 475), a bare system call does not.
         if number != errno.EINTR:
             return descriptor, number
