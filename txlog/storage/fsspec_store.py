@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 _UNCACHED = {"skip_instance_cache": True, "use_listings_cache": False}
 _DENIED = (PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
+# 409 and 412 may answer this very request, sent twice by the library: it is read back (I13).
 _RETRIABLE_STATUS = frozenset((408, 409, 412, 425, 429))
 _MODIFIED_KEYS = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 
@@ -65,6 +66,7 @@ def _open_files(url: str, options: Mapping[str, object]) -> tuple[AbstractFileSy
     try:
         files, root = fsspec.core.url_to_fs(url, **_UNCACHED, **options)
     except Exception as error:  # noqa: BLE001 - each library raises its own kinds.
+        # `from None`: a traceback would show the library's message.
         raise StoreDenied(
             f"{redact_url(url)} cannot be opened ({type(error).__name__}). Check the host, the "
             "credentials and the storage options.",
@@ -151,6 +153,7 @@ class FsspecClient:
             parts = [error]
         if all(isinstance(part, bytes) for part in parts):
             return list(parts)
+        # Some file systems refuse a range beyond the end instead of returning less.
         found: bytes | Failure = _asked(
             self._files.cat_file, self._base + key, start=0, end=max(ends)
         )
@@ -163,6 +166,7 @@ class FsspecClient:
         return found if isinstance(found, Failure) else None
 
     def pages(self, prefix: str, after: str) -> FsspecPages:
+        # `find` cannot start after a name; ObjectStore leaves out the names up to `after`.
         return FsspecPages(self._files, self._base, prefix)
 
 
@@ -183,6 +187,7 @@ class FsspecPages:
         if isinstance(listed, Failure):
             is_empty = listed.meaning is Meaning.ABSENT
             return Page((), is_last=True) if is_empty else listed
+        # `find` returns names in the file system's own form, without the protocol.
         bare = self._files._strip_protocol(self._base).rstrip("/") + "/"
         found = {name.removeprefix(bare): details for name, details in listed.items()}
         objects = [
@@ -227,6 +232,7 @@ def _is_denial(error: Exception) -> bool:
     for name in ("status", "status_code", "code"):
         status = getattr(error, name, None)
         if isinstance(status, int) and 400 <= status < 600:
+            # 501: the service lacks the operation, and a repeat would not change that.
             return (status < 500 and status not in _RETRIABLE_STATUS) or status == 501
     return isinstance(error, _DENIED)
 

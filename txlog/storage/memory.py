@@ -135,7 +135,7 @@ class MemoryStore:
     def _find(self, path: str) -> bytes | None:
         check_path(path)
         found = self._objects.get(path)
-        if found is None:
+        if found is None:  # If the log is gone, a reader must not wait for what cannot appear.
             with self._lock:
                 self._require_same()
         return None if found is None else found[0]
@@ -145,6 +145,8 @@ class MemoryStore:
 
     def _require_same(self) -> None:
         """Raises NotATxlog once the held object is gone, or another one is in its place."""
+        # By identity, as a disk compares inodes: equal bytes that were put back later are another
+        # log, which may lack entries that this process relies on.
         if self._held is not None and self._objects.get(self._held[0]) is not self._held[1]:
             raise self._gone(f"{self._held[0]} in it was replaced or removed")
 

@@ -24,6 +24,7 @@ def split_root(url: str) -> tuple[str, str]:
     Raises UsageError for a malformed URL.
     """
     scheme, mark, place = url.partition("://")
+    # With a slash before the mark it is a path, such as ./a://b.
     if mark and "/" not in scheme:
         scheme = scheme.lower()
         return scheme, _without_host(url, place) if scheme in LOCAL_SCHEMES else place
@@ -48,7 +49,7 @@ def _without_host(url: str, place: str) -> str:
 def _refuse_half_url(url: str) -> None:
     """`s3:/bucket` and `s3:bucket`. A folder with a colon in its name may begin with './'."""
     found = _SCHEME.match(url)
-    if found is None:
+    if found is None:  # Most paths; fsspec, which takes 0.1 s, is imported for the others only.
         return
     scheme = found[1].lower()
     if scheme in import_module("fsspec").available_protocols():
@@ -68,6 +69,7 @@ def roots_above(url: str) -> list[str]:
     if scheme == "memory":
         return []
     if not scheme or scheme in LOCAL_SCHEMES:
+        # Resolved: a link to a folder inside another log has that log above it, too.
         path = os.path.realpath(os.path.expanduser(place))
         above = []
         while (parent := os.path.dirname(path)) != path:

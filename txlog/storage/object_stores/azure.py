@@ -78,7 +78,7 @@ def bucket_settings(container: str, options: Mapping[str, object]) -> BucketSett
             "storage option account_name."
         )
     endpoint = (endpoint or f"https://{account}.blob.core.windows.net").rstrip("/")
-    endpoint_name(endpoint)
+    endpoint_name(endpoint)  # Refuses credentials in the URL, which the origin leaves out.
     config: dict[str, object] = {
         _OF_OBSTORE.get(name, name): value
         for name, value in given.items()

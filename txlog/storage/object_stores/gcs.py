@@ -54,7 +54,7 @@ def bucket_settings(bucket: str, options: Mapping[str, object]) -> BucketSetting
     if emulator and "://" not in emulator:
         emulator = f"http://{emulator}"
     endpoint = (text(options.get("endpoint_url")) or emulator or ENDPOINT).rstrip("/")
-    endpoint_name(endpoint)
+    endpoint_name(endpoint)  # Refuses credentials in the URL, which the origin leaves out.
     token = options.get("token") or ("anon" if emulator else None)
     config = {**_credentials(token, endpoint), "base_url": endpoint}
     return BucketSettings("GCSStore", bucket, origin_of(endpoint), config, {})
@@ -98,4 +98,5 @@ def _of_content(found: dict[str, object]) -> dict[str, object]:
             "storage option token does not contain the key of a service account; give the path of "
             "its file."
         )
+    # obstore refuses a key without an id; one that is given as an option may have none.
     return {"service_account_key": json.dumps({"private_key_id": "", **found})}

@@ -108,13 +108,18 @@ class ObjectClient(Protocol):
 # What a failed request means, by its HTTP status, and the error for the user.
 
 _BY_CODE = {
+    # Their status is 404, as for an absent object. Readers act on the absence of an object, and a
+    # bucket that is gone does not prove it.
     "NoSuchBucket": Meaning.NO_BUCKET,
     "ContainerNotFound": Meaning.NO_BUCKET,
     "NoSuchKey": Meaning.ABSENT,
+    # s3fs aborts a failed upload in parts, and gets this answer if the upload was completed.
     "NoSuchUpload": Meaning.UNCLEAR,
+    # Some of these come with 403 or 500, by which they would be a refusal or no answer.
     "QuotaExceeded": Meaning.FULL,
     "XMinioStorageFull": Meaning.FULL,
     "InsufficientStorage": Meaning.FULL,
+    # Their status is 400, but a repeat may succeed: the body arrived late, cut off or damaged.
     "RequestTimeout": Meaning.UNCLEAR,
     "BadDigest": Meaning.UNCLEAR,
     "IncompleteBody": Meaning.UNCLEAR,
@@ -140,6 +145,7 @@ _BY_STATUS = {
 def read_status(number: int, code: str) -> Failure:
     """The failure for an answer with this status (0: none) and error code."""
     reason = f"HTTP {number} {code}".rstrip() if code != str(number) else f"HTTP {number}"
+    # Without an entry, 3xx and 4xx are final; others, and 200 with an error, prove nothing (I13).
     default = Meaning.DENIED if 300 <= number < 500 else Meaning.UNCLEAR
     meaning = _BY_CODE.get(code) or _BY_STATUS.get(number, default)
     return Failure(meaning, reason, answered=True)
@@ -151,6 +157,7 @@ def as_error(failure: Failure, action: str, place: str, service: Service) -> Txl
     named = f"{service.bucket_word} {service.bucket!r}"
     facts = {"place": place, "bucket": service.bucket, "reason": failure.reason}
     match failure.meaning:
+        # A PUT or a listing asks for no object, so 404 without a code means the bucket, too.
         case Meaning.NO_BUCKET | Meaning.ABSENT:
             return StoreDenied(
                 f"{failed} (there is no {named} there). Create it, or correct its name and the "

@@ -84,6 +84,7 @@ class ObjectStore:
         parts: dict[ByteRange, Bytes | None] = {}
 
         def read_missing() -> None:
+            # Parts that an earlier attempt has read are not requested again.
             missing = [wanted for wanted in merged if wanted not in parts]
             answers = self._client().get_ranges(attempts, self._base + path, missing)
             for wanted, answer in zip(missing, answers, strict=True):
@@ -172,7 +173,7 @@ class ObjectStore:
         pages = self._pages(self._client(), prefix, after)
         while True:
             page = self._page(prefix, pages)
-            if page is None:
+            if page is None:  # The other client continues after the last name that was listed.
                 pages = self._pages(self._second_client(prefix), prefix, after)
                 continue
             for stored in page.objects:
@@ -180,6 +181,7 @@ class ObjectStore:
                 if path > after:  # Some services ignore the start of a listing.
                     yield StoredObject(path, stored.size_bytes, stored.modified_ms)
                     after = path
+            # A page without objects need not be the last: obstore's are filtered by the prefix.
             if page.is_last:
                 return
 
@@ -218,7 +220,8 @@ class ObjectStore:
         return as_error(failure, action, self._place(path), self._service)
 
 
-# Neighbouring ranges are read by one request.
+# Neighbouring ranges are read by one request. obstore's own merging is not used, because it panics
+# at a merged range beyond the end.
 
 
 def merge_ranges(

@@ -38,6 +38,7 @@ on."""
 BUCKETS_MAX = 16
 """Buckets that a process keeps open; each has its own connections."""
 
+# obstore reads these itself, so buckets that were opened under other values are not shared.
 _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "REQUESTS_CA_BUNDLE")
 
 # The process that made the first request, or 0. A documented global: the library's state is global.
@@ -101,6 +102,7 @@ class ObstoreBucket:
         while size_max < attempts.size_bytes:
             size_max *= 16
         timeout_ms = self._limits.attempt_timeout_ms + self._limits.transfer_ms(size_max)
+        # A shorter limit near the deadline, because nothing can interrupt a call (I16).
         while timeout_ms > max(attempts.left_ms(), TIMEOUT_MIN_MS):
             timeout_ms //= 2  # Halving keeps the number of handles small.
         handle = self._handles.get(timeout_ms)
@@ -108,6 +110,7 @@ class ObstoreBucket:
             try:
                 handle = self._handles.setdefault(timeout_ms, self._new_handle(timeout_ms))
             except Exception as error:  # noqa: BLE001 - obstore raises any kind
+                # Refused here, before the request, it is not taken for an unclear answer.
                 raise _unusable(error, self._settings) from None
         return handle
 
@@ -126,6 +129,8 @@ class ObstoreBucket:
             given.bucket,
             config={**given.config},
             client_options=options,
+            # A create that was executed and answered by 500 would be sent again, and its own
+            # object would then look like another writer's (I1, I13).
             retry_config={"max_retries": 0},
             **signed,
         )
@@ -171,6 +176,7 @@ class ObstoreClient:
         mode = "create" if if_absent else "overwrite"
 
         def store(handle: Any) -> None:
+            # obstore would overwrite a large object in parts, which a crash leaves in the bucket.
             _obstore().put(handle, key, body, mode=mode, use_multipart=False)
 
         try:
@@ -216,9 +222,12 @@ class ObstoreClient:
                 "this process was forked from one that was listing a store; list it again here."
             )
         bucket = self._opened = self._opened or self._open()
+        # First: without credentials certainly nothing is sent, so a create is refused and its
+        # outcome is not in doubt (I13).
         refusal = bucket.refusal()
         if refusal is not None:
             return refusal
+        # Before the call, for a child that another thread forks during it.
         _user = os.getpid()
         try:
             return call(bucket.handle(attempts))
@@ -226,7 +235,7 @@ class ObstoreClient:
             raise
         except Exception as error:  # noqa: BLE001 - every kind is classified.
             return read_failure(error, key, bucket.origin)
-        except BaseException as error:
+        except BaseException as error:  # A panic of Rust is no Exception.
             if type(error).__name__ != "PanicException":
                 raise
             raise InternalError(
@@ -265,6 +274,7 @@ class ObstorePages:
             return Page((), is_last=True)
         self._after = found[-1]["path"]
         objects = [_stored(item) for item in found if item["path"].startswith(self._prefix)]
+        # The folder may have much more after the prefix, and names come in order.
         is_behind = self._after > self._prefix and not self._after.startswith(self._prefix)
         return Page(objects, is_behind)
 

@@ -143,7 +143,9 @@ async def _download(
 ) -> bytes | Unread:
     response = await files._call_s3("get_object", **parameters)
     async with response["Body"] as stream:
-        size_bytes = response.get("ContentLength", 0)  # Every S3 service sends it.
+        # Known before the body is read, so an object of any size costs no memory. Every S3 service
+        # sends it.
+        size_bytes = response.get("ContentLength", 0)
         if bytes_max is not None and size_bytes > bytes_max:
             return Unread(size_bytes)
         data: bytes = await stream.read()

@@ -93,6 +93,7 @@ class S3Clients:
         if self._uses_obstore:
             wanted = s3_options.read_options(given)
             opened_as = ("s3", bucket, repr(sorted(given.items())))
+            # Called at the first request: it reads the user's files, and opening reads nothing.
             settings = partial(bucket_settings, bucket, wanted)
             self._obstore = ObstoreClient(
                 partial(shared_bucket, opened_as, settings, limits), runtime.fan_out

@@ -62,13 +62,14 @@ def _settings(
 ) -> BucketSettings:
     region = place.region or s3_options.DEFAULT_REGION
     endpoint = (place.endpoint or s3_options.regional_endpoint(region)).rstrip("/")
-    s3_options.endpoint_name(endpoint)
+    s3_options.endpoint_name(endpoint)  # Refuses credentials, which the origin leaves out.
     if wanted.virtual_hosts:
         endpoint = s3_options.with_bucket(endpoint, bucket)
     config = {
         **wanted.config,
         "endpoint": endpoint,
         "region": region,
+        # All of these are set, so that no AWS_* variable that obstore reads decides (I1).
         "conditional_put": "etag",
         "disable_bulk_delete": True,
         "skip_signature": wanted.anonymous,
@@ -108,7 +109,7 @@ def _given_credentials(wanted: S3Options) -> Credentials | None:
         return None
     if wanted.key and wanted.secret:
         return GivenKeys(wanted.key, wanted.secret, wanted.token)
-    if wanted.profile:
+    if wanted.profile:  # Chosen by an option, so it comes before the environment.
         return None
     return keys_of_environment()
 
@@ -163,6 +164,7 @@ class BotocoreKeys:
     def refusal(self) -> Failure | None:
         """See Credentials.refusal. Credentials are found at the first call, and renewed in time."""
         try:
+            # The first use may start a program or ask a service: once, not in each thread.
             with self._lock:
                 found = self._found
             if found is None:
@@ -217,6 +219,7 @@ def credentials_without_botocore() -> NoCredentials | None:
     others = ("AWS_CONTAINER_CREDENTIALS_FULL_URI",)
     if any(os.environ.get(name) for name in (*roles, *others)):
         return None
+    # obstore does not read this variable: it would try the metadata service all the same.
     disabled = os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true"
     return NoCredentials() if disabled else None
 

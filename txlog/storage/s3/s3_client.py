@@ -50,7 +50,7 @@ class S3Client:
             session=_session(options.get("profile")),
             **options,
         )
-        self._files.retries = 1
+        self._files.retries = 1  # One attempt: s3fs counts the first, botocore (below) does not.
         self._answered = False
 
     def ask(self, attempts: Attempts, call: Callable[[Any], Awaitable[T]]) -> T | Failure:
@@ -67,6 +67,7 @@ class S3Client:
     ) -> list[T | Failure]:
 
         async def gather(files: Any) -> list[T | BaseException]:
+            # Exceptions are results here: one that is raised would hide the other answers.
             return await asyncio.gather(*(call(files) for call in calls), return_exceptions=True)
 
         answers = self.ask(attempts, gather)
@@ -97,7 +98,7 @@ def shared_client(options: Mapping[str, object]) -> S3Client:
     client = _clients.get(key)
     if client is None:
         for oldest in list(_clients)[: max(0, len(_clients) - CLIENTS_MAX + 1)]:
-            _clients.pop(oldest, None)
+            _clients.pop(oldest, None)  # Not closed: stores that were opened with it keep it.
         client = _clients.setdefault(key, S3Client(options))
     return client
 

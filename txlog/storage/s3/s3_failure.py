@@ -28,6 +28,7 @@ def read_failure(error: BaseException, *, answered_before: bool) -> Failure:
     response = _response(error)
     if response is not None:
         return _read_response(response)
+    # With base classes, by name: botocore is not imported for it.
     names = {kind.__name__ for kind in type(error).__mro__}
     reason = type(error).__name__
     if names & _NEVER_SENT:

@@ -83,6 +83,7 @@ def read_options(options: Mapping[str, object]) -> S3Options:
     if _is_on(options.get("cache_regions")):
         raise _refusal("cache_regions", "set client_kwargs={'region_name': ...}.")
     endpoint = _text(flat.get("endpoint_url"))
+    # The URL decides for obstore, so use_ssl is refused only where it contradicts the URL.
     if not _is_on(flat.get("use_ssl", True)) and not endpoint.startswith("http://"):
         raise _refusal("use_ssl", "write http:// in endpoint_url.")
     found = S3Options(
@@ -165,7 +166,7 @@ def _headers(given: Mapping[str, object]) -> Iterator[tuple[str, object]]:
             yield "request_payer", True
         elif name == "ChecksumAlgorithm" and value in _CHECKSUMS:
             yield "checksum_algorithm", value
-        elif name != "SSECustomerAlgorithm":
+        elif name != "SSECustomerAlgorithm":  # obstore itself sends AES256, the only one.
             raise _refusal(f"s3_additional_kwargs.{name}")
 
 
@@ -208,6 +209,8 @@ def with_bucket(endpoint: str, bucket: str) -> str:
 
 def origin_of(endpoint: str) -> str:
     """Scheme and host, as in the URL of a request."""
+    # obstore's errors show URLs in this form: host in lower case, no usual port. A status counts
+    # only if its URL begins with this (I13).
     parts = urlsplit(endpoint)
     usual = {"http": 80, "https": 443}.get(parts.scheme)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
