@@ -77,9 +77,10 @@ class RootFolder:
     def __init__(self, path: str, durable: bool) -> None:
         self.path = path
         self._durable = durable
-        self._root: Held | None = None
+        self._roots: list[Held] = []
+        """The first one is used; threads that opened the root at the same time added the others."""
         self._file: Held | None = None
-        self._above: list[str] = []
+        self._above: dict[str, None] = {}
         """Folders above the root whose names may not be on disk yet."""
         self._synced: set[str] = set()
         """Folders whose names are on disk. A cache: a folder that is missing is created again."""
@@ -90,6 +91,10 @@ class RootFolder:
             return (self._root or self._open(above=1)).descriptor
         except FileNotFoundError:
             return None
+
+    @property
+    def _root(self) -> Held | None:
+        return self._roots[0] if self._roots else None
 
     def hold(self, path: str) -> None:
         """Bind the root to the file that is at `path` in it now.
@@ -142,9 +147,10 @@ class RootFolder:
         parents = [place]
         while len(parents) <= above:
             parents.append(os.path.dirname(parents[-1]))
-        if self._root is None:  # Otherwise another thread was faster, and its handle stays.
-            self._root, self._above = root, parents[1:]
-        return self._root
+        # Also if another thread has opened it first: that thread did not see which folders are new.
+        self._above.update(dict.fromkeys(parents[1:]))
+        self._roots.append(root)
+        return self._roots[0]
 
     def _make(self) -> Held:
         """Create the root, and any missing folders above it."""
@@ -176,12 +182,12 @@ class RootFolder:
                 os.close(handle)
 
     def _sync_above(self) -> None:
-        for folder in self._above:
+        for folder in tuple(self._above):
             # The user may pass through a folder such as /home without the right to read it, and
             # to sync it is to open it.
             with suppress(PermissionError):
                 sync_folder(folder)
-        self._above = []  # Not after an error: the next write tries again.
+            self._above.pop(folder, None)  # Not after an error: the next write tries again.
 
     def _reason_gone(self) -> str:
         root, file = self._root, self._file

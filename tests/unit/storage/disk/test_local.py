@@ -78,6 +78,22 @@ def test_parent_folders_created_by_another_process_are_synced_too(
     assert calls[:4] == ["sync log/a", "sync log", "sync .", "sync temporary"]
 
 
+def test_parents_are_synced_by_their_creator_if_another_thread_opens_the_root_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path / "new/er/log", Runtime())
+    makedirs = os.makedirs
+
+    def create_and_be_overtaken(*path: str, **named: Any) -> None:
+        makedirs(*path, **named)
+        assert store.get("a") is None
+
+    calls = _record_calls(monkeypatch, tmp_path)
+    monkeypatch.setattr(os, "makedirs", create_and_be_overtaken)
+    store.put_new("a", b"x")
+    assert calls[:4] == ["sync new/er", "sync new", "sync .", "sync temporary"]
+
+
 def test_hints_and_non_durable_stores_are_not_synced(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
