@@ -58,7 +58,7 @@ def _fault(path: str) -> str:
         return "it has an empty, '.' or '..' part"
     # The first test is cheap, and false for all names of a log.
     if TEMPORARY_PREFIX in path and any(part.startswith(TEMPORARY_PREFIX) for part in parts):
-        return f"names from {TEMPORARY_PREFIX!r} on are reserved for the store"
+        return f"names that begin with {TEMPORARY_PREFIX!r} are reserved for the store"
     if not path.isprintable():  # A lone surrogate, too, which could not be encoded below.
         return "it has characters that cannot be printed"
     if len(path) <= PART_BYTES_MAX and path.isascii():  # Within both limits.

@@ -94,7 +94,7 @@ class Store(Protocol):
         `data` must be unique to the caller (entries carry a random token): after anything but a
         clean answer the object is read back, and equal bytes mean that this call created it. Raises
         OutcomeUnknown if neither can be established: the write may still land later, so the caller
-        must not go on to another name before it has seen this one filled; otherwise both may land.
+        must not use another name before it has seen this one filled; otherwise both may land.
         """
 
     def get(self, path: str) -> bytes | None:

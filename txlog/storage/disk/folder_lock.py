@@ -3,7 +3,7 @@
 The system releases the lock of a process that dies, and wakes waiting processes in order. flock has
 no timeout, so a background thread waits in it, and continues to wait when the writer gives up.
 Safety does not depend on turns (see `capabilities.py`): where a folder cannot be locked, as on NFS,
-and when the holder of a lock stalls, writers go on without one.
+and when the holder of a lock stalls, writers proceed without one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FolderLocks:
             return None
 
     def _wait_for_turn(self, folder: str, lock: _Lock) -> bool:
-        """Take the lock, or go on without it; returns whether another writer held it."""
+        """Take the lock, or proceed without it; returns whether another writer held it."""
         if lock.is_taken_at_once():
             return False
         now_ms = self._runtime.clock.monotonic_ms()

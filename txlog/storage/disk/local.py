@@ -71,7 +71,7 @@ _CREATED = Created()
 class LocalStore:
     """See Store, and `capabilities.py`. Several processes may share the folder `root`.
 
-    `durable=False` leaves out every sync: for tests and throw-away logs. Files are immutable once
+    `durable=False` leaves out every sync: for tests and temporary logs. Files are immutable once
     they have their name, so mapped reads stay valid even when the file is deleted (not on NFS).
     Unpickling opens it again.
     """

@@ -114,7 +114,7 @@ class NewFile:
 
 
 def write_parts(descriptor: int, parts: Sequence[Bytes]) -> None:
-    """Write them one after the other, a little at a time. Raises OSError."""
+    """Write them in order, at most WRITE_BYTES_MAX a call. Raises OSError."""
     # As bytes: the length of a memoryview counts its items, whatever their size.
     left = deque(memoryview(part).cast("B") for part in parts)
     while left:
