@@ -235,7 +235,7 @@ class ObstoreClient:
             raise
         except Exception as error:  # noqa: BLE001 - every kind is classified.
             return read_failure(error, key, bucket.origin)
-        except BaseException as error:  # A panic of Rust is no Exception.
+        except BaseException as error:  # A panic of Rust is not an Exception.
             if type(error).__name__ != "PanicException":
                 raise
             raise InternalError(
