@@ -121,7 +121,7 @@ def _usage(error: typer.TyperException) -> _Report:
     """The report of a usage error; empty if a missing argument has shown the help already."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return _Report("usage", error.exit_code, "")
-    message = error.format_message().replace("Value error, ", "").rstrip(".")
+    message = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)
     hint = f" '{context.command_path} --help' shows how." if context is not None else ""
     return _Report("usage", error.exit_code, f"{message}.{hint}")

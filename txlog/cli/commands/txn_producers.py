@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from txlog.cli.commands.txn import app
+from txlog.cli.exit_codes import FAILED
 from txlog.cli.output.output import Grid, counted, duration_text
 from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Session, Topic, topic_names, with_session
@@ -121,7 +122,7 @@ def hanging(
         return
     count = len({each.tx_id for each in found})
     session.say(f"{counted(count, 'transaction')} {'hangs' if count == 1 else 'hang'}.")
-    raise typer.Exit(1)
+    raise typer.Exit(FAILED)
 
 
 @app.command("outcome", epilog="Examples: txlog txn outcome 7-0-12, txlog txn outcome order-17")

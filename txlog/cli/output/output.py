@@ -104,10 +104,7 @@ def json_text(value: object, *, indent: int | None = None, default: Any = str) -
 
 def _json_escape(found: re.Match[str]) -> str:
     """Unchanged if it is printable; else, if it controls or reverses the text, escaped for JSON."""
-    character = found[0]
-    if character.isprintable():
-        return character
-    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
+    return found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1]
 
 
 @functools.cache
