@@ -10,7 +10,7 @@ import typer
 
 from txlog.cli.output.output import Facts, Grid, counted, write_json
 from txlog.cli.output.record_json import finite, iso_time, text_or_base64
-from txlog.cli.session import Output, Session, topic_names, with_session
+from txlog.cli.session import Execute, Output, Session, topic_names, with_session
 from txlog.client.half_messages.dead_letter import (
     DEAD_LETTER_TOPIC,
     DeadLetter,
@@ -91,9 +91,7 @@ def replay(
     session: Session,
     topic: Topic = DEAD_LETTER_TOPIC,
     limit: Limit = LETTERS_MAX,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Replay them; without it they are only shown.")
-    ] = False,
+    execute: Execute = False,
 ) -> None:
     """Send dead letters to the topics they were meant for, each once, in one transaction.
 

@@ -86,15 +86,12 @@ def _show(session: Session, report: MaintenanceReport) -> None:
     rows = [
         (_status(action), action.task, action.subject, action.detail) for action in report.actions
     ]
-    session.show([_document(action) for action in report.actions], _grid(rows))
+    table = Grid(("STATUS", "TASK", "SUBJECT", "DETAIL"), rows)
+    session.show([_document(action) for action in report.actions], [table])
     if not rows:
         session.say("There was nothing to do.")
     if report.failures:
         raise typer.Exit(FAILED)
-
-
-def _grid(rows: list[tuple[str, str, str, str]]) -> list[Grid]:
-    return [Grid(("STATUS", "TASK", "SUBJECT", "DETAIL"), rows)]
 
 
 def _status(action: MaintenanceAction) -> str:
