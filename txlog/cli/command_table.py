@@ -23,6 +23,8 @@ class CommandModule(NamedTuple):
 
 
 COMMANDS = {
+    # Several modules add commands to the `app` of topic, group and txn. Named here is the one that
+    # imports the others, so that all of them are registered.
     "topic": CommandModule(
         "commands.topic_records", "Topics: list, describe, create, change, delete."
     ),
@@ -101,6 +103,7 @@ class LazyCommands(MutableMapping[str, Any]):
 def _imported(name: str, module: str) -> Any:
     """The command of that name: a group's `app`, or one of the commands in it."""
     app: typer.Typer = importlib.import_module(f"txlog.cli.{module}").app
+    # A module's Typer does not inherit the mode of the top group, which is set in main.py.
     app.rich_markup_mode = "markdown"
     group = typer.main.get_group(app)
     return group if group.name == name else group.commands[name]

@@ -64,6 +64,8 @@ def run_to_exit_code(command: Callable[[], object], *, as_json: bool = False) ->
     """Run a command line; report an error as a line or as JSON; return the exit code."""
     try:
         answer = command()
+        # A full disk may show only when the buffer is written. When the interpreter writes it at
+        # its exit, it is too late for an exit code and a message of the command line.
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
@@ -86,6 +88,7 @@ def wants_json(words: Sequence[str]) -> bool:
     return wanted
 
 
+# -o may end a group of short options (-qo json), and may contain its value (-ojson).
 _OUTPUT = re.compile(r"--output(?:=(.*))?|-[a-np-z]*o(.*)", re.DOTALL)
 
 
@@ -119,6 +122,7 @@ def _report_of(error: Exception) -> _Report:
 
 def _usage(error: typer.TyperException) -> _Report:
     """The report of a usage error; empty if a missing argument has shown the help already."""
+    # By name, because typer keeps the class in a private module.
     if type(error).__name__ == "NoArgsIsHelpError":
         return _Report("usage", error.exit_code, "")
     message = error.format_message().rstrip(".")

@@ -70,6 +70,8 @@ class Commands(TyperGroup):
     ) -> Any:
         """Run one command line and end the process, or return its exit code."""
         inner = super().main
+        # Not in standalone mode, typer raises its errors and returns exit codes; otherwise it would
+        # print errors in its own form and end the process.
         code = run_to_exit_code(
             lambda: inner(args, prog_name, complete_var, False, windows_expand_args, **extra),
             as_json=wants_json(sys.argv[1:] if args is None else args),

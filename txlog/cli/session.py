@@ -61,7 +61,9 @@ class GlobalOptions:
     def overridden(self, later: GlobalOptions) -> GlobalOptions:
         """These options, overridden by `later`."""
         names = [option.name for option in fields(self)]
+        # A flag that is not given is False, so the later options can only add flags.
         chosen = {n: getattr(later, n) or getattr(self, n) for n in names}
+        # All of them in this order: of two with one name `storage_options` takes the later one.
         chosen["storage_option"] = (*self.storage_option, *later.storage_option)
         return GlobalOptions(**chosen)
 
@@ -141,6 +143,7 @@ def _shared(
     """The declaration of the shared options; `with_session` reads its signature."""
 
 
+# eval_str: typer takes `run.__signature__` as it is and evaluates no annotation in it.
 _SHARED = tuple(inspect.signature(_shared, eval_str=True).parameters.values())
 _CONTEXT = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
@@ -158,17 +161,21 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(session, **arguments)
             sys.stdout.flush()
+        # Not an error: the reader has ended, as in `txlog consume x | head`. Typer's own exit code
+        # for it is 1.
         except BrokenPipeError:
-            close_stdout()  # Not an error: the reader has ended, as in `txlog consume x | head`.
-        except typer.Exit:
+            close_stdout()
+        except typer.Exit:  # Only an exit code: -v has no error to trace.
             raise
         except Exception:
+            # Tracebacks quote records and options: no escape sequence and no secret may pass.
             if session.options.verbose:
                 for line in traceback.format_exc().splitlines():
                     print(message_text(line), file=sys.stderr)
             raise
 
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    # Keyword-only, because a signature refuses a parameter without a default after one with one.
     named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     signature = inspect.Signature([_CONTEXT, *named, *_SHARED])
     run.__signature__ = signature  # type: ignore[attr-defined]

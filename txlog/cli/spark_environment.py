@@ -88,5 +88,6 @@ def _worker_python(scratch: Path) -> Path:
         fresh = scratch / f"python.{Runtime().entropy.token()[:8]}"
         fresh.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {python} "$@"\n', encoding="utf-8")
         fresh.chmod(0o755)
+        # Renamed when it is complete: jobs that share the folder must not start half a script.
         fresh.rename(script)
     return script

@@ -25,9 +25,11 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # Modules are not garbage: collecting takes a fifth of the imports' time.
     commands = importlib.import_module("txlog.cli.main")
+    # What was imported lives as long as the process, so later collections skip it.
     gc.freeze()
     gc.enable()
     if is_ours:
+        # From here on Ctrl-C is an exception: a command may have to say what it has written.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     commands.main()
 

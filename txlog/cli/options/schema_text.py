@@ -50,6 +50,7 @@ def parse_schema(text: str) -> pa.Schema:
         return _schema_of_file(Path(text[1:]).expanduser())
     try:
         return pa.schema(_Parser(text).fields(_END, 0))
+    # UsageError is a ValueError, too, and has its own message.
     except UsageError:
         raise
     except (ValueError, OverflowError, pa.ArrowException) as error:
@@ -100,6 +101,7 @@ def _schema_of_file(path: Path) -> pa.Schema:
         with pa.OSFile(str(path)) as source:
             if magic == b"ARROW1":
                 return pa.ipc.open_file(source).schema
+            # A stream begins without a magic word, so it is what is left.
             return pa.ipc.open_stream(source).schema
     except (OSError, pa.ArrowException) as error:
         raise UsageError(
@@ -145,6 +147,7 @@ class _Parser:
         return pa.field(name, kind, nullable=not not_null)
 
     def _type(self, depth: int) -> pa.DataType:
+        # Before the recursion: a long row of brackets would end it with RecursionError.
         if depth > NESTING_DEPTH_MAX:
             raise _refusal(f"types nest deeper than {NESTING_DEPTH_MAX} levels")
         word = self._next("a type")
@@ -161,6 +164,7 @@ class _Parser:
             self._at += 2
         item = self._typed("item", depth)
         self._expect(">")
+        # -1 is the default of pa.list_: a list of any length.
         size = int(self._arguments("[", "]")[0]) if self._tokens[self._at] == "[" else -1
         return pa.list_(item, size)
 
@@ -179,8 +183,10 @@ class _Parser:
         elif name == "fixed_size_binary" and square[0].isdigit():
             return pa.binary(int(square[0]))
         elif name == "timestamp" and len(square) == 2 and square[0] in _UNITS:
+            # Arrow prints timestamp[us, tz=UTC].
             return pa.timestamp(square[0], square[1].removeprefix("tz="))
         else:
+            # Arrow prints date32[day] and date64[ms], although the unit is not a parameter.
             name = name if name in ("date32", "date64") else f"{name}[{square[0]}]"
         if name not in _PRINTED:
             raise _unknown_type(name)

@@ -27,6 +27,7 @@ def parse_starting_point(text: str) -> StartingPoint:
     """Read `earliest`, `latest`, an offset, or `@` and a time. Raises UsageError."""
     if text in ("earliest", "latest"):
         return Edge(text == "latest")
+    # isdigit alone accepts digits such as ², which int() refuses.
     if text.isascii() and text.isdigit():
         return AtOffset(int(text))
     if text.startswith("@"):

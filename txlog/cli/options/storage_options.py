@@ -49,7 +49,7 @@ def _of_variable(text: str) -> dict[str, object]:
         return {}
     try:
         found = json.loads(text)
-    except (ValueError, RecursionError):  # Its message would show the text.
+    except (ValueError, RecursionError):  # Without a cause: the text may hold a secret.
         found = None
     if not isinstance(found, dict):
         raise InvalidOption(f"{origin} must hold a JSON object, such as {{}}; correct it.")
