@@ -44,6 +44,7 @@ def failed(name: str, found: str, fix: str) -> Check:
 
 def failed_with(name: str, error: TxlogError) -> Check:
     """A check that failed with this error: its reason, and its remedy as the fix."""
+    # An error of one sentence has no remedy of its own.
     if error.reason == error.remedy:
         return failed(name, error.message, "")
     return failed(name, error.reason.removesuffix("."), error.remedy)

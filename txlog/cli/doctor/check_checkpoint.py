@@ -64,6 +64,7 @@ _NAMES = (
 
 
 def _row(comparison: CheckpointComparison, part: PartitionComparison) -> tuple[object, ...]:
+    # A batch that is run again needs the group where it starts; every other start, where it ends.
     expected = part.start if comparison.next_start is NextStart.REPLAY else part.end
     if comparison.next_start is NextStart.REFUSED and comparison.is_replay:
         expected = part.start

@@ -111,6 +111,7 @@ def claimed_packages(
         if not name:  # A folder that an interrupted pip uninstall left.
             continue
         for package in _top_level(found) & set(PACKAGES):
+            # Of two copies the first counts: it is earlier on sys.path, so it is the one imported.
             claims.setdefault(package, {}).setdefault(canonicalize_name(name), found.version)
     return claims
 
@@ -125,6 +126,7 @@ def _top_level(found: importlib.metadata.Distribution) -> set[str]:
 
 def _shared(package: str, others: list[str], versions: dict[str, str]) -> Check:
     named = [f"{name} {versions[name]}" for name in (*others, DISTRIBUTION) if name in versions]
+    # Both must go: with one of them pip removes files that the other has, too.
     removal = f"pip uninstall --yes {' '.join([*others, DISTRIBUTION])}"
     return failed(
         f"package {package}",
@@ -135,6 +137,7 @@ def _shared(package: str, others: list[str], versions: dict[str, str]) -> Check:
 
 
 def _own(version: str) -> Check:
+    # An export of this project tells its package from another one of the same name.
     if "Producer" in getattr(txlog, "__all__", ()):
         return passed(DISTRIBUTION, f"{version} ({Path(txlog.__file__).parent})")
     return failed(

@@ -35,6 +35,8 @@ SPARK_ENV = "spark-env.sh"
 
 _PROPERTY = re.compile(r"\s*([^#!\s=:][^\s=:]*)\s*[=:\s]\s*(.*?)\s*$")
 
+# BaseException: a package that calls sys.exit() when it is imported must not end the check. The
+# answer is the last line, because packages may print while they are imported.
 _DISCOVERY = """
 import importlib, json, pkgutil, sys
 found = {}
@@ -74,6 +76,7 @@ def _java() -> Check:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return failed("Java", f"{java} does not run ({type(error).__name__})", fix)
+    # Java prints its version to stderr.
     version = java_version(done.stderr + done.stdout)
     if version is None:
         return failed("Java", f"{java} does not print its version", fix)
@@ -103,6 +106,7 @@ def _discovery_checks() -> Iterator[Check]:
         )
         answer = json.loads(done.stdout.splitlines()[-1])
         version, is_this = tuple(answer["version"]), answer["prefix"] == sys.prefix
+    # PYSPARK_PYTHON may name any program, which then prints anything.
     except (OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError) as error:
         yield failed("Spark's Python", f"{python} does not run ({type(error).__name__})", use_this)
         return
@@ -111,6 +115,7 @@ def _discovery_checks() -> Iterator[Check]:
         yield failed("Spark's Python", found, use_this)
     else:
         yield passed("Spark's Python", f"{version[0]}.{version[1]} ({shutil.which(python)})")
+    # If Spark's Python is another one, the remedy is to use this one, which has txlog.
     yield from discovered(answer["found"], install_command("spark") if is_this else use_this)
 
 
@@ -157,6 +162,7 @@ def _socket_folder(folder: Path, values: Mapping[str, str]) -> Check:
     """Check that other users cannot connect: Spark requires no secret on a Unix socket."""
     path = folder / SPARK_DEFAULTS
     try:
+        # txlog's own spark-env.sh sets it, as the folder's name contains the user's id.
         is_set = SOCKET_FOLDER in (folder / SPARK_ENV).read_text(encoding="utf-8")
     except OSError:
         is_set = False

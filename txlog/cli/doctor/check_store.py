@@ -62,6 +62,7 @@ def store_checks(
         yield warned(STORE, f"{store.url} does not exist", "'txlog topic create' creates it")
         return
     yield _probed(store, runtime)
+    # Only on a far store does a process trust boundary checks by its own clocks (R15).
     if not is_near(store):
         yield date_check(store, runtime)
     yield _log(store, runtime)
@@ -102,6 +103,8 @@ def _log(store: Store, runtime: Runtime) -> Check:
 def _topics(cluster: Cluster) -> tuple[int, list[str]]:
     """The number of topics, and a note for each that was never begun. Raises CorruptData for a
     missing or unreadable journal."""
+    # Without its journal the list of topics reads as empty, and the log would pass as one without
+    # topics (I15).
     require_not_lost(cluster.store, cluster.layout.cluster(), f"{TOPICS}/")
     topics = sorted(cluster.state(linearizable=True).topics.items())
     reads = [partial(_topic, cluster, name, created.opened.topic_id) for name, created in topics]
@@ -115,6 +118,7 @@ def _topic(cluster: Cluster, name: str, topic_id: str) -> tuple[bool, str]:
     left = objects_without_journal(cluster.store, layout)
     if left:
         raise CorruptData(lost_journal(layout.root, left).message, path=layout.root)
+    # No object at all: a process may have died while it created the topic. That is not damage.
     if left is not None:
         return True, not_begun(name, layout.root)
     return cluster.find_topic(name) is not None, ""
@@ -127,6 +131,7 @@ def date_check(store: Store, runtime: Runtime) -> Check:
         before_ms = runtime.clock.wall_ms()
         store.put_new(path, b"date")
         after_ms = runtime.clock.wall_ms()
+        # A listing is the only request that returns dates.
         dated_ms = next((s.modified_ms for s in store.list_after(path) if s.path == path), 0)
         store.delete(path)
     except TxlogError as error:
@@ -138,6 +143,7 @@ def date_check(store: Store, runtime: Runtime) -> Check:
 
 def off_ms(before_ms: int, after_ms: int, dated_ms: int) -> int:
     """How far a date is from the time its object was written; negative if it is behind."""
+    # The store may date the object at any moment of the request.
     return dated_ms - min(max(dated_ms, before_ms), after_ms)
 
 

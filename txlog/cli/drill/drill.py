@@ -111,6 +111,7 @@ def drill(
     with _sigterm_as_ctrl_c(), _scratch_folder(session) as scratch:
         subject = _subject(session, scratch, job, checkpoint, arguments or [], chosen, wait_s)
         result = _run(session, subject, plan_rounds(kills, chosen), chosen, again)
+        # Shown first: if the report cannot be written, the result is not lost with it.
         session.show(document(result), sections(result))
         if report is not None:
             _write_report(report, html_report(result))
@@ -118,6 +119,7 @@ def drill(
             raise typer.Exit(FAILED)
         if subject.data is not None and session.options.root:
             subject.data.delete()
+        # Last: any error before keeps the folder as evidence.
         scratch.is_well = True
 
 
@@ -168,15 +170,19 @@ def _subject(
 
 def _bundled(session: Session, scratch: _Scratch, seed: int, wait_s: float) -> _Subject:
     root = _place(session.options.root or str(scratch.folder / "log"))
+    # They are options of the store at --root; the drill's own log is a local folder.
     storage_options = session.storage_options if session.options.root else {}
     connection = connect(root, create=True, storage_options=storage_options)
     token = connection.runtime.entropy.token()[:8]
     data = DrillLog(connection, f"drill-{seed}-{token}")
     if session.options.root:
+        # Before the topics exist: a drill that is ended while it creates them must name them, too.
         scratch.topics = data.left_behind(root)
     data.create()
     folder = scratch.folder / "checkpoint"
     command = [sys.executable, str(BUNDLED_JOB), "--root", root, "--checkpoint", str(folder)]
+    # Storage options go through the environment: other users can read arguments, and they may be
+    # secrets.
     job = DrilledJob(
         [*command, *data.job_arguments],
         scratch.folder,
@@ -197,6 +203,7 @@ def _users(
     wait_s: float,
 ) -> _Subject:
     connection = session.admin().connection
+    # The user's own PYSPARK_PYTHON counts; to PYTHONPATH python_path() adds the drill's hooks.
     environment = {
         "PYSPARK_PYTHON": sys.executable,
         **os.environ,

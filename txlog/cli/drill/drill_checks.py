@@ -132,8 +132,10 @@ def _left_open(connection: Connection, query_id: str, groups: tuple[str, ...]) -
     for group in groups:
         for tx_id, pending in connection.offsets.group(group).pending.items():
             now_ms = connection.runtime.clock.wall_ms()
+            # settle() would also abort a transaction that still has time.
             if now_ms - pending.pended_ms > pending.timeout_ms:
                 connection.offsets.settle(group, tx_id)
+            # It counts as open until the next pass no longer finds it.
             left.append(f"{tx_id} pends on group {group}")
     return left
 

@@ -91,6 +91,7 @@ class DrillLog:
         if is_committed:
             producer.commit_transaction()
         else:
+            # Aborted numbers must be in the log, so that readers have something to skip.
             producer.flush()
             producer.abort_transaction()
 

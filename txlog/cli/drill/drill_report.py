@@ -42,6 +42,7 @@ class DrillResult:
     @property
     def is_well(self) -> bool:
         """The job was killed and recovered, and every check was proven."""
+        # Kills that hit no process prove nothing, whatever the checks find.
         is_proven = bool(self.checks) and all(check.is_well for check in self.checks)
         return is_proven and not self.failure and any(kill.processes for kill in self.kills)
 

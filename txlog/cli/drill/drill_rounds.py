@@ -58,12 +58,14 @@ class Round:
 def plan_rounds(kills: int, seed: int) -> list[Round]:
     """The named points in turn; every fourth round is killed at a random time."""
     names, rounds = list(POINTS), []
+    # A drill that is too short for all points begins at any of them, by its seed.
     first = int(_draw(seed, "first") * len(names)) if kills < len(names) else 0
     for number in range(kills):
         if number % RANDOM_EVERY == RANDOM_EVERY - 1 or (kills > 1 and number == kills - 1):
             delay_ms = _draw(seed, f"delay {number}") * KILL_WINDOW_MS
             rounds.append(Round(AT_RANDOM, delay_ms, _draw(seed, f"workers {number}") < 0.5))
         else:
+            # Rounds at random take no turn of a point, so each full cycle has all points.
             place = first + number - number // RANDOM_EVERY
             rounds.append(Round(names[place % len(names)]))
     return rounds
@@ -145,6 +147,7 @@ class Drill:
         return DrillPoints(self.job.folder / "points", self.connection.runtime)
 
     def _start(self, number: int) -> JobProcess:
+        # Files of the killed run's point would stop this run, or report the next point as reached.
         self._points.clear()
         self.feed()
         has_lost = any(planned.checkpoint_lost for planned in self.rounds[: number - 1])
@@ -169,6 +172,7 @@ class Drill:
         has_finished = self._wait(
             process, lambda: query_progress(self.job.checkpoint).finished > before
         )
+        # After a kill between two batches there may be no records left for another batch.
         if not has_finished and (kill is None or kill.found.is_in_flight):
             raise JobFailed(
                 f"the job finished no micro-batch in {self.job.wait_s:.0f} s; the end of "
@@ -192,6 +196,7 @@ class Drill:
             if process.status not in (None, 0):
                 process.require_running()
             if process.status == 0 or self._now_ms() > deadline_ms:
+                # Asked again: it may have happened just before the job ended or the time was up.
                 return is_there()
             self._sleep(POLL_MS)
         return True
@@ -206,11 +211,13 @@ class Drill:
     def _kill(self, number: int, planned: Round, process: JobProcess) -> None:
         is_reached = self._reached(planned, process)
         killed = process.kill(with_workers=planned.with_workers)
+        # The job ended between its point and the kill, which therefore hit nothing.
         if process.status != -signal.SIGKILL:
             _require_running(process)
         self._killed_at_ms = self._now_ms()
         self._killed.append(process)
         self.cpu_s += killed.cpu_s
+        # Before the next run changes the checkpoint, and before a planned loss deletes it.
         found = newest_batch(self.job.checkpoint, Admin(self.connection).replay_marks())
         if planned.checkpoint_lost:
             shutil.rmtree(self.job.checkpoint.url)
@@ -222,6 +229,7 @@ class Drill:
     def _reached(self, planned: Round, process: JobProcess) -> bool:
         """Whether the job reached its point before the time limit."""
         if planned.point in POINTS:
+            # First the point, then the records: their batch could otherwise pass it unseen.
             self._points.set(planned.point, POINTS[planned.point])
             self.feed()
             return self._wait(process, lambda: self._points.is_reached(planned.point))

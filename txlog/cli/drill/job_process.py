@@ -75,11 +75,13 @@ class JobProcess:
         if self.process.poll() is not None:
             return Killed(0, 0.0)
         frozen = _frozen(self.process.pid)
+        # Read while the processes are stopped: a dead one reports no CPU time.
         cpu_s = sum(_cpu_s(process) for process in frozen)
         doomed = [p for p in frozen if with_workers or _is_driver(p, self.process.pid)]
         for process in doomed:
             _send(process, signal.SIGKILL)
         self.orphans = [process for process in frozen if process not in doomed]
+        # Continued only now: they find their driver dead and can report nothing to it.
         for process in self.orphans:
             _send(process, signal.SIGCONT)
         self.process.wait(DEATH_WAIT_S)
@@ -108,6 +110,7 @@ class JobProcess:
         cpu_s = 0.0
         while self.status is None and clock.monotonic_ms() < deadline_ms:
             family += [process for process in _tree(self.process.pid) if process not in family]
+            # The largest sum so far: a process that has ended is no longer counted.
             cpu_s = max(cpu_s, sum(_cpu_s(process) for process in family))
             clock.sleep_ms(POLL_MS)
         status = self.status
@@ -134,6 +137,7 @@ def start(
 ) -> JobProcess:
     """Run a command in a new session; its output goes to `log`."""
     with log.open("wb") as output:
+        # In a session of its own, the job does not get the terminal's Ctrl-C: the drill ends it.
         process = subprocess.Popen(
             command,
             cwd=folder,
@@ -203,6 +207,7 @@ def _is_driver(process: psutil.Process, pid: int) -> bool:
 
 def _is_alive(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
+        # A zombie is dead, though its parent has not fetched its exit code yet.
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     return False
 
