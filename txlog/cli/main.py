@@ -57,6 +57,7 @@ class Commands(TyperGroup):
         """Write the help from the first lines of the commands, without importing them."""
         summary = copy.copy(self)
         summary.commands = LazyCommands.summaries()
+        # Not summary.format_help, which is this method again.
         super(Commands, summary).format_help(ctx, formatter)
 
     def main(

@@ -115,15 +115,18 @@ def consume(
     With --group delivery is at least once: records printed but not committed are printed again.
     """
     point = None if start is None and group else parse_starting_point(start or "earliest")
+    # Linearizable, so that a topic that was just created by another process is found.
     log = session.admin().connection.cluster.present_topic(topic, linearizable=True)
     for partition in partitions or ():
         log.check_partition(partition)
     consumer = _consumer(session, topic, tuple(partitions or ()), isolation, group)
+    # Fixed before anything is read: else the command might never end while producers write.
     ends = None if follow else consumer.end_offsets(consumer.assignment())
     if point is not None:
         _seek(consumer, point, log)
     with _writer(session, log.schema(), file_format, key_separator) as write:
         for table in _tables(consumer, ends, max_messages):
+            # Flushed before the commit: a kill between the two repeats records and loses none.
             write(table)
             if group:
                 _commit(consumer, ends or {})
@@ -220,6 +223,7 @@ def _tables(
             left = None if left is None else left - table.num_rows
             if table.num_rows:
                 yield table
+        # Up to the ends nothing more can be read: the rest is open, aborted or compacted away.
         elif ends is not None:
             return
 

@@ -100,6 +100,7 @@ def replay(
     """
     connection = session.admin().connection
     found = _pending(connection, topic, limit)
+    # Without letters the replay's transactional id need not be registered.
     if execute and found:
         found = replay_letters(connection, topic, limit)
     _show(session, found)

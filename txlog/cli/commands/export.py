@@ -118,6 +118,7 @@ def _targets(
     if folder is not None and file is None:
         suffix = form or FileFormat.PARQUET
         base = folder.rstrip("/") or "/"
+        # posixpath, because the folder may be a URL.
         return {name: (posixpath.join(base, f"{name}.{suffix}"), suffix) for name in topics}
     if file is None or folder is not None:
         raise UsageError("name the output: --file FILE for one topic, or --folder DIR.")
@@ -179,6 +180,7 @@ def _export(
             for batch in read_partition(wanted, partition, isolation):
                 write(batch)
                 records += batch.num_rows
+                # Progress counts offsets, as the total does: some of them have no record to return.
                 read_to = batch["_offset"][-1].as_py() + 1
                 advance(read_to - counted_to)
                 counted_to = read_to

@@ -248,6 +248,7 @@ def delete(session: Session, group: Group, execute: Execute = False) -> None:
         f"a lag of {least}{counted(found.known_lag, 'record')}"
     )
     if not execute:
+        # A plan that --execute would refuse is not shown.
         require_no_live_owner(admin.connection, group)
         session.say_planned(f"delete {what}")
         return
@@ -269,6 +270,7 @@ def delete_some(
     admin = session.admin()
     wanted = {where for text in topic for where in _topic_partitions(admin, text)}
     known = admin.connection.offsets.group(group).committed
+    # Called for its UnknownGroup: a wrong name would else look like a group without offsets.
     committed_partitions(admin.connection, group)
     doomed = sorted(wanted & set(known))
     if execute:

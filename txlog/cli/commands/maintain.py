@@ -68,6 +68,7 @@ def maintain(
     if once:
         report = maintenance.run_once(vacuum=vacuum)
         if (delay_ms := maintenance.sweep_due_in_ms()) is not None:
+            # The wait may take a minute, so what was done is shown before; stdout gets one answer.
             for action in report.actions:
                 session.say(_line(action))
             session.say(_waiting(maintenance.candidates, delay_ms))
@@ -76,8 +77,10 @@ def maintain(
         _show(session, report)
         return
     while True:
+        # No wait here: a later pass deletes the candidates that are old enough by then.
         for action in maintenance.run_once(vacuum=vacuum).actions:
             _print(session, action, connection.runtime.clock.wall_ms())
+        # The reader of this log must not wait for the next pass.
         sys.stdout.flush()
         connection.runtime.clock.sleep_ms(interval_ms)
 

@@ -163,6 +163,7 @@ def produce(
         None if timestamp is None else milliseconds(timestamp),
         keep_partitions,
     )
+    # Every check comes before the producer registers, which fences a running instance (R5).
     _require_fitting(form, source.formats(), timestamp_column)
     require_readable(paths)
     choice = PARTITION_COLUMN if keep_partitions else partition

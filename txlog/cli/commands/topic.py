@@ -133,11 +133,13 @@ def create(
     """Create a topic, and the log too if there is none at the root."""
     columns = None if schema is None else parse_schema(schema)
     topic = NewTopic(name, partitions, columns, config_pairs(config or ()))
+    # Before the log is created: a refused topic must not leave an empty log behind.
     checked_topic(topic)
     made_log = False
     try:
         admin = session.admin(log_config=config_pairs(log_config or ()))
     except NotATxlog as error:
+        # Only an absent log may be created; a log of another format raises NotATxlog, too.
         if "url" not in error.facts:
             raise
         admin = session.admin(create=True, log_config=config_pairs(log_config or ()))

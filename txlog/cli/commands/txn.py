@@ -76,6 +76,7 @@ def describe(
     """A transactional id with its open transactions, or one transaction and how it ended."""
     admin = session.admin()
     now_ms = admin.connection.runtime.clock.wall_ms()
+    # The name first: a transactional id may look like a transaction, as 0-0-0 does.
     found = [
         _listing_document(each, now_ms)
         for each in admin.list_transactions()

@@ -135,6 +135,7 @@ def outcome(
 ) -> None:
     """How a transaction ended: COMMITTED, ABORTED, OPEN or DEAD_LETTERED, in one word."""
     admin = session.admin()
+    # The tag first: users choose tags freely, and one may look like a transaction.
     found = admin.outcome(name)
     if found is TransactionOutcome.UNKNOWN_ID:
         try:

@@ -60,7 +60,7 @@ def verify(
     """Read the log and name every damaged or missing object; exit code 1 if there is one.
 
     It reads all entries, snapshots and records, so it takes as long as reading them; nothing is
-    written or repaired, and other processes may go on writing. Unreferenced objects are counted:
+    written or repaired, and other processes may keep writing. Unreferenced objects are counted:
     failed tasks, aborted writes, merging, compaction and deleted topics leave them, or they are
     being written just now.
     """
@@ -71,6 +71,7 @@ def verify(
     total = sum(stored.size_bytes for stored in listed)
     with byte_progress(session, connection.runtime, "verifying", total) as advance:
         report = audit_log(connection, tuple(topics or ()), listed, advance)
+    # The checker reads the same bytes, so it finds the same damage again.
     known = {(finding.path, finding.invariant) for finding in report.findings}
     proof = proven(connection) if at_rest else []
     broken = [finding for finding in proof if (finding.path, finding.invariant) not in known]

@@ -35,6 +35,7 @@ _SHOWN_MAX = 60
 def json_value(text: str | bytes) -> Any:
     """One JSON document. Raises InvalidRecord, also for duplicate names in an object."""
     try:
+        # json alone would accept NaN, which is not JSON, and keep the last of two equal names.
         return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
     except RecursionError as error:
         raise InvalidRecord("it is nested too deeply") from error
@@ -94,10 +95,12 @@ def time_count(value: Any, unit: str) -> int:
 
     Raises InvalidRecord.
     """
+    # Not isinstance: True and False are ints.
     if type(value) is int:
         return value
     if not isinstance(value, str):
         raise InvalidRecord(f"{_shown(value)} is not a time")
+    # Python's times drop digits after the sixth, so the fraction is read apart from the rest.
     fraction = _FRACTION.search(value)
     whole = value if fraction is None else value[: fraction.start()] + value[fraction.end() :]
     try:
@@ -148,6 +151,7 @@ def _decimal(value: Any) -> Decimal:
             return Decimal(value)
         except DecimalException as error:
             raise InvalidRecord(f"{_shown(value)} is not a decimal number") from error
+    # json has already rounded a number with a fraction to a binary float.
     raise InvalidRecord(f"{_shown(value)} may have lost digits; write a decimal as text")
 
 

@@ -149,11 +149,13 @@ class _Rows:
             self._size += len(line)
             self._is_open ^= line.count(b'"') % 2 == 1
             if self._is_open:
+                # A quote that is never closed would collect the rest of the input (I16).
                 if self._size > self._bytes_max:
                     self.require_closed()
                 continue
             text = b"\n".join(self._lines)
             self._lines, self._size = [], 0
+            # An empty line is skipped. Of a line end \r\n the \r is left.
             if text.strip(b"\r"):
                 found.append((self._number, text))
         return found
@@ -177,6 +179,7 @@ def _cells(line: bytes) -> list[str]:
 
 def _header(place: str, line: bytes, form: RecordForm) -> list[str]:
     try:
+        # Some programs begin a UTF-8 file with a byte order mark: the first name is what follows.
         names = _cells(line.removeprefix(_BYTE_ORDER_MARK))
         known = {*form.schema.names, *(_prefix(form) + name for name in ENVELOPE)}
         if len(set(names)) < len(names):
@@ -206,6 +209,7 @@ def _parse(line: bytes, names: Sequence[str], form: RecordForm) -> ParsedRecord:
         if name in form.schema.names
     }
     envelope: Row = {n: found[_prefix(form) + n] for n in ENVELOPE if found.get(_prefix(form) + n)}
+    # Any other text stays as it is, and parsed_record refuses it.
     if envelope.get("partition", "").isdecimal():
         envelope["partition"] = int(envelope["partition"])
     if not form.is_kafka:

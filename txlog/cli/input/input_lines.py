@@ -117,6 +117,7 @@ class _Blocks:
                 self._rest, self._rest_size = [line], len(line)
                 if self._is_full():
                     yield self._block()
+            # Before the line ends: without a line end the input would fill the memory (I16).
             self._require_short(self._rest_size)
             if self._lines and self._has_paused():
                 yield self._block()
@@ -127,6 +128,8 @@ class _Blocks:
 
     def _read(self) -> bytes:
         """The available bytes, at least one; empty at the end."""
+        # One system call, so that a pipe's bytes need not fill a block. It asks for more than the
+        # buffer's size, and so leaves nothing in the buffer, where select() would not see it.
         read1 = getattr(self._stream, "read1", self._stream.read)
         data: bytes = read1(READ_BYTES)
         return data
@@ -134,6 +137,7 @@ class _Blocks:
     def _end_line(self) -> None:
         self._require_short(self._rest_size)
         if not self._lines:
+            # Only the block's first line sets it: a steady trickle must not hold the block back.
             self._since_ms = self._clock.monotonic_ms()
         self._lines.append(b"".join(self._rest))
         self._size += self._rest_size

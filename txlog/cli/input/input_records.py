@@ -104,6 +104,7 @@ def record_block(
 
 def at_place(place: str, error: ErrorT) -> ErrorT:
     """The same error, with the place in its message."""
+    # Row 0 is left out: the record was checked in a batch of its own, and its place says more.
     message = error.message.removeprefix("row 0, ")
     if message.startswith("row 0 "):
         message = f"it {message.removeprefix('row 0 ')}"

@@ -41,6 +41,7 @@ def table_blocks(path: str, form: RecordForm, file_format: str) -> Iterator[Reco
 
 
 def _no_table(path: str, file_format: str, error: Exception) -> UsageError:
+    # Arrow raises OSError for contents that are cut off, too, but without an errno.
     if isinstance(error, OSError) and error.errno is not None:
         return unreadable(path, error)
     return UsageError(
@@ -63,6 +64,7 @@ def _arrow(path: str) -> Iterator[pa.RecordBatch]:
         try:
             yield from _arrow_batches(head, is_stream=path == STDIN)
         finally:
+            # Else the reader closes the stream under it, which may be stdin, once it is collected.
             head.detach()
 
 
@@ -70,6 +72,7 @@ def _arrow_batches(head: io.BufferedReader[Any], is_stream: bool) -> Iterator[pa
     mark = head.peek(len(_FILE_MARK))[: len(_FILE_MARK)]
     if not mark:
         return
+    # The file format is read from its end, which stdin cannot seek to.
     if is_stream or mark != _FILE_MARK:
         with pa.ipc.open_stream(head) as reader:
             yield from chain.from_iterable(map(_split, reader))
@@ -80,6 +83,7 @@ def _arrow_batches(head: io.BufferedReader[Any], is_stream: bool) -> Iterator[pa
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    # A program may have stored any number of rows as one batch.
     for start in range(0, batch.num_rows, BATCH_ROWS):
         yield batch.slice(start, BATCH_ROWS)
 

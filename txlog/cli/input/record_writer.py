@@ -82,6 +82,7 @@ class RecordWriter:
                     self._is_committing = True
         except TxlogError as error:
             text = self._left_behind(is_transactional, error)
+            # Of the same class, because the class determines the exit code.
             raise type(error)(f"{error.message} {text}", **error.facts) from error
         except KeyboardInterrupt as error:
             self._session.say(f"Interrupted: {self._left_behind(is_transactional, error)}")
@@ -90,6 +91,7 @@ class RecordWriter:
     def _left_behind(self, is_transactional: bool, error: BaseException) -> str:
         if is_transactional:
             is_unclear = not isinstance(error, TxlogError) or may_be_retried(error)
+            # The commit may have been decided, although its answer did not arrive (I13).
             if self._is_committing and is_unclear:
                 return f"'txlog txn outcome {self.tx_id}' says whether it is committed."
             return "Nothing is written."
@@ -120,6 +122,7 @@ class RecordWriter:
                 on_delivery=self._add,
             )
         except (InvalidRecord, UnknownPartition) as error:
+            # send_batch checks the whole block before it writes any of it.
             self._handed_over = before
             raise self._located(block, error) from error
 
@@ -131,6 +134,7 @@ class RecordWriter:
     def _located(self, block: RecordBlock, error: TxlogError) -> TxlogError:
         """The error of the first record that the topic cannot hold, with its place."""
         low, high = 0, block.batch.num_rows
+        # A block is refused as a whole; halving finds its first wrong record in a few checks.
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self._refusal(block, low, middle) else (middle, high)

@@ -53,6 +53,7 @@ def record_file(file: BinaryIO, file_format: FileFormat, schema: pa.Schema) -> I
                 pending.clear()
 
         def write(batch: pa.RecordBatch) -> None:
+            # The reader's batches call every column nullable; the file has the topic's own columns.
             pending.append(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
             count = sum(part.num_rows for part in pending)
             if count >= ROW_GROUP_RECORDS or sum(p.nbytes for p in pending) >= ROW_GROUP_BYTES:
@@ -96,6 +97,7 @@ def _write(writer: Any, table: pa.Table, file_format: FileFormat) -> None:
 
 
 def _csv_schema(schema: pa.Schema) -> pa.Schema:
+    # A typed topic may have a column with the plain name.
     prefix = "" if is_kafka_schema(pa.schema([f for f in schema if f.name not in ADDED])) else "_"
     ordered = [*(schema.field(name) for name in ADDED), *(f for f in schema if f.name not in ADDED)]
     return pa.schema(

@@ -172,12 +172,14 @@ def _on_terminal(no_color: bool) -> Callable[[Section], None]:
         table = Table(box=None, show_header=grid is section, padding=(0, GAP, 0, 0))
         for header, is_right in zip(grid.headers, _numeric(grid), strict=True):
             justify: JustifyMethod = "right" if is_right and grid is section else "left"
+            # As Text, because rich reads brackets in a str as markup.
             table.add_column(Text(printable(header)), justify=justify, overflow="fold")
         table.columns[0].style = "" if grid is section else "bold"
         for row in grid.rows:
             texts = [cell(value) for value in row]
             table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in texts))
         width = max(Console().width, _width_min(grid))
+        # None, not False, lets rich obey the variable NO_COLOR.
         Console(width=width, no_color=no_color or None, highlight=False).print(table)
 
     return draw

@@ -36,6 +36,7 @@ def json_lines(table: pa.Table) -> Iterator[str]:
         try:
             yield json_text(record, default=text_or_base64)
         except ValueError:
+            # Only then, because the search for such numbers goes through the whole record.
             yield json_text(finite(record), default=text_or_base64)
 
 
