@@ -102,6 +102,7 @@ def replay(
     found = _pending(connection, topic, limit)
     # Without letters the replay's transactional id need not be registered.
     if execute and found:
+        # Its own answer counts: another replay may have taken some of the letters meanwhile.
         found = replay_letters(connection, topic, limit)
     _show(session, found)
     what = counted(len(found), "dead letter")

@@ -147,6 +147,7 @@ def reset(
         writer.writerows((*reset.where, reset.new) for reset in plan)
         return
     if execute:
+        # The plan names the offsets that it replaces: the reset fails if they have changed (I6).
         admin.reset_group(group, plan)
     _show(session, group, plan, execute)
 

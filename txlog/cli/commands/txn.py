@@ -184,6 +184,7 @@ def _open_document(opened: Transaction, now_ms: int) -> dict[str, Any]:
         "state": str(opened.state),
         "started_at": iso_time(opened.started_ms),
         "age_ms": now_ms - opened.started_ms,
+        # A half transaction is never late: it is checked instead of aborted.
         "timeout_ms": None if opened.check_back else opened.timeout_ms,
         "partitions": [{"topic": topic, "partition": p} for topic, p in _partitions(opened)],
         "groups": list(opened.groups),
@@ -235,6 +236,7 @@ def _rows(listing: Mapping[str, Any]) -> Iterable[tuple[object, ...]]:
     for opened in listing["open"]:
         yield *row, opened["transaction"], _age(opened)
     for pended in listing["pended"]:
+        # Only its pend is stored: to its coordinator the id has no open transaction.
         yield *row[:-1], TransactionState.ONGOING, pended["transaction"], _age(pended)
     if not listing["open"] and not listing["pended"]:
         yield *row, None, None

@@ -72,6 +72,7 @@ def _row(opened: Transaction, now_ms: int) -> tuple[object, ...]:
 
 def next_check_ms(opened: Transaction) -> int | None:
     """When the next check, or giving up, is due; None if it is not a half transaction."""
+    # The rule of Transaction.is_check_due, which decides; here it only tells operators when.
     back = opened.check_back
     if back is None:
         return None

@@ -90,6 +90,7 @@ def separator(text: str | None) -> bytes | None:
     """The separator of key and value; a backslash and t is a tab. Raises UsageError."""
     if text == "":
         raise UsageError("--key-separator is empty; leave it out, or give it a text.")
+    # A shell passes '\t' as two characters.
     return raw(None if text is None else text.replace("\\t", "\t"))
 
 

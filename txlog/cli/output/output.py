@@ -144,6 +144,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
 def _numeric(grid: Grid) -> list[bool]:
     """Which columns hold numbers only."""
     columns = list(zip(*grid.rows, strict=True)) or [()] * len(grid.headers)
+    # Not isinstance, because yes and no are bools, which are ints.
     return [bool(column) and all(type(value) is int for value in column) for column in columns]
 
 

@@ -152,6 +152,7 @@ def _nullsafe(convert: Converter) -> Converter:
 def time_text(value: int, unit: str, zone: str) -> str | int:
     """A count of units since 1970 as ISO 8601; the count itself beyond the years 1 to 9999."""
     digits = _DIGITS[unit]
+    # divmod rounds down, so the fraction counts forwards before 1970, too.
     seconds, rest = divmod(value, 10**digits)
     try:
         text = (_EPOCH + timedelta(seconds=seconds)).isoformat()

@@ -47,6 +47,7 @@ def line_writer(schema: pa.Schema, key_separator: bytes | None) -> Write:
             keys = table["key"].to_pylist()
             pairs = zip(keys, values, strict=True)
             lines = [(key or b"") + key_separator + (value or b"") for key, value in pairs]
+        # To the buffer, because values need not be text.
         sys.stdout.buffer.write(b"".join(line + b"\n" for line in lines))
         sys.stdout.buffer.flush()
 
