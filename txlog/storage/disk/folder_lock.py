@@ -22,9 +22,6 @@ TURN_WAIT_MS_MAX = 1_000.0
 STUCK_MS = 300.0
 """The same, if no file was created in the folder meanwhile, because then the holder stalls."""
 
-AFTER_STUCK_MS = 5_000.0
-"""After a wait without success no thread of this process waits in that folder for this long."""
-
 OpenFolder = Callable[[str], int]
 """Opens a folder below the root. May raise OSError."""
 
@@ -35,7 +32,8 @@ class FolderLocks:
     def __init__(self, open_folder: OpenFolder, runtime: Runtime) -> None:
         self._open_folder = open_folder
         self._runtime = runtime
-        self._stuck_until_ms: dict[str, float] = {}
+        self._given_up: dict[tuple[int, str], _Lock] = {}
+        """Process and folder -> the last lock whose writer gave up waiting for it."""
 
     @contextmanager
     def turn(self, folder: str) -> Iterator[bool]:
@@ -56,12 +54,13 @@ class FolderLocks:
         """Take the lock, or proceed without it; returns whether another writer held it."""
         if lock.is_taken_at_once():
             return False
-        now_ms = self._runtime.clock.monotonic_ms()
-        if now_ms < self._stuck_until_ms.get(folder, now_ms):
-            # A stopped holder would otherwise cost each entry of this process a wait of its own.
+        place = (os.getpid(), folder)
+        given_up = self._given_up.get(place)
+        if given_up is not None and given_up.is_waited_for:
+            # The holder still stalls: each entry would cost a wait, a thread and a descriptor.
             return True
         if not self._wait(lock):
-            self._stuck_until_ms[folder] = self._runtime.clock.monotonic_ms() + AFTER_STUCK_MS
+            self._given_up[place] = lock
         return True
 
     def _wait(self, lock: _Lock) -> bool:
@@ -88,7 +87,8 @@ class _Lock:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._guard = threading.Lock()
-        self._is_waited_for = False
+        self.is_waited_for = False
+        """Whether a thread waits for the lock."""
         self._is_over = False
 
     def is_taken_at_once(self) -> bool:
@@ -103,7 +103,7 @@ class _Lock:
 
     def begin_wait(self, background: Background, then: Callable[[], None]) -> None:
         """Wait in a thread of its own until the lock is taken, or cannot be; then call `then`."""
-        self._is_waited_for = True
+        self.is_waited_for = True
         background.begin(lambda: self._wait(then))
 
     def _wait(self, then: Callable[[], None]) -> None:
@@ -112,7 +112,7 @@ class _Lock:
         # A writer that gave up has left the descriptor to this thread to close: closed before the
         # flock above began, its number could have become another file's.
         with self._guard:
-            self._is_waited_for = False
+            self.is_waited_for = False
             if self._is_over:
                 self._close()
         then()
@@ -125,7 +125,7 @@ class _Lock:
         """Release the lock. A thread that still waits for it releases it once it has it."""
         with self._guard:
             self._is_over = True
-            if not self._is_waited_for:
+            if not self.is_waited_for:
                 self._close()
 
     def _close(self) -> None:

@@ -13,11 +13,12 @@ import pytest
 from txlog.clock import Runtime, ThreadBackground
 from txlog.storage import LocalStore, MemoryStore
 from txlog.storage.capabilities import turn
-from txlog.storage.disk.folder_lock import AFTER_STUCK_MS, STUCK_MS, TURN_WAIT_MS_MAX
+from txlog.storage.disk.folder_lock import STUCK_MS, TURN_WAIT_MS_MAX
 from txlog.testing.clock import ManualClock, manual_runtime
 from txlog.testing.counting_store import CountingStore
 
 FOLDER = "journal/entries"
+LONG_MS = 3_600_000
 
 
 class PassingTime:
@@ -104,7 +105,7 @@ def test_turn_holds_folder_lock_until_it_ends(store: LocalStore, tmp_path: Path)
         pass
 
 
-def test_I16_wait_for_stalled_lock_holder_is_short_and_not_repeated_at_once(
+def test_I16_wait_for_stalled_lock_holder_is_short_and_not_repeated(
     store: LocalStore, tmp_path: Path, clock: ManualClock
 ) -> None:
     begun_ms = clock.monotonic_ms()
@@ -112,14 +113,13 @@ def test_I16_wait_for_stalled_lock_holder_is_short_and_not_repeated_at_once(
         with turn(store, FOLDER) as others_had_it:
             assert others_had_it
         assert clock.monotonic_ms() - begun_ms == STUCK_MS
-        with turn(store, FOLDER):
-            assert clock.monotonic_ms() - begun_ms == STUCK_MS, "it was found to stand still"
-        clock.sleep_ms(AFTER_STUCK_MS)
-        with turn(store, FOLDER):
-            assert clock.monotonic_ms() - begun_ms == 2 * STUCK_MS + AFTER_STUCK_MS
+        clock.sleep_ms(LONG_MS)
+        with turn(store, FOLDER) as others_had_it:
+            assert others_had_it
+        assert clock.monotonic_ms() - begun_ms == STUCK_MS + LONG_MS, "it still stalls"
 
 
-def test_I16_wait_is_longer_while_others_write_and_not_repeated_at_once(
+def test_I16_wait_is_longer_while_others_write_and_not_repeated(
     store: LocalStore, tmp_path: Path, clock: ManualClock, writers: Writers
 ) -> None:
     """The process that holds the lock may be suspended while others write without their turns."""
@@ -131,9 +131,6 @@ def test_I16_wait_is_longer_while_others_write_and_not_repeated_at_once(
         assert TURN_WAIT_MS_MAX <= waited_ms <= TURN_WAIT_MS_MAX + STUCK_MS
         with turn(store, FOLDER):
             assert clock.monotonic_ms() - begun_ms == waited_ms
-        clock.sleep_ms(AFTER_STUCK_MS)
-        with turn(store, FOLDER):
-            assert clock.monotonic_ms() - begun_ms > waited_ms + AFTER_STUCK_MS
 
 
 def test_lock_acquired_after_the_turn_ended_is_released_at_once(
@@ -159,18 +156,24 @@ def test_lock_acquired_after_the_turn_ended_is_released_at_once(
     waiting[0]()
     assert told == [True]
     with locked(tmp_path / FOLDER):
-        pass
+        with turn(store, FOLDER):
+            assert len(waiting) == 2, "after the stall the next writer waits again"
+        with turn(store, FOLDER):
+            assert len(waiting) == 2
 
 
-def test_a_turn_that_is_not_waited_for_leaves_no_open_file(tmp_path: Path) -> None:
-    store = _with_folders(LocalStore(tmp_path, Runtime()))
+def test_I16_stalled_lock_holder_costs_one_thread_and_one_open_file(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = _with_folders(LocalStore(tmp_path, replace(Runtime(), clock=clock)))
     with locked(tmp_path / FOLDER):
         with turn(store, FOLDER):  # Finds that the holder stalls.
-            open_files = len(os.listdir("/proc/self/fd"))
+            open_files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
         for _ in range(20):
+            clock.sleep_ms(LONG_MS)
             with turn(store, FOLDER) as others_had_it:
                 assert others_had_it
         assert len(os.listdir("/proc/self/fd")) <= open_files
+        assert threading.active_count() <= threads
 
 
 def test_threads_of_two_connections_take_turns(tmp_path: Path) -> None:
