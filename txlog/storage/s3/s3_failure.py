@@ -13,10 +13,15 @@ _NEVER_SENT = frozenset(
     """
     NoCredentialsError PartialCredentialsError CredentialRetrievalError TokenRetrievalError
     ProfileNotFound ConfigNotFound ConfigParseError InvalidConfigError ParamValidationError
-    NoRegionError UnknownServiceError TypeError ValueError
+    NoRegionError UnknownServiceError InvalidURL
     """.split()  # noqa: SIM905 - a list of words is read more easily.
 )
-"""Names of botocore exceptions that are raised before anything is sent; it is not imported."""
+"""Names of exceptions of botocore and aiohttp that are raised before anything is sent; neither is
+imported."""
+
+_OF_A_WRONG_SETTING = (TypeError, ValueError)
+"""What they raise for a setting that they cannot use, at the first request. Later, and as a base
+class such as of JSONDecodeError, it may be about the answer to a request that was executed."""
 
 
 def read_failure(error: BaseException, *, answered_before: bool) -> Failure:
@@ -31,7 +36,8 @@ def read_failure(error: BaseException, *, answered_before: bool) -> Failure:
     # With base classes, by name: botocore is not imported for it.
     names = {kind.__name__ for kind in type(error).__mro__}
     reason = type(error).__name__
-    if names & _NEVER_SENT:
+    is_setting = type(error) in _OF_A_WRONG_SETTING and not answered_before
+    if names & _NEVER_SENT or is_setting:
         return Failure(Meaning.DENIED, reason)
     if not answered_before and _failed_to_connect(error, names):
         return Failure(Meaning.NOT_REACHED, reason)

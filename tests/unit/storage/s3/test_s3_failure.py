@@ -1,11 +1,12 @@
 """What a failed S3 request means: by its status and code, or by whether it was sent."""
 
 import socket
+from json import JSONDecodeError
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiohttp import ClientConnectorError
+from aiohttp import ClientConnectorError, InvalidURL
 from botocore.exceptions import (
     ClientError,
     ConnectTimeoutError,
@@ -123,6 +124,7 @@ def test_I13_failed_connect_is_not_reached_only_if_nothing_was_answered_before(
         HTTPClientError(error=ValueError("half an answer")),
         OSError("translated"),
         TimeoutError(),
+        JSONDecodeError("the answer", "", 0),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -134,11 +136,18 @@ def test_I13_other_errors_without_an_answer_are_unclear(
     assert failure == Failure(Meaning.UNCLEAR, type(error).__name__)
 
 
-@pytest.mark.parametrize("error", [NoCredentialsError(), TypeError("x"), ValueError("x")])
+@pytest.mark.parametrize("error", [NoCredentialsError(), InvalidURL("http://a b")])
 @pytest.mark.parametrize("answered_before", [True, False])
 def test_request_refused_before_sending_is_denied(error: Exception, answered_before: bool) -> None:
     failure = read_failure(error, answered_before=answered_before)
     assert failure == Failure(Meaning.DENIED, type(error).__name__)
+
+
+@pytest.mark.parametrize("error", [TypeError("x"), ValueError("x")])
+def test_I13_bare_error_is_denied_only_if_nothing_was_answered_before(error: Exception) -> None:
+    name = type(error).__name__
+    assert read_failure(error, answered_before=False) == Failure(Meaning.DENIED, name)
+    assert read_failure(error, answered_before=True) == Failure(Meaning.UNCLEAR, name)
 
 
 @pytest.mark.parametrize(
