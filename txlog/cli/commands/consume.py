@@ -197,8 +197,8 @@ def _seek(consumer: Consumer, point: StartingPoint, log: TopicLog) -> None:
     assigned = sorted(consumer.assignment())
     match point:
         case Edge(is_end):
-            if is_end:
-                consumer.seek_to_end(*assigned)
+            seek = consumer.seek_to_end if is_end else consumer.seek_to_beginning
+            seek(*assigned)
         case AtOffset(offset):
             for where in assigned:
                 log.require_offset(where.partition, offset)

@@ -35,6 +35,9 @@ def test_group_continues_at_its_committed_offset(own_log: SampleLog) -> None:
 def test_from_option_overrides_the_committed_offset_of_a_group(own_log: SampleLog) -> None:
     offsets(own_log, "--group", "report")
     assert offsets(own_log, "--group", "report", "--from", "8") == [8, 9]
+    assert offsets(own_log, "--group", "report", "--from", "earliest") == list(range(10))
+    assert offsets(own_log, "--group", "report", "-n", 3, "--from", "@0") == [0, 1, 2]
+    assert offsets(own_log, "--group", "report", "--from", "latest") == []
 
 
 def test_without_a_group_nothing_is_committed(own_log: SampleLog) -> None:
