@@ -68,7 +68,9 @@ def _taken(target: str) -> UsageError:
 def _local(target: str, part: str) -> Iterator[BinaryIO]:
     path = os.path.expanduser(target)
     _require_local(path)
-    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)[:100]}{part}")
+    # By bytes, of which a file system allows 255 in a name; a cut character stays a valid name.
+    name = os.fsdecode(os.fsencode(os.path.basename(path))[:100])
+    temporary = os.path.join(os.path.dirname(path), f".{name}{part}")
     try:
         with open(temporary, "xb") as file:
             yield file

@@ -220,6 +220,14 @@ def test_export_of_a_damaged_topic_leaves_no_file(own_log: SampleLog, tmp_path: 
     assert (done.code, os.listdir(folder)) == (1, [])
 
 
+def test_name_of_the_longest_length_in_bytes_is_written(tmp_path: Path) -> None:
+    target = tmp_path / ("\u6f22" * 85)  # 255 bytes of UTF-8.
+    with new_output_file(str(target), Runtime().entropy) as file:
+        file.write(b"records")
+    assert target.read_bytes() == b"records"
+    assert list(tmp_path.iterdir()) == [target]
+
+
 def test_killed_export_leaves_no_file_under_the_final_name(log: SampleLog, tmp_path: Path) -> None:
     """The process is killed when the file is complete but not renamed yet."""
     file = tmp_path / "orders.parquet"
