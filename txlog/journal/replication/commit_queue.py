@@ -114,6 +114,7 @@ class CommitQueue:
         elif queued.wakeup is None:
             queued.wakeup = self._new_event()  # The caller checks again: it may be done by now.
         else:
+            # After a wait in vain: the thread that was to publish next may have been interrupted.
             if not queued.wakeup.wait_ms(WAKEUP_MS_MAX):
                 self._next = None
             queued.wakeup = None
@@ -130,6 +131,8 @@ class CommitQueue:
         if self._clock is not None and _calls(self.waiting) < self._recent_calls > 1:
             self._clock.sleep_ms(GROUP_DELAY_MS)
         while self.waiting and len(taken) < count_max:
+            # Into `taken` first: if Ctrl-C comes between the two steps, the publisher answers the
+            # command, and the copy in the queue is skipped because it is done.
             if not self.waiting[0].done:
                 taken.append(self.waiting[0])
             self.waiting.popleft()
@@ -159,6 +162,7 @@ def _calls(commands: Iterable[QueuedCommand]) -> int:
     """How many calls these are of; read barriers and carried commands do not count."""
     own = (
         queued
+        # A copy, because other threads append to the queue meanwhile.
         for queued in tuple(commands)
         if not (queued.done or queued.is_foreign or queued.command is READ_BARRIER)
     )

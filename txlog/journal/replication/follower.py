@@ -158,6 +158,7 @@ class Follower(Generic[StateT]):
         self._at = opened
         self._first_window = 2
         self._opened = True
+        # Reads on first: the new snapshot needs another slot than the damaged one (R47).
         if opened.damaged:
             self._catch_up()
             self._write_snapshot(check=True)
@@ -175,9 +176,12 @@ class Follower(Generic[StateT]):
             run = self._checks.during(partial(self._read_run, found, reads_on))
             if found is None:
                 self._found_last = min(len(run.entries), EXPECTED_MAX)
+            # Used once: the next run begins above it, or after another opening.
             found, reads_on = None, True
             if not (run.entries or linearizable or self._is_absence_judged()):
                 return
+            # Judged by the first slot of the run, after its last answer: a boundary above the first
+            # slot may have freed any of them while the run was read (R15).
             if not self._is_believed(self._at.next_slot):
                 self._reopen()
                 reopened += 1
@@ -237,12 +241,15 @@ class Follower(Generic[StateT]):
         run = Run()
         slot = self._at.next_slot
         known = self._known_bodies(slot, found)
+        # Prefetched entries were the first window, so the next one is twice as large.
         window = self._window if len(known) < 2 else 2 * len(known)
         while not run.is_full:
             bodies, known = known or self._fetch(slot, window), []
             for number, data in enumerate(bodies):
                 if data is None:
                     later = bodies[number + 1 :]
+                    # The first read after an opening looks one slot further. Otherwise a hole would
+                    # look like the end of the journal, and this process would fill it (I15).
                     if self._first_window > 1 and not later:
                         later = self._fetch(slot + 1, 1)
                     self._require_no_hole(slot, later)
@@ -278,6 +285,7 @@ class Follower(Generic[StateT]):
             if data is None:
                 break
             run.add(decode_own_entry(data, self.layout, slot + number), len(data))
+        # The entries may be fetched without the lock: another thread may have applied them.
         if not run.entries or not self._opened or slot != self._at.next_slot:
             return
         if not self._is_believed(slot):
@@ -345,6 +353,8 @@ class Follower(Generic[StateT]):
         self._at = replace(self._at, state=state, next_slot=slot + 1, crc32=crc32)
 
     def _reopen(self) -> None:
+        # If the read fails, this state must not be used: the next call opens the journal. The count
+        # rises even then, so that the writer of a lost slot is in doubt (R33).
         log.info("%s: its boundary rose; opening it again", self.layout.root)
         self._opened = False
         self._openings += 1

@@ -116,6 +116,7 @@ class Replica(Follower[StateT]):
     def follow(self) -> StateT:
         """The newest state, for one request. If no entry is new, this does not wait for a writer of
         this process. It may lag as `catch_up` may without `linearizable`."""
+        # Read once: no lock is held, and a publishing thread may replace it.
         at = self._at
         if self._opened and self._store.get(self.layout.entry(at.next_slot)) is None:
             self._options.presence.require()
@@ -225,6 +226,7 @@ class Replica(Follower[StateT]):
 
     def is_close_due(self) -> bool:
         """Whether `close` would change or delete an object now, in a journal that has entries."""
+        # Without a grace, entries below a boundary can be deleted at once.
         if not self._options.grace_ms:
             return True
         with self._lock:
@@ -239,18 +241,23 @@ class Replica(Follower[StateT]):
         taken: list[QueuedCommand] = []
         try:
             with turn(self._store, self.layout.entries.rstrip("/")) as others_have_written:
+                # Drained after the wait for the turn, so that commands that arrived meanwhile share
+                # the entry; before the check, so that its error reaches each of them.
                 self._queue.drain(taken, self._options.process.publish_batch_max)
                 self._options.presence.require()
                 self._publish_drained(taken, is_behind=others_have_written)
         except TxlogError as error:
             self._queue.finish_all(taken, error)
         except BaseException as error:
+            # Ctrl-C in this thread: without an error the other threads would wait for ever.
             self._queue.finish_all(taken, publisher_interrupted(self.layout, error))
             raise
 
     def _publish_drained(self, taken: list[QueuedCommand], is_behind: bool) -> None:
         commands = [queued for queued in taken if queued.command is not READ_BARRIER]
-        # Before the first write, which must not fill a hole.
+        # Read first: before the first write after an opening, which could fill a hole that only a
+        # read detects; for a barrier alone; and after the turns of other writers, which have taken
+        # the next slot.
         if not self._opened or self._first_window > 1 or not commands or is_behind:
             self._catch_up(linearizable=not commands)
             self._idle_polls = 0
@@ -261,6 +268,7 @@ class Replica(Follower[StateT]):
     def _publish_decided(self, commands: list[QueuedCommand], may_be_stored: bool = False) -> None:
         # The first decision may rest on an old state: if it is right the slot is won, if not the
         # winner's entry comes back. Only an answer without events needs a read of the tip first.
+        # A command that may be stored follows an opening, which has read the journal to its tip.
         fresh = may_be_stored
         begun_ms, reads, trip_ms, lost = self._runtime.clock.monotonic_ms(), 0, 0.0, 0
         while lost < self._options.process.publish_attempts_max:
@@ -276,6 +284,7 @@ class Replica(Follower[StateT]):
                 trip_ms = self._read_next()
                 continue
             data, crc32 = self._encoded(events, lost)
+            # One command that is too large by itself is refused by `create`.
             if len(data) > ENTRY_BYTES_MAX and len(commands) > 1:
                 self._publish_parts(commands, may_be_stored)
                 return
@@ -286,8 +295,10 @@ class Replica(Follower[StateT]):
                 self._won(commands, has_carried=bool(events) and lost > 0)
                 return
             lost += 1
+            # Without `reads_on` only the winner's entry was applied, and others may follow it.
             fresh = fresh or reads_on or tried is _Slot.FREED
             commands = self._without_foreign(commands)
+            # In doubt from now on (R33): the entry may have counted before its slot was freed.
             if tried is _Slot.FREED:
                 may_be_stored, commands = True, fail_unrepeatable(self.layout, commands)
         contention = PublishContention(
@@ -328,6 +339,7 @@ class Replica(Follower[StateT]):
     def _is_left_to_carrier(
         self, commands: list[QueuedCommand], begun_ms: float, reads: int, trip_ms: float
     ) -> bool:
+        # An append is in no journal that a carrier reads, so its writer always tries for the slot.
         if not all(queued.is_carried for queued in commands):
             return False
         now_ms = self._runtime.clock.monotonic_ms()
@@ -350,6 +362,7 @@ class Replica(Follower[StateT]):
         state = self.state
         events: list[Any] = []
         for queued in commands:
+            # After a lost slot the result of the attempt before must not remain.
             queued.decided = queued.error = None
             try:
                 queued.decided, state = decided_in(
@@ -385,10 +398,12 @@ class Replica(Follower[StateT]):
         if isinstance(result, Exists):
             self.is_carrying = False
             return self._follow_winner(slot, result.data, reads_on)
+        # Created is not yet won: pruning may have freed the number before (R15).
         if not self._counts(slot):
             return _Slot.FREED
         self._adopt_entry(self._machine.close_entry(state, slot), slot, crc32)
         self._latest = None
+        # Only the winner of the slot writes its snapshot, so that one process does the work.
         if self._is_snapshot_due or self._at.next_slot % self._options.snapshot_entries == 0:
             self._is_snapshot_due = False
             self._write_snapshot()
@@ -398,6 +413,7 @@ class Replica(Follower[StateT]):
         """Create the entry of `slot`. Raises NotATxlog if the store refuses because the log is
         gone, and OutcomeUnknown if the log was found to be gone while the create succeeded."""
         path = self.layout.entry(slot)
+        # Kept outside the call: if the check in parallel raises, the entry may exist all the same.
         made: list[CreateResult] = []
         try:
             self._checks.during(lambda: made.append(self._store.create(path, data)))
@@ -414,6 +430,8 @@ class Replica(Follower[StateT]):
         try:
             self._catch_up(winner, reads_on=reads_on)
         except (StoreUnavailable, StoreDenied, BoundaryMoved) as error:
+            # The winner's entry was applied, so this command is certainly not stored: only the
+            # reads of later entries failed.
             if self._openings == openings and self._at.next_slot > slot:
                 raise
             raise unclear_slot(self.layout.entry(slot), error) from error
@@ -450,6 +468,7 @@ class Replica(Follower[StateT]):
             token=self._runtime.entropy.token(),
             closed=closed,
         )
+        # If another pruner was first, its boundary stands, even if it is lower (R14).
         if boundaries.create(self._store, self.layout, proposed):
             self._at = replace(self._at, boundary=proposed)
         else:
