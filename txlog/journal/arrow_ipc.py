@@ -111,6 +111,7 @@ def _decoded_bytes(batch: _Table, body: memoryview, compressed: bool) -> int:
             continue
         _require(length >= _I64.size, "a compressed buffer is truncated")
         claimed = _I64.unpack_from(body, start)[0]
+        # Otherwise a negative claim would hide what the other buffers take.
         _require(claimed >= _STORED_RAW, "a compressed buffer claims a negative size")
         total += length if claimed == _STORED_RAW else claimed
     return total
@@ -144,6 +145,8 @@ class _Table:
     def __init__(self, data: memoryview, position: int) -> None:
         self.data = data
         self.position = position
+        # Flatbuffers: a table begins with the signed distance back to its layout, and a layout with
+        # its own size and the table's, two bytes each.
         layout = position - self._unpack(_I32, position)
         size = self._unpack(_U16, layout)
         _require(size >= 4 and size % 2 == 0, "a table has no layout")
@@ -157,6 +160,7 @@ class _Table:
 
     def _place(self, field: int) -> int:
         """Position of the field, or 0 if it is absent."""
+        # A layout ends with the last field that its writer set.
         if 2 * field + 2 > len(self._fields):
             return 0
         offset = int(_U16.unpack_from(self._fields, 2 * field)[0])
@@ -240,6 +244,7 @@ def decode_file(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
             if reader.num_record_batches != 1:
                 raise NotAnArrowFile(f"its footer names {reader.num_record_batches} batches, not 1")
         batch = pa.ipc.read_record_batch(pa.py_buffer(_message(memoryview(data))), schema)
+        # Arrow reads offsets and texts unchecked: a forged offset would point beyond its buffer.
         batch.validate(full=True)
     except _NOT_ARROW as error:
         raise NotAnArrowFile(f"it is not an Arrow file: {error!s:.100}") from error
@@ -253,6 +258,7 @@ def _message(view: memoryview) -> memoryview:
         raise NotAnArrowFile("it does not begin with a schema")
     start = _FILE_HEAD + head.length
     found = read_head(view[start:], "it")
+    # A compressed batch of a few bytes could claim all memory (I16), and no writer makes one.
     if found.kind != RECORD_BATCH or found.compressed:
         raise NotAnArrowFile("it does not contain one plain record batch")
     return view[start : start + found.length]

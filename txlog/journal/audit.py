@@ -232,6 +232,8 @@ class _Walk(Generic[StateT]):
     def _set_base(self) -> None:
         if self._boundary.ordinal < 0:
             return
+        # The first live entry may be below the snapshot's slot, so the chain begins at that entry;
+        # `_check_link` compares it with the snapshot's checksum.
         audit, self._crc32 = self._audit, None
         path = self._layout.snapshot(self._boundary.snapshot_slot)
         data = self._get(path)
@@ -269,6 +271,7 @@ class _Walk(Generic[StateT]):
             return
         self._audit.entries += 1
         self._check_link(entry, crc32, path)
+        # The base covers the others: they are checked, and not applied again.
         if slot > self._audit.base_slot:
             self._apply(entry, path)
             self._check_chunks(has_snapshot)
@@ -375,6 +378,7 @@ class _Walk(Generic[StateT]):
                 self._snapshot(path)
                 audit.report("I1", path, f"the journal ends at slot {audit.tip}")
             elif slot <= audit.base_slot and slot != named:
+                # `_set_base` has read the named one, and `_entry` those above it.
                 self._snapshot(path)
 
     def _snapshot(self, path: str) -> tuple[SnapshotHead, StateT] | None:

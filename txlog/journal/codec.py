@@ -169,6 +169,8 @@ def _number(bounds: Within) -> tuple[Encoder, Decoder]:
     def encode_number(value: Any) -> Json:
         if type(value) is int and low <= value <= high:
             return value
+        # CorruptData, not InternalError: valid events lead nowhere near the bounds, so a forged one
+        # is among those that led here (design note 0018).
         if not low <= encode_int(value) <= high:
             raise CorruptData(
                 f"the stored events lead to {value!s:.40} for a number from {low} to {high}, and "
@@ -238,6 +240,7 @@ def _mapping(key_kind: Any, kind: Any) -> tuple[Encoder, Decoder]:
 
     def decode_pairs_once(value: Json) -> Any:
         found = decode_pairs(value)
+        # `dict` alone would silently keep the last of two equal keys (I15).
         if len(by_key := dict(found)) != len(found):
             raise _wrong("distinct keys", value)
         return by_key
@@ -273,6 +276,7 @@ def _record(
         found: dict[str, Json] = {} if tag is None else {**tag}
         for attribute, name, encode_part, _, default in parts:
             part = getattr(value, attribute)
+            # A default is left out, so that a release that lacks the field can read the object.
             if default is MISSING or part != default:
                 found[name] = encode_part(part)
         return found
@@ -280,6 +284,8 @@ def _record(
     def decode_record(value: Json) -> Any:
         if not isinstance(value, dict):
             raise _wrong(f"a {form.name}", value)
+        # A later release may have added them: the remedy is that release, not a backup (design note
+        # 0031).
         if not names.issuperset(value):
             unknown = sorted(set(value) - names)
             raise UnsupportedFormat(f"{form.name} has unknown fields {unknown!r:.200}")
@@ -317,6 +323,7 @@ def _list(kind: Any, form: StoredForm) -> tuple[Encoder, Decoder]:
     def encode_list(item: Any) -> Json:
         values = values_of(item)
         end = len(attributes)
+        # As in an object: a release that lacks the last fields can read what does not use them.
         while end > shortest and values[end - 1] == defaults[end - 1]:
             end -= 1
         return [

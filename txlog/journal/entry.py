@@ -41,6 +41,7 @@ _BODY: dict[str, type] = {
 }
 """Fields of the body. Others are ignored."""
 
+# What an error may show: any process that can write to the store can put any text there.
 _RELEASE = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){1,3}[a-z0-9.+-]{0,20}")
 
 
@@ -118,6 +119,7 @@ def written_by(data: bytes) -> str:
 
 def _typed(value: Json, kind: type) -> Json:
     is_number = isinstance(value, int) and 0 <= value <= OFFSET_MAX
+    # By exact type, because `true` is an int too.
     if type(value) is not kind or (kind is int and not is_number):
         raise TypeError(kind.__name__)
     return value
@@ -144,6 +146,8 @@ def _opened(data: bytes, path: str) -> tuple[dict[str, object], bytes]:
     """Header and body of a sealed object. Raises CorruptData or UnsupportedFormat."""
     end = data.find(b"\n", 0, HEADER_BYTES_MAX)
     header = _header(data[: max(end, 0)], path)
+    # Before length and checksum, which another version may define differently: an object of a newer
+    # release must not be called damaged.
     if header.get("format") != FORMAT_VERSION:
         raise unsupported(path, header.get("format"), FORMAT_VERSION, header.get("txlog"))
     body = data[end + 1 : -1]
@@ -157,6 +161,7 @@ def _opened(data: bytes, path: str) -> tuple[dict[str, object], bytes]:
 
 def _sealing_crc32(body: bytes, txlog: object) -> int:
     """The CRC32 of the release's name and the body; of the body alone if there is no release."""
+    # The release is covered because a changed byte of it is damage, too (I15).
     return zlib.crc32(body, zlib.crc32(str(txlog).encode(errors="surrogatepass")))
 
 

@@ -95,6 +95,7 @@ def decided_in(
     its events. Raises the rejection."""
     parts = command.parts if isinstance(command, Together) else (command,)
     found: list[Decided] = []
+    # A rejection ends the loop, and no event of an earlier part is stored: all or nothing.
     for part in parts:
         decided = machine.decide(state, part)
         for event in decided.events:
@@ -153,6 +154,7 @@ def after_event(
     try:
         return machine.apply(state, event, slot)
     except InvariantViolated as error:
+        # The message begins with the invariant's number, under which an audit reports it.
         raise CorruptData(f"{error.message} ({path})", path=path) from error
     except CorruptData as error:
         raise CorruptData(

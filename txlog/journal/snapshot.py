@@ -59,6 +59,7 @@ def encode_snapshot(head: SnapshotHead, sections: Mapping[str, Iterable[Json]]) 
     """The bytes of a snapshot."""
     names, rows = [_HEAD], [json.dumps({**encode(head), _TXLOG: VERSION})]
     for name, values in sections.items():
+        # In ASCII: a user's text may contain half a surrogate pair, which no Arrow text can hold.
         texts = [json.dumps(value, separators=(",", ":")) for value in values]
         names.extend([name] * len(texts))
         rows.extend(texts)

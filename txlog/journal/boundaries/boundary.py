@@ -41,6 +41,7 @@ class Boundary:
     snapshot_slot: SlotOrNone
     """A snapshot that covers everything below `lowest_slot`, kept until the next boundary."""
     token: str
+    """Unique to this attempt to create it, as `Store.create` requires."""
     closed: bool = False
     """The journal has ended (its topic was deleted); this is its last boundary."""
     journal: str = field(default="", compare=False)
@@ -85,6 +86,7 @@ def decode_boundary(data: bytes, path: str) -> Boundary:
     # a circle.
     if boundary.ordinal != parse_number(path):
         raise _damaged(path, f"it says that it is number {boundary.ordinal}")
+    # Otherwise the slots between the two would be neither in the snapshot nor stored as entries.
     if not 0 <= boundary.lowest_slot <= boundary.snapshot_slot + 1:
         text = f"snapshot {boundary.snapshot_slot} does not cover all below {boundary.lowest_slot}"
         raise _damaged(path, text)

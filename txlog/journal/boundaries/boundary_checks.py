@@ -88,6 +88,7 @@ def judge(
     """
     if check is None or check.process != process:
         return Verdict.UNCHECKED
+    # Before the clocks: boundaries only rise, so a check of any age proves this (R14).
     if check.boundary.lowest_slot > slot:
         return Verdict.MOVED
     if sent_after or _is_within(check.sent, arrived, trust_ms):
@@ -149,6 +150,7 @@ class BoundaryChecks:
 
     def newest(self, known: Boundary) -> Boundary:
         """The newest boundary that the checks have shown, if it is newer than `known`."""
+        # The caller may know a newer boundary, which it has created itself since that check.
         check = self._newest
         return known if check is None or check.boundary.ordinal < known.ordinal else check.boundary
 

@@ -69,6 +69,7 @@ class LogPresence(Presence):
         now_ms = self._clock.monotonic_ms()
         if not self._interval_ms or now_ms - self._checked_ms < self._interval_ms:
             return False
+        # Set before the request is sent, so that no other thread sends it, too.
         self._checked_ms = now_ms
         return True
 

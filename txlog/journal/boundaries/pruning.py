@@ -38,6 +38,8 @@ class Pruner:
         judge their absence by a boundary that they read afterwards (R34).
         """
         limit = self.deletable(newest)
+        # Listed before the age is measured, because measuring writes an object: a pass that finds
+        # nothing to delete writes nothing.
         entries = own_below(self.store, self.layout.entry, limit.lowest_slot)
         kept = newest.lowest_slot - limit.lowest_slot
         if self.grace_ms and entries and not self._is_old_enough(limit):
@@ -75,6 +77,8 @@ class Pruner:
         except CorruptData:  # It is larger than any hint.
             content = None
         self.store.replace(hint, content or b"{}")
+        # The listing begins just before the hint. If it lags, its first object is a later one,
+        # whose date must not be taken for the hint's (R14).
         for stored in self.store.list_after(f"{self.layout.root}/", hint[:-1]):
             return stored.modified_ms if stored.path == hint else 0
         return 0

@@ -76,6 +76,7 @@ def probe(store: Store, runtime: Runtime) -> ProbeResult:
         try:
             conflicts = _check_races(store, keys, runtime)
         finally:
+            # Awaited even if a race has failed, so that it creates nothing after the removal.
             overwrite()
     finally:
         removed = _remove(store, [first, *keys], runtime)
@@ -144,6 +145,7 @@ def _check_races(store: Store, keys: Sequence[str], runtime: Runtime) -> int:
         )
         for key in keys
     ]
+    # A store that can hold an object is a disk or memory, where a race waits for no round trip.
     groups = 1 if can_hold(store) else RACES_AT_ONCE
     roles = [
         partial(_play, store, races[group::groups], role)
@@ -151,6 +153,7 @@ def _check_races(store: Store, keys: Sequence[str], runtime: Runtime) -> int:
         for role in range(WRITERS + READERS)
     ]
     played = runtime.fan_out.run_together(roles)
+    # Read after all races, so that a store that lets a later write replace the winner is found.
     winners = runtime.fan_out.run_together([partial(store.get, race.key) for race in races])
     conflicts = 0
     for number, (race, winner) in enumerate(zip(races, winners, strict=True)):
@@ -165,6 +168,7 @@ def _play(store: Store, races: Sequence[_Race], role: int) -> list[bytes | None]
     try:
         return [race.run(store, role) for race in races]
     except BaseException:
+        # Otherwise the other roles would wait START_WAIT_S for this one in each race.
         for race in races:
             race.call_off()
         raise

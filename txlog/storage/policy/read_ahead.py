@@ -41,6 +41,7 @@ class ReadAheadStore(StoreWrapper):
         """See Store.get. Also reads the objects that are listed next in its folder."""
         folder = _folder(path)
         with self._lock:
+            # Returned once: the next read of the object sees what is stored then.
             known = self._objects.get(folder, {}).pop(path, None)
         if known is not None:
             return known

@@ -62,13 +62,16 @@ def create_with_readback(
             answer = put()
             if answer is PutAnswer.STORED:
                 return Created()
+            # After an unclear attempt even this answer leads to a read: the earlier write may land.
             if answer is PutAnswer.NOT_STORED and not perhaps_stored:
                 continue
+            # Also after TAKEN: until the object is read, it may be this call's own (I13).
             perhaps_stored = True
             result = resolve(data, _read_or_none(read))
             if result is not None:
                 return result
     except TxlogError as error:
+        # A refusal of this attempt says nothing about an earlier one, which may still land.
         if perhaps_stored:
             raise _unknown(place, error.message) from error
         raise

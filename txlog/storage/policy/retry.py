@@ -133,7 +133,7 @@ def call_until_answered(place: str, attempts: Attempts, request: Callable[[], T]
     for _ in attempts:
         try:
             return request()
-        except StoreFull:
+        except StoreFull:  # A StoreUnavailable, but a repeat frees no space.
             raise
         except StoreUnavailable as error:
             failure = error
