@@ -106,6 +106,7 @@ def _decoded_bytes(batch: _Table, body: memoryview, compressed: bool) -> int:
     for position in batch.vector(_BATCH_BUFFERS, _I64_PAIR.size):
         start, length = _I64_PAIR.unpack_from(batch.data, position)
         _require(start >= 0 and 0 <= length <= len(body) - start, "a buffer is out of bounds")
+        # An empty buffer of a compressed batch is stored without a claim.
         if not compressed or length == 0:
             total += length
             continue

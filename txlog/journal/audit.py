@@ -308,6 +308,7 @@ class _Walk(Generic[StateT]):
             snapshot = self._layout.snapshot(head.slot)
             text = "its checksum is not that of the last entry that it covers"
             audit.report("I1", snapshot, text)
+        # The last entry that the snapshot covers may be deleted: the one after it proves the same.
         if head is not None and entry.slot == head.slot + 1 and entry.prior_crc32 != head.crc32:
             snapshot = self._layout.snapshot(head.slot)
             audit.report("I1", snapshot, "the entry after it does not follow it")
@@ -320,6 +321,7 @@ class _Walk(Generic[StateT]):
         audit = self._audit
         try:
             for event in decoded_events(self._machine, entry, path):
+                # After a loss `apply` would refuse sound events: only the steps are passed on.
                 self._on_step(Step(entry.slot, path, event))
                 if audit.is_whole:
                     audit.state = after_event(self._machine, audit.state, event, entry.slot, path)

@@ -133,6 +133,7 @@ class BoundaryChecks:
     def by_opening(self, read: Callable[[], Opened[T]]) -> Opened[T]:
         """The result of `read`, which opens the journal: the boundaries that it reads are a check.
         What a snapshot or another process says about boundaries is not (R31)."""
+        # Before the first request, so that a slow opening does not prolong the trust (R15).
         sent = ClockReading.now(self._clock)
         opened = read()
         self._newest = BoundaryCheck(opened.boundary, sent, os.getpid())

@@ -128,6 +128,7 @@ class CommitQueue:
 
     def drain(self, taken: list[QueuedCommand], count_max: int) -> None:
         """Move waiting commands to `taken`. Each leaves the queue only when it is in that list."""
+        # Calls are compared, not commands: a thread that brings several need not wait for itself.
         if self._clock is not None and _calls(self.waiting) < self._recent_calls > 1:
             self._clock.sleep_ms(GROUP_DELAY_MS)
         while self.waiting and len(taken) < count_max:

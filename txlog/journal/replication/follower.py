@@ -254,6 +254,7 @@ class Follower(Generic[StateT]):
                         later = self._fetch(slot + 1, 1)
                     self._require_no_hole(slot, later)
                     self._first_window = 1
+                    # Even if the entry has come meanwhile: it was absent during this call.
                     return run
                 run.add(decode_own_entry(data, self.layout, slot), len(data))
                 slot += 1

@@ -218,6 +218,7 @@ def _is_readable(store: Store, path: str) -> bool:
     try:
         return data is None or bool(decode_snapshot(data, path))
     except UnsupportedFormat:
+        # A newer release wrote it: it is not damaged, and no other snapshot may replace it.
         raise
     except CorruptData:
         return False
@@ -242,6 +243,7 @@ def _save(store: Store, path: str, data: bytes) -> bytes | None:
     if len(data) <= ENTRY_BYTES_MAX:
         answer = store.create(path, data)
         return answer.data if isinstance(answer, Exists) else None
+    # Too large for `create`; and `put_new` refuses a name that is taken, which stays (R47).
     if not exists(store, path):
         store.put_new(path, data)
     return None
