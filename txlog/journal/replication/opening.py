@@ -106,7 +106,7 @@ def open_journal(
             if opened is not None and opened.next_slot >= opened.boundary.lowest_slot:
                 return opened
         except (UnsupportedFormat, MissingObject):
-            # No older snapshot is a remedy: a newer release wrote this one, and its content must
+            # An older snapshot does not help: a newer release wrote this one, and its content must
             # not be ignored; or the boundary that it names is lost.
             raise
         except CorruptData as error:
@@ -165,8 +165,8 @@ def _from_snapshot(
 def _boundary_of(
     store: Reads, layout: JournalLayout, head: SnapshotHead, known: Boundary
 ) -> Boundary:
-    # The snapshot only says where to begin: its boundary is as old as its writer's last read, so it
-    # is no check, and the newest one is read from there (R31).
+    # The snapshot only says where to begin: its boundary is as old as its writer's last read, which
+    # is not a check, so the newest one is read from there (R31).
     if head.boundary > known.ordinal:
         prefetch(store, map(layout.boundary, (head.boundary, head.boundary + 1)))
         found = boundaries.read_boundary(store, layout, head.boundary)
