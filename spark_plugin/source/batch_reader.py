@@ -30,11 +30,15 @@ class TxlogBatchReader(DataSourceReader):
         """Tasks of about `bytesPerTask`. Raises OffsetOutOfRange, InvalidOption."""
         options = self._options
         connection = open_log(options)
+        # Linearizable (R15): a job reads once, and what a lagging process does not see it would
+        # never read.
         every = subscribed_topics(connection, options, linearizable=True)
         topics = QuerySubscription(options, self._schema).readable(every, {})
         views = [view_of(topic) for topic in topics.values()]
         wheres = [view.where(p) for view in views for p in range(len(view.state.partitions))]
         if options.isolation_level is IsolationLevel.READ_COMMITTED:
+            # From 0, which divides no transaction; offsets that are given as JSON may divide one
+            # (I11).
             highs = stable_ends(views, dict.fromkeys(wheres, 0))
         else:
             highs = {w: topics[w.topic].state.end_offset(w.partition) for w in wheres}

@@ -36,6 +36,7 @@ Json: TypeAlias = Any
 
 _FIELDS = ("type", "version", "log", "group", "topics")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# Without leading zeros, so that equal offsets have equal texts.
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 NEW_CHECKPOINT = (
@@ -114,6 +115,7 @@ def advance(
     ids = topic_ids_of(offset) | dict(topic_ids or {})
     kept = _without_replaced(offset, ids)
     require_reached(kept, ends)
+    # The checkpoint's positions win: `begins` is for partitions that it does not have.
     reached = {**(begins or {}), **positions(kept)}
     grown = {tp: PartitionRange(reached.get(tp, 0), end) for tp, end in sorted(ends.items())}
     if not any(new.end > new.start for new in grown.values()):
@@ -197,6 +199,7 @@ def _settled(offset: SourceOffset) -> SourceOffset:
         name: replace(
             known,
             partitions={p: PartitionRange(r.end, r.end) for p, r in known.partitions.items()},
+            # Only the first line of a new topic names the old one, which the line before it has.
             replaced=known.replaced if not known.partitions else "",
         )
         for name, known in offset.topics.items()
@@ -261,6 +264,7 @@ def require_successor(previous: SourceOffset, current: SourceOffset, where: str)
     }
     there = {n: i for n, i in topic_ids_of(previous).items() if n not in replaced}
     differences += _different_topics(there, topic_ids_of(current), True)
+    # A repeated line (R23) has the ranges of its own batch, which do not begin where they end.
     if not differences and current != previous:
         differences = _gaps(previous, current, replaced)
     if differences:
@@ -345,6 +349,7 @@ def is_txlog(value: Json) -> bool:
 def decode(line: str, where: str) -> SourceOffset:
     """Read a line. `where` names it in errors. Raises CorruptData, UnsupportedFormat."""
     try:
+        # Deeply nested JSON raises RecursionError (I15).
         value = json.loads(line, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise CorruptData(f"{where} is not JSON ({error}); {_RESTORE}", where=where) from error
@@ -357,6 +362,7 @@ def from_json(value: Json, where: str) -> SourceOffset:
         raise _malformed(where, 'has no "type" of a txlog offset')
     if type(value.get("version")) is not int or value["version"] < 1:
         raise _malformed(where, f"has version {value.get('version')!r}")
+    # Before the fields, which may be others in a later version.
     if value["version"] != OFFSET_VERSION:
         raise UnsupportedFormat(
             f"{where} is of offset version {value['version']}; this txlog reads {OFFSET_VERSION}. "
@@ -381,6 +387,7 @@ def _malformed(where: str, what: str) -> CorruptData:
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     value = dict(pairs)
+    # The json module keeps the last of several values of one name, without an error.
     if len(value) != len(pairs):
         raise ValueError("a name occurs twice")
     return value

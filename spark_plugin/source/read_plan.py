@@ -98,7 +98,7 @@ def plan_reads(
     """Tasks that read exactly these ranges; at least one (rule R1).
 
     Raises OffsetOutOfRange if records of a range are deleted and `failOnDataLoss` is true, or if
-    the isolation level does not allow to read them yet.
+    the isolation level does not allow reading them yet.
     """
     spans = [_span_of(topics[tp.topic], tp.partition, r, options) for tp, r in ranges.items()]
     schemas = {tp.topic: topics[tp.topic].state.schemas for tp in ranges}
@@ -135,6 +135,8 @@ def _visible(
             partition=partition,
         )
     end = min(wanted.end, bounds.next_offset)
+    # Also without failOnDataLoss: open records are not gone, and skipping them would lose them
+    # (I3).
     if (stable := _end(state, partition, options)) < end:
         raise OffsetOutOfRange(
             f"the query reads offsets {wanted} of {topic.name}-{partition} at read_committed, but "
@@ -256,6 +258,7 @@ def _wanted(
     schemas = {n: decode_schema(text) for n, text in enumerate(task.schemas[span.topic])}
     relocate = partial(_relocated, options, span)
     source = BatchSource(store, span.topic, schemas, len(schemas) - 1, relocate)
+    # At least one column: asked for none, the reader would decompress all of them.
     columns = list(layouts[span.topic].stored_columns)
     return SourceRead(source, span.batches, columns or [schemas[source.newest_schema_id].names[0]])
 
@@ -266,6 +269,7 @@ def _relocated(options: ReaderOptions, span: ReadSpan, batch: IndexedBatch) -> l
     Deleted records are skipped without `failOnDataLoss`. Raises OffsetOutOfRange, UnknownTopic,
     MissingObject.
     """
+    # A task opens the log only for a batch that was moved since it was planned.
     cluster = connect(options.root, storage_options=dict(options.storage)).cluster
     # The planned topic itself, not a later one of its name (rule R11).
     topic = cluster.topic_of_id(span.topic, span.topic_id)

@@ -67,6 +67,8 @@ def resolve(
             return bounds.log_start
         case OffsetPoint.LATEST:
             return end
+        # Not the end: such a partition was created after the query's last batch, and its records
+        # would be skipped (0015).
         case OffsetPoint.COMMITTED if committed is None:
             return bounds.log_start
         case _:
@@ -74,6 +76,8 @@ def resolve(
     if at > bounds.next_offset:  # The group was read after the topic, which may lag (R15).
         bounds = topic.catch_up(linearizable=True).bounds(where.partition)
     is_below = at < bounds.log_start
+    # Above the end also without failOnDataLoss: the query would skip records that are written
+    # later.
     if at > bounds.next_offset or (is_below and options.fail_on_data_loss):
         span = bounds.log_start, bounds.next_offset
         if wanted is OffsetPoint.COMMITTED:

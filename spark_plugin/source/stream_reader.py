@@ -86,6 +86,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Without ranges it may be the start of batch 0, before which no batch was done.
         group_read = self._begin_group_read(done) if offsets.ranges(done) else None
         current = self._own(start)
+        # Both before Spark gets an offset, which it would write to `offsets/N`: a query that is
+        # refused must find its checkpoint unchanged (0016).
         self._require_reached(current)
         self._require_whole(current)
         if group_read is not None:
@@ -95,6 +97,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ids = self._ids()
         starts = {**begins, **offsets.present_positions(current, ids)}
         highs = self._bounded(self._highs(views, starts), starts)
+        # A batch that waits looks for open transactions, too: one of them may be what keeps it
+        # small.
         if self._is_too_early(highs, starts):
             self._unblock(views, starts)
             return start
@@ -110,6 +114,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the present end: this run reads nothing newer."""
+        # Linearizable (R15): this end is read once. What a lagging process misses would be left for
+        # the next run, while a query that polls finds it at the next trigger.
         self._open({}, linearizable=True)
         views = self._views()
         self._available = self._highs(views, dict.fromkeys(_partitions(views), 0))
@@ -140,6 +146,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # An end that this process has just planned needs no check.
         planned = offsets.from_json(end, _WHERE) if end == self._planned else self._own(end)
         ids, planned_ids = self._ids(), offsets.topic_ids_of(planned)
+        # A repeated line advances nothing (R23), though it has the ranges of its own batch. Of a
+        # topic that is gone there is nothing to plan; with `failOnDataLoss` `_own` has refused it.
         wanted = {
             where: moved
             for where, moved in offsets.ranges(planned).items()
@@ -281,6 +289,9 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _bounded(self, highs: Ends, starts: Mapping[TopicPartition, int]) -> Ends:
         """The ends, limited to those at the start of an AvailableNow run."""
+        # A partition that was added since is left to the next run: part of a transaction with
+        # records there may be above the other ends, which would divide it (I11). An end may be
+        # below a position, as the ends were found without the query's positions.
         available = self._available
         if available is None:
             return highs
@@ -314,6 +325,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if pending:
                 self._log().offsets.commit(group, pending)
         except (CommitFailed, UnstableOffsetCommit) as error:
+            # No reason to stop: with another sink the group only shows progress, and the next batch
+            # moves it from where it is.
             log.warning("the query's offsets were not committed for group %s: %s", group, error)
         self._followed = done
 
@@ -336,8 +349,11 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if ids.get(where.topic) != topic_id:
                 continue  # The topic was deleted, and a group has no position in a missing topic.
             known = committed.get(where)
+            # From where the group is, so that its ranges leave no gap (I6).
             start = known.offset if known and known.topic_id == topic_id else 0
             if known is None or start < planned.end:
+                # The owner may have left out this very batch only if the group is where it begins
+                # (R30). Elsewhere the group was reset, or an earlier batch is missing, too.
                 may_follow &= known is None or start == planned.start
                 replaced = self._log().offsets.replaced(where, topic_id, known)
                 pending.append(
@@ -358,6 +374,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _owner(self, group: str) -> TransactionalId | None:
         """The sink that commits the group's offsets in its transactions (R12)."""
+        # In any coordinator: the owner uses that of its alphabetically first group, and this source
+        # does not see the groups of the query's other sources (0007).
         for coordinator in self._log().caught_up():
             state = coordinator.state
             if group in state.owners:

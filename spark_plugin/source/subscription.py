@@ -39,6 +39,7 @@ def subscribed_topics(
     Raises UnknownTopic for a missing topic, InvalidOption if no topic matches. With `may_miss`
     missing topics are left out, and the result may be empty.
     """
+    # None for a topic that is deleted between the listing and the read.
     find: Callable[[str], TopicLog | None] = connection.cluster.find_topic
     names: Iterable[str] = options.subscribe
     if options.subscribe_pattern is not None:
@@ -53,6 +54,7 @@ def subscribed_topics(
             f"no topic of {options.root} matches subscribePattern {options.subscribe_pattern!r}; "
             "create one first, or change the pattern."
         )
+    # Again, all together: a cut over several topics compares states of one round (I11).
     catch_up_all(list(topics.values()), connection.runtime.fan_out)
     return topics
 
@@ -170,6 +172,7 @@ def inferred_schema(topics: Mapping[str, TopicLog], options: ReaderOptions) -> p
     if options.subscribe_pattern is None or options.fail_on_data_loss:
         return common_schema(schemas)
     texts = {name: schema.serialize().to_pybytes() for name, schema in schemas.items()}
+    # Of equal counts the first one counted comes first: with sorted names it is always the same.
     ((most, _),) = Counter(texts[name] for name in sorted(texts)).most_common(1)
     return next(schemas[name] for name in sorted(texts) if texts[name] == most)
 
