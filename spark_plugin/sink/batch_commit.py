@@ -180,6 +180,7 @@ class BatchCommitter:
         unfinished = list(known.open if known else ())
         for tx_id in unfinished:
             coordinator.finish(transactional_id, tx_id)
+        # The states were read before these were finished.
         early = None if unfinished else self._decide_early(identity, batch, coordinator)
         if early is not None:
             return early
@@ -194,6 +195,7 @@ class BatchCommitter:
         They are of different times, but the pend compares the group's positions again, and PREPARE
         the mark. No other answer may rest on them.
         """
+        # The transaction of a pend may be decided: then the group is where its offsets end.
         if any(state.pending for state in self._states.values()):
             return None
         self._offsets_by_group = {group: state.committed for group, state in self._states.items()}
@@ -232,6 +234,7 @@ class BatchCommitter:
         for group, read in batch.by_group().items():
             for partition in read:
                 at = self._offsets_by_group[group].get(partition.where)
+                # A position in an earlier topic of that name is none in this one (R11).
                 if at is not None and at.topic_id != batch.topic_ids[partition.topic]:
                     at = None
                 committed[partition] = None if at is None else at.offset
@@ -337,6 +340,8 @@ class BatchCommitter:
     ) -> None:
         name = self._transactional_id(identity)
         key = self._session_key(identity)
+        # A large batch registers again: the sequences of an epoch begin at 0, and an earlier large
+        # batch has used them (0011).
         is_too_large = is_large(staged)
         session = _sessions.get(key)
         if (
@@ -352,16 +357,20 @@ class BatchCommitter:
                 for group, pend in pends.items()
                 if pend
             }
+            # Without a check: all rows are staged, and PREPARE refuses a fenced run.
             session.begin(checks_fencing=False)
             if is_too_large:
                 append_first(self._connection, session, staged)
                 staged = ()
             if is_too_large or not self._fit_together(coordinator, pends, staged):
                 for group, pend in pends.items():
+                    # Answered before PREPARE, which names their groups (R37).
                     self._wait(partial(session.pend_staged, group, pend))
                 pends = {}
             decide = partial(session.commit, staged, self._mark(identity, batch), pends=pends)
             self._wait(partial(self._connection.offsets.with_resolution, decide, session.tx_id))
+            # Not left to the next transaction: the completion holds the group's offsets, and
+            # another process may commit the next batch.
             session.join()
         except TxlogError:
             # The next attempt begins with a new epoch, so that no transaction id is used twice.
@@ -439,6 +448,7 @@ class BatchCommitter:
         session.register(
             identity.run_id,
             is_run=True,
+            # All groups, even if this batch advances none: the query owns them from here on (R12).
             groups=batch.groups,
             take_over=self._options.group_takeover,
             may_skip=self._may_skip,

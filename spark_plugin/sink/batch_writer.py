@@ -72,6 +72,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
         _require_batch(self._options, task)
         connection, allowed = opened_for(self._options, task.batch_id)
         if self._is_done(connection):
+            # Read to the end: Spark ends a Python worker that leaves some of its input.
             deque(iterator, maxlen=0)
             staged: tuple[StagedTopic, ...] = ()
         else:
@@ -94,6 +95,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
         connection, allowed = opened_for(options, found[0].batch_id)
         staged = participants(found)
         if options.topic is not None and not staged and not self._is_done(connection):
+            # Without rows no task has looked for the topic, and a job creates it all the same.
             topic_or_new(connection, options, self._schema, options.topic, allowed)
         if options.txn_version is not None:
             commit_version(connection, options, staged)
@@ -176,6 +178,7 @@ def commit_version(
     except CommitFailed:
         if not is_in_log(connection, options):
             raise
+        # That job may have died since: its version is in the log, and its records in no topic.
         log.info("another job has committed version %s", options.txn_version)
         _finish_decided(connection, options)
 
@@ -231,6 +234,7 @@ def commit_once(
         append_first(connection, session, staged)
         staged = ()
     session.commit(tuple(staged), mark)
+    # No transaction of this session follows that would wait for the completion.
     session.join()
 
 
@@ -242,5 +246,6 @@ def _group(options: WriterOptions) -> str:
 def _mark(options: WriterOptions) -> ReplayMark:
     if options.txn_version is None:
         raise InternalError("a version that was not given. Please report this.")
+    # As JSON, so that no other application, topic and label make the same text.
     kept_by = json.dumps([options.txn_app_id, options.topic, options.label])
     return ReplayMark(f"txn:{kept_by}", options.txn_version)

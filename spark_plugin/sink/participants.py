@@ -86,6 +86,7 @@ def read_for_commit(
     """
     cluster = connection.cluster
     for message in messages:
+        # Skipped if another log has been put at this root since the tasks ran.
         if message.log is not None and message.log.file == cluster.file:
             for topic in message.log.topics:
                 cluster.learn_topic(topic.opened)
@@ -154,6 +155,7 @@ def append_first(
     topics = [(cluster.topic_of_id(part.topic, part.topic_id), part) for part in staged]
     for topic, part in topics:
         partitions = {b.partition for segment in part.segments for b in segment.batches}
+        # The appends may take longer than the ten seconds of a staged transaction (0011).
         session.declare(topic, partitions, process.transaction_timeout_ms)
     for topic, part in topics:
         batches.append_staged(topic, part.segments, session.tx_id)

@@ -142,6 +142,7 @@ def decide_batch(
     tested = {**ranges, **(joining or {})}
     group_answer = _group_test(tested, committed)
     mark_answer = _mark_test(batch, mark, previous_fingerprint)
+    # The batches in between were left out, and are not missing (R30).
     if mark_answer is MarkAnswer.LATER and may_skip:
         mark_answer = MarkAnswer.NEXT
     if (group_answer, mark_answer) in _IN:

@@ -169,12 +169,14 @@ def written_topic(
     Before the decision the commit checks that the topic still exists (R40).
     """
     cluster = connection.cluster
+    # With ALL the read is awaited: a missing topic must exist before rows are staged for it (0030).
     if cluster.is_near or allowed is Creation.ALL:
         return topic_or_new(connection, options, schema, name, allowed)
     try:
         topic = cluster.known_topic(name)
     except UnknownTopic:
         return topic_or_new(connection, options, schema, name, allowed)
+    # Neither its result nor its error is awaited: the commit reads the topic again.
     begun(connection.runtime.fan_out, partial(topic.catch_up, linearizable=True))
     return topic
 
@@ -199,7 +201,9 @@ def topic_or_new(
         name, options.partitions, new_schema(options, schema), _new_config(options, schema)
     )
     stored, config = checked_topic(new)
+    # Before it is created: a DataFrame that is refused leaves no topic behind.
     _check_columns_fit(name, stored, options, schema)
+    # Another task of the batch may create it at the same time.
     with suppress(TopicExists):
         create_topic(connection, new, stored, config)
     return connection.cluster.present_topic(name, linearizable=True)
@@ -331,6 +335,7 @@ def frame_schema(schema: StructType, left_out: Iterable[str] = ()) -> pa.Schema:
     kept = StructType([field for field in schema if field.name not in dropped])
     for field in kept:
         _require_storable(field.dataType, field.name)
+    # Without Spark's own metadata of a column, such as the delay of its watermark.
     plain = [StructField(field.name, field.dataType, field.nullable) for field in kept]
     return to_arrow_schema(StructType(plain), timezone="UTC")
 

@@ -205,6 +205,7 @@ class Staging:
         _check_partitions(topic, numbers, count)
         if column not in topic.schema().names:
             rows = rows.remove_column(index)
+        # As in Kafka's sink, the key chooses where that column is null.
         filled = pc.fill_null(numbers.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
         return np.where(filled < 0, chosen, filled).astype(np.int32), rows
 
@@ -233,6 +234,7 @@ def _stored(topic: TopicLog, rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatc
     schema = topic.schema()
     if is_kafka_schema(schema) and "timestamp" in rows.schema.names:
         index = rows.schema.get_field_index("timestamp")
+        # Spark's microseconds are cut to Kafka's milliseconds, which a safe cast would refuse.
         stamps = rows.column(index).cast(pa.timestamp("ms", "UTC"), safe=False)
         rows = rows.remove_column(index).append_column(TIMESTAMP_COLUMN, stamps)
     return adapt(with_record_times(topic, _castable(rows, schema), now_ms), physical_schema(schema))

@@ -55,6 +55,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         Raises InvalidOption (rule R22), CheckpointConflict, and as `prepare_topics`, before any
         task runs.
         """
+        # `commit` reads all that it needs itself; a writer without a plan stages nothing (0030).
         if is_for_commits():
             return cls(options, schema, None)
         checkpoint = query_checkpoint(options)
@@ -120,6 +121,7 @@ def query_checkpoint(options: WriterOptions) -> Checkpoint:
     again each time. Raises InvalidOption if the option is missing (rule R22)."""
     storage = dict(options.storage)
     place = f"{options.checkpoint_location} {options.checkpoint_file_system}"
+    # With the folder, as a location may be relative to it (R24).
     key = f"{os.getpid()} {os.getcwd()} {place} {sorted(storage.items())!r}"
     if key not in _checkpoints:
         while len(_checkpoints) >= STORES_MAX:
