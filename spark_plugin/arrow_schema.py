@@ -347,6 +347,8 @@ def _difference(given: pa.Field, wanted: pa.Field, path: str) -> str:
     if not given.type.num_fields:
         same = given.type.equals(wanted.type)
         return "" if same else f"{path} is {given.type} and is declared {wanted.type}"
+    # Part by part: types that differ only in what may be null are unequal to Arrow, and a part that
+    # is never null may be declared nullable.
     for index in range(given.type.num_fields):
         inner, other = given.type.field(index), wanted.type.field(index)
         if inner.name != other.name:

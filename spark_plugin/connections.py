@@ -47,6 +47,8 @@ _kept: dict[str, KeptStore] = {}
 def open_kept(url: str, storage_options: Mapping[str, object]) -> KeptStore:
     """The store at `url`, opened once a process. Raises as `open_store` does."""
     options = dict(storage_options)
+    # With the process id: a forked child has none of its parent's threads, and may not share its
+    # connections.
     key = f"{os.getpid()} {url} {sorted(options.items())!r}"
     if key not in _kept:
         while len(_kept) >= STORES_MAX:

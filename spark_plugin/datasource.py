@@ -39,6 +39,8 @@ class TxlogDataSource(DataSource):
         """The subscribed topics' columns. Raises UnknownTopic, IncompatibleSchema."""
         options = parse_reader_options(self.options)
         connection = open_log(options)
+        # Spark loads a query at every start, and some of its topics may be gone by then. If all of
+        # them are, the second call raises the error that says so.
         topics: Mapping[str, TopicLog] = {}
         if not options.fail_on_data_loss:
             topics = subscribed_topics(connection, options, may_miss=True)

@@ -21,6 +21,7 @@ Parser: TypeAlias = Callable[[str, str], object]
 
 ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
 
+# Any number of 18 digits fits into 64 bits, as offsets must.
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -103,6 +104,7 @@ def count(name: str, value: str) -> int:
 
 def version(name: str, value: str) -> int:
     """A whole number from 0 to 2**63 - 1, as a Spark batch id."""
+    # The length comes first: int() raises ValueError for texts of some thousand digits.
     if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) < 1 << 63):
         raise invalid(
             name, value, "a whole number of at least 0, such as the batch id of foreachBatch"
@@ -237,6 +239,7 @@ def _partition(name: str, number: str) -> int:
 
 
 def _offset(name: str, value: str, at: object) -> int | OffsetPoint:
+    # Not isinstance: JSON's true is an int to Python.
     if type(at) is not int or at < EARLIEST_OFFSET:
         raise invalid(
             name, value, "JSON with offsets of at least 0, or -1 for latest, -2 for earliest"

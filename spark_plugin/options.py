@@ -189,6 +189,7 @@ def parse_writer_options(options: Mapping[str, str]) -> WriterOptions:
             f"options 'key' and 'partition' both name the column {parsed.key!r}; a row's partition "
             "is given by only one of them."
         )
+    # The field has a default, so only the given names tell whether the user has set it.
     if parsed.create_topics is False and "partitions" in {name.lower() for name in options}:
         raise InvalidOption(
             "option 'partitions' is for topics that are created, and 'createTopics' is false; "
@@ -230,6 +231,7 @@ def _parse(
         for target, option in table.items()
         for spelling in (option.name, *option.aliases)
     }
+    # First: otherwise the error would name 'provider', an option that Spark adds and no user gives.
     _refuse_catalog_table(options)
     found: dict[str, Any] = {}
     texts: dict[str, str] = {}
@@ -242,6 +244,7 @@ def _parse(
         if name.lower() not in known:
             raise _unknown(kind, name, table, others)
         target, option = known[name.lower()]
+        # Equal values are no contradiction: `load(root)` sets 'path' beside a given option 'root'.
         if texts.setdefault(target, value) != value:
             raise InvalidOption(
                 f"option {option.name!r} is given twice, under two names and with two values; "

@@ -74,6 +74,7 @@ def run_of(job_tags: str, job_group: str) -> str:
     """
     tags = job_tags.split(",")
     for tag in tags:
+        # The whole tag: a tag of the user's may contain the same text.
         found = _ROOT_EXECUTION.fullmatch(tag)
         if found is not None:
             return found.group(1)
@@ -83,6 +84,8 @@ def run_of(job_tags: str, job_group: str) -> str:
 
 def is_for_commits() -> bool:
     """Whether this process makes writers only to commit or abort; False if unknown."""
+    # Spark runs the module as __main__ (-m), or its daemon imports it by name. A process that has
+    # loaded both counts as a planner: that costs a read, the reverse would leave tasks no plan.
     loaded = {*sys.modules, getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "")}
     return COMMITTER in loaded and PLANNER not in loaded
 

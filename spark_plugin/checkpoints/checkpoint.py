@@ -137,6 +137,7 @@ class Checkpoint:
         """The same, if the checkpoint is that query's (R24). All files are read at once."""
         own = begun(self.fan_out, partial(self.require_query, query_id))
         ranged = begun(self.fan_out, partial(self.batch_range, batch_id, log_id))
+        # Its error first: the offsets of another query's checkpoint mean nothing (R24).
         own()
         return ranged()
 
@@ -168,6 +169,7 @@ def open_checkpoint(
         )
     place = locate(location, default_file_system)
     files = open_files(place, runtime, storage_options)
+    # A disk answers faster than a thread starts.
     if isinstance(files, LocalFiles):
         return Checkpoint(place.url, files)
     return Checkpoint(place.url, files, runtime.fan_out)

@@ -155,6 +155,7 @@ class _Comparer:
             for where, part in sorted(planned.items())
         }
         states = [coordinator.state for coordinator in self._connection.caught_up()]
+        # Reversed, so that the first coordinator counts, as for the source.
         owners = {g: owner for state in reversed(states) for g, owner in state.owners.items()}
         # If a `foreachBatch` has several writes, the mark of the most advanced one.
         marks = [mark for state in states for mark in state.marks.values()]
@@ -307,6 +308,8 @@ def _unwritten(comparison: CheckpointComparison, batch_id: int) -> CheckpointCom
 def _owned_by_another(comparison: CheckpointComparison) -> CheckpointComparison | None:
     """A refusal, if a query with another of Spark's query ids owns a group (rule R12)."""
     for group, owner in (comparison.owners or {}).items():
+        # Only a default id, made of the query's, can be compared: the checkpoint does not have the
+        # option `transactional.id`.
         is_other = owner.startswith("spark.") and owner != f"spark.{comparison.query_id}"
         if is_other and comparison.mark is None:
             return replace(
@@ -320,6 +323,8 @@ def _owned_by_another(comparison: CheckpointComparison) -> CheckpointComparison 
 
 def _commands(comparison: CheckpointComparison, mark_says: str) -> tuple[str, ...]:
     """Commands that move the group past a batch in the log, or to the start of one to run."""
+    # Any other mark refuses the batch wherever the group is, or means that another query has read
+    # these records.
     if mark_says not in ("NEXT", "SAME"):
         return ()
     is_to_run = comparison.is_replay and mark_says == "NEXT"

@@ -169,6 +169,7 @@ def batch_range(
         batch_id=current.batch_id,
         ranges=advanced,
         idle=idle,
+        # By the topic's id: in a topic that was created again every partition joins (R11).
         joined=frozenset(key for key in idle if (key, ids[key.topic]) not in known),
         topic_ids=ids,
         others=tuple(key for key in current.lines if key not in here),
@@ -259,6 +260,7 @@ def _require_same_sources(
     if is_positional and len(current.lines) != len(previous.lines):
         raise _changed(where, f"{len(previous.lines)} sources before, {len(current.lines)} now")
     for key in sorted(current.lines.keys() & previous.lines.keys()):
+        # A source may get its first offset late: a line without one says nothing of its kind.
         if (key in here) != (key in before) and previous.lines[key] != NO_OFFSET:
             raise _changed(where, f"source {key} is a txlog source in only one of them")
         if key in here and key in before:

@@ -37,6 +37,7 @@ def drilled_open_log(open_log: OpenLog, points: DrillPoints) -> OpenLog:
 
     @cache
     def drilled(process: int, root: str, storage: tuple[tuple[str, str], ...], create: bool) -> Any:
+        # `process` is only a key of the cache: a forked child opens a connection of its own.
         runtime = Runtime()
         store = DrilledStore(open_store(root, runtime, dict(storage)), points)
         return open_connection(store, runtime, create=create)

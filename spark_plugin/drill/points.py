@@ -92,6 +92,7 @@ class DrillPoints:
     def set(self, name: str, point: DrillPoint) -> None:
         """Make processes stop at this point from now on."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        # Written under another name: processes read the folder at any time, and never half a point.
         temporary = self.folder / f".{name}"
         temporary.write_text(json.dumps(asdict(point)), encoding="utf-8")
         temporary.rename(self.folder / f"{name}.json")
@@ -126,6 +127,7 @@ class DrillPoints:
                 self._stop(name)
         result = call()
         if isinstance(result, Exists):
+            # The number is free again for the attempt that creates the object.
             for name, turn in turns.items():
                 (self.folder / f"{name}.begun {turn}").unlink(missing_ok=True)
             return result

@@ -48,5 +48,6 @@ def _run_hidden() -> None:
 
 
 if os.environ.get("TXLOG_DRILL_POINTS"):
+    # First: any other finder would find these modules without their hooks.
     sys.meta_path.insert(0, HookedModules)
 _run_hidden()
