@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -16,9 +17,10 @@ from spark_plugin.drill.points import DrillPoints, DrillStep, points_of_process
 from spark_plugin.options import ReaderOptions, WriterOptions
 from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
-from txlog.storage.capabilities import NewObject, hold, is_near, open_new
+from txlog.storage.capabilities import NewObject, open_new
 from txlog.storage.open import open_store
-from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
+from txlog.storage.policy.store_wrapper import StoreWrapper
+from txlog.storage.store import CreateResult, Store
 
 OpenLog = Callable[..., Connection]
 
@@ -78,55 +80,21 @@ def hook_writer(writer: Any, points: DrillPoints) -> None:
     writer.write, writer.commit = staged, returned
 
 
-class DrilledStore:
+class DrilledStore(StoreWrapper):
     """A store whose `create` stops at the points."""
 
     def __init__(self, store: Store, points: DrillPoints) -> None:
-        self._store = store
+        super().__init__(store)
         self._points = points
 
-    @property
-    def url(self) -> str:
-        """The inner store's URL."""
-        return self._store.url
-
-    @property
-    def is_near(self) -> bool:
-        """See `abilities.py`."""
-        return is_near(self._store)
-
-    def hold(self, path: str) -> bool:
-        """See `abilities.py`."""
-        return hold(self._store, path)
+    def turn(self, folder: str) -> AbstractContextManager[bool]:
+        """No turns: other writers would wait for that of a process that has stopped."""
+        return nullcontext(False)
 
     def create(self, path: str, data: bytes) -> CreateResult:
         """See Store.create."""
         return self._points.create(path, data, lambda: self._store.create(path, data))
 
-    def get(self, path: str) -> bytes | None:
-        """See Store.get."""
-        return self._store.get(path)
-
-    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
-        """See Store.get_ranges."""
-        return self._store.get_ranges(path, ranges)
-
-    def put_new(self, path: str, data: Body) -> None:
-        """See Store.put_new."""
-        self._store.put_new(path, data)
-
     def open_new(self, path: str) -> NewObject:
-        """See `new_object.py`."""
+        """See `capabilities.py`."""
         return open_new(self._store, path)
-
-    def replace(self, path: str, data: bytes) -> None:
-        """See Store.replace."""
-        self._store.replace(path, data)
-
-    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
-        """See Store.list_after."""
-        return self._store.list_after(prefix, after)
-
-    def delete(self, path: str) -> None:
-        """See Store.delete."""
-        self._store.delete(path)
