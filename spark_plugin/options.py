@@ -17,7 +17,7 @@ from spark_plugin import option_values as values
 from spark_plugin.checkpoints.checkpoint_files import LOCAL_FILE_SYSTEM
 from spark_plugin.option_values import OffsetPoint, OffsetSpec, Parser
 from txlog.errors import InvalidOption
-from txlog.model import IsolationLevel, TopicPartition, validate_transactional_id
+from txlog.model import IsolationLevel, validate_transactional_id
 from txlog.settings import COMPRESSION_TYPES
 
 STORAGE_PREFIX = "storage."
@@ -326,7 +326,10 @@ def _check_offsets(parsed: ReaderOptions) -> None:
         raise InvalidOption(
             "'startingOffsets' is committed, but no group is given: set 'group.id', too."
         )
-    for name, spec in _given(parsed):
+    for name, spec in (
+        ("startingOffsets", parsed.starting_offsets),
+        ("endingOffsets", parsed.ending_offsets),
+    ):
         unread = sorted({tp.topic for tp in spec.explicit if not parsed.reads(tp.topic)})
         if unread:
             raise InvalidOption(
@@ -334,7 +337,7 @@ def _check_offsets(parsed: ReaderOptions) -> None:
                 "or leave it out there.",
                 option=name,
             )
-    unnamed = set(parsed.subscribe) - _topics_of(parsed.starting_offsets.explicit)
+    unnamed = set(parsed.subscribe) - {tp.topic for tp in parsed.starting_offsets.explicit}
     if parsed.starting_offsets.explicit and unnamed:
         raise InvalidOption(
             f"'startingOffsets' does not name {', '.join(sorted(unnamed))}; name every "
@@ -356,17 +359,6 @@ def _check_limits(parsed: ReaderOptions, found: Mapping[str, Any]) -> None:
             "give both.",
             option="maxTriggerDelay",
         )
-
-
-def _given(parsed: ReaderOptions) -> list[tuple[str, OffsetSpec]]:
-    return [
-        ("startingOffsets", parsed.starting_offsets),
-        ("endingOffsets", parsed.ending_offsets),
-    ]
-
-
-def _topics_of(explicit: Mapping[TopicPartition, object]) -> set[str]:
-    return {partition.topic for partition in explicit}
 
 
 def _check_mode(parsed: ReaderOptions, found: Mapping[str, Any], streaming: bool) -> None:

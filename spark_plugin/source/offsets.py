@@ -140,8 +140,9 @@ def present_positions(
 
 def require_reached(offset: SourceOffset, ends: Mapping[TopicPartition, int]) -> None:
     """Raises CheckpointConflict if a partition ends below the end of `offset`."""
+    reached = positions(offset)
     for tp, end in sorted(ends.items()):
-        start = _position(offset, tp) or 0
+        start = reached.get(tp, 0)
         if end < start:
             raise ends_below(tp, end, start)
 
@@ -174,12 +175,6 @@ def all_ranges(offset: SourceOffset) -> dict[TopicPartition, PartitionRange]:
 def positions(offset: SourceOffset) -> dict[TopicPartition, int]:
     """Where the next batch begins in each partition."""
     return {tp: r.end for tp, r in all_ranges(offset).items()}
-
-
-def _position(offset: SourceOffset, tp: TopicPartition) -> int | None:
-    known = offset.topics.get(tp.topic)
-    found = known.partitions.get(tp.partition) if known is not None else None
-    return found.end if found is not None else None
 
 
 def _without_replaced(offset: SourceOffset, topic_ids: Mapping[str, str]) -> SourceOffset:
