@@ -237,18 +237,7 @@ def _stored(topic: TopicLog, rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatc
         # Spark's microseconds are cut to Kafka's milliseconds, which a safe cast would refuse.
         stamps = rows.column(index).cast(pa.timestamp("ms", "UTC"), safe=False)
         rows = rows.remove_column(index).append_column(TIMESTAMP_COLUMN, stamps)
-    return adapt(with_record_times(topic, _castable(rows, schema), now_ms), physical_schema(schema))
-
-
-def _castable(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Convert key and value from text to bytes, as Kafka's sink does."""
-    if not is_kafka_schema(schema):
-        return rows
-    for name in ("key", "value"):
-        index = rows.schema.get_field_index(name)
-        if index >= 0 and pa.types.is_string(rows.column(index).type):
-            rows = rows.set_column(index, name, rows.column(index).cast(pa.binary()))
-    return rows
+    return adapt(with_record_times(topic, rows, now_ms), physical_schema(schema))
 
 
 def _check_partitions(topic: TopicLog, numbers: pa.Array, count: int) -> None:
