@@ -251,6 +251,7 @@ def storage_value(name: str, value: str) -> object:
     """true, false and JSON objects are parsed; any other value remains a text."""
     if value.strip().lower() in ("true", "false"):
         return flag(name, value)
+    # Numbers stay texts: a key such as 0123 would change.
     if value.lstrip().startswith("{"):
         try:
             return json.loads(value)

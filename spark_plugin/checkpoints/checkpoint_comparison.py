@@ -174,7 +174,8 @@ class _Comparer:
         if found.is_replay:
             batch = checkpoint.batch_range(file.batch_id, log_id)
             return _judged(found, batch, committed)
-        # Of a batch that is not planned yet, the start and the plan before it are known.
+        # Of a batch that is not planned yet, the start and the plan before it are known. Its end
+        # may be any above the start: a group that is not at the start is refused wherever it is.
         following = BatchRange(
             file.batch_id + 1,
             {where: PartitionRange(p.end, p.end + 1) for where, p in partitions.items()},

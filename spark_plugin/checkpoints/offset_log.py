@@ -80,6 +80,7 @@ class OffsetFile:
         exists, and later versions of txlog compare with it: the computation must not change.
         """
         parts = [str(self.watermark_ms)]
+        # Sorted: in version 2 the order of the lines has no meaning.
         parts += [f"{key}:{text}" for key, text in sorted(self.lines.items())]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -244,6 +245,7 @@ def txlog_lines(file: OffsetFile) -> dict[str, SourceOffset]:
     return {
         key: decode(line, f"source {key} in offsets/{file.batch_id}")
         for key, line in file.lines.items()
+        # Lines of other kinds of source need not be JSON.
         if line.startswith("{") and is_txlog(json.loads(line))
     }
 

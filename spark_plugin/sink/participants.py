@@ -65,6 +65,7 @@ def participants(messages: Sequence[TaskMessage]) -> tuple[Participant, ...]:
     found: dict[str, Participant] = {}
     for message in messages:
         for staged in message.staged:
+            # By id: if a topic is created again between two tasks, R40 refuses the deleted one.
             known = found.get(staged.topic_id)
             segments = (known.segments if known else ()) + staged.segments
             found[staged.topic_id] = Participant(staged.topic_id, staged.topic, (), segments)

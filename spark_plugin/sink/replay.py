@@ -161,6 +161,7 @@ def _group_test(ranges: Ranges, committed: Committed) -> GroupAnswer:
     found = {key: committed.get(key) for key in ranges}
     is_at_start = all(at is None or at == ranges[key].start for key, at in found.items())
     is_at_end = all(at is not None and at >= ranges[key].end for key, at in found.items())
+    # Both hold if nothing is compared, or only empty ranges at which the group stands.
     if is_at_start:
         return GroupAnswer.SILENT if is_at_end else GroupAnswer.AT_START
     return GroupAnswer.AT_END if is_at_end else GroupAnswer.ELSEWHERE
