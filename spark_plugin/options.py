@@ -244,7 +244,7 @@ def _parse(
         if name.lower() not in known:
             raise _unknown(kind, name, table, others)
         target, option = known[name.lower()]
-        # Equal values are no contradiction: `load(root)` sets 'path' beside a given option 'root'.
+        # Equal values are accepted: `load(root)` sets 'path' beside a given option 'root'.
         if texts.setdefault(target, value) != value:
             raise InvalidOption(
                 f"option {option.name!r} is given twice, under two names and with two values; "
