@@ -204,6 +204,8 @@ class SealedIndex:
     below it. `unsaved` are chunks that may not be in the store yet."""
 
     levels: tuple[tuple[ChunkRef, ...], ...] = ()
+    # Not compared: saving a chunk does not change the index, and a reader that misses a chunk looks
+    # for such a change (R19).
     unsaved: tuple[Chunk, ...] = field(default=(), compare=False)
 
     def roots(self) -> tuple[ChunkRef, ...]:
@@ -255,6 +257,7 @@ class SealedIndex:
     def _with_ref(self, level: int, ref: ChunkRef, unsaved: tuple[Chunk, ...]) -> SealedIndex:
         levels = [*self.levels] if level < len(self.levels) else [*self.levels, ()]
         levels[level] = (*levels[level], ref)
+        # So that the state grows with the logarithm of the log's length only.
         if len(levels[level]) < FANOUT:
             return SealedIndex(tuple(levels), unsaved)
         refs = levels[level]
@@ -349,6 +352,8 @@ def encode_batches(rows: Sequence[IndexedBatch]) -> bytes:
 
 
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    # Not `pa.array`, which imports pandas where it is installed: every process that follows a busy
+    # topic seals chunks.
     if kind == pa.int64():
         return numbers_column(np.fromiter(values, np.int64, len(values)))
     if kind == pa.bool_():
@@ -384,6 +389,7 @@ def _check_numbers(batch: pa.RecordBatch, ref: ChunkRef, path: str) -> None:
     wrong = ((numbers < _LOWEST) | (numbers > _HIGHEST)).any(axis=1)
     if wrong.any():
         raise _not_a_chunk(path, f"its {_NUMBERS[int(wrong.argmax())]} is out of bounds")
+    # The slot is the first number in the stored form.
     slots = numbers[0]
     if len(slots) and not ref.first_slot <= slots.min() <= slots.max() <= ref.last_slot:
         raise _not_a_chunk(path, "it contains batches of other slots than it says")
@@ -394,6 +400,7 @@ def decode_refs(data: bytes, ref: ChunkRef, path: str) -> tuple[ChunkRef, ...]:
     texts = _checked(data, ref, path, _REF_SCHEMA)["ref"].to_pylist()
     try:
         found = tuple(decode(ChunkRef, json.loads(text)) for text in texts)
+    # JSON that is nested too deeply raises RecursionError.
     except (ValueError, TypeError, RecursionError, CorruptData) as error:
         raise _not_a_chunk(path, f"a reference cannot be read: {error!s:.80}") from error
     is_within = bool(found) and (

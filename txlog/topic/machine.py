@@ -222,6 +222,7 @@ def require_own_segments(topic: str, topic_id: str, segments: Iterable[Segment])
 
     Raises CorruptData.
     """
+    # The folder of a topic has the topic's id in its name, and not the log's.
     folder = LogLayout("").topic(topic, topic_id).segments
     for segment in segments:
         if not segment.path.startswith(folder):
@@ -259,6 +260,7 @@ def require_plausible(state: TopicState, event: TopicEvent) -> None:
 def require_own_batches(folder: str, rows: Iterable[IndexedBatch]) -> None:
     """Check that rows of the index name segments in that folder, or none. Raises CorruptData."""
     for row in rows:
+        # Compaction leaves batches without records, which name no segment.
         if not row.segment.startswith(folder) and row.record_count:
             raise CorruptData(f"{row.segment!r:.200} is not a segment in {folder}")
 

@@ -146,6 +146,8 @@ class ProducerStateEntry:
     def is_finished(self, tx_id: TxId) -> bool:
         """Whether that transaction's marker was applied, by the order of numbers (R6, R7)."""
         if tx_id.epoch != self.finished_epoch:
+            # A coordinator begins no transaction of an epoch before those of older epochs are
+            # complete.
             return tx_id.epoch < self.finished_epoch
         number = tx_id.number
         return number <= self.finished_floor or holds(self.finished_above, number)
@@ -160,6 +162,7 @@ class ProducerStateEntry:
         self, event: BatchesAppended, row_counts: Mapping[int, int], slot: int
     ) -> ProducerStateEntry:
         """The entry after an append of so many rows (by partition) in `slot`."""
+        # Sequences begin at 0 in each epoch.
         recent = dict(self.recent) if event.epoch == self.epoch else {}
         for partition, base in event.base_sequences.items():
             if partition in row_counts:
@@ -169,6 +172,8 @@ class ProducerStateEntry:
         opened = self.open
         if event.tx_id is not None:
             known = opened.first_offsets if opened is not None else {}
+            # Earlier offsets and slots win: the LSO and the sealed index stay below the first
+            # record.
             opened = OpenTransaction(
                 number=event.tx_id.number,
                 epoch=event.tx_id.epoch,
@@ -189,10 +194,12 @@ class ProducerStateEntry:
         (rules R6, R7, R10)."""
         tx_id = event.tx_id
         same_epoch = tx_id.epoch == self.finished_epoch
+        # A process whose copy of the coordinator is old writes a marker with an old floor.
         floor = max(event.floor, self.finished_floor) if same_epoch else event.floor
         finished = with_number(self.finished_above if same_epoch else (), tx_id.number)
         epoch = max(self.epoch, tx_id.epoch, event.fence_epoch)
         opened = self.open if self.has_open(tx_id) else None
+        # Records in the log precede those that this marker appends.
         first_offsets = {**event.base_offsets, **(opened.first_offsets if opened else {})}
         return replace(
             self,
@@ -209,6 +216,7 @@ class ProducerStateEntry:
                 event.decision,
                 event.topic_ids,
                 event.coordinator,
+                # Only a cut over several topics needs them (I11).
                 first_offsets if event.topic_ids else {},
             ),
             earlier=self._earlier(tx_id.epoch, floor),

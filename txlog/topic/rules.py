@@ -67,6 +67,8 @@ from txlog.topic.state import TopicState
 
 def decide(state: TopicState, command: TopicCommand) -> Decided:
     """The events of `command`. Raises the rejection."""
+    # Decided whether or not the topic is closed: if a closed topic refused a marker, a transaction
+    # over it could never end.
     match command:
         case TopicOpened():
             return Decided() if state.topic_id else Decided((command,))
@@ -121,6 +123,8 @@ def _decide_append(state: TopicState, command: AppendBatches) -> Decided:
     if command.pid == NO_PRODUCER:
         base_offsets = {p: state.partitions[p].next_offset for p in row_counts}
         event = BatchesAppended(command.segments, base_offsets)
+        # Without sequences a topic cannot recognise a repeat: a retry would store the records twice
+        # (I7).
         return Decided((event,), AppendResult(base_offsets), once=True)
     producer = state.producers.get(command.pid, NEW_PRODUCER)
     _check_producer(state, producer, command)
@@ -171,6 +175,7 @@ def _check_producer(
     state: TopicState, producer: ProducerStateEntry, command: AppendBatches
 ) -> None:
     """Fencing by epoch (I8), and the order of a producer's transactions (R10)."""
+    # First of all, because a retired producer has no entry: it would be taken for a new one (R11).
     if holds(state.retired, command.pid):
         raise UnknownProducerId(
             f"topic {state.name!r} has forgotten producer {command.pid}, which was silent for too "
@@ -193,6 +198,7 @@ def _check_producer(
                 "not append outside of it; finish the transaction first."
             )
         return
+    # These records would stay open for ever: their marker is written already (R10).
     if producer.is_finished(tx_id):
         raise TransactionAborted(
             f"transaction {tx_id} is finished in topic {state.name!r} (its marker is written); it "
@@ -214,6 +220,7 @@ def _decide_sequenced(
 ) -> Decided:
     answer: dict[int, int] = {}
     repeated: set[int] = set()
+    # By partition, as an earlier flush may have stored the records of one and not of another.
     for partition, row_count in row_counts.items():
         known = repeated_offset(
             f"topic {state.name!r} partition {partition}, producer {command.pid}",
@@ -265,7 +272,11 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
         return Decided(settled=True)
     producer = state.producers.get(command.tx_id.pid, NEW_PRODUCER)
     if producer.is_finished(command.tx_id):
+        # A finished transaction stays finished, so no read of the tip is needed.
         return Decided((), _staged_offsets(state, command.tx_id), settled=True)
+    # The staged segments of an abort stay unreferenced, for the vacuum. Those of a commit are not
+    # compared with the horizon: PREPARE_COMMIT protects them, and a refusal here would commit only
+    # a part of the transaction (R46).
     segments = command.segments if command.decision is Decision.COMMIT else ()
     for segment in segments:  # An old state may lack the schema: the caller catches up and retries.
         check_segment(state, segment)
@@ -290,6 +301,8 @@ def _staged_offsets(state: TopicState, tx_id: TxId) -> dict[int, int] | None:
     if decision is None:
         return None
     found: dict[int, int] = {}
+    # Only the tail, as a machine reads no chunks. Backwards, so that the first batch of a partition
+    # is the last that is noted.
     for row in reversed(state.tail):
         if row.slot < decision.slot:
             break
@@ -330,6 +343,8 @@ def _decide_chunks(state: TopicState, command: ReplaceChunks) -> Decided:
     """Rewritten chunks may replace only the chunks from which they were made."""
     if command.key_column is not None:
         _require_key_column(state, command.key_column)
+    # No entry refers to the new objects yet: if the rewriting took too long, vacuum may have
+    # deleted them (R17).
     for name in (*command.segment_ids, *(ref.name for ref in command.added)):
         _require_above_horizon(state, name)
     if state.sealed.find(command.removed) is None:
@@ -351,6 +366,7 @@ def _require_key_column(state: TopicState, key_column: str) -> None:
 
 def _decide_config(state: TopicState, command: AlterConfig) -> Decided:
     """Refuse to overwrite another admin's concurrent change."""
+    # A topic that has the new configuration already has stored this command, or an equal one.
     if state.config not in (command.expected, command.config):
         raise PublishContention(
             f"the configuration of topic {state.name!r} was changed by another admin meanwhile; "
@@ -376,6 +392,8 @@ def _decide_retired(state: TopicState, command: RetireProducers) -> Decided:
         known = state.producers.get(pid)
         if known is None or known.open is not None:
             continue
+        # The caller has asked all coordinators about a transactional id, and so its age does not
+        # matter. An idempotent producer may have stored records since the caller read the topic.
         if known.is_transactional or known.stored_ms < command.silent_before_ms:
             idle.append(pid)
     pids = tuple(idle)

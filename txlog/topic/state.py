@@ -153,6 +153,7 @@ def apply(state: TopicState, event: TopicEvent, slot: int) -> TopicState:
         case LogStartAdvanced():
             return _log_start_advanced(state, event)
         case IndexSealed():
+            # Without this slot: a later event of the same entry may add batches in it.
             return sealed_at(state, slot, 1)
         case ChunksReplaced():
             return replace(state, sealed=state.sealed.replaced(event.removed, event.added))
@@ -289,6 +290,7 @@ def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
     state = _extended(state, rows, event.base_offsets)
     decisions = state.decisions
     opened = producer.open if producer.has_open(tx_id) else None
+    # A decision is kept for batches in the tail; `producers` has every finished transaction (R10).
     if rows or opened is not None:
         first_slot = slot if opened is None else opened.first_slot
         decision = TxDecision(slot, first_slot, event.decision is Decision.ABORT, event.topic_ids)
@@ -312,6 +314,8 @@ def sealed_at(state: TopicState, slot: int, window_slots: int) -> TopicState:
     )
     rows = tuple(state.decided(row) for row in state.tail[:split])
     tail = state.tail[split:]
+    # Decisions above the sealed slots stay, even if all of their batches are sealed: a cut over
+    # several topics compares them (I11, `catch_up_all`).
     alive = {row.tx_id for row in tail}
     decisions = {
         tx_id: decision

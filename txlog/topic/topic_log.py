@@ -104,6 +104,9 @@ class TopicLog:
         """
         state = self.journal.catch_up(linearizable=linearizable)
         if not state.topic_id:
+            # The cluster's journal names a topic before the topic's own journal begins. A crash
+            # between the two leaves an empty folder; a folder with objects once had a journal,
+            # which is lost.
             require_not_lost(self.store, self.layout)
             self.journal.execute(self.opened)
             state = self.journal.state
@@ -132,6 +135,9 @@ class TopicLog:
         """Run a command of `events.py`; returns its answer or raises its rejection."""
         if not self.journal.state.topic_id:
             self.catch_up()
+        # Another process can write a marker, which follows from the coordinators' journals (R44).
+        # Records that are being appended are in no journal yet, so an append never waits for a
+        # carrier.
         return self.journal.execute(command, is_carried=isinstance(command, WriteMarker))
 
     def new_name(self) -> str:
@@ -198,6 +204,7 @@ class TopicLog:
             schema_id,
             compression=self.state.config.compression_type,
             batch_bytes_max=self._options.process.batch_bytes,
+            # A topic that became compacted later may hold records without a key, and they stay.
             require=(lambda batch: None) if is_rewrite else self.require_keys,
         )
 
@@ -218,6 +225,7 @@ class TopicLog:
         """Raises UnknownPartition unless the topic has that partition now. A partition beyond the
         known ones is looked up in a linearizable read (rule R15)."""
         count = len(self.state.partitions)
+        # A number that no topic can have is refused without a request.
         if count <= partition < PARTITIONS_MAX:
             count = len(self.catch_up(linearizable=True).partitions)
         if not 0 <= partition < count:
@@ -292,6 +300,8 @@ class TopicLog:
         is_wanted_chunk: Callable[[ChunkRef], bool],
         is_wanted: Callable[[IndexedBatch], bool],
     ) -> Iterator[IndexedBatch]:
+        # The index of a closed topic is empty: without this a reader would find no records and no
+        # error.
         if state.closed:
             raise UnknownTopic(
                 f"topic {self.name!r} was deleted while it was in use, with all its records.",
@@ -326,6 +336,8 @@ class TopicLog:
             if key in self._chunks:
                 self._chunks.move_to_end(key)
                 return self._chunks[key]
+        # Read without the lock, so that no other thread waits for this request. Chunks never
+        # change: two threads that read one chunk store the same content.
         content = self._load_chunk(state, ref)
         with self._chunks_lock:
             self._chunks[key] = content
@@ -335,6 +347,7 @@ class TopicLog:
 
     def _load_chunk(self, state: TopicState, ref: ChunkRef) -> ChunkContent:
         path = self.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
+        # A chunk that was sealed a moment ago may not be in the store before the next snapshot.
         data = next(
             (
                 chunk.data

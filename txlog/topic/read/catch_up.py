@@ -30,12 +30,15 @@ def catch_up_all(
     for _ in range(ROUNDS_MAX):
         known = [topic.next_slot for topic in topics]
         is_single = len(topics) < 2
+        # A topic that lags behind its pruned journal would lack transactions that the others have
+        # had time to forget, so that no comparison finds them (R15).
         fan_out.run_all(
             [
                 partial(topic.catch_up, linearizable=linearizable or not is_single)
                 for topic in topics
             ]
         )
+        # A topic that has sealed slots of this round may have forgotten decisions of this round.
         if is_single or all(t.state.sealed_slot < n for t, n in zip(topics, known, strict=True)):
             return
     raise PublishContention(

@@ -62,13 +62,16 @@ def partly_applied(
         return
 
     def is_everywhere(tx_id: TxId, topic_ids: Iterable[str]) -> bool:
+        # Topics that are not read hold back no cut.
         found = (by_id[topic_id] for topic_id in topic_ids if topic_id in by_id)
         return all(_is_finished(state, tx_id) for state in found)
 
     for view in topics:
+        # Also known if its batches are sealed, however long another topic lacks its marker.
         for tx_id, applied in _last_applied(view.state):
             if not is_everywhere(tx_id, applied.topic_ids):
                 yield view, tx_id, applied.first_offsets
+        # One that was decided between two reads may not be its producer's last any more.
         for tx_id, decision in view.state.decisions.items():
             if not (decision.aborted or is_everywhere(tx_id, decision.topic_ids)):
                 yield view, tx_id, _first_offsets(view, tx_id, decision)
@@ -107,6 +110,7 @@ def stable_ends(topics: Sequence[TopicView], starts: Mapping[TopicPartition, int
     }
     for view, _, first_offsets in partly_applied(topics):
         _lower(ends, view, first_offsets)
+    # Excluding one transaction may divide another. The cut only falls, so this ends.
     while _close_downward(topics, starts, ends):
         pass
     # The beginning of a transaction below the log start of a reader may have been deleted.
@@ -231,6 +235,7 @@ class _Window:
 
     def until_slot(self, slot: int) -> None:
         """Read past that slot."""
+        # An entry may hold several batches: only a batch of a later slot shows that all were read.
         while not self.exhausted and self.slot <= slot:
             self.pull()
 
@@ -256,6 +261,7 @@ def limited_cut(
     begins = _past_deleted(topics, starts, highs)
     windows = [w for view in topics if (w := _window(view, begins, highs)).backlog]
     ends = _shared(windows, begins, highs, limit)
+    # Nothing of the oldest batch of these topics fits into their shares, and it may never fit.
     late = [window for window in windows if window.is_late(ends)]
     if not late:
         return ends
@@ -264,6 +270,8 @@ def limited_cut(
     room = limit - sum(group[where] - begins[where] for where in group)
     if room >= 0:
         return _shared([_window(view, group, highs) for view in topics], group, highs, room)
+    # Too large for the limit. Other topics proceed until it is the turn of this one, unless they
+    # have nothing that fits.
     return group if in_turn in late or ends == begins else ends
 
 
@@ -280,6 +288,7 @@ def _past_deleted(
 
 def _turn(starts: Ends, count: int) -> int:
     """A number below `count` that varies from cut to cut, from the positions alone."""
+    # Hashed, as positions that rise by a multiple of `count` would always choose the same topic.
     return zlib.crc32(str(sum(starts.values())).encode()) % count
 
 
@@ -291,6 +300,7 @@ def _shared(windows: Sequence[_Window], starts: Ends, highs: Ends, limit: int) -
     ends = dict(starts)
     room = limit
     for window in sorted(windows, key=lambda window: -window.backlog):
+        # At least 1, and never more than is left: rounded shares may exceed the limit together.
         share = min(room, max(1, limit * window.backlog // backlog)) if window.backlog else 0
         _fill(window, ends, share)
         room -= share
@@ -315,6 +325,7 @@ def _fill(window: _Window, ends: Ends, limit: int) -> None:
         where = window.view.where(batch.partition)
         begin = max(batch.base_offset, ends[where])
         count = min(batch.next_offset, window.highs[batch.partition]) - begin
+        # A plain batch may be cut anywhere; a part of a transaction would be excluded again.
         if count > room and batch.number >= 0:
             return
         ends[where] = begin + min(count, room)
@@ -335,6 +346,7 @@ def _exclude_torn(windows: Sequence[_Window], ends: Ends) -> None:
 def _exclude_torn_once(window: _Window, windows: Sequence[_Window], ends: Ends) -> bool:
     taken = _taken(window, ends)
     if taken:
+        # No record of a transaction is above the slot of its marker.
         window.until_slot(max(batch.decided_slot for batch in taken.values()))
     lowered = False
     for tx_id, batch in taken.items():

@@ -139,7 +139,9 @@ def relocated_batches(topic: TopicLog, batch: IndexedBatch, start: int) -> list[
     Records below `start` are not needed. Raises OffsetOutOfRange if needed records were deleted,
     MissingObject if the log still refers to the segment.
     """
+    # The entry that moved the records may have been pruned (R15).
     state = topic.catch_up(linearizable=True)
+    # Not the first offset of the batch: what the reader does not need may be deleted by now.
     first = max(start, batch.base_offset)
     topic.check_offset(state, batch.partition, first)
     found = list(topic.batches(state, batch.partition, first, batch.next_offset))
@@ -190,6 +192,7 @@ def read_sources(
         while left and len(under_way) < fetches_max:
             index, group = left[0]
             size = sum(batch.length for batch in group)
+            # One request is always sent, however large its batch is.
             if under_way and size + sum(s for _, s, _ in under_way) > FETCHES_AHEAD_BYTES_MAX:
                 break
             left.popleft()
@@ -221,6 +224,7 @@ def read_ahead(
     heads: list[MessageHead | None] = []
     taken = 0
     for batch, data in found:
+        # By what the batch claims, before Arrow takes that memory: a batch may be forged (I16).
         head = None if data is None else batch_head(data, batch.segment)
         taken += batch.length if head is None else head.decoded_bytes
         if heads and taken > decoded_bytes_max:
@@ -352,6 +356,7 @@ def _decode(
         )
     schema = source.schemas[batch.schema_id]
     written = physical_schema(schema) if batch.stored_rows < 0 else compacted_schema(schema)
+    # Columns that the topic gained later are not in these bytes, and become nulls.
     present = None if columns is None else [name for name in columns if name in written.names]
     if present is not None and batch.stored_rows >= 0:
         present.append(OFFSET_COLUMN)

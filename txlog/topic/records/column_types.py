@@ -44,6 +44,7 @@ _WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
     **{kind: _UNSIGNED[i + 1 :] + _SIGNED[i + 1 :] for i, kind in enumerate(_UNSIGNED)},
     **{kind: _FLOATS[index + 1 :] for index, kind in enumerate(_FLOATS)},
 }
+# A double holds whole numbers of up to 53 bits exactly, so not every int64.
 for _small in (pa.int8(), pa.int16(), pa.int32()):
     _WIDER[_small] += (pa.float64(),)
 

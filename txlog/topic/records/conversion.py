@@ -226,6 +226,7 @@ def column_from_values(values: Sequence[object], field: pa.Field) -> pa.Array:
 
 
 def _row_misfit(values: Sequence[object], field: pa.Field, error: Exception) -> InvalidRecord:
+    # Arrow does not say which value it has refused.
     row = next((i for i, value in enumerate(values) if not _converts(value, field.type)), 0)
     kind = type(values[row]).__name__
     return InvalidRecord(

@@ -81,6 +81,7 @@ def decode_schema(text: str) -> pa.Schema:
     """The schema of a text that `encode_schema` made. Raises CorruptData for any other text."""
     try:
         data = base64.b64decode(text, validate=True)
+        # Validated like a user's schema, as the stored text may be forged (I15).
         return _canonical(pa.ipc.read_schema(pa.py_buffer(data)))
     except (*_DECODING_ERRORS, binascii.Error) as error:
         raise CorruptData(

@@ -141,6 +141,8 @@ def _read_records(
         if columns is None:
             records = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
         elif columns and head.compressed:
+            # Uncompressed columns are views: to leave some out would save nothing. Nor would an
+            # empty list of columns, which Arrow takes for all columns.
             records = _read_some(message, schema, columns)
         else:
             records = pa.ipc.read_record_batch(pa.py_buffer(message), schema).select(columns)
@@ -271,6 +273,7 @@ def named_batches(store: Store, path: str, size: int) -> frozenset[tuple[int, in
     """
     origin = f"segment {path}"
     tail = _tail(store, path, size, footer_range(size).length)
+    # A file ends with its footer, the length of that in 4 bytes, and the magic in 6.
     footer_length = int.from_bytes(tail[-10:-6], "little")
     if bytes(tail[-6:]) != _MAGIC or footer_length + 10 > size:
         raise _damaged(origin, "it is not an Arrow file, or truncated")
@@ -309,5 +312,6 @@ def segment_problem(store: Store, path: str, batches: Sequence[SegmentBatch]) ->
         contents = scan_segment(data, path)
     except CorruptData as error:
         return error.message
+    # A journal may name a part of a segment: a repeated flush leaves stored batches out (I7).
     lacking = set(batches) - set(contents.batches)
     return f"it does not contain {min(lacking, key=lambda b: b.position)}" if lacking else ""

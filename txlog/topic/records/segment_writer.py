@@ -28,6 +28,7 @@ BATCH_BYTES_MAX = 1_250_000
 _CODECS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
 _FILE_HEAD = 8
 """Arrow's magic and its padding; then the schema message, then the batches."""
+# Arrow computes the size of a message without its label, which must be within the limit, too.
 _LABEL_BYTES_MAX = 256
 
 
@@ -58,6 +59,8 @@ class SegmentWriter:
             self._object.write,
             compression=compression,
             batch_bytes_max=batch_bytes_max,
+            # All pieces are in memory to the end anyway, and a reader of a bucket then gets a
+            # partition's batches as adjacent bytes.
             groups_partitions=self._object.is_kept_in_memory,
         )
         self.size_bytes = 0

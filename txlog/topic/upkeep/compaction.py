@@ -70,6 +70,7 @@ def compact(
         if not (force or is_due(topic, state, now_ms)):
             return report
         if state.tail:
+            # Only sealed batches can be rewritten, so a small topic would never be compacted.
             topic.execute(SealIndex())
         state = topic.state
         _Pass(topic, state, state.config, now_ms, limits, report).run()
@@ -90,6 +91,7 @@ def is_due(topic: TopicLog, state: TopicState, now_ms: int) -> bool:
         total += length
         if ref.last_slot > cleaner.cleaned_slot:
             dirty += length
+            # A reference has no other time: reading the chunk would cost a request.
             newest_ms = max(span.timestamp_max_ms for span in ref.spans)
             oldest_ms = newest_ms if oldest_ms is None else min(oldest_ms, newest_ms)
     for row in state.tail:
@@ -158,6 +160,7 @@ class NewestKeys:
         import pyarrow.compute as pc
 
         places = pc.index_in(keys, value_set=table["key"].combine_chunks())
+        # A key that this pass has not collected supersedes nothing; no table has the null key.
         latest = table["offset"].take(places).fill_null(-1)
         return np.asarray(offsets >= np.asarray(latest))
 
@@ -193,9 +196,12 @@ class _Pass:
 
     def run(self) -> None:
         last_slot = self._read_keys()
+        # Every unit, from the oldest on: the pass then meets a tombstone after all records that the
+        # tombstone removes, so that the tombstone's time runs from a pass that removed them.
         after_slot = -1
         while True:
             size = self.config.segment_bytes
+            # Of the newest index, because publishing the previous group has replaced chunks.
             found = leaf_groups(self.topic, self.state, after_slot, size, last_slot)
             group = next(found, None)
             if group is None:
@@ -211,6 +217,7 @@ class _Pass:
                 self.state = self.topic.state
             after_slot = group.last_slot
         checkpoint = replace(
+            # Not `self.state`: another process may have recorded progress of merging.
             self.topic.state.cleaner,
             cleaned_slot=max(last_slot, self.topic.state.cleaner.cleaned_slot),
             delete_horizon_ms=min(self.horizons, default=-1),
@@ -224,6 +231,7 @@ class _Pass:
         size = self.config.segment_bytes
         for group in leaf_groups(self.topic, self.state, cleaned, size, self.state.sealed_slot):
             rows = [row for row in live_batches(group, self.state) if row.record_count]
+            # Nor any later group: `cleaned_slot` promises that all slots up to it are compacted.
             if any(_is_young(self.config, row.timestamp_max_ms, self.now_ms) for row in rows):
                 break
             self._take_keys([row for row in rows if not row.aborted])
@@ -254,6 +262,7 @@ class _Pass:
             self.report.tombstones_removed += int(tombstones.sum())
             return KeptBatch(row, _taken(fetched, stays & ~tombstones))
         if expire_ms < 0:
+            # `delete.retention.ms` may be any number of 64 bits, and the sum is stored.
             expire_ms = min(self.now_ms + self.config.delete_retention_ms, LONG_MAX)
         self.horizons.append(expire_ms)
         return KeptBatch(row, _taken(fetched, stays), expire_ms)

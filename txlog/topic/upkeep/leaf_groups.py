@@ -122,12 +122,14 @@ def rebuilt(
     chunks: list[NewChunk] = []
     if rows:
         data = encode_batches(rows)
+        # A new name, since a chunk never changes: older states and snapshots refer to the old one.
         key = ChunkKey(group.leaves[0].first_slot, group.last_slot, new_name())
         added = (chunk_ref(data, key, 0, spans_of_batches(rows)),)
         chunks.append((added[0], data))
     for node in reversed(group.path):
         refs = _exchanged(children(node), removed, added)
         removed, added = (node.key,), ()
+        # A node without a reference is removed, like leaves without batches.
         if refs:
             data = encode_refs(refs)
             key = ChunkKey(refs[0].first_slot, refs[-1].last_slot, new_name())

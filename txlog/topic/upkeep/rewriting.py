@@ -129,11 +129,13 @@ def rewrite(
             written.append(run)
         located = {key: iter(writer.finish().batches) for key, writer in writers.items()}
     except BaseException:
+        # After Ctrl-C, too: on a disk each writer has an unfinished file.
         for writer in writers.values():
             writer.discard()
         raise
     paths = {key: writer.path for key, writer in writers.items()}
     rows = [row for run in written for row in _rows(run, located, paths)]
+    # Readers take the index to be in slot order; the runs are in the order of partitions.
     rows.sort(key=lambda row: (row.slot, row.partition, row.base_offset))
     return Rewritten(group, tuple(rows), tuple(paths.values()))
 
@@ -187,6 +189,8 @@ class _BatchRun:
 def _identity(part: KeptBatch) -> tuple[object, ...]:
     """Batches are stored as one only if they are equal in this."""
     row = part.row
+    # An empty batch of a transaction over several topics keeps the name of its transaction, as the
+    # other topics may still be read: a cut holds the transaction whole in all of them (I11).
     if not part.kept.batch.num_rows and not row.topic_ids:
         return ("empty",)
     if row.number < 0:
@@ -203,6 +207,8 @@ def _runs(parts: Sequence[KeptBatch]) -> Iterator[_BatchRun]:
     for part in parts:
         own, own_expire_ms = _identity(part), part.tombstones_expire_ms
         joins = own == identity or (own == ("empty",) and identity[:1] == ("plain",))
+        # An earlier time would delete a tombstone before a pass has met it; a later one would keep
+        # the others as long as new ones come (KIP-534).
         joins &= None in (expire_ms, own_expire_ms) or expire_ms == own_expire_ms
         if joins and run.parts and part.row.partition == run.first.partition:
             run.parts.append(part)
@@ -272,6 +278,7 @@ def _rows(
     while done < len(offsets):
         batch = next(located[key])
         done += batch.row_count
+        # The last batch also covers the offsets of removed records behind its own (I2).
         next_offset = last.next_offset if done == len(offsets) else int(offsets[done - 1]) + 1
         yield _row(run, batch, paths[key], base_offset, next_offset)
         base_offset = next_offset
@@ -292,6 +299,7 @@ def _row(
         crc32=batch.crc32,
         timestamp_min_ms=batch.timestamp_min_ms,
         timestamp_max_ms=batch.timestamp_max_ms,
+        # Plain records of several producers may be stored as one batch.
         pid=-1 if is_plain else first.pid,
         epoch=-1 if is_plain else first.epoch,
         base_sequence=-1,
@@ -318,4 +326,5 @@ def _empty(run: _BatchRun) -> IndexedBatch:
     )
     if first.topic_ids:
         return row
+    # The run may consist of several transactions, so the row names none of them.
     return replace(row, pid=-1, epoch=-1, number=-1, first_slot=-1, decided_slot=-1, aborted=False)
