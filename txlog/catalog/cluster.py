@@ -77,6 +77,7 @@ class Cluster:
         self.runtime = runtime
         self.process = process
         self._is_held = hold(store, CLUSTER_FILE)
+        # A held file is checked at each write by the store, for free.
         interval_ms = 0 if self._is_held else process.log_presence_interval_ms
         self._presence = LogPresence(
             store.url,
@@ -97,7 +98,11 @@ class Cluster:
             file.log_id,
             reads_in_turn=self._is_held,
             is_far=self.is_far,
+            # On a near store a check after each answer costs nothing, so no clock is relied on
+            # (R15).
             trust_ms=0 if is_near(store) else settings.boundary_trust_ms,
+            # Also on a near store: other processes may open the same log by a URL that is far
+            # (R32).
             grace_ms=settings.pruning_grace_ms,
         )
         self.layout = LogLayout(file.log_id)
@@ -211,6 +216,7 @@ class Cluster:
 
     def _topic_of(self, name: str, linearizable: bool) -> TopicLog:
         topic = self.topic(name)
+        # The name may belong to a later incarnation, which this process has not seen (R11).
         if topic.catch_up(linearizable=linearizable).closed:
             topic = self.topic(name)
             topic.catch_up(linearizable=linearizable)
@@ -225,6 +231,8 @@ class Cluster:
             created = self._created(name)
             if created is not None and created.opened.topic_id == topic_id:
                 return self._topic_log(created.opened)
+            # Only the name and the id count, as the topic's journal has the rest. Not cached: the
+            # name may belong to another incarnation.
             gone = TopicOpened(topic_id, name, 1, "", TopicConfig())
             return TopicLog(self.store, gone, self.runtime, self.options)
 
@@ -262,6 +270,7 @@ class Cluster:
         caught_up = self.fan_out.start(topic.journal.catch_up)
         self._execute(TopicCreated(opened, self.runtime.clock.wall_ms()))
         caught_up()
+        # Another thread may have looked up the new name meanwhile: a topic is one object.
         with self._lock:
             known = self._topics.get(name)
             if known is None or known.topic_id != topic_id:
@@ -275,7 +284,7 @@ class Cluster:
 
         Its journal is closed before its name is freed. A process that dies between the two leaves a
         topic that takes no records, and any process can call `finish_deletion`. In the other order,
-        writers that have it open would go on writing records that no reader can find.
+        writers that have it open would still write records, which no reader could find.
         """
         topic = self._topic_of(name, linearizable=True)
         topic.execute(CloseTopic())
@@ -327,6 +336,7 @@ def _stored_log_id(store: Store) -> str | None:
     try:
         file = read_cluster_file(store)
     except NotATxlog as error:
+        # A text that equals no id of a log: the opened log counts as replaced.
         return f"of another kind ({error.message})"
     return None if file is None else file.log_id
 

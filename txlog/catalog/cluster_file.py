@@ -106,6 +106,8 @@ def create_cluster(
     file, what `require_place` raises if there is no log, and what `read_cluster_file` raises.
     """
     fan_out = SerialFanOut() if is_near(store) else runtime.fan_out
+    # All answers that a new log needs are requested at once: far away they cost one round trip. For
+    # an existing log the last two are not used, and their errors do not matter.
     listed = begun(fan_out, partial(first_below, store, f"{CLUSTER_JOURNAL}/"))
     allowed = begun(fan_out, require_place)
     existing = read_cluster_file(store) or _created_meanwhile(store, listed())
@@ -122,6 +124,7 @@ def create_cluster(
     )
     data = seal(json.dumps(encode(file), separators=(",", ":")).encode())
     answer = store.create(CLUSTER_FILE, data)
+    # Of two processes that create a log, the second takes the settings of the first.
     return decode_cluster_file(answer.data, store.url) if isinstance(answer, Exists) else file
 
 

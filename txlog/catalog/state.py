@@ -113,6 +113,8 @@ class ClusterMachine(SimpleMachine):
                 return Decided((command,))
             case TopicDeleted():
                 found = state.topics.get(command.name)
+                # By the id: another process may have freed the name and created its next topic
+                # (R11).
                 if found is None or command.topic_id != found.opened.topic_id:
                     raise unknown_topic(command.name, state)
                 return Decided((command,))
