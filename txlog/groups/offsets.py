@@ -227,6 +227,7 @@ class GroupOffsets:
                 tx_id = cast("TxId", error.facts["tx_id"])
                 group = str(error.facts["group"])
                 pending = self.group(group).pending.get(tx_id)
+                # The transaction has ended since the refusal.
                 if pending is None:
                     continue
                 may_abort = own is not None and _is_earlier(tx_id, own)
@@ -237,14 +238,18 @@ class GroupOffsets:
     def _resolved(self, group: str, tx_id: TxId, pending: Pending, may_abort: bool = False) -> bool:
         """Finish the blocking transaction if the rules allow it; returns whether they did."""
         coordinator = self._coordinator(pending.coordinator)
+        # If it is decided: an abort, too, is completed before its offsets are released.
         coordinator.finish(pending.transactional_id, tx_id)
         outcome = coordinator.outcome(tx_id)
         now_ms = self._cluster.runtime.clock.wall_ms()
         is_late = elapsed_ms(pending.pended_ms, now_ms) > pending.timeout_ms
         is_open = outcome in (TransactionOutcome.OPEN, TransactionOutcome.UNKNOWN_ID)
+        # A superseded transaction can never prepare: its pend is released without an abort (R3).
         if is_open and not coordinator.is_superseded(pending.transactional_id, tx_id):
             if not (may_abort or is_late):
                 return False
+            # A timeout ends the epoch of the owner. An earlier transaction of the caller's own id
+            # must not: that would fence the caller.
             outcome = self._aborted(coordinator, pending.transactional_id, tx_id, is_late)
         if outcome is TransactionOutcome.COMMITTED:
             # First in its topics (R8). Then in this group, which the transaction may not name.

@@ -230,6 +230,7 @@ def decide(state: OffsetsState, command: OffsetsEvent) -> Decided:
         case OffsetsPended():
             return _decide_pend(group, command)
         case PendingApplied() | PendingReleased():
+            # A process that completes a transaction late finds another pend here, or none (R6).
             is_pending = command.tx_id in group.pending
             return Decided((command,) if is_pending else (), is_pending)
         case OffsetsCommitted():
@@ -255,8 +256,11 @@ def decide(state: OffsetsState, command: OffsetsEvent) -> Decided:
 
 def _decide_pend(group: GroupState, command: OffsetsPended) -> Decided:
     offsets = command.pending.offsets
+    # A repeat, whose answer was lost.
     if group.pending.get(command.tx_id) == command.pending:
         return Decided()
+    # Another pend has compared the same committed offset: if both were applied, their ranges would
+    # overlap (I6).
     _check_not_pending(command.group, group, _partitions(offsets), command.tx_id)
     _check_starts(command.group, group, offsets)
     known = group.pending.get(command.tx_id)
@@ -272,6 +276,7 @@ def _merged(known: Pending, more: Pending) -> Pending:
     for offset in more.offsets:
         start = starts.get(offset.where, offset.start)
         merged[offset.where] = replace(offset, start=start)
+    # The timeout of the transaction runs from its first pend.
     return replace(more, offsets=tuple(merged.values()), pended_ms=known.pended_ms)
 
 
@@ -334,6 +339,7 @@ def _check_starts(name: str, group: GroupState, offsets: tuple[PendingOffset, ..
                 committed_topic_id=committed.topic_id,
                 topic_id=offset.topic_id,
             )
+        # A position in the replaced incarnation says nothing about offsets in this one (R11).
         if committed.topic_id == offset.topic_id and committed.offset != offset.start:
             raise CommitFailed(
                 f"group {name!r} has committed {committed.offset} in {offset.where}, but this "
