@@ -85,23 +85,23 @@ def is_due(topic: TopicLog, state: TopicState, now_ms: int) -> bool:
     config, cleaner = state.config, state.cleaner
     if 0 <= cleaner.delete_horizon_ms <= now_ms:
         return True
-    dirty, total, oldest_ms = 0, 0, None
+    dirty, total = 0, 0
+    times_ms: list[int] = []
     for ref in _leaves(topic, state, state.sealed.roots()):
         length = sum(span.length_bytes for span in ref.spans)
         total += length
         if ref.last_slot > cleaner.cleaned_slot:
             dirty += length
             # A reference has no other time: reading the chunk would cost a request.
-            newest_ms = max(span.timestamp_max_ms for span in ref.spans)
-            oldest_ms = newest_ms if oldest_ms is None else min(oldest_ms, newest_ms)
+            times_ms.append(max(span.timestamp_max_ms for span in ref.spans))
     for row in state.tail:
         total += row.length
         if row.decided_slot >= 0 or row.number < 0 or row.tx_id in state.decisions:
             dirty += row.length
-            oldest_ms = min(row.timestamp_max_ms, oldest_ms or row.timestamp_max_ms)
-    if not dirty or oldest_ms is None or _is_young(config, oldest_ms, now_ms):
+            times_ms.append(row.timestamp_max_ms)
+    if not dirty or _is_young(config, min(times_ms), now_ms):
         return False
-    is_late = oldest_ms < now_ms - config.max_compaction_lag_ms
+    is_late = min(times_ms) < now_ms - config.max_compaction_lag_ms
     return is_late or dirty / total > config.min_cleanable_dirty_ratio
 
 

@@ -26,7 +26,7 @@ from txlog.settings import LogSettings
 from txlog.topic.events import AdvanceHorizon, AdvanceLogStart, SealIndex
 from txlog.topic.read.reader import batch_source, read_batches, sliced
 from txlog.topic.topic_log import TopicLog
-from txlog.topic.upkeep.compaction import CompactionLimits, compact
+from txlog.topic.upkeep.compaction import CompactionLimits, compact, is_due
 from txlog.topic.upkeep.merging import merge_segments, next_group
 from txlog.topic.upkeep.rewriting import kept_batches, publish, rewrite, select_all
 
@@ -224,6 +224,21 @@ def test_key_column_change_interrupts_compaction_and_next_pass_uses_new_key() ->
     assert not compact(topic, log.clock.wall_ms(), LIMITS, force=True).interrupted
     assert log.values("t") == rows[-3:]
     log.check()
+
+
+def test_a_record_of_1970_is_older_than_max_compaction_lag_ms() -> None:
+    """Its time is 0, and a later record does not hide it."""
+    log = MemoryLog()
+    now_ms = log.clock.wall_ms()
+    ratio, lag = "min.cleanable.dirty.ratio", "max.compaction.lag.ms"
+    config = {"cleanup.policy": "compact", ratio: 1.0, lag: now_ms // 2}
+    log.admin.create_topic("t", 1, config=config)
+    producer = log.producer()
+    for timestamp_ms in (0, now_ms):
+        producer.send("t", key=b"k", value=b"v", partition=0, timestamp_ms=timestamp_ms).get()
+    topic = log.process().cluster.topic("t")
+    assert is_due(topic, topic.catch_up(), now_ms)
+    assert not is_due(topic, topic.catch_up(), now_ms // 2)
 
 
 def test_I2_merging_rewrites_leaves_below_nodes_of_a_deep_index() -> None:
