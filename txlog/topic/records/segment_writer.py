@@ -308,7 +308,7 @@ def _split(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
     else:
         # Records differ in size: with some room, few parts must be split again.
         parts = min(batch.num_rows, size * 33 // (bytes_max * 32) + 1)
-        row_count = -(-batch.num_rows // max(parts, 2))
+        row_count = -(-batch.num_rows // parts)
         for start in range(0, batch.num_rows, row_count):
             yield from _split(batch.slice(start, row_count), bytes_max)
 
