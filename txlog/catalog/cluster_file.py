@@ -70,6 +70,7 @@ def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
     try:
         body, _ = checked_body(data, path)
         value = json.loads(body)
+        # Before the fields are decoded, as those of another format may differ.
         if (version := value["format_version"]) != FORMAT_VERSION:
             raise unsupported(path, version, FORMAT_VERSION, written_by(data))
     except UnsupportedFormat as error:

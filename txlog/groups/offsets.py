@@ -114,6 +114,7 @@ class GroupOffsets:
                     group=group,
                     tx_id=tx_id,
                 )
+        # A transaction that was resolved may have moved the group.
         state = self.group(group) if state.pending else state
         return {where: _of_incarnation(state, where, topic_ids) for where in wanted}
 

@@ -68,6 +68,7 @@ def event_bytes(offsets: tuple[PendingOffset, ...]) -> int:
     if at_most <= OFFSETS_BYTES_MAX:
         return at_most
     rows = [encode(offset) for offset in offsets]
+    # As entries are encoded: metadata may contain half a surrogate pair.
     text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
     return len(text.encode(errors="surrogatepass"))
 

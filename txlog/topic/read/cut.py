@@ -413,6 +413,7 @@ def _include_torn_once(window: _Window, windows: Sequence[_Window], ends: Ends) 
         for other in windows:
             if other is not window and other.view.state.topic_id not in batch.topic_ids:
                 continue
+            # Its records may be far behind those of other topics here.
             other.until_transaction(tx_id)
             for partition, (_, end) in other.parts.get(tx_id, {}).items():
                 where = other.view.where(partition)

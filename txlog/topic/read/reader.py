@@ -290,6 +290,7 @@ def _read_elsewhere(
     later state."""
     for other in source.relocate(batch):
         for fetched in _read(source, [other], columns):
+            # After merging, a batch may contain its neighbours, too.
             yield sliced(fetched, batch.base_offset, batch.next_offset)
 
 

@@ -210,6 +210,7 @@ class _Pass:
                 self.topic, self.state, live_batches(group, self.state), self._select
             )
             self._count(parts)
+            # Batches below the log start are not among the parts, and leave the index with this.
             if len(parts) < len(group.rows) or any(map(_is_changed, parts)):
                 rewritten = rewrite(self.topic, group, parts, self.limits.batch_bytes)
                 publish(self.topic, self.state, rewritten, self.config.key_column)

@@ -54,6 +54,7 @@ def _too_much(state: TopicState, load: Load, partition: int, bytes_max: int) -> 
     excess = stored_bytes(state, load, partition) - bytes_max
     spent = 0
 
+    # Asked during the walk: `spent` counts the spans before this one.
     def fits(span: PartitionSpan) -> bool:
         return span.length_bytes <= excess - spent
 
