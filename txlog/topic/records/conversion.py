@@ -293,7 +293,8 @@ def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
 
 def _changes(value: Any, kind: pa.DataType) -> bool:
     if type(value) is int:
-        return False
+        # Arrow refuses whole numbers that do not fit exactly, but rounds them to half floats.
+        return pa.types.is_float16(kind) and float(pa.scalar(value, kind).as_py()) != value
     if pa.types.is_integer(kind):
         return bool(int(value) != value)
     if pa.types.is_floating(kind):

@@ -88,6 +88,8 @@ def test_unconvertible_value_error_names_row_and_column(value: Any, kind: pa.Dat
         (decimal.Decimal("1.2"), pa.int64()),
         (1e300, pa.float32()),
         (70_000.0, pa.float16()),
+        (70_000, pa.float16()),
+        (2_049, pa.float16()),
         (NOON, pa.timestamp("ms")),
         (NOON, pa.timestamp("s", "UTC")),
         (pd.Timestamp("2013-01-01T00:00:00.000000001"), pa.timestamp("us")),
@@ -113,6 +115,7 @@ def test_value_that_arrow_would_silently_change_is_refused(value: Any, kind: pa.
     ("value", "kind", "expected"),
     [
         (1.0, pa.int64(), 1),
+        (2_048, pa.float16(), 2_048),
         (np.int16(3), pa.int64(), 3),
         (0.1, pa.float32(), float(np.float32(0.1))),
         (float("inf"), pa.float32(), float("inf")),
