@@ -149,6 +149,9 @@ class StagedRecords:
             raise _deleted(topic)
 
     def _state(self, topic: TopicLog) -> TopicState:
+        # A check that failed is gone: an earlier flush of this topic may have waited for it.
+        if topic.topic_id not in self._checks:
+            self.begin_check(topic)
         check = self._checks.pop(topic.topic_id)
         state = check.state()
         self._checks[topic.topic_id] = check

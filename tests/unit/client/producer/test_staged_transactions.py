@@ -186,6 +186,19 @@ def test_failed_upload_is_retried_by_commit(log: MemoryLog) -> None:
     assert log.values("u") == [b"x", b"y"]
 
 
+def test_a_topic_check_that_failed_is_made_again_by_the_next_flush(log: MemoryLog) -> None:
+    """Both tables are uploaded before either waits for the check of their topic."""
+    producer = log.producer("a")
+    producer.begin_transaction()
+    log.store.on("get", "topics/", unavailable, times=1_000)
+    producer.send_batch("u", TABLE)
+    producer.send_batch("u", TABLE)
+    producer.flush()
+    log.store.heal()
+    producer.commit_transaction()
+    assert log.values("u") == [b"a", b"b", b"c"] * 2
+
+
 def test_transaction_too_large_for_one_entry_is_appended_before_decision(log: MemoryLog) -> None:
     """Each flush is a segment; BEGIN and the appends are as in design 0011."""
     producer = log.producer("a")
