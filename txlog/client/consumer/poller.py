@@ -242,7 +242,8 @@ class TailWatch:
     def _take_answers(self) -> bool:
         """Whether an answer has brought a new entry."""
         answered = [pair for pair in self._in_flight if pair[0].is_answered]
-        self._in_flight = [pair for pair in self._in_flight if not pair[0].is_answered]
+        # Not by `is_answered`: an answer that arrives in between would be in neither list.
+        self._in_flight = [pair for pair in self._in_flight if pair not in answered]
         is_new = False
         for request, answer in answered:
             found = answer()
