@@ -155,9 +155,9 @@ class TransactionMQProducer:
         `transaction.timeout.ms`. Raises DuplicateTransaction, InvalidRecord, UnknownTopic and the
         store's errors if nothing was stored; then the local transaction does not run.
         """
-        self._started("send_message_in_transaction")
+        store = self._started("send_message_in_transaction")
         listener = self._required_listener()
-        half, is_stored = self._stored(message, transaction_id, check_immunity_ms)
+        half, is_stored = self._stored(store, message, transaction_id, check_immunity_ms)
         if not is_stored:
             state = LocalTransactionState.ROLLBACK_MESSAGE
             return self._result(half, SendStatus.FLUSH_DISK_TIMEOUT, state, "")
@@ -177,7 +177,8 @@ class TransactionMQProducer:
 
         Raises as `send_message_in_transaction`, and StoreUnavailable if the outcome is unknown.
         """
-        half, is_stored = self._stored(message, transaction_id, check_immunity_ms)
+        store = self._started("send_half")
+        half, is_stored = self._stored(store, message, transaction_id, check_immunity_ms)
         if not is_stored:
             raise StoreUnavailable(
                 f"the store did not say whether half transaction {half.transaction_id!r} is "
@@ -203,11 +204,11 @@ class TransactionMQProducer:
 
     def _stored(
         self,
+        store: HalfStore,
         message: Message | Sequence[Message],
         transaction_id: str | None,
         check_immunity_ms: int | None,
     ) -> tuple[HalfTransaction, bool]:
-        store = self._started("send_message_in_transaction")
         messages = _checked_messages(message)
         name = transaction_id or self._connection.runtime.entropy.token()
         config = self.config
