@@ -18,7 +18,7 @@ from txlog.client.admin.descriptions import GroupDescription, GroupPartition
 from txlog.client.admin.offset_reset import OffsetReset, ResetTo, ToTable
 from txlog.client.positions.position_arguments import checked_partitions
 from txlog.engine.connection import Connection
-from txlog.errors import CorruptData, UnknownGroup, UsageError
+from txlog.errors import CorruptData, UsageError
 from txlog.groups.state import CommittedOffset, GroupState
 from txlog.model import TopicPartition, validate_group_id
 from txlog.topic.batch_index import IndexedBatch
@@ -41,10 +41,7 @@ class GroupAdmin:
         """Offsets and lag of one group. Raises UnknownGroup."""
         group = self.connection.offsets.group(group_id)
         if not group.committed and not group.pending:
-            raise UnknownGroup(
-                f"there is no consumer group {group_id!r}; 'txlog group list' shows them.",
-                group=group_id,
-            )
+            raise offset_reset.unknown_group(group_id)
         return _described_group(self.connection, group_id, group, self.owner_of(group_id))
 
     def describe_groups(self) -> list[GroupDescription]:

@@ -221,13 +221,18 @@ def committed_partitions(connection: Connection, group: str) -> list[TopicPartit
     """The partitions of existing topics in which the group has an offset. Raises UnknownGroup."""
     found = connection.offsets.group(validate_group_id(group)).committed
     if not found:
-        raise UnknownGroup(
-            f"there is no consumer group {group!r}; 'txlog group list' shows them.", group=group
-        )
+        raise unknown_group(group)
     names = sorted({where.topic for where in found})
     logs = connection.cluster.answers([partial(connection.cluster.find_topic, n) for n in names])
     topic_ids = {log.name: log.topic_id for log in logs if log is not None}
     return sorted(w for w, at in found.items() if topic_ids.get(w.topic) == at.topic_id)
+
+
+def unknown_group(group: str) -> UnknownGroup:
+    """The error for a group without offsets."""
+    return UnknownGroup(
+        f"there is no consumer group {group!r}; 'txlog group list' shows them.", group=group
+    )
 
 
 def delete_offsets(
@@ -240,7 +245,7 @@ def delete_offsets(
     wanted = sorted(set(partitions))
     known = connection.offsets.group(validate_group_id(group))
     if not known.committed and not known.pending:
-        committed_partitions(connection, group)
+        raise unknown_group(group)
     require_no_live_owner(connection, group)
     connection.offsets.delete_offsets(group, tuple(wanted))
     return [where for where in wanted if where in known.committed]
