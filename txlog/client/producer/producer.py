@@ -16,12 +16,7 @@ import pyarrow as pa
 
 from txlog.client.consumer.consumer_group import ConsumerGroupMetadata, pending_offsets
 from txlog.client.positions.position_arguments import checked_mapping
-from txlog.client.producer.producer_states import (
-    ProducerState,
-    ProducerStatus,
-    refusal,
-    transition,
-)
+from txlog.client.producer.producer_states import ProducerState, ProducerStatus, refusal, transition
 from txlog.client.producer.sender import FlushWriter, InLogWriter, Sender, may_be_retried
 from txlog.client.producer.staged_records import StagedRecords, StagedWriter, make_decidable
 from txlog.coordinator.events import Registration
@@ -186,11 +181,13 @@ class Producer:
         partition: int | None,
         timestamp_ms: int | None,
     ) -> RecordFuture:
+        # For speed the state is checked when a batch begins: no batch outlives a state that sends.
         if self._status.error is not None:
             self._status.require_no_error("send")
         if type(topic) is not str:
             validate_topic_name(topic)
         sender = self._sender
+        # Before the record is added: if the write fails, `send` can be repeated with the record.
         if sender.buffered_bytes >= self.config.buffer_memory:
             self._status.require_sendable("send")
             sender.make_room()
@@ -339,8 +336,9 @@ class Producer:
         with self._lock:
             session = self._session("begin_transaction")
             self._status.require_no_error("begin_transaction")
-            method, target = "begin_transaction", ProducerState.IN_TRANSACTION
-            state = transition(self._status.state, target, method)
+            state = transition(
+                self._status.state, ProducerState.IN_TRANSACTION, "begin_transaction"
+            )
             try:
                 tx_id = session.begin(validate_tag(tag) if tag else "")
             except FencedError as error:
@@ -366,12 +364,12 @@ class Producer:
         with self._lock:
             session = self._session("send_offsets_to_transaction")
             self._status.require_sendable("send_offsets_to_transaction")
-            try:
+            try:  # A copy: the program may change its mapping before the commit sends it again.
                 self._unpended.append((group, dict(checked_mapping(offsets, "23"))))
             except Exception as error:
                 self._status.handle_refusal("a group's offsets", error)
                 raise
-            self._sender.start()
+            self._sender.start()  # The uploads run while the pend is written (design 0024).
             self._pend_offsets(session)
 
     def _pend_offsets(self, session: TransactionSession) -> None:
@@ -383,7 +381,7 @@ class Producer:
                 if pending:
                     name = group if isinstance(group, str) else group.group_id
                     session.pend(name, pending)
-                self._staged.require_inputs()
+                self._staged.require_inputs()  # These checks ran beside the pend (R11).
             except Exception as error:
                 if not (isinstance(error, TxlogError) and may_be_retried(error)):
                     self._status.handle_refusal("a group's offsets", error)
@@ -408,10 +406,12 @@ class Producer:
             self._status.advance(ProducerState.COMMITTING, "commit_transaction")
             staged = self._staged
             try:
+                # Once PREPARE may be stored, only the coordinator knows the outcome: no check here
+                # may end the transaction (R39).
                 if not session.may_be_decided:
                     make_decidable(session, self._sender.appender, staged)
                 base_offsets = session.commit(staged.participants())
-            except TxlogError as error:
+            except TxlogError as error:  # The records of a deleted topic are lost (R40).
                 self._status.handle_error(error, is_lost=isinstance(error, UnknownTopic))
                 raise
             # Before the state is READY: if Ctrl-C interrupts this, the repeated call does it.
@@ -419,7 +419,7 @@ class Producer:
                 group.committed.update({offset.where: offset.end for offset in pending})
             self._groups = []
             self._status.advance(ProducerState.READY, "commit_transaction")
-            staged.complete(base_offsets)
+            staged.complete(base_offsets)  # Last: a callback may raise, or begin a transaction.
 
     def abort_transaction(self) -> None:
         """Drop the buffer and abort the transaction. Allowed after an abortable error.
@@ -429,7 +429,8 @@ class Producer:
         with self._lock:
             session = self._session("abort_transaction")
             self._status.advance(ProducerState.ABORTING, "abort_transaction")
-            # Only a new epoch refuses an append of unknown outcome (R9, KIP-360).
+            # Only a new epoch refuses an append or a pend of unknown outcome (R3, R9, KIP-360).
+            # An abort that was interrupted is repeated, and must still begin that epoch.
             self._needs_new_epoch |= self._status.error is not None
             self._needs_new_epoch |= self._sender.has_unwritten or bool(self._unpended)
             self._needs_new_epoch |= session.has_begun and not self._staged.is_empty

@@ -36,6 +36,7 @@ PREDECESSORS: dict[ProducerState, frozenset[ProducerState]] = {
     _S.READY: frozenset({_S.UNINITIALIZED, _S.COMMITTING, _S.ABORTING}),
     _S.IN_TRANSACTION: frozenset({_S.READY}),
     _S.COMMITTING: frozenset({_S.IN_TRANSACTION, _S.COMMITTING}),
+    # Not after COMMITTING: the decision may be stored, and only the same call finds that out (R39).
     _S.ABORTING: frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING}),
     _S.ABORTABLE_ERROR: frozenset({_S.IN_TRANSACTION, _S.COMMITTING, _S.ABORTABLE_ERROR}),
     _S.FATAL_ERROR: frozenset(set(_S) - {_S.CLOSED}),
@@ -155,7 +156,7 @@ class ProducerStatus:
         kept: TxlogError
         if isinstance(error, UsageError | AbortableError):
             kept = error
-        else:
+        else:  # Every later call raises this error, so it must not advise the caller to retry.
             kept = AbortableError(
                 f"{what} was not taken into the transaction ({type(error).__name__}: {error}). "
                 "Abort it, then repeat all of it."

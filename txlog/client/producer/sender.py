@@ -92,6 +92,7 @@ class InLogWriter:
         """See FlushWriter. On a far store the cached topic, while a check of it is running."""
         cluster = self._cluster
         known = cluster.topic(name) if cluster.is_far else None
+        # Without a topic id this process has not read the topic's journal, so it has no schema.
         if known is None or not known.state.topic_id:
             return cluster.present_topic(name), None
         check = begun(cluster.runtime.fan_out, partial(cluster.present_topic, name))
@@ -122,6 +123,7 @@ class InLogWriter:
         if session is None:
             return self._appender.append(topic, flush.batch, flush.partitions, None, meanwhile)
         partitions = set(np.flatnonzero(np.bincount(flush.partitions)).tolist())
+        # During the upload: the append follows both, so BEGIN is still stored before it.
         if not session.has_declared(topic, partitions):
             meanwhile.append(partial(session.declare, topic, partitions))
         with session.aborted_unless_fenced():
@@ -134,6 +136,8 @@ class InLogWriter:
         the same in it."""
         if flush.topic_check is None:
             return None
+        # The check was answered before the first append. If it found the same topic or failed, the
+        # records may be stored there, and must not be sent to another topic (R9).
         with suppress(TxlogError):
             found = flush.topic_check()
             if found.topic_id != flush.topic.topic_id and _are_alike(flush.topic, found):
@@ -245,7 +249,7 @@ class Sender:
         now_ms = self._connection.runtime.clock.wall_ms()
         unwritten = self._unwritten.copy()
         for batch in self.batches.values():
-            if not batch.result.timestamps:
+            if not batch.result.timestamps:  # Every record for the topic was refused.
                 continue
             if is_append_time(batch.topic.state.config):
                 batch.result.timestamps = [now_ms] * len(batch.result.timestamps)
@@ -288,6 +292,7 @@ class Sender:
         self._start_uploads()
         while self._unwritten:
             self._write_next()
+        # Not if a write has failed: `send` then writes first, so that memory stays bounded (I16).
         self.buffered_bytes = 0
         if self._deferred_error is not None:
             error, self._deferred_error = self._deferred_error, None
@@ -295,6 +300,7 @@ class Sender:
 
     def _write_next(self) -> None:
         """Write the oldest flush. Raises an error that also stops the flushes after it."""
+        # It leaves the queue once it is stored: after Ctrl-C the next flush repeats it (I7).
         flush = self._unwritten[0]
         try:
             self.writer.write(flush)
@@ -309,11 +315,14 @@ class Sender:
     def _handle_failure(self, flush: Flush, error: TxlogError) -> None:
         """Raises the error, unless the flushes after this one may still be written."""
         is_lost = not self._is_retried(error)
+        # Before records are dropped: after Ctrl-C the transaction must not commit without them.
         self._on_error(error, is_lost)
         if is_lost:
             self._unwritten.popleft()
             self.appender.forget()
             flush.result.fail(error)
+        # A flush that is kept comes first: the next one would get its sequences (I7). And the rest
+        # of a transaction that lacks records is not worth writing.
         if not is_lost or self._is_transactional or not isinstance(error, UsageError):
             raise error
         self._deferred_error = self._deferred_error or error

@@ -96,6 +96,7 @@ class StagedRecords:
 
     def begin_check(self, topic: TopicLog) -> None:
         """Start to check the tip of a topic, during the upload of its records."""
+        # Taken before the request is sent: the answer is at least as new as this moment.
         now_ms = self.runtime.clock.monotonic_ms()
         check = begun(self.fan_out, partial(topic.catch_up, linearizable=True))
         self._checks[topic.topic_id] = _TipCheck(now_ms, check)
@@ -113,6 +114,8 @@ class StagedRecords:
         result: ProduceRequestResult,
     ) -> None:
         """Add a stored flush. Idempotent, because Ctrl-C may repeat this call."""
+        # Weak, so that a long transaction keeps no results of futures that the program dropped. A
+        # callback has to be called at the commit, even if the program keeps nothing.
         kept = (lambda: result) if result.has_callback else ref(result)
         self._by_topic = None
         self._flushes[number] = _StagedFlush(topic, segments, kept)
@@ -127,6 +130,7 @@ class StagedRecords:
         CommitFailed if a topic was deleted of which consumer offsets are committed (R11)."""
         outputs = [topic for topic, _ in self._segments_by_topic()]
         topics = [*outputs, *self._inputs.values()]
+        # All checks begin before the first is awaited: one round trip for any number of topics.
         oldest_ms = self.runtime.clock.monotonic_ms() - CHECK_AGE_MS_MAX
         for topic in topics:
             known = self._checks.get(topic.topic_id)
@@ -186,7 +190,7 @@ class StagedRecords:
         callback raises.
         """
         flushes, known = self._flushes, {**base_offsets, **self._appended}
-        self.clear()
+        self.clear()  # First: a callback may begin the next transaction.
         rows: Counter[tuple[str, int]] = Counter()
         located: list[tuple[ProduceRequestResult, dict[int, int]]] = []
         for flush in flushes.values():
@@ -197,6 +201,7 @@ class StagedRecords:
                 bases = {p: first[p] + rows[topic_id, p] if p in first else -1 for p in counts}
                 located.append((result, bases))
             rows.update({(topic_id, p): count for p, count in counts.items()})
+        # All offsets before the first callback, which may raise.
         for result, bases in located:
             result.set_committed(bases)
         for result, _ in located:
@@ -238,6 +243,8 @@ class StagedWriter:
     def _upload_of(self, flush: Flush) -> Callable[[], tuple[Segment, ...]]:
         upload = flush.upload
         if upload is None:
+            # Both checks before the upload: a fenced producer, or one whose topic is gone, learns
+            # of it at this flush, and the requests run beside the upload.
             self._session.begin_fencing_check()
             self._records.begin_check(flush.topic)
             upload = self._appender.begin_stage(flush.topic, flush.batch, flush.partitions)
@@ -251,7 +258,7 @@ class StagedWriter:
         try:
             segments = upload()
         except TxlogError:
-            flush.upload = None
+            flush.upload = None  # The answer is kept otherwise, and would be raised again.
             raise
         self._session.require_not_fenced()
         self._session.require_in_time()
@@ -269,6 +276,7 @@ def make_decidable(session: TransactionSession, appender: Appender, staged: Stag
     """Make sure that one entry can commit the staged records: append them first if an entry cannot
     name them all. Raises UnknownTopic (R40), and as `append_staged` does."""
     staged.require_topics()
+    # After BEGIN an earlier attempt may have appended some of them; the others follow.
     if session.has_begun or staged.entry_weight > ENTRY_BATCHES_MAX:
         append_staged(session, appender, staged)
 
