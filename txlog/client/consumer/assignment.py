@@ -218,6 +218,8 @@ class Assignment:
                 raise topic
             topic.check_partition(where.partition)
         except (UnknownTopic, UnknownPartition) as error:
+            # EARLIEST marks a partition that was missing before. It is compared by identity: a
+            # configured `earliest` is another object, so its first warning is not left out.
             if self.waiting[where] is not EARLIEST:
                 _warn_absent(error)
             self.waiting[where] = EARLIEST
@@ -234,7 +236,7 @@ class Assignment:
             topic.check_partition(where.partition)
             try:
                 self._place()
-            except NoOffsetForPartition:
+            except NoOffsetForPartition:  # Perhaps only another partition has none.
                 if where in self.waiting:
                     raise
         return self._sought[where] if where in self._sought else self.fetchers[where].position
@@ -259,6 +261,7 @@ class Assignment:
 
         Raises UnknownTopic, UnknownPartition if a partition is gone, except for a pattern's topics.
         """
+        # Only a pattern needs the list of topics; new partitions are in the topic's own journal.
         if self.is_pattern and self._now_ms() - self._matched_at_ms >= match_age_max_ms:
             self.match()
         cluster = self._connection.cluster
@@ -271,6 +274,7 @@ class Assignment:
                 self.match()
                 continue
             fresh = self._unread(topic)
+            # Not partitions that the program assigned itself: `_unread` raises for those.
             if name in self.subscription.topics:
                 self._drop_beyond(name)
             if fresh:

@@ -242,6 +242,7 @@ class Consumer:
     def _fetch(self, timeout_ms: float, limit: int, one_topic: bool = False) -> Taken:
         self._require_assigned("poll")
         timeout_ms = checked_timeout(timeout_ms)
+        # Before records are taken: the positions then cover only what earlier polls returned.
         self._auto_commit()
         self._assigned.place()
         return self._poller.fetch(timeout_ms, limit, one_topic)
@@ -352,6 +353,7 @@ class Consumer:
         except UnknownTopic:
             if not self._assigned.is_pattern:
                 raise
+            # `match` drops the deleted topic, so that the positions in the others are committed.
             self._assigned.match()
             self._group.commit(positions(), skip_unchanged=True)
 

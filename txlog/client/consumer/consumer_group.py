@@ -92,6 +92,7 @@ def pending_offsets(
 def _topic(connection: Connection, name: str, checks: TopicChecks | None) -> TopicLog:
     if checks is None:
         return connection.cluster.present_topic(name, linearizable=True)
+    # The state in memory is enough: the caller awaits the check before the decision (R11).
     topic = connection.cluster.known_topic(name)
     checks.check_input(topic)
     return topic
@@ -99,5 +100,6 @@ def _topic(connection: Connection, name: str, checks: TopicChecks | None) -> Top
 
 def _check_end(log: TopicLog, partition: int, offset: int) -> None:
     """An offset below the log start is valid: the records before it were read, then deleted."""
+    # Beyond the end that this process has seen, `require_offset` reads the tip before it refuses.
     if not 0 <= offset <= log.state.end_offset(partition):
         log.require_offset(partition, offset)

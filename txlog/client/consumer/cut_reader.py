@@ -78,6 +78,7 @@ def topics_at_cut(
     topics = connection.runtime.fan_out.run_all(
         [partial(find, n, linearizable=True) for n in names]
     )
+    # Whole transactions may lie between the reads above: a cut needs states of one round (I11).
     catch_up_all(topics, connection.runtime.fan_out, linearizable=True)
     for topic in topics:
         if topic.state.closed:
@@ -133,6 +134,7 @@ def _bound(
         found = end if at is None else at.offset
     else:
         found = bound.offset
+    # The cut may be below the log start, where the first records of a transaction are deleted.
     return min(max(found, log_start), max(end, log_start))
 
 

@@ -97,6 +97,7 @@ class PartitionFetcher:
         Raises OffsetOutOfRange if the position was deleted, or is above the end.
         """
         if self.is_beyond():
+            # This process may lag, so `require_offset` reads the tip before it refuses (R15).
             self.topic.require_offset(self.partition, self._fetched_to)
             if not self.is_behind():
                 return 0
@@ -143,6 +144,8 @@ class PartitionFetcher:
         self._settle()
         if read.start != self._fetched_to:
             return 0
+        # Bytes behind the cut were fetched and dropped, so the next read asks for no more than fit.
+        # Each complete read doubles the limit again.
         more = read.stored_bytes if read.is_cut else min(2 * self._stored_bytes_max, 1 << 62)
         self._stored_bytes_max = more
         self._ahead_from = _NOWHERE
@@ -199,6 +202,7 @@ def fill_together(
     A partition whose read fails is left as it is: the next read of it alone raises the error.
     Raises StoreUnavailable if the read of every partition does.
     """
+    # Records in memory are returned first: further reads would only take more memory (I16).
     if any(fetcher.has_read_ahead for fetcher in fetchers):
         return
     chosen: list[PartitionFetcher] = []
@@ -206,12 +210,13 @@ def fill_together(
         if fetcher.needs_read() and records > 0 and len(chosen) < FETCHED_TOGETHER_MAX:
             chosen.append(fetcher)
             records -= fetcher.pending
-    if len(chosen) < 2:
+    if len(chosen) < 2:  # Its own `fill` reads it with the whole limit.
         return
     stored_bytes = max(1, stored_bytes_max // len(chosen))
     decoded_bytes = DECODED_FETCH_BYTES_MAX // len(chosen)
     reads = fan_out.run_all([partial(_tried, f, stored_bytes, decoded_bytes) for f in chosen])
     failures = [read for read in reads if isinstance(read, StoreUnavailable)]
+    # The store is down. Without the error, the poll would wait for a second read of a partition.
     if len(failures) == len(chosen):
         raise failures[0]
     for fetcher, read in zip(chosen, reads, strict=True):

@@ -64,6 +64,7 @@ class Poller:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         catch_up_ms = float("-inf")
         while True:
+            # Known records first: a consumer that always finds some requests no journal entries.
             taken = self._take_ready(limit, one_topic)
             if not taken and self._clock.monotonic_ms() >= catch_up_ms:
                 taken = self._taken_after_catch_up(limit, one_topic)
@@ -89,7 +90,7 @@ class Poller:
         return PLACE_EVERY_MS if is_waiting else FAR_CATCH_UP_MS
 
     def _wait(self, until_ms: float) -> None:
-        if not self._connection.cluster.is_far:
+        if not self._connection.cluster.is_far:  # A read costs less than a thread (design 0026).
             self._clock.sleep_ms(until_ms - self._clock.monotonic_ms())
             return
         topics = {f.topic.topic_id: f.topic for f in self._unpaused()}
@@ -164,7 +165,7 @@ class _Request:
         """Read the entry; in a thread of its own, where there are threads."""
         try:
             return self.topic.entry_at(self.slot)
-        finally:
+        finally:  # An error is an answer, too: the caller raises it.
             self.is_answered = True
 
 
@@ -231,7 +232,7 @@ class TailWatch:
         if len(self._in_flight) >= self._in_flight_max:
             oldest, answer = self._in_flight[0]
             if now_ms - oldest.sent_ms >= UNANSWERED_MS:
-                answer()
+                answer()  # Runs the request here if no thread has started it, and raises its error.
         elif topics:
             self._sent_ms = now_ms
             self._turn = (self._turn + 1) % len(topics)
@@ -247,6 +248,7 @@ class TailWatch:
         is_new = False
         for request, answer in answered:
             found = answer()
+            # Judged as in any read (R15); a thread of this process may have applied it already.
             if found is not None and request.topic.take_entry(request.slot, found):
                 is_new = True
                 self.note_entry()

@@ -55,6 +55,7 @@ def all_at_once(
         if error is not None:
             if not records and not found:
                 raise error
+            # Drops what is read ahead: the next poll begins at this record, and raises.
             fetcher.seek(int(error.facts["offset"]))  # type: ignore[call-overload]
             stopped.add(where)
         if records:
@@ -72,6 +73,7 @@ def one_by_one(
         polled = poll()
         reading = fetchers()
         ends = {where: reading[where].position for where in polled}
+        # Back to the first record: a commit in the loop may cover only records that were yielded.
         for where, found in polled.items():
             reading[where].position = found[0].offset
     for where, found in polled.items():
@@ -132,6 +134,8 @@ class ReadToEnd:
         deadline_ms = self._now_ms() + self._timeout_ms
         while is_open() and (left := self._left()):
             positions = self._positions()
+            # In short steps: a poll that passes only aborted records returns none and waits on,
+            # although the end may be reached.
             wait_ms = min(_POLL_MS, max(deadline_ms - self._now_ms(), 0.0))
             yield from one_by_one(
                 lambda wait_ms=wait_ms: self._poll(wait_ms),  # type: ignore[misc]

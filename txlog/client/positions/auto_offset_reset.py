@@ -19,7 +19,7 @@ _WORDS = ("earliest", "latest", "none")
 
 _DURATION = re.compile(
     r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)S)?)?",
-    re.ASCII,
+    re.ASCII,  # Otherwise \d matches the digits of every script.
 )
 _UNIT_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 _DIGITS_MAX = 18

@@ -64,6 +64,8 @@ class GroupPositions:
         self._metadata.committed.update(positions)
         self._metadata.topic_ids.update({w: topics[w.topic].topic_id for w in positions})
         self._metadata.replaced.update({w: replaced.get(w, "") for w in positions})
+        # A sought offset moves the reader only: the first commit is still compared with the group's
+        # committed offset (I6).
         begun = sorted(positions)
         starts = {w: (topics[w.topic], sought.get(w, positions[w])) for w in begun}
         return starts, self._no_offset(lost[0]) if lost else None
@@ -134,6 +136,7 @@ class GroupPositions:
 
     def _commit(self, changed: tuple[PendingOffset, ...]) -> None:
         """Record the offsets as unanswered before sending: Ctrl-C may come at any moment (I13)."""
+        # A set: of several commits without an answer, any one may be stored, even later.
         for offset in changed:
             self._unanswered.setdefault(offset.where, set()).add(offset.end)
         try:
@@ -156,6 +159,7 @@ class GroupPositions:
         for where, ends in self._unanswered.items():
             at = committed.get(where)
             is_ours = at is not None and at.topic_id == self._metadata.topic_ids.get(where)
+            # It stays unanswered: another one of these requests may still be stored.
             if at is not None and is_ours and at.offset in ends:
                 self._metadata.committed[where] = at.offset
                 self._uncommitted.discard(where)

@@ -20,7 +20,7 @@ OFFSET_METADATA_BYTES_MAX = 4096
 
 def whole_number(what: str, value: object) -> int:
     """The value as an int. Raises InvalidRecord."""
-    if not isinstance(value, bool):
+    if not isinstance(value, bool):  # operator.index takes True for 1.
         try:
             return operator.index(value)  # type: ignore[arg-type]
         except TypeError:
@@ -111,6 +111,7 @@ def _checked_metadata(where: TopicPartition, metadata: object) -> str:
             f"the metadata of the offset of {where} must be text, not {metadata!r:.80}; leave it "
             "out if there is none."
         )
+    # Half a surrogate pair is stored as it is, so it counts here instead of raising.
     size_bytes = len(metadata.encode(errors="surrogatepass"))
     if size_bytes > OFFSET_METADATA_BYTES_MAX:
         raise InvalidRecord(

@@ -49,6 +49,7 @@ def _compiled(pattern: object) -> re.Pattern[str]:
     if isinstance(pattern, str):
         try:
             return re.compile(pattern)
+        # The last two: a count such as {99999999999}, and parentheses nested thousands deep.
         except (re.error, OverflowError, RecursionError) as error:
             reason = error
     raise UsageError(
