@@ -29,6 +29,7 @@ from txlog.errors import ProducerFenced, UnknownTransaction, UsageError
 from txlog.groups.state import Pending
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 from txlog.topic.producer_state import OpenTransaction
+from txlog.topic.topic_log import TopicLog
 
 _BY_RANK = (
     TransactionOutcome.COMMITTED,
@@ -174,19 +175,21 @@ class TransactionAdmin:
             max_timeout_ms = whole_number("max_timeout_ms", max_timeout_ms)
         cluster = self.connection.cluster
         names = [topic] if topic is not None else sorted(cluster.state().topics)
+        find = cluster.find_topic if topic is None else cluster.present_topic
+        reads = [partial(find, name) for name in names]
+        logs = [log for log in cluster.answers(reads) if log is not None]
+        in_topics = [(log, *found) for log in logs for found in log.state.open_transactions()]
+        # After the topics: a transaction begins at its coordinator before it has records.
         opened = {
             transaction.tx_id: (name, transaction)
             for coordinator in self.connection.caught_up()
             for name, transaction in coordinator.state.open_transactions()
         }
         now_ms = self.connection.runtime.clock.wall_ms()
-        find = cluster.find_topic if topic is None else cluster.present_topic
         return [
             hanging
-            for log in cluster.answers([partial(find, name) for name in names])
-            if log is not None
-            for tx_id, found in log.state.open_transactions()
-            if _is_hanging(opened.get(tx_id), now_ms, max_timeout_ms)
+            for log, tx_id, found in in_topics
+            if _is_hanging(log, tx_id, opened.get(tx_id), now_ms, max_timeout_ms)
             for hanging in _by_partition(log.name, tx_id, found, opened.get(tx_id))
         ]
 
@@ -228,10 +231,15 @@ def _may_begin(known: TransactionalId, tx_id: TxId) -> bool:
 
 
 def _is_hanging(
-    known: tuple[str, Transaction] | None, now_ms: int, max_timeout_ms: int | None
+    log: TopicLog,
+    tx_id: TxId,
+    known: tuple[str, Transaction] | None,
+    now_ms: int,
+    max_timeout_ms: int | None,
 ) -> bool:
     if known is None:
-        return True
+        # It may have ended between the two reads; then its marker is in the topic by now.
+        return tx_id in dict(log.catch_up(linearizable=True).open_transactions())
     timeout_ms = known[1].timeout_ms if max_timeout_ms is None else max_timeout_ms
     return elapsed_ms(known[1].started_ms, now_ms) > timeout_ms
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import Call
 from txlog.client.admin import Admin
 from txlog.client.admin.offset_reset import ShiftBy, ToEarliest, ToTable
 from txlog.errors import CommitFailed, NoOffsetForPartition, UnknownGroup, UsageError
@@ -90,6 +91,29 @@ def test_describe_producers_and_find_hanging_report_open_transaction(log: Memory
         late = admin.find_hanging_transactions("t", max_timeout_ms=1)
         assert [(each.where, each.tx_id) for each in late] == [(T1, opened.tx_id)]
         producer.abort_transaction()
+
+
+@pytest.mark.parametrize("path", ["topics/", "transactions/"])
+def test_a_transaction_that_begins_or_ends_during_the_search_does_not_hang(
+    log: MemoryLog, path: str
+) -> None:
+    producer = log.elsewhere("id", transaction_records="in.log")
+    log.admin.find_hanging_transactions()
+    producer.begin_transaction()
+
+    def begun(call: Call) -> object:
+        producer.send("t", b"open", partition=1)
+        producer.flush()
+        return call()
+
+    def ended(call: Call) -> object:
+        producer.commit_transaction()
+        return call()
+
+    log.store.on("get", path, begun)
+    assert log.admin.find_hanging_transactions() == []
+    log.store.on("get", "transactions/", ended)
+    assert log.admin.find_hanging_transactions() == []
 
 
 def test_maintain_ends_transaction_past_its_timeout(log: MemoryLog) -> None:
