@@ -44,10 +44,6 @@ class TopicAdmin:
 
     connection: Connection
 
-    @property
-    def _cluster_topics(self) -> list[str]:
-        return sorted(self.connection.cluster.state(linearizable=True).topics)
-
     def create_topics(self, topics: Iterable[NewTopic]) -> None:
         """Create topics; all are checked before the first is created.
 
@@ -61,10 +57,10 @@ class TopicAdmin:
 
     def _require_free_names(self, names: list[str]) -> None:
         """Raises TopicExists, and InvalidConfig for a name that is given twice."""
-        taken = sorted(set(names) & set(self._cluster_topics))
+        taken = sorted(set(names) & set(self.list_topics()))
         finished = [self.connection.cluster.finish_deletion(name) for name in taken]
         if any(finished):
-            taken = sorted(set(names) & set(self._cluster_topics))
+            taken = sorted(set(names) & set(self.list_topics()))
         for name in names:
             if name in taken:
                 raise TopicExists(
@@ -87,7 +83,7 @@ class TopicAdmin:
 
     def list_topics(self) -> list[str]:
         """Names of all topics."""
-        return self._cluster_topics
+        return sorted(self.connection.cluster.state(linearizable=True).topics)
 
     def describe_topic(self, name: str) -> TopicDescription:
         """One topic. Raises UnknownTopic."""

@@ -159,12 +159,18 @@ class TransactionMQProducer:
         listener = self._required_listener()
         half, is_stored = self._stored(store, message, transaction_id, check_immunity_ms)
         if not is_stored:
-            state = LocalTransactionState.ROLLBACK_MESSAGE
-            return self._result(half, SendStatus.FLUSH_DISK_TIMEOUT, state, "")
+            return TransactionSendResult(
+                SendStatus.FLUSH_DISK_TIMEOUT,
+                half.transaction_id,
+                half.tx_id,
+                LocalTransactionState.ROLLBACK_MESSAGE,
+            )
         self._count("sent")
         state, remark = self._executed(listener, half, arg)
         self._end(half, state)
-        return self._result(half, SendStatus.SEND_OK, state, remark)
+        return TransactionSendResult(
+            SendStatus.SEND_OK, half.transaction_id, half.tx_id, state, remark
+        )
 
     def send_half(
         self,
@@ -254,15 +260,6 @@ class TransactionMQProducer:
                 self._count("unknown")
         except TxlogError as error:
             log.warning("half transaction %s is left to a check: %s", half.transaction_id, error)
-
-    def _result(
-        self,
-        half: HalfTransaction,
-        status: SendStatus,
-        state: LocalTransactionState,
-        remark: str,
-    ) -> TransactionSendResult:
-        return TransactionSendResult(status, half.transaction_id, half.tx_id, state, remark)
 
     def _started(self, method: str) -> HalfStore:
         if getpid() != self._process:
