@@ -201,7 +201,7 @@ def _count(topic: TopicLog, row: IndexedBatch, start: int, end: int) -> int:
     """Records of a batch in [start, end). Only a batch that crosses a bound is read."""
     if start <= row.base_offset and row.next_offset <= end:
         return row.record_count
-    if row.stored_rows < 0:
+    if row.stored_rows < 0:  # Not compacted: its offsets have no gaps, so nothing is read.
         return min(row.next_offset, end) - max(row.base_offset, start)
     try:
         return sum(part.batch.num_rows for part in _times(topic, row, start, end))

@@ -188,6 +188,7 @@ def apply_resets(connection: Connection, group: str, resets: Sequence[OffsetRese
             reset.where.topic,
             reset.topic_id,
             reset.where.partition,
+            # The start is compared with the group's offset (I6); any start fits where it has none.
             reset.new if reset.current is None else reset.current,
             reset.new,
             replaced=reset.replaced,

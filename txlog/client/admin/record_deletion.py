@@ -44,6 +44,7 @@ def planned_log_starts(
                 wanted[partition] = topic.state.last_stable_offset(partition)
             elif offset < 0:
                 raise _out_of_range(name, partition, offset, 0)
+        # What -1 stands for may be lowered; an offset that the caller gave is refused instead.
         allowed = bounded_log_starts(connection, topic, wanted)
         for partition, offset in wanted.items():
             log_start = topic.state.partitions[partition].log_start

@@ -58,6 +58,7 @@ class TopicAdmin:
     def _require_free_names(self, names: list[str]) -> None:
         """Raises TopicExists, and InvalidConfig for a name that is given twice."""
         taken = sorted(set(names) & set(self.list_topics()))
+        # A name may belong to a topic whose deletion was interrupted before the name was free.
         finished = [self.connection.cluster.finish_deletion(name) for name in taken]
         if any(finished):
             taken = sorted(set(names) & set(self.list_topics()))
@@ -209,6 +210,8 @@ def altered_configuration(
         known = topic.state.config
         config = known.altered(changes)
         check_configuration(name, topic.schema(), config)
+        # The journal compares `known`: the whole configuration is replaced, and would undo what
+        # another admin has changed meanwhile.
         try:
             topic.execute(AlterConfig(config, known))
             return config

@@ -92,6 +92,7 @@ class TransactionAdmin:
         if coordinator is not None:
             known = coordinator.state.ids.get(name)
             opened = known.open.get(tx_id) if known is not None else None
+        # Any number above the highest one is OPEN (R39): only BEGIN or a pend shows that it exists.
         is_unbegun = outcome is TransactionOutcome.OPEN and opened is None
         is_unknown = outcome is TransactionOutcome.UNKNOWN_ID or is_unbegun
         if coordinator is None or (is_unknown and not pending):
@@ -115,7 +116,7 @@ class TransactionAdmin:
         coordinator = self.connection.coordinator(found.coordinator)
         with suppress(ProducerFenced):  # Its id is forgotten: only its pending offsets are left.
             coordinator.abort(found.transactional_id, tx_id, fence=True)
-        for group in found.pending_groups:
+        for group in found.pending_groups:  # After the abort is stored (R3).
             self.connection.offsets.settle(group, tx_id)
         with suppress(UnknownTransaction):
             return self.describe_transaction(tx_id)

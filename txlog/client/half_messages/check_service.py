@@ -81,8 +81,11 @@ class CheckService:
         if back is not None and transaction.checks >= back.checks_max:
             self._give_up(name, transaction)
             return True
+        # The claim comes first: of several producers only the one that wins the slot checks. If it
+        # dies before the answer, the check counts as made (design 0012).
         if not self._coordinator.claim_check(name, tx_id):
             return False
+        # As of the claim: `transaction` does not count this check yet.
         claimed = self._coordinator.state.ids[name].open.get(tx_id)
         if claimed is None:
             return False

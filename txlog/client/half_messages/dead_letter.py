@@ -56,6 +56,7 @@ def dead_letter_log(connection: Connection, name: str) -> TopicLog:
     try:
         topic = connection.cluster.present_topic(name)
     except UnknownTopic:
+        # An interrupted deletion still holds the name, and nothing could be given up.
         connection.cluster.finish_deletion(name)
         topic = _created(connection, name)
     if not is_kafka_schema(topic.schema()):
@@ -67,6 +68,7 @@ def dead_letter_log(connection: Connection, name: str) -> TopicLog:
 
 
 def _created(connection: Connection, name: str) -> TopicLog:
+    # The highest limit: a letter is larger than its message, which its own topic has accepted.
     config = TopicConfig(max_message_bytes=1 << 30)
     with suppress(TopicExists):  # Another process was faster.
         return connection.cluster.create_topic(name, 1, encode_schema(KAFKA_SCHEMA), config)
@@ -97,6 +99,7 @@ def _value(message: Message) -> tuple[bytes | None, bool]:
     """The message's value, and whether it is a row of a typed topic, as an Arrow stream."""
     if not isinstance(message.value, dict):
         return message.value, False
+    # With the topic's types: inferred ones could not hold every row, or would change its values.
     table = pa.Table.from_pylist([message.value], schema=message.schema)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -152,7 +155,7 @@ def letter_at(connection: Connection, where: TopicPartition, offset: int) -> Dea
     """One letter, replayed or not. Raises UnknownTopic, OffsetOutOfRange, CorruptData."""
     with Consumer(root=connection, isolation_level="read_committed") as consumer:
         consumer.assign([where])
-        consumer.end_offsets([where])
+        consumer.end_offsets([where])  # Raises if it is missing: a consumer would wait for it.
         consumer.seek(where, offset)
         for found in consumer.poll(max_records=1).values():
             if found[0].offset == offset:
@@ -176,6 +179,7 @@ def replay_letters(
         _consumer(connection, name) as consumer,
         Producer(connection, transactional_id=f"{name}{REPLAY_GROUP_SUFFIX}") as producer,
     ):
+        # First: it ends a replay that died, whose pending offsets would keep `poll` empty.
         producer.init_transactions()
         found = [read_letter(record) for record in _records(consumer, limit)]
         if not found:

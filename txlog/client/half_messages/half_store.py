@@ -78,6 +78,7 @@ class HalfStore:
         if registration is None:
             raise InternalError("a half transaction before its registration. Please report this.")
         pid, epoch = registration.pid, registration.epoch
+        # Before anything is uploaded: a fenced producer or a committed tag costs one read.
         following = TxId(pid, epoch, self._number + 1)
         self.coordinator.require_current(self.transactional_id, following, transaction_id)
         participants = stage(self._connection, messages, transaction_id)
@@ -95,6 +96,7 @@ class HalfStore:
                 )
             except OutcomeUnknown as error:
                 log.warning("half transaction %s: %s", transaction_id, error)
+                # The local transaction will not run: a BEGIN that is stored needs no checks.
                 try:
                     self.coordinator.abort(self.transactional_id, tx_id)
                 except TxlogError as failed:
@@ -156,6 +158,7 @@ def staged_participant(
     """Write one segment with these records; returns it as a participant of a transaction."""
     schema_id = topic.state.newest_schema_id
     physical = physical_schema(topic.schema(schema_id))
+    # The batch has the schema with which it was begun; the topic may have a newer one by now.
     rows = batch if batch.schema.equals(physical) else adapt(batch, physical)
     parts = {p: [part] for p, part in split_by_partition(rows, partitions).items()}
     return Participant(topic.topic_id, topic.name, (), (topic.stage(parts, schema_id),))
@@ -200,6 +203,7 @@ def _messages(
                 path=segment.path,
             )
         batch = decode_batch(data[0], part, schema, object_name=segment.path)
+        # Offset 0: messages that are in no topic yet have no offset, and `_message` drops it.
         for record in records(topic.name, FetchedBatch(part.partition, 0, batch)):
             yield _message(record, topic.schema(segment.schema_id))
 

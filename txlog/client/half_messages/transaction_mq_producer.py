@@ -106,6 +106,8 @@ class TransactionMQProducer:
         listener = self._required_listener()
         if self._store is not None:
             raise IllegalTransition("this producer was started before; open a new one.")
+        # Before the first message: a topic that cannot hold letters is noticed now, and not by the
+        # last check of a message.
         dead_letter_log(self._connection, self.config.dead_letter_topic)
         store = HalfStore(self._connection, self.producer_group)
         store.register()
@@ -277,7 +279,7 @@ class TransactionMQProducer:
     def check(self) -> int:
         """One pass over the group's due half transactions; returns how many it checked."""
         self._started("check")
-        checks = self._checks
+        checks = self._checks  # Read once: `shutdown` in another thread sets it to None.
         return checks.run_once() if checks is not None else 0
 
     def _check_quietly(self) -> None:
