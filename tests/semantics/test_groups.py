@@ -3,6 +3,7 @@
 import pytest
 
 from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import unavailable
 from txlog.client.admin.offset_reset import (
     OWNER_LIVE_MS,
     ResetTo,
@@ -23,6 +24,7 @@ from txlog.errors import (
     GroupOwned,
     InvalidRecord,
     NoOffsetForPartition,
+    StoreUnavailable,
     UnknownGroup,
     UnstableOffsetCommit,
 )
@@ -69,6 +71,21 @@ def test_deleted_group_can_be_registered_by_another_owner(log: MemoryLog) -> Non
     coordinator.init_producer(InitProducer("other", "run 1", 60_000, is_run=True, groups=("g",)))
     with pytest.raises(UnknownGroup):
         delete_offsets(process, "g", [U0])
+    log.check()
+
+
+def test_an_interrupted_deletion_of_a_group_is_finished_by_the_next(log: MemoryLog) -> None:
+    """The offsets are deleted, and the owner is not released yet."""
+    owned(log)
+    log.clock.sleep_ms(OWNER_LIVE_MS)
+    log.store.on("create", "transactions/", unavailable, holding="group_released", times=1_000)
+    with pytest.raises(StoreUnavailable):
+        delete_group(log.connection, "g")
+    log.store.heal()
+    delete_group(log.connection, "g")
+    assert log.admin.owner_of("g") == ""
+    with pytest.raises(UnknownGroup):
+        delete_group(log.connection, "g")
     log.check()
 
 
