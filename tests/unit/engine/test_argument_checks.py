@@ -103,7 +103,7 @@ def test_consumer_refuses_wrong_argument_types(log: MemoryLog, call: str) -> Non
 
 
 def test_list_of_topics_in_constructor_and_TxId_class_are_refused(log: MemoryLog) -> None:
-    with pytest.raises(UsageError, match="give names as texts"):
+    with pytest.raises(UsageError, match="give names as strings"):
         Consumer(["ab"], root=log.connection)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="give a TxId"):
         log.admin.outcome(TxId)  # type: ignore[arg-type]

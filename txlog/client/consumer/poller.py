@@ -1,6 +1,6 @@
 """The loop of a poll: take the records that are there, else catch up, else wait for the next entry.
 
-It guards that the records of one poll stay within its limits, that an error does not keep back
+It guards that the records of one poll stay within its limits, that an error does not hold back
 records that are ready, and that requests for an entry that does not exist yet are bounded in number
 (I16). It must not know groups, nor what a program does with its records.
 """
@@ -86,6 +86,7 @@ class Poller:
     def _catch_up_every_ms(self) -> float:
         if not self._connection.cluster.is_far:
             return NEAR_CATCH_UP_MS
+        # A partition that waits has no fetcher, so the watch makes no requests for its topic.
         is_waiting = self._assigned.waiting or self._assigned.absent_topics
         return PLACE_EVERY_MS if is_waiting else FAR_CATCH_UP_MS
 
@@ -173,8 +174,8 @@ class TailWatch:
     """Requests the next entry of a consumer's topics again and again, without waiting for the
     previous answer, and less often the longer no entry has come. For one thread.
 
-    Only an entry that was found counts. That it was absent proves nothing, as the answer is older
-    than the next request.
+    Only an entry that was found counts. An absence proves nothing: the answer is older than the
+    next request.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class GroupPositions:
         sought: Mapping[TopicPartition, int],
     ) -> tuple[dict[TopicPartition, tuple[TopicLog, int]], NoOffsetForPartition | None]:
         """Where each partition starts: at the sought offset, at the group's committed offset, or
-        according to its reset. There begins the first range of a group without an offset (I6).
+        according to its reset. The first range of a group without an offset begins there (I6).
 
         Each start comes with its topic, caught up (rule R11). The error is for partitions without a
         start; the others start all the same. Raises UnstableOffsetCommit, and if a topic was
@@ -131,6 +131,7 @@ class GroupPositions:
             self._commit(changed)
         self._metadata.committed.update({offset.where: offset.end for offset in changed})
         self._uncommitted -= {offset.where for offset in changed}
+        # Last: after Ctrl-C the next commit finds out from these what was stored (I13).
         for offset in changed:
             self._unanswered.pop(offset.where, None)
 

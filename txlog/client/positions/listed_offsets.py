@@ -75,6 +75,7 @@ def offset_for_time(
         for whole in read_batches(batch_source(topic, state), [row], columns=[TIMESTAMP_COLUMN]):
             fetched = sliced(whole, log_start, end)
             stamps = whole_numbers(fetched.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))
+            # Empty if the batch's late records are below the log start or above the visible end.
             late = np.flatnonzero(stamps >= timestamp_ms)
             if len(late):
                 index = int(late[0])

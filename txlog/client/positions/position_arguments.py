@@ -1,7 +1,7 @@
 """Checks of the partitions, offsets and offset metadata that callers pass. Values only.
 
 It guards that only values which every other process reads back unchanged are stored (I15). numpy's
-integers are accepted; floats, bools and texts are not.
+integers are accepted; floats, bools and strings are not.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def checked_partitions(partitions: object) -> list[TopicPartition]:
 
 
 def checked_names(names: object) -> list[str]:
-    """Names of topics; a text is one name. Raises InvalidName."""
+    """Names of topics; a string is one name. Raises InvalidName."""
     if isinstance(names, str):
         return [names]
     found = list(_several(names, "names"))
     for name in found:
         if not isinstance(name, str):
-            raise InvalidName(f"{name!r:.80} is not the name of a topic; give names as texts.")
+            raise InvalidName(f"{name!r:.80} is not the name of a topic; give names as strings.")
     return found
 
 
@@ -116,6 +116,6 @@ def _checked_metadata(where: TopicPartition, metadata: object) -> str:
     if size_bytes > OFFSET_METADATA_BYTES_MAX:
         raise InvalidRecord(
             f"the metadata of the offset of {where} has {size_bytes} bytes; the limit is "
-            f"{OFFSET_METADATA_BYTES_MAX}. Store longer texts elsewhere, with a reference here."
+            f"{OFFSET_METADATA_BYTES_MAX}. Store longer text elsewhere, with a reference here."
         )
     return metadata

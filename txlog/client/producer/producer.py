@@ -406,8 +406,8 @@ class Producer:
             self._status.advance(ProducerState.COMMITTING, "commit_transaction")
             staged = self._staged
             try:
-                # Once PREPARE may be stored, only the coordinator knows the outcome: no check here
-                # may end the transaction (R39).
+                # Once PREPARE may be stored, only the coordinator can tell the outcome: no check
+                # of this process may end the transaction (R39).
                 if not session.may_be_decided:
                     make_decidable(session, self._sender.appender, staged)
                 base_offsets = session.commit(staged.participants())
@@ -484,7 +484,7 @@ class Producer:
             try:
                 if self._transaction is None and self._status.error is None:
                     self.flush()
-                elif self._status.is_open:
+                elif self._status.is_open:  # Not in COMMITTING: the commit may be decided (R39).
                     with suppress(FencedError):  # A newer instance has aborted it.
                         self.abort_transaction()
                 if self._transaction is not None:
