@@ -128,6 +128,7 @@ class Coordinator:
         Raises GroupOwned, ProducerFenced, and ConcurrentTransactions if one of them cannot be
         finished within the limit.
         """
+        # Drawn in advance: only the rules know whether it is needed, and they do no I/O.
         fresh_pid = self._cluster.producer_id()
         registration: Registration = self._until_finished(
             replace(command, fresh_pid=fresh_pid, now_ms=self._now_ms())
@@ -147,6 +148,7 @@ class Coordinator:
         limit = self._cluster.process.finish_attempts_max
         for attempt in range(limit):
             try:
+                # A retry sends `before` again, whose commands change nothing the second time (R6).
                 return self._journal.execute_each((*before, command))[-1]
             except ConcurrentTransactions as error:
                 name = str(error.facts["transactional_id"])
@@ -272,6 +274,7 @@ class Coordinator:
 
     def expire_ids(self, before_ms: int) -> list[str]:
         """Forget transactional ids that were not used after `before_ms`; returns them."""
+        # A preselection: the rules check each id again, because it may be used meanwhile.
         idle = [
             name
             for name, known in self.catch_up().ids.items()
@@ -316,8 +319,10 @@ class Coordinator:
 
     def finish(self, transactional_id: str, tx_id: TxId) -> None:
         """Apply a decision and complete it. Any process may call this, any number of times."""
+        # Another process may have decided or completed it since this process last read.
         self.catch_up()
         if self._prepared(transactional_id, tx_id) is not None:
+            # Last: COMMITTED tells every process that no marker and no offset is missing (R36).
             self.apply(transactional_id, tx_id)
             self.complete(transactional_id, tx_id)
 
@@ -345,6 +350,7 @@ class Coordinator:
 
         Clocks only start an attempt: no timeout ends a decided transaction (I14).
         """
+        # A store that stops answering ends the pass, so what a reader waits for comes first.
         found = sorted(self.catch_up().open_transactions(), key=lambda one: one[1].tx_id != first)
         return end_each((known.tx_id, partial(self._end_due, name, known)) for name, known in found)
 
@@ -361,6 +367,7 @@ class Coordinator:
     def _end_late(self, transactional_id: str, tx_id: TxId) -> None:
         """Abort the transaction, or finish the decision that its owner has made meanwhile."""
         with suppress(IllegalTransition, ProducerFenced):  # Decided, or its id is forgotten.
+            # The owner may still be alive: with the fence its next call in this epoch fails.
             self.prepare_abort(transactional_id, tx_id, fence=True)
         self.finish(transactional_id, tx_id)
 
@@ -369,6 +376,7 @@ class Coordinator:
     def outcome(self, tx_id: TxId) -> TransactionOutcome:
         """How a transaction ended, as far as rule R39 allows if its outcome was dropped."""
         state = self.catch_up()
+        # A decision is the final outcome (I4), even if it is not applied everywhere yet.
         for _, transaction in state.open_transactions():
             if transaction.tx_id == tx_id:
                 decided = transaction.decided
@@ -379,6 +387,7 @@ class Coordinator:
     def is_superseded(self, transactional_id: str, tx_id: TxId) -> bool:
         """Whether the transaction is unknown and can never prepare: a later epoch is registered
         (rule R3), or its id has expired, whose next registration gets another producer id."""
+        # Catching up proves the absence: a PREPARE that this process has not read yet may have won.
         known = self.catch_up().ids.get(transactional_id)
         if known is None:
             return self.state.outcome(tx_id) is None
@@ -390,6 +399,7 @@ class Coordinator:
         """How the transactions with that tag ended: COMMITTED if one of them committed, else the
         outcome of the newest."""
         state = self.catch_up()
+        # An aborted repeat of a committed transaction may be the newest with the tag.
         if state.committed_with_tag(tag) is not None:
             return TransactionOutcome.COMMITTED
         for _, transaction in state.open_transactions():

@@ -85,6 +85,7 @@ class MarkerCarriers:
             active = self._active(topic)
             calls: list[Callable[[], object]] = [one.look_ahead for one in active]
             if markers:
+                # At the same time as the reads: a round takes one round trip, not two.
                 calls.insert(0, partial(topic.journal.publish_carried, markers))
             self._runtime.fan_out.run_all(calls)
             states = [(coordinator.partition, coordinator.state) for coordinator in active]

@@ -135,6 +135,7 @@ def _encoded(outcomes: Mapping[TxId, Outcome]) -> str:
         pids=tuple(tx_id.pid for tx_id in outcomes),
         epochs=tuple(tx_id.epoch for tx_id in outcomes),
         numbers=tuple(tx_id.number for tx_id in outcomes),
+        # Differences have few digits, where times have thirteen.
         steps_ms=tuple(time - prior for prior, time in zip([0, *times], times, strict=False)),
         aborted=tuple(
             place
@@ -145,6 +146,7 @@ def _encoded(outcomes: Mapping[TxId, Outcome]) -> str:
         dead_letters=tuple(
             place for place, found in enumerate(outcomes.values()) if found.dead_letter
         ),
+        # A generation without staged records and groups needs no column of zeros.
         contents=contents if any(contents) else (),
     )
     return json.dumps(encode(columns), separators=(",", ":"))
@@ -160,6 +162,7 @@ def _decoded(text: str) -> Mapping[TxId, Outcome]:
                 strict=True,
             )
         )
+    # RecursionError: a forged text may nest too deep for the JSON parser.
     except (ValueError, RecursionError) as error:
         raise CorruptData(
             f"a coordinator's snapshot holds outcomes that cannot be read ({error!s:.100}). "

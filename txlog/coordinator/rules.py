@@ -127,6 +127,7 @@ def _check_instance(state: CoordinatorState, command: InitProducer) -> None:
 
 
 def _next_epoch(known: TransactionalId | None, fresh_pid: int) -> tuple[int, int]:
+    # The epoch above the last stays free: ABORT markers fence the old producer id with it.
     if known is None or known.epoch >= EPOCH_MAX:
         return fresh_pid, 0
     return known.pid, known.epoch + 1
@@ -225,11 +226,13 @@ def _require_next(name: str, known: TransactionalId, tx_id: TxId) -> None:
     """
     older = any((o.pid, o.epoch) != (tx_id.pid, tx_id.epoch) for o in known.open)
     if known.open and (older or not known.concurrent):
+        # The caller finishes a decided one and tries again; an ongoing one is its owner's to end.
         _require_nothing_prepared(name, known)
         raise IllegalTransition(
             f"{name!r} has transaction {next(iter(known.open))} open and cannot begin {tx_id}; "
             "commit or abort it first."
         )
+    # Also if several may be open: a later number's marker may have a floor above this one (R7).
     if tx_id.number <= known.begun_number:
         raise _is_over(tx_id)
 
@@ -246,7 +249,8 @@ def _decide_begin(state: CoordinatorState, command: TransactionBegun) -> Decided
     _check_epoch(command.transactional_id, known, command.tx_id)
     transaction = known.open.get(command.tx_id)
     if transaction is not None and transaction.state is TransactionState.ONGOING:
-        # A BEGIN repeated after its answer was lost may name another topic, which is added.
+        # A BEGIN repeated after its answer was lost may name another topic. It is added: without a
+        # marker there, that topic's readers would wait for ever.
         participants = _added_participants(transaction.participants, command.participants)
         return _with_participants(command, participants)
     if transaction is not None or _outcome(state, known, command.tx_id) is not None:
@@ -294,6 +298,7 @@ def _added_participants(
     known: tuple[Participant, ...], named: tuple[Participant, ...]
 ) -> tuple[Participant, ...]:
     """The named participants that add a partition."""
+    # By id: a topic that was created again under the name is another participant (R11).
     declared = {participant.topic_id: set(participant.partitions) for participant in known}
     return tuple(p for p in named if not set(p.partitions) <= declared.get(p.topic_id, set()))
 
@@ -332,11 +337,13 @@ def _decide_commit(state: CoordinatorState, command: CommitPrepared) -> Decided:
     name, tx_id = command.transactional_id, command.tx_id
     transaction = _open(state, name, tx_id)
     decided = _outcome(state, state.ids.get(name), tx_id)
+    # A repeat is answered before the checks, which its own mark or a risen horizon would fail.
     if decided is not None and decided.decision is Decision.COMMIT:
         if decided.dead_letter != command.dead_letter:
             raise _is_decided(state, tx_id, transaction)
         require_same_content(command, decided.content)
         return Decided()
+    # Before `_known`: ProducerFenced of an expired id would mean that nothing was committed (R39).
     if decided is None and transaction is None:
         require_remembered(state, tx_id)
     known = _known(state, name)
@@ -345,6 +352,7 @@ def _decide_commit(state: CoordinatorState, command: CommitPrepared) -> Decided:
     _check_epoch(name, known, tx_id)
     if transaction is None:
         _require_next(name, known, tx_id)
+    # Declared groups are checked again: another id may have taken them over since (R12).
     groups = command.groups if transaction is None else (*transaction.groups, *command.groups)
     _check_owners(state, name, groups, take_over=False)
     # Vacuum keeps the segments that BEGIN has named, which were checked then.
@@ -376,6 +384,7 @@ def _outcome(state: CoordinatorState, known: TransactionalId | None, tx_id: TxId
         if (transaction := known.open.get(tx_id)) is not None:
             return transaction.decided
         is_current = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
+        # So it is with every new transaction; a search would decode all old generations.
         if is_current and tx_id.number > known.begun_number:
             return None
     return state.outcome(tx_id)
@@ -437,6 +446,7 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
         epoch = known.epoch
         # A half transaction is aborted without a fence, which would abort all others of its
         # producer, too, and their local transactions may be committed.
+        # The last epoch is not raised: only a new producer id follows it.
         if command.fence and epoch < EPOCH_MAX and transaction.check_back is None:
             epoch += 1
         event = AbortPrepared(command.transactional_id, command.tx_id, command.now_ms, epoch)

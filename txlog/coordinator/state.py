@@ -60,11 +60,13 @@ class CoordinatorState:
 
     def outcome(self, tx_id: TxId) -> Outcome | None:
         """How the transaction ended; None if it has not ended, or its outcome was dropped."""
+        # Newest first: recent outcomes are asked for most, and older generations must be decoded.
         return next((found[tx_id] for found in reversed(self.outcomes) if tx_id in found), None)
 
     def may_have_forgotten(self, tx_id: TxId) -> bool:
         """Whether the transaction's outcome may have been dropped."""
         holders = (known for known in self.ids.values() if known.pid == tx_id.pid)
+        # An id's own mark: a live producer gets its outcome, however many transactions others end.
         highest = next((known.forgotten for known in holders), self.forgotten)
         return highest is not None and tx_id <= highest
 
@@ -168,12 +170,14 @@ def _with_open(
     known = state.ids[name]
     tx_id = transaction.tx_id
     begun_number = known.begun_number
+    # The number of an older epoch's transaction says nothing about this epoch's numbers (R4).
     if tx_id.epoch == known.epoch:
         begun_number = max(begun_number, tx_id.number)
     known = replace(
         known,
         open={**known.open, tx_id: transaction},
         begun_number=begun_number,
+        # A clock that lags must not make the id look idle.
         updated_ms=max(known.updated_ms, at_ms),
     )
     return _with_id(state, name, known)
@@ -188,6 +192,7 @@ def _initialised(state: CoordinatorState, event: ProducerInitialised) -> Coordin
         if event.pid == known.pid:
             forgotten = known.forgotten
         else:
+            # No id holds the old producer id any more: the common mark must cover it (R39).
             state = replace(state, forgotten=_higher(state.forgotten, known.forgotten))
         superseded = known.superseded
         if known.is_run and known.instance != event.instance:
@@ -264,11 +269,13 @@ def _added(state: CoordinatorState, event: ParticipantsAdded) -> CoordinatorStat
         participants=merged_participants(transaction.participants, event.participants),
         groups=tuple(dict.fromkeys((*transaction.groups, *event.groups))),
     )
+    # The event has no time; 0 leaves the id's last use as it is.
     return _with_open(state, event.transactional_id, transaction, 0)
 
 
 def _commit_prepared(state: CoordinatorState, event: CommitPrepared) -> CoordinatorState:
     known = state.ids[event.transactional_id]
+    # A staged transaction begins here, as Ongoing: from nothing else may PrepareCommit follow (I4).
     ongoing = known.open.get(event.tx_id) or Transaction(
         tx_id=event.tx_id,
         state=TransactionState.ONGOING,
@@ -303,6 +310,7 @@ def _abort_prepared(state: CoordinatorState, event: AbortPrepared) -> Coordinato
         else transaction
         for tx_id, transaction in known.open.items()
     }
+    # Numbers begin again at 0 in the new epoch; those of the old one are barred by it (R3).
     known = replace(known, epoch=event.epoch, begun_number=-1, open=opened, updated_ms=event.at_ms)
     return _with_id(state, event.transactional_id, known)
 
@@ -355,6 +363,7 @@ def _without_outcomes(state: CoordinatorState, dropped: Iterable[TxId]) -> Coord
         else known
         for name, known in state.ids.items()
     }
+    # The ids have popped their own; the rest are of producer ids that no id holds.
     forgotten = _higher(state.forgotten, max(highest.values(), default=None))
     return replace(state, ids=ids, forgotten=forgotten)
 

@@ -180,5 +180,6 @@ class TransactionalId:
         """The highest number up to which all transactions of the epoch are finished once `tx_id`
         is finished (rule R7)."""
         others = [o.number for o in self.open if o.epoch == tx_id.epoch and o != tx_id]
+        # begun_number is of the present epoch only; of an older one no higher number is known.
         ceiling = self.begun_number if tx_id.epoch == self.epoch else tx_id.number
         return min(others, default=max(ceiling, tx_id.number) + 1) - 1

@@ -89,6 +89,7 @@ def marker_of(
         floor=floor,
         coordinator=coordinator,
         fence_epoch=transaction.fence_epoch,
+        # A topic stores the list with each batch; only a cut over several topics needs it (I11).
         topic_ids=topic_ids if len(topic_ids) > 1 else (),
         segments=participant.segments,
     )
