@@ -45,6 +45,7 @@ class BlockedReader:
                 log.warning("no coordinator knows transaction %s, which is open in a topic", tx_id)
             except TxlogError as error:
                 log.info("transaction %s still blocks a reader: %s", tx_id, error)
+        # A transaction that blocks again later is logged again.
         self._reported &= tx_ids
         return has_ended
 
@@ -55,6 +56,7 @@ class BlockedReader:
             has_ended = bool(coordinator.maintain(first=tx_id))
         except TxlogError as error:
             log.info("transaction %s, or another of its coordinator, not ended: %s", tx_id, error)
+            # The pass also raises errors of other transactions; only this one blocks the reader.
             has_ended = _open_transaction(coordinator, name, tx_id) is None
         self._report(coordinator, name, tx_id)
         return has_ended

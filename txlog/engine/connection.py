@@ -54,6 +54,7 @@ class Connection:
         self.offsets = GroupOffsets(cluster, self.coordinator, self._journal)
         self._coordinators: dict[int, Coordinator] = {}
         self._journals: dict[int, Replica[SharedState]] = {}
+        # Re-entrant: `coordinator` calls `_journal` while it holds it.
         self._lock = threading.RLock()
         cluster.carry = MarkerCarriers(cluster.runtime, self.coordinators).begin
 
@@ -150,6 +151,7 @@ def connect(
     """
     root = checked_root(root, storage_options)
     options = sorted((storage_options or {}).items())
+    # With the process id: a forked child opens the log itself and makes its own checks (R31).
     key = f"{os.getpid()} {root} {options!r} {process!r} {log_config!r}"
     with _connections_lock:
         known = _connections.get(key)
@@ -168,7 +170,10 @@ def connect(
         cluster_file=cluster_file,
     )
     with _connections_lock:
+        # Opening takes requests, so the lock was free meanwhile: the first thread to open the log
+        # wins, and all threads share its connection.
         if _connections.get(key) is known:
+            # Stored again at the end of the dict, whose first items are the oldest and are dropped.
             _connections.pop(key, None)
             for oldest in list(_connections)[: max(0, len(_connections) - CONNECTIONS_MAX + 1)]:
                 del _connections[oldest]

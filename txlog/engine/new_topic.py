@@ -57,6 +57,7 @@ def create_topic(
     cluster, stored = connection.cluster, encode_schema(schema)
     try:
         cluster.create_topic(topic.name, topic.num_partitions, stored, config)
+    # A process that died while it deleted the topic leaves a name that is taken and of no use.
     except TopicExists:
         if not cluster.finish_deletion(topic.name):
             raise
@@ -87,6 +88,7 @@ def _check_key_column(name: str, schema: pa.Schema, config: TopicConfig) -> None
             f"column; it has {', '.join(schema.names)}."
         )
     try:
+        # An empty column is enough: whether keys can be hashed depends on their type alone.
         partition_for_keys(pa.array([], schema.field(column).type), 1, 0)
     except InvalidRecord as error:
         raise InvalidConfig(f"topic {name!r}: key.column is {column!r}; {error.message}") from error

@@ -128,6 +128,8 @@ class ProducerConfig(SettingsGroup):
         given = {**values, "acks": str(values.get("acks", "all"))}
         if "enable.idempotence" in given:
             return cls.from_dotted(given)
+        # First without idempotence: the constructor refuses a conflict, which here only decides the
+        # default.
         without = cls.from_dotted({**given, "enable.idempotence": False, "transactional.id": ""})
         conflict = without._conflict()
         if not conflict:

@@ -44,6 +44,8 @@ class Completion:
         self._coordinator = coordinator
         self._transactional_id = transactional_id
         self._tx_id = tx_id
+        # Only commands of one journal fit in one entry. If a group is elsewhere, all offsets take a
+        # step of their own before COMMITTED (R36).
         partition_of = connection.offsets.partition_of
         is_one_journal = all(partition_of(group) == coordinator.partition for group in groups)
         self._own = groups if is_one_journal else ()
@@ -93,6 +95,7 @@ class Completion:
         """Wait for the completion, or complete the transaction now. An error is raised once; then
         the next process that meets the transaction finishes it, as after a crash."""
         self._join_offsets()
+        # Cleared before the call: an error is raised once, and the next call does not wait for it.
         committed, self._committed = self._committed, None
         if committed is not None:
             committed()
@@ -111,12 +114,14 @@ class Completion:
     def include_in_pend(self, group: str, pend: Step) -> None:
         """Run the next transaction's pend on `group`, whose entry includes the group's offsets of
         this transaction. Raises the errors of the pend and of `join`."""
+        # These offsets are in one entry with COMMITTED, so the pend shares that entry.
         if group in self._own:
             self.include_in_decision(pend)
             return
         if group not in self._groups:
             pend(())
             return
+        # Offsets that are visible before the records would break I5: first the markers (R8).
         self._join_markers()
         if self._offsets is not None and self._offsets.take():
             self._include_offsets(group, pend)
@@ -146,6 +151,7 @@ class Completion:
         try:
             decide((self._completed_command(),))
             self._committed = None
+        # Also after Ctrl-C: the postponed call was taken back, so another one must complete it.
         except BaseException:
             self._schedule_next()
             raise

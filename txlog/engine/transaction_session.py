@@ -148,6 +148,7 @@ class TransactionSession:
         return self._register(succeeds=self._instance)
 
     def _register(self, **changes: Any) -> Registration:
+        # A registration is refused while a transaction of the id is decided and not complete (R5).
         self.join()
         command = InitProducer(self.transactional_id, self._instance, self._timeout_ms, **changes)
         self._registration = self._coordinator.init_producer(command)
@@ -165,6 +166,7 @@ class TransactionSession:
         coordinator waits for it.
         """
         if checks_fencing and (not self._is_staged or tag):
+            # The number rises after the check, so that a refused begin uses none.
             following = replace(self.tx_id, number=self._number + 1)
             self._coordinator.require_current(self.transactional_id, following, tag)
         self._number += 1
@@ -190,6 +192,7 @@ class TransactionSession:
         with self.aborted_unless_fenced():
             try:
                 self._fencing_check()
+            # The check only saves useless work: PREPARE_COMMIT is refused all the same (I8).
             except (StoreUnavailable, OutcomeUnknown, StoreDenied) as error:
                 log.info("%s: the check for a fence failed: %s", self.transactional_id, error)
 
@@ -227,6 +230,7 @@ class TransactionSession:
                 before=before,
             )
 
+        # Set once BEGIN is answered: after an unknown outcome BEGIN is sent again, as a repeat.
         self._after_completion(begin)
         self._begun = True
 
@@ -309,10 +313,13 @@ class TransactionSession:
         """
         base_offsets: dict[str, Mapping[int, int]] = {}
         is_empty = not (participants or pends or self._groups or self._tag or mark is not None)
+        # An empty transaction writes nothing, but a fenced instance learns of the fence.
         if is_empty and not self._begun:
             with self.aborted_unless_fenced():
                 self._coordinator.require_current(self.transactional_id, self.tx_id)
         else:
+            # PREPARE_COMMIT names every group with a pend, so that
+            # any process can apply all of them (R37).
             self._groups = list(dict.fromkeys((*self._groups, *pends)))
             self._prepare(participants, mark, [self._pend_command(*item) for item in pends.items()])
             base_offsets = self._apply(waits_for_offsets=not (self._is_staged or pends))
@@ -365,8 +372,10 @@ class TransactionSession:
         mark: ReplayMark | None,
         together: Sequence[Any],
     ) -> None:
+        # A repeat is never too late: it asks how the transaction was decided.
         if not self._may_be_decided:
             self.require_in_time()
+        # Before it is sent: after any failure only the coordinator can tell the outcome (R38).
         self._may_be_decided = True
 
         def prepare(before: Sequence[Any]) -> None:
@@ -417,6 +426,8 @@ class TransactionSession:
         if self._begun or self._groups or (self._is_staged and self._may_be_decided):
             undecided = not self._may_be_decided
             self._coordinator.abort(self.transactional_id, self.tx_id, undecided=undecided)
+            # After the abort, which is durable now: no PREPARE can
+            # commit these offsets any more (R3).
             for group in self._groups:
                 self._connection.offsets.release_pending(group, self.tx_id)
         newest = self._require_newest()

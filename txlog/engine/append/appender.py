@@ -111,13 +111,16 @@ class Appender:
         counts = np.bincount(partitions)
         row_counts = {int(p): int(counts[p]) for p in np.flatnonzero(counts)}
         base_sequences = self._sequences(topic, batch, row_counts)
+        # With a producer id `_append` itself repeats, and sends the same segments and sequences.
         repeats = self._repeats() if self.pid == NO_PRODUCER else iter(())
         for _ in range(self._process.finish_attempts_max):
             try:
                 with self._doubted(topic):
                     segments = self._stage(topic, adapted, partitions, schema_id, meanwhile)
+                    # They are done, and a repeat must not make them again.
                     meanwhile = ()
                     base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
+            # The next segments are named above the horizon that the refusal has shown (R17).
             except SegmentExpired:
                 continue
             except UnknownProducerId:
@@ -183,6 +186,7 @@ class Appender:
         self, topic: TopicLog, records: object, row_counts: Mapping[int, int]
     ) -> Mapping[int, int]:
         """The base sequence of each partition; unchanged for the flush in progress (R9)."""
+        # By identity: a later flush with equal records needs sequences of its own.
         if self._flush is None or self._flush[0] is not records:
             self.forget()
             count = {} if self.pid == NO_PRODUCER else row_counts
@@ -279,6 +283,8 @@ class Appender:
             except (OutcomeUnknown, StoreUnavailable):
                 if next(repeats, None) is None:
                     raise
+            # A refusal speaks of this request only; an earlier one
+            # of the flush may still be stored.
             except TxlogError:
                 self._is_in_doubt = was_in_doubt
                 raise

@@ -93,9 +93,11 @@ def _hash_mixed(
     order = np.argsort(ranks, kind="stable")
     starts, lengths, words, ranks = starts[order], lengths[order], words[order], ranks[order]
     hashes = lengths.astype(np.uint32) ^ np.uint32(_SEED)
+    # The word at every byte: keys in a data buffer are not aligned.
     text = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
     word, first = 0, 0
     while word < _RANK_MAX:
+        # Keys that have no word left are at the front, and take no further steps.
         first += int(np.searchsorted(ranks[first:], word, side="right"))
         if len(starts) - first < FEW_KEYS:
             break
@@ -118,6 +120,8 @@ def _mix_tails(
     rests: NDArray[np.int64],
 ) -> None:
     """Mix in the last one to three bytes of each key, cut from the word that ends with them."""
+    # The word that ends with the key: one that begins with its tail could reach beyond the data.
+    # Near the start of the data it is the first word.
     places = np.maximum(ends - 4, 0)
     shifts = (ends - rests - places).astype(np.uint32)
     # Without a tail the shift is four bytes, a whole word, and the mask is empty.

@@ -146,6 +146,7 @@ def split_by_partition(
 
 
 def _partitions(hashes: NDArray[np.uint32], partition_count: int) -> NDArray[np.int32]:
+    # The sign bit is dropped, as in Kafka's `toPositive`; abs() would choose other partitions.
     positive = (hashes & np.uint32(_POSITIVE)).view(np.int32)
     return positive % np.int32(partition_count)
 
@@ -170,6 +171,7 @@ def _hashes(keys: pa.Array) -> NDArray[np.uint32]:
 
 
 def _dictionary_hashes(keys: pa.DictionaryArray) -> NDArray[np.uint32]:
+    # Each distinct key is hashed once.
     hashes: NDArray[np.uint32] = _hashes(keys.dictionary)[whole_numbers(keys.indices)]
     return hashes
 

@@ -129,6 +129,8 @@ class KafkaProducerBatch:
             raise too_large(self.topic.name, size, self._size_max)
         if partition is not None:
             check_partition(self.topic, partition)
+        # `timestamps` is filled last: up to then Ctrl-C leaves
+        # a torn record, which is dropped here.
         keys, result = self._keys, self.result
         index = len(result.timestamps)
         if len(keys) != index:
@@ -213,6 +215,7 @@ class TypedProducerBatch:
             )
         if partition is not None:
             check_partition(self.topic, partition)
+        # The caller may change its dict, and the lists and dicts in it, before the flush.
         row = deepcopy(dict(value)) if self._is_nested else dict(value)
         index = len(self.result.timestamps)
         self._drop_torn(index)
@@ -240,6 +243,7 @@ class TypedProducerBatch:
         if key_column and keys.null_count:
             column = rows.column(self._schema.get_field_index(key_column))
             by_column = keyed_partitions(column, count, sticky)
+            # A key that `send` was given goes before the topic's key column.
             chosen = np.where(missing_values(keys), by_column, chosen)
         stamps = _timestamps(self.result.timestamps)
         batch = pa.RecordBatch.from_arrays(

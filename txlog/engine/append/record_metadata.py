@@ -161,6 +161,7 @@ def _offsets(
     offsets = np.full(len(partitions), -1, dtype=np.int64)
     for partition, base in base_offsets.items():
         mine = np.flatnonzero(partitions == partition)
+        # -1: a repeat of a flush that is too old for the topic to know its offset.
         if base >= 0:
             offsets[mine] = base + np.arange(len(mine))
     return offsets

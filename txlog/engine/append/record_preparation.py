@@ -189,6 +189,7 @@ def prepared_batch(
         batch = batch.drop_columns([columns.partition])
     if columns.timestamp is not None:
         stamps = _timestamps(_column(batch, columns.timestamp), columns.timestamp)
+        # A table from `poll_arrow` has a `_timestamp` already, which the named column replaces.
         replaced = {TIMESTAMP_COLUMN, columns.timestamp} - set(topic.schema().names)
         kept = [i for i, name in enumerate(batch.schema.names) if name not in replaced]
         batch = batch.select(kept).append_column(TIMESTAMP_COLUMN, stamps)
@@ -216,6 +217,7 @@ def require_small_records(topic: TopicLog, batch: pa.RecordBatch) -> None:
     """Raises RecordTooLarge. A slice within the limit holds no record over it, so only larger
     slices are halved and checked again."""
     limit = topic.state.config.max_message_bytes
+    # `send` does not count the time either.
     user = batch.drop_columns([TIMESTAMP_COLUMN])
     parts = [user]
     while parts:
@@ -284,6 +286,7 @@ def _explicit(topic: TopicLog, column: pa.Array) -> Partitions:
         )
     if len(column):
         numbers = whole_numbers(column)
+        # Before the cast, which would raise Arrow's error for a number beyond 32 bits.
         for partition in (int(numbers.min()), int(numbers.max())):
             topic.check_partition(partition)
     return whole_numbers(column.cast(pa.int32()))
