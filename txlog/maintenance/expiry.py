@@ -39,6 +39,7 @@ def bounded_log_starts(
         for _, transaction in coordinator.state.open_transactions()
         if any(p.topic_id == topic.topic_id for p in transaction.participants)
     ]
+    # After the coordinators: the topic's state then has what these transactions wrote before.
     state = topic.catch_up(linearizable=True)
     bounds = [first_offsets(state, tx_id) for tx_id in opened]
     found = {}
@@ -55,6 +56,7 @@ def first_offsets(state: TopicState, tx_id: TxId) -> Mapping[int, int]:
     the log start."""
     producer = state.producers.get(tx_id.pid, NEW_PRODUCER)
     opened = producer.open
+    # The topic itself keeps the first offsets while the transaction is open in it.
     if opened is not None and (opened.epoch, opened.number) == (tx_id.epoch, tx_id.number):
         return opened.first_offsets
     found: dict[int, int] = {}
@@ -64,6 +66,7 @@ def first_offsets(state: TopicState, tx_id: TxId) -> Mapping[int, int]:
     decision = state.decisions.get(tx_id)
     # The first records of a long transaction may be sealed while the last are in the tail.
     is_in_tail = decision is not None and decision.first_slot > state.sealed_slot
+    # In the tail `found` is complete; if it is not finished here, all its records are staged.
     if is_in_tail or not producer.is_finished(tx_id):
         return found
     return {p: bounds.log_start for p, bounds in enumerate(state.partitions)}
@@ -81,6 +84,7 @@ def retirable_producers(connection: Connection, topic: TopicLog, before_ms: int)
         for pid, known in producers.items()
         if pid not in transactional and known.stored_ms < before_ms
     ]
+    # Only transactional ids are in coordinators, which need not be read without any.
     if transactional:
         transactional -= _registered(connection)
     return tuple(sorted((*silent, *transactional)))

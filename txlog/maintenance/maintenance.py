@@ -83,6 +83,7 @@ class Maintenance:
         self._report = MaintenanceReport()
         cluster = self._connection.cluster
         topics = [found for name in self._names() if (found := self._found(name)) is not None]
+        # First: an open transaction holds back retention and compaction of its topics.
         if not self._topics:
             self._transactions()
         self._open_all(topics)
@@ -171,7 +172,8 @@ class Maintenance:
 
     def _topic(self, topic: TopicLog) -> str:
         if topic.catch_up(linearizable=True).closed:
-            # Vacuum deletes the rest.
+            # The name is still taken: the process that deletes the topic died, or has yet to free
+            # it. Vacuum deletes the rest.
             self._attempt("deletion", topic.name, partial(self._finish_deletion, topic.name))
             return ""
         tasks: dict[str, Callable[[TopicLog], str]] = {

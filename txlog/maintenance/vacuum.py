@@ -70,6 +70,8 @@ class Vacuum:
 
     def find_candidates(self) -> Candidates:
         """What may be deleted. Changes nothing. Raises CorruptData, StoreUnavailable."""
+        # The listing before the references: an object that gets a
+        # reference meanwhile counts as referenced.
         horizon = self._wanted_horizon()
         listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
         roots = frozenset(topic.layout.root for topic in present_topics(self._connection))
@@ -86,6 +88,8 @@ class Vacuum:
         Raises CorruptData, StoreUnavailable; after these it may be called again.
         """
         report = VacuumReport()
+        # First of all: from here on nothing below the horizon can get a reference (R17), so what
+        # the journals do not name afterwards stays unreferenced.
         roots, horizon = self._advance_horizon(before)
         known = {stored.path for stored in before.objects}
         listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
@@ -123,11 +127,14 @@ class Vacuum:
         lowest = min(horizons.values(), default=wanted)
         coordinators = self._connection.coordinators()
         in_coordinators = [_coordinator_horizon(one, newest, lowest) for one in coordinators]
+        # Only what lies below every horizon may go: a vacuum that died has raised some of them.
         return frozenset(horizons), min(lowest, *in_coordinators)
 
     def _end_deleted(self, listed: Sequence[StoredObject]) -> list[str]:
         """Write the last boundary of every deleted topic that still lacks it (rule R14)."""
         ended = []
+        # The listing and the names only propose topics: a topic's own journal says that it was
+        # deleted (I14).
         for topic in self._deleted(listed, _ENTRIES):
             if _is_ended(topic) and topic.journal.is_close_due():
                 topic.journal.close()
@@ -185,6 +192,7 @@ def _newest_id(objects: Iterable[StoredObject], topics: Container[str], horizon:
 
 def _topic_horizon(topic: TopicLog, newest: str, wanted: str) -> str:
     """The topic's horizon, raised unless it was above `newest`. Raises UnknownTopic."""
+    # Without candidates below a horizon no entry is written.
     if newest and topic.catch_up(linearizable=True).horizon <= newest:
         topic.execute(AdvanceHorizon(wanted))
     return topic.state.horizon
@@ -232,6 +240,7 @@ def stored_objects_of(topic: TopicLog, state: TopicState) -> Iterator[str]:
     """
     if state.closed:
         return
+    # Without records a row only keeps the offsets dense (I2), and its segment may go.
     yield from (row.segment for row in state.tail if row.record_count)
     waiting: list[ChunkRef] = list(state.sealed.roots())
     while waiting:
