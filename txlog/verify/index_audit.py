@@ -78,6 +78,7 @@ class IndexAudit:
             failure: CorruptData | None = None
             try:
                 _fill(window, left)
+            # The rows before the damage are still checked.
             except CorruptData as error:
                 failure = error
             self._store.expect_ranges(self._wanted(window))

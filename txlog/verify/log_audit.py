@@ -121,6 +121,7 @@ def audit_log(
         return LogReport(tuple(audit.topics(topics)))
     journals = tuple(audit.everything())
     report = LogReport(journals)
+    # A damaged object may hold the only reference to a sound one.
     if report.findings:
         return report
     return LogReport(journals, tuple(_unreferenced(audit.known, audit.named, listed)))
@@ -211,6 +212,8 @@ class _LogAudit:
     # Topics.
 
     def _topic(self, name: str, topic_id: str) -> JournalReport:
+        # Only its name and id are used: partitions, schemas and
+        # configuration are in the audited state.
         opened = TopicOpened(topic_id, name, 1, "", TopicConfig())
         topic = TopicLog(self._ahead(), opened, self._cluster.runtime, self._cluster.options)
         for _ in range(ATTEMPTS_MAX - 1):
@@ -227,6 +230,7 @@ class _LogAudit:
         if found.is_whole:
             self._check_staged(topic.topic_id, found.state, report)
             self._check_begun(topic, found, report)
+        # Several checks may meet one damaged object.
         report.findings[:] = dict.fromkeys(report.findings)
         return report
 
@@ -283,6 +287,7 @@ class _LogAudit:
         applied."""
         for root, tx_id, participant in self._staged:
             producer = state.producers.get(tx_id.pid, NEW_PRODUCER)
+            # Applied since: the index has these segments now, or merging has replaced them.
             if participant.topic_id != topic_id or producer.is_finished(tx_id):
                 continue
             for segment in participant.segments:
