@@ -27,6 +27,7 @@ def whole_numbers(column: pa.Array) -> npt.NDArray[Any]:
 
 def numbers_column(numbers: npt.NDArray[Any], kind: pa.DataType | None = None) -> pa.Array:
     """A column over these whole numbers, without nulls. Values of `kind` must be as wide."""
+    # Arrow reads the values one after the other, and a view may have gaps between them.
     buffer = pa.py_buffer(np.ascontiguousarray(numbers))
     arrow = pa.from_numpy_dtype(numbers.dtype) if kind is None else kind
     return pa.Array.from_buffers(arrow, len(numbers), [None, buffer])
@@ -40,6 +41,7 @@ def missing_values(column: pa.Array) -> npt.NDArray[np.bool_]:
     validity = column.buffers()[0]
     if validity is None:
         return np.zeros(count, dtype=np.bool_)
+    # Arrow counts bits from the lowest, and a slice shares the bitmap of its whole column.
     bits = np.unpackbits(np.frombuffer(validity, dtype=np.uint8), bitorder="little")
     missing: npt.NDArray[np.bool_] = bits[column.offset : column.offset + count] == 0
     return missing

@@ -88,6 +88,7 @@ class Postponed(Generic[T]):
             if self._is_taken or self._answer is not None:
                 return False
             self._is_taken = True
+        # Frees the thread that waits for the delay.
         self._on_end()
         return True
 
@@ -187,6 +188,8 @@ class ThreadFanOut:
         return results
 
     def run_together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        # A pool of its own: in the shared one, calls that wait for each other could wait for a free
+        # thread for ever.
         together = ThreadFanOut(max(1, len(calls)))
         try:
             return together.run_all(calls)
@@ -202,6 +205,8 @@ class ThreadFanOut:
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
         future = self._threads().submit(call)
+        # `cancel` succeeds only before a thread begins the call. With the cache the result may be
+        # asked for again.
         return cache(lambda: call() if future.cancel() else future.result())
 
     def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:

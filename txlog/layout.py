@@ -43,6 +43,7 @@ SMALL_BYTES_MAX = 1_000_000
 STATE_BYTES_MAX = 256 << 20
 """Limit of a stored snapshot or chunk."""
 _NUMBERED = re.compile(r"(?:.*/)?(\d{20})\.(?:json|arrow)")
+# Exactly the names that txlog writes: maintenance deletes no other object below the root.
 _JOURNALS = re.compile(
     rf"({CLUSTER_JOURNAL}/[0-9a-f]{{32}}|{TOPICS}/[A-Za-z0-9._-]{{1,249}}/[A-Za-z0-9_-]{{1,64}}"
     rf"|{TRANSACTIONS}/[0-9a-f]{{32}}/[0-9]+)/"
@@ -139,6 +140,8 @@ def bytes_max(path: str) -> int | None:
     """The largest size of an object of that path; None for a segment, and for a foreign name."""
     if path == CLUSTER_FILE:
         return SMALL_BYTES_MAX
+    # Segments are read in ranges; the other objects are read whole, and a forged one must not fill
+    # the memory (I16).
     if journal_root(path) is None or is_segment(path):
         return None
     if path.endswith("/hint.json"):
