@@ -7,14 +7,12 @@ of 8 bits, unsigned integers) as the UTF-8 of its Arrow text. The partition is
 `(murmur2(bytes) & 0x7fffffff) % partitions` (Kafka's `BuiltInPartitioner.partitionForKey`). A null
 key counts as absent, and the caller chooses its partition; an empty key is a key.
 
-Pure functions and one counter: no I/O, no randomness.
+Pure functions: no I/O, no randomness.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +21,6 @@ from numpy.typing import NDArray
 from txlog.arrow_columns import missing_values, numbers_column, whole_numbers
 from txlog.engine.append.murmur2 import murmur2, murmur2_many
 from txlog.errors import InvalidRecord, UnknownPartition
-
-NullKeys: TypeAlias = "int | Callable[[int], int | NDArray[np.int32]]"
-"""The partition of records without a key, or a function that gets their number and returns one
-partition for all of them or one for each."""
 
 _POSITIVE = 0x7FFFFFFF
 _TEXT_OR_BYTES = (
@@ -44,23 +38,6 @@ _NUMBERS = {
 }
 
 
-@dataclass(slots=True)
-class RotatingPartition:
-    """Partitions of records without a key: all of one call go to one partition, those of the next
-    call to the next.
-
-    This is Kafka's sticky partitioner with each call as a batch. Not safe to use from threads.
-    """
-
-    partition_count: int
-    next_partition: int = 0
-
-    def __call__(self, record_count: int) -> int:
-        chosen = self.next_partition % self.partition_count
-        self.next_partition = (chosen + 1) % self.partition_count
-        return chosen
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionOrder:
     """Rows sorted by partition: `indices[k]` is the k-th row, `counts[p]` the number of rows of
@@ -76,20 +53,23 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 
 
 def partition_for_keys(
-    keys: pa.Array | pa.ChunkedArray, partition_count: int, null_keys: NullKeys
+    keys: pa.Array | pa.ChunkedArray, partition_count: int, null_partition: int
 ) -> NDArray[np.int32]:
-    """The partition of every key, in order.
+    """The partition of every key, in order; that of a null key is `null_partition`.
 
     Raises InvalidRecord if keys of this type have no serialized form (lists, structs, maps), and
-    UnknownPartition if `null_keys` names a partition that does not exist.
+    UnknownPartition if there is no `null_partition`.
     """
-    if partition_count < 1:
-        raise UnknownPartition(f"a topic has at least one partition, not {partition_count}.")
+    if not 0 <= null_partition < partition_count:
+        raise UnknownPartition(
+            f"records without a key were given partition {null_partition}, and the topic has "
+            f"{partition_count} partitions; count from 0."
+        )
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.chunk(0) if keys.num_chunks == 1 else keys.combine_chunks()
     if isinstance(keys, pa.ChunkedArray):
         # One array cannot hold more than 2 GB of keys.
-        parts = [partition_for_keys(part, partition_count, null_keys) for part in keys.chunks]
+        parts = [partition_for_keys(part, partition_count, null_partition) for part in keys.chunks]
         return np.concatenate(parts)
     if pa.types.is_dictionary(keys.type) and keys.dictionary.null_count:
         # null_count does not count nulls in the dictionary.
@@ -100,9 +80,7 @@ def partition_for_keys(
     partitions = np.empty(len(keys), dtype=np.int32)
     if keys.null_count < len(keys):
         partitions[~missing] = _partitions(_hashes(keys.drop_null()), partition_count)
-    chosen = np.asarray(null_keys(keys.null_count) if callable(null_keys) else null_keys)
-    _require_partitions(chosen, partition_count)
-    partitions[missing] = chosen
+    partitions[missing] = null_partition
     return partitions
 
 
@@ -149,14 +127,6 @@ def _partitions(hashes: NDArray[np.uint32], partition_count: int) -> NDArray[np.
     # The sign bit is dropped, as in Kafka's `toPositive`; abs() would choose other partitions.
     positive = (hashes & np.uint32(_POSITIVE)).view(np.int32)
     return positive % np.int32(partition_count)
-
-
-def _require_partitions(chosen: NDArray[np.int32], partition_count: int) -> None:
-    if chosen.size and not 0 <= chosen.min() <= chosen.max() < partition_count:
-        raise UnknownPartition(
-            f"records without a key were given a partition that does not exist: the topic has "
-            f"partitions 0 to {partition_count - 1}, not {chosen.min()} or {chosen.max()}."
-        )
 
 
 def _hashes(keys: pa.Array) -> NDArray[np.uint32]:

@@ -46,7 +46,7 @@ def check_partition(topic: TopicLog, partition: object) -> int:
 def keyed_partitions(keys: pa.Array, count: int, sticky: int) -> Partitions:
     """The partition of each key by its hash; records without a key share the partition `sticky`
     modulo `count`."""
-    return partition_for_keys(keys, count, lambda _: sticky % count)
+    return partition_for_keys(keys, count, sticky % count)
 
 
 def checked_headers(headers: object) -> tuple[list[tuple[bytes, bytes | None]], int]:

@@ -10,13 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from tests.unit.topic.records.arrow_strategies import FEW, physical_batches
 from txlog.engine.append.murmur2 import murmur2
 from txlog.engine.append.partitioner import (
-    NullKeys,
-    RotatingPartition,
     partition_for_key,
     partition_for_keys,
     partition_order,
@@ -25,14 +22,8 @@ from txlog.engine.append.partitioner import (
 from txlog.errors import InvalidRecord, UnknownPartition
 
 
-def no_null_keys(count: int) -> int:
-    raise AssertionError(f"there are no null keys, but {count} were counted")
-
-
-def partitions_of(
-    keys: pa.Array, count: int = 1000, null_keys: NullKeys = no_null_keys
-) -> list[int]:
-    found = partition_for_keys(keys, count, null_keys)
+def partitions_of(keys: pa.Array, count: int = 1000, null_partition: int = 0) -> list[int]:
+    found = partition_for_keys(keys, count, null_partition)
     assert found.dtype == np.int32
     return [int(partition) for partition in found]
 
@@ -107,16 +98,8 @@ def test_a_nested_key_is_refused(kind: pa.DataType) -> None:
 def test_null_keys_use_callers_partitions_and_empty_keys_are_hashed(
     keys: list[bytes | None],
 ) -> None:
-    counted: list[int] = []
-
-    def choose(count: int) -> NDArray[np.int32]:
-        counted.append(count)
-        return np.arange(count, dtype=np.int32) + 10
-
-    found = partitions_of(pa.array(keys, pa.binary()), 100, choose)
-    chosen = iter(range(10, 100))
-    assert found == [next(chosen) if k is None else partition_for_key(k, 100) for k in keys]
-    assert counted == ([keys.count(None)] if None in keys else [])
+    found = partitions_of(pa.array(keys, pa.binary()), 100, 10)
+    assert found == [10 if k is None else partition_for_key(k, 100) for k in keys]
 
 
 def test_null_keys_are_recognised_in_every_array_type() -> None:
@@ -129,22 +112,10 @@ def test_null_keys_are_recognised_in_every_array_type() -> None:
     assert partitions_of(pa.nulls(2), 100, 7) == [7, 7]
 
 
-@pytest.mark.parametrize("chosen", [-1, 4, np.array([0, 4], dtype=np.int32)])
-def test_a_partition_that_does_not_exist_is_refused(chosen: Any) -> None:
-    with pytest.raises(UnknownPartition, match="partitions 0 to 3"):
-        partition_for_keys(pa.nulls(2, pa.binary()), 4, lambda _: chosen)
-
-
-def test_a_topic_without_partitions_is_refused() -> None:
-    with pytest.raises(UnknownPartition, match="at least one partition"):
-        partition_for_keys(pa.array([b"a"]), 0, 0)
-
-
-def test_keyless_batches_rotate_over_all_partitions() -> None:
-    rotating = RotatingPartition(3, next_partition=2)
-    assert [rotating(5) for _ in range(4)] == [2, 0, 1, 2]
-    found = partition_for_keys(pa.nulls(4, pa.binary()), 3, rotating)
-    assert found.tolist() == [0, 0, 0, 0]
+@pytest.mark.parametrize(("chosen", "count"), [(-1, 4), (4, 4), (0, 0)])
+def test_a_partition_that_does_not_exist_is_refused(chosen: int, count: int) -> None:
+    with pytest.raises(UnknownPartition, match=f"and the topic has {count} partitions"):
+        partition_for_keys(pa.nulls(2, pa.binary()), count, chosen)
 
 
 # Splitting.
