@@ -340,8 +340,7 @@ class Coordinator:
 
     def _prepared(self, transactional_id: str, tx_id: TxId) -> Transaction | None:
         """The transaction if it is decided and not complete, else None."""
-        known = self.state.ids.get(transactional_id)
-        transaction = known.open.get(tx_id) if known is not None else None
+        transaction = self.state.open_transaction(transactional_id, tx_id)
         return transaction if transaction and transaction.state in PREPARED else None
 
     def maintain(self, first: TxId | None = None) -> list[TxId]:

@@ -176,12 +176,6 @@ def _known(state: CoordinatorState, name: str) -> TransactionalId:
     return known
 
 
-def _open(state: CoordinatorState, name: str, tx_id: TxId) -> Transaction | None:
-    """The open transaction; None if it is complete, or its transactional id is forgotten."""
-    known = state.ids.get(name)
-    return None if known is None else known.open.get(tx_id)
-
-
 def _check_epoch(name: str, known: TransactionalId, tx_id: TxId) -> None:
     """Only the newest epoch of the id may act (I8)."""
     if _is_current(known, tx_id):
@@ -263,7 +257,7 @@ def _decide_begin(state: CoordinatorState, command: TransactionBegun) -> Decided
 
 def _decide_check(state: CoordinatorState, command: ClaimCheck) -> Decided:
     """One producer of a group claims each check; if it dies afterwards, the check still counts."""
-    transaction = _open(state, command.transactional_id, command.tx_id)
+    transaction = state.open_transaction(command.transactional_id, command.tx_id)
     if transaction is None or not transaction.is_check_due(command.now_ms):
         return Decided((), False)
     check = transaction.checks + 1
@@ -335,7 +329,7 @@ def _decide_commit(state: CoordinatorState, command: CommitPrepared) -> Decided:
     """The decision to commit. A repeat of a commit that was decided succeeds without another event,
     even if the transactional id has expired since."""
     name, tx_id = command.transactional_id, command.tx_id
-    transaction = _open(state, name, tx_id)
+    transaction = state.open_transaction(name, tx_id)
     decided = _outcome(state, state.ids.get(name), tx_id)
     # A repeat is answered before the checks, which its own mark or a risen horizon would fail.
     if decided is not None and decided.decision is Decision.COMMIT:
@@ -487,7 +481,7 @@ def _decide_expiry(state: CoordinatorState, command: ExpireTransactionalId) -> D
 
 
 def _decide_complete(state: CoordinatorState, command: TransactionCompleted) -> Decided:
-    transaction = _open(state, command.transactional_id, command.tx_id)
+    transaction = state.open_transaction(command.transactional_id, command.tx_id)
     if transaction is None:
         return Decided()
     if transaction.state not in PREPARED:

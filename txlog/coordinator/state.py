@@ -105,6 +105,11 @@ class CoordinatorState:
             for transaction in known.open.values():
                 yield name, transaction
 
+    def open_transaction(self, name: str, tx_id: TxId) -> Transaction | None:
+        """The open transaction; None if it is complete, or its transactional id is forgotten."""
+        known = self.ids.get(name)
+        return None if known is None else known.open.get(tx_id)
+
     def find(self, tx_id: TxId) -> tuple[str, TransactionalId] | None:
         """The transactional id that the transaction belongs to; an open one may have the id's
         previous producer id."""

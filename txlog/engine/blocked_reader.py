@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterable
 
 from txlog.coordinator.coordinator import Coordinator
-from txlog.coordinator.transaction import Transaction
 from txlog.engine.connection import Connection
 from txlog.errors import TxlogError, UnknownTransaction
 from txlog.model import TxId
@@ -57,13 +56,13 @@ class BlockedReader:
         except TxlogError as error:
             log.info("transaction %s, or another of its coordinator, not ended: %s", tx_id, error)
             # The pass also raises errors of other transactions; only this one blocks the reader.
-            has_ended = _open_transaction(coordinator, name, tx_id) is None
+            has_ended = coordinator.state.open_transaction(name, tx_id) is None
         self._report(coordinator, name, tx_id)
         return has_ended
 
     def _report(self, coordinator: Coordinator, name: str, tx_id: TxId) -> None:
         """Log the transaction once if it still blocks the reader."""
-        transaction = _open_transaction(coordinator, name, tx_id)
+        transaction = coordinator.state.open_transaction(name, tx_id)
         if transaction is None or tx_id in self._reported:
             return
         self._reported.add(tx_id)
@@ -78,8 +77,3 @@ class BlockedReader:
             transaction.timeout_ms,
             tx_id,
         )
-
-
-def _open_transaction(coordinator: Coordinator, name: str, tx_id: TxId) -> Transaction | None:
-    known = coordinator.state.ids.get(name)
-    return None if known is None else known.open.get(tx_id)
