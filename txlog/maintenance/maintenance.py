@@ -150,20 +150,11 @@ class Maintenance:
         before_ms = self._now_ms() - self._settings.transactional_id_expiration_ms
         for coordinator in self._connection.coordinators():
             subject = f"coordinator {coordinator.partition}"
-
-            def finish(run: Callable[[], Iterable[object]] = coordinator.maintain) -> str:
-                return _listed("ended", run())
-
-            def expire(run: Callable[[int], Iterable[object]] = coordinator.expire_ids) -> str:
-                return _listed("forgot", run(before_ms))
-
-            self._attempt("transactions", subject, finish)
-            self._attempt("transactional ids", subject, expire)
-        self._attempt(
-            "pending offsets",
-            "consumer groups",
-            lambda: _listed("ended those of", self._connection.offsets.maintain()),
-        )
+            expire = partial(coordinator.expire_ids, before_ms)
+            self._attempt("transactions", subject, partial(_done, "ended", coordinator.maintain))
+            self._attempt("transactional ids", subject, partial(_done, "forgot", expire))
+        settle = partial(_done, "ended those of", self._connection.offsets.maintain)
+        self._attempt("pending offsets", "consumer groups", settle)
 
     def _now_ms(self) -> int:
         return self._connection.runtime.clock.wall_ms()
@@ -292,6 +283,10 @@ class Maintenance:
 def _opened(topic: TopicLog) -> None:
     with suppress(TxlogError):
         topic.catch_up()
+
+
+def _done(verb: str, call: Callable[[], Iterable[object]]) -> str:
+    return _listed(verb, call())
 
 
 def _listed(verb: str, found: Iterable[object]) -> str:
