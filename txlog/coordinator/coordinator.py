@@ -405,7 +405,7 @@ class Coordinator:
             if transaction.tag == tag:
                 return self.outcome(transaction.tx_id)
         found = state.outcome_of_tag(tag)
-        return TransactionOutcome.UNKNOWN_ID if found is None else self.outcome(found[0])
+        return TransactionOutcome.UNKNOWN_ID if found is None else found[1].transaction_outcome
 
     def describe(self, transactional_id: str) -> Transaction | None:
         """The newest open transaction of an id, or None. Raises UnknownTransaction."""
