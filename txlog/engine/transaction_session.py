@@ -423,7 +423,7 @@ class TransactionSession:
         Raises IllegalTransition if COMMIT is decided, OutcomeUnknown if it may have committed and
         its outcome is forgotten, and, after the abort, ProducerFenced.
         """
-        if self._begun or self._groups or (self._is_staged and self._may_be_decided):
+        if self._begun or self._groups or self._may_be_decided:
             undecided = not self._may_be_decided
             self._coordinator.abort(self.transactional_id, self.tx_id, undecided=undecided)
             # After the abort, which is durable now: no PREPARE can
