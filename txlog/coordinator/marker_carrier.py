@@ -73,6 +73,7 @@ class MarkerCarriers:
         except TxlogError as error:
             log.info("the carrier of topic %s ends: %s", topic.name, error)
         finally:
+            # From here on this process's entries no longer tell other processes to wait.
             topic.journal.is_carrying = False
             with self._lock:
                 self._running.discard(topic.topic_id)
@@ -110,6 +111,7 @@ class MarkerCarriers:
             if coordinator.partition in self._opening or len(self._opening) >= OPENINGS_MAX:
                 return
             self._opening.add(coordinator.partition)
+        # In the background: opening takes several round trips, and no round waits for it.
         begun(self._runtime.fan_out, partial(self._open, coordinator))
 
     def _open(self, coordinator: Coordinator) -> None:
@@ -156,6 +158,8 @@ def _decided(topic_id: str, number: int, state: CoordinatorState) -> Iterator[Wr
 def _fits(topic: TopicState, marker: WriteMarker) -> bool:
     """Whether the topic, as this process knows it, accepts the marker and does not have it yet."""
     pid = marker.tx_id.pid
+    # Settled without an entry: the topic would never show it as written, and every round would
+    # bring it again.
     if topic.closed or holds(topic.retired, pid):
         return False
     if topic.producers.get(pid, NEW_PRODUCER).is_finished(marker.tx_id):

@@ -88,6 +88,8 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
     if command.succeeds:
         _check_instance(state, command)
     if known is not None:
+        # Decided markers come first: a topic skips those of an epoch older than the last it applied
+        # (R6).
         _require_nothing_prepared(command.transactional_id, known)
         if command.instance in known.superseded:
             raise ProducerFenced(
@@ -447,6 +449,7 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
         return Decided((event,))
     if transaction is not None or is_past(known, command.tx_id):
         return Decided()
+    # The bar uses up the number, so that a PREPARE that is still under way is refused (R3).
     return Decided((TransactionBarred(command.transactional_id, command.tx_id, command.now_ms),))
 
 

@@ -287,6 +287,7 @@ def _commit_prepared(state: CoordinatorState, event: CommitPrepared) -> Coordina
         started_ms=event.at_ms,
         timeout_ms=known.timeout_ms,
     )
+    # The dead letters replace the messages: whichever commits, it is one decision (I4).
     declared = () if event.dead_letter else ongoing.participants
     prepared = replace(
         ongoing,
