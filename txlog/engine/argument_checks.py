@@ -41,7 +41,7 @@ def checked_root(root: object, storage_options: object) -> str:
     text = os.fspath(root) if isinstance(root, str | os.PathLike) else None
     try:
         if isinstance(text, str):
-            # Half a surrogate pair cannot be encoded in UTF-8, as stored names and URLs are.
+            # Every path and URL needs a UTF-8 form, which half a surrogate pair does not have.
             text.encode()
             return text
     except UnicodeEncodeError:

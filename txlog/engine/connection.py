@@ -56,6 +56,7 @@ class Connection:
         self._journals: dict[int, Replica[SharedState]] = {}
         # Re-entrant: `coordinator` calls `_journal` while it holds it.
         self._lock = threading.RLock()
+        # Topics are opened by a layer that knows no coordinators, so what carries is handed to it.
         cluster.carry = MarkerCarriers(cluster.runtime, self.coordinators).begin
 
     @property
@@ -173,7 +174,7 @@ def connect(
         # Opening takes requests, so the lock was free meanwhile: the first thread to open the log
         # wins, and all threads share its connection.
         if _connections.get(key) is known:
-            # Stored again at the end of the dict, whose first items are the oldest and are dropped.
+            # Removed and stored again, so that the first items of the dict are the oldest.
             _connections.pop(key, None)
             for oldest in list(_connections)[: max(0, len(_connections) - CONNECTIONS_MAX + 1)]:
                 del _connections[oldest]

@@ -276,6 +276,7 @@ class TransactionSession:
                 self._add()
             self.pend_staged(group, offsets)
             return
+        # At the same time as the pend, so that the check costs no wait.
         self.begin_fencing_check()
         try:
             self.pend_staged(group, offsets)

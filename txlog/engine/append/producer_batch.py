@@ -243,7 +243,7 @@ class TypedProducerBatch:
         if key_column and keys.null_count:
             column = rows.column(self._schema.get_field_index(key_column))
             by_column = keyed_partitions(column, count, sticky)
-            # A key that `send` was given goes before the topic's key column.
+            # A key that `send` was given takes precedence over the topic's key column.
             chosen = np.where(missing_values(keys), by_column, chosen)
         stamps = _timestamps(self.result.timestamps)
         batch = pa.RecordBatch.from_arrays(
