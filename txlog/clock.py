@@ -346,7 +346,8 @@ BACKOFF_MS_MAX = 1000
 def back_off(runtime: Runtime, attempt: int, first_ms: float) -> None:
     """Wait before the attempt after `attempt`, counted from 0: twice as long each time, and with
     jitter, so that processes do not retry in step."""
-    wait_ms = min(first_ms * 2.0**attempt, BACKOFF_MS_MAX)
+    # The exponent has a limit, too: a setting may allow more attempts than a float has powers.
+    wait_ms = min(first_ms * 2.0 ** min(attempt, 64), BACKOFF_MS_MAX)
     runtime.clock.sleep_ms(wait_ms * runtime.entropy.uniform(0.5, 1.0))
 
 

@@ -5,7 +5,15 @@ from collections.abc import Callable
 
 import pytest
 
-from txlog.clock import FanOut, SerialFanOut, ThreadFanOut
+from txlog.clock import (
+    BACKOFF_MS_MAX,
+    FanOut,
+    Runtime,
+    SerialFanOut,
+    ThreadFanOut,
+    back_off,
+)
+from txlog.testing.clock import ManualClock, SeededEntropy
 
 PATIENCE_S = 20
 
@@ -145,3 +153,11 @@ def test_postponed_call_that_was_taken_runs_when_its_result_is_requested() -> No
     postponed = ThreadFanOut(1).postpone(returning(3), HOUR_MS)
     assert postponed.take()
     assert postponed() == 3
+
+
+@pytest.mark.parametrize("attempt", [20, 1_000_000])
+def test_the_wait_before_an_attempt_has_a_limit_however_many_came_before(attempt: int) -> None:
+    clock = ManualClock()
+    begun_ms = clock.monotonic_ms()
+    back_off(Runtime(clock, SeededEntropy(1)), attempt, 20)
+    assert BACKOFF_MS_MAX / 2 <= clock.monotonic_ms() - begun_ms <= BACKOFF_MS_MAX
