@@ -319,8 +319,7 @@ class TransactionSession:
             with self.aborted_unless_fenced():
                 self._coordinator.require_current(self.transactional_id, self.tx_id)
         else:
-            # PREPARE_COMMIT names every group with a pend, so that
-            # any process can apply all of them (R37).
+            # PREPARE names every group with a pend, so that any process can apply them all (R37).
             self._groups = list(dict.fromkeys((*self._groups, *pends)))
             self._prepare(participants, mark, [self._pend_command(*item) for item in pends.items()])
             base_offsets = self._apply(waits_for_offsets=not (self._is_staged or pends))
@@ -344,6 +343,7 @@ class TransactionSession:
             base_offsets = self._coordinator.write_markers(self.transactional_id, self.tx_id)
         elif self._is_visible:
             base_offsets = self._coordinator.apply(self.transactional_id, self.tx_id)
+            # They are applied: the completion has only COMMITTED left to write.
             groups = ()
         self._completion = Completion(
             self._connection,
@@ -427,8 +427,7 @@ class TransactionSession:
         if self._begun or self._groups or self._may_be_decided:
             undecided = not self._may_be_decided
             self._coordinator.abort(self.transactional_id, self.tx_id, undecided=undecided)
-            # After the abort, which is durable now: no PREPARE can
-            # commit these offsets any more (R3).
+            # The abort is durable now: no PREPARE can commit these offsets any more (R3).
             for group in self._groups:
                 self._connection.offsets.release_pending(group, self.tx_id)
         newest = self._require_newest()

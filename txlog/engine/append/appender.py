@@ -283,8 +283,7 @@ class Appender:
             except (OutcomeUnknown, StoreUnavailable):
                 if next(repeats, None) is None:
                     raise
-            # A refusal concerns this request only; an earlier one
-            # of the flush may still be stored.
+            # A refusal concerns this request only; an earlier one may still be stored.
             except TxlogError:
                 self._is_in_doubt = was_in_doubt
                 raise
