@@ -326,6 +326,7 @@ class TopicConfig(SettingsGroup):
             _require_range(self.kind, name.replace("_", "."), getattr(self, name), -1, LONG_MAX)
         for name in ("delete_retention_ms", "min_compaction_lag_ms"):
             _require_range(self.kind, name.replace("_", "."), getattr(self, name), 0, LONG_MAX)
+        # As in Kafka: of the two lags only this one may not be 0.
         _require_range(self.kind, "max.compaction.lag.ms", self.max_compaction_lag_ms, 1, LONG_MAX)
         _require_range(self.kind, "segment.bytes", self.segment_bytes, 1024, 1 << 30)
         if not 0 <= self.min_cleanable_dirty_ratio <= 1:

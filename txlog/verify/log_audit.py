@@ -191,7 +191,8 @@ class _LogAudit:
     def _cluster_audit(self) -> Audit[ClusterState]:
         """Audit the cluster's journal. If it is empty and a topic exists, it is lost."""
         layout = self._cluster.layout.cluster()
-        of_a_topic = next(iter(self._store.list_after(f"{TOPICS}/")), None)  # Before the journal.
+        # Listed before the journal is read: a topic that is created meanwhile is no sign of a loss.
+        of_a_topic = next(iter(self._store.list_after(f"{TOPICS}/")), None)
         found = self._audit(self._ahead(), layout, ClusterMachine())
         if of_a_topic is not None and _is_empty(found):
             found.findings.append(lost_journal(layout.root, [of_a_topic.path]))
@@ -227,6 +228,7 @@ class _LogAudit:
         found = self._audit(topic.store, topic.layout, TopicMachine(window))
         report = _report(found, topic.name)
         self._read_topic(topic, found.state, report)
+        # If entries are missing, a transaction that was applied may look staged.
         if found.is_whole:
             self._check_staged(topic.topic_id, found.state, report)
             self._check_begun(topic, found, report)
