@@ -322,7 +322,7 @@ class Coordinator:
         # Another process may have decided or completed it since this process last read.
         self.catch_up()
         if self._prepared(transactional_id, tx_id) is not None:
-            # Last: COMMITTED tells every process that no marker and no offset is missing (R36).
+            # Last: once COMMITTED is stored, no process looks for a missing marker or offset (R36).
             self.apply(transactional_id, tx_id)
             self.complete(transactional_id, tx_id)
 

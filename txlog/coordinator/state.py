@@ -202,8 +202,8 @@ def _initialised(state: CoordinatorState, event: ProducerInitialised) -> Coordin
         superseded = known.superseded
         if known.is_run and known.instance != event.instance:
             superseded = (*superseded, known.instance)
-        # A new producer id does not fence appends of the old one, so that one's epoch is raised.
-        fence_epoch = event.epoch if event.pid == known.pid else known.epoch + 1
+        # Not `event.epoch`: with a new producer id that is 0, which does not fence the old one.
+        fence_epoch = known.epoch + 1
         opened = {
             tx_id: _aborting(transaction, fence_epoch) for tx_id, transaction in known.open.items()
         }
