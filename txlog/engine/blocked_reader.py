@@ -49,7 +49,8 @@ class BlockedReader:
         return has_ended
 
     def _end(self, tx_id: TxId) -> bool:
-        """Try to end the transaction; returns whether one of its coordinator's was ended."""
+        """Try to end the transaction; returns whether this ended it, or another one of its
+        coordinator."""
         coordinator, name = self._connection.coordinator_with(tx_id)
         try:
             has_ended = bool(coordinator.maintain(first=tx_id))

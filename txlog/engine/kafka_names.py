@@ -1,7 +1,7 @@
 """Configuration names of Kafka's clients that txlog's clients do not have, with advice. Data only.
 
-A name that were ignored would be a broken promise; one that were called unknown would make its user
-look for a typing error. The values are the ends of the error messages.
+If a name was ignored, the client would break a promise; if it was called unknown, its user would
+look for a typo. The values are the ends of the error messages.
 """
 
 from __future__ import annotations
