@@ -73,10 +73,11 @@ class MarkerCarriers:
         except TxlogError as error:
             log.info("the carrier of topic %s ends: %s", topic.name, error)
         finally:
-            # From here on this process's entries no longer tell other processes to wait.
-            topic.journal.is_carrying = False
             with self._lock:
                 self._running.discard(topic.topic_id)
+                # After the discard: a slot that is won now begins another carrier. Before it none
+                # would begin, and this process's entries would make others wait in vain.
+                topic.journal.is_carrying = False
 
     def _carry_on(self, topic: TopicLog) -> None:
         markers: tuple[WriteMarker, ...] = ()

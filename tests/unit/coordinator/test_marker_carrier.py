@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import pytest
 
@@ -285,6 +287,40 @@ def test_carrier_opens_at_most_openings_max_coordinators_at_once_and_retries(
         carriers._active(topic)
     assert carriers._active(topic) == slow
     assert sorted(opened) == sorted(2 * list(range(OPENINGS_MAX + 2)))
+
+
+class WonAtTheEnd:
+    """A journal whose process wins a contended slot just when its carrier ends."""
+
+    def __init__(self) -> None:
+        self.on_win: Callable[[], object] | None = None
+        self._is_carrying = True
+
+    @property
+    def is_carrying(self) -> bool:
+        return self._is_carrying
+
+    @is_carrying.setter
+    def is_carrying(self, value: bool) -> None:
+        on_win, self.on_win = self.on_win, None
+        self._is_carrying = value or on_win is not None
+        if on_win is not None:
+            on_win()
+
+
+def test_a_process_whose_entries_say_that_it_carries_has_a_carrier(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Callable[[], object]] = []
+    background = SimpleNamespace(begin=begun.append)
+    runtime = replace(world.process().connection.runtime, background=background)
+    carriers = MarkerCarriers(runtime, list)
+    monkeypatch.setattr(carriers, "_carry_on", lambda topic: None)
+    topic: Any = SimpleNamespace(topic_id=A, name="a", journal=WonAtTheEnd())
+    topic.journal.on_win = partial(carriers.begin, topic)
+    carriers.begin(topic)
+    begun[0]()
+    assert (topic.journal.is_carrying, len(begun)) == (True, 2)
 
 
 def test_R46_marker_is_refused_by_order_or_a_closed_topic_but_not_by_the_horizon() -> None:
