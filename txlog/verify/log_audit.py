@@ -191,7 +191,7 @@ class _LogAudit:
     def _cluster_audit(self) -> Audit[ClusterState]:
         """Audit the cluster's journal. If it is empty and a topic exists, it is lost."""
         layout = self._cluster.layout.cluster()
-        # Listed before the journal is read: a topic that is created meanwhile is no sign of a loss.
+        # Listed before the journal is read, or a topic that is created in between would look lost.
         of_a_topic = next(iter(self._store.list_after(f"{TOPICS}/")), None)
         found = self._audit(self._ahead(), layout, ClusterMachine())
         if of_a_topic is not None and _is_empty(found):
