@@ -39,6 +39,12 @@ def rows(topic: StagedTopic) -> int:
     return sum(batch.row_count for segment in topic.segments for batch in segment.batches)
 
 
+def stored(log: MemoryLog, topic: StagedTopic) -> list[dict[str, object]]:
+    """Every row of the topic's segments, as any reader of Arrow files sees it."""
+    files = [log.objects()[segment.path] for segment in topic.segments]
+    return [row for file in files for row in pa.ipc.open_file(file).read_all().to_pylist()]
+
+
 def segments(log: MemoryLog) -> list[str]:
     """Paths of the stored segments."""
     return [found.path for found in log.memory.list_after("topics/") if "/segments/" in found.path]
@@ -98,6 +104,7 @@ RECORD = (
     StructType()
     .add("value", BinaryType())
     .add("topic", StringType())
+    .add("partition", IntegerType())
     .add("offset", LongType())
     .add("timestampType", IntegerType())
 )
@@ -107,13 +114,16 @@ RECORD = (
 def test_kafka_shaped_topic_ignores_source_metadata_columns(
     log: MemoryLog, topic: str | None
 ) -> None:
-    """As in Kafka's sink, the option `topic` overrides the column `topic`."""
-    log.admin.create_topic("copy", 1)
-    log.admin.create_topic("old", 1)
+    """As in Kafka's sink, the option `topic` overrides the column `topic`, and the column
+    `partition` says where the row goes.
+    """
+    log.admin.create_topic("copy", 2)
+    log.admin.create_topic("old", 2)
     row = pa.record_batch(
         {
             "value": pa.array([b"v"]),
             "topic": ["old"],
+            "partition": pa.array([1], pa.int32()),
             "offset": pa.array([7], pa.int64()),
             "timestampType": pa.array([0], pa.int32()),
         }
@@ -121,6 +131,10 @@ def test_kafka_shaped_topic_ignores_source_metadata_columns(
     given = {"path": "memory://log"} | ({"topic": topic} if topic else {})
     (found,) = Staging(log.connection, parse_writer_options(given), RECORD).add_all([row])
     assert (found.topic, rows(found)) == (topic or "old", 1)
+    assert [batch.partition for segment in found.segments for batch in segment.batches] == [1]
+    (record,) = stored(log, found)
+    assert record.keys() == {"key", "value", "headers", "_timestamp"}
+    assert (record["key"], record["value"], record["headers"]) == (None, b"v", None)
 
 
 def test_offset_column_of_wrong_type_is_refused_for_kafka_shaped_topic(log: MemoryLog) -> None:
