@@ -360,23 +360,24 @@ def test_partition_missing_from_json_offsets_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("streaming", "name", "value"),
+    ("streaming", "name", "value", "why"),
     [
-        (True, "endingoffsets", "latest"),
-        (False, "maxoffsetspertrigger", "5"),
-        (False, "startingoffsets", "latest"),
-        (False, "startingoffsets", '{"orders": {"0": -1}}'),
-        (False, "endingoffsets", "earliest"),
-        (False, "endingoffsets", "committed"),
-        (False, "endingoffsets", '{"orders": {"0": -2}}'),
+        (True, "endingoffsets", "latest", "'endingOffsets' is for spark.read only"),
+        (False, "maxoffsetspertrigger", "5", "'maxOffsetsPerTrigger' is for streams only"),
+        (False, "startingoffsets", "latest", "'startingOffsets' may not be latest"),
+        (False, "startingoffsets", '{"orders": {"0": -1}}', "'startingOffsets' may not be latest"),
+        (False, "endingoffsets", "earliest", "'endingOffsets' must be latest, or JSON"),
+        (False, "endingoffsets", "committed", "'endingOffsets' must be latest, or JSON"),
+        (False, "endingoffsets", '{"orders": {"0": -2}}', "'endingOffsets' must be latest"),
     ],
 )
 def test_options_for_the_other_read_mode_are_refused(
-    streaming: bool, name: str, value: str
+    streaming: bool, name: str, value: str, why: str
 ) -> None:
-    with pytest.raises(InvalidOption):
-        parse_reader_options({**READER, name: value}, streaming=streaming)
-    parse_reader_options({**READER, "group.id": "g", name: value})
+    given = {**READER, "group.id": "g", name: value}
+    with pytest.raises(InvalidOption, match=why):
+        parse_reader_options(given, streaming=streaming)
+    parse_reader_options(given)
 
 
 def test_key_and_partition_must_be_different_columns() -> None:

@@ -81,7 +81,8 @@ def test_R1_batch_replanned_while_it_ran_is_refused(folder: Path) -> None:
 def test_R1_batch_replanned_with_the_same_range_is_refused(folder: Path) -> None:
     planned = opened(folder).plan()
     plan(folder, 1, 4, 9, time_ms=8)
-    with pytest.raises(CheckpointConflict):
+    assert dict(opened(folder).batch_range(1, "log").ranges) == {P0: PartitionRange(4, 9)}
+    with pytest.raises(CheckpointConflict, match="was rewritten while the batch ran"):
         opened(folder).require_plan(planned)
 
 

@@ -6,7 +6,6 @@ rows. A query without its checkpoint therefore continues exactly there.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +237,7 @@ def test_source_commits_starting_positions_once_first_batch_is_done(
 
 def test_source_commits_position_of_partition_starting_at_0(log: MemoryLog, tmp_path: Path) -> None:
     log.admin.create_partitions("events", 3)
-    stream = Stream(log, tmp_path / "first", replace(LATEST))
+    stream = Stream(log, tmp_path / "first", LATEST)
     stream.plan()
     assert stream.end is not None
     stream.reader.commit(stream.end)

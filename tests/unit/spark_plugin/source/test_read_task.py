@@ -90,17 +90,15 @@ def test_large_batch_passed_to_spark_in_slices_keeps_all_rows(tmp_path: Path, ro
 ALL = ("key", "value", "topic", "partition", "offset", "timestampType")
 
 
-def read_all(
-    root: str, options: dict[str, str], ranges: dict[TopicPartition, PartitionRange]
-) -> list[dict[str, object]]:
-    """Every row of the tasks for these options."""
-    parsed = parse_reader_options({"root": root, "subscribe": "t", **options}, streaming=False)
-    topics = subscribed_topics(open_log(parsed), parsed)
+def read_all(root: str, ranges: dict[TopicPartition, PartitionRange]) -> list[dict[str, object]]:
+    """Every row of the tasks for these ranges."""
+    options = parse_reader_options({"root": root, "subscribe": "t"}, streaming=False)
+    topics = subscribed_topics(open_log(options), options)
     layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ALL))
     return [
         row
-        for task in plan_reads(topics, ranges, parsed)
-        for batch in read_task(task, {"t": layout}, parsed)
+        for task in plan_reads(topics, ranges, options)
+        for batch in read_task(task, {"t": layout}, options)
         for row in batch.to_pylist()
     ]
 
@@ -116,7 +114,7 @@ def test_row_contains_topic_partition_offset_and_timestamp_type(
         for number in range(4):
             producer.send("t", b"v%d" % number, key=b"k", partition=number % 2)
     ranges = {TopicPartition("t", number): PartitionRange(0, 2) for number in range(2)}
-    rows = sorted(read_all(root, {}, ranges), key=lambda row: str(row["value"]))
+    rows = sorted(read_all(root, ranges), key=lambda row: str(row["value"]))
     assert rows == [
         {
             "key": b"k",
@@ -138,7 +136,7 @@ def test_rows_of_compacted_topic_keep_their_stored_offsets(tmp_path: Path) -> No
         for number, key in enumerate([b"a", b"b", b"b", b"c", b"c", b"d"]):
             producer.send("t", b"v%d" % number, key=key)
     compact(writer.cluster.topic("t"), 10**15, CompactionLimits(1000, 1000), force=True)
-    rows = read_all(root, {}, {TopicPartition("t", 0): PartitionRange(0, 6)})
+    rows = read_all(root, {TopicPartition("t", 0): PartitionRange(0, 6)})
     expected = [(0, b"v0"), (2, b"v2"), (4, b"v4"), (5, b"v5")]
     assert [(row["offset"], row["value"]) for row in rows] == expected
 
