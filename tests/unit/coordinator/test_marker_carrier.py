@@ -23,6 +23,7 @@ from tests.unit.coordinator.coordinator_commands import (
 from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.segments import segment
 from tests.unit.topic_commands import marker, new_topic
+from txlog.client.admin import Admin
 from txlog.clock import SerialFanOut
 from txlog.coordinator.events import Participant
 from txlog.coordinator.marker_carrier import (
@@ -333,3 +334,41 @@ def test_R46_marker_is_refused_by_order_or_a_closed_topic_but_not_by_the_horizon
     assert topic.run(marker(tx)) is None, "of an epoch before"
     topic.run(CloseTopic())
     assert topic.run(marker(TxId(3, 0, 0), segments=(segment({0: 1}),))) is None
+
+
+def test_R46_marker_of_a_retired_producer_is_refused_and_changes_nothing() -> None:
+    """All of its transactions were complete; the topic no longer knows which."""
+    topic = new_topic()
+    for pid in (1, 2):
+        topic.run(marker(TxId(pid, 0, 0), segments=(segment({0: 1}),)))
+    topic.run(RetireProducers((1,), 1 << 40))
+    before = topic.state
+    late = (segment({0: 4}, "late"),)
+    for number in (0, 1):
+        assert topic.run(marker(TxId(1, 0, number), segments=late)) is None
+    assert topic.run(marker(TxId(1, 9, 0), Decision.ABORT)) is None
+    assert topic.state == before
+    assert topic.run(marker(TxId(2, 0, 1), segments=late)) == {0: 2}, "of another producer"
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["old one known", "new one known"])
+def test_R46_R11_marker_for_a_deleted_topic_changes_no_later_incarnation(
+    world: World, is_known: bool
+) -> None:
+    """The decision names the old incarnation. It completes, and the other topic has its marker."""
+    process, helper = world.process(), world.process()
+    tx = tx_of(register(process, "i"))
+    parts = (participant(process, "a", 1), participant(process, "b", 2))
+    prepare(process, tx, *parts, groups=())
+    if is_known:
+        helper.topic("a").catch_up()
+    Admin(world.process().connection).delete_topics(["a"])
+    world.create_topics("a")
+    if not is_known:
+        helper.topic("a").catch_up()
+    coordinator(helper).finish("x", tx)
+    assert coordinator(world.process()).catch_up().ids["x"].open == {}
+    assert (shown(world, "a"), shown(world, "b")) == ([], [2])
+    recreated = world.process().topic("a")
+    assert recreated.topic_id != parts[0].topic_id
+    assert recreated.catch_up().producers == {}
