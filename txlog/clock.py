@@ -128,12 +128,19 @@ class Background(Protocol):
         """Make that call once, in the background. The process may end before the call does."""
 
 
-_BOOT = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
-"""Linux's clock of the time since boot; macOS's CLOCK_MONOTONIC also runs during sleep."""
+def clock_that_counts_sleep(system: object) -> int | None:
+    """Of the clocks of `system`, a module such as `time`, the one that also runs while the machine
+    sleeps: Linux's clock of the time since boot, or on macOS CLOCK_MONOTONIC."""
+    found: int | None = getattr(system, "CLOCK_BOOTTIME", getattr(system, "CLOCK_MONOTONIC", None))
+    return found
 
 
 class SystemClock:
     """The machine's own clocks."""
+
+    def __init__(self, boot: int | None = clock_that_counts_sleep(time)) -> None:
+        """`boot`: the system's number of the clock behind `boot_ms`."""
+        self._boot = boot
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -142,7 +149,9 @@ class SystemClock:
         return time.monotonic_ns() / 1e6
 
     def boot_ms(self) -> float:
-        return self.monotonic_ms() if _BOOT is None else time.clock_gettime_ns(_BOOT) / 1e6
+        if self._boot is None:
+            return self.monotonic_ms()
+        return time.clock_gettime_ns(self._boot) / 1e6
 
     def sleep_ms(self, duration_ms: float) -> None:
         time.sleep(max(0.0, duration_ms) / 1000)

@@ -2,13 +2,15 @@
 
 import copy
 import pickle
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.clock import SystemClock
+from txlog.clock import SystemClock, clock_that_counts_sleep
 from txlog.errors import InternalError
 from txlog.journal.boundaries.boundary import Boundary
 from txlog.journal.boundaries.boundary_checks import (
@@ -154,6 +156,29 @@ def test_R15_deleted_slot_is_not_believed_within_the_allowed_clock_drift(
     at = arrived(passed_ms, passed_ms)
     if answered_ms >= max(checked_ms, deleted_ms):
         assert judge(10, at, check, trust_ms, ME) is not BELIEVED
+
+
+@pytest.mark.parametrize(
+    ("system", "counts_sleep"),
+    [
+        ({"CLOCK_MONOTONIC": 1, "CLOCK_BOOTTIME": 7}, 7),
+        ({"CLOCK_MONOTONIC": 6}, 6),
+        ({}, None),
+    ],
+    ids=["linux", "macos", "windows"],
+)
+def test_R15_boot_clock_is_the_systems_clock_that_counts_sleep(
+    system: dict[str, int], counts_sleep: int | None
+) -> None:
+    """Linux's monotonic clock stands still meanwhile, so that a check would be trusted too long."""
+    assert clock_that_counts_sleep(SimpleNamespace(**system)) == counts_sleep
+
+
+def test_R15_system_clock_reads_the_boot_clock_that_it_is_given() -> None:
+    """A clock that is far ahead of the monotonic one, as the boot clock is after a sleep."""
+    ahead = SystemClock(time.CLOCK_REALTIME)
+    assert ahead.boot_ms() > ahead.monotonic_ms() + TRUST_MS
+    assert ahead.monotonic_ms() <= SystemClock(None).boot_ms() <= ahead.monotonic_ms()
 
 
 def test_system_boot_clock_never_goes_back_or_behind_the_monotonic_clock() -> None:

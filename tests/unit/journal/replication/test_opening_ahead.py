@@ -20,6 +20,7 @@ from tests.unit.journal.trusting_process import (
 )
 from txlog.clock import Runtime, SerialFanOut
 from txlog.errors import CorruptData, MissingObject, OutcomeUnknown, StoreUnavailable
+from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.opening import ENTRIES_BEHIND_SNAPSHOT, FIRST_ENTRIES, Prefetch
 from txlog.journal.replication.replica import Replica
 from txlog.storage import Store
@@ -84,14 +85,23 @@ def test_opening_takes_one_to_three_round_trips(
     assert reader.next_slot == length
 
 
-def test_opening_on_a_near_store_sends_fewer_requests_than_on_a_far_one() -> None:
-    store = CountingStore(new_store())
+def opening_requests(store: Store, options: ReplicaOptions) -> tuple[list[str], int]:
+    """The objects that an opening requests, and how many requests run one after the other."""
+    rounds = RoundTrips(store)
+    replica = process(rounds.store, options, rounds.runtime)
+    waits = rounds.waits(lambda: replica.catch_up(linearizable=True))
+    return [request.path for request in rounds.store.requests], waits
+
+
+def test_opening_on_a_near_store_sends_fewer_requests_one_after_the_other() -> None:
+    """On a far one it requests more, all of it at once."""
+    store = new_store()
     fill(process(store), 3)
-    store.reset()
-    process(store).catch_up()
-    in_turn = store.reset().gets
-    process(store, AHEAD).catch_up()
-    assert in_turn < store.reset().gets
+    near, in_turn = opening_requests(store, replace(OPTIONS, reads_in_turn=True))
+    assert in_turn == len(near)
+    far, at_once = opening_requests(store, replace(AHEAD, trust_ms=TRUST_MS))
+    assert at_once == 1
+    assert set(near) < set(far)
 
 
 def test_prefetched_answer_is_used_only_once() -> None:
