@@ -232,7 +232,7 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
         ),
         "without R6 in topics": "test_R6_marker_of_an_earlier_transaction_is_ignored",
         "without R10, markers not recorded": (
-            "test_R10_marker_without_an_open_transaction_is_recorded"
+            "test_R10_every_marker_is_recorded_whether_or_not_its_transaction_is_open"
         ),
         "without R10, late records accepted": (
             "test_R10_records_of_a_finished_transaction_are_refused"

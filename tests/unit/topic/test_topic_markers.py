@@ -96,12 +96,21 @@ def test_R10_records_of_a_finished_transaction_are_refused(
         topic.run(append({0: 1}, tx=late))
 
 
-def test_R10_marker_without_an_open_transaction_is_recorded(
-    topic: MachineHarness[TopicState],
+@pytest.mark.parametrize("decision", [COMMIT, ABORT])
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "not open"])
+def test_R10_every_marker_is_recorded_whether_or_not_its_transaction_is_open(
+    topic: MachineHarness[TopicState], is_open: bool, decision: Decision
 ) -> None:
-    assert topic.run(marker(TxId(1, 0, 0), ABORT)) is not None
-    assert isinstance(topic.events[-1], MarkerWritten)
-    assert topic.state.producers[1].is_finished(TxId(1, 0, 0))
+    tx = TxId(1, 0, 0)
+    if is_open:
+        topic.run(append({0: 1}, tx=tx))
+    assert topic.run(marker(tx, decision)) is not None
+    (written,) = [event for event in topic.events if isinstance(event, MarkerWritten)]
+    assert (written.tx_id, written.decision) == (tx, decision)
+    assert topic.reopened().producers[1].is_finished(tx)
+    assert dict(topic.state.open_transactions()) == {}
+    with pytest.raises(TransactionAborted, match="finished in topic 't'"):
+        topic.run(append({0: 1}, sequence=1, tx=tx))
 
 
 def test_R10_a_second_open_transaction_of_a_producer_is_refused(

@@ -160,16 +160,26 @@ def test_closed_topic_keeps_only_identity_config_schemas_and_partitions(
 # Sealing.
 
 
-def test_sealing_drops_the_decisions_of_sealed_rows(
+def test_sealing_drops_the_decisions_of_sealed_rows_and_no_others(
     topic: MachineHarness[TopicState],
 ) -> None:
+    opened = TxId(8, 0, 0)
     topic.run(append({0: 1}, tx=FIRST))
     topic.run(marker(FIRST))
     topic.run(plain({0: 1}))
+    topic.run(append({1: 1}, tx=opened))
+    topic.run(append({0: 1}, sequence=1, tx=SECOND))
+    topic.run(marker(SECOND, ABORT))
+    later = topic.state.tail[2:]
     topic.run(SealIndex())
-    assert (topic.state.sealed_slot, topic.state.decisions) == (3, {})
+    assert topic.state.sealed_slot == 3
     (leaf,) = topic.state.sealed.roots()
     assert (leaf.first_slot, leaf.last_slot) == (0, 3)
+    assert topic.state.tail == later
+    assert topic.state.decisions == {SECOND: TxDecision(6, 5, aborted=True)}
+    topic.run(marker(opened))
+    topic.run(SealIndex())
+    assert (topic.state.tail, topic.state.decisions) == ((), {})
 
 
 def test_decision_is_kept_while_its_transaction_has_rows_in_the_tail(

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.stores.faulty_stores import HookedStore
 from tests.unit.topic.cut_model import PARTITIONS, TOPICS, ZERO, World, next_ends
+from txlog.clock import SerialFanOut
+from txlog.errors import PublishContention
 from txlog.model import TopicPartition
 from txlog.topic.events import AdvanceLogStart
-from txlog.topic.read.catch_up import catch_up_all
+from txlog.topic.read.catch_up import ROUNDS_MAX, catch_up_all
 from txlog.topic.read.cut import Ends, limited_cut, stable_ends, view_of
+
+T = TypeVar("T")
 
 steps = st.lists(
     st.one_of(
@@ -300,21 +307,60 @@ def test_I11_cut_is_consistent_although_topics_are_read_at_different_times() -> 
     assert stable_ends(views, starts) == starts
 
 
-def test_I11_catch_up_all_reaches_the_tip_of_topics_sealed_past_its_start() -> None:
-    world, reader = World(), World()
-    for name, log in reader.logs.items():
-        log.store = world.logs[name].store
-        log.journal._store = log.store
-    for _ in range(20):
+def reader_of(world: World) -> tuple[World, HookedStore]:
+    """Another process that reads the same two topics."""
+    reader, store = World(), HookedStore(world.logs["a"].store)
+    for log in reader.logs.values():
+        log.store = log.journal._store = store
+    return reader, store
+
+
+def commit_in_both(world: World, count: int) -> None:
+    """So many transactions, one after the other, each with a record in both topics."""
+    for _ in range(count):
         for topic in TOPICS:
             world.write(1, topic, 0, 1, staged=True)
         world.decide(1, commit=True)
-        world.apply_one(0)
-        world.apply_one(0)
+        world.apply_all()
+
+
+@pytest.mark.parametrize("known", [0, 20])
+def test_I11_catch_up_all_reads_again_what_was_sealed_during_its_round(known: int) -> None:
+    """Transactions are finished in all topics between the reads of a and of b, so many that b no
+    longer has their decisions in its tail. Without another round a cut would contain their records
+    in b alone.
+    """
+    world = World()
+    reader, store = reader_of(world)
     logs = list(reader.logs.values())
-    before = [log.next_slot for log in logs]
+    commit_in_both(world, known)
     catch_up_all(logs, reader.runtime.fan_out)
-    assert all(log.state.sealed_slot >= slot for log, slot in zip(logs, before, strict=True))
-    before = [log.next_slot for log in logs]
+    began = logs[1].next_slot
+    store.before("get", logs[1].layout.entry(began), lambda: commit_in_both(world, 20))
     catch_up_all(logs, reader.runtime.fan_out)
-    assert before == [log.next_slot for log in logs]
+    assert store.is_met
+    assert logs[1].state.sealed_slot >= began
+    assert [log.next_slot for log in logs] == [log.next_slot for log in world.logs.values()]
+    ends = stable_ends(reader.views(), ZERO)
+    assert world.is_whole(ends)
+    assert ends == {where: known + 20 if where.partition == 0 else 0 for where in ZERO}
+
+
+def test_I16_catch_up_all_of_topics_that_outrun_every_round_raises_publish_contention() -> None:
+    world = World()
+    reader, _ = reader_of(world)
+
+    class Outrun(SerialFanOut):
+        rounds = 0
+
+        def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+            self.rounds += 1
+            first, second = calls
+            before = first()
+            commit_in_both(world, 20)
+            return [before, second()]
+
+    fan_out = Outrun()
+    with pytest.raises(PublishContention, match="topics a, b grow faster than they can be read"):
+        catch_up_all(list(reader.logs.values()), fan_out)
+    assert fan_out.rounds == ROUNDS_MAX
