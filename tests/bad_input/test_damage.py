@@ -232,6 +232,28 @@ def test_R16_damaged_or_missing_hint_is_harmless(log: MemoryLog, damage: Damage)
     log.check()
 
 
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["older snapshot", "deleted snapshot"])
+def test_R16_old_hint_is_harmless(log: MemoryLog, is_deleted: bool) -> None:
+    """A journal's hint names its first snapshot, as if no later hint had been written."""
+    named = {}
+    for hint in paths(log, "hint.json"):
+        first, *later = paths(log, f"^{hint.removesuffix('hint.json')}snapshots/")
+        if later:
+            named[hint] = int(re.findall(r"/0*(\d+)\.arrow", first)[0])
+            _overwrite(log, hint, b'{"snapshot": %d}' % named[hint])
+            if is_deleted:
+                remove(log, first)
+    assert any(hint.startswith("topics/u") for hint in named)
+    assert any(re.match(OF_A, hint) for hint in named)
+    assert read_all(log) == EXPECTED
+    assert log.consumer("u", group_id="g").position(U0) == 10
+    producer = log.elsewhere("a")
+    with producer.transaction():
+        producer.send("u", b"more")
+    assert read_all(log) == [*EXPECTED, b"more"]
+    log.check()
+
+
 @pytest.mark.parametrize(
     "hint",
     [

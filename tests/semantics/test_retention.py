@@ -386,13 +386,24 @@ def test_seek_into_a_compaction_gap_reads_the_next_remaining_record(compacted: M
 # Idle producers.
 
 
-def test_idle_idempotent_producer_can_send_after_its_producer_id_expired(log: MemoryLog) -> None:
+def producer_ids(log: MemoryLog) -> list[int]:
+    """The ids of the producers that topic `u` knows."""
+    return sorted(log.process().cluster.topic("u").catch_up().producers)
+
+
+def test_idle_idempotent_producer_sends_with_a_new_id_after_its_own_expired(log: MemoryLog) -> None:
     producer = log.producer()
     producer.send("u", b"1").get()
+    (expired,) = producer_ids(log)
     log.clock.advance(DAY_MS + 1)
     assert "producer ids u" in maintain(log)
+    assert producer_ids(log) == []
     producer.send("u", b"2").get()
-    assert log.values("u") == [b"1", b"2"]
+    (new,) = producer_ids(log)
+    assert new != expired
+    producer.send("u", b"3").get()
+    assert producer_ids(log) == [new]
+    assert log.values("u") == [b"1", b"2", b"3"]
     log.check()
 
 
