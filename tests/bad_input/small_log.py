@@ -27,10 +27,12 @@ U0 = TopicPartition("u", 0)
 
 
 @cache
-def objects() -> dict[str, bytes]:
-    """Topics `u`, two partitions, and `v`, whose old entries are pruned: transactions over both,
-    alternately staged and in the log, one aborted, with a group's offsets; a snapshot every four
-    entries, so that chunks are sealed."""
+def stages() -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """The log before and after its topics' old entries are pruned.
+
+    Topics `u`, two partitions, and `v`: transactions over both, alternately staged and in the log,
+    one aborted, with a group's offsets; a snapshot every four entries, so that chunks are sealed.
+    """
     log = MemoryLog(LogSettings(journal_snapshot_entries=4))
     log.admin.create_topic("u", 2)
     log.admin.create_topic("v", 1, config={"compression.type": "zstd"})
@@ -48,10 +50,21 @@ def objects() -> dict[str, bytes]:
             producer.commit_transaction()
     for producer in (in_log, staging):
         producer.close()
+    before = log.objects()
     log.process().cluster.topic("v").journal.prune(keep_entries=5)
     log.process().cluster.topic("u").journal.prune(keep_entries=14)
     log.check()
-    return log.objects()
+    return before, log.objects()
+
+
+def objects() -> dict[str, bytes]:
+    """The log, whose old entries are pruned."""
+    return stages()[1]
+
+
+def unpruned() -> dict[str, bytes]:
+    """The same log before that."""
+    return stages()[0]
 
 
 def copy(changed: Mapping[str, bytes], gone: Iterable[str] = ()) -> MemoryLog:
