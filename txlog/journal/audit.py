@@ -20,16 +20,16 @@ from txlog.journal.boundaries.boundary import (
     decode_own_boundary,
     read_newest,
 )
-from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry, require_own
+from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
 from txlog.journal.machine import (
     Machine,
     StateT,
     after_event,
     closed_entry,
     decoded_events,
-    decoded_state,
+    decoded_snapshot,
 )
-from txlog.journal.snapshot import SnapshotHead, decode_snapshot
+from txlog.journal.snapshot import SnapshotHead
 from txlog.layout import JournalLayout, parse_number
 from txlog.storage.store import Store
 
@@ -241,11 +241,10 @@ class _Walk(Generic[StateT]):
             audit.is_whole = False
             return
         try:
-            self._head, sections = decode_snapshot(data, path)
-            require_own(self._head, self._layout, path)
+            named = self._boundary.snapshot_slot
+            self._head, audit.base = decoded_snapshot(self._layout, self._machine, named, data)
             self._check_named_boundary(self._head, path)
-            audit.base = audit.state = decoded_state(self._machine, sections, path, data)
-            audit.base_slot = audit.tip = self._head.slot
+            audit.state, audit.base_slot, audit.tip = audit.base, named, named
         except CorruptData as error:
             audit.report("I15", path, error.message)
             audit.is_whole = False
@@ -351,13 +350,11 @@ class _Walk(Generic[StateT]):
 
     def _check_snapshot(self, slot: int, crc32: int) -> None:
         audit, path = self._audit, self._layout.snapshot(slot)
-        found = self._snapshot(path)
+        found = self._snapshot(slot)
         if found is None:
             return
         head, state = found
-        if head.slot != slot:
-            audit.report("I1", path, f"it says that it covers slot {head.slot}")
-        elif head.crc32 != crc32:
+        if head.crc32 != crc32:
             text = "its checksum is not that of the last entry that it covers"
             audit.report("I1", path, text)
         try:
@@ -373,24 +370,24 @@ class _Walk(Generic[StateT]):
         audit = self._audit
         named = self._boundary.snapshot_slot
         for slot in snapshots:
-            path = self._layout.snapshot(slot)
             if slot > audit.tip:
-                self._snapshot(path)
-                audit.report("I1", path, f"the journal ends at slot {audit.tip}")
+                self._snapshot(slot)
+                text = f"the journal ends at slot {audit.tip}"
+                audit.report("I1", self._layout.snapshot(slot), text)
             elif slot <= audit.base_slot and slot != named:
                 # `_set_base` has read the named one, and `_entry` those above it.
-                self._snapshot(path)
+                self._snapshot(slot)
 
-    def _snapshot(self, path: str) -> tuple[SnapshotHead, StateT] | None:
+    def _snapshot(self, slot: int) -> tuple[SnapshotHead, StateT] | None:
+        path = self._layout.snapshot(slot)
         data = self._get(path)
         if data is None:
             return None
         self._audit.snapshots += 1
         try:
-            head, sections = decode_snapshot(data, path)
-            require_own(head, self._layout, path)
+            head, state = decoded_snapshot(self._layout, self._machine, slot, data)
             self._check_named_boundary(head, path)
-            return head, decoded_state(self._machine, sections, path, data)
+            return head, state
         except CorruptData as error:
             self._audit.report("I15", path, error.message)
             return None

@@ -16,8 +16,9 @@ from typing import Any, Protocol, TypeVar
 
 from txlog.errors import CorruptData, InvariantViolated, UnsupportedFormat, UsageError
 from txlog.journal.codec import Json
-from txlog.journal.entry import Entry, not_understood
-from txlog.journal.snapshot import snapshot_release
+from txlog.journal.entry import Entry, not_understood, require_own
+from txlog.journal.snapshot import SnapshotHead, decode_snapshot, snapshot_release
+from txlog.layout import JournalLayout
 
 StateT = TypeVar("StateT")
 
@@ -186,6 +187,19 @@ def closed_entry(machine: Machine[StateT], state: StateT, slot: int, path: str) 
             f"{error!s:.80}). Restore it from a backup.",
             path=path,
         ) from error
+
+
+def decoded_snapshot(
+    layout: JournalLayout, machine: Machine[StateT], slot: int, data: bytes
+) -> tuple[SnapshotHead, StateT]:
+    """The content of the object that has the name of that slot's snapshot. Raises CorruptData if it
+    is damaged, or is the snapshot of another slot, journal or log."""
+    path = layout.snapshot(slot)
+    head, sections = decode_snapshot(data, path)
+    require_own(head, layout, path)
+    if head.slot != slot:
+        raise CorruptData(f"{path} says that it covers slot {head.slot}.", path=path)
+    return head, decoded_state(machine, sections, path, data)
 
 
 def decoded_state(

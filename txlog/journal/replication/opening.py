@@ -20,9 +20,9 @@ from txlog.clock import FanOut, begun
 from txlog.errors import CorruptData, MissingObject, StoreDenied, UnsupportedFormat
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
-from txlog.journal.entry import FORMAT_VERSION, GENESIS_CRC32, require_own
-from txlog.journal.machine import Machine, StateT, decoded_state
-from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
+from txlog.journal.entry import FORMAT_VERSION, GENESIS_CRC32
+from txlog.journal.machine import Machine, StateT, decoded_snapshot
+from txlog.journal.snapshot import SnapshotHead, encode_snapshot
 from txlog.layout import SLOT_DIGITS, JournalLayout
 from txlog.storage.store import ENTRY_BYTES_MAX, ByteRange, Exists, Reads, Store
 
@@ -153,11 +153,7 @@ def _from_snapshot(
     data = store.get(path)
     if data is None:
         return None
-    head, sections = decode_snapshot(data, path)
-    require_own(head, layout, path)
-    if head.slot != slot:
-        raise CorruptData(f"{path} says that it covers slot {head.slot}.", path=path)
-    state = decoded_state(machine, sections, path, data)
+    head, state = decoded_snapshot(layout, machine, slot, data)
     boundary = _boundary_of(store, layout, head, known)
     return Opened(state, slot + 1, head.crc32, boundary)
 
@@ -198,7 +194,7 @@ def write_snapshot(
     """
     slot, crc32, boundary = head
     path = layout.snapshot(slot)
-    if check and not _is_readable(store, path):
+    if check and not _is_readable(store, layout, machine, slot):
         log.warning("%s is damaged; the next snapshot is written for another slot", path)
         return False
     for chunk in machine.unsaved_chunks(state):
@@ -212,11 +208,11 @@ def write_snapshot(
     return True
 
 
-def _is_readable(store: Store, path: str) -> bool:
-    """True for an absent snapshot, and for one that can be read."""
-    data = store.get(path)
+def _is_readable(store: Store, layout: JournalLayout, machine: Machine[StateT], slot: int) -> bool:
+    """True for an absent snapshot, and for one from which the journal can be opened."""
+    data = store.get(layout.snapshot(slot))
     try:
-        return data is None or bool(decode_snapshot(data, path))
+        return data is None or bool(decoded_snapshot(layout, machine, slot, data))
     except UnsupportedFormat:
         # A newer release wrote it: it is not damaged, and no other snapshot may replace it.
         raise

@@ -2,6 +2,8 @@
 
 import json
 import threading
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from txlog.journal.audit import audit_journal
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.replication.replica import Replica
-from txlog.journal.snapshot import decode_snapshot
+from txlog.journal.snapshot import decode_snapshot, encode_snapshot
 from txlog.storage import Store
 
 
@@ -75,6 +77,24 @@ def test_R47_damaged_snapshot_of_the_tip_is_replaced_by_the_next_writer() -> Non
     assert len(process(store).catch_up()) == 16
     process(store).execute(Put("next"))
     assert is_readable(store, 16)
+
+
+@pytest.mark.parametrize("change", [{"slot": 7}, {"journal": "other"}, {"log_id": "other"}])
+def test_R47_boundary_never_names_a_snapshot_that_is_not_its_own(change: dict[str, Any]) -> None:
+    """An object that was copied there by hand is readable, but no opening uses it."""
+    store = new_store()
+    fill(process(store), 16)
+    path = LAYOUT.snapshot(15)
+    head, sections = decode_snapshot(store.get(path) or b"", path)
+    foreign = encode_snapshot(replace(head, **change), sections)
+    store.replace(path, foreign)
+    assert process(store).prune(keep_entries=2) == 0
+    assert len(process(store).catch_up()) == 16
+    assert store.get(path) == foreign, "it stays untouched"
+    process(store).execute(Put("next"))
+    process(store).prune(keep_entries=2)
+    assert newest(store).snapshot_slot == 16
+    assert len(process(store).catch_up()) == 17
 
 
 @pytest.mark.parametrize("is_closing", [False, True])
