@@ -40,6 +40,7 @@ from txlog.model import TopicPartition
 LOG_ID = "log"
 NUMBERS = TopicPartition("numbers", 0)
 PROPERTIES = (QUERY_ID, BATCH_ID, JOB_GROUP, JOB_TAGS)
+IS_TASK = "is task"
 FIRST_SECOND = 1_700_000_000
 
 
@@ -62,9 +63,10 @@ def files_of(options: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def properties() -> dict[str, str | None]:
-    """The identity of the micro-batch, read in a task."""
+    """The identity of the micro-batch, as this process sees it, and whether it runs a task."""
     context = TaskContext.get()
-    return {name: context.getLocalProperty(name) if context else None for name in PROPERTIES}
+    identity = {name: context.getLocalProperty(name) if context else None for name in PROPERTIES}
+    return {**identity, IS_TASK: "no" if context is None else "yes"}
 
 
 @dataclass
@@ -203,7 +205,8 @@ class RecordingBatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[Any]) -> None:
         made_here = self._made_by == os.getpid()
-        record(self._options, "batch.commit", rows=[m.rows for m in messages], made_here=made_here)
+        rows = [message.rows for message in messages]
+        record(self._options, "batch.commit", rows=rows, made_here=made_here, **properties())
 
 
 class RecordingSource(DataSource):

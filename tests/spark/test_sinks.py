@@ -9,7 +9,7 @@ tests/unit/spark_plugin/sink/test_staging.py tests which rows a task refuses.
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import functions
+from pyspark.sql import DataFrame, functions
 
 from tests.spark.bench import GROUP, Bench
 from tests.spark.drill import until
@@ -63,6 +63,18 @@ def check_untouched(bench: Bench, topic: str = "out") -> None:
     group = bench.log.connection.offsets.group(GROUP)
     assert not group.committed
     assert not group.pending
+
+
+def watched(bench: Bench, frame: DataFrame) -> DataFrame:
+    """The DataFrame, whose tasks leave a trace."""
+    gate = bench.folder / "open gate"
+    gate.touch()
+    return gated(frame, gate)
+
+
+def has_run_a_task(bench: Bench) -> bool:
+    """Whether a task has read the watched DataFrame."""
+    return (bench.folder / "open gate.reached").exists()
 
 
 # Topics.
@@ -120,10 +132,11 @@ def test_kafka_shaped_topic_is_copied_record_for_record(bench: Bench, way: str) 
     assert by_value("copy") == by_value("numbers")
 
 
-def test_missing_topic_is_refused_when_create_topics_is_false(bench: Bench) -> None:
+def test_missing_topic_is_refused_before_any_task_when_create_topics_is_false(bench: Bench) -> None:
     bench.log.put("numbers", 2)
     with pytest.raises(PySparkException, match="UnknownTopic: there is no topic 'made'"):
-        bench.run(bench.numbers(), "made", {"createTopics": False})
+        bench.run(watched(bench, bench.numbers()), "made", {"createTopics": False})
+    assert not has_run_a_task(bench)
     with pytest.raises(UnknownTopic):
         bench.log.admin.describe_topic("made")
 
@@ -196,11 +209,13 @@ def test_missing_topics_in_the_topic_column_are_created_without_that_column(
     assert bench.log.column("out", "n") == []
 
 
-def test_unsupported_column_type_is_refused_and_nothing_is_written(bench: Bench) -> None:
+def test_unsupported_column_type_is_refused_before_any_task_runs(bench: Bench) -> None:
     bench.log.put("numbers", 2)
-    frame = bench.numbers().selectExpr("n", "INTERVAL '1' MONTH AS age", "'out' AS topic")
+    numbers = watched(bench, bench.numbers())
+    frame = numbers.selectExpr("n", "INTERVAL '1' MONTH AS age", "'out' AS topic")
     with pytest.raises(PySparkException, match="IncompatibleSchema: column 'age' is interval"):
         bench.run(frame, None)
+    assert not has_run_a_task(bench)
     check_untouched(bench)
 
 
@@ -225,21 +240,24 @@ def test_R11_rows_for_a_recreated_topic_go_to_the_new_one(bench: Bench) -> None:
     ],
     ids=["unknown column", "no type of a topic"],
 )
-def test_frame_that_does_not_match_the_topic_schema_is_refused(
+def test_frame_that_does_not_match_the_topic_schema_is_refused_before_any_task_runs(
     bench: Bench, columns: list[str], message: str
 ) -> None:
     with pytest.raises(PySparkException, match=message):
-        bench.write(bench.counted(2, *columns))
+        bench.write(watched(bench, bench.counted(2)).selectExpr(*columns))
+    assert not has_run_a_task(bench)
     check_untouched(bench)
 
 
-def test_a_row_over_max_message_bytes_is_refused(bench: Bench) -> None:
+def test_a_row_over_max_message_bytes_is_refused_by_its_task(bench: Bench) -> None:
     wide = pa.schema([("text", pa.string())])
     bench.log.admin.create_topic("wide", 1, wide, {"max.message.bytes": 1000})
     bench.log.put("numbers", 4)
-    frame = bench.numbers().selectExpr("repeat('x', IF(n = 3, 2000, 5)) AS text")
+    numbers = watched(bench, bench.numbers())
+    frame = numbers.selectExpr("repeat('x', IF(n = 3, 2000, 5)) AS text")
     with pytest.raises(PySparkException, match="RecordTooLarge: .*max.message.bytes"):
         bench.run(frame, "wide")
+    assert has_run_a_task(bench)
     check_untouched(bench, "wide")
 
 
@@ -257,11 +275,12 @@ def test_a_row_over_max_message_bytes_is_refused(bench: Bench) -> None:
     ],
     ids=["unknown", "value", "column", "no topic", "path"],
 )
-def test_a_wrong_option_of_the_sink_is_refused(
+def test_a_wrong_option_of_the_sink_is_refused_before_any_task_runs(
     bench: Bench, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(PySparkException, match=message.replace("?", r"\?")):
-        bench.write(bench.counted(2), options=options)
+        bench.write(watched(bench, bench.counted(2)), options=options)
+    assert not has_run_a_task(bench)
     check_untouched(bench)
 
 
@@ -287,12 +306,14 @@ def test_a_wrong_option_of_the_source_is_refused(
 def test_R22_checkpoint_location_set_only_in_the_session_is_refused(bench: Bench) -> None:
     bench.log.put("numbers", 2)
     name = "spark.sql.streaming.checkpointLocation"
+    frame = watched(bench, bench.numbers())
     bench.spark.conf.set(name, str(bench.folder / "sessions"))
     try:
         with pytest.raises(PySparkException, match="needs the query's own option checkpointLoc"):
-            bench.run(bench.numbers(), options={"checkpointLocation": None})
+            bench.run(frame, options={"checkpointLocation": None})
     finally:
         bench.spark.conf.unset(name)
+    assert not has_run_a_task(bench)
     check_untouched(bench)
 
 

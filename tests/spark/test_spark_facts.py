@@ -18,7 +18,7 @@ from spark_plugin.checkpoints.checkpoint_files import locate
 from spark_plugin.checkpoints.offset_log import GroupTopicPartition
 from spark_plugin.python_worker import JOB_TAGS, run_of
 from spark_plugin.source.offsets import PartitionRange
-from tests.spark.recording_source import LOG_ID, PROPERTIES, RecordingSource
+from tests.spark.recording_source import IS_TASK, LOG_ID, PROPERTIES, RecordingSource
 from txlog.clock import Runtime
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -222,7 +222,9 @@ def test_tasks_see_query_batch_and_run_and_sink_commit_does_not(two_batches: Ben
         assert event["sql.streaming.queryId"] == query_id
         assert event["streaming.sql.batchId"] in ("0", "1")
         assert event["spark.jobGroup.id"] not in (None, query_id)
+        assert event[IS_TASK] == "yes"
     for event in two_batches.events("sink.commit"):
+        assert event[IS_TASK] == "no"
         assert [event[name] for name in PROPERTIES] == [None] * len(PROPERTIES)
         batches = {identity["streaming.sql.batchId"] for identity in event["identities"]}
         assert batches == {str(event["batch_id"])}
@@ -459,6 +461,8 @@ def test_R30_foreach_batch_tasks_see_the_batch_and_commit_runs_in_another_proces
     (committed,) = bench.events("batch.commit")
     assert committed["rows"] == [2, 2]
     assert committed["made_here"] is False
+    assert committed[IS_TASK] == "no"
+    assert [committed[name] for name in PROPERTIES] == [None] * len(PROPERTIES)
 
 
 def test_sink_receives_timestamps_in_the_session_time_zone(
