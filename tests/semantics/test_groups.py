@@ -46,6 +46,11 @@ def owned(log: MemoryLog) -> Connection:
     return process
 
 
+def owner(log: MemoryLog) -> str | None:
+    """The transactional id that owns group `g`."""
+    return log.process().coordinator_of("g").catch_up().owners.get("g")
+
+
 def test_group_with_a_live_owner_cannot_be_reset_or_deleted(log: MemoryLog) -> None:
     process = owned(log)
     plan = plan_resets(process, "g", [U0], ToEarliest())
@@ -66,11 +71,18 @@ def test_group_with_a_live_owner_cannot_be_reset_or_deleted(log: MemoryLog) -> N
 def test_deleted_group_can_be_registered_by_another_owner(log: MemoryLog) -> None:
     process = owned(log)
     log.clock.sleep_ms(OWNER_LIVE_MS)
+    assert owner(log) == "query"
     delete_group(process, "g")
+    assert owner(log) is None
     coordinator = process.coordinator_of("g")
     coordinator.init_producer(InitProducer("other", "run 1", 60_000, is_run=True, groups=("g",)))
+    assert owner(log) == "other"
+    assert log.consumer("u", group_id="g").committed(U0) is None
     with pytest.raises(UnknownGroup):
         delete_offsets(process, "g", [U0])
+    with pytest.raises(GroupOwned, match="other"):
+        coordinator.init_producer(InitProducer("query", "run 2", 60_000, groups=("g",)))
+    assert owner(log) == "other"
     log.check()
 
 

@@ -8,6 +8,7 @@ from tests.logs.memory_log import MemoryLog
 from txlog.catalog.state import TopicDeleted
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
+from txlog.client.half_messages.dead_letter import DEAD_LETTER_TOPIC, pending_letters
 from txlog.client.half_messages.half_message import LocalTransactionState, Message
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.client.producer.producer import Producer
@@ -19,7 +20,7 @@ from txlog.errors import (
 )
 from txlog.maintenance.maintenance import Maintenance
 from txlog.maintenance.vacuum import Vacuum
-from txlog.model import TopicPartition
+from txlog.model import TopicPartition, TransactionOutcome
 from txlog.topic.events import CloseTopic
 
 U0 = TopicPartition("u", 0)
@@ -314,12 +315,21 @@ def give_up(log: MemoryLog, producer: TransactionMQProducer) -> None:
 def test_dead_letters_are_stored_after_an_interrupted_deletion_of_their_topic(
     log: MemoryLog, halves: TransactionMQProducer
 ) -> None:
+    old = log.process().cluster.topic(DEAD_LETTER_TOPIC).topic_id
     for name in (b"first", b"second"):
-        halves.send_half(Message("u", name), transaction_id=name.decode())
+        halves.send_half(Message("u", name, b"k", [("h", b"1")]), transaction_id=name.decode())
         give_up(log, halves)
+        assert log.admin.outcome(name.decode()) is TransactionOutcome.DEAD_LETTERED
         if name == b"first":
-            half_delete(log, "half-messages.dead-letter")
-    assert log.values("half-messages.dead-letter") == [b"second"]
+            half_delete(log, DEAD_LETTER_TOPIC)
+    assert log.process().cluster.topic(DEAD_LETTER_TOPIC).topic_id != old
+    assert log.values(DEAD_LETTER_TOPIC) == [b"second"]
+    (letter,) = pending_letters(log.process())
+    assert (letter.message.topic, letter.message.value) == ("u", b"second")
+    assert (letter.message.key, list(letter.message.headers)) == (b"k", [("h", b"1")])
+    assert (letter.transaction_id, letter.producer_group, letter.checks) == ("second", "shop", 1)
+    assert log.values("u") == []
+    log.check()
 
 
 def test_half_message_to_a_half_deleted_topic_is_refused(
