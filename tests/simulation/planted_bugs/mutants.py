@@ -216,7 +216,7 @@ MUTANTS: dict[str, Mutant] = {
     "cut checks only each producer's last transaction": Mutant(cut_of_several_moments, "bank", 41),
     "replay detected by batch id alone": Mutant(replay_by_batch_id, "numbers", 6),
     "no replay check": Mutant(no_replay_check, "numbers", 0),
-    "previous batch not compared (R2)": Mutant(batch_before_not_compared, "numbers", 179),
+    "previous batch not compared (R2)": Mutant(batch_before_not_compared, "numbers", 257),
     "without R1": Mutant(no_R1, "queries", 221, 500),
     "without R3, pend released before the abort": Mutant(
         rules_out.without_R3_release_before_abort, "wrong-clocks", 0
