@@ -161,16 +161,22 @@ class _Walk(Generic[StateT]):
         self._slots_of_tokens: dict[str, int] = {}
         self._crc32: int | None = GENESIS_CRC32
         """Checksum of the entry before the next one; None if it is unknown."""
+        self._expected = 0
+        """The slot whose entry comes next: every entry from the boundary's lowest slot on."""
 
     def run(self) -> Audit[StateT]:
         """Read everything, in the order in which a replica relies on it."""
         self._boundary = self._newest_boundary()
+        self._expected = self._boundary.lowest_slot
         self._set_base()
         # Listed before the entries: a snapshot never covers an entry that is not stored yet.
         snapshots = self._numbered(self._layout.snapshots, self._layout.snapshot)
         for slot in self._numbered(self._layout.entries, self._layout.entry):
             if slot >= self._boundary.lowest_slot:
                 self._entry(slot, slot in snapshots)
+        # Entries at the end may be lost, too: the boundary's snapshot proves that they existed.
+        covered = self._boundary.snapshot_slot
+        self._check_hole(covered + 1, self._layout.snapshot(covered))
         self._check_end()
         self._check_other_snapshots(snapshots)
         return self._audit
@@ -178,12 +184,12 @@ class _Walk(Generic[StateT]):
     def _check_end(self) -> None:
         """Check what a reader finds in place of the next entry: a listing omits what is not a
         file."""
-        path = self._layout.entry(self._audit.tip + 1)
+        path = self._layout.entry(end := self._audit.tip + 1)
         try:
             self._store.get(path)
         except (CorruptData, StoreDenied) as error:
             self._audit.report("I15", path, error.message)
-            self._lose_track()
+            self._lose_track(end)
 
     def has_been_pruned(self) -> bool:
         """Whether the boundary has risen during the walk: then missing entries were deleted."""
@@ -254,17 +260,18 @@ class _Walk(Generic[StateT]):
     def _entry(self, slot: int, has_snapshot: bool) -> None:
         path = self._layout.entry(slot)
         self._check_hole(slot, path)
+        self._expected = slot + 1
         self._audit.tip = max(self._audit.tip, slot)
         data = self._get(path)
         if data is None:
             self._audit.report("I15", path, f"{path} is missing; restore it from a backup")
-            self._lose_track()
+            self._lose_track(slot)
             return
         try:
             entry, crc32 = decode_own_entry(data, self._layout, slot)
         except CorruptData as error:
             self._audit.report("I15", path, error.message)
-            self._lose_track()
+            self._lose_track(slot)
             return
         self._audit.entries += 1
         self._check_link(entry, crc32, path)
@@ -276,23 +283,27 @@ class _Walk(Generic[StateT]):
                 self._check_snapshot(slot, crc32)
 
     def _check_hole(self, slot: int, path: str) -> None:
-        """Listings may be stale, so a missing entry is requested before it is reported."""
-        first = self._boundary.lowest_slot
-        expected = self._audit.tip + 1 if self._audit.tip >= first else first
-        if self._head is not None and slot <= self._head.slot:
-            return
+        """Check that every entry below `slot` is there; `path` names what proves that it existed.
+
+        Also for those that the boundary's snapshot covers: only entries below the boundary may be
+        deleted (R14). A process whose next slot is one of them would fill it again. Listings may be
+        stale, so a missing entry is requested before it is reported.
+        """
+        expected, self._expected = self._expected, max(self._expected, slot)
         for missing in range(expected, slot):
             hole = self._layout.entry(missing)
             if not self._get(hole):
                 self._audit.report(
                     "I1", path, f"slot {missing} is missing below it: {hole} is not there"
                 )
-                self._lose_track()
+                self._lose_track(slot - 1)
                 return
 
-    def _lose_track(self) -> None:
+    def _lose_track(self, slot: int) -> None:
+        """An entry up to `slot` cannot be applied. The base has what it covers."""
         self._crc32 = None
-        self._audit.is_whole = False
+        if slot > self._audit.base_slot:
+            self._audit.is_whole = False
 
     def _check_link(self, entry: Entry, crc32: int, path: str) -> None:
         audit, head = self._audit, self._head
