@@ -2,8 +2,10 @@
 
 import pytest
 
+from tests.stores.faulty_stores import HookedStore
 from tests.unit.journal.shelf_journal import LAYOUT, fill, new_store, process
-from tests.unit.journal.shelf_machine import ShelfMachine
+from tests.unit.journal.shelf_machine import Look, Put, ShelfMachine
+from txlog.errors import MissingObject, OutcomeUnknown
 from txlog.journal.audit import audit_journal
 from txlog.storage import Store
 
@@ -57,3 +59,61 @@ def test_I1_missing_entries_are_reported_beside_a_damaged_snapshot() -> None:
     lose(store, range(17, 20))
     found = [str(finding) for finding in audit_journal(store, LAYOUT, ShelfMachine()).findings]
     assert any(LAYOUT.entry(17) in text for text in found), found
+
+
+# The same entries, for a process that would read or fill them next.
+
+
+@LOST
+def test_I15_reader_behind_a_hole_that_the_boundarys_snapshot_covers_is_refused(
+    lost: range,
+) -> None:
+    """The state before the hole would be shown as the newest, although the boundary proves more."""
+    store = new_store()
+    writer, reader = process(store), process(store)
+    fill(writer, 15)
+    reader.catch_up()
+    fill(writer, 5, "more")
+    writer.prune(keep_entries=5)
+    lose(store, lost)
+    reader.catch_up(linearizable=True)  # The boundary may have come after the absent entry.
+    with pytest.raises(MissingObject, match=LAYOUT.entry(lost.start)):
+        reader.catch_up(linearizable=True)
+    with pytest.raises(MissingObject, match=LAYOUT.entry(lost.start)):
+        reader.execute(Look("t0"))
+
+
+@LOST
+def test_I15_entry_that_fills_a_hole_below_the_boundarys_snapshot_is_not_acknowledged(
+    lost: range,
+) -> None:
+    """No process that opens the journal behind the hole would ever apply it."""
+    store = new_store()
+    writer, behind = process(store), process(store)
+    fill(writer, lost.start)
+    behind.catch_up()
+    fill(writer, 20 - lost.start, "more")
+    writer.prune(keep_entries=5)
+    lose(store, lost)
+    with pytest.raises(OutcomeUnknown):
+        behind.execute(Put("mine"))
+    assert behind.execute(Put("mine")), "above the hole, where all processes go on"
+    assert process(store).catch_up() == behind.state
+
+
+def test_entry_is_acknowledged_if_others_build_and_prune_on_it_at_once() -> None:
+    """The boundary's snapshot then covers it: that alone does not prove a hole."""
+    store = HookedStore(new_store())
+    writer, other = process(store), process(store.inner)
+    fill(writer, 18)
+
+    def go_on() -> None:
+        fill(other, 4, "other")
+        assert "mine" in other.state
+        other.prune(keep_entries=10)
+
+    store.after("create", LAYOUT.entry(18), go_on)
+    assert writer.execute(Put("mine"))
+    assert writer.state == other.state
+    assert "mine" in writer.state
+    assert audit_journal(store, LAYOUT, ShelfMachine()).findings == []

@@ -306,11 +306,14 @@ class Follower(Generic[StateT]):
         """Raises MissingObject if the entry of `slot` is lost.
 
         A writer creates an entry only above an existing one, so a later entry proves that this one
-        existed. It may have been created between the two requests, or have been pruned, which only
-        a boundary check that is sent now can tell (R34); otherwise it is lost.
+        existed, and so does the snapshot of a boundary. It may have been created between the two
+        requests, or have been pruned, which only a boundary check that is sent now can tell (R34);
+        otherwise it is lost.
         """
-        path = self.layout.entry(slot)
-        if all(data is None for data in later) or self._store.get(path) is not None:
+        path, known = self.layout.entry(slot), self._at.boundary
+        is_covered = known.lowest_slot <= slot <= known.snapshot_slot
+        has_existed = is_covered or any(data is not None for data in later)
+        if not has_existed or self._store.get(path) is not None:
             return
         self._read_boundary()
         if self._at.boundary.lowest_slot <= slot:
@@ -362,6 +365,15 @@ class Follower(Generic[StateT]):
         self._adopt(self._read_opening(self._at.boundary))
 
     # Snapshots.
+
+    def snapshot(self) -> int:
+        """Write a snapshot of the present state; returns the last slot it covers, or -1."""
+        with self._lock:
+            self._open()
+            slot = self._at.next_slot - 1
+            if slot >= 0:
+                self._write_snapshot()
+            return slot
 
     def _write_snapshot(self, check: bool = False) -> None:
         """Best effort: a commit never fails because a snapshot could not be written."""

@@ -187,15 +187,6 @@ class Replica(Follower[StateT]):
                 raise queued.error
         return commands
 
-    def snapshot(self) -> int:
-        """Write a snapshot of the present state; returns the last slot it covers, or -1."""
-        with self._lock:
-            self._open()
-            slot = self._at.next_slot - 1
-            if slot >= 0:
-                self._write_snapshot()
-            return slot
-
     def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
         """Advance the boundary so that about `keep_entries` are above it, then delete below it.
 
@@ -403,6 +394,7 @@ class Replica(Follower[StateT]):
             return _Slot.FREED
         self._adopt_entry(self._machine.close_entry(state, slot), slot, crc32)
         self._latest = None
+        self._require_no_fork(slot)
         # Only the winner of the slot writes its snapshot, so that one process does the work.
         if self._is_snapshot_due or self._at.next_slot % self._options.snapshot_entries == 0:
             self._is_snapshot_due = False
@@ -448,6 +440,18 @@ class Replica(Follower[StateT]):
         except TxlogError as error:
             raise unclear_slot(self.layout.entry(slot), error) from error
         return False
+
+    def _require_no_fork(self, slot: int) -> None:
+        """If a boundary's snapshot covers more than the created entry of `slot`, others have gone
+        on from that entry, or from a lost one that it replaces (I15). Then, or if that cannot be
+        read, this raises OutcomeUnknown."""
+        if slot >= self._at.boundary.snapshot_slot:
+            return
+        try:
+            self._catch_up()
+        except TxlogError as error:
+            self._opened = False  # Opened again, it follows the others.
+            raise unclear_slot(self.layout.entry(slot), error) from error
 
     # Pruning.
 
