@@ -20,12 +20,11 @@ from typing import Any
 
 from txlog.clock import Runtime
 from txlog.errors import (
-    BoundaryMoved,
+    CorruptData,
     InternalError,
     NotATxlog,
+    OutcomeUnknown,
     PublishContention,
-    StoreDenied,
-    StoreUnavailable,
     TxlogError,
 )
 from txlog.journal.boundaries import boundary as boundaries
@@ -262,41 +261,46 @@ class Replica(Follower[StateT]):
         # A command that may be stored follows an opening, which has read the journal to its tip.
         fresh = may_be_stored
         begun_ms, reads, trip_ms, lost = self._runtime.clock.monotonic_ms(), 0, 0.0, 0
-        while lost < self._options.process.publish_attempts_max:
-            state, events = self._decide_all(commands)
-            if may_be_stored:
-                hide_refusals(self.layout, commands)
-            if not fresh and any(queued.needs_newest_state for queued in commands):
-                self._catch_up(linearizable=True)
-                fresh = True
-                continue
-            if events and self._is_left_to_carrier(commands, begun_ms, reads, trip_ms):
-                reads += 1
-                trip_ms = self._read_next()
-                continue
-            data, crc32 = self._encoded(events, lost)
-            # One command that is too large by itself is refused by `create`.
-            if len(data) > ENTRY_BYTES_MAX and len(commands) > 1:
-                self._publish_parts(commands, may_be_stored)
-                return
-            # The winner's entry was returned by the create; after a second loss, read further.
-            reads_on = lost > 0 or not self._options.is_far
-            tried = self._try_slot(state, data, crc32, reads_on) if events else _Slot.WON
-            if tried is _Slot.WON:
-                self._won(commands, has_carried=bool(events) and lost > 0)
-                return
-            lost += 1
-            # Without `reads_on` only the winner's entry was applied, and others may follow it.
-            fresh = fresh or reads_on or tried is _Slot.FREED
-            commands = self._without_foreign(commands)
-            # In doubt from now on (R33): the entry may have counted before its slot was freed.
-            if tried is _Slot.FREED:
-                may_be_stored, commands = True, fail_unrepeatable(self.layout, commands)
-        contention = PublishContention(
-            f"{self.layout.root}: other writers won {lost} slots in a row; try again.",
-            journal=self.layout.root,
-        )
-        raise perhaps_durable(self.layout, contention) if may_be_stored else contention
+        try:
+            while lost < self._options.process.publish_attempts_max:
+                state, events = self._decide_all(commands)
+                if may_be_stored:
+                    hide_refusals(self.layout, commands)
+                if not fresh and any(queued.needs_newest_state for queued in commands):
+                    self._catch_up(linearizable=True)
+                    fresh = True
+                    continue
+                if events and self._is_left_to_carrier(commands, begun_ms, reads, trip_ms):
+                    reads += 1
+                    trip_ms = self._read_next()
+                    continue
+                data, crc32 = self._encoded(events, lost)
+                # One command that is too large by itself is refused by `create`.
+                if len(data) > ENTRY_BYTES_MAX and len(commands) > 1:
+                    self._publish_parts(commands, may_be_stored)
+                    return
+                # The winner's entry was returned by the create; after a second loss, read further.
+                reads_on = lost > 0 or not self._options.is_far
+                tried = self._try_slot(state, data, crc32, reads_on) if events else _Slot.WON
+                if tried is _Slot.WON:
+                    self._won(commands, has_carried=bool(events) and lost > 0)
+                    return
+                lost += 1
+                # Without `reads_on` only the winner's entry was applied, and others may follow it.
+                fresh = fresh or reads_on or tried is _Slot.FREED
+                commands = self._without_foreign(commands)
+                # In doubt from now on (R33): the entry may have counted before its slot was freed.
+                if tried is _Slot.FREED:
+                    may_be_stored, commands = True, fail_unrepeatable(self.layout, commands)
+            raise PublishContention(
+                f"{self.layout.root}: other writers won {lost} slots in a row; try again.",
+                journal=self.layout.root,
+            )
+        except TxlogError as error:
+            # Whatever this attempt met says nothing about the one before (R33).
+            if may_be_stored and not isinstance(error, OutcomeUnknown):
+                raise perhaps_durable(self.layout, error) from error
+            raise
 
     def _publish_parts(self, commands: list[QueuedCommand], may_be_stored: bool) -> None:
         """Publish commands that are too large for one entry: without the carried ones, or, if there
@@ -421,10 +425,11 @@ class Replica(Follower[StateT]):
         openings = self._openings
         try:
             self._catch_up(winner, reads_on=reads_on)
-        except (StoreUnavailable, StoreDenied, BoundaryMoved) as error:
-            # The winner's entry was applied, so this command is certainly not stored: only the
-            # reads of later entries failed.
-            if self._openings == openings and self._at.next_slot > slot:
+        except TxlogError as error:
+            # Without another opening this command is certainly not stored if the winner's entry was
+            # applied, so that only the reads of later ones failed, or if that entry is damaged.
+            is_known = self._at.next_slot > slot or isinstance(error, CorruptData)
+            if self._openings == openings and is_known:
                 raise
             raise unclear_slot(self.layout.entry(slot), error) from error
         return _Slot.TAKEN if self._openings == openings else _Slot.FREED

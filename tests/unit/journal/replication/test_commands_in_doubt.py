@@ -1,0 +1,59 @@
+"""A command that may be durable is never reported as refused, whatever fails afterwards (R33)."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.journal.shelf_journal import LAYOUT, fill, new_store, process
+from tests.unit.journal.shelf_machine import Put, Take
+from txlog.errors import NotATxlog, OutcomeUnknown, StoreDenied, StoreUnavailable
+from txlog.storage import Store
+
+
+def refuse(error: Exception) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+def prune_past_slot_3(store: Store) -> None:
+    other = process(store)
+    fill(other, 20, "other")
+    other.prune(keep_entries=2)
+
+
+@pytest.mark.parametrize("error", [StoreDenied("no."), StoreUnavailable("no."), NotATxlog("no.")])
+def test_R33_store_that_refuses_the_attempt_after_a_freed_slot_leaves_doubt(
+    error: Exception,
+) -> None:
+    """The first entry may have counted before its slot was freed."""
+    store = HookedStore(new_store())
+    writer = process(store)
+    fill(writer, 3)
+    store.before("create", LAYOUT.entry(3), lambda: prune_past_slot_3(store.inner))
+    store.before("create", LAYOUT.entry(23), refuse(error))
+    with pytest.raises(OutcomeUnknown, match="may be durable"):
+        writer.execute(Put("mine"))
+    assert store.is_met
+
+
+def test_R33_journal_that_cannot_be_opened_after_a_lost_slot_leaves_doubt() -> None:
+    """The winner's entry may fill a number that was freed after the own entry had counted."""
+    store = HookedStore(new_store())
+    writer = process(store)
+    fill(writer, 3)
+    own = store.delay_write(LAYOUT.entry(3))
+    with pytest.raises(OutcomeUnknown):
+        process(store).execute(Put("stalled"))
+
+    def damage() -> None:
+        prune_past_slot_3(store.inner)
+        own.land()
+        store.inner.delete(LAYOUT.hint)
+        store.inner.replace(LAYOUT.snapshot(22), b"damaged")
+
+    store.before("create", LAYOUT.entry(3), damage)
+    with pytest.raises(OutcomeUnknown):
+        writer.execute(Take("t0"))
