@@ -22,7 +22,6 @@ from txlog.clock import Runtime
 from txlog.errors import (
     CorruptData,
     InternalError,
-    NotATxlog,
     OutcomeUnknown,
     PublishContention,
     TxlogError,
@@ -406,14 +405,14 @@ class Replica(Follower[StateT]):
         return _Slot.WON
 
     def _created(self, slot: int, data: bytes) -> CreateResult:
-        """Create the entry of `slot`. Raises NotATxlog if the store refuses because the log is
-        gone, and OutcomeUnknown if the log was found to be gone while the create succeeded."""
+        """Create the entry of `slot`. Raises what the store raises, and OutcomeUnknown if the check
+        that the log still exists failed while the create succeeded."""
         path = self.layout.entry(slot)
         # Kept outside the call: if the check in parallel raises, the entry may exist all the same.
         made: list[CreateResult] = []
         try:
             self._checks.during(lambda: made.append(self._store.create(path, data)))
-        except NotATxlog as error:
+        except TxlogError as error:
             if not made:
                 raise
             raise unclear_slot(path, error) from error

@@ -1,14 +1,18 @@
 """A command that may be durable is never reported as refused, whatever fails afterwards (R33)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from tests.stores.faulty_stores import HookedStore
-from tests.unit.journal.shelf_journal import LAYOUT, fill, new_store, process
+from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, fill, new_store, process, written
 from tests.unit.journal.shelf_machine import Put, Take
-from txlog.errors import NotATxlog, OutcomeUnknown, StoreDenied, StoreUnavailable
+from txlog.clock import SerialFanOut
+from txlog.errors import CorruptData, NotATxlog, OutcomeUnknown, StoreDenied, StoreUnavailable
+from txlog.journal.boundaries.log_presence import LogPresence
 from txlog.storage import Store
+from txlog.testing.clock import manual_runtime
 
 
 def refuse(error: Exception) -> Callable[[], None]:
@@ -57,3 +61,18 @@ def test_R33_journal_that_cannot_be_opened_after_a_lost_slot_leaves_doubt() -> N
     store.before("create", LAYOUT.entry(3), damage)
     with pytest.raises(OutcomeUnknown):
         writer.execute(Take("t0"))
+
+
+@pytest.mark.parametrize("error", [StoreDenied("no."), CorruptData("no.")])
+def test_I13_entry_created_beside_a_failed_check_of_the_log_leaves_doubt(error: Exception) -> None:
+    """The check that the log still exists runs in parallel with the create."""
+    store, runtime = HookedStore(new_store()), manual_runtime()
+    presence = LogPresence("there", LAYOUT.log_id, refuse(error), runtime, 1_000)
+    options = replace(OPTIONS, presence=presence, trust_ms=10**6, is_far=True)
+    writer = process(store, options, replace(runtime, fan_out=SerialFanOut()))
+    fill(writer, 3)
+    store.before("create", LAYOUT.entry(3), lambda: None)
+    runtime.clock.sleep_ms(2_000)
+    with pytest.raises(OutcomeUnknown):
+        writer.execute(Put("mine"))
+    assert written(store, 3) == ["mine"]
