@@ -77,10 +77,11 @@ class Pruner:
         except CorruptData:  # It is larger than any hint.
             content = None
         self.store.replace(hint, content or b"{}")
-        # The listing begins just before the hint. If it lags, its first object is a later one,
-        # whose date must not be taken for the hint's (R14).
+        # The listing begins just before the hint, where other programs' files may be. If it lags,
+        # a later object comes next, whose date must not be taken for the hint's (R14).
         for stored in self.store.list_after(f"{self.layout.root}/", hint[:-1]):
-            return stored.modified_ms if stored.path == hint else 0
+            if stored.path >= hint:
+                return stored.modified_ms if stored.path == hint else 0
         return 0
 
 

@@ -44,7 +44,7 @@ def test_R14_foreign_file_beside_the_hint_does_not_stop_pruning() -> None:
     fill(replica, 20)
     replica.prune(keep_entries=5)
     clocks.pass_ms(GRACE_MS + 1)
-    for name in ("hint.jso", "hint.jsonl", "hint.jsm"):
+    for name in ("hint.jso", "hint.jsoX", "hint.jso/x", "hint.jsonl", "hint.jsm"):
         store.put_new(f"{LAYOUT.root}/{name}", b"x")
     assert replica.prune(keep_entries=5) == 15
 
