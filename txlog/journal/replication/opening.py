@@ -194,7 +194,7 @@ def write_snapshot(
     """
     slot, crc32, boundary = head
     path = layout.snapshot(slot)
-    if check and not _is_readable(store, layout, machine, slot):
+    if check and not _is_sound(store, layout, machine, slot, crc32):
         log.warning("%s is damaged; the next snapshot is written for another slot", path)
         return False
     for chunk in machine.unsaved_chunks(state):
@@ -208,11 +208,13 @@ def write_snapshot(
     return True
 
 
-def _is_readable(store: Store, layout: JournalLayout, machine: Machine[StateT], slot: int) -> bool:
-    """True for an absent snapshot, and for one from which the journal can be opened."""
+def _is_sound(
+    store: Store, layout: JournalLayout, machine: Machine[StateT], slot: int, crc32: int
+) -> bool:
+    """True for an absent snapshot, and for one from which a journal with that last entry opens."""
     data = store.get(layout.snapshot(slot))
     try:
-        return data is None or bool(decoded_snapshot(layout, machine, slot, data))
+        return data is None or decoded_snapshot(layout, machine, slot, data)[0].crc32 == crc32
     except UnsupportedFormat:
         # A newer release wrote it: it is not damaged, and no other snapshot may replace it.
         raise

@@ -14,8 +14,9 @@ from txlog.errors import CorruptData, StoreUnavailable
 from txlog.journal.audit import audit_journal
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
+from txlog.journal.entry import FORMAT_VERSION
 from txlog.journal.replication.replica import Replica
-from txlog.journal.snapshot import decode_snapshot, encode_snapshot
+from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 from txlog.storage import Store
 
 
@@ -131,6 +132,16 @@ def overtaken(store: HookedStore) -> tuple[Replica[tuple[str, ...]], Replica[tup
 
     store.before("get", LAYOUT.boundary(0), go_on)
     return slow, quick
+
+
+def test_R47_no_boundary_names_a_snapshot_of_other_entries() -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+    fill(replica, 16)
+    head = SnapshotHead(FORMAT_VERSION, 15, 1, -1, LAYOUT.root, LAYOUT.log_id)
+    store.replace(LAYOUT.snapshot(15), encode_snapshot(head, {"thing": ["other"]}))
+    assert replica.prune(keep_entries=2) == 0
+    assert newest(store) == NO_BOUNDARY
 
 
 def test_R47_a_later_boundary_never_names_an_older_snapshot() -> None:
