@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Generic, NoReturn, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -213,10 +213,9 @@ class ThreadFanOut:
         self._pool = self._waiting_pool = None
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
-        future = self._threads().submit(call)
-        # `cancel` succeeds only before a thread begins the call. With the cache the result may be
-        # asked for again.
-        return cache(lambda: call() if future.cancel() else future.result())
+        started = Postponed(call)
+        _submit(self._threads(), started.begin, started)
+        return started
 
     def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
         # A thread of a pool waits, so that the interpreter waits for the call when it ends.
@@ -230,7 +229,7 @@ class ThreadFanOut:
         self._forget_parents_threads()
         if self._waiting_pool is None:
             self._waiting_pool = ThreadPoolExecutor(self.workers_max, "txlog-later")
-        self._waiting_pool.submit(begin_after_delay)
+        _submit(self._waiting_pool, begin_after_delay, postponed)
         return postponed
 
     def _threads(self) -> ThreadPoolExecutor:
@@ -243,6 +242,16 @@ class ThreadFanOut:
         if self._process != os.getpid():  # A forked process has no threads.
             self._pool = self._waiting_pool = None
             self._process = os.getpid()
+
+
+def _submit(pool: ThreadPoolExecutor, begin: Callable[[], object], call: Postponed[T]) -> None:
+    """Have a thread of the pool begin the call. If there can be none, the call is made here and
+    now: pools take no more work once the main thread has ended, and other threads may still write;
+    and the system may have no thread left. A pool may then have queued the call all the same."""
+    try:
+        pool.submit(begin)
+    except RuntimeError:
+        call.begin()
 
 
 class SerialFanOut:

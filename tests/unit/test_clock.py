@@ -94,6 +94,28 @@ def test_background_call_runs_once_even_if_joined_twice() -> None:
     assert made == [1]
 
 
+def test_calls_run_once_each_if_the_system_has_no_thread_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fan_out, made = ThreadFanOut(1), []
+
+    def call(number: int) -> Callable[[], int]:
+        return lambda: made.append(number) or number
+
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as no_thread:
+        no_thread.setattr(threading.Thread, "start", refused)
+        assert fan_out.run_all([call(0), call(1), call(2)]) == [0, 1, 2]
+        started, postponed = fan_out.start(call(3)), fan_out.postpone(call(4), HOUR_MS)
+    assert [started(), postponed(), postponed.take()] == [3, 4, False]
+    # The pool had queued the calls all the same, and a thread now takes them.
+    fan_out.run_all([call(5), call(6)])
+    fan_out.close()
+    assert sorted(made) == list(range(7))
+
+
 HOUR_MS = 3_600_000.0
 
 
