@@ -6,6 +6,8 @@ a newer epoch is registered, commands of older ones are refused (I8).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from txlog.coordinator.events import (
     NO_CONTENT,
     AbortPrepared,
@@ -106,7 +108,7 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
         epoch=epoch,
         instance=command.instance,
         timeout_ms=command.timeout_ms,
-        at_ms=command.now_ms,
+        at_ms=command.now_ms if known is None else known.used_ms(command.now_ms),
         concurrent=command.concurrent,
         is_run=command.is_run,
         groups=command.groups,
@@ -445,7 +447,8 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
         # The last epoch is not raised: only a new producer id follows it.
         if command.fence and epoch < EPOCH_MAX and transaction.check_back is None:
             epoch += 1
-        event = AbortPrepared(command.transactional_id, command.tx_id, command.now_ms, epoch)
+        at_ms = known.used_ms(command.now_ms)
+        event = AbortPrepared(command.transactional_id, command.tx_id, at_ms, epoch)
         return Decided((event,))
     if transaction is not None or is_past(known, command.tx_id):
         return Decided()
@@ -492,4 +495,5 @@ def _decide_complete(state: CoordinatorState, command: TransactionCompleted) -> 
             f"transaction {command.tx_id} is {transaction.state} and cannot be complete. "
             "Please report this."
         )
-    return Decided((command,))
+    at_ms = state.ids[command.transactional_id].used_ms(command.at_ms)
+    return Decided((replace(command, at_ms=at_ms),))

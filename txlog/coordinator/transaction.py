@@ -176,6 +176,12 @@ class TransactionalId:
         newest = max(self.open, default=None)
         return self.last_state if newest is None else self.open[newest].state
 
+    def used_ms(self, now_ms: int) -> int:
+        """The time of last use for an event that any process may write, also one whose clock lags:
+        an earlier time would make the id of a live producer look idle. The rules ask for it, as
+        what stored events lead to never changes (I15)."""
+        return max(self.updated_ms, now_ms)
+
     def floor(self, tx_id: TxId) -> int:
         """The highest number up to which all transactions of the epoch are finished once `tx_id`
         is finished (rule R7)."""

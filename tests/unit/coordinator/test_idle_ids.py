@@ -104,6 +104,28 @@ def test_clock_that_goes_back_does_not_lower_the_time_of_last_use() -> None:
     assert coordinator.state.ids[NAME].updated_ms == 5000
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [begin(OWN, at_ms=9000), abort(OWN, fence=True)],
+        [begin(OWN, at_ms=9000), abort(OWN), complete(OWN)],
+        [commit(OWN, at_ms=9000), complete(OWN)],
+        [commit(OWN, at_ms=9000), complete(OWN), init("next")],
+    ],
+    ids=["fenced", "aborted", "committed", "registered"],
+)
+def test_id_whose_transaction_a_process_with_a_lagging_clock_ends_does_not_look_idle(
+    steps: list[object],
+) -> None:
+    """The helper's clock is more than `transactional.id.expiration.ms` behind."""
+    coordinator = registered(3)
+    for step in steps:
+        coordinator.run(step)
+    coordinator.run(complete(OWN))
+    assert is_kept(coordinator, before_ms=8999)
+    assert expire(coordinator, before_ms=9000)
+
+
 def test_R4_event_of_an_older_epoch_does_not_raise_the_begun_number() -> None:
     left = TxId(PID, 3, 5)
     known = TransactionalId(
