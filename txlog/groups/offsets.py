@@ -164,7 +164,7 @@ class GroupOffsets:
 
     def delete(self, group: str) -> None:
         """Delete a group. Raises UnknownGroup, UnstableOffsetCommit."""
-        self._journal_of(group).execute(GroupDeleted(group))
+        self.with_resolution(partial(self._journal_of(group).execute, GroupDeleted(group)))
 
     # In transactions.
 

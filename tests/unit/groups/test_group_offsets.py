@@ -17,7 +17,7 @@ from tests.protocol.steps import (
     tx_of,
 )
 from tests.protocol.world import NAMES, Process, World
-from txlog.errors import CommitFailed, UnstableOffsetCommit, UsageError
+from txlog.errors import CommitFailed, UnknownGroup, UnstableOffsetCommit, UsageError
 from txlog.groups.offsets import GroupOffsets
 from txlog.groups.state import OFFSETS_BYTES_MAX, UNCHECKED, PendingOffset
 from txlog.layout import number
@@ -84,6 +84,21 @@ def test_blocking_decided_transaction_is_finished_in_its_topics_first(world: Wor
     commit_position(other, 9)
     assert (shown(world, "a"), position(world)) == ([1], 9)
     assert coordinator(world.process()).outcome(tx) is TransactionOutcome.COMMITTED
+
+
+def test_deletion_of_a_group_finishes_a_decided_transaction_and_not_an_open_one(
+    world: World,
+) -> None:
+    """The process that decided it has died, and no maintenance runs."""
+    process, other = world.process(), world.process()
+    tx = pended(process)
+    with pytest.raises(UnstableOffsetCommit):
+        offsets(other).delete(GROUP)
+    prepare(process, tx, participant(process, "a", 1))
+    offsets(other).delete(GROUP)
+    assert (shown(world, "a"), position(world)) == ([1], None)
+    with pytest.raises(UnknownGroup):
+        offsets(world.process()).delete(GROUP)
 
 
 def test_blocking_transaction_with_decided_abort_is_finished(
