@@ -58,8 +58,9 @@ def checked_headers(headers: object) -> tuple[list[tuple[bytes, bytes | None]], 
     checked: list[tuple[bytes, bytes | None]] = []
     size = 0
     for pair in headers:
-        name, value = _checked_header(pair)
-        checked.append((name.encode(), value))
+        text, value = _checked_header(pair)
+        name = text.encode()
+        checked.append((name, value))
         size += len(name) + len(value or b"")
     return checked, size
 
@@ -237,7 +238,8 @@ def _record_bytes(topic: TopicLog, row: pa.RecordBatch) -> int:
         return int(row.nbytes)
     (record,) = row.to_pylist()
     headers = [part for header in record["headers"] or () for part in header.values()]
-    return sum(len(part or b"") for part in (record["key"], record["value"], *headers))
+    parts = (record["key"], record["value"], *headers)
+    return sum(len(part.encode() if isinstance(part, str) else part or b"") for part in parts)
 
 
 def _one_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:

@@ -235,6 +235,26 @@ def test_send_and_send_batch_have_the_same_record_size_limit(log: MemoryLog) -> 
     assert len(log.values("small")) == 2
 
 
+def test_name_of_a_header_counts_in_bytes_of_utf_8(log: MemoryLog) -> None:
+    log.admin.create_topic("small", 1, config={"max.message.bytes": 1_000})
+    producer = log.producer()
+
+    def send_both_ways(name: str) -> None:
+        kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+        headers = pa.array([[{"key": name, "value": None}]], kind)
+        producer.send_batch("small", pa.table({"value": [b""], "headers": headers}))
+        producer.send("small", b"", headers=[(name, None)])
+
+    send_both_ways("é" * 500)
+    too_long = "é" * 500 + "x"
+    with pytest.raises(RecordTooLarge, match="a record of 1001 bytes"):
+        send_both_ways(too_long)
+    with pytest.raises(RecordTooLarge, match="a record of 1001 bytes"):
+        producer.send("small", b"", headers=[(too_long, None)])
+    producer.flush()
+    assert len(log.values("small")) == 2
+
+
 def test_oversized_record_among_many_small_ones_is_refused(log: MemoryLog) -> None:
     log.admin.create_topic("typed", 1, TYPED, {"max.message.bytes": 100_000})
     names = ["x" * 50] * 20_000
