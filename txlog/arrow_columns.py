@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from txlog.errors import InternalError
+
 _INT32_MAX = 2**31 - 1
 
 
@@ -48,13 +50,17 @@ def missing_values(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def binary_column(values: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:
-    """A column of bytes; None is null. If `kind` is text, the values must be UTF-8."""
+    """A column of bytes; None is null. If `kind` is text, the values must be UTF-8.
+
+    Raises InternalError for 2 GiB and more, which no caller may collect (I16)."""
     kind = pa.binary() if kind is None else kind
     count = len(values)
     lengths = np.fromiter((len(value or b"") for value in values), np.int64, count)
     ends = np.cumsum(lengths)
     if count and ends[-1] > _INT32_MAX:
-        return pa.array(values, pa.binary()).view(kind)
+        raise InternalError(
+            f"a column of {ends[-1]} bytes is larger than Arrow's {_INT32_MAX}. Please report this."
+        )
     offsets = np.zeros(count + 1, dtype=np.int32)
     offsets[1:] = ends
     data = pa.py_buffer(b"".join(value for value in values if value))

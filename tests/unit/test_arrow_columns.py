@@ -22,6 +22,7 @@ from txlog.arrow_columns import (
     text_column,
     whole_numbers,
 )
+from txlog.errors import InternalError
 
 COLUMN = pa.array([3, 1, 4, 1, 5], pa.int64())
 
@@ -110,6 +111,12 @@ def test_binary_column_and_missing_values_match_pyarrow(values: list[bytes | Non
     assert missing_values(column).tolist() == [value is None for value in values]
     part = column.slice(len(values) // 2)
     assert missing_values(part).tolist() == [value is None for value in part.to_pylist()]
+
+
+def test_column_of_2_gib_is_refused_before_it_is_copied() -> None:
+    quarter = bytes(1 << 29)
+    with pytest.raises(InternalError, match="2147483648 bytes is larger than Arrow's 2147483647"):
+        binary_column([quarter] * 4)
 
 
 def test_binary_column_of_string_type_takes_utf_8_bytes() -> None:

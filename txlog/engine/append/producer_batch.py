@@ -208,11 +208,12 @@ class TypedProducerBatch:
             raise InvalidRecord(f"topic {self.topic.name!r} is typed and has no headers.")
         if key is not None and type(key) is not bytes:
             raise _not_bytes(self.topic.name, "key", key)
-        row_batch = record_batch_from_rows([value], self._schema)
-        if row_batch.nbytes > self.topic.state.config.max_message_bytes:
-            raise too_large(
-                self.topic.name, row_batch.nbytes, self.topic.state.config.max_message_bytes
-            )
+        row_bytes = record_batch_from_rows([value], self._schema).nbytes
+        # The key is not stored, but it is in memory until the flush has hashed it.
+        key_bytes = len(key or b"")
+        limit = self.topic.state.config.max_message_bytes
+        if max(row_bytes, key_bytes) > limit:
+            raise too_large(self.topic.name, max(row_bytes, key_bytes), limit)
         if partition is not None:
             check_partition(self.topic, partition)
         # The caller may change its dict, and the lists and dicts in it, before the flush.
@@ -224,7 +225,7 @@ class TypedProducerBatch:
         if partition is not None:
             self._wanted[index] = partition
         self.result.timestamps.append(timestamp_ms)
-        self.size_bytes += row_batch.nbytes + _ROW_OVERHEAD_BYTES
+        self.size_bytes += row_bytes + key_bytes + _ROW_OVERHEAD_BYTES
         return RecordFuture(self.result, index)
 
     @property

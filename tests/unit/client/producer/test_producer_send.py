@@ -128,6 +128,18 @@ def test_full_buffer_is_flushed_before_next_record_is_accepted(log: MemoryLog) -
     assert not second.is_done()
 
 
+def test_I16_key_of_a_typed_record_counts_towards_the_buffer_and_the_limit(log: MemoryLog) -> None:
+    """It only chooses the partition, and is in memory until the flush."""
+    schema = pa.schema([("id", pa.int64())])
+    log.admin.create_topic("keyed", 1, schema, {"max.message.bytes": 5_000})
+    producer = log.producer(buffer_memory=1_000)
+    first = producer.send("keyed", {"id": 1}, key=bytes(5_000))
+    producer.send("keyed", {"id": 2}, key=b"k")
+    assert first.is_done()
+    with pytest.raises(RecordTooLarge, match="a record of 5001 bytes"):
+        producer.send("keyed", {"id": 3}, key=bytes(5_001))
+
+
 def test_failed_send_does_not_buffer_its_record_and_can_be_repeated(log: MemoryLog) -> None:
     """RetriableError says that the call may be repeated, which must not send a record twice."""
     producer = log.producer(buffer_memory=1_000)
