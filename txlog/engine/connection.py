@@ -172,8 +172,8 @@ def connect(
     )
     with _connections_lock:
         # Opening takes requests, so the lock was free meanwhile: the first thread to open the log
-        # wins, and all threads share its connection.
-        if _connections.get(key) is known:
+        # wins, and all threads share its connection. Or there were so many that none is left.
+        if _connections.get(key) in (known, None):
             # Removed and stored again, so that the first items of the dict are the oldest.
             _connections.pop(key, None)
             for oldest in list(_connections)[: max(0, len(_connections) - CONNECTIONS_MAX + 1)]:

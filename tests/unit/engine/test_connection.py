@@ -2,14 +2,18 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
+from txlog.engine import connection
 from txlog.engine.connection import connect
 from txlog.errors import NotATxlog, UnknownTopic
+from txlog.storage.open import open_store
+from txlog.storage.store import Store
 from txlog.testing.invariants import check_log
 
 
@@ -33,6 +37,26 @@ def test_removed_log_is_created_again_if_create_is_set(tmp_path: Path) -> None:
         assert [record.value for found in consumer.poll().values() for record in found] == [attempt]
         assert check_log(admin.connection) == []
         shutil.rmtree(root)
+
+
+def test_log_is_created_again_while_so_many_others_are_opened_that_it_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CONNECTIONS_MAX", 2)
+    root = str(tmp_path / "log")
+    before = connect(root, create=True)
+    shutil.rmtree(root)
+
+    def open_others_first(url: str, *arguments: Any) -> Store:
+        monkeypatch.setattr(connection, "open_store", open_store)
+        for number in range(2):
+            connect(str(tmp_path / f"other-{number}"), create=True)
+        return open_store(url, *arguments)
+
+    monkeypatch.setattr(connection, "open_store", open_others_first)
+    after = connect(root, create=True)
+    assert after.cluster.log_id != before.cluster.log_id
+    assert connect(root) is after
 
 
 def test_connect_refuses_folder_without_log_and_changes_nothing(tmp_path: Path) -> None:
