@@ -69,6 +69,9 @@ _CONTROLS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+_TX_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}-[0-9]{1,19}")
+"""Numbers of 64 bits have at most 19 digits; Python reads none of more than 4,300."""
+
 _INTERNAL_PREFIX = "__"
 
 
@@ -117,13 +120,12 @@ class TxId:
     @classmethod
     def parse(cls, text: str) -> TxId:
         """Read what `str()` printed. Raises InvalidName."""
-        parts = text.split("-")
-        if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
+        if not _TX_ID.fullmatch(text):
             raise InvalidName(
-                f"{text!r} is not a transaction id; it looks like 'pid-epoch-number', as in "
+                f"{text!r:.80} is not a transaction id; it looks like 'pid-epoch-number', as in "
                 "'7-0-12'. 'txlog txn list' prints them."
             )
-        return cls(*map(int, parts))
+        return cls(*map(int, text.split("-")))
 
 
 class TopicPartition(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 from tests.logs.memory_log import MemoryLog
 from txlog.client.admin import Admin, NewTopic
 from txlog.client.consumer.consumer import Consumer
-from txlog.errors import UnknownTopic, UsageError
+from txlog.errors import InvalidName, UnknownTopic, UsageError
 from txlog.model import TopicPartition, TxId
 
 NAMES = ("a", "b", "ab")
@@ -107,3 +107,12 @@ def test_list_of_topics_in_constructor_and_TxId_class_are_refused(log: MemoryLog
         Consumer(["ab"], root=log.connection)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="give a TxId"):
         log.admin.outcome(TxId)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("digits", [20, 5_000])
+def test_transaction_with_more_digits_than_a_number_has_is_refused(
+    log: MemoryLog, digits: int
+) -> None:
+    """Python raises an error of its own for a text of more than 4,300 digits."""
+    with pytest.raises(InvalidName, match="is not a transaction id; it looks like"):
+        log.admin.abort_transaction(f"{'1' * digits}-0-0")
