@@ -65,7 +65,12 @@ class MarkerCarriers:
             if topic.topic_id in self._running:
                 return
             self._running.add(topic.topic_id)
-        self._runtime.background.begin(partial(self._carry, topic))
+        try:
+            self._runtime.background.begin(partial(self._carry, topic))
+        # No thread is left. The entry of the caller is stored, so its command has succeeded.
+        except RuntimeError as error:
+            log.info("topic %s gets no carrier: %s", topic.name, error)
+            self._end(topic)
 
     def _carry(self, topic: TopicLog) -> None:
         try:
@@ -73,11 +78,14 @@ class MarkerCarriers:
         except TxlogError as error:
             log.info("the carrier of topic %s ends: %s", topic.name, error)
         finally:
-            with self._lock:
-                self._running.discard(topic.topic_id)
-                # After the discard: a slot that is won now begins another carrier. Before it none
-                # would begin, and this process's entries would make others wait in vain.
-                topic.journal.is_carrying = False
+            self._end(topic)
+
+    def _end(self, topic: TopicLog) -> None:
+        with self._lock:
+            self._running.discard(topic.topic_id)
+            # After the discard: a slot that is won now begins another carrier. Before it none
+            # would begin, and this process's entries would make others wait in vain.
+            topic.journal.is_carrying = False
 
     def _carry_on(self, topic: TopicLog) -> None:
         markers: tuple[WriteMarker, ...] = ()

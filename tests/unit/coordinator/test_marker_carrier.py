@@ -1,5 +1,6 @@
 """What a process carries into a topic for other processes: their decided markers, nothing else."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,7 @@ from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.segments import segment
 from tests.unit.topic_commands import marker, new_topic
 from txlog.client.admin import Admin
-from txlog.clock import SerialFanOut
+from txlog.clock import SerialFanOut, ThreadBackground
 from txlog.coordinator.events import Participant
 from txlog.coordinator.marker_carrier import (
     ACTIVE_SLOTS,
@@ -322,6 +323,26 @@ def test_a_process_whose_entries_say_that_it_carries_has_a_carrier(
     carriers.begin(topic)
     begun[0]()
     assert (topic.journal.is_carrying, len(begun)) == (True, 2)
+
+
+def test_carrier_for_which_no_thread_is_left_fails_no_command_and_makes_none_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = replace(world.process().connection.runtime, background=ThreadBackground())
+    carriers = MarkerCarriers(runtime, list)
+    carried = threading.Event()
+    monkeypatch.setattr(carriers, "_carry_on", lambda topic: carried.set())
+    topic: Any = SimpleNamespace(topic_id=A, name="a", journal=SimpleNamespace(is_carrying=True))
+
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as no_thread:
+        no_thread.setattr(threading.Thread, "start", refused)
+        carriers.begin(topic)
+    assert not topic.journal.is_carrying
+    carriers.begin(topic)
+    assert carried.wait(20), "a later slot begins another one"
 
 
 def test_R46_marker_is_refused_by_order_or_a_closed_topic_but_not_by_the_horizon() -> None:
