@@ -157,7 +157,10 @@ class Coordinator:
             except SegmentExpired:
                 self._raise_horizons(participants)
                 raise
-            back_off(self._runtime, attempt, self._cluster.process.finish_backoff_ms)
+            # Not before the first repeat, as what blocked the command is finished. If another
+            # transaction blocks it then, a live instance of the id is in the way.
+            if attempt:
+                back_off(self._runtime, attempt - 1, self._cluster.process.finish_backoff_ms)
         raise ConcurrentTransactions(
             f"the previous transaction could not be finished in {limit} tries; try again.",
             attempts=limit,

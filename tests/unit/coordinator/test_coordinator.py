@@ -143,6 +143,16 @@ def test_I4_commit_that_wins_against_a_timeout_is_completed(world: World) -> Non
     assert (shown(world, "a"), coordinator(helper).outcome(other)) == ([1], ABORTED)
 
 
+def test_registration_does_not_wait_once_the_transaction_before_it_is_finished(
+    world: World,
+) -> None:
+    dead, successor = world.process(), world.process()
+    prepare(dead, tx_of(register(dead, "i")), participant(dead, "a", 1), groups=())
+    begun_ms = world.clock.monotonic_ms()
+    register(successor, "j")
+    assert (shown(world, "a"), world.clock.monotonic_ms()) == ([1], begun_ms)
+
+
 def test_transaction_that_cannot_be_completed_does_not_block_others(world: World) -> None:
     owner, helper = world.process(), world.process()
     stuck, sound = tx_of(register(owner, "i")), tx_of(register(owner, "i", "y"))
