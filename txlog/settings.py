@@ -143,14 +143,14 @@ def _convert(kind: str, name: str, value: object, wanted: object) -> object:
     elif wanted is float and not isinstance(value, bool) and isinstance(value, float | int | str):
         try:
             return float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
     elif wanted is str and isinstance(value, str):
         return value
     elif wanted is bool and str(value).lower() in ("true", "false"):
         return str(value).lower() == "true"
     expected = _EXPECTED[wanted]  # type: ignore[index]
-    raise InvalidConfig(f"{kind} {name!r} must be {expected}, not {value!r}.", name=name)
+    raise InvalidConfig(f"{kind} {name!r} must be {expected}, not {value!r:.80}.", name=name)
 
 
 def _require_range(kind: str, name: str, value: int, low: int, high: int | None = None) -> None:

@@ -182,7 +182,12 @@ def test_alter_topic_config_applies_valid_options_and_refuses_invalid(log: Memor
     changed = log.admin.alter_topic_config("t", {"max.message.bytes": "77"})
     assert changed == log.admin.describe_topic("t").config == TopicConfig(max_message_bytes=77)
     before = log.objects()
-    for changes in ({"max.bytes": 5}, {"key.column": "nope"}, {"compression.type": "x"}):
+    for changes in (
+        {"max.bytes": 5},
+        {"key.column": "nope"},
+        {"compression.type": "x"},
+        {"min.cleanable.dirty.ratio": 10**400},
+    ):
         with pytest.raises(InvalidConfig):
             log.admin.alter_topic_config("t", changes)
     log.admin.alter_topic_config("t", {})
