@@ -355,7 +355,7 @@ def _decide_commit(state: CoordinatorState, command: CommitPrepared) -> Decided:
     _check_owners(state, name, groups, take_over=False)
     # Vacuum keeps the segments that BEGIN has named, which were checked then.
     _check_horizon(state, command.participants)
-    _check_mark(state, command)
+    _check_mark(state, command)  # At most one of the two applies: a micro-batch has no tag.
     _check_tag(state, tx_id, command.tag or ("" if transaction is None else transaction.tag))
     return Decided((command,))
 

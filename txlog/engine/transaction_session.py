@@ -322,6 +322,8 @@ class TransactionSession:
             # PREPARE names every group with a pend, so that any process can apply them all (R37).
             self._groups = list(dict.fromkeys((*self._groups, *pends)))
             self._prepare(participants, mark, [self._pend_command(*item) for item in pends.items()])
+            # Staged: the next pend includes the offsets. In the log BEGIN comes before that pend
+            # and waits for offsets in another journal (R36), so they are applied here.
             base_offsets = self._apply(waits_for_offsets=not (self._is_staged or pends))
         return base_offsets
 
