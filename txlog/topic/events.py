@@ -341,10 +341,12 @@ class ReplaceChunks:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceCleaner:
-    """Record the progress of merging, and of compaction by this `key.column`."""
+    """Record the progress of merging, or of a compaction by this `key.column` that began at the
+    checkpoint `since`. Both are None after merging, which has only a `merged_slot`."""
 
     checkpoint: CleanerCheckpoint
-    key_column: str
+    key_column: str | None = None
+    since: CleanerCheckpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)

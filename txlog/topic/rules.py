@@ -9,6 +9,7 @@ transaction's end touches only its own records).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from txlog.errors import (
     IllegalTransition,
@@ -97,10 +98,7 @@ def decide(state: TopicState, command: TopicCommand) -> Decided:
         case ReplaceChunks():
             return _decide_chunks(state, command)
         case AdvanceCleaner():
-            _require_key_column(state, command.key_column)
-            if command.checkpoint == state.cleaner:
-                return Decided()
-            return Decided((CleanerAdvanced(command.checkpoint),))
+            return _decide_cleaner(state, command)
         case RetireProducers():
             return _decide_retired(state, command)
 
@@ -353,6 +351,31 @@ def _decide_chunks(state: TopicState, command: ReplaceChunks) -> Decided:
             "again."
         )
     return Decided((ChunksReplaced(command.removed, command.added),))
+
+
+def _decide_cleaner(state: TopicState, command: AdvanceCleaner) -> Decided:
+    """Add this progress to that of other processes, which never goes back."""
+    if command.key_column is not None:
+        _require_key_column(state, command.key_column)
+    known, reached = state.cleaner, command.checkpoint
+    advanced = CleanerCheckpoint(
+        merged_slot=max(known.merged_slot, reached.merged_slot),
+        cleaned_slot=max(known.cleaned_slot, reached.cleaned_slot),
+        delete_horizon_ms=_delete_horizon_ms(known, command),
+    )
+    return Decided((CleanerAdvanced(advanced),) if advanced != known else ())
+
+
+def _delete_horizon_ms(known: CleanerCheckpoint, command: AdvanceCleaner) -> int:
+    """When the first tombstones may be dropped. Only a compaction that has met all of them may say
+    later, or never: not one during which another compaction has found some."""
+    found_ms, since = command.checkpoint.delete_horizon_ms, command.since
+    if command.key_column is None:
+        return known.delete_horizon_ms
+    if since is not None and replace(since, merged_slot=known.merged_slot) == known:
+        return found_ms
+    # Too early a time costs a pass, which corrects it; too late a time keeps tombstones.
+    return min((ms for ms in (known.delete_horizon_ms, found_ms) if ms >= 0), default=-1)
 
 
 def _require_key_column(state: TopicState, key_column: str) -> None:

@@ -152,6 +152,38 @@ def test_compaction_by_a_previous_key_column_is_refused(topic: MachineHarness[To
     topic.run(AdvanceCleaner(CLEANED, "carrier"))
 
 
+def test_progress_of_merging_and_of_an_older_compaction_never_goes_back(
+    topic: MachineHarness[TopicState],
+) -> None:
+    began = topic.state.cleaner
+    topic.run(AdvanceCleaner(CLEANED, "", began))
+    topic.run(AdvanceCleaner(CleanerCheckpoint(merged_slot=5)))
+    assert topic.state.cleaner == CleanerCheckpoint(5, 2, 3)
+    slot = topic.slot
+    topic.run(AdvanceCleaner(CleanerCheckpoint(cleaned_slot=1), "", began))
+    topic.run(AdvanceCleaner(CleanerCheckpoint(merged_slot=4)))
+    assert topic.slot == slot, "nothing was written"
+
+
+def test_tombstones_of_two_concurrent_compactions_expire_at_the_earlier_time(
+    topic: MachineHarness[TopicState],
+) -> None:
+    began = topic.state.cleaner
+    for found_ms, expected_ms in ((20, 20), (10, 10), (30, 10), (-1, 10)):
+        topic.run(AdvanceCleaner(CleanerCheckpoint(-1, 2, found_ms), "", began))
+        assert topic.state.cleaner.delete_horizon_ms == expected_ms
+
+
+def test_compaction_that_nothing_overtook_says_when_tombstones_expire(
+    topic: MachineHarness[TopicState],
+) -> None:
+    for found_ms in (20, 30, -1):
+        began = topic.state.cleaner
+        topic.run(AdvanceCleaner(CleanerCheckpoint(merged_slot=topic.slot)))
+        topic.run(AdvanceCleaner(CleanerCheckpoint(-1, 2, found_ms), "", began))
+        assert topic.state.cleaner.delete_horizon_ms == found_ms
+
+
 # Producers.
 
 

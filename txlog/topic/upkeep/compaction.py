@@ -9,7 +9,7 @@ it. Any number of processes may compact at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from txlog.settings import LONG_MAX, TopicConfig
 from txlog.topic.batch_index import ChunkRef, IndexedBatch
-from txlog.topic.events import AdvanceCleaner, SealIndex
+from txlog.topic.events import AdvanceCleaner, CleanerCheckpoint, SealIndex
 from txlog.topic.read.reader import FetchedBatch, batch_source, read_batches
 from txlog.topic.records.schema import physical_schema
 from txlog.topic.state import TopicState
@@ -195,6 +195,7 @@ class _Pass:
         return self.config.key_column or "key"
 
     def run(self) -> None:
+        since = self.state.cleaner
         last_slot = self._read_keys()
         # Every unit, from the oldest on: the pass then meets a tombstone after all records that the
         # tombstone removes, so that the tombstone's time runs from a pass that removed them.
@@ -217,13 +218,10 @@ class _Pass:
                 self.report.bytes_written += sum(row.length for row in rewritten.rows)
                 self.state = self.topic.state
             after_slot = group.last_slot
-        checkpoint = replace(
-            # Not `self.state`: another process may have recorded progress of merging.
-            self.topic.state.cleaner,
-            cleaned_slot=max(last_slot, self.topic.state.cleaner.cleaned_slot),
-            delete_horizon_ms=min(self.horizons, default=-1),
+        checkpoint = CleanerCheckpoint(
+            cleaned_slot=last_slot, delete_horizon_ms=min(self.horizons, default=-1)
         )
-        self.topic.execute(AdvanceCleaner(checkpoint, self.config.key_column))
+        self.topic.execute(AdvanceCleaner(checkpoint, self.config.key_column, since))
 
     def _read_keys(self) -> int:
         """Collect the keys of new records, up to `keys_max`; returns the last slot read."""

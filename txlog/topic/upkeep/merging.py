@@ -7,10 +7,10 @@ may merge at once: the first to publish replaces a group.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from txlog.topic.batch_index import IndexedBatch
-from txlog.topic.events import AdvanceCleaner
+from txlog.topic.events import AdvanceCleaner, CleanerCheckpoint
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.leaf_groups import LeafGroup, leaf_groups
@@ -88,5 +88,4 @@ def _note_progress(topic: TopicLog, state: TopicState) -> None:
     nodes = [ref.last_slot for ref in state.sealed.roots() if ref.level]
     merged = max([state.cleaner.merged_slot, *nodes])
     if merged > state.cleaner.merged_slot:
-        checkpoint = replace(state.cleaner, merged_slot=merged)
-        topic.execute(AdvanceCleaner(checkpoint, state.config.key_column))
+        topic.execute(AdvanceCleaner(CleanerCheckpoint(merged_slot=merged)))

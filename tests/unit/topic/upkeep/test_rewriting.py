@@ -259,6 +259,24 @@ def test_I2_merging_rewrites_leaves_below_nodes_of_a_deep_index() -> None:
     model.log.check()
 
 
+def test_merging_keeps_progress_of_a_compaction_that_came_just_before_its_own() -> None:
+    model = new_model(**{"cleanup.policy": "compact"})
+    producer = model.log.producer()
+    for number in range(300):
+        producer.send("t", key=b"%d" % number, value=None, partition=0).get()
+    other = model.log.process().cluster.topic("t")
+    now_ms = model.log.clock.wall_ms()
+    compacted = preceded_by(lambda: compact(other, now_ms, LIMITS, force=True))
+    rule = model.log.store.on("create", "/entries/", compacted, holding="cleaner_advanced")
+    merge_segments(model.topic, BATCH_BYTES)
+    assert rule.met == 1
+    cleaner, before = model.topic.state.cleaner, other.state.cleaner
+    assert cleaner.merged_slot > before.merged_slot
+    assert cleaner.cleaned_slot == before.cleaned_slot > 0
+    assert cleaner.delete_horizon_ms == before.delete_horizon_ms > now_ms
+    model.log.check()
+
+
 def segments(topic: TopicLog) -> set[str]:
     """All segments that the index refers to."""
     return {row.segment for row in topic.batches_from_slot(topic.catch_up(), 0)}
