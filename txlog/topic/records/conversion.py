@@ -41,12 +41,12 @@ def adapt(batch: pa.RecordBatch, target_schema: pa.Schema) -> pa.RecordBatch:
     widened, and other layouts of the same values (large, view, dictionary) become plain. Columns
     that already fit are not copied. Raises InvalidRecord for a batch that would lose anything.
     """
-    if batch.schema.equals(target_schema, check_metadata=True):
-        _require_no_null(batch)
-        return batch
-    _require_known_columns(batch, target_schema)
-    columns = [_column(batch, field) for field in target_schema]
-    adapted = pa.RecordBatch.from_arrays(columns, schema=target_schema)
+    adapted = batch
+    if not batch.schema.equals(target_schema, check_metadata=True):
+        _require_known_columns(batch, target_schema)
+        columns = [_column(batch, field) for field in target_schema]
+        adapted = pa.RecordBatch.from_arrays(columns, schema=target_schema)
+    _require_valid(adapted)
     _require_no_null(adapted)
     return adapted
 
@@ -131,6 +131,20 @@ def _misfit(values: pa.Array, field: pa.Field, reason: str) -> InvalidRecord:
         actual=str(values.type),
         expected=str(field.type),
     )
+
+
+def _require_valid(batch: pa.RecordBatch) -> None:
+    """Arrow makes columns with text that is not UTF-8 or a time of day beyond midnight, unchecked.
+    Readers check: to them a batch with such a value is damaged."""
+    for field, values in zip(batch.schema, batch.columns, strict=True):
+        try:
+            values.validate(full=True)
+        except pa.ArrowException as error:
+            raise InvalidRecord(
+                f"column {field.name!r} has a value that is no {field.type}: {error}. Correct the "
+                "value, or choose another type for the column.",
+                column=field.name,
+            ) from error
 
 
 def _require_no_null(batch: pa.RecordBatch) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -116,6 +117,36 @@ def test_value_out_of_range_of_target_type_is_refused() -> None:
     batch = batch_of([2**62], pa.timestamp("s"))
     with pytest.raises(InvalidRecord, match="column 'x'"):
         adapt(batch, one(pa.timestamp("ns")))
+
+
+def unchecked(kind: pa.DataType, data: bytes, offsets: list[int] | None = None) -> pa.Array:
+    """One value of these bytes, which Arrow does not look at."""
+    ends = [] if offsets is None else [pa.py_buffer(np.array(offsets, np.int32))]
+    return pa.Array.from_buffers(kind, 1, [None, *ends, pa.py_buffer(data)])
+
+
+LATIN_1 = unchecked(pa.string(), b"\xe9", [0, 1])
+INVALID = {
+    "text in Latin-1": LATIN_1,
+    "25 hours": unchecked(pa.time32("s"), (90_000).to_bytes(4, "little")),
+    "half a day": unchecked(pa.date64(), (43_200_000).to_bytes(8, "little")),
+    "too many digits": unchecked(pa.decimal128(3, 0), (10**10).to_bytes(16, "little")),
+    "text in a list": pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), LATIN_1),
+    "text in a dictionary": pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), LATIN_1),
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_value_that_no_reader_accepts_is_refused(case: str) -> None:
+    values = INVALID[case]
+    kind = pa.string() if pa.types.is_dictionary(values.type) else values.type
+    with pytest.raises(InvalidRecord, match="column 'x' has a value that is no .*Correct the"):
+        adapt(pa.record_batch([values], names=["x"]), one(kind))
+
+
+def test_text_in_any_encoding_becomes_the_same_bytes() -> None:
+    batch = pa.record_batch([LATIN_1], names=["x"])
+    assert adapt(batch, one(pa.binary())).column(0).to_pylist() == [b"\xe9"]
 
 
 def test_unknown_column_is_refused_unless_all_null() -> None:

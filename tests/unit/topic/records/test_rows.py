@@ -140,6 +140,21 @@ def test_equivalent_value_of_another_type_is_converted(
     assert converted(value, kind) == expected
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (86_400, pa.time32("s")),
+        (-1, pa.time64("us")),
+        (1, pa.date64()),
+        ([-1], pa.list_(pa.time32("ms"))),
+    ],
+)
+def test_number_that_is_no_time_or_date_is_refused(value: Any, kind: pa.DataType) -> None:
+    """To a reader the whole batch would be damaged."""
+    with pytest.raises(InvalidRecord, match="column 'x' has a value that is no"):
+        record_batch_from_rows([{"x": value}], one(kind))
+
+
 def test_null_in_non_nullable_column_is_refused() -> None:
     with pytest.raises(InvalidRecord, match="'x' is declared not null"):
         record_batch_from_rows([{"x": 1}, {}], one(pa.int8(), nullable=False))
