@@ -306,14 +306,16 @@ def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _changes(value: Any, kind: pa.DataType) -> bool:
-    if type(value) is int:
+    # Not those of numpy that are a time or a duration, which are integers to Python.
+    if isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64):
         # Arrow refuses whole numbers that do not fit exactly, but rounds them to half floats.
         return pa.types.is_float16(kind) and float(pa.scalar(value, kind).as_py()) != value
     if pa.types.is_integer(kind):
         return bool(int(value) != value)
     if pa.types.is_floating(kind):
         limit = _FLOAT16_MAX if pa.types.is_float16(kind) else _FLOAT32_MAX
-        return bool(math.isfinite(value) and abs(value) > limit)
+        # As numpy would compare them, the limit is beyond the numbers of a smaller type.
+        return bool(math.isfinite(value) and abs(float(value)) > limit)
     return _time_changes(value, kind)
 
 

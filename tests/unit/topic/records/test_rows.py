@@ -90,6 +90,8 @@ def test_unconvertible_value_error_names_row_and_column(value: Any, kind: pa.Dat
         (70_000.0, pa.float16()),
         (70_000, pa.float16()),
         (2_049, pa.float16()),
+        (np.int64(2_049), pa.float16()),
+        (np.array([2_049]), pa.list_(pa.float16())),
         (NOON, pa.timestamp("ms")),
         (NOON, pa.timestamp("s", "UTC")),
         (pd.Timestamp("2013-01-01T00:00:00.000000001"), pa.timestamp("us")),
@@ -116,6 +118,8 @@ def test_value_that_arrow_would_silently_change_is_refused(value: Any, kind: pa.
     [
         (1.0, pa.int64(), 1),
         (2_048, pa.float16(), 2_048),
+        (np.int64(2_048), pa.float16(), 2_048),
+        (np.float16(0.5), pa.float32(), 0.5),
         (np.int16(3), pa.int64(), 3),
         (0.1, pa.float32(), float(np.float32(0.1))),
         (float("inf"), pa.float32(), float("inf")),
