@@ -11,6 +11,7 @@ import datetime as dt
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -320,14 +321,31 @@ def _changes(value: Any, kind: pa.DataType) -> bool:
 
 
 def _time_changes(value: Any, kind: pa.DataType) -> bool:
-    """Whether a time loses its fraction, or a date its time of day."""
-    if pa.types.is_date(kind):
-        return bool(isinstance(value, dt.datetime) and value.time() != dt.time())
-    if isinstance(value, float):
-        return not value.is_integer()
-    # Timestamps of pandas have nanoseconds; Python's have none.
+    """Whether a time loses its fraction, its unit or its zone, or a date its time of day."""
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return _numpy_time_changes(value, kind)
+    if isinstance(value, Number):
+        return bool(value % 1)  # type: ignore[operator]
     if isinstance(value, dt.timedelta):
         fraction_us, rest_ns = value.microseconds, getattr(value, "nanoseconds", 0)
     else:
+        # Timestamps of pandas have nanoseconds; Python's have none.
         fraction_us, rest_ns = getattr(value, "microsecond", 0), getattr(value, "nanosecond", 0)
+    # Arrow converts timestamps to UTC; from dates and times of day it only removes the zone.
+    if not pa.types.is_timestamp(kind) and _is_outside_utc(value):
+        return True
+    if pa.types.is_date(kind):
+        return isinstance(value, dt.datetime) and (value.time() != dt.time() or bool(rest_ns))
     return bool(fraction_us % _UNIT_US[kind.unit] or (rest_ns and kind.unit != "ns"))
+
+
+def _is_outside_utc(value: Any) -> bool:
+    # The offset of a time of day is None if it depends on the date.
+    return getattr(value, "tzinfo", None) is not None and value.utcoffset() != dt.timedelta(0)
+
+
+def _numpy_time_changes(value: np.datetime64 | np.timedelta64, kind: pa.DataType) -> bool:
+    """Whether Arrow takes a number of another unit, or of another kind, for one of this type. It
+    does so with the items of a numpy array."""
+    is_kind = pa.types.is_timestamp if isinstance(value, np.datetime64) else pa.types.is_duration
+    return not is_kind(kind) or np.datetime_data(value.dtype) != (kind.unit, 1)

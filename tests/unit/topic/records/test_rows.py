@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from txlog.topic.records.conversion import record_batch_from_rows
 from txlog.topic.records.schema import KAFKA_SCHEMA
 
 UTC = dt.UTC
+EAST = dt.timezone(dt.timedelta(hours=3))
 NOON = dt.datetime(2013, 1, 1, 12, 0, 0, 123_456, tzinfo=UTC).replace(tzinfo=None)
 MIDNIGHT = NOON.replace(hour=0, microsecond=0)
 
@@ -95,7 +97,23 @@ def test_unconvertible_value_error_names_row_and_column(value: Any, kind: pa.Dat
         (NOON, pa.timestamp("ms")),
         (NOON, pa.timestamp("s", "UTC")),
         (pd.Timestamp("2013-01-01T00:00:00.000000001"), pa.timestamp("us")),
+        (pd.Timestamp("2013-01-01T00:00:00.000000001"), pa.date32()),
         (1.5, pa.timestamp("ms")),
+        (1.5, pa.date32()),
+        (np.float64(1.5), pa.date32()),
+        (decimal.Decimal("1.5"), pa.timestamp("ms")),
+        (decimal.Decimal("1.5"), pa.date32()),
+        (decimal.Decimal("1.5"), pa.time32("s")),
+        (decimal.Decimal("1.5"), pa.duration("s")),
+        (np.array(["2013-01-01"], "M8[ns]"), pa.list_(pa.timestamp("us"))),
+        (np.array(["2013-01-01"], "M8[D]"), pa.list_(pa.timestamp("us", "UTC"))),
+        (np.array(["2013-01-01"], "M8[10us]"), pa.list_(pa.timestamp("us"))),
+        (np.array([1], "m8[s]"), pa.list_(pa.duration("us"))),
+        (np.datetime64(1, "ns"), pa.time64("us")),
+        (np.timedelta64(1, "ns"), pa.time64("us")),
+        (NOON.time().replace(tzinfo=EAST), pa.time64("us")),
+        (NOON.time().replace(tzinfo=ZoneInfo("Europe/Paris")), pa.time64("us")),
+        (MIDNIGHT.replace(tzinfo=EAST), pa.date32()),
         (NOON, pa.date32()),
         (NOON.time(), pa.time32("ms")),
         (dt.timedelta(microseconds=1), pa.duration("ms")),
@@ -125,6 +143,15 @@ def test_value_that_arrow_would_silently_change_is_refused(value: Any, kind: pa.
         (float("inf"), pa.float32(), float("inf")),
         (NOON.replace(microsecond=123_000), pa.timestamp("ms"), NOON.replace(microsecond=123_000)),
         (MIDNIGHT, pa.date32(), dt.date(2013, 1, 1)),
+        (MIDNIGHT.replace(tzinfo=UTC), pa.date32(), dt.date(2013, 1, 1)),
+        (NOON.time().replace(tzinfo=UTC), pa.time64("us"), NOON.time()),
+        (5.0, pa.date32(), dt.date(1970, 1, 6)),
+        (
+            np.array(["2013-01-01"], "M8[us]"),
+            pa.list_(pa.timestamp("us")),
+            [dt.datetime.fromisoformat("2013-01-01")],
+        ),
+        (np.array([1], "m8[s]"), pa.list_(pa.duration("s")), [dt.timedelta(seconds=1)]),
         (NOON.replace(tzinfo=UTC), pa.timestamp("us", "UTC"), NOON.replace(tzinfo=UTC)),
         (
             NOON.replace(tzinfo=dt.timezone(dt.timedelta(hours=5))),
