@@ -277,7 +277,9 @@ def _first_lossy(values: Iterable[Any], kind: pa.DataType) -> str | None:
             (item for _, item in pairs), kind.item_type
         )
     if pa.types.is_nested(kind):
-        return _first_lossy(chain.from_iterable(present), kind.value_type)
+        # Arrow takes a text for the list of its characters.
+        text = next((repr(value) for value in present if isinstance(value, str)), None)
+        return text or _first_lossy(chain.from_iterable(present), kind.value_type)
     return next((repr(value) for value in present if _changes(value, kind)), None)
 
 

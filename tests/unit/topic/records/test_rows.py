@@ -123,6 +123,8 @@ def test_unconvertible_value_error_names_row_and_column(value: Any, kind: pa.Dat
         ({"k": 1.5}, pa.map_(pa.string(), pa.int8())),
         ([(1.5, 1)], pa.map_(pa.int8(), pa.int8())),
         (np.array([1.5]), pa.list_(pa.int8())),
+        ("red", pa.list_(pa.string())),
+        ([["a"], ""], pa.list_(pa.list_(pa.string()))),
     ],
 )
 def test_value_that_arrow_would_silently_change_is_refused(value: Any, kind: pa.DataType) -> None:
