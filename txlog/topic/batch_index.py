@@ -243,7 +243,12 @@ class SealedIndex:
         levels = list(self.levels)
         levels[level] = (*refs[:index], *added, *refs[index + len(removed) :])
         replaced = SealedIndex(tuple(levels), self.unsaved)
-        if any(ref.level != level for ref in added) or not are_in_order(replaced.roots()):
+        first, last = removed[0].first_slot, removed[-1].last_slot
+        fits = all(
+            ref.level == level and first <= ref.first_slot and ref.last_slot <= last
+            for ref in added
+        )
+        if not fits or not are_in_order(replaced.roots()):
             raise InvariantViolated("I2: chunks replace other slots than they contain.")
         return replaced
 

@@ -276,10 +276,13 @@ def require_sound(state: TopicState) -> None:
     held.update(row.partition for row in state.tail)
     if max(held, default=-1) >= count:
         raise CorruptData(f"the index has batches of partitions beyond the last, {count - 1}")
-    slot = state.sealed_slot
+    # The tail begins above the sealed slots (`sealed_at`): no batch is indexed twice.
+    slot = state.sealed_slot + 1
     for row in state.tail:
         if row.slot < slot:
             raise CorruptData("the newest batches of the index are not consecutive")
         slot = row.slot
+    if any(ref.last_slot > state.sealed_slot for ref in state.sealed.roots()):
+        raise CorruptData("a chunk of the index covers slots that are not sealed")
     folder = LogLayout("").topic(state.name, state.topic_id).segments
     require_own_batches(folder, state.tail)

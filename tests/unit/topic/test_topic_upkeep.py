@@ -1,5 +1,6 @@
 """Rules for the commands of maintenance: log starts, chunks, producers."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.topic_commands import ABORT, append, ends, marker, new_topic, plain
 from txlog.errors import (
+    CorruptData,
+    InvariantViolated,
     OffsetOutOfRange,
     PublishContention,
     SegmentExpired,
@@ -23,6 +26,7 @@ from txlog.topic.events import (
     AdvanceHorizon,
     AdvanceLogStart,
     AlterConfig,
+    ChunksReplaced,
     CleanerCheckpoint,
     CloseTopic,
     ReplaceChunks,
@@ -100,6 +104,32 @@ def test_sealing_stops_before_an_open_transaction(topic: MachineHarness[TopicSta
     topic.run(marker(TX, ABORT))
     topic.run(SealIndex())
     assert topic.state.tail == ()
+
+
+@pytest.mark.parametrize("sealed_slots_less", [0, 1])
+def test_I2_snapshot_with_a_batch_in_a_chunk_and_in_the_tail_is_refused(
+    topic: MachineHarness[TopicState], sealed_slots_less: int
+) -> None:
+    """If it were accepted, a reader would get the records of the batch twice."""
+    newest = topic.state.tail[-1]
+    topic.run(SealIndex())
+    (ref,) = topic.state.sealed.roots()
+    assert ref.last_slot == topic.state.sealed_slot == newest.slot
+    sealed_slot = newest.slot - sealed_slots_less
+    topic.state = replace(topic.state, tail=(newest,), sealed_slot=sealed_slot)
+    with pytest.raises(CorruptData, match="index"):
+        topic.reopened()
+
+
+def test_I2_event_with_a_chunk_of_more_slots_than_it_replaces_is_refused(
+    topic: MachineHarness[TopicState],
+) -> None:
+    """The tail has the batches of the slots above."""
+    topic.run(SealIndex())
+    (ref,) = topic.state.sealed.roots()
+    topic.run(plain({0: 1}))
+    with pytest.raises(InvariantViolated, match="other slots"):
+        topic.apply(ChunksReplaced((ref.key,), (replace(ref, last_slot=topic.slot),)))
 
 
 def test_replacing_chunks_not_in_the_index_is_refused(topic: MachineHarness[TopicState]) -> None:
