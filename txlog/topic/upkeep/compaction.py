@@ -139,7 +139,7 @@ class NewestKeys:
 
     def add(self, partition: int, keys: pa.Array, offsets: npt.NDArray[np.int64]) -> None:
         """Add records of that partition; those without a key are ignored."""
-        table = pa.table({"key": keys, "offset": pa.array(offsets)})
+        table = pa.table({"key": _comparable(keys), "offset": pa.array(offsets)})
         gathered = self._gathered.setdefault(partition, [])
         gathered.append(table.filter(table["key"].is_valid()))
         if sum(part.num_rows for part in gathered) >= _GATHER_ROWS:
@@ -159,7 +159,10 @@ class NewestKeys:
         # Imported here: it takes as long as the rest of pyarrow, and only compaction needs it.
         import pyarrow.compute as pc
 
-        places = pc.index_in(keys, value_set=table["key"].combine_chunks())
+        known = table["key"].combine_chunks()
+        # Keys of an older schema may be narrower. Arrow would bring the known ones into their type,
+        # where different floats become one.
+        places = pc.index_in(_comparable(keys).cast(known.type), value_set=known)
         # A key that this pass has not collected supersedes nothing; no table has the null key.
         latest = table["offset"].take(places).fill_null(-1)
         return np.asarray(offsets >= np.asarray(latest))
@@ -174,6 +177,11 @@ class NewestKeys:
         self._tables[partition] = pa.table(
             {"key": reduced["key"], "offset": reduced["offset_max"]}
         ).combine_chunks()
+
+
+def _comparable(keys: pa.Array) -> pa.Array:
+    """The same keys in a type that Arrow can look up, unlike half floats."""
+    return keys.cast(pa.float32()) if pa.types.is_float16(keys.type) else keys
 
 
 @dataclass(slots=True)

@@ -52,3 +52,29 @@ def test_newest_keys_are_independent_of_the_gather_size(
     newest = known.is_newest(0, keys(b"a", b"b", b"a", b"c", b"b"), offsets(0, 1, 2, 3, 4))
     assert newest.tolist() == [False, False, True, True, True]
     assert known.is_newest(0, keys(), offsets()).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "other"),
+    [
+        (pa.float32(), pa.float64(), 0.5, 0.5 + 1e-10),
+        (pa.float16(), pa.float32(), 0.5, 0.5 + 1e-5),
+        (pa.int32(), pa.int64(), 0, 1 << 32),
+        (pa.int8(), pa.float64(), 1, 1.5),
+    ],
+)
+def test_key_of_an_older_schema_is_superseded_by_the_same_key_only(
+    old: pa.DataType, new: pa.DataType, key: float, other: float
+) -> None:
+    known = NewestKeys()
+    known.add(0, pa.array([other], new), offsets(7))
+    assert known.is_newest(0, pa.array([key], old), offsets(3)).tolist() == [True]
+    known.add(0, pa.array([key], new), offsets(8))
+    assert known.is_newest(0, pa.array([key], old), offsets(3)).tolist() == [False]
+
+
+def test_half_floats_are_keys() -> None:
+    halves = pa.array([1.0, 2.0, 1.0], pa.float16())
+    known = NewestKeys()
+    known.add(0, halves, offsets(0, 1, 2))
+    assert known.is_newest(0, halves, offsets(0, 1, 2)).tolist() == [False, True, True]
