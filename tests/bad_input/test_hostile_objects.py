@@ -208,6 +208,14 @@ HOSTILE_EVENTS: dict[str, tuple[str, dict[str, Any]]] = {
         "cluster/",
         {"type": "producer_ids_allocated", "next_producer_id": -1},
     ),
+    "producer ids that were given out": (
+        "cluster/",
+        {"type": "producer_ids_allocated", "next_producer_id": 1},
+    ),
+    "the deletion of another incarnation": (
+        "cluster/",
+        {"type": "topic_deleted", "name": "u", "topic_id": "0" * 16},
+    ),
     "a far horizon": (
         "transactions/",
         {"type": "staging_horizon_advanced", "segment_id": segment_id_at(FAR_MS)},

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, get_args
 
-from txlog.errors import TopicExists, UnknownTopic
+from txlog.errors import CorruptData, TopicExists, UnknownTopic
 from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.machine import Decided, SimpleMachine
 from txlog.model import ProducerId, WallMs
@@ -89,6 +89,22 @@ def half_deleted_topic(name: str, url: str) -> UnknownTopic:
     )
 
 
+def _require_plausible(state: ClusterState, event: ClusterEvent) -> None:
+    """Check that `decide` could have led from this state to this event. Raises CorruptData."""
+    match event:
+        case TopicCreated():
+            if event.opened.name in state.topics:
+                raise CorruptData(f"topic {event.opened.name!r} is created a second time")
+        case TopicDeleted():
+            found = state.topics.get(event.name)
+            if found is None or found.opened.topic_id != event.topic_id:
+                raise CorruptData(f"topic {event.name!r} is deleted and does not exist")
+        case ProducerIdsAllocated():
+            # Topics would take the records of a second producer for a repeat of the first's (I7).
+            if event.next_pid < state.next_pid:
+                raise CorruptData("producer ids are given out a second time")
+
+
 _EVENTS = EventCodec(*get_args(ClusterEvent))
 SECTIONS = SectionCodec(next_producer_id=ProducerId, topic=TopicCreated)
 
@@ -123,7 +139,8 @@ class ClusterMachine(SimpleMachine):
                 return Decided((allocated,), state.next_pid)
 
     def apply(self, state: ClusterState, event: ClusterEvent, slot: int) -> ClusterState:
-        """The state after `event`."""
+        """The state after `event`. Raises CorruptData for one that cannot follow the state."""
+        _require_plausible(state, event)
         match event:
             case TopicCreated():
                 return replace(state, topics={**state.topics, event.opened.name: event})

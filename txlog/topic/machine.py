@@ -30,6 +30,7 @@ from txlog.topic.events import (
     BatchesAppended,
     ChunksReplaced,
     CleanerCheckpoint,
+    HorizonAdvanced,
     LogStartAdvanced,
     MarkerWritten,
     PartitionsAdded,
@@ -246,6 +247,9 @@ def require_plausible(state: TopicState, event: TopicEvent) -> None:
         case PartitionsAdded():
             if event.partition_count < len(state.partitions):
                 raise CorruptData(f"topic {state.name!r} loses partitions, which no topic does")
+        case HorizonAdvanced():
+            if event.segment_id < state.horizon:
+                raise CorruptData("the staging horizon falls, which no horizon does")
         case LogStartAdvanced():
             for partition, log_start in event.log_starts.items():
                 if log_start > state.bounds(partition).next_offset:

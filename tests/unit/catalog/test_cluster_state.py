@@ -5,13 +5,15 @@ import pytest
 from tests.unit.machine_without_journal import MachineHarness
 from txlog.catalog.state import (
     AllocateProducerIds,
+    ClusterEvent,
     ClusterMachine,
     ClusterState,
+    ProducerIdsAllocated,
     TopicCreated,
     TopicDeleted,
     unknown_topic,
 )
-from txlog.errors import TopicExists, UnknownTopic
+from txlog.errors import CorruptData, TopicExists, UnknownTopic
 from txlog.settings import TopicConfig
 from txlog.topic.events import TopicOpened
 
@@ -52,6 +54,24 @@ def test_I7_producer_id_is_never_allocated_twice(cluster: MachineHarness[Cluster
     blocks = [(cluster.run(AllocateProducerIds(count)), count) for count in (100, 1, 100)]
     given = [pid for first, count in blocks for pid in range(first, first + count)]
     assert given == list(range(201))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        TopicCreated(opened("b"), 2),
+        TopicDeleted("t", "b"),
+        TopicDeleted("unknown", "a"),
+        ProducerIdsAllocated(99),
+    ],
+)
+def test_event_that_cannot_follow_the_state_is_damage(
+    cluster: MachineHarness[ClusterState], event: ClusterEvent
+) -> None:
+    cluster.run(TopicCreated(opened("a"), 1))
+    cluster.run(AllocateProducerIds(100))
+    with pytest.raises(CorruptData):
+        cluster.apply(event)
 
 
 def test_snapshot_restores_the_whole_state(cluster: MachineHarness[ClusterState]) -> None:

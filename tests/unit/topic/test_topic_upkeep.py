@@ -29,6 +29,7 @@ from txlog.topic.events import (
     ChunksReplaced,
     CleanerCheckpoint,
     CloseTopic,
+    HorizonAdvanced,
     ReplaceChunks,
     RetireProducers,
     SealIndex,
@@ -141,6 +142,13 @@ def test_replacing_chunks_not_in_the_index_is_refused(topic: MachineHarness[Topi
     assert topic.state.sealed.roots() == ()
     with pytest.raises(PublishContention):
         topic.run(ReplaceChunks((ref.key,), (), ()))
+
+
+def test_R17_event_that_lowers_the_horizon_is_refused(topic: MachineHarness[TopicState]) -> None:
+    """Segments between the two horizons may be deleted already."""
+    topic.run(AdvanceHorizon("0" * 31 + "2"))
+    with pytest.raises(CorruptData, match="horizon falls"):
+        topic.apply(HorizonAdvanced("0" * 31 + "1"))
 
 
 @pytest.mark.parametrize("segment_ids", [("0" * 31 + "1",), ()])
