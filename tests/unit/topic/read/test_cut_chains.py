@@ -157,6 +157,20 @@ def test_I11_transaction_is_included_without_its_deleted_part(limit: int) -> Non
     assert ends[A1] == 2
 
 
+def test_I11_limited_cut_stays_below_the_highest_if_the_log_start_is_above_that() -> None:
+    """2 comes after the open 1, and half of its other part is deleted."""
+    world = World()
+    written(world, 1, A0)
+    written(world, 2, A0)
+    written(world, 2, B0, rows=4)
+    committed(world, 2)
+    world.append("a", 1, 6)
+    world.logs["b"].execute(AdvanceLogStart({0: 2}))
+    highs = stable_ends(world.views(), ZERO)
+    assert highs == {**ZERO, A1: 6}
+    assert limited_cut(world.views(), dict(ZERO), highs, 2) == {**ZERO, A1: 2}
+
+
 def test_R13_topics_share_a_limit_in_whole_offsets() -> None:
     world = World()
     world.append("a", 0, 3)
