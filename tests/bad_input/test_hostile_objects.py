@@ -12,6 +12,7 @@ import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -142,9 +143,20 @@ def leaf(first: int, last: int, level: int = 0) -> ChunkRef:
         (leaf(4, 0),),
         (leaf(0, 9, level=1),),
         (leaf(0, 9, level=2),),
+        (replace(leaf(0, 9), spans=()),),
         (),
     ],
-    ids=["twice", "backwards", "overlapping", "beyond", "negative", "same level", "up", "none"],
+    ids=[
+        "twice",
+        "backwards",
+        "overlapping",
+        "beyond",
+        "negative",
+        "same-level",
+        "up",
+        "empty",
+        "none",
+    ],
 )
 def test_I16_index_node_with_invalid_child_references_is_refused(
     refs: tuple[ChunkRef, ...],

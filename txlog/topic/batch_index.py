@@ -414,13 +414,14 @@ def decode_refs(data: bytes, ref: ChunkRef, path: str) -> tuple[ChunkRef, ...]:
     if not is_within or any(child.level != ref.level - 1 for child in found):
         raise _not_a_chunk(path, "it refers to chunks that are not below it")
     if not are_in_order(found):
-        raise _not_a_chunk(path, "its references are not consecutive")
+        raise _not_a_chunk(path, "its references are not consecutive, or one covers no batch")
     return found
 
 
 def are_in_order(refs: Sequence[ChunkRef]) -> bool:
-    """Whether each covers later slots than the one before it, so that no slot is covered twice."""
-    is_forward = all(ref.first_slot <= ref.last_slot for ref in refs)
+    """Whether each covers batches, and later slots than the one before it, so that no slot is
+    covered twice."""
+    is_forward = all(ref.spans and ref.first_slot <= ref.last_slot for ref in refs)
     return is_forward and all(a.last_slot < b.first_slot for a, b in pairwise(refs))
 
 

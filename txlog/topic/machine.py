@@ -211,7 +211,7 @@ def _sealed(level_count: int, refs: list[_Leveled]) -> SealedIndex:
     if any(leveled.ref.level != leveled.level or leveled.level >= level_count for leveled in refs):
         raise CorruptData("a chunk of the index and a reference to it differ in their level")
     if not are_in_order(sealed.roots()):
-        raise CorruptData("the chunks of the index are not consecutive")
+        raise CorruptData("the chunks of the index are not consecutive, or one covers no batch")
     return sealed
 
 

@@ -20,7 +20,7 @@ from txlog.errors import (
 )
 from txlog.model import TxId
 from txlog.settings import TopicConfig
-from txlog.topic.batch_index import ChunkKey
+from txlog.topic.batch_index import ChunkKey, SealedIndex
 from txlog.topic.events import (
     AdvanceCleaner,
     AdvanceHorizon,
@@ -119,6 +119,17 @@ def test_I2_snapshot_with_a_batch_in_a_chunk_and_in_the_tail_is_refused(
     sealed_slot = newest.slot - sealed_slots_less
     topic.state = replace(topic.state, tail=(newest,), sealed_slot=sealed_slot)
     with pytest.raises(CorruptData, match="index"):
+        topic.reopened()
+
+
+def test_I15_snapshot_with_a_chunk_that_covers_no_batch_is_refused(
+    topic: MachineHarness[TopicState],
+) -> None:
+    """Readers would skip the chunk's records, and maintenance would fail."""
+    topic.run(SealIndex())
+    (ref,) = topic.state.sealed.roots()
+    topic.state = replace(topic.state, sealed=SealedIndex(((replace(ref, spans=()),),)))
+    with pytest.raises(CorruptData, match="covers no batch"):
         topic.reopened()
 
 
