@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from txlog.client.producer.producer import Producer
+from txlog.client.producer.input_offsets import InputOffsets
 from txlog.client.producer.staged_records import StagedRecords
 from txlog.engine.transaction_completion import Completion
 from txlog.engine.transaction_session import TransactionSession
@@ -32,7 +32,7 @@ def _without_R36(patch: Patch) -> None:
 
 def _without_R37(patch: Patch) -> None:
     """A transaction commits without the offsets of a pend whose outcome is unknown."""
-    original = Producer._pend_offsets
+    original = InputOffsets.pend
 
     def pend(self: Any, session: TransactionSession) -> None:
         try:
@@ -40,7 +40,7 @@ def _without_R37(patch: Patch) -> None:
         except OutcomeUnknown:
             self._unpended.clear()
 
-    patch.setattr(Producer, "_pend_offsets", pend)
+    patch.setattr(InputOffsets, "pend", pend)
 
 
 def _without_R38(patch: Patch) -> None:

@@ -7,17 +7,16 @@ It decides nothing of the protocol: see `coordinator/rules.py` and `topic/rules.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
 
-from txlog.client.consumer.consumer_group import ConsumerGroupMetadata, pending_offsets
-from txlog.client.positions.position_arguments import checked_mapping
+from txlog.client.consumer.consumer_group import ConsumerGroupMetadata
+from txlog.client.producer.input_offsets import InputOffsets
 from txlog.client.producer.producer_states import ProducerState, ProducerStatus, refusal, transition
-from txlog.client.producer.sender import FlushWriter, InLogWriter, Sender, may_be_retried
+from txlog.client.producer.sender import FlushWriter, InLogWriter, Sender
 from txlog.client.producer.staged_records import StagedRecords, StagedWriter, make_decidable
 from txlog.coordinator.events import Registration
 from txlog.engine.append.appender import Appender
@@ -41,7 +40,6 @@ from txlog.errors import (
     TxlogError,
     UnknownTopic,
 )
-from txlog.groups.state import PendingOffset
 from txlog.model import OffsetAndMetadata, TopicPartition, TxId, validate_tag, validate_topic_name
 from txlog.topic.topic_log import TopicLog
 
@@ -105,13 +103,11 @@ class Producer:
         self._serializes = key_serializer is not None or value_serializer is not None
         self._wall_ms = self._connection.runtime.clock.wall_ms
         self._lock = threading.RLock()
-        self._unpended: deque[tuple[ConsumerGroupMetadata | str, Mapping[TopicPartition, Any]]]
-        self._unpended = deque()
-        self._groups: list[tuple[ConsumerGroupMetadata, tuple[PendingOffset, ...]]] = []
         self._needs_new_epoch = False
         self._status = ProducerStatus(is_transactional=bool(self.config.transactional_id))
         self._transaction: TransactionSession | None = None
         self._staged = StagedRecords(self._connection.runtime, self._connection.cluster.fan_out)
+        self._offsets = InputOffsets(self._connection, self._staged, self._status.handle_refusal)
         if self.config.transactional_id:
             self._transaction = TransactionSession.of_producer(self._connection, self.config)
         self._sender = self._new_sender()
@@ -364,32 +360,9 @@ class Producer:
         with self._lock:
             session = self._session("send_offsets_to_transaction")
             self._status.require_sendable("send_offsets_to_transaction")
-            try:  # A copy: the program may change its mapping before the commit sends it again.
-                self._unpended.append((group, dict(checked_mapping(offsets, "23"))))
-            except Exception as error:
-                self._status.handle_refusal("a group's offsets", error)
-                raise
+            self._offsets.add(offsets, group)
             self._sender.start()  # The uploads run while the pend is written (design 0024).
-            self._pend_offsets(session)
-
-    def _pend_offsets(self, session: TransactionSession) -> None:
-        """Pend the given offsets. If some are refused, the transaction may not commit."""
-        while self._unpended:
-            group, offsets = self._unpended[0]
-            try:
-                pending = pending_offsets(self._connection, offsets, group, self._staged)
-                if pending:
-                    name = group if isinstance(group, str) else group.group_id
-                    session.pend(name, pending)
-                self._staged.require_inputs()  # These checks ran beside the pend (R11).
-            except Exception as error:
-                if not (isinstance(error, TxlogError) and may_be_retried(error)):
-                    self._status.handle_refusal("a group's offsets", error)
-                    self._unpended.popleft()
-                raise
-            if not isinstance(group, str):
-                self._groups.append((group, pending))
-            self._unpended.popleft()
+            self._offsets.pend(session)
 
     def commit_transaction(self) -> None:
         """Flush, then commit all records and offsets of the transaction, or none (R37).
@@ -402,7 +375,7 @@ class Producer:
             self._status.require_no_error("commit_transaction")
             if self._status.state is ProducerState.IN_TRANSACTION:
                 self._sender.flush()
-                self._pend_offsets(session)
+                self._offsets.pend(session)
             self._status.advance(ProducerState.COMMITTING, "commit_transaction")
             staged = self._staged
             try:
@@ -415,9 +388,7 @@ class Producer:
                 self._status.handle_error(error, is_lost=isinstance(error, UnknownTopic))
                 raise
             # Before the state is READY: if Ctrl-C interrupts this, the repeated call does it.
-            for group, pending in self._groups:
-                group.committed.update({offset.where: offset.end for offset in pending})
-            self._groups = []
+            self._offsets.complete()
             self._status.advance(ProducerState.READY, "commit_transaction")
             staged.complete(base_offsets)  # Last: a callback may raise, or begin a transaction.
 
@@ -432,11 +403,10 @@ class Producer:
             # Only a new epoch refuses an append or a pend of unknown outcome (R3, R9, KIP-360).
             # An abort that was interrupted is repeated, and must still begin that epoch.
             self._needs_new_epoch |= self._status.error is not None
-            self._needs_new_epoch |= self._sender.has_unwritten or bool(self._unpended)
+            self._needs_new_epoch |= self._sender.has_unwritten or self._offsets.has_unpended
             self._needs_new_epoch |= session.has_begun and not self._staged.is_empty
             self._sender.abort()
-            self._unpended.clear()
-            self._groups = []
+            self._offsets.clear()
             try:
                 self._needs_new_epoch |= session.abort()
                 if self._needs_new_epoch:

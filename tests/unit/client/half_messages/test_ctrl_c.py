@@ -38,7 +38,12 @@ TRANSACTIONS = [
     "client/producer/sender.py",
     "engine/transaction_session.py",
 ]
-OFFSETS = ["engine/transaction_session.py", "groups/offsets.py", "client/producer/producer.py"]
+OFFSETS = [
+    "engine/transaction_session.py",
+    "groups/offsets.py",
+    "client/producer/producer.py",
+    "client/producer/input_offsets.py",
+]
 COORDINATOR = ["coordinator/coordinator.py", "catalog/cluster.py"]
 HALVES = [
     "client/half_messages/transaction_mq_producer.py",
