@@ -187,12 +187,13 @@ class Producer:
         if sender.buffered_bytes >= self.config.buffer_memory:
             self._status.require_sendable("send")
             sender.make_room()
-        batch = sender.batches.get(topic)
-        if batch is None:
-            batch = self._new_batch(topic)
+        # Before the batch is chosen: a serializer may send and flush with this producer.
         if self._serializes:
             key = self._key_serializer(key) if self._key_serializer else key
             value = self._value_serializer(value) if self._value_serializer else value
+        batch = sender.batches.get(topic)
+        if batch is None:
+            batch = self._new_batch(topic)
         try:
             return self._added(batch, value, key, headers, partition, timestamp_ms)
         except InvalidRecord:

@@ -390,6 +390,22 @@ def test_failing_or_non_bytes_serializer_sends_nothing(log: MemoryLog) -> None:
     assert log.values("u") == [b"good", b"good"]
 
 
+def test_record_whose_serializer_flushes_is_stored(log: MemoryLog) -> None:
+    """As a serializer does that registers its schema with the same producer."""
+
+    def serialized(value: bytes) -> bytes:
+        if value == b"second":
+            producer.flush()
+        return value
+
+    producer = log.producer(value_serializer=serialized)
+    producer.send("u", b"first")
+    future = producer.send("u", b"second")
+    producer.flush()
+    assert log.values("u") == [b"first", b"second"]
+    assert future.get().offset == 1
+
+
 # Closing.
 
 
