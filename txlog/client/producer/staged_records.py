@@ -186,8 +186,8 @@ class StagedRecords:
     def complete(self, base_offsets: BaseOffsets) -> None:
         """Set the offsets of all records, as the transaction is committed.
 
-        An offset stays unknown if another process wrote the marker long ago. Raises what a
-        callback raises.
+        An offset stays unknown if another process wrote the marker long ago. Raises what the first
+        callback that fails raises, after all others were called.
         """
         flushes, known = self._flushes, {**base_offsets, **self._appended}
         self.clear()  # First: a callback may begin the next transaction.
@@ -204,8 +204,9 @@ class StagedRecords:
         # All offsets before the first callback, which may raise.
         for result, bases in located:
             result.set_committed(bases)
-        for result, _ in located:
-            result.fire_callback()
+        errors = [e for result, _ in located if (e := _callback_error(result)) is not None]
+        if errors:
+            raise errors[0]
 
     def abort(self) -> None:
         """Drop all records, because the transaction is being aborted."""
@@ -294,6 +295,14 @@ def append_staged(session: TransactionSession, appender: Appender, staged: Stage
             base_offsets = appender.append_staged(topic, segments, session.tx_id)
         staged.add_appended(topic, base_offsets)
         appender.forget()
+
+
+def _callback_error(result: ProduceRequestResult) -> Exception | None:
+    try:
+        result.fire_callback()
+    except Exception as error:  # noqa: BLE001 - raised once every callback was called
+        return error
+    return None
 
 
 def _deleted(topic: TopicLog) -> UnknownTopic:

@@ -141,6 +141,23 @@ def test_raising_callback_does_not_undo_commit(log: MemoryLog) -> None:
     assert log.values("u") == [b"a", b"b", b"c", b"next"]
 
 
+def test_callbacks_after_a_raising_one_are_called(log: MemoryLog) -> None:
+    told: list[Sequence[BatchMetadata]] = []
+    failed: list[ValueError] = []
+
+    def fails(_: object) -> None:
+        failed.append(ValueError(f"mistake {len(failed)}"))
+        raise failed[-1]
+
+    producer = log.producer("a")
+    producer.begin_transaction()
+    for callback in (fails, told.append, fails, told.append):
+        producer.send_batch("u", TABLE, on_delivery=callback)
+    with pytest.raises(ValueError, match="mistake 0"):
+        producer.commit_transaction()
+    assert told == [[BatchMetadata("u", 0, 3, 3)], [BatchMetadata("u", 0, 9, 3)]]
+
+
 def test_staged_uploads_run_concurrently_in_background(log: MemoryLog) -> None:
     """Each of two uploads waits for the other one, so both must run at the same time."""
     both = threading.Barrier(2)
