@@ -37,6 +37,27 @@ def test_blocked_reader_aborts_transaction_past_its_timeout(
 
 
 @pytest.mark.in_log
+def test_reader_above_the_first_record_of_a_late_transaction_ends_it(log: MemoryLog) -> None:
+    """Its group has committed there at read_uncommitted."""
+    opened = [log.elsewhere(name, transaction_timeout_ms=3_000) for name in "ab"]
+    tx_ids = [producer.begin_transaction() for producer in opened]
+    for producer in opened:
+        producer.send("u", b"hanging").get()
+    log.elsewhere().send("u", b"read").get()
+    dirty = log.consumer("u", group_id="g")
+    dirty.poll()
+    dirty.commit()
+    consumer = log.consumer("u", group_id="g", isolation_level="read_committed")
+    assert consumer.poll() == {}
+    assert consumer.blocked_by() == {U0: tx_ids[0]}, "the first of several"
+    log.elsewhere().send("u", b"new").get()
+    log.clock.advance(3_001)
+    found = consumer.poll(timeout_ms=5_000)
+    assert [record.value for record in found[U0]] == [b"new"]
+    assert consumer.blocked_by() == {}
+
+
+@pytest.mark.in_log
 def test_blocked_reader_warns_once_of_the_blocking_transaction(
     log: MemoryLog, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -323,15 +323,26 @@ class Assignment:
         fetcher.seek(self._reset.offset(fetcher.topic, fetcher.partition, self._isolation, now_ms))
 
     def blocked_by(self) -> dict[TopicPartition, TxId]:
-        """Open transactions that begin at this consumer's positions, at read_committed."""
+        """Open transactions that begin at or before this consumer's positions, at read_committed;
+        of several in one partition the first, which holds the last stable offset."""
         if self._isolation is IsolationLevel.READ_UNCOMMITTED:
             return {}
-        return {
-            where: tx_id
-            for where, fetcher in self.fetchers.items()
-            for tx_id, transaction in fetcher.topic.state.open_transactions()
-            if transaction.first_offsets.get(where.partition) == fetcher.position
-        }
+        found = {where: _blocking(fetcher) for where, fetcher in self.fetchers.items()}
+        return {where: tx_id for where, tx_id in found.items() if tx_id is not None}
+
+
+def _blocking(fetcher: PartitionFetcher) -> TxId | None:
+    """The open transaction that hides the record at the position. `seek`, or a group's offset that
+    was committed at read_uncommitted, may put the position above its first record."""
+    begun = [
+        (transaction.first_offsets[fetcher.partition], tx_id)
+        for tx_id, transaction in fetcher.topic.state.open_transactions()
+        if fetcher.partition in transaction.first_offsets
+    ]
+    if not begun:
+        return None
+    first_offset, tx_id = min(begun)
+    return tx_id if first_offset <= fetcher.position else None
 
 
 def _topic_or_missing(find: Callable[[str], TopicLog], name: str) -> TopicLog | UnknownTopic:

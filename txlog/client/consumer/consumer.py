@@ -291,6 +291,7 @@ class Consumer:
     def blocked_by(self) -> dict[TopicPartition, TxId]:
         """The open transaction that blocks each partition's next record, as of the last poll; only
         at read_committed. `Admin.describe_transaction` names its owner."""
+        self._require_open()
         return self._assigned.blocked_by()
 
     def paused(self) -> set[TopicPartition]:
