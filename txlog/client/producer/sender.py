@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Protocol
 
 import numpy as np
@@ -51,6 +52,10 @@ class Flush:
     """The running check of a topic that was taken from this process's cache."""
     upload: Callable[[], tuple[Segment, ...]] | None = None
     """The running upload of staged records; returns their segments."""
+    bytes_before: int = 0
+    """Bytes of all earlier flushes of its producer."""
+    bytes_after: int = 0
+    """The same, with its own."""
 
 
 class FlushWriter(Protocol):
@@ -174,6 +179,8 @@ class Sender:
         self._bytes_max = bytes_max
         self._on_error = on_error
         self._last_number = 0
+        self._bytes_flushed = 0
+        """Bytes of all flushes, also of those that are written."""
         self._unwritten: deque[Flush] = deque()
         self._deferred_error: TxlogError | None = None
         """Why records were given up; the next flush raises it at its end."""
@@ -215,12 +222,13 @@ class Sender:
         The batch is accepted if the earlier records are written, or the next flush may write them.
         Raises the error that kept the batch or the earlier records from being stored.
         """
-        flush = self._new_flush(topic, batch, partitions, result, topic_check)
         if self.writer.in_background:
             self._drain()
+            flush = self._new_flush(topic, batch, partitions, result, topic_check)
             self._unwritten.append(flush)
             self.make_room()
             return
+        flush = self._new_flush(topic, batch, partitions, result, topic_check)
         try:
             self.flush()
         except TxlogError as error:
@@ -239,7 +247,18 @@ class Sender:
         topic_check: TopicCheck | None,
     ) -> Flush:
         self._last_number += 1
-        return Flush(self._last_number, topic, batch, partitions, result, topic_check)
+        before = self._bytes_flushed
+        self._bytes_flushed += batch.nbytes
+        return Flush(
+            self._last_number,
+            topic,
+            batch,
+            partitions,
+            result,
+            topic_check,
+            bytes_before=before,
+            bytes_after=self._bytes_flushed,
+        )
 
     def _drain(self) -> None:
         """Turn buffered records into flushes, each to the topic that its records were checked
@@ -267,8 +286,13 @@ class Sender:
             self.flush()
             return
         self.start()
-        while sum(flush.batch.nbytes for flush in self._unwritten) > self._bytes_max:
+        while self._unwritten and self._unwritten_bytes > self._bytes_max:
             self._write_next()
+
+    @property
+    def _unwritten_bytes(self) -> int:
+        # Not a sum over all flushes: many small tables would take time quadratic in their number.
+        return self._unwritten[-1].bytes_after - self._unwritten[0].bytes_before
 
     def start(self) -> None:
         """Start to write buffered records if that happens in the background."""
@@ -278,7 +302,9 @@ class Sender:
             self._start_uploads()
 
     def _start_uploads(self) -> None:
-        for flush in self._unwritten:
+        # Those before the last one that was started are running, or are started by `write`.
+        new = takewhile(lambda flush: flush.upload is None, reversed(self._unwritten))
+        for flush in reversed(list(new)):
             self.writer.start(flush)
 
     def flush(self) -> None:
