@@ -34,7 +34,8 @@ REPLAY_GROUP_SUFFIX = ".replay"
 
 _TOPIC, _PARTITION, _ROW = "txlog.topic", "txlog.partition", "txlog.row"
 _ID, _GROUP, _CHECKS = "txlog.transaction", "txlog.producer.group", "txlog.checks"
-_OWN = frozenset({_TOPIC, _PARTITION, _ROW, _ID, _GROUP, _CHECKS})
+_OWN = (_TOPIC, _PARTITION, _ID, _GROUP, _CHECKS)
+"""Headers of every letter, in this order after those of its message; of a row, then `_ROW`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +82,15 @@ def letters(connection: Connection, name: str, half: HalfTransaction) -> Partici
     batch = new_batch(topic, lambda: None)
     for message in half.messages:
         value, is_row = _value(message)
-        facts = {
-            _TOPIC: message.topic,
-            _PARTITION: str(message.partition),
-            _ID: half.transaction_id,
-            _GROUP: half.producer_group,
-            _CHECKS: str(half.checks),
-            **({_ROW: "arrow"} if is_row else {}),
-        }
-        headers = [*message.headers, *((key, text.encode()) for key, text in facts.items())]
+        facts = (
+            message.topic,
+            str(message.partition),
+            half.transaction_id,
+            half.producer_group,
+            str(half.checks),
+        )
+        own = [(key, text.encode()) for key, text in zip(_OWN, facts, strict=True)]
+        headers = [*message.headers, *own, *([(_ROW, b"arrow")] if is_row else [])]
         batch.add(value, message.key, headers, None, message.timestamp_ms or 0)
     records, partitions = batch.to_arrow(0)
     return staged_participant(topic, records, partitions)
@@ -109,14 +110,18 @@ def _value(message: Message) -> tuple[bytes | None, bool]:
 
 def read_letter(record: ConsumerRecord) -> DeadLetter:
     """A record of the dead-letter topic. Raises CorruptData if it is not a dead letter."""
-    facts: Mapping[str, bytes | None] = dict(record.headers)
+    # Only the last headers are its own: those of the message may have the same names, for example
+    # if a program has sent the record of a letter again.
+    is_row = bool(record.headers) and record.headers[-1][0] == _ROW
+    count = len(_OWN) + is_row
+    facts: Mapping[str, bytes | None] = dict(record.headers[-count:])
     try:
         topic, partition = _text(facts, _TOPIC), _text(facts, _PARTITION)
         message = Message(
             topic,
-            _row(record.value) if _ROW in facts else record.value,
+            _row(record.value) if is_row else record.value,
             record.key,
-            tuple(pair for pair in record.headers if pair[0] not in _OWN),
+            tuple(record.headers[:-count]),
             int(partition),
             record.timestamp,
         )

@@ -61,6 +61,22 @@ def test_dead_letter_row_of_any_type_is_replayed_unchanged(
     assert log.values("typed") == [{"v": value, "w": None}]
 
 
+def test_headers_named_like_those_of_letters_are_kept(log: MemoryLog) -> None:
+    """As of a message that was made from the record of a letter."""
+    names = ("txlog.topic", "txlog.checks", "txlog.row", "mine")
+    headers = [(name, name.encode()) for name in names]
+    producer = started(log)
+    message = Message("u", b"v", headers=headers)
+    producer.send_message_in_transaction(message, transaction_id="poison")
+    for _ in range(2):
+        log.clock.advance(40_000)
+        producer.check()
+    assert log.admin.outcome("poison") is TransactionOutcome.DEAD_LETTERED
+    assert len(replay_letters(log.process())) == 1
+    ((record,),) = log.consumer("u").poll().values()
+    assert (record.value, record.headers) == (b"v", headers)
+
+
 def test_failed_dead_lettering_does_not_block_other_checks(
     log: MemoryLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
