@@ -96,10 +96,10 @@ class CheckService:
     def _state_of(self, half: HalfTransaction) -> LocalTransactionState:
         try:
             state = self._listener.check_local_transaction(half)
-        except Exception:
+            return LocalTransactionState(state or LocalTransactionState.UNKNOW)
+        except Exception:  # Also of a value that is no state.
             log.exception("check of half transaction %s", half.transaction_id)
-            state = None
-        return LocalTransactionState(state or LocalTransactionState.UNKNOW)
+            return LocalTransactionState.UNKNOW
 
     def _end(self, name: str, tx_id: TxId, state: LocalTransactionState) -> None:
         match state:

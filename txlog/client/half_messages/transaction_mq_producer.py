@@ -246,10 +246,10 @@ class TransactionMQProducer:
         """The result of the local transaction; an exception is only logged."""
         try:
             state = listener.execute_local_transaction(half, arg)
-        except Exception as error:
+            return LocalTransactionState(state or LocalTransactionState.UNKNOW), ""
+        except Exception as error:  # Also of a value that is no state, as a program may return.
             log.exception("local transaction %s", half.transaction_id)
             return LocalTransactionState.UNKNOW, f"{type(error).__name__}: {error}"
-        return LocalTransactionState(state or LocalTransactionState.UNKNOW), ""
 
     def _end(self, half: HalfTransaction, state: LocalTransactionState) -> None:
         """Decide in one attempt, as RocketMQ does; after an error a check decides."""
