@@ -23,6 +23,14 @@ def test_begin_with_a_committed_tag_raises_duplicate_transaction(log: MemoryLog)
     assert sorted(log.values("t")) == [b"x", b"y"]
 
 
+def test_empty_text_is_no_tag(log: MemoryLog) -> None:
+    """It is not the tag of every transaction that has none."""
+    with log.producer("shop").transaction():
+        pass
+    with pytest.raises(InvalidName, match="tag must be a text"):
+        log.admin.outcome("")
+
+
 def test_committed_tag_is_refused_after_a_crash_of_its_producer(log: MemoryLog) -> None:
     first = log.producer("shop")
     with first.transaction(tag=ORDER):

@@ -81,6 +81,7 @@ def delete_records(
 
     Raises as `planned_log_starts` does, before anything is deleted.
     """
+    offsets = checked_offsets(offsets)
     planned = planned_log_starts(connection, offsets)
     found: dict[TopicPartition, int] = {}
     for name in sorted({where.topic for where in offsets}):

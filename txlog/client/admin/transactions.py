@@ -27,7 +27,7 @@ from txlog.engine.argument_checks import checked_transaction
 from txlog.engine.connection import Connection
 from txlog.errors import ProducerFenced, UnknownTransaction, UsageError
 from txlog.groups.state import Pending
-from txlog.model import TopicPartition, TransactionOutcome, TxId
+from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_tag
 from txlog.topic.producer_state import OpenTransaction
 from txlog.topic.topic_log import TopicLog
 
@@ -73,12 +73,16 @@ class TransactionAdmin:
 
     def outcome(self, transaction: TxId | str) -> TransactionOutcome:
         """The outcome of a transaction, by its id or its tag. Transactions of different transaction
-        groups may share a tag: COMMITTED if one of them is, else OPEN if one may still commit."""
+        groups may share a tag: COMMITTED if one of them is, else OPEN if one may still commit.
+
+        Raises InvalidName for a text that no tag can be.
+        """
         if isinstance(transaction, TxId):
             return self.connection.outcome(checked_transaction(transaction))
         if not isinstance(transaction, str):
             raise UsageError(f"{transaction!r:.80} is not a transaction; give a TxId, or a tag.")
-        asked = [partial(c.outcome_of_tag, transaction) for c in self.connection.coordinators()]
+        tag = validate_tag(transaction)
+        asked = [partial(c.outcome_of_tag, tag) for c in self.connection.coordinators()]
         answers = list(self.connection.cluster.answers(asked))
         return next((o for o in _BY_RANK if o in answers), TransactionOutcome.UNKNOWN_ID)
 

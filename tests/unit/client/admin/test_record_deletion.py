@@ -27,3 +27,9 @@ def test_delete_records_succeeds_before_transaction_completion(log: MemoryLog) -
         assert log.admin.delete_records({U0: number + 1}) == {U0: number + 1}
     producer.close()
     log.check()
+
+
+def test_delete_records_takes_a_plain_tuple_for_a_partition(log: MemoryLog) -> None:
+    """As every other call does."""
+    log.producer().send("u", b"x").get()
+    assert log.admin.delete_records({("u", 0): 1}) == {U0: 1}  # type: ignore[dict-item]
