@@ -405,8 +405,10 @@ class Consumer:
         """Commit the positions if commits are automatic, and end the use of this consumer."""
         if not self._closed:
             try:
-                if self._commits_automatically and self._assigned.fetchers:
-                    self._commit_automatically()
+                if self._commits_automatically:
+                    self._assigned.place_sought()
+                    if self._assigned.fetchers:
+                        self._commit_automatically()
             finally:
                 self._closed = True
 

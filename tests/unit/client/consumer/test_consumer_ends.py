@@ -77,3 +77,13 @@ def test_R15_lagging_process_does_not_reset_group_after_pruning(
     consumer = Consumer("u", root=stale, group_id="g", **options)
     assert offsets(consumer) == [9]
     consumer.seek(U0, 10)
+
+
+def test_close_commits_the_offset_of_a_seek(log: MemoryLog) -> None:
+    """As `commit()` does, in a partition where the group has no offset to begin at."""
+    fill(log, 3)
+    consumer = log.consumer(group_id="g", auto_offset_reset="none", enable_auto_commit=True)
+    consumer.assign([U0])
+    consumer.seek(U0, 2)
+    consumer.close()
+    assert log.consumer(group_id="g").committed(U0) == 2
