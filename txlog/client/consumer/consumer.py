@@ -208,11 +208,12 @@ class Consumer:
         """Records for ever, waiting for new ones; `close()` or `break` ends it.
 
         Each record moves the position: a commit in the loop covers the current record and none
-        after it, and records that were not returned before a `break` are polled again.
+        after it, and records that were not returned before a `break` are polled again. So are those
+        of a partition that the loop pauses.
         """
         while not self._closed:
             yield from one_by_one(
-                lambda: self.poll(timeout_ms=1_000), self._fetchers, lambda: not self._closed
+                lambda: self.poll(timeout_ms=1_000), self._assigned, lambda: not self._closed
             )
 
     def read_to_end(self, timeout_ms: float = 120_000) -> Iterator[ConsumerRecord]:

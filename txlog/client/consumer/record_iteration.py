@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from txlog.client.consumer.assignment import Assignment
 from txlog.client.consumer.consumer_record import ConsumerRecord, readable
@@ -65,28 +66,34 @@ def all_at_once(
 
 def one_by_one(
     poll: Callable[[], Mapping[TopicPartition, list[ConsumerRecord]]],
-    fetchers: Callable[[], Fetchers],
+    assigned: Assignment,
     is_open: Callable[[], bool],
 ) -> Iterator[ConsumerRecord]:
-    """The records of a poll; each moves its partition's position."""
-    with kept_if_interrupted(fetchers):
+    """The records of a poll; each moves its partition's position. Those of a partition that the
+    loop's body pauses or unassigns are left out from then on."""
+
+    def is_read(where: TopicPartition) -> bool:
+        is_assigned = assigned.fetchers.get(where) is reading[where]
+        return is_open() and is_assigned and where not in assigned.paused
+
+    with kept_if_interrupted(lambda: assigned.fetchers):
         polled = poll()
-        reading = fetchers()
+        reading = assigned.fetchers
         ends = {where: reading[where].position for where in polled}
         # Back to the first record: a commit in the loop may cover only records that were yielded.
         for where, found in polled.items():
             reading[where].position = found[0].offset
     for where, found in polled.items():
-        yield from _partition_records(reading[where], found, ends[where], is_open)
+        yield from _partition_records(reading[where], found, ends[where], partial(is_read, where))
 
 
 def _partition_records(
-    fetcher: PartitionFetcher, found: list[ConsumerRecord], end: int, is_open: Callable[[], bool]
+    fetcher: PartitionFetcher, found: list[ConsumerRecord], end: int, is_read: Callable[[], bool]
 ) -> Iterator[ConsumerRecord]:
     expected = found[0].offset
     for record in found:
-        if fetcher.position != expected or not is_open():
-            return  # The loop's body called seek(), or closed the consumer.
+        if fetcher.position != expected or not is_read():
+            return  # The loop's body called seek(), pause() or assign(), or closed the consumer.
         fetcher.position = expected = record.offset + 1
         yield record
     if fetcher.position == expected:
@@ -139,7 +146,7 @@ class ReadToEnd:
             wait_ms = min(_POLL_MS, max(deadline_ms - self._now_ms(), 0.0))
             yield from one_by_one(
                 lambda wait_ms=wait_ms: self._poll(wait_ms),  # type: ignore[misc]
-                lambda: self._assigned.fetchers,
+                self._assigned,
                 is_open,
             )
             if self._positions() != positions:
