@@ -185,7 +185,8 @@ class TypedProducerBatch:
         self._schema = topic.schema()
         self.result = ProduceRequestResult(topic.name, flush)
         self.size_bytes = 0
-        self._is_nested = any(pa.types.is_nested(kind) for kind in self._schema.types)
+        # Values of the other types cannot change after `send`.
+        self._is_changeable = not all(pa.types.is_primitive(kind) for kind in self._schema.types)
         self._rows: list[Mapping[str, object]] = []
         self._keys: list[bytes | None] = []
         self._wanted: dict[int, int] = {}
@@ -216,8 +217,10 @@ class TypedProducerBatch:
             raise too_large(self.topic.name, max(row_bytes, key_bytes), limit)
         if partition is not None:
             check_partition(self.topic, partition)
-        # The caller may change its dict, and the lists and dicts in it, before the flush.
-        row = deepcopy(dict(value)) if self._is_nested else dict(value)
+        # The caller may change its dict, and what is in it, before the flush.
+        row = dict(value)
+        if self._is_changeable:
+            row = {name: _copied(field) for name, field in row.items()}
         index = len(self.result.timestamps)
         self._drop_torn(index)
         self._rows.append(row)
@@ -276,6 +279,21 @@ def _headers_column(headers: Sequence[list[tuple[bytes, bytes | None]] | None]) 
     )
     counts = [None if found is None else len(found) for found in headers]
     return list_column(counts, items, _HEADERS_TYPE)
+
+
+def _copied(value: object) -> object:
+    """The value as it is now: the program may use its lists and buffers again."""
+    if isinstance(value, str | bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    if isinstance(value, tuple):  # Arrow takes only tuples for the pairs of a map.
+        return tuple(_copied(item) for item in value)
+    return deepcopy(value)
 
 
 def _not_bytes(topic: str, what: str, value: object) -> InvalidRecord:

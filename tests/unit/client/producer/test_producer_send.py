@@ -305,6 +305,22 @@ def test_changes_to_row_after_send_are_not_stored(log: MemoryLog) -> None:
     assert (found.value["carrier"], found.value["stops"]) == ("AA", ["JFK"])
 
 
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary(5), pa.large_binary(), pa.string()])
+@pytest.mark.parametrize("buffer", [bytearray, lambda data: memoryview(bytearray(data))])
+def test_buffer_used_again_after_send_does_not_change_the_record(
+    log: MemoryLog, kind: pa.DataType, buffer: Any
+) -> None:
+    log.admin.create_topic("buffers", 1, pa.schema([("b", kind), ("many", pa.list_(kind))]))
+    producer = log.producer()
+    data = buffer(b"first")
+    producer.send("buffers", {"b": data, "many": [data]})
+    data[:] = b"other"
+    producer.flush()
+    (found,) = records(log, "buffers")
+    assert found.value["b"] in (b"first", "first")
+    assert found.value["many"] == [found.value["b"]]
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
