@@ -239,7 +239,7 @@ class TypedProducerBatch:
     def to_arrow(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
         """See ProducerBatch."""
         self._drop_torn(len(self.result.timestamps))
-        rows = record_batch_from_rows(self._rows, self._schema)
+        rows = _together(self._rows, self._schema)
         key_column = self.topic.state.config.key_column
         keys = binary_column(self._keys)
         count = len(self.topic.state.partitions)
@@ -279,6 +279,14 @@ def _headers_column(headers: Sequence[list[tuple[bytes, bytes | None]] | None]) 
     )
     counts = [None if found is None else len(found) for found in headers]
     return list_column(counts, items, _HEADERS_TYPE)
+
+
+def _together(rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> pa.RecordBatch:
+    """One batch of rows that `add` has accepted one by one."""
+    try:
+        return record_batch_from_rows(rows, schema)
+    except InvalidRecord:  # Arrow takes a struct as a dict or as pairs, and not both in one column.
+        return pa.concat_batches([record_batch_from_rows([row], schema) for row in rows])
 
 
 def _copied(value: object) -> object:

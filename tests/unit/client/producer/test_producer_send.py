@@ -305,6 +305,19 @@ def test_changes_to_row_after_send_are_not_stored(log: MemoryLog) -> None:
     assert (found.value["carrier"], found.value["stops"]) == ("AA", ["JFK"])
 
 
+def test_rows_that_fit_alone_are_stored_together(log: MemoryLog) -> None:
+    """Arrow takes a struct as a dict or as pairs, and not both in one column."""
+    kind = pa.struct([("x", pa.int32()), ("y", pa.string())])
+    log.admin.create_topic("mixed", 1, pa.schema([("s", kind)]))
+    producer = log.producer()
+    producer.send("u", b"of another topic")
+    producer.send("mixed", {"s": {"x": 1, "y": "b"}})
+    producer.send("mixed", {"s": [("x", 2), ("y", "c")]})
+    producer.flush()
+    assert log.values("u") == [b"of another topic"]
+    assert log.values("mixed") == [{"s": {"x": 1, "y": "b"}}, {"s": {"x": 2, "y": "c"}}]
+
+
 @pytest.mark.parametrize("kind", [pa.binary(), pa.binary(5), pa.large_binary(), pa.string()])
 @pytest.mark.parametrize("buffer", [bytearray, lambda data: memoryview(bytearray(data))])
 def test_buffer_used_again_after_send_does_not_change_the_record(
