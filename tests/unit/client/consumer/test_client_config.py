@@ -213,7 +213,7 @@ def test_unsupported_kafka_producer_option_error_suggests_remedy(
     [
         ("bootstrap.servers", "give 'root'"),
         ("session.timeout.ms", "assign"),
-        ("fetch.min.bytes", ""),
+        ("fetch.min.bytes", "answers as soon as there is a record; leave it out"),
     ],
 )
 def test_unsupported_kafka_consumer_option_error_suggests_remedy(

@@ -76,7 +76,23 @@ def test_R15_lagging_process_does_not_reset_group_after_pruning(
     options = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
     consumer = Consumer("u", root=stale, group_id="g", **options)
     assert offsets(consumer) == [9]
-    consumer.seek(U0, 10)
+    consumer.commit()
+    assert log.process().offsets.group("g").committed[U0].offset == 10
+
+
+def test_R15_lagging_process_does_not_reset_a_position_sought_at_the_new_end(
+    log: MemoryLog,
+) -> None:
+    """The offset is beyond the end that the consumer has seen, but not beyond the log's."""
+    lagging = log.consumer("u")
+    assert offsets(lagging) == []
+    fill(log, 10)
+    log.connection.cluster.topic("u").journal.prune(0)
+    lagging.seek(U0, 10)
+    assert offsets(lagging) == []
+    assert lagging.position(U0) == 10
+    log.producer().send("u", b"next").get()
+    assert offsets(lagging) == [10]
 
 
 def test_close_commits_the_offset_of_a_seek(log: MemoryLog) -> None:

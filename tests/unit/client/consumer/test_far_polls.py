@@ -1,17 +1,19 @@
 """Polls of a far store: parallel reads, and what a waiting poll returns or raises."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.stores.scripted_store import Call, ScriptedStore, preceded_by, unavailable
+from tests.stores.scripted_store import Call, ScriptedStore, failing, preceded_by, unavailable
 from tests.unit.client.far_log import FarLog
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.consumer.fetcher import fill_together
+from txlog.client.consumer.poller import WAKE_EVERY_MS
 from txlog.client.producer.producer import Producer
 from txlog.clock import SerialFanOut
-from txlog.errors import StoreUnavailable, UnknownTopic
+from txlog.errors import CorruptData, StoreUnavailable, TxlogError, UnknownTopic
 from txlog.model import TopicPartition
 from txlog.testing.round_trips import ROUND_TRIP_MS
 
@@ -41,25 +43,33 @@ def values(polled: dict) -> list[bytes]:  # type: ignore[type-arg]
     return [record.value for where in sorted(polled) for record in polled[where]]
 
 
-def at_call(number: int, action: Callable[[], object]) -> Callable[[Call], object]:
-    """Run `action` just before the call with that number, and before no other."""
+def at_call(
+    number: int, action: Callable[[], object], is_after: bool = False
+) -> Callable[[Call], object]:
+    """Run `action` just before the call with that number, or just after it, and at no other."""
     left = [number]
 
     def run(call: Call) -> object:
         left[0] -= 1
-        if left[0] == 0:
+        if left[0] != 0:
+            return call()
+        if is_after:
+            answer = call()
             action()
+            return answer
+        action()
         return call()
 
     return run
 
 
-def while_poll_waits(log: FarLog, action: Callable[[], object], topic: str = "t") -> None:
-    """Run `action` before the third request for the topic's next entry."""
-    found = log.connection.cluster.topic(topic)
+def while_poll_waits(log: FarLog, action: Callable[[], object], is_after: bool = False) -> None:
+    """Run `action` before the third request for the next entry of `t`, or after its answer."""
+    found = log.connection.cluster.topic("t")
     scripted = ScriptedStore(log.memory)
     entry = found.layout.entry(found.next_slot)
-    scripted.on("get", entry, at_call(3, lambda: (log.between(log.memory), action())), times=99)
+    third = at_call(3, lambda: (log.between(log.memory), action()), is_after)
+    scripted.on("get", entry, third, times=99)
     log.between(scripted)
 
 
@@ -132,6 +142,29 @@ def test_missing_segment_of_paused_partition_does_not_fail_poll(
     assert values(consumer.poll()) == [b"1"]
 
 
+@pytest.mark.parametrize("error", [CorruptData("damaged."), StoreUnavailable("no answer.")])
+@pytest.mark.parametrize("unreadable", [0, 1])
+def test_unreadable_partition_does_not_block_records_of_another(
+    log: FarLog, elsewhere: Producer, unreadable: int, error: TxlogError
+) -> None:
+    """One of two parallel reads fails, the first or the second of a poll's turn."""
+    for partition in (0, 1):
+        elsewhere.send("t", b"%d" % partition, partition=partition).get()
+    consumer = Consumer("t", root=log.connection, auto_offset_reset="earliest")
+    segment = log.connection.cluster.topic("t").state.tail[unreadable].segment
+    scripted = ScriptedStore(log.memory)
+    scripted.on("get_ranges", segment, failing(error), times=99)
+    log.between(scripted)
+    found, failed = [], 0
+    for _ in range(2 * PARTITIONS):
+        try:
+            found += values(consumer.poll())
+        except type(error):
+            failed += 1
+    assert found == [b"%d" % (1 - unreadable)]
+    assert failed == 2 * PARTITIONS - 1, "each poll that returns no record"
+
+
 def test_poll_raises_if_no_partition_can_be_read(log: FarLog, elsewhere: Producer) -> None:
     for partition in (0, 1):
         elsewhere.send("t", b"%d" % partition, partition=partition).get()
@@ -173,6 +206,24 @@ def test_waiting_poll_returns_new_record_within_two_round_trips(
     consumer.poll(timeout_ms=5_000)
     next_entry, records = ROUND_TRIP_MS, ROUND_TRIP_MS
     assert log.rounds.clock.now_ms - sent_ms[0] <= next_entry + records + 10
+
+
+def test_waiting_poll_returns_at_once_what_another_thread_appends(log: FarLog) -> None:
+    """The entry is already part of the process's state, so no request of the poll brings it."""
+    producer = Producer(log.connection)
+    producer.send("t", b"x", partition=0)
+    consumer = consumer_of(log, "t")
+    sent_ms = []
+
+    def append() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(producer.flush).result(20)
+        sent_ms.append(log.rounds.clock.now_ms)
+
+    while_poll_waits(log, append, is_after=True)
+    assert values(consumer.poll(timeout_ms=5_000)) == [b"x"]
+    records = ROUND_TRIP_MS
+    assert log.rounds.clock.now_ms - sent_ms[0] <= records + WAKE_EVERY_MS
 
 
 def test_waiting_poll_returns_records_of_newly_committed_transaction(log: FarLog) -> None:

@@ -46,20 +46,19 @@ def test_committed_offset_takes_precedence_over_by_duration(hours: MemoryLog) ->
 
 
 @pytest.mark.in_log
-def test_by_duration_at_read_committed_starts_after_aborted_record(
-    hours: MemoryLog,
+@pytest.mark.parametrize(("isolation", "first"), [("read_uncommitted", 5), ("read_committed", 6)])
+def test_by_duration_skips_a_young_aborted_record_at_read_committed(
+    hours: MemoryLog, isolation: str, first: int
 ) -> None:
+    hours.clock.advance(2 * HOUR_MS)
     producer = hours.producer("a")
     producer.begin_transaction()
     producer.send("u", b"aborted").get()
     producer.abort_transaction()
     producer.close()
-    hours.clock.advance(2 * HOUR_MS)
     hours.producer().send("u", b"now").get()
-    consumer = hours.consumer(
-        "u", auto_offset_reset="by_duration:PT1H", isolation_level="read_committed"
-    )
-    assert consumer.position(U0) == 6
+    consumer = hours.consumer("u", auto_offset_reset="by_duration:PT1H", isolation_level=isolation)
+    assert consumer.position(U0) == first
 
 
 @pytest.mark.parametrize(

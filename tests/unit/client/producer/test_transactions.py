@@ -1,11 +1,12 @@
 """The transactional producer: what each call does, and when it is refused."""
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from tests.stores.scripted_store import failing, preceded_by, unavailable
+from tests.stores.scripted_store import Call, failing, preceded_by, unavailable
 from txlog.client.producer.producer import Producer
 from txlog.client.producer.producer_states import ProducerState
 from txlog.engine.producer_config import STAGED
@@ -342,6 +343,30 @@ def test_corrupt_data_is_fatal_to_producer(log: MemoryLog) -> None:
     with pytest.raises(CorruptData, match="abort_transaction.. is not possible"):
         producer.abort_transaction()
     assert producer._status.state is ProducerState.FATAL_ERROR
+
+
+@pytest.mark.both_ways
+def test_commit_by_a_second_thread_waits_for_the_first_and_is_refused(log: MemoryLog) -> None:
+    """The second thread calls while the first one's decision is on its way to the store."""
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("u", b"x")
+    seconds: list[Future[None]] = []
+
+    def decided_meanwhile(call: Call) -> object:
+        seconds.append(pool.submit(producer.commit_transaction))
+        with pytest.raises(TimeoutError):
+            seconds[0].result(timeout=0.1)
+        return call()
+
+    rule = log.store.on("create", "transactions/", decided_meanwhile, holding="commit_prepared")
+    with ThreadPoolExecutor(1) as pool:
+        producer.commit_transaction()
+        with pytest.raises(IllegalTransition, match="call begin_transaction.. first"):
+            seconds[0].result(20)
+    assert rule.met == 1
+    assert log.values("u") == [b"x"]
+    log.check()
 
 
 @pytest.mark.both_ways
