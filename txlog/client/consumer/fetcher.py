@@ -195,23 +195,23 @@ class PartitionFetcher:
 
 def fill_together(
     fetchers: Sequence[PartitionFetcher], fan_out: FanOut, records: int, stored_bytes_max: int
-) -> None:
+) -> int:
     """Read ahead in as many partitions, in this order, as are needed for that many records; does
-    nothing if one of them has batches read ahead.
+    nothing if one of them has batches read ahead. Returns the stored bytes that were read.
 
     A partition whose read fails is left as it is: the next read of it alone raises the error.
     Raises StoreUnavailable if the read of every partition does.
     """
     # Records in memory are returned first: further reads would only take more memory (I16).
     if any(fetcher.has_read_ahead for fetcher in fetchers):
-        return
+        return 0
     chosen: list[PartitionFetcher] = []
     for fetcher in fetchers:
         if fetcher.needs_read() and records > 0 and len(chosen) < FETCHED_TOGETHER_MAX:
             chosen.append(fetcher)
             records -= fetcher.pending
     if len(chosen) < 2:  # Its own `fill` reads it with the whole limit.
-        return
+        return 0
     stored_bytes = max(1, stored_bytes_max // len(chosen))
     decoded_bytes = DECODED_FETCH_BYTES_MAX // len(chosen)
     reads = fan_out.run_all([partial(_tried, f, stored_bytes, decoded_bytes) for f in chosen])
@@ -219,9 +219,11 @@ def fill_together(
     # The store is down. Without the error, the poll would wait for a second read of a partition.
     if len(failures) == len(chosen):
         raise failures[0]
-    for fetcher, read in zip(chosen, reads, strict=True):
-        if isinstance(read, PartitionRead):
-            fetcher.adopt(read)
+    return sum(
+        fetcher.adopt(read)
+        for fetcher, read in zip(chosen, reads, strict=True)
+        if isinstance(read, PartitionRead)
+    )
 
 
 def _tried(

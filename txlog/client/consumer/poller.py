@@ -40,6 +40,20 @@ UNANSWERED_MS = 1_000.0
 Taken = list[tuple[TopicPartition, FetchedBatch]]
 
 
+@dataclass(slots=True)
+class _Room:
+    """What one poll may still return and read. Batches that are read ahead count as stored when
+    they are read, and as decoded when they are taken."""
+
+    records: int
+    stored_bytes: int
+    decoded_bytes: int
+
+    @property
+    def to_read(self) -> int:
+        return min(self.stored_bytes, self.decoded_bytes)
+
+
 class Poller:
     """What one consumer reads, poll after poll. For one thread."""
 
@@ -113,22 +127,23 @@ class Poller:
         order = [
             w for w in order[self._turn :] + order[: self._turn] if w not in self._assigned.paused
         ]
-        room, bytes_left = limit, self._config.fetch_max_bytes
+        room = _Room(limit, self._config.fetch_max_bytes, self._config.fetch_max_bytes)
         if self._connection.cluster.is_far:
             fetchers = [self._assigned.fetchers[where] for where in order]
-            fill_together(fetchers, self._connection.runtime.fan_out, room, bytes_left)
+            fan_out = self._connection.runtime.fan_out
+            room.stored_bytes -= fill_together(fetchers, fan_out, limit, room.stored_bytes)
         taken: Taken = []
         for where in order:
-            if room <= 0:
+            if room.records <= 0:
                 break
             if one_topic and taken and where.topic != taken[0][0].topic:
                 continue
             fetcher = self._assigned.fetchers[where]
             try:
-                while room > 0 and (fetched := self._next(fetcher, room, bytes_left)) is not None:
+                while room.records > 0 and (fetched := self._next(fetcher, room)) is not None:
                     taken.append((where, fetched))
-                    room -= fetched.batch.num_rows
-                    bytes_left -= fetched.batch.nbytes
+                    room.records -= fetched.batch.num_rows
+                    room.decoded_bytes -= fetched.batch.nbytes
             except TxlogError:
                 # Records that were taken are returned first. A later poll meets the error again,
                 # when no other partition has records or this one comes first.
@@ -137,19 +152,19 @@ class Poller:
                 break
         return taken
 
-    def _next(self, fetcher: PartitionFetcher, room: int, bytes_left: int) -> FetchedBatch | None:
+    def _next(self, fetcher: PartitionFetcher, room: _Room) -> FetchedBatch | None:
         """The next records, read ahead or from the store; None of a deleted topic's unread ones."""
-        fetched = fetcher.take(room)
-        may_read = fetched is None and bytes_left > 0 and not fetcher.topic.state.closed
+        fetched = fetcher.take(room.records)
+        may_read = fetched is None and room.to_read > 0 and not fetcher.topic.state.closed
         if may_read and (fetcher.is_behind() or fetcher.is_beyond()):
             try:
-                fetcher.fill(bytes_left)
+                room.stored_bytes -= fetcher.fill(room.to_read)
             except OffsetOutOfRange as error:
                 self._assigned.reset_position(fetcher, error)
                 return None
             except UnknownTopic:
                 return None  # `catch_up` finds a new topic of that name, or raises.
-            fetched = fetcher.take(room)
+            fetched = fetcher.take(room.records)
         return fetched
 
 

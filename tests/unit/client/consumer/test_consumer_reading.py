@@ -83,6 +83,16 @@ def test_fetch_max_bytes_limits_what_one_poll_reads(log: MemoryLog) -> None:
     assert [len(tiny.poll()[U0]) for _ in range(3)] == [1, 1, 1], "one batch at least"
 
 
+def test_fetch_max_bytes_counts_small_batches_as_stored(log: MemoryLog) -> None:
+    """In the store, a batch of one small record is several times as large as in memory."""
+    producer = log.producer()
+    for _ in range(12):
+        producer.send("u", b"x").get()
+    (length,) = {row.length for row in log.connection.cluster.topic("u").state.tail}
+    consumer = reader(log, "u", fetch_max_bytes=4 * length)
+    assert [len(consumer.poll()[U0]) for _ in range(3)] == [4, 4, 4]
+
+
 def test_poll_returns_at_first_record_or_at_timeout(log: MemoryLog) -> None:
     consumer = reader(log, "u")
     before_ms = log.clock.now_ms

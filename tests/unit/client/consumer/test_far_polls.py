@@ -119,14 +119,13 @@ def test_parallel_partition_reads_share_fetch_max_bytes(log: FarLog, elsewhere: 
     for partition in range(PARTITIONS):
         for _ in range(4):
             elsewhere.send("t", b"x" * 1_000, partition=partition).get()
+    topic = log.connection.cluster.topic("t")
+    topic.catch_up()
+    (length,) = {row.length for row in topic.state.tail}
     consumer = Consumer(
-        "t", root=log.connection, auto_offset_reset="earliest", fetch_max_bytes=8_000
+        "t", root=log.connection, auto_offset_reset="earliest", fetch_max_bytes=8 * length
     )
-    assert sum(len(value) for value in values(consumer.poll())) <= 12_000
-    total = 0
-    while polled := consumer.poll():
-        total += len(values(polled))
-    assert total >= 4
+    assert [len(values(consumer.poll())) for _ in range(3)] == [8, 8, 0]
 
 
 def test_missing_segment_of_paused_partition_does_not_fail_poll(
