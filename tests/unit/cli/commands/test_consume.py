@@ -6,11 +6,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.logs.empty_log import empty_log
 from tests.processes.command_line import files, run
 from tests.unit.cli.sample_log import ORDERS, SampleLog
 from txlog.cli.commands import consume
 from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
+from txlog.engine.connection import connect
 
 
 def offsets(log: SampleLog, *arguments: object) -> dict[int, list[int]]:
@@ -193,15 +195,23 @@ def test_invalid_input_is_refused_in_one_line_and_writes_nothing(
     assert files(own_log.root) == before
 
 
-def test_damaged_segment_exits_1_and_is_named(own_log: SampleLog) -> None:
-    first = sorted((own_log.root / "topics" / "orders").rglob("segments/*.arrow"))[0]
-    data = bytearray(first.read_bytes())
+def test_I15_consume_fails_at_a_damaged_segment_and_prints_nothing_after_it(tmp_path: Path) -> None:
+    root = empty_log(tmp_path / "log")
+    Admin(root).create_topic("t", 1)
+    with Producer(root) as producer:
+        for number in range(3):
+            producer.send("t", b"%d" % number).get()
+    damaged = Path(root, connect(root).cluster.present_topic("t").state.tail[1].segment)
+    data = bytearray(damaged.read_bytes())
     data[len(data) // 2] ^= 0xFF
-    first.write_bytes(data)
-    done = run("consume", "orders", root=own_log.root)
+    damaged.write_bytes(data)
+    done = run("consume", "t", root=root)
     assert done.code == 1
-    assert first.name in done.err
+    assert damaged.name in done.err
     assert done.err.count("\n") == 1
+    assert [record["offset"] for record in done.json_lines] in ([], [0])
+    after = run("consume", "t", "--from", 2, root=root)
+    assert (after.code, [record["offset"] for record in after.json_lines]) == (0, [2])
 
 
 def test_table_shows_a_column_added_while_reading(

@@ -24,7 +24,7 @@ from txlog.client.consumer.cut_reader import RECORDS_MAX, read_partition, topics
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
 from txlog.engine.connection import connect
-from txlog.errors import StoreUnavailable, UsageError
+from txlog.errors import CorruptData, StoreUnavailable, UsageError
 from txlog.model import Decision, IsolationLevel
 from txlog.settings import LogSettings
 from txlog.storage.disk.output_file import new_output_file
@@ -269,11 +269,19 @@ def test_file_created_concurrently_is_not_overwritten(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["x", "y"]
 
 
-def test_fsspec_failure_is_reported_without_secrets(tmp_path: Path) -> None:
+def test_fsspec_failure_is_reported_without_secrets_and_leaves_no_file(tmp_path: Path) -> None:
+    """The library fails when the complete file gets its name."""
+    moved: list[str] = []
+
     class Failing(LocalFileSystem):  # type: ignore[misc]
         protocol = "failing"
 
-        def mv(self, *_: object, **__: object) -> None:
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return path.partition("@")[2] or path
+
+        def mv(self, path1: str, path2: str, **_: object) -> None:
+            moved.append(f"{os.path.getsize(path1)} bytes to {path2}")
             raise RuntimeError("token=hu5h")
 
     fsspec.register_implementation("failing", Failing, clobber=True)
@@ -283,6 +291,20 @@ def test_fsspec_failure_is_reported_without_secrets(tmp_path: Path) -> None:
     ):
         file.write(b"ours")
     assert "hu5h" not in str(caught.value)
+    assert moved == [f"4 bytes to {tmp_path}/x"]
+    assert os.listdir(tmp_path) == []
+
+
+def test_fsspec_file_is_removed_if_the_export_fails(tmp_path: Path) -> None:
+    def export() -> None:
+        with new_output_file(f"file://{tmp_path}/x", Runtime().entropy) as file:
+            file.write(b"ours")
+            assert len(os.listdir(tmp_path)) == 1
+            raise CorruptData("damaged.")
+
+    with pytest.raises(CorruptData, match="damaged"):
+        export()
+    assert os.listdir(tmp_path) == []
 
 
 def test_export_writes_to_an_fsspec_url_without_overwriting(log: SampleLog) -> None:

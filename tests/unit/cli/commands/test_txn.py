@@ -129,20 +129,20 @@ def test_describe_accepts_a_transaction_and_shows_its_outcome(
 
 def test_transaction_with_only_pending_offsets_is_open(own_log: SampleLog) -> None:
     """A Spark run pends offsets before its coordinator hears of the transaction."""
-    pended = pend_before_prepare(own_log)
+    pended = pend_before_prepare(own_log).tx_id
     found = run("txn", "describe", pended, "-o", "json", root=own_log.root).json
     assert (found["outcome"], found["open"]) == ("OPEN", None)
     assert found["pending_groups"] == ["other"]
 
 
-def pend_before_prepare(log: SampleLog) -> TxId:
+def pend_before_prepare(log: SampleLog) -> TransactionSession:
     """Pend offsets for a registered instance, as the Spark sink does before PREPARE_COMMIT."""
     session = TransactionSession(log.connection, "spark-job")
     session.register("run-1")
-    tx_id = session.begin()
+    session.begin()
     topic_id = log.admin.describe_topic("orders").topic_id
     session.pend_staged("other", (PendingOffset("orders", topic_id, 0, 0, 3),))
-    return tx_id
+    return session
 
 
 @pytest.mark.parametrize(
@@ -190,12 +190,18 @@ def test_abort_ends_the_transaction_raises_the_epoch_and_releases_offsets(
     assert own_log.connection.outcome(own_log.opened) is TransactionOutcome.ABORTED
 
 
-def test_abort_of_a_transaction_with_only_pending_offsets_releases_them(own_log: SampleLog) -> None:
-    pended = pend_before_prepare(own_log)
-    done = run("txn", "abort", pended, "--execute", root=own_log.root)
+def test_R3_abort_of_only_pending_offsets_releases_them_and_bars_the_commit(
+    own_log: SampleLog,
+) -> None:
+    session = pend_before_prepare(own_log)
+    done = run("txn", "abort", session.tx_id, "--execute", root=own_log.root)
     assert done.code == 0
     assert own_log.connection.offsets.group("other").pending == {}
-    assert own_log.connection.outcome(pended) is TransactionOutcome.ABORTED
+    assert own_log.connection.outcome(session.tx_id) is TransactionOutcome.ABORTED
+    with pytest.raises(TransactionAborted):
+        session.commit()
+    assert own_log.connection.offsets.group("other").committed == {}
+    assert own_log.connection.outcome(session.tx_id) is TransactionOutcome.ABORTED
 
 
 def test_abort_of_an_aborted_transaction_succeeds(own_log: SampleLog) -> None:
