@@ -8,6 +8,7 @@ import pytest
 from tests.docs.guarded_store import ACTIONS, GuardedStore, Policy
 from tests.docs.pages import Page
 from tests.source_tree import ROOT
+from tests.stores.scripted_store import ScriptedStore, unavailable
 from txlog.catalog.cluster_file import create_cluster
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
@@ -15,7 +16,7 @@ from txlog.client.producer.producer import Producer
 from txlog.coordinator.events import Participant
 from txlog.engine.connection import Connection, open_connection
 from txlog.engine.transaction_session import TransactionSession
-from txlog.errors import StoreDenied
+from txlog.errors import StoreDenied, StoreUnavailable
 from txlog.groups.state import PendingOffset
 from txlog.maintenance.maintenance import Maintenance
 from txlog.model import TopicPartition
@@ -221,6 +222,44 @@ def test_producer_policy_denies_writes_to_other_topics() -> None:
     with Producer(opened(guarded)) as producer, pytest.raises(StoreDenied):
         producer.send("in", b"x").get()
     assert ("read", "topics/in/*/hint.json") in guarded.denied
+
+
+def commit_and_die_before_the_marker(store: Store) -> None:
+    """Commit a record of `orders` whose transaction is decided; the topic has no marker yet."""
+    scripted = ScriptedStore(store)
+    producer = Producer(
+        open_connection(scripted, manual_runtime(seed=3)),
+        transactional_id="dead",
+        transaction_records="in.log",
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("orders", b"decided").get()
+    scripted.on("create", "topics/", unavailable, holding="marker_written", times=100)
+    with pytest.raises(StoreUnavailable):
+        producer.commit_transaction()
+
+
+def test_read_only_reader_waits_for_a_decided_transaction_until_a_writer_finishes_it() -> None:
+    """The reader may write no marker, and its denied attempt to do so does not fail the poll."""
+    store = log()
+    guarded = GuardedStore(store, policies()["read-only"])
+    options = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+    with Consumer("orders", root=opened(guarded), **options) as reader:
+        assert len(values_of(reader)) == 20
+        commit_and_die_before_the_marker(store)
+        for _ in range(3):
+            assert values_of(reader) == []
+        assert ("create", "topics/orders/*/entries/*") in guarded.denied
+        with Consumer("orders", root=opened(store), **options) as writer:
+            assert len(values_of(writer)) + len(values_of(writer)) == 21
+        assert values_of(reader) == [b"decided"]
+
+
+def values_of(consumer: Consumer) -> list[object]:
+    """The values that one poll of up to five seconds returns."""
+    polled = consumer.poll(timeout_ms=5_000, max_records=1_000)
+    return [record.value for records in polled.values() for record in records]
 
 
 def test_read_only_policy_suffices_for_read_committed_reads() -> None:

@@ -148,7 +148,7 @@ BUGS_OF_LOGS: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     ),
     "foreign files are pruned": (
         _foreign_names,
-        f"{_GONE}test_pruning_keeps_foreign_files_beside_entries",
+        f"{_GONE}test_pruning_and_maintenance_keep_foreign_files_beside_the_logs_own",
     ),
     "journal names without the log's id": (
         _names_without_id,

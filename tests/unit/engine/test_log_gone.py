@@ -178,11 +178,16 @@ def test_flush_to_replaced_memory_log_is_refused() -> None:
 # Another program's objects in a log.
 
 
-def maintain(root: Path) -> Any:
+def maintain(root: Path) -> None:
+    """One pass, and the deletion of what it found unused."""
     settings = ProcessSettings(
         journal_retention_entries=1, staging_retention_ms=1, file_delete_delay_ms=1
     )
-    return Maintenance(connect(str(root)), settings).run_once()
+    maintenance = Maintenance(connect(str(root)), settings)
+    maintenance.run_once()
+    while maintenance.sweep_due_in_ms():
+        pass  # A millisecond passes.
+    maintenance.vacuum_once()
 
 
 def prune(root: Path) -> Any:
@@ -206,24 +211,34 @@ def test_maintenance_never_deletes_through_a_link(root: Path, tmp_path: Path) ->
         (outside / name).write_bytes(b"another user's")
     os.symlink(outside, entries)
     before = contents(outside)
-    for upkeep in (prune, maintain, maintain):
+    for upkeep in (prune, maintain):
         with suppress(StoreDenied):
             upkeep(root)
     assert contents(outside) == before
 
 
-def test_pruning_keeps_foreign_files_beside_entries(root: Path) -> None:
+def test_pruning_and_maintenance_keep_foreign_files_beside_the_logs_own(root: Path) -> None:
     entries = filled(root)
-    foreign = ["0", "00000000000000000000", f"{0:020d}.json.bak", f"{0:021d}.json", ".notes"]
-    for name in foreign:
-        (entries / name).write_bytes(b"another's")
-    (entries / "0.d").mkdir()
-    (entries / "0.d" / f"{0:020d}.json").write_bytes(b"another's")
-    prune(root)
-    left = set(os.listdir(entries))
-    assert f"{0:020d}.json" not in left
-    assert left.issuperset(foreign)
-    assert os.listdir(entries / "0.d") == [f"{0:020d}.json"]
+    segments = entries.with_name("segments")
+    own = sorted(segments.rglob("*.arrow"))[0]
+    foreign = [
+        entries / name
+        for name in ("0", f"{0:020d}", f"{0:020d}.json.bak", f"{0:021d}.json", ".notes")
+    ]
+    foreign += [entries / "0.d" / f"{0:020d}.json", segments / "0note.arrow", root / "notes.txt"]
+    foreign += [own.with_name(f"{own.name}.bak"), own.with_name(f".{own.name}")]
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"another's")
+        os.utime(path, (0, 0))
+    unused = own.with_name(f"{'0' * 32}.arrow")
+    shutil.copy(own, unused)
+    os.utime(unused, (0, 0))
+    for upkeep in (prune, maintain):
+        upkeep(root)
+    assert not (entries / f"{0:020d}.json").exists()
+    assert not unused.exists()
+    assert [path for path in foreign if not path.exists()] == []
 
 
 # How many files a process keeps open.

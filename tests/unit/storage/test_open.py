@@ -1,11 +1,14 @@
 """A URL opens the right kind of store; one that cannot hold a log is refused with the reason."""
 
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from txlog.clock import Runtime
-from txlog.errors import InvalidOption, StoreNotAtomic, TxlogError, UsageError
+from txlog.errors import InvalidOption, StoreDenied, StoreNotAtomic, UsageError
 from txlog.storage import FsspecStore, LocalStore, MemoryStore, S3Store, Store, open_store
 
 KEYS = {"key": "k", "secret": "hush-hush"}
@@ -106,8 +109,23 @@ def test_unknown_options_and_values_are_refused(
     assert "hush" not in str(refused.value)
 
 
-def test_http_url_opens_but_create_fails(tmp_path: Path) -> None:
+class _ReadOnlyServer(SimpleHTTPRequestHandler):
+    """Serves files, and accepts none (501)."""
+
+    def log_message(self, format: str, *values: object) -> None:
+        """Write nothing to stderr."""
+
+
+def test_http_url_opens_but_create_is_denied(tmp_path: Path) -> None:
     """fsspec's HTTP file system accepts a mode, so only a request shows that it cannot create."""
-    with pytest.raises(TxlogError):
-        _open("http://127.0.0.1:9/log", deadline_ms=200).create("a", b"x")
-    assert isinstance(_open("http://127.0.0.1:9/log"), FsspecStore)
+    handler = partial(_ReadOnlyServer, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        store = _open(f"http://127.0.0.1:{server.server_port}/log")
+        assert isinstance(store, FsspecStore)
+        for write in (store.create, store.put_new):
+            with pytest.raises(StoreDenied, match="cannot create http://.*/log/a"):
+                write("a", b"x")
+        assert store.get("a") is None
+        server.shutdown()
+    assert list(tmp_path.iterdir()) == []

@@ -219,12 +219,14 @@ def test_I15_segment_with_other_records_is_reported(log: IntactLog) -> None:
     assert {(f.path, f.invariant) for f in check_log(log.store)} == {(left, "I15")}
 
 
-def test_I15_damaged_index_chunk_is_reported(log: IntactLog) -> None:
+def test_I15_missing_or_damaged_index_chunk_is_reported(log: IntactLog) -> None:
     for number in range(3, 9):
         log.commit(number, number + 1, "a")
     chunk = log.paths(f"{log.topic('a').root}/chunks/")[0]
     data = log.store.get(chunk)
     log.store.replace(chunk, data[:-1] + b"x")
+    assert (chunk, "I15") in {(f.path, f.invariant) for f in check_log(log.store)}
+    log.store.delete(chunk)
     assert (chunk, "I15") in {(f.path, f.invariant) for f in check_log(log.store)}
     log.store.replace(chunk, data)
     assert check_log(log.store) == []

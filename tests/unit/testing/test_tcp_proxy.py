@@ -1,9 +1,12 @@
 """The proxy of the system test's network faults: each fault, and its end."""
 
+import asyncio
 import http.client
+import selectors
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -31,7 +34,14 @@ class _Answering(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def proxy() -> Iterator[TcpProxy]:
-    with HTTPServer(("127.0.0.1", 0), _Answering) as server:
+    with served(_Answering) as proxy:
+        yield proxy
+
+
+@contextmanager
+def served(handler: type[_Answering]) -> Iterator[TcpProxy]:
+    """A proxy before a server that answers with `handler`."""
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         with TcpProxy(f"http://127.0.0.1:{server.server_port}") as proxy:
@@ -73,6 +83,51 @@ def test_proxy_works_normally_after_injected_faults(proxy: TcpProxy) -> None:
         while faults.counts.total() < 2:
             time.sleep(0.01)
     assert _asked(proxy) == b"yes"
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock advances only by the delays that it waits for, and at once."""
+
+    def __init__(self) -> None:
+        super().__init__(_ImpatientSelector(self))
+        self.now_s = 1_000.0
+
+    def time(self) -> float:
+        return self.now_s
+
+
+class _ImpatientSelector(selectors.SelectSelector):
+    """Waits for connections only; a delay is over as soon as no connection has data."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(timeout and 0)
+        if timeout and not ready:
+            self._loop.now_s += timeout
+        return ready
+
+
+def test_half_of_the_delay_is_applied_in_each_direction(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = VirtualLoop()
+    monkeypatch.setattr(asyncio, "new_event_loop", lambda: loop)
+    arrived_ms: list[float] = []
+
+    class Noting(_Answering):
+        def do_GET(self) -> None:
+            arrived_ms.append(loop.now_s * 1e3)
+            # In one piece: the loop's clock may advance between two.
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes")
+
+    with served(Noting) as proxy:
+        proxy.delay(DELAY_MS)
+        proxy.logged()
+        assert _asked(proxy) == b"yes"
+        (request,) = proxy.logged()
+    assert arrived_ms[0] - request.begun_ms == pytest.approx(DELAY_MS / 2, abs=1)
+    assert request.ended_ms - arrived_ms[0] == pytest.approx(DELAY_MS / 2, abs=1)
 
 
 def test_delayed_request_is_logged_once_with_its_duration(proxy: TcpProxy) -> None:

@@ -1,5 +1,6 @@
 """The timestamp that a record is stored with: its own, within limits, or that of the append."""
 
+import datetime as dt
 from typing import Any
 
 import pyarrow as pa
@@ -155,7 +156,7 @@ def test_log_append_time_replaces_timestamp_columns(now: MemoryLog) -> None:
     assert stamps(now, "new") == [NOW_MS] * 4
 
 
-def test_log_append_time_applies_to_typed_topic_with_a_time_column(now: MemoryLog) -> None:
+def test_log_append_time_of_a_typed_topic_leaves_its_own_columns_unchanged(now: MemoryLog) -> None:
     schema = pa.schema([("id", pa.int64()), ("at", UTC_MS)])
     now.admin.create_topic("new", 1, schema, APPEND_TIME)
     rows = pa.table({"id": [1], "at": pa.array([5], UTC_MS)})
@@ -165,7 +166,8 @@ def test_log_append_time_applies_to_typed_topic_with_a_time_column(now: MemoryLo
     now.clock.advance(10)
     producer.flush()
     assert stamps(now, "new") == [NOW_MS, NOW_MS + 10]
-    assert [value["id"] for value in now.values("new")] == [1, 2]
+    times = [dt.datetime.fromtimestamp(ms / 1_000, dt.UTC) for ms in (5, 6)]
+    assert now.values("new") == [{"id": 1, "at": times[0]}, {"id": 2, "at": times[1]}]
 
 
 def test_log_append_time_of_half_message_is_its_staging_time(now: MemoryLog) -> None:

@@ -70,16 +70,22 @@ def test_object_has_mode_644(store: LocalStore) -> None:
     assert os.stat(f"{store.url}/a/b").st_mode & 0o777 == 0o644
 
 
-def test_object_in_recreated_folder_has_mode_644(store: LocalStore, tmp_path: Path) -> None:
-    store.put_new("a/b", b"x")
-    os.unlink(tmp_path / "log/a/b")
-    os.rmdir(tmp_path / "log/a")
-    before = os.umask(0)
-    try:
+def test_recreated_folder_and_its_object_have_the_same_modes_as_before(store: LocalStore) -> None:
+    """The umask decides about folders, as for any program's."""
+
+    def modes() -> list[int]:
         store.put_new("a/b", b"x")
+        paths = (f"{store.url}/a", f"{store.url}/a/b")
+        return [os.stat(path).st_mode & 0o7777 for path in paths]
+
+    before = os.umask(0o002)
+    try:
+        assert modes() == [0o775, 0o644]
+        os.unlink(f"{store.url}/a/b")
+        os.rmdir(f"{store.url}/a")
+        assert modes() == [0o775, 0o644]
     finally:
         os.umask(before)
-    assert os.stat(f"{store.url}/a/b").st_mode & 0o777 == 0o644
 
 
 def test_failed_hint_replacement_leaves_no_file(store: LocalStore, tmp_path: Path) -> None:
