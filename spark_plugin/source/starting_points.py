@@ -86,6 +86,22 @@ def resolve(
     return at
 
 
+def joining_offset(
+    topic: TopicLog,
+    where: TopicPartition,
+    options: ReaderOptions,
+    committed: CommittedOffset | None,
+) -> int:
+    """Where a running query begins in a partition that is new to it: at the group's position if
+    `startingOffsets` is committed, else at 0 (Kafka: the earliest). Raises as `resolve` does."""
+    if committed is not None:
+        return resolve(topic, where, OffsetPoint.COMMITTED, 0, options, committed)
+    log_start = topic.state.bounds(where.partition).log_start
+    if log_start > 0 and options.fail_on_data_loss:
+        raise records_are_gone(where, 0, log_start)
+    return 0
+
+
 def committed_offsets(
     connection: Connection,
     topics: Mapping[str, TopicLog],

@@ -28,7 +28,12 @@ from spark_plugin.options import ReaderOptions
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
-from spark_plugin.source.starting_points import committed_offsets, records_are_gone, starting_offset
+from spark_plugin.source.starting_points import (
+    committed_offsets,
+    joining_offset,
+    records_are_gone,
+    starting_offset,
+)
 from spark_plugin.source.subscription import QuerySubscription, are_current, subscribed_topics
 from txlog.clock import begun
 from txlog.coordinator.transaction import TransactionalId
@@ -243,21 +248,31 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _joining(
         self, views: Sequence[TopicView], current: SourceOffset
     ) -> dict[TopicPartition, int]:
-        """Where partitions begin that are new since the last batch: at 0 (Kafka: the earliest), or
-        at the group's position if `startingOffsets` is committed."""
+        """Where partitions begin that are new since the last batch. Raises OffsetOutOfRange before
+        Spark gets an offset."""
         known = offsets.present_positions(current, self._ids())
         new = [where for where in _partitions(views) if where not in known]
         if not new:
             return {}
         committed = committed_offsets(self._log(), self._topics, self._options, new)
-        return {where: 0 if (at := committed.get(where)) is None else at.offset for where in new}
+        return {
+            where: joining_offset(
+                self._topics[where.topic], where, self._options, committed.get(where)
+            )
+            for where in new
+        }
 
     def _views(self) -> list[TopicView]:
         return [view_of(topic) for topic in self._topics.values()]
 
     def _highs(self, views: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> Ends:
         if self._options.isolation_level is IsolationLevel.READ_UNCOMMITTED:
-            ends = {w: _view(views, w).state.end_offset(w.partition) for w in _partitions(views)}
+            # Never below a position: the group may have been read after the topic (R15).
+            ends = {
+                where: max(view.state.end_offset(where.partition), starts[where])
+                for view in views
+                for where in _partitions([view])
+            }
         else:
             ends = stable_ends(views, starts)
         self._latest = ends
@@ -385,10 +400,6 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _partitions(views: Sequence[TopicView]) -> list[TopicPartition]:
     return [view.where(p) for view in views for p in range(len(view.state.partitions))]
-
-
-def _view(views: Sequence[TopicView], where: TopicPartition) -> TopicView:
-    return next(view for view in views if view.state.name == where.topic)
 
 
 def _warn_of_owner(group: str, behind: PendingOffset) -> None:

@@ -18,6 +18,7 @@ from tests.unit.spark_plugin.spark_query import COLUMNS, GROUP, SOURCE, new_log
 from tests.unit.spark_plugin.spark_stream import Stream
 from txlog.errors import OffsetOutOfRange
 from txlog.groups.state import UNCHECKED, PendingOffset
+from txlog.model import IsolationLevel, TopicPartition
 
 EARLIEST, COMMITTED = OffsetSpec(OffsetPoint.EARLIEST), OffsetSpec(OffsetPoint.COMMITTED)
 NUMBERS = {"subscribe": (SOURCE.topic,)}
@@ -30,9 +31,9 @@ def log() -> MemoryLog:
     return new_log()
 
 
-def move_group(log: MemoryLog, offset: int) -> None:
+def move_group(log: MemoryLog, offset: int, partition: int = 0) -> None:
     topic_id = log.admin.describe_topic(SOURCE.topic).topic_id
-    moved = PendingOffset(SOURCE.topic, topic_id, 0, UNCHECKED, offset)
+    moved = PendingOffset(SOURCE.topic, topic_id, partition, UNCHECKED, offset)
     log.process().offsets.commit(GROUP, (moved,))
 
 
@@ -139,3 +140,48 @@ def test_batch_read_skips_deleted_records_only_without_fail_on_data_loss(
     assert_refused(
         lambda: tasks_of(log, monkeypatch, **NUMBERS, **ends), "endingOffsets names offset 11"
     )
+
+
+# Partitions that a running query has not read before.
+
+
+def running_query(
+    log: MemoryLog, folder: Path, start: OffsetSpec, **options: Any
+) -> tuple[Stream, TopicPartition]:
+    """A query that has read every record, and a new partition with four records."""
+    stream = Stream(log, folder, start, **NUMBERS | options)
+    stream.run()
+    log.admin.create_partitions(SOURCE.topic, 2)
+    producer = log.producer()
+    for number in range(4):
+        producer.send(SOURCE.topic, b"%d" % number, partition=1)
+    producer.flush()
+    return stream, TopicPartition(SOURCE.topic, 1)
+
+
+def test_deleted_records_of_a_new_partition_fail_latest_offset_of_running_query(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """Spark would store an offset that `partitions` refuses, at every restart."""
+    stream, new = running_query(log, tmp_path / "first", EARLIEST)
+    log.admin.delete_records({new: 3})
+    words = ("offset 0 of numbers-1", "begins at 3", "failOnDataLoss=false")
+    assert_refused(lambda: stream.reader.latestOffset(stream.end or {}, ReadAllAvailable()), *words)
+    assert stream.restarted(**LOSES).run() == 1
+    log.check()
+
+
+@pytest.mark.parametrize("level", IsolationLevel)
+def test_committed_offset_above_end_of_a_new_partition_fails_latest_offset(
+    log: MemoryLog, tmp_path: Path, level: IsolationLevel
+) -> None:
+    """The query would skip records that are written there later."""
+    stream, new = running_query(log, tmp_path / "first", COMMITTED, isolation_level=level)
+    move_group(log, 6, new.partition)
+    assert_refused(
+        lambda: stream.reader.latestOffset(stream.end or {}, ReadAllAvailable()),
+        "group g is at offset 6 of numbers-1, which has 0 to 4",
+    )
+    move_group(log, 3, new.partition)
+    assert stream.run() == 1
+    log.check()
