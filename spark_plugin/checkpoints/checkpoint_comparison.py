@@ -85,6 +85,20 @@ class CheckpointComparison:
     unfinished: tuple[str, ...] = ()
     """Transactions of these groups that the next start finishes or waits for."""
     partitions: tuple[PartitionComparison, ...] = ()
+    is_in_log: bool = False
+    """Whether the log has the batch that the next start runs."""
+
+    def difference(self, part: PartitionComparison) -> int:
+        """How far the group is ahead of where the next start needs it; negative if it is behind.
+
+        A batch that is to be committed needs it where the batch starts, any other start where the
+        newest batch ends.
+        """
+        return part.difference(self.expected(part))
+
+    def expected(self, part: PartitionComparison) -> int:
+        """The group's position in that partition that the next start needs."""
+        return part.start if self.is_replay and not self.is_in_log else part.end
 
     @property
     def is_replay(self) -> bool:
@@ -173,7 +187,7 @@ class _Comparer:
         committed = {where: part.committed for where, part in partitions.items()}
         if found.is_replay:
             batch = checkpoint.batch_range(file.batch_id, log_id)
-            return _judged(found, batch, committed)
+            return _judged(_as_advanced(found, batch), batch, committed)
         # Of a batch that is not planned yet, the start and the plan before it are known. Its end
         # may be any above the start: a group that is not at the start is refused wherever it is.
         following = BatchRange(
@@ -251,6 +265,14 @@ def _unfinished(tx_id: TxId, pending: Pending, decision: Decision | None) -> str
     return f"{whose} is not decided; the next start waits until it is, or has timed out"
 
 
+def _as_advanced(comparison: CheckpointComparison, batch: BatchRange) -> CheckpointComparison:
+    """The comparison of a batch that runs again: a source whose line is repeated advances nothing,
+    though the line has the ranges of an earlier batch (R23)."""
+    moved = {**batch.idle, **batch.ranges}
+    parts = (replace(part, start=moved[part.where].start) for part in comparison.partitions)
+    return replace(comparison, partitions=tuple(parts))
+
+
 def _judged(
     comparison: CheckpointComparison,
     batch: BatchRange,
@@ -277,16 +299,18 @@ def _judged(
         )
     except CheckpointConflict as error:
         reason = f"batch {batch_id} will be refused: {error.facts['reason']}"
-        return replace(
+        mark_says = str(error.facts["mark_says"])
+        refused = replace(
             comparison,
             next_start=NextStart.REFUSED,
             reason=reason,
             remedy=error.remedy,
-            commands=_commands(comparison, str(error.facts["mark_says"])),
+            is_in_log=mark_says == "SAME",
         )
+        return replace(refused, commands=_commands(refused, mark_says))
     if isinstance(answer, AlreadyIn):
         reason = f"the log has batch {batch_id}; Spark did not record its end."
-        return replace(comparison, next_start=NextStart.ALREADY_IN, reason=reason)
+        return replace(comparison, next_start=NextStart.ALREADY_IN, reason=reason, is_in_log=True)
     if comparison.is_replay:
         reason = f"the log does not have batch {batch_id}, and the group is where it starts."
         return replace(comparison, next_start=NextStart.REPLAY, reason=reason)
@@ -328,12 +352,10 @@ def _commands(comparison: CheckpointComparison, mark_says: str) -> tuple[str, ..
     # these records.
     if mark_says not in ("NEXT", "SAME"):
         return ()
-    is_to_run = comparison.is_replay and mark_says == "NEXT"
     commands = []
     for part in comparison.partitions:
-        wanted = part.start if is_to_run else part.end
-        if part.difference(wanted):
-            where = part.where
+        if comparison.difference(part):
+            where, wanted = part.where, comparison.expected(part)
             target = f"--topic {where.topic}:{where.partition} --to-offset {wanted}"
             commands.append(f"txlog group reset {where.group} {target} --execute")
     return tuple(commands[:COMMANDS_MAX])

@@ -64,11 +64,7 @@ _NAMES = (
 
 
 def _row(comparison: CheckpointComparison, part: PartitionComparison) -> tuple[object, ...]:
-    # A batch that is run again needs the group where it starts; every other start, where it ends.
-    expected = part.start if comparison.next_start is NextStart.REPLAY else part.end
-    if comparison.next_start is NextStart.REFUSED and comparison.is_replay:
-        expected = part.start
-    difference = None if part.committed is None else part.difference(expected)
+    difference = None if part.committed is None else comparison.difference(part)
     return (*part.where, part.start, part.end, part.committed, difference, part.log_end)
 
 

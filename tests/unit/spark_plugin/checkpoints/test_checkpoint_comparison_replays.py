@@ -39,6 +39,23 @@ def plan(
     file.write_text(f'v1\n{{"batchWatermarkMs":{watermark_ms}}}\n{line}')
 
 
+def plan_lines(query: Query, batch: int, ranges: Mapping[str, tuple[int, int]]) -> None:
+    """Write the range of a batch in each source, which reads one topic, as Spark does."""
+    cluster = query.log.connection.cluster
+    lines = [
+        offsets.encode(
+            SourceOffset(
+                cluster.log_id,
+                GROUP,
+                {name: TopicOffsets(cluster.topic(name).topic_id, {0: PartitionRange(*span)})},
+            )
+        )
+        for name, span in ranges.items()
+    ]
+    file = query.folder / "offsets" / str(batch)
+    file.write_text("\n".join(["v1", '{"batchWatermarkMs":0}', *lines]))
+
+
 def require_refused(log: MemoryLog, query: Query, batch: int, start: int, end: int) -> None:
     """Check that the sink refuses the batch, as the comparison predicted."""
     with pytest.raises(CheckpointConflict):
@@ -65,6 +82,8 @@ def test_I10_command_for_committed_batch_resets_group_to_its_end(
     comparison = compared(log, query)
     assert comparison.next_start is NextStart.REFUSED
     assert "the log has this batch" in comparison.reason
+    (part,) = comparison.partitions
+    assert comparison.difference(part) == moved_to - 7, "as the command undoes it"
     require_refused(log, query, 1, 4, 7)
     follow(log, query, comparison.commands)
     assert compared(log, query).next_start is NextStart.ALREADY_IN
@@ -80,8 +99,34 @@ def test_I10_command_for_uncommitted_batch_resets_group_to_its_start(
     move_group(log, moved_to)
     comparison = compared(log, query)
     assert comparison.next_start is NextStart.REFUSED
+    assert [comparison.difference(part) for part in comparison.partitions] == [moved_to - 4]
     follow(log, query, comparison.commands)
     assert compared(log, query).next_start is NextStart.REPLAY
+
+
+def test_R23_no_command_moves_the_group_back_in_a_source_without_new_records(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """The line of such a source is that of the batch before, with the ranges of that batch."""
+    log.admin.create_topic("more", 1)
+    producer = log.producer()
+    for number in range(5):
+        producer.send("more", b"%d" % number)
+    producer.flush()
+    query = Query(log, tmp_path / "two sources")
+    plan_lines(query, 0, {"numbers": (0, 4), "more": (0, 3)})
+    query.replay(log.process(), "first", 0, 0, 4)
+    query.note(0)
+    plan_lines(query, 1, {"numbers": (4, 7), "more": (0, 3)})
+    comparison = compared(log, query)
+    assert comparison.next_start is NextStart.REPLAY
+    assert [comparison.difference(part) for part in comparison.partitions] == [0, 0]
+    move_group(log, 5)
+    follow(log, query, compared(log, query).commands)
+    query.replay(log.process(), "second", 1, 4, 7)
+    plan_lines(query, 2, {"numbers": (7, 8), "more": (3, 5)})
+    query.replay(log.process(), "second", 2, 7, 8)
+    assert sorted(row["n"] for row in log.values("even", "odd")) == list(range(8))
 
 
 def test_R2_batch_with_same_records_and_another_plan_is_refused(
