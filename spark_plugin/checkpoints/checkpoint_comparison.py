@@ -101,6 +101,12 @@ class CheckpointComparison:
         return part.start if self.is_replay and not self.is_in_log else part.end
 
     @property
+    def compares_groups(self) -> bool:
+        """Whether the sink compares the groups' positions: not in a write of a `foreachBatch`
+        without the checkpoint, whose mark has no plan (R30)."""
+        return self.mark is None or bool(self.mark.fingerprint)
+
+    @property
     def is_replay(self) -> bool:
         """Whether Spark runs the newest batch again, because it has not recorded its end."""
         return self.planned is not None and self.planned != self.finished
@@ -171,12 +177,13 @@ class _Comparer:
         states = [coordinator.state for coordinator in self._connection.caught_up()]
         # Reversed, so that the first coordinator counts, as for the source.
         owners = {g: owner for state in reversed(states) for g, owner in state.owners.items()}
-        # If a `foreachBatch` has several writes, the mark of the most advanced one.
+        # If a `foreachBatch` has several writes, the mark of the most advanced one; of equals, one
+        # whose write compares the groups.
         marks = [mark for state in states for mark in state.marks.values()]
         own = [mark for mark in marks if mark.query_id == found.query_id]
         found = replace(
             found,
-            mark=max(own, key=lambda mark: mark.batch_id, default=None),
+            mark=max(own, key=lambda mark: (mark.batch_id, bool(mark.fingerprint)), default=None),
             owners={group: owners.get(group, "") for group in groups},
             unfinished=tuple(unfinished),
             partitions=tuple(partitions.values()),
@@ -279,23 +286,25 @@ def _judged(
     committed: Mapping[GroupTopicPartition, int | None],
 ) -> CheckpointComparison:
     """The comparison, with the sink's decision on the next batch."""
-    batch_id = batch.batch_id
-    if comparison.mark is None and not any((comparison.owners or {}).values()):
+    batch_id, mark = batch.batch_id, comparison.mark
+    if mark is None and not any((comparison.owners or {}).values()):
         return _unwritten(comparison, batch_id)
     owned = _owned_by_another(comparison)
     if owned:
         return owned
+    if not comparison.compares_groups:
+        batch = BatchRange(batch_id, {})
     try:
         answer = decide_batch(
             comparison.query_id,
             batch_id,
             batch.ranges,
             committed,
-            comparison.mark,
+            mark,
             joining=batch.joining,
             fingerprint=batch.fingerprint,
             previous_fingerprint=batch.previous_fingerprint,
-            may_skip=bool(comparison.mark and comparison.mark.label),
+            may_skip=bool(mark and mark.label) or not comparison.compares_groups,
         )
     except CheckpointConflict as error:
         reason = f"batch {batch_id} will be refused: {error.facts['reason']}"
@@ -311,13 +320,18 @@ def _judged(
     if isinstance(answer, AlreadyIn):
         reason = f"the log has batch {batch_id}; Spark did not record its end."
         return replace(comparison, next_start=NextStart.ALREADY_IN, reason=reason, is_in_log=True)
+    next_start = NextStart.REPLAY if comparison.is_replay else NextStart.NEW_BATCH
+    return replace(comparison, next_start=next_start, reason=_reason(comparison, batch_id))
+
+
+def _reason(comparison: CheckpointComparison, batch_id: int) -> str:
+    """Why the batch will be committed."""
+    done, starts = f"batch {comparison.planned} is done", f"batch {batch_id} will start"
     if comparison.is_replay:
-        reason = f"the log does not have batch {batch_id}, and the group is where it starts."
-        return replace(comparison, next_start=NextStart.REPLAY, reason=reason)
-    reason = (
-        f"batch {comparison.planned} is done, and the group is where batch {batch_id} will start."
-    )
-    return replace(comparison, next_start=NextStart.NEW_BATCH, reason=reason)
+        done, starts = f"the log does not have batch {batch_id}", "it starts"
+    if comparison.compares_groups:
+        return f"{done}, and the group is where {starts}."
+    return f"{done}; its write is not given the checkpoint, so the groups' positions do not count."
 
 
 def _unwritten(comparison: CheckpointComparison, batch_id: int) -> CheckpointComparison:
@@ -334,8 +348,10 @@ def _owned_by_another(comparison: CheckpointComparison) -> CheckpointComparison 
     """A refusal, if a query with another of Spark's query ids owns a group (rule R12)."""
     for group, owner in (comparison.owners or {}).items():
         # Only a default id, made of the query's, can be compared: the checkpoint does not have the
-        # option `transactional.id`.
-        is_other = owner.startswith("spark.") and owner != f"spark.{comparison.query_id}"
+        # option `transactional.id`. A label may follow it.
+        own = f"spark.{comparison.query_id}"
+        is_own = owner == own or owner.startswith(f"{own}.")
+        is_other = owner.startswith("spark.") and not is_own
         if is_other and comparison.mark is None:
             return replace(
                 comparison,

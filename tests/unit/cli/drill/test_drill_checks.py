@@ -72,7 +72,8 @@ class SmallDrill:
         coordinator = self.connection.coordinator_of(QUERY)
         run = coordinator.init_producer(InitProducer(QUERY, "run", 60_000, is_run=True))
         tx_id = TxId(run.pid, run.epoch, 0)
-        coordinator.prepare_commit(QUERY, tx_id, (), (), ReplayMark("query", 0))
+        mark = ReplayMark("query", 0, fingerprint=self.checkpoint.offsets(0).fingerprint)
+        coordinator.prepare_commit(QUERY, tx_id, (), (), mark)
         coordinator.finish(QUERY, tx_id)
 
     def reopened_data(self) -> DrillLog:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from spark_plugin.checkpoints.checkpoint_comparison import NextStart
+from spark_plugin.sink.batch_commit import BatchCommitter
+from spark_plugin.sink.participants import batch_identity
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
 from tests.logs.memory_log import MemoryLog
@@ -151,15 +153,22 @@ def test_group_moved_in_a_joining_partition_is_refused(log: MemoryLog, query: Qu
     require_refused(log, query, 1, 4, 7)
 
 
-@pytest.mark.parametrize("transactional_id", [None, "copier"])
+@pytest.mark.parametrize(
+    ("given", "owner"),
+    [
+        ({}, "spark.query"),
+        ({"transactional_id": "copier"}, "copier"),
+        ({"label": "copy"}, "spark.query.copy"),
+    ],
+)
 def test_query_that_owns_its_group_without_a_commit_may_replay(
-    tmp_path: Path, transactional_id: str | None
+    tmp_path: Path, given: Mapping[str, str], owner: str
 ) -> None:
     """The first run died in its first batch, after registering."""
     owners = set()
     for write in range(8):
         log = new_log()
-        options = replace(OPTIONS, transactional_id=transactional_id)
+        options = replace(OPTIONS, **given)
         query = Query(log, tmp_path / f"{write}", options=options)
         query.plan(0, 0, 4)
         store = DyingStore(log.memory)
@@ -172,7 +181,7 @@ def test_query_that_owns_its_group_without_a_commit_may_replay(
         if comparison.mark is None:
             assert comparison.next_start is NextStart.REPLAY
             owners |= set((comparison.owners or {}).values())
-    assert owners == {"", transactional_id or "spark.query"}
+    assert owners == {"", owner}
 
 
 # A batch that Spark has not planned.
@@ -237,6 +246,49 @@ def test_R30_comparison_uses_the_mark_of_the_furthest_write(tmp_path: Path, furt
     comparison = compared(log, first)
     assert comparison.mark is not None
     assert (comparison.mark.batch_id, comparison.mark.label) == (1, furthest)
+
+
+def write_without_checkpoint(
+    query: Query, batch: int, start: int, end: int, run: str = "first"
+) -> None:
+    """Plan a batch, and write it in a `foreachBatch` without the option `checkpointLocation`."""
+    query.plan(batch, start, end)
+    process = query.log.process()
+    messages = [replace(m, plan=None) for m in query.tasks(process, run, batch, start, end)]
+    committer = BatchCommitter(process, query.options, None, is_one_of_many=True)
+    committer.commit(batch_identity(messages, batch), messages)
+
+
+@pytest.mark.parametrize("label", ["", "copy"])
+@pytest.mark.parametrize(
+    ("finished", "planned", "verdict"),
+    [
+        (0, 1, NextStart.ALREADY_IN),
+        (1, 1, NextStart.NEW_BATCH),
+        (1, 2, NextStart.REPLAY),
+        (2, 3, NextStart.REPLAY),
+    ],
+)
+def test_R30_group_does_not_count_for_a_write_without_the_checkpoint(
+    tmp_path: Path, label: str, finished: int, planned: int, verdict: NextStart
+) -> None:
+    """The source moves the group, one batch late. The write may have left out batch 2."""
+    log = new_log()
+    query = Query(log, tmp_path / "checkpoint", options=replace(OPTIONS, label=label))
+    write_without_checkpoint(query, 0, 0, 4)
+    write_without_checkpoint(query, 1, 4, 7)
+    move_group(log, 4)
+    for batch in range(2, planned + 1):
+        query.plan(batch, batch + 5, batch + 6)
+    for batch in range(finished + 1):
+        query.note(batch)
+    comparison = compared(log, query)
+    assert (comparison.next_start, comparison.commands) == (verdict, ())
+    before = len(log.values("even", "odd"))
+    following = planned + (verdict is NextStart.NEW_BATCH)
+    write_without_checkpoint(query, following, following + 5, following + 6, "second")
+    grew = len(log.values("even", "odd")) - before
+    assert grew == (verdict is not NextStart.ALREADY_IN)
 
 
 @pytest.mark.parametrize(("topic", "other_id"), [("other", None), ("numbers", "f" * 32)])
