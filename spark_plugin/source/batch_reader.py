@@ -12,7 +12,7 @@ from spark_plugin.connections import open_log
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
-from spark_plugin.source.starting_points import resolve, starting_offset
+from spark_plugin.source.starting_points import refuse_unknown, resolve, starting_offset
 from spark_plugin.source.subscription import QuerySubscription, subscribed_topics
 from txlog.errors import InvalidOption
 from txlog.model import IsolationLevel, TopicPartition
@@ -43,6 +43,7 @@ class TxlogBatchReader(DataSourceReader):
         else:
             highs = {w: topics[w.topic].state.end_offset(w.partition) for w in wheres}
         first = starting_offset(connection, topics, options, highs)
+        refuse_unknown("endingOffsets", options.ending_offsets, first.topics)
         ranges: dict[TopicPartition, PartitionRange] = {}
         for where in wheres:
             start = first.topics[where.topic].partitions[where.partition].start
@@ -50,7 +51,8 @@ class TxlogBatchReader(DataSourceReader):
                 topics[where.topic],
                 where,
                 options.ending_offsets.at(where),
-                highs[where],
+                # The start may be above an open transaction: the group may read uncommitted.
+                max(highs[where], start),
                 options,
                 option="endingOffsets",
             )
@@ -59,7 +61,8 @@ class TxlogBatchReader(DataSourceReader):
                     f"endingOffsets has {end} for {where}, before startingOffsets with {start}.",
                     partition=str(where),
                 )
-            ranges[where] = PartitionRange(start, end)
+            if end > start:
+                ranges[where] = PartitionRange(start, end)
         return plan_reads(topics, ranges, options)
 
     def read(self, partition: ReadTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]

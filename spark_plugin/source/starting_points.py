@@ -43,7 +43,7 @@ def starting_offset(
             at = resolve(topic, where, spec.at(where), ends[where], options, committed.get(where))
             positions[partition] = PartitionRange(at, at)
         found[name] = TopicOffsets(topic.topic_id, positions)
-    _refuse_unknown(spec, found)
+    refuse_unknown("startingOffsets", spec, found)
     return offsets.initial(connection.cluster.log_id, options.group_id, found)
 
 
@@ -121,12 +121,13 @@ def committed_offsets(
     return connection.offsets.fetch(options.group_id, wanted, ids)
 
 
-def _refuse_unknown(spec: OffsetSpec, found: Mapping[str, TopicOffsets]) -> None:
+def refuse_unknown(option: str, spec: OffsetSpec, found: Mapping[str, TopicOffsets]) -> None:
+    """Refuse JSON that names a partition which the query does not read. Raises InvalidOption."""
     for where in spec.explicit:
         known = found.get(where.topic)
         if known is None or where.partition not in known.partitions:
             raise InvalidOption(
-                f"startingOffsets names {where}, which is not read by this query; name the "
+                f"{option} names {where}, which is not read by this query; name the "
                 "partitions of the subscribed topics only.",
                 partition=str(where),
             )

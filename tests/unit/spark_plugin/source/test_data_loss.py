@@ -16,7 +16,8 @@ from spark_plugin.source.batch_reader import TxlogBatchReader
 from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.spark_query import COLUMNS, GROUP, SOURCE, new_log
 from tests.unit.spark_plugin.spark_stream import Stream
-from txlog.errors import OffsetOutOfRange
+from txlog.engine.producer_config import IN_LOG
+from txlog.errors import InvalidOption, OffsetOutOfRange
 from txlog.groups.state import UNCHECKED, PendingOffset
 from txlog.model import IsolationLevel, TopicPartition
 
@@ -185,3 +186,31 @@ def test_committed_offset_above_end_of_a_new_partition_fails_latest_offset(
     move_group(log, 3, new.partition)
     assert stream.run() == 1
     log.check()
+
+
+# The range of a batch read.
+
+
+def test_ending_offset_of_a_partition_that_is_not_read_is_refused(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a misspelt number would limit nothing."""
+    ends = OffsetSpec(explicit={SOURCE: 4, TopicPartition(SOURCE.topic, 7): 3})
+    with pytest.raises(InvalidOption, match="endingOffsets names numbers-7, which is not read"):
+        tasks_of(log, monkeypatch, **NUMBERS, starting_offsets=EARLIEST, ending_offsets=ends)
+
+
+def test_batch_read_of_a_group_above_an_open_transaction_is_empty(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer at read_uncommitted, the default of the Python consumer, moved the group there."""
+    producer = log.producer("open", transaction_records=IN_LOG)
+    producer.begin_transaction()
+    producer.send(SOURCE.topic, b"open")
+    producer.flush()
+    move_group(log, 11)
+    given = {**NUMBERS, "group_id": GROUP, "starting_offsets": COMMITTED}
+    assert tasks_of(log, monkeypatch, **given) == 0
+    producer.commit_transaction()
+    log.producer().send(SOURCE.topic, b"next").get()
+    assert tasks_of(log, monkeypatch, **given) == 1
