@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -37,22 +36,24 @@ def apply(module: ModuleType) -> None:
 def drilled_open_log(open_log: OpenLog, points: DrillPoints) -> OpenLog:
     """`open_log` for a process that stops at `points` when its sink creates objects."""
 
-    @cache
-    def drilled(process: int, root: str, storage: tuple[tuple[str, str], ...], create: bool) -> Any:
-        # `process` is only a key of the cache: a forked child opens a connection of its own.
+    kept: dict[str, Connection] = {}
+
+    def drilled(options: WriterOptions, create: bool) -> Connection:
         runtime = Runtime()
-        store = DrilledStore(open_store(root, runtime, dict(storage)), points)
-        return open_connection(store, runtime, create=create)
+        store = open_store(options.root, runtime, dict(options.storage))
+        return open_connection(DrilledStore(store, points), runtime, create=create)
 
     def opened(
         options: ReaderOptions | WriterOptions, *, create: bool = False, **handed_over: Any
     ) -> Connection:
         if not isinstance(options, WriterOptions):
             return open_log(options, create=create, **handed_over)
-        found: Connection = drilled(
-            os.getpid(), options.root, tuple(sorted(options.storage.items())), create
-        )
-        return found
+        # With the process id: a forked child opens a connection of its own. As a text, because an
+        # option of the store may be an object.
+        key = f"{os.getpid()} {options.root} {create} {sorted(options.storage.items())!r}"
+        if key not in kept:
+            kept[key] = drilled(options, create)
+        return kept[key]
 
     return opened
 

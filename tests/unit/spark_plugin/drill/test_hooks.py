@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark_plugin.connections import open_log
 from spark_plugin.drill.hooks import drilled_open_log
 from spark_plugin.drill.points import POINTS, VARIABLE, DrillPoints
-from spark_plugin.options import ReaderOptions, WriterOptions
+from spark_plugin.options import ReaderOptions, WriterOptions, parse_writer_options
 from spark_plugin.source import stream_reader
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.unit.spark_plugin.spark_query import COLUMNS
@@ -20,6 +20,7 @@ from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
 from txlog.engine.connection import connect
 from txlog.engine.producer_config import IN_LOG
+from txlog.errors import TxlogError
 
 POINT = "before the first marker"
 
@@ -69,6 +70,18 @@ def test_drill_stops_sink_before_its_first_marker(tmp_path: Path, points: DrillP
     connection = drilled_open_log(open_log, points)(WriterOptions(root))
     connection.coordinator_of("feeder").maintain()
     assert passed(points) == 1
+
+
+def test_drilled_sink_opens_a_store_whose_option_is_an_object(
+    tmp_path: Path, points: DrillPoints
+) -> None:
+    """The drill passes such an option to its job as JSON."""
+    given = {"root": str(tmp_path / "log"), "storage.client_kwargs": '{"verify": false}'}
+    opened = drilled_open_log(open_log, points)
+    with pytest.raises(TxlogError) as refused:
+        opened(parse_writer_options(given))
+    with pytest.raises(type(refused.value)):
+        open_log(parse_writer_options(given))
 
 
 PROGRAM = """
