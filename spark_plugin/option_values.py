@@ -187,7 +187,7 @@ def pattern(name: str, value: str) -> str:
     """A regular expression that a topic's whole name must match."""
     try:
         return re.compile(text(name, value)).pattern
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise invalid(name, value, f"a regular expression ({error})") from error
 
 

@@ -332,6 +332,12 @@ def test_a_pattern_matches_whole_names() -> None:
         parse_reader_options({"path": "/log", "subscribepattern": "("})
 
 
+@pytest.mark.parametrize("pattern", ["a{99999999999999999999}", "(" * 3000 + ")" * 3000])
+def test_pattern_that_python_cannot_compile_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidOption, match="it must be a regular expression"):
+        parse_reader_options({"path": "/log", "subscribepattern": pattern})
+
+
 def test_R29_committed_offsets_need_a_group() -> None:
     with pytest.raises(InvalidOption, match=r"set 'group\.id'"):
         parse_reader_options({**READER, "startingoffsets": "committed"})
