@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint, open_checkpoint
+from spark_plugin.checkpoints.checkpoint_files import locate
 from spark_plugin.connections import STORES_MAX, open_log
 from spark_plugin.options import WriterOptions
 from spark_plugin.python_worker import freeze_modules, is_for_commits, task_identity
@@ -120,14 +121,16 @@ def query_checkpoint(options: WriterOptions) -> Checkpoint:
     """The query's checkpoint. Its connections are kept from batch to batch; its files are read
     again each time. Raises InvalidOption if the option is missing (rule R22)."""
     storage = dict(options.storage)
-    place = f"{options.checkpoint_location} {options.checkpoint_file_system}"
-    # With the folder, as a location may be relative to it (R24).
-    key = f"{os.getpid()} {os.getcwd()} {place} {sorted(storage.items())!r}"
+    location = options.checkpoint_location
+    # The whole place, as a location may be relative to the process's folder (R24). An absolute one
+    # must not need that folder, which may be deleted.
+    place = location and locate(location, options.checkpoint_file_system)
+    key = f"{os.getpid()} {place} {sorted(storage.items())!r}"
     if key not in _checkpoints:
         while len(_checkpoints) >= STORES_MAX:
             del _checkpoints[next(iter(_checkpoints))]
         _checkpoints[key] = open_checkpoint(
-            options.checkpoint_location,
+            location,
             Runtime(),
             default_file_system=options.checkpoint_file_system,
             storage_options=storage,

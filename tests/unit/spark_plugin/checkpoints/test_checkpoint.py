@@ -6,6 +6,8 @@ import pytest
 
 from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint, open_checkpoint
 from spark_plugin.checkpoints.offset_log import GroupTopicPartition
+from spark_plugin.options import parse_writer_options
+from spark_plugin.sink.stream_writer import query_checkpoint
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
 from txlog.clock import Runtime
 from txlog.errors import CheckpointConflict, CorruptData, InvalidOption
@@ -47,6 +49,28 @@ def test_checkpoint_has_query_id_newest_batch_and_newest_commit(folder: Path) ->
     assert checkpoint.query_id() == QUERY
     assert checkpoint.newest_batch() == 1
     assert checkpoint.newest_commit() == 0
+
+
+def test_absolute_checkpoint_is_found_although_the_process_folder_is_deleted(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = parse_writer_options({"path": "/log", "checkpointLocation": str(folder)})
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert query_checkpoint(options).newest_batch() == 1
+
+
+def test_relative_checkpoint_follows_the_process_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process may change its folder between two batches (R24)."""
+    options = parse_writer_options({"path": "/log", "checkpointLocation": folder.name})
+    monkeypatch.chdir(tmp_path)
+    assert query_checkpoint(options).newest_batch() == 1
+    monkeypatch.chdir(folder)
+    assert query_checkpoint(options).newest_batch() is None
 
 
 def test_newest_batch_is_found_numerically_ignoring_other_files(folder: Path) -> None:
