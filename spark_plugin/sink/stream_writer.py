@@ -26,7 +26,7 @@ from spark_plugin.sink.sink_topics import Creation, creation, prepare_topics
 from spark_plugin.sink.staging import Staging, TaskMessage
 from txlog.catalog.task_metadata import LogMetadata
 from txlog.clock import Runtime
-from txlog.errors import CheckpointConflict, InternalError
+from txlog.errors import CheckpointConflict, InternalError, InvalidOption
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         # `commit` reads all that it needs itself; a writer without a plan stages nothing (0030).
         if is_for_commits():
             return cls(options, schema, None)
+        _refuse_label(options)
         checkpoint = query_checkpoint(options)
         plan = checkpoint.plan()
         log = prepare_topics(options, schema, _allowed(options, plan.batch_id))
@@ -110,6 +111,16 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         Unreferenced staged segments are invisible, and vacuum collects them.
         """
         log.info("batch %d was aborted; nothing of it is visible unless it was decided", batchId)
+
+
+def _refuse_label(options: WriterOptions) -> None:
+    """A write with a label may leave batches out, and a query's own sink may not (I10, R30)."""
+    if options.label:
+        raise InvalidOption(
+            "option 'label' distinguishes the writes of one foreachBatch, which may leave batches "
+            "out; in writeStream leave the option out.",
+            option="label",
+        )
 
 
 def _allowed(options: WriterOptions, batch_id: int) -> Creation:

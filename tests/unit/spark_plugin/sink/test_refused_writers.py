@@ -8,10 +8,13 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 from spark_plugin.options import parse_writer_options
 from spark_plugin.sink.batch_writer import TxlogBatchWriter
 from spark_plugin.sink.stream_writer import TxlogStreamWriter
+from tests.logs.memory_log import MemoryLog
+from tests.unit.spark_plugin.spark_query import Query
 from txlog.client.admin import Admin
 from txlog.errors import (
     CheckpointConflict,
     IncompatibleSchema,
+    InvalidOption,
     NotATxlog,
     TxlogError,
     UnknownTopic,
@@ -62,6 +65,22 @@ def test_job_is_checked_before_its_tasks_without_creating_log_or_topic(tmp_path:
     with pytest.raises(UnknownTopic, match="there is no topic 'copy'"):
         TxlogBatchWriter.for_job(none, FRAME, overwrite=False)
     assert admin.list_topics() == []
+
+
+def test_R30_label_of_a_query_without_foreach_batch_is_refused_and_creates_no_log(
+    tmp_path: Path,
+) -> None:
+    """Its missing batches would pass for batches that a `foreachBatch` has left out (I10)."""
+    log = MemoryLog()
+    query = Query(log, tmp_path / "checkpoint")
+    query.plan_other(0, 4)
+    root = tmp_path / "log"
+    asked = {"path": str(root), "topic": "t", "checkpointLocation": str(query.folder)}
+    with pytest.raises(InvalidOption, match="in writeStream leave the option out"):
+        TxlogStreamWriter.for_batch(parse_writer_options({**asked, "label": "copy"}), FRAME)
+    assert not root.exists()
+    TxlogStreamWriter.for_batch(parse_writer_options(asked), FRAME)
+    assert root.exists()
 
 
 def test_checkpoint_without_a_batch_creates_no_log(tmp_path: Path) -> None:
