@@ -26,6 +26,7 @@ from pyspark.sql.types import (
     BinaryType,
     CalendarIntervalType,
     DataType,
+    DateType,
     GeographyType,
     GeometryType,
     IntegerType,
@@ -36,6 +37,8 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
+    TimestampType,
     UserDefinedType,
     VariantType,
     YearMonthIntervalType,
@@ -251,6 +254,20 @@ def _check_columns_fit(
             topic=name,
             columns=unknown,
         )
+    if is_kafka_schema(stored):
+        _require_time(name, schema)
+
+
+def _require_time(name: str, schema: StructType) -> None:
+    """The column `timestamp` of a Kafka-shaped topic is the record's time."""
+    kind = schema["timestamp"].dataType if "timestamp" in schema.names else TimestampType()
+    if not isinstance(kind, _TIMES):
+        raise IncompatibleSchema(
+            f"column 'timestamp' is {kind.simpleString()}, and in topic {name!r} it is the "
+            "record's time; cast it to timestamp.",
+            topic=name,
+            columns=["timestamp"],
+        )
 
 
 def require_may_create(
@@ -297,6 +314,8 @@ PARTITION_COLUMN = "partition"
 
 _KAFKA_COLUMNS = frozenset({"key", "value", "headers", "partition", "timestamp"})
 _KAFKA_VALUES = (StringType, BinaryType)
+_TIMES = (TimestampType, TimestampNTZType, DateType, LongType)
+"""Types of the column `timestamp`; a whole number is in milliseconds, as in Kafka."""
 
 _KAFKA_METADATA: Mapping[str, DataType] = {
     TOPIC_COLUMN: StringType(),

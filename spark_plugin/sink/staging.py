@@ -235,9 +235,24 @@ def _stored(topic: TopicLog, rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatc
     if is_kafka_schema(schema) and "timestamp" in rows.schema.names:
         index = rows.schema.get_field_index("timestamp")
         # Spark's microseconds are cut to Kafka's milliseconds, which a safe cast would refuse.
-        stamps = rows.column(index).cast(pa.timestamp("ms", "UTC"), safe=False)
+        stamps = _milliseconds(topic, rows.column(index))
         rows = rows.remove_column(index).append_column(TIMESTAMP_COLUMN, stamps)
     return adapt(with_record_times(topic, rows, now_ms), physical_schema(schema))
+
+
+def _milliseconds(topic: TopicLog, column: pa.Array) -> pa.Array:
+    kind, reason = column.type, "it is neither a time nor a number of milliseconds"
+    if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
+        try:
+            return column.cast(pa.timestamp("ms", "UTC"), safe=False)
+        except pa.ArrowException as error:
+            reason = str(error)
+    raise InvalidRecord(
+        f"topic {topic.name!r}: the column 'timestamp' ({kind}) cannot be the records' time: "
+        f"{reason}. Cast it to timestamp.",
+        topic=topic.name,
+        column="timestamp",
+    )
 
 
 def _check_partitions(topic: TopicLog, numbers: pa.Array, count: int) -> None:

@@ -2,12 +2,23 @@
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
 
 from spark_plugin.options import parse_writer_options
+from spark_plugin.sink.sink_topics import Creation, prepared_log
 from spark_plugin.sink.staging import StagedTopic, Staging
 from tests.logs.memory_log import MemoryLog
 from txlog.errors import (
+    IncompatibleSchema,
     InvalidName,
     InvalidRecord,
     TxlogError,
@@ -135,6 +146,30 @@ def test_kafka_shaped_topic_ignores_source_metadata_columns(
     (record,) = stored(log, found)
     assert record.keys() == {"key", "value", "headers", "_timestamp"}
     assert (record["key"], record["value"], record["headers"]) == (None, b"v", None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(StringType(), "2026-01-01T00:00:00Z"), (DoubleType(), 1.5), (IntegerType(), 1)],
+)
+def test_timestamp_column_of_wrong_type_is_refused_for_kafka_shaped_topic(
+    log: MemoryLog, kind: DataType, value: object
+) -> None:
+    """By the driver; by the task if each row names its topic."""
+    log.admin.create_topic("copy", 1)
+    frame = StructType().add("value", BinaryType()).add("timestamp", kind)
+    options = parse_writer_options({"path": "memory://log", "topic": "copy"})
+    with pytest.raises(IncompatibleSchema, match="it is the record's time; cast it to timestamp"):
+        prepared_log(log.connection, options, frame, Creation.NONE)
+    frame = frame.add("topic", StringType())
+    columns = to_arrow_schema(frame, timezone="UTC")
+    row = pa.RecordBatch.from_pylist(
+        [{"value": b"v", "timestamp": value, "topic": "copy"}], columns
+    )
+    options = parse_writer_options({"path": "memory://log"})
+    with pytest.raises(InvalidRecord, match="'timestamp' .* cannot be the records' time"):
+        Staging(log.connection, options, frame).add_all([row])
+    assert segments(log) == []
 
 
 def test_offset_column_of_wrong_type_is_refused_for_kafka_shaped_topic(log: MemoryLog) -> None:
