@@ -128,15 +128,14 @@ def _require_topic(connection: Connection, participant: Participant) -> None:
 
 def is_large(staged: Sequence[Participant]) -> bool:
     """Whether these segments are too many for one entry."""
-    return sum(map(_batch_count, staged)) > appender.ENTRY_BATCHES_MAX
+    return _weight(staged) > appender.ENTRY_BATCHES_MAX
 
 
 def fit_one_entry(pends: Pends, staged: Sequence[Participant]) -> bool:
     """Whether the entry of the decision has room for the pends, too. The batch's mark in it names
     their partitions a second time."""
     positions = sum(event_bytes(pend) for pend in pends.values())
-    batches = sum(_batch_count(part) + 2 * len(part.segments) for part in staged)
-    return 2 * positions + STORED_BATCH_BYTES * batches <= OFFSETS_BYTES_MAX
+    return 2 * positions + STORED_BATCH_BYTES * _weight(staged) <= OFFSETS_BYTES_MAX
 
 
 def append_first(
@@ -162,5 +161,7 @@ def append_first(
         batches.append_staged(topic, part.segments, session.tx_id)
 
 
-def _batch_count(part: Participant) -> int:
-    return sum(len(segment.batches) for segment in part.segments)
+def _weight(staged: Sequence[Participant]) -> int:
+    """The space in an entry that naming all of this takes, in stored batches: the name of a topic,
+    of up to 249 characters, takes as much as two."""
+    return sum(2 + appender.entry_weight(part.segments) for part in staged)

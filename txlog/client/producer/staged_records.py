@@ -19,7 +19,12 @@ from txlog.catalog.cluster import Cluster
 from txlog.client.producer.sender import Flush
 from txlog.clock import FanOut, Runtime, begun
 from txlog.coordinator.events import Participant
-from txlog.engine.append.appender import ENTRY_BATCHES_MAX, Appender, row_counts_of
+from txlog.engine.append.appender import (
+    ENTRY_BATCHES_MAX,
+    Appender,
+    entry_weight,
+    row_counts_of,
+)
 from txlog.engine.append.producer_batch import TopicCheck
 from txlog.engine.append.record_metadata import ProduceRequestResult
 from txlog.engine.transaction_session import TransactionSession
@@ -91,8 +96,7 @@ class StagedRecords:
     @property
     def entry_weight(self) -> int:
         """The space in an entry that naming all segments takes, in stored batches."""
-        segments = [s for _, segments in self.not_appended() for s in segments]
-        return sum(2 + len(segment.batches) for segment in segments)
+        return sum(entry_weight(segments) for _, segments in self.not_appended())
 
     def begin_check(self, topic: TopicLog) -> None:
         """Start to check the tip of a topic, during the upload of its records."""

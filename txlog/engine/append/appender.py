@@ -8,7 +8,7 @@ may not commit before.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -45,7 +45,8 @@ background thread the encoding, half a millisecond, would compete with the calle
 interpreter's lock, and take several times as long."""
 
 ENTRY_BATCHES_MAX = 4_000
-"""Stored batches named in one journal entry: 300 KB, which leaves room for other commands."""
+"""Stored batches named in one journal entry: 300 KB, which leaves room for other commands. The
+path of a segment counts, too (`entry_weight`)."""
 
 
 class Appender:
@@ -317,15 +318,20 @@ def row_counts_of(segments: Sequence[Segment]) -> Counter[int]:
     return counts
 
 
+def entry_weight(segments: Iterable[Segment]) -> int:
+    """The space in an entry that naming these segments takes, in stored batches."""
+    return sum(2 + len(segment.batches) for segment in segments)
+
+
 def _in_entries(segments: Sequence[Segment]) -> Iterator[tuple[Segment, ...]]:
     """The segments in their order, in groups that one entry can name."""
     group: list[Segment] = []
-    count = 0
+    weight = 0
     for segment in segments:
-        if group and count + len(segment.batches) > ENTRY_BATCHES_MAX:
+        if group and weight + entry_weight([segment]) > ENTRY_BATCHES_MAX:
             yield tuple(group)
-            group, count = [], 0
+            group, weight = [], 0
         group.append(segment)
-        count += len(segment.batches)
+        weight += entry_weight([segment])
     if group:
         yield tuple(group)

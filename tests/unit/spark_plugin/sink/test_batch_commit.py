@@ -162,6 +162,25 @@ def test_micro_batch_with_more_stored_batches_than_fit_an_entry_is_committed(
     log.check()
 
 
+def test_micro_batch_with_more_segments_than_fit_an_entry_is_committed(
+    log: MemoryLog, query: Query
+) -> None:
+    """Their paths exceed the megabyte, as of thousands of tasks with few rows each."""
+    name = "even." + "e" * 240
+    log.admin.create_topic(name, 1, pa.schema([("n", pa.int64())]))
+    process = log.process()
+    query.plan(0, 0, 2)
+    messages = [replace(m, staged=()) for m in query.tasks(process, "run", 0, 0, 2)]
+    topic = process.cluster.topic(name)
+    row = with_timestamp(pa.RecordBatch.from_pydict({"n": [1]}), 0)
+    segments = tuple(segment_of(topic, row, 1) for _ in range(2_700))
+    messages[0] = replace(messages[0], staged=(StagedTopic(name, topic.topic_id, segments),))
+    query.commit(process, "run", 0, messages)
+    assert log.process().cluster.topic(name).catch_up().last_stable_offset(0) == 2_700
+    assert position(log) == 2
+    log.check()
+
+
 def segment_of(topic: TopicLog, row: pa.RecordBatch, count: int) -> Segment:
     """A segment with that many batches of one record."""
     draft = SegmentWriter(
