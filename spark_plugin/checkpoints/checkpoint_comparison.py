@@ -17,7 +17,7 @@ from spark_plugin.checkpoints.offset_log import (
     OffsetFile,
     txlog_lines,
 )
-from spark_plugin.sink.replay import AlreadyIn, decide_batch
+from spark_plugin.sink.replay import BatchDecision, decide_batch
 from spark_plugin.source.offsets import PartitionRange, all_ranges, ends_below
 from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.transaction import decision_of
@@ -317,7 +317,7 @@ def _judged(
             is_in_log=mark_says == "SAME",
         )
         return replace(refused, commands=_commands(refused, mark_says))
-    if isinstance(answer, AlreadyIn):
+    if answer is BatchDecision.ALREADY_IN:
         reason = f"the log has batch {batch_id}; Spark did not record its end."
         return replace(comparison, next_start=NextStart.ALREADY_IN, reason=reason, is_in_log=True)
     next_start = NextStart.REPLAY if comparison.is_replay else NextStart.NEW_BATCH

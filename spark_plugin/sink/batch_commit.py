@@ -34,7 +34,7 @@ from spark_plugin.sink.participants import (
     participants,
     read_for_commit,
 )
-from spark_plugin.sink.replay import AlreadyIn, Commit, decide_batch, offset_ranges
+from spark_plugin.sink.replay import BatchDecision, decide_batch, offset_ranges
 from spark_plugin.sink.staging import TaskMessage
 from spark_plugin.source.starting_points import UNSTABLE_WAIT_MS, UNSTABLE_WAITS_MAX
 from txlog.coordinator.coordinator import Coordinator
@@ -118,7 +118,7 @@ class BatchCommitter:
         for attempt in range(DECIDE_ATTEMPTS_MAX):
             self._states = read_for_commit(self._connection, coordinator, groups, messages, staged)
             decision = self._decide(identity, batch, coordinator)
-            if isinstance(decision, AlreadyIn):
+            if decision is BatchDecision.ALREADY_IN:
                 self._require_replay(identity, coordinator, is_first_attempt=attempt == 0)
                 log.info("batch %d is in the log already", identity.batch_id)
                 return
@@ -173,7 +173,7 @@ class BatchCommitter:
 
     def _decide(
         self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
-    ) -> AlreadyIn | Commit:
+    ) -> BatchDecision:
         """Apply the replay tests, before any run is fenced (rule R27)."""
         transactional_id = self._transactional_id(identity)
         known = coordinator.state.ids.get(transactional_id)
@@ -189,7 +189,7 @@ class BatchCommitter:
 
     def _decide_early(
         self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
-    ) -> Commit | None:
+    ) -> BatchDecision | None:
         """Commit, if the states just read allow it; None if they must be read again.
 
         They are of different times, but the pend compares the group's positions again, and PREPARE
@@ -207,7 +207,7 @@ class BatchCommitter:
             )
         except CheckpointConflict:
             return None
-        return decision if isinstance(decision, Commit) else None
+        return decision if decision is BatchDecision.COMMIT else None
 
     def _apply_tests(
         self,
@@ -215,7 +215,7 @@ class BatchCommitter:
         batch: BatchRange,
         committed: Mapping[GroupTopicPartition, int | None],
         mark: ReplayMark | None,
-    ) -> AlreadyIn | Commit:
+    ) -> BatchDecision:
         return decide_batch(
             identity.query_id,
             identity.batch_id,

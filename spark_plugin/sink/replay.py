@@ -49,7 +49,6 @@ Reasons:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
 
@@ -71,20 +70,14 @@ NAMED_MAX = 20
 """Partitions that a message names; it gives the number of the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlreadyIn:
-    """The batch is in the log, with its offsets."""
+class BatchDecision(Enum):
+    """What the two tests say of a batch that is not refused."""
 
-    batch_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """The batch may be committed if the group is still at `expected` (compare-and-set)."""
-
-    mark: ReplayMark
-    expected: Committed
-    """The committed offset of each partition that advances or joins; None if it has none."""
+    COMMIT = auto()
+    """It may be committed. Its pend compares the group's positions with the start of the batch
+    again, and PREPARE_COMMIT the mark."""
+    ALREADY_IN = auto()
+    """It is in the log, with its offsets."""
 
 
 class GroupAnswer(Enum):
@@ -127,7 +120,7 @@ def decide_batch(
     fingerprint: str = "",
     previous_fingerprint: str = "",
     may_skip: bool = False,
-) -> AlreadyIn | Commit:
+) -> BatchDecision:
     """Apply the table above to one micro-batch.
 
     `ranges` are the ranges that the batch advances, `joining` the empty ranges of the partitions
@@ -146,9 +139,9 @@ def decide_batch(
     if mark_answer is MarkAnswer.LATER and may_skip:
         mark_answer = MarkAnswer.NEXT
     if (group_answer, mark_answer) in _IN:
-        return AlreadyIn(batch_id)
+        return BatchDecision.ALREADY_IN
     if (group_answer, mark_answer) in _COMMIT:
-        return Commit(batch, {key: committed.get(key) for key in tested})
+        return BatchDecision.COMMIT
     raise _refusal(batch, tested, committed, mark, group_answer, mark_answer)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.sink import batch_commit
-from spark_plugin.sink.replay import AlreadyIn
+from spark_plugin.sink.replay import BatchDecision
 from tests.protocol import removed_rules as rules_out
 from tests.simulation.planted_bugs.bugs_of_answers import OF_ANSWERS
 from tests.simulation.planted_bugs.bugs_of_deletion import OF_DELETION
@@ -163,7 +163,7 @@ def replay_by_batch_id(patch: Patch) -> None:
     """A batch counts as committed if the log has one with its number."""
 
     def decide(query: str, batch: int, ranges: Any, committed: Any, mark: Any, **_: Any) -> Any:
-        return AlreadyIn(batch) if mark is not None and batch <= mark.batch_id else None
+        return BatchDecision.ALREADY_IN if mark is not None and batch <= mark.batch_id else None
 
     patch.setattr(batch_commit, "decide_batch", decide)
 
