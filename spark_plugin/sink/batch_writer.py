@@ -203,7 +203,8 @@ def _finish_decided(connection: Connection, options: WriterOptions) -> None:
     job has its transactional id."""
     coordinator = connection.coordinator_of(_group(options))
     for name, transaction in list(coordinator.catch_up().open_transactions()):
-        if name.startswith(f"{_group(options)}."):
+        # Without its job's token: another application's name may begin with this one's and a dot.
+        if name.rpartition(".")[0] == _group(options):
             coordinator.finish(name, transaction.tx_id)
 
 

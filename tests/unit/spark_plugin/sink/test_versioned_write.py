@@ -94,14 +94,14 @@ def test_I10_job_overtaken_by_its_retry_writes_nothing() -> None:
     log.check()
 
 
-def die_decided(log: MemoryLog, number: int) -> None:
+def die_decided(log: MemoryLog, number: int, options: WriterOptions = OPTIONS) -> None:
     """A job that dies between its decision and its topic's marker."""
     store = ScriptedStore(log.memory)
     dying = log.process(store)
     mine = staged(dying, number)
     store.on("create", "^topics/", unavailable, holding="marker_written", times=1000)
     with pytest.raises(TxlogError):
-        commit_version(dying, OPTIONS, mine)
+        commit_version(dying, options, mine)
 
 
 def test_I5_retry_completes_job_that_died_after_its_decision() -> None:
@@ -112,6 +112,22 @@ def test_I5_retry_completes_job_that_died_after_its_decision() -> None:
     assert numbers(log) == []
     write(log, 1)
     assert numbers(log) == [0]
+    log.check()
+
+
+def test_job_is_independent_of_an_application_whose_name_begins_with_its_own() -> None:
+    """It may not be allowed to write the topics of that application."""
+    log = new_log()
+    die_decided(log, 0, replace(OPTIONS, txn_app_id="app.other"))
+    store = ScriptedStore(log.memory)
+    store.on("create", "^topics/even/", unavailable, times=1000)
+    process = log.process(store)
+    options = replace(OPTIONS, topic="odd")
+    commit_version(process, options, ())
+    assert is_in_log(log.process(), options)
+    assert numbers(log) == []
+    write(log, 1, replace(OPTIONS, txn_app_id="app.other", txn_version=8))
+    assert numbers(log) == [0, 1]
     log.check()
 
 
