@@ -342,7 +342,8 @@ class BatchCommitter:
         key = self._session_key(identity)
         # A large batch registers again: the sequences of an epoch begin at 0, and an earlier large
         # batch has used them (0011).
-        is_too_large = is_large(staged)
+        mark = self._mark(identity, batch)
+        is_too_large = is_large(staged, mark)
         session = _sessions.get(key)
         if (
             session is None
@@ -367,7 +368,7 @@ class BatchCommitter:
                     # Answered before PREPARE, which names their groups (R37).
                     self._wait(partial(session.pend_staged, group, pend))
                 pends = {}
-            decide = partial(session.commit, staged, self._mark(identity, batch), pends=pends)
+            decide = partial(session.commit, staged, mark, pends=pends)
             self._wait(partial(self._connection.offsets.with_resolution, decide, session.tx_id))
             # Not left to the next transaction: the completion holds the group's offsets, and
             # another process may commit the next batch.

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from spark_plugin.sink.staging import TaskMessage
 from txlog.coordinator.coordinator import Coordinator
-from txlog.coordinator.events import Participant
+from txlog.coordinator.events import Participant, ReplayMark
 from txlog.engine.append import appender
 from txlog.engine.append.appender import Appender
 from txlog.engine.connection import Connection
@@ -31,6 +31,9 @@ Pends: TypeAlias = Mapping[str, tuple[PendingOffset, ...]]
 
 STORED_BATCH_BYTES = 250
 """About the size of a stored batch's name in an entry; 4,000 of them fill it."""
+
+RANGE_BYTES = 60
+"""The largest size of a range in a mark, without the names of its group and topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +129,11 @@ def _require_topic(connection: Connection, participant: Participant) -> None:
         check_segment(state, segment)
 
 
-def is_large(staged: Sequence[Participant]) -> bool:
-    """Whether these segments are too many for one entry."""
-    return _weight(staged) > appender.ENTRY_BATCHES_MAX
+def is_large(staged: Sequence[Participant], mark: ReplayMark | None = None) -> bool:
+    """Whether these segments are too many for one entry, beside the batch's mark."""
+    ranges = mark.ranges if mark is not None else ()
+    mark_bytes = sum(len(r.group.encode()) + len(r.topic) + RANGE_BYTES for r in ranges)
+    return _weight(staged) + mark_bytes // STORED_BATCH_BYTES > appender.ENTRY_BATCHES_MAX
 
 
 def fit_one_entry(pends: Pends, staged: Sequence[Participant]) -> bool:

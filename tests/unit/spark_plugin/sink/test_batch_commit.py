@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint
@@ -15,18 +14,13 @@ from spark_plugin.checkpoints.checkpoint_files import CheckpointFiles
 from spark_plugin.sink import participants
 from spark_plugin.sink.batch_commit import STAGED_TIMEOUT_MS, BatchCommitter
 from spark_plugin.sink.participants import batch_identity
-from spark_plugin.sink.staging import StagedTopic, TaskMessage
+from spark_plugin.sink.staging import TaskMessage
 from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import DyingStore, HookedStore, ProcessDied
 from tests.unit.spark_plugin.spark_query import COUNT, GROUP, OPTIONS, SOURCE, Query, new_log
-from txlog.clock import Runtime, segment_id
 from txlog.engine.append import appender
 from txlog.errors import CheckpointConflict, GroupOwned, InvalidOption, ProducerFenced
 from txlog.model import TransactionOutcome, TxId
-from txlog.topic.records.batch import Segment
-from txlog.topic.records.conversion import with_timestamp
-from txlog.topic.records.segment_writer import SegmentWriter
-from txlog.topic.topic_log import TopicLog
 
 
 @pytest.fixture
@@ -141,58 +135,6 @@ def test_batches_above_and_below_entry_limit_commit_in_sequence(
         monkeypatch.setattr(appender, "ENTRY_BATCHES_MAX", batches_max)
         query.run(process, "run", batch, 2 * batch, 2 * batch + 2)
     check(log, 10)
-
-
-@pytest.mark.slow
-def test_micro_batch_with_more_stored_batches_than_fit_an_entry_is_committed(
-    log: MemoryLog, query: Query
-) -> None:
-    """The names of its stored batches alone exceed the megabyte that a store accepts."""
-    process = log.process()
-    query.plan(0, 0, 2)
-    whole = query.tasks(process, "run", 0, 0, 2)
-    empty = [replace(message, staged=()) for message in whole[1:]]
-    topic = process.cluster.topic("even")
-    row = with_timestamp(pa.RecordBatch.from_pydict({"n": [1]}), 0)
-    segments = [segment_of(topic, row, 5_000) for _ in range(4)]
-    staged = StagedTopic("even", topic.topic_id, tuple(segments))
-    query.commit(process, "run", 0, [replace(whole[0], staged=(staged,)), *empty])
-    assert log.process().cluster.topic("even").catch_up().last_stable_offset(0) == 20_000
-    assert position(log) == 2
-    log.check()
-
-
-def test_micro_batch_with_more_segments_than_fit_an_entry_is_committed(
-    log: MemoryLog, query: Query
-) -> None:
-    """Their paths exceed the megabyte, as of thousands of tasks with few rows each."""
-    name = "even." + "e" * 240
-    log.admin.create_topic(name, 1, pa.schema([("n", pa.int64())]))
-    process = log.process()
-    query.plan(0, 0, 2)
-    messages = [replace(m, staged=()) for m in query.tasks(process, "run", 0, 0, 2)]
-    topic = process.cluster.topic(name)
-    row = with_timestamp(pa.RecordBatch.from_pydict({"n": [1]}), 0)
-    segments = tuple(segment_of(topic, row, 1) for _ in range(2_700))
-    messages[0] = replace(messages[0], staged=(StagedTopic(name, topic.topic_id, segments),))
-    query.commit(process, "run", 0, messages)
-    assert log.process().cluster.topic(name).catch_up().last_stable_offset(0) == 2_700
-    assert position(log) == 2
-    log.check()
-
-
-def segment_of(topic: TopicLog, row: pa.RecordBatch, count: int) -> Segment:
-    """A segment with that many batches of one record."""
-    draft = SegmentWriter(
-        topic.store,
-        topic.layout.segment(segment_id(Runtime())),
-        topic.catch_up().newest_schema_id,
-        compression="none",
-        batch_bytes_max=1,
-    )
-    for _ in range(count):
-        draft.add(0, row)
-    return draft.finish()
 
 
 def dies_at(

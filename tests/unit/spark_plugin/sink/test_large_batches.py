@@ -1,0 +1,96 @@
+"""The commit of micro-batches whose names exceed one entry: batches, segments, and the mark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from spark_plugin.sink.staging import StagedTopic
+from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
+from tests.logs.memory_log import MemoryLog
+from tests.unit.spark_plugin.sink.test_batch_commit import log, position, query
+from tests.unit.spark_plugin.spark_query import GROUP, Query
+from txlog.clock import Runtime, segment_id
+from txlog.topic.records.batch import Segment
+from txlog.topic.records.conversion import with_timestamp
+from txlog.topic.records.segment_writer import SegmentWriter
+from txlog.topic.topic_log import TopicLog
+
+__all__ = ["log", "query"]
+
+
+def segment_of(topic: TopicLog, row: pa.RecordBatch, count: int) -> Segment:
+    """A segment with that many batches of one record."""
+    draft = SegmentWriter(
+        topic.store,
+        topic.layout.segment(segment_id(Runtime())),
+        topic.catch_up().newest_schema_id,
+        compression="none",
+        batch_bytes_max=1,
+    )
+    for _ in range(count):
+        draft.add(0, row)
+    return draft.finish()
+
+
+@pytest.mark.slow
+def test_micro_batch_with_more_stored_batches_than_fit_an_entry_is_committed(
+    log: MemoryLog, query: Query
+) -> None:
+    """The names of its stored batches alone exceed the megabyte that a store accepts."""
+    process = log.process()
+    query.plan(0, 0, 2)
+    whole = query.tasks(process, "run", 0, 0, 2)
+    empty = [replace(message, staged=()) for message in whole[1:]]
+    topic = process.cluster.topic("even")
+    row = with_timestamp(pa.RecordBatch.from_pydict({"n": [1]}), 0)
+    segments = [segment_of(topic, row, 5_000) for _ in range(4)]
+    staged = StagedTopic("even", topic.topic_id, tuple(segments))
+    query.commit(process, "run", 0, [replace(whole[0], staged=(staged,)), *empty])
+    assert log.process().cluster.topic("even").catch_up().last_stable_offset(0) == 20_000
+    assert position(log) == 2
+    log.check()
+
+
+def test_micro_batch_with_more_segments_than_fit_an_entry_is_committed(
+    log: MemoryLog, query: Query
+) -> None:
+    """Their paths exceed the megabyte, as of thousands of tasks with few rows each."""
+    name = "even." + "e" * 240
+    log.admin.create_topic(name, 1, pa.schema([("n", pa.int64())]))
+    process = log.process()
+    query.plan(0, 0, 2)
+    messages = [replace(m, staged=()) for m in query.tasks(process, "run", 0, 0, 2)]
+    topic = process.cluster.topic(name)
+    row = with_timestamp(pa.RecordBatch.from_pydict({"n": [1]}), 0)
+    segments = tuple(segment_of(topic, row, 1) for _ in range(2_700))
+    messages[0] = replace(messages[0], staged=(StagedTopic(name, topic.topic_id, segments),))
+    query.commit(process, "run", 0, messages)
+    assert log.process().cluster.topic(name).catch_up().last_stable_offset(0) == 2_700
+    assert position(log) == 2
+    log.check()
+
+
+@pytest.mark.slow
+def test_micro_batch_whose_mark_and_segments_exceed_an_entry_is_committed(
+    log: MemoryLog, query: Query
+) -> None:
+    """The mark names every partition that the batch advances."""
+    source, name = "s" * 150, "even." + "e" * 145
+    log.admin.create_topic(source, 4_000)
+    log.admin.create_topic(name, 1, pa.schema([("n", pa.int64())]))
+    process, cluster = log.process(), log.connection.cluster
+    ranges = {number: PartitionRange(0, 1) for number in range(4_000)}
+    topics = {source: TopicOffsets(cluster.topic(source).topic_id, ranges)}
+    line = encode(SourceOffset(cluster.log_id, GROUP, topics))
+    (query.folder / "offsets" / "0").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
+    messages = [replace(m, staged=()) for m in query.tasks(process, "run", 0, 0, 2)]
+    topic = process.cluster.topic(name)
+    row = with_timestamp(pa.RecordBatch.from_pydict({"n": [1]}), 0)
+    segments = tuple(segment_of(topic, row, 1) for _ in range(1_300))
+    messages[0] = replace(messages[0], staged=(StagedTopic(name, topic.topic_id, segments),))
+    query.commit(process, "run", 0, messages)
+    assert log.process().cluster.topic(name).catch_up().last_stable_offset(0) == 1_300
+    assert len(log.process().offsets.group(GROUP).committed) == 4_000
