@@ -40,7 +40,8 @@ def adapt(batch: pa.RecordBatch, target_schema: pa.Schema) -> pa.RecordBatch:
 
     Columns are matched by name. Missing nullable columns are filled with nulls, narrower types are
     widened, and other layouts of the same values (large, view, dictionary) become plain. Columns
-    that already fit are not copied. Raises InvalidRecord for a batch that would lose anything.
+    that already fit are not copied. Raises InvalidRecord for a batch that would lose anything, and
+    for one that no reader would accept.
     """
     adapted = batch
     if not batch.schema.equals(target_schema, check_metadata=True):

@@ -316,3 +316,11 @@ def test_truncated_file_is_refused(new: SampleLog, tmp_path: Path, name: str) ->
 def test_endless_line_is_refused_at_the_size_limit(new: SampleLog) -> None:
     done = produce(new, "new", "/dev/zero")
     assert (done.code, "line 1 is longer than 1048588 bytes" in done.err) == (2, True)
+
+
+def test_time_of_day_beyond_the_day_is_refused_and_topic_stays_readable(new: SampleLog) -> None:
+    new.admin.create_topic("shifts", 1, pa.schema([("start", pa.time32("s"))]))
+    done = produce(new, "shifts", stdin=b'{"start": 86399}\n{"start": 86400}\n{"start": -5}\n')
+    assert (done.code, "stdin line 2: column 'start'" in done.err) == (2, True)
+    assert produce(new, "shifts", stdin=b'{"start": 86399}\n').code == 0
+    assert values(new, "shifts") == [{"start": "23:59:59"}]
