@@ -12,7 +12,7 @@ from txlog.cli.output.output import Grid, duration_text
 from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Session
 from txlog.client.admin import Admin
-from txlog.coordinator.transaction import Transaction
+from txlog.coordinator.transaction import Transaction, TransactionState
 
 HEADERS = (
     "TRANSACTION-ID",
@@ -34,7 +34,8 @@ def show_half(session: Session, admin: Admin, now_ms: int) -> None:
             opened
             for each in admin.list_transactions()
             for opened in each.all_open
-            if opened.check_back is not None
+            # A decided one that is not complete yet will not be checked any more.
+            if opened.check_back is not None and opened.state is TransactionState.ONGOING
         ),
         key=lambda opened: (opened.started_ms, opened.tx_id),
     )
@@ -71,10 +72,10 @@ def _row(opened: Transaction, now_ms: int) -> tuple[object, ...]:
 
 
 def next_check_ms(opened: Transaction) -> int | None:
-    """When the next check, or giving up, is due; None if it is not a half transaction."""
+    """When the next check, or giving up, is due; None if it is decided, or no half transaction."""
     # The rule of Transaction.is_check_due, which decides; here it only tells operators when.
     back = opened.check_back
-    if back is None:
+    if back is None or opened.state is not TransactionState.ONGOING:
         return None
     if not opened.checks:
         return opened.started_ms + back.first_check_ms
@@ -84,7 +85,7 @@ def next_check_ms(opened: Transaction) -> int | None:
 def half_document(opened: Transaction) -> dict[str, Any] | None:
     """The additional facts of a half transaction; None for others."""
     back, next_ms = opened.check_back, next_check_ms(opened)
-    if back is None or next_ms is None:
+    if back is None:
         return None
     return {
         "transaction_id": opened.tag,
@@ -93,7 +94,7 @@ def half_document(opened: Transaction) -> dict[str, Any] | None:
         "messages": _message_count(opened),
         "checks": opened.checks,
         "checks_max": back.checks_max,
-        "next_check_at": iso_time(next_ms),
+        "next_check_at": None if next_ms is None else iso_time(next_ms),
         "dead_letter": opened.dead_letter,
     }
 

@@ -9,7 +9,7 @@ from tests.unit.cli.sample_log import SampleLog
 from tests.unit.client.half_messages.undecided_listener import Undecided
 from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
-from txlog.model import TransactionOutcome
+from txlog.model import TransactionOutcome, TxId
 
 CHECKS_MAX = 10_000
 """More checks than the test makes, so that the result does not depend on the machine's clock."""
@@ -155,4 +155,20 @@ def test_txn_describe_shows_a_half_transaction(own_log: SampleLog) -> None:
     assert "Checks" in table
     late = run("txn", "describe", "late-job", "-o", "json", root=own_log.root).json
     assert late["open"][0]["half"] is None
+    producer.shutdown()
+
+
+def test_decided_half_transaction_has_no_next_check_and_is_not_listed_as_undecided(
+    own_log: SampleLog,
+) -> None:
+    producer = send(own_log, "order-1", Message("orders", b"a"))
+    (half,) = run("txn", "list", "--half", "-o", "json", root=own_log.root).json
+    described = run("txn", "describe", half["transaction"], "-o", "json", root=own_log.root).json
+    tx_id = TxId.parse(half["transaction"])
+    # Its process dies between the decision and the markers.
+    own_log.connection.coordinator_of("shop").prepare_commit(described["transactional_id"], tx_id)
+    assert run("txn", "list", "--half", "-o", "json", root=own_log.root).json == []
+    after = run("txn", "describe", half["transaction"], "-o", "json", root=own_log.root).json
+    assert (after["outcome"], after["open"]["state"]) == ("COMMITTED", "PrepareCommit")
+    assert after["open"]["half"]["next_check_at"] is None
     producer.shutdown()
