@@ -63,10 +63,7 @@ def exit_code(error: TxlogError) -> int:
 def run_to_exit_code(command: Callable[[], object], *, as_json: bool = False) -> int:
     """Run a command line; report an error as a line or as JSON; return the exit code."""
     try:
-        answer = command()
-        # A full disk may show only when the buffer is written. When the interpreter writes it at
-        # its exit, it is too late for an exit code and a message of the command line.
-        sys.stdout.flush()
+        answer = _answer_of(command)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - nothing above handles it; -v shows the traceback
@@ -75,6 +72,25 @@ def run_to_exit_code(command: Callable[[], object], *, as_json: bool = False) ->
             _print_report(report, as_json)
         return report.exit_code
     return answer if isinstance(answer, int) else OK
+
+
+def _answer_of(command: Callable[[], object]) -> object:
+    """What the command returns; also if the reader of stdout has ended meanwhile, as `head` does,
+    which is no error."""
+    answer: object = None
+    try:
+        answer = command()
+        # A full disk may show only when the buffer is written. When the interpreter writes it at
+        # its exit, it is too late for an exit code and a message of the command line.
+        sys.stdout.flush()
+    except BrokenPipeError:
+        close_stdout()
+    except SystemExit as end:
+        # So typer ends where it prints itself, as for --help; its exit code is 1.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        close_stdout()
+    return answer
 
 
 def wants_json(words: Sequence[str]) -> bool:

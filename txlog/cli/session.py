@@ -105,10 +105,16 @@ class Session:
 
     def show(self, document: object, sections: Iterable[Section]) -> None:
         """Print the answer: one JSON document, or the same as tables."""
-        if self.options.output is Output.JSON:
-            write_json(document)
-        else:
-            write_sections(sections, no_color=self.options.no_color)
+        try:
+            if self.options.output is Output.JSON:
+                write_json(document)
+            else:
+                write_sections(sections, no_color=self.options.no_color)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Nobody reads it, but the command's messages and exit code still count: a log may be
+            # damaged in `txlog verify | head`.
+            close_stdout()
 
     def show_rows(self, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print rows with these columns: a list of JSON objects, or the same as a table."""
@@ -161,8 +167,7 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(session, **arguments)
             sys.stdout.flush()
-        # Not an error: the reader has ended, as in `txlog consume x | head`. Typer's own exit code
-        # for it is 1.
+        # Not an error: the reader has ended, as in `txlog consume x | head`. -v traces nothing.
         except BrokenPipeError:
             close_stdout()
         except typer.Exit:  # Only an exit code: -v has no error to trace.

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -160,6 +161,31 @@ def test_full_output_device_exits_6(words: list[str], log: SampleLog) -> None:
         )
     wanted = "txlog: No space left on device: the output could not be written.\n"
     assert (done.returncode, done.stderr) == (6, wanted)
+
+
+def run_unread(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run the command; the reader of its stdout has ended already."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", encoding="utf-8") as pipe:
+        return subprocess.run(
+            command(*words), stdout=pipe, stderr=subprocess.PIPE, env=environment(), text=True,
+            timeout=PROCESS_TIMEOUT_S, check=False,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [["topic", "list"], ["--version"], ["--help"], ["txn", "-h"]])
+def test_unread_output_is_not_an_error(words: list[str], log: SampleLog) -> None:
+    done = run_unread("--root", log.root, *words)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_failed_check_exits_1_if_its_output_is_not_read(form: str, own_log: SampleLog) -> None:
+    segment = next(own_log.root.rglob("segments/*.arrow"))
+    segment.write_bytes(segment.read_bytes()[:100])
+    done = run_unread("--root", own_log.root, "verify", "-q", "-o", form)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.parametrize("ignored", [False, True])
