@@ -138,6 +138,8 @@ def main() -> None:
     """Run the command line of this process. Called by the console script, start.py."""
     if sys.stdout is None:  # Closed by the caller: `txlog ... >&-`.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:  # Else `print` would write messages to stdout, among the data.
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):  # For tables; JSON is escaped anyway.
         sys.stdout.reconfigure(errors="backslashreplace")
     app(prog_name="txlog")

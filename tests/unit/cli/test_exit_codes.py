@@ -188,6 +188,18 @@ def test_failed_check_exits_1_if_its_output_is_not_read(form: str, own_log: Samp
     assert (done.returncode, done.stderr) == (1, "")
 
 
+@pytest.mark.parametrize(("words", "code"), [("topic describe nope", 3), ("verify", 0)])
+def test_messages_do_not_reach_stdout_if_stderr_is_closed(
+    words: str, code: int, log: SampleLog
+) -> None:
+    closed = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command("--root", log.root, *words.split())]
+    done = subprocess.run(
+        closed, stdout=subprocess.PIPE, env=environment(), text=True,
+        timeout=PROCESS_TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "txlog:" in done.stdout) == (code, False)
+
+
 @pytest.mark.parametrize("ignored", [False, True])
 def test_ctrl_c_while_the_commands_are_imported_prints_no_traceback(ignored: bool) -> None:
     """If the caller ignores the signal, as a shell does for background jobs, it stays ignored."""
