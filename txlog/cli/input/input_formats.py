@@ -111,6 +111,8 @@ def csv_blocks(
 ) -> Iterator[RecordBlock]:
     """One record a row. Raises InvalidRecord, naming the line."""
     rows = _Rows(row_bytes_max)
+    # Python's limit is 128 KiB a cell, less than a record may have; rows are limited already.
+    csv.field_size_limit(max(csv.field_size_limit(), row_bytes_max))
     header: list[str] | None = None
     for block in lines:
         numbered = rows.complete(block)

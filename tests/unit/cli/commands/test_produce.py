@@ -324,3 +324,9 @@ def test_time_of_day_beyond_the_day_is_refused_and_topic_stays_readable(new: Sam
     assert (done.code, "stdin line 2: column 'start'" in done.err) == (2, True)
     assert produce(new, "shifts", stdin=b'{"start": 86399}\n').code == 0
     assert values(new, "shifts") == [{"start": "23:59:59"}]
+
+
+def test_csv_cell_may_be_as_long_as_a_record(new: SampleLog) -> None:
+    cell = "x" * 300_000
+    done = produce(new, "new", "--format", "csv", stdin=f"key,value\nk,{cell}\n".encode())
+    assert (done.code, values(new)) == (0, [cell])
