@@ -23,6 +23,7 @@ ENVELOPE = frozenset({"topic", "partition", "offset", "timestamp"})
 KAFKA_NAMES = frozenset({"key", "value", "headers"})
 
 Row: TypeAlias = dict[str, Any]
+ReaderOf: TypeAlias = Callable[[pa.Field], Read | None]
 ErrorT = TypeVar("ErrorT", bound=TxlogError)
 
 
@@ -58,8 +59,9 @@ class RecordForm:
     timestamp_ms: int | None = None
     """The timestamp of all records."""
     keeps_partitions: bool = False
-    readers: dict[str, Read | None] = field(default_factory=dict)
-    """The conversion of each column's values, created for the first record."""
+    readers: dict[ReaderOf, dict[str, Read | None]] = field(default_factory=dict)
+    """The conversion of each column's values, for each kind of input, created for its first record:
+    the text 5 of a cell is a number, and that of a JSON value is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +157,12 @@ def parsed_record(row: Row, envelope: Row, form: RecordForm) -> ParsedRecord:
     return ParsedRecord(row, timestamp_ms, partition)
 
 
-def typed_row(found: Row, form: RecordForm, reader: Callable[[pa.Field], Read | None]) -> Row:
+def typed_row(found: Row, form: RecordForm, reader: ReaderOf) -> Row:
     """The columns of one record, read by `reader`; other names are kept unchanged."""
-    if not form.readers:
-        form.readers.update({column.name: reader(column) for column in form.schema})
+    if reader not in form.readers:
+        form.readers[reader] = {column.name: reader(column) for column in form.schema}
     row = dict(found)
-    for name, read in form.readers.items():
+    for name, read in form.readers[reader].items():
         if read is not None and name in row:
             row[name] = read(row[name])
     return row

@@ -330,3 +330,17 @@ def test_csv_cell_may_be_as_long_as_a_record(new: SampleLog) -> None:
     cell = "x" * 300_000
     done = produce(new, "new", "--format", "csv", stdin=f"key,value\nk,{cell}\n".encode())
     assert (done.code, values(new)) == (0, [cell])
+
+
+@pytest.mark.parametrize("names", [("a.csv", "b.json"), ("b.json", "a.csv")])
+def test_values_of_json_and_csv_files_of_one_call_are_each_read_by_their_format(
+    new: SampleLog, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    new.admin.create_topic("both", 1, pa.schema([("n", pa.int32()), ("yes", pa.bool_())]))
+    (tmp_path / "a.csv").write_text("n,yes\n1,true\n")
+    (tmp_path / "b.json").write_text('{"n": 2, "yes": true}\n')
+    assert produce(new, "both", *(tmp_path / name for name in names)).code == 0
+    assert sorted(row["n"] for row in values(new, "both")) == [1, 2]
+    (tmp_path / "c.json").write_text('{"n": 5.7}\n')
+    done = produce(new, "both", tmp_path / "a.csv", tmp_path / "c.json")
+    assert (done.code, "cannot hold 5.7 unchanged" in done.err) == (2, True)
