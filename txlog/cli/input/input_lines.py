@@ -47,8 +47,11 @@ def require_readable(paths: Sequence[str]) -> None:
     if paths.count(STDIN) > 1:
         raise UsageError("'-' (stdin) is given more than once; it can be read only once.")
     for path in paths:
-        with opened(path):
-            pass
+        # A named pipe is opened once: a second reader would wait for a second writer, and what the
+        # first writer has written would be lost.
+        if not Path(path).is_fifo():
+            with opened(path):
+                pass
 
 
 @contextlib.contextmanager

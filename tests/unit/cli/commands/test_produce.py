@@ -1,6 +1,8 @@
 """`txlog produce`: what it writes, what it refuses, and what a refusal leaves in the log."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from tests.processes.command_line import UNSET, Run, files, run
+from tests.processes.command_line import (
+    PROCESS_TIMEOUT_S,
+    UNSET,
+    Run,
+    command,
+    environment,
+    files,
+    run,
+)
 from tests.unit.cli.sample_log import FIRST_MS, FLIGHTS, SampleLog
 from txlog.cli.main import app
 from txlog.client.producer.producer import Producer
@@ -344,3 +354,17 @@ def test_values_of_json_and_csv_files_of_one_call_are_each_read_by_their_format(
     (tmp_path / "c.json").write_text('{"n": 5.7}\n')
     done = produce(new, "both", tmp_path / "a.csv", tmp_path / "c.json")
     assert (done.code, "cannot hold 5.7 unchanged" in done.err) == (2, True)
+
+
+def test_records_are_read_from_a_named_pipe(new: SampleLog, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = ["sh", "-c", 'printf "one\\ntwo\\n" > "$1"', "sh", str(pipe)]
+    reader = command("--root", new.root, "produce", "new", pipe)
+    with subprocess.Popen(writer) as writing:
+        done = subprocess.run(
+            reader, env=environment(), capture_output=True, text=True, check=False,
+            timeout=PROCESS_TIMEOUT_S,
+        )  # fmt: skip
+        writing.kill()
+    assert (done.returncode, done.stderr) == (0, "Wrote 2 records to topic new.\n")
