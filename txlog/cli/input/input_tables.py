@@ -21,6 +21,8 @@ from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
 
 BATCH_ROWS = 65_536
 _FILE_MARK = b"ARROW1"
+_TEXTS = (pa.string(), pa.large_string(), pa.large_binary(), pa.null())
+"""Types of keys and values that become plain bytes."""
 _IGNORED = ("_topic", "_offset")
 """Columns that `Consumer.poll_arrow` adds and that are ignored here."""
 
@@ -110,11 +112,10 @@ def _kafka_columns(batch: pa.RecordBatch, form: RecordForm) -> pa.RecordBatch:
     """Texts as bytes, and the command line's key and headers for all records."""
     for name in ("key", "value"):
         index = batch.schema.get_field_index(name)
-        kind = batch.schema.field(index).type if index >= 0 else None
-        if kind is not None and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if index >= 0 and batch.schema.field(index).type in _TEXTS:
             batch = batch.set_column(index, name, batch.column(index).cast(pa.binary()))
-    if form.key is not None and "key" not in batch.schema.names:
-        batch = batch.append_column("key", pa.repeat(pa.scalar(form.key), batch.num_rows))
+    if form.key is not None:
+        batch = _keyed(batch, form.key)
     if form.headers:
         if "headers" in batch.schema.names:
             raise UsageError("the file has headers of its own; leave out --header.")
@@ -123,3 +124,14 @@ def _kafka_columns(batch: pa.RecordBatch, form: RecordForm) -> pa.RecordBatch:
         column = pa.array([headers] * batch.num_rows, kind)
         batch = batch.append_column("headers", column)
     return batch
+
+
+def _keyed(batch: pa.RecordBatch, key: bytes) -> pa.RecordBatch:
+    """The batch with this key for records without one."""
+    if "key" not in batch.schema.names:
+        return batch.append_column("key", pa.repeat(pa.scalar(key), batch.num_rows))
+    index = batch.schema.get_field_index("key")
+    # Keys of another type are refused when they are sent, as is a column that occurs twice.
+    if index < 0 or not pa.types.is_binary(batch.schema.field(index).type):
+        return batch
+    return batch.set_column(index, "key", batch.column(index).fill_null(key))

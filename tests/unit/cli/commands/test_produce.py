@@ -368,3 +368,15 @@ def test_records_are_read_from_a_named_pipe(new: SampleLog, tmp_path: Path) -> N
         )  # fmt: skip
         writing.kill()
     assert (done.returncode, done.stderr) == (0, "Wrote 2 records to topic new.\n")
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_binary(), pa.null()])
+def test_key_option_is_the_key_of_parquet_rows_without_one(
+    new: SampleLog, tmp_path: Path, kind: pa.DataType
+) -> None:
+    own = None if pa.types.is_null(kind) else "own"
+    table = pa.table({"key": pa.array([None, own], kind), "value": ["x", "y"]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    assert produce(new, "new", "--key", "k", tmp_path / "t.parquet").code == 0
+    found = {record["value"]: record["key"] for record in consumed(new, "new")}
+    assert found == {"x": "k", "y": own or "k"}
