@@ -198,10 +198,11 @@ def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _names(ctx: typer.Context, read: Callable[[txlog.Admin], list[str]]) -> list[str]:
-    root = ctx.params.get("root") or ctx.find_root().params.get("root")
+    before, after = ctx.find_root().params, ctx.params
     try:
-        place = root or os.environ.get("TXLOG_ROOT", "")
-        return read(txlog.Admin(place, storage_options=storage_options((), os.environ)))
+        place = after.get("root") or before.get("root") or os.environ.get("TXLOG_ROOT", "")
+        given = [*(before.get("storage_option") or ()), *(after.get("storage_option") or ())]
+        return read(txlog.Admin(place, storage_options=storage_options(given, os.environ)))
     except Exception:  # noqa: BLE001 - a shell that waits for completions shows no errors
         return []
 

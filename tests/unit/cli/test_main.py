@@ -176,6 +176,18 @@ def test_completion_offers_names_from_the_log_and_nothing_without_one(log: Sampl
     assert complete(line | broken | {"COMP_WORDS": words.format("o")}) == []
 
 
+@pytest.mark.parametrize("words", ["{} topic describe o", "topic describe {} o"])
+def test_completion_opens_the_log_with_the_given_storage_options(
+    words: str, log: SampleLog
+) -> None:
+    # A folder has no options: the command would be refused, so there are no names to offer.
+    given = words.format("--storage-option endpoint_url=http://localhost")
+    line = {"_TXLOG_COMPLETE": "complete_bash", "COMP_WORDS": f"txlog {given}", "COMP_CWORD": "5"}
+    assert complete(line | {"TXLOG_ROOT": str(log.root)}) == []
+    without = {"COMP_WORDS": "txlog topic describe o", "COMP_CWORD": "3"}
+    assert complete(line | without | {"TXLOG_ROOT": str(log.root)}) == ["orders"]
+
+
 def complete(env: dict[str, str]) -> list[str]:
     """What the shell offers as completions."""
     return run(env=env).out.split()
