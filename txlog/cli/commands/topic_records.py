@@ -64,6 +64,8 @@ def delete_records(
     """
     admin = session.admin()
     if offset_json_file is not None:
+        if everything or (name, partition, before_offset) != (None, None, None):
+            raise UsageError("--offset-json-file names topics and offsets; leave the others out.")
         offsets = _from_file(offset_json_file)
     elif name is None:
         raise UsageError("name a topic, or give --offset-json-file.")
@@ -97,9 +99,9 @@ def delete_records(
 def _from_file(path: Path) -> dict[TopicPartition, int]:
     """Kafka's file of offsets. Raises UsageError."""
     try:
-        rows: list[Any] = json.loads(path.read_text(encoding="utf-8"))["partitions"]
+        rows: list[Any] = json.loads(path.read_text(encoding="utf-8-sig"))["partitions"]
         found = [(TopicPartition(str(r["topic"]), r["partition"]), r["offset"]) for r in rows]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
             f"{path} is not a file of offsets ({error}); it should contain "
             '{"partitions": [{"topic": ..., "partition": ..., "offset": ...}]}.'

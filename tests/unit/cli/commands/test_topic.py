@@ -226,3 +226,20 @@ def test_invalid_alter_arguments_are_refused(
 ) -> None:
     done = run("topic", "alter", *arguments, root=log.root)
     assert (done.code, said in done.err) == (code, True), done.err
+
+
+@pytest.mark.parametrize(
+    "more", [["flights"], ["--all"], ["flights", "--partition", 0, "--before-offset", 1]]
+)
+def test_delete_records_refuses_a_file_of_offsets_with_other_offsets(
+    own_log: SampleLog, tmp_path: Path, more: list[object]
+) -> None:
+    file = tmp_path / "offsets.json"
+    file.write_text('{"partitions": [{"topic": "orders", "partition": 0, "offset": 4}]}')
+    words = ("topic", "delete-records", "--offset-json-file", file, "--execute")
+    done = run(*words, *more, root=own_log.root)
+    assert (done.code, done.err) == (
+        2,
+        "txlog: --offset-json-file names topics and offsets; leave the others out.\n",
+    )
+    assert own_log.admin.describe_topic("orders").partitions[0].log_start_offset == 0
