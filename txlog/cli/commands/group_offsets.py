@@ -182,7 +182,7 @@ def _topic_partitions(admin: Admin, text: str) -> list[TopicPartition]:
     count = len(admin.describe_topic(name).partitions)
     if not colon:
         return [TopicPartition(name, number) for number in range(count)]
-    if not re.fullmatch(r"\d+(,\d+)*", numbers):
+    if not re.fullmatch(r"\d{1,19}(,\d{1,19})*", numbers):
         raise UsageError(f"{text!r}: write partitions as TOPIC:0,2.")
     return [TopicPartition(name, int(number)) for number in numbers.split(",")]
 
@@ -190,14 +190,15 @@ def _topic_partitions(admin: Admin, text: str) -> list[TopicPartition]:
 def _read_offsets(path: Path) -> dict[TopicPartition, int]:
     """A table of topic,partition,offset. Raises UsageError, naming the line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        # Spreadsheets begin a UTF-8 file with a byte order mark.
+        rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} cannot be read: {error}.") from error
     found: dict[TopicPartition, int] = {}
-    for number, row in enumerate(csv.reader(lines), 1):
+    for number, row in enumerate(rows, 1):
         if not row:
             continue
-        if len(row) != 3 or not all(re.fullmatch(r"\d+", cell.strip()) for cell in row[1:]):
+        if len(row) != 3 or not all(re.fullmatch(r"\d{1,19}", cell.strip()) for cell in row[1:]):
             raise UsageError(f"{path} line {number}: write topic,partition,offset.")
         where = TopicPartition(row[0].strip(), int(row[1]))
         if where in found:

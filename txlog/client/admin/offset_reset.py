@@ -98,7 +98,10 @@ def plan_resets(
     NoOffsetForPartition (a shift in a partition without an offset, or one not in the table)."""
     wanted, target = [checked_partition(where) for where in partitions], _checked_target(to)
     committed = connection.offsets.group(validate_group_id(group)).committed
-    return [_planned(connection, group, where, committed, target) for where in wanted]
+    # Each once: `orders` and `orders:0` name a partition twice.
+    return [
+        _planned(connection, group, where, committed, target) for where in dict.fromkeys(wanted)
+    ]
 
 
 def _checked_target(to: object) -> ResetTo:

@@ -196,3 +196,27 @@ def test_durations_are_iso_8601(text: str, expected: int) -> None:
 def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a duration"):
         duration_ms(text)
+
+
+def test_partition_that_is_named_twice_is_reset_once(settled: SampleLog) -> None:
+    named = ("--topic", "orders:0,0", "--topic", "orders:0")
+    done = run("group", "reset", "billing", *named, "--to-earliest", "--execute", root=settled.root)
+    assert (done.code, done.err) == (0, "Group billing was reset in 1 partition.\n")
+    assert len(done.rows) == 3  # The header, the partition, and the end of the last line.
+
+
+def test_plan_file_of_a_spreadsheet_is_read(settled: SampleLog, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.csv"
+    plan.write_bytes(b"\xef\xbb\xbforders,0,1\r\n")
+    done = run("group", "reset", "billing", "--from-file", plan, "-o", "json", root=settled.root)
+    assert [row["new_offset"] for row in done.json] == [1]
+
+
+@pytest.mark.parametrize("cell", ["9" * 5_000, "9" * 200_000])
+def test_plan_file_with_an_endless_number_is_refused(
+    settled: SampleLog, tmp_path: Path, cell: str
+) -> None:
+    plan = tmp_path / "plan.csv"
+    plan.write_text(f"orders,0,{cell}\n")
+    done = run("group", "reset", "billing", "--from-file", plan, root=settled.root)
+    assert (done.code, "internal error" in done.err) == (2, False)
