@@ -144,7 +144,7 @@ def _bound(option: str, text: str | None) -> RangeBound | None:
         if (text, option) == ("latest", "--from") or (text, option) == ("earliest", "--until"):
             raise UsageError(f"with {option} {text} there is nothing to export; leave it out.")
         return None
-    point = parse_starting_point(text or "")
+    point = parse_starting_point(text or "", option)
     return None if isinstance(point, Edge) else point
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from txlog.cli.input.column_values import Read, time_count
 from txlog.cli.input.input_lines import LineBlock
 from txlog.errors import InvalidRecord, TxlogError
+from txlog.settings import LONG_MAX
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD, record_batch_from_rows
 
 PARTITION_COLUMN = "_partition"
@@ -149,6 +150,8 @@ def parsed_record(row: Row, envelope: Row, form: RecordForm) -> ParsedRecord:
     """A record with its envelope's timestamp and partition. Raises InvalidRecord."""
     stamp = envelope.get("timestamp")
     timestamp_ms = None if stamp is None else time_count(stamp, "ms")
+    if timestamp_ms is not None and abs(timestamp_ms) > LONG_MAX:
+        raise InvalidRecord(f"its timestamp, {timestamp_ms}, is beyond the range of times")
     if not form.keeps_partitions:
         return ParsedRecord(row, timestamp_ms)
     partition = envelope.get("partition")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from pathlib import Path
 
@@ -47,7 +48,8 @@ _SHAPES_NESTED = ("list<int32>[3]", "map<string, int32>", "struct<a: int32>")
 def parse_schema(text: str) -> pa.Schema:
     """The schema of `name: type [not null], ...`, or of the file in `@file`. Raises UsageError."""
     if text.startswith("@"):
-        return _schema_of_file(Path(text[1:]).expanduser())
+        # Not Path.expanduser, which raises RuntimeError for a user that does not exist.
+        return _schema_of_file(Path(os.path.expanduser(text[1:])))
     try:
         return pa.schema(_Parser(text).fields(_END, 0))
     # UsageError is a ValueError, too, and has its own message.

@@ -1,4 +1,4 @@
-"""The value of `--from`: where reading begins. Pure.
+"""The value of `--from` and `--until`: where reading begins. Pure.
 
 Times are instants: without a zone they are UTC. It must not know a log.
 """
@@ -20,33 +20,37 @@ class Edge:
     is_end: bool
 
 
+DIGITS_MAX = 19
+"""No offset and no time has more, and Python refuses to read numbers of thousands."""
+
 StartingPoint: TypeAlias = Edge | AtOffset | AtTime
 
 
-def parse_starting_point(text: str) -> StartingPoint:
+def parse_starting_point(text: str, option: str = "--from") -> StartingPoint:
     """Read `earliest`, `latest`, an offset, or `@` and a time. Raises UsageError."""
     if text in ("earliest", "latest"):
         return Edge(text == "latest")
     # isdigit alone accepts digits such as ², which int() refuses.
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX:
         return AtOffset(int(text))
     if text.startswith("@"):
         return AtTime(milliseconds(text[1:]))
     raise UsageError(
-        f"--from is {text!r}; give earliest, latest, an offset, or @ and a time: "
+        f"{option} is {text!r:.60}; give earliest, latest, an offset, or @ and a time: "
         "@2013-01-31T12:00:00Z, or @1359633600000 in milliseconds since 1970."
     )
 
 
 def milliseconds(text: str) -> int:
     """A time as milliseconds since 1970: ISO 8601, or that number. Raises UsageError."""
-    if text.removeprefix("-").isascii() and text.removeprefix("-").isdigit():
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX:
         return int(text)
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is not a time; write it as 2013-01-31T12:00:00Z (ISO 8601; UTC if no "
+            f"{text!r:.60} is not a time; write it as 2013-01-31T12:00:00Z (ISO 8601; UTC if no "
             "zone is named), or in milliseconds since 1970."
         ) from error
     if time.tzinfo is None:

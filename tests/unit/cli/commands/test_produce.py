@@ -241,6 +241,7 @@ def test_a_newer_instance_fences_the_command(new: SampleLog, monkeypatch: Any) -
         (["new", "--keep-partitions"], 2, "lines name no partitions"),
         (["new", "--keep-partitions", "-p", "1", "--format", "json"], 2, "contradict"),
         (["new", "--timestamp", "soon"], 2, "is not a time"),
+        (["new", "--timestamp", "9" * 20], 2, "is not a time"),
         (["new", "--timestamp-column", "x"], 2, "is not a column"),
         (["new", "--tag", "x"], 2, "give --transactional-id"),
         (["new", "--transactional-id", ""], 2, "transactional.id is empty"),

@@ -135,6 +135,7 @@ def test_command_line_key_headers_and_timestamp_are_applied() -> None:
         (b'{"value": "a", "headers": [{"key": 1, "value": null}]}', "key of a header"),
         (b'{"value": "a", "timestamp": "soon"}', "'soon' is not a time"),
         (b'{"value": "a", "timestamp": true}', "True is not a time"),
+        (b'{"value": "a", "timestamp": 9223372036854775808}', "beyond the range of times"),
         (b'{"value": NaN}', "NaN is not JSON"),
         (b"[" * 200_000, "nested too deeply"),
         (b'{"value": ' + b"1" * 5_000 + b"}", "is not JSON"),

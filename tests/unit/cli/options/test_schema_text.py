@@ -113,6 +113,11 @@ def test_schema_is_read_from_parquet_and_arrow_files(kind: str, tmp_path: Path) 
     assert parse_schema(f"@{path}").equals(table.schema)
 
 
+def test_file_in_the_home_of_an_unknown_user_is_refused() -> None:
+    with pytest.raises(UsageError, match="no schema can be read"):
+        parse_schema("@~no-such-user/columns.parquet")
+
+
 @pytest.mark.parametrize("content", [None, b"", b"PAR1 and no more", b"ARROW1 too", b"a,b\n1,2\n"])
 def test_file_without_readable_schema_is_refused_and_named(
     content: bytes | None, tmp_path: Path

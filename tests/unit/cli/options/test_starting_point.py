@@ -32,7 +32,17 @@ def test_every_valid_form_is_parsed(text: str, point: StartingPoint) -> None:
     assert parse_starting_point(text) == point
 
 
-@pytest.mark.parametrize("text", ["", "first", "-1", "1.5", "٣", "@", "@soon", "@2013-13-01"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "first", "-1", "1.5", "٣", "@", "@soon", "@2013-13-01", "9" * 5_000, "@" + "9" * 5_000],
+)
 def test_invalid_values_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match="2013-01-31T12:00:00Z"):
         parse_starting_point(text)
+
+
+def test_refusal_names_the_option_and_stays_short() -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_starting_point("9" * 5_000, "--until")
+    assert refused.value.message.startswith("--until is '99")
+    assert len(refused.value.message) < 300
