@@ -148,13 +148,14 @@ class _LogAudit:
         """Segments and index chunks that their states refer to."""
 
     def topics(self, names: Sequence[str]) -> Iterator[JournalReport]:
-        """Audit these topics only."""
+        """Audit these topics only; in a log whose list of topics is damaged, every topic of these
+        names, as the list no longer says which one is current."""
         cluster = self._cluster_audit()
-        known = dict(self._topic_ids(cluster))
+        known = self._topic_ids(cluster)
         for name in names:
-            if name not in known:
+            if name not in {found for found, _ in known}:
                 raise unknown_topic(name, cluster.state)
-        yield from self._topics([(name, known[name]) for name in names])
+        yield from self._topics([topic for topic in known if topic[0] in names])
 
     def everything(self) -> Iterator[JournalReport]:
         """Audit all journals: the cluster's, the coordinators', the topics'."""

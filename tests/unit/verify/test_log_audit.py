@@ -282,6 +282,22 @@ def test_audit_of_named_topics_reads_only_those_topics(log: MemoryLog) -> None:
 # On a far store.
 
 
+def test_I15_audit_of_a_named_topic_leaves_out_no_topic_of_that_name_in_a_damaged_list(
+    log: MemoryLog,
+) -> None:
+    before = topic(log, "v").topic_id
+    log.admin.delete_topics(["v"])
+    log.admin.create_topic("v")
+    after = topic(log, "v").topic_id
+    for path in paths(log, "^cluster/.*entries/"):
+        cut(log.memory, path)
+    for path in (*paths(log, f"topics/v/{before}/entries/"), *paths(log, f"topics/v/{after}/e")):
+        cut(log.memory, path)
+    report = audit_log(log.process(), ["v"])
+    damaged = {finding.path.split("/")[2] for finding in report.findings}
+    assert damaged == {before, after}
+
+
 def far(log: MemoryLog) -> tuple[LogReport, int]:
     """Audit the log on a store one round trip away; also return the number of round trips."""
     rounds = RoundTrips(log.memory)
