@@ -175,7 +175,7 @@ class Maintenance:
             "pruning": self._pruning,
         }
         for task, call in tasks.items():
-            self._attempt(task, topic.name, partial(call, topic))
+            self._attempt(task, topic.name, partial(_unless_deleted, topic, call))
         return ""
 
     def _finish_deletion(self, name: str) -> str:
@@ -287,6 +287,14 @@ def _opened(topic: TopicLog) -> None:
 
 def _done(verb: str, call: Callable[[], Iterable[object]]) -> str:
     return _listed(verb, call())
+
+
+def _unless_deleted(topic: TopicLog, call: Callable[[TopicLog], str]) -> str:
+    """What `call` did; nothing if the topic was deleted meanwhile, which is no failure."""
+    try:
+        return call(topic)
+    except UnknownTopic:
+        return ""
 
 
 def _listed(verb: str, found: Iterable[object]) -> str:

@@ -79,3 +79,14 @@ def test_R14_entries_kept_by_the_boundary_grace_are_reported_once(
     assert pruned() == []
     log.clock.advance(2 * day_ms + 1)
     assert pruned() == ["entries deleted: 6"]
+
+
+@pytest.mark.in_log
+def test_topic_deleted_during_its_tasks_is_no_failure(log: MemoryLog) -> None:
+    log.admin.alter_topic_config("t", {"retention.ms": 1})
+    log.producer(enable_idempotence=False).send("t", b"old", timestamp_ms=0).get()
+    log.clock.advance(10_000)
+    store = ScriptedStore(log.memory)
+    store.on("create", "topics/t/.*/entries/", lambda call: (delete(log, "t"), call())[1])
+    report = Maintenance(log.process(store)).run_once()
+    assert (report.failures, "t" in log.process().cluster.state().topics) == ([], False)
