@@ -13,7 +13,7 @@ from functools import partial
 
 from txlog.clock import Runtime, SerialFanOut, begun
 from txlog.errors import CorruptData, NotATxlog, StoreUnavailable, UnsupportedFormat
-from txlog.journal.codec import decode, encode
+from txlog.journal.codec import decode, encode, parsed
 from txlog.journal.entry import (
     FORMAT_VERSION,
     checked_body,
@@ -69,7 +69,7 @@ def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
         )
     try:
         body, _ = checked_body(data, path)
-        value = json.loads(body)
+        value = parsed(body)
         # Before the fields are decoded, as those of another format may differ.
         if (version := value["format_version"]) != FORMAT_VERSION:
             raise unsupported(path, version, FORMAT_VERSION, written_by(data))

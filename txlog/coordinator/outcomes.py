@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from txlog.errors import CorruptData
-from txlog.journal.codec import decode, encode
+from txlog.journal.codec import decode, encode, parsed
 from txlog.model import Decision, Epoch, Offset, ProducerId, TransactionOutcome, TxId
 from txlog.stored import stored
 
@@ -154,7 +154,7 @@ def _encoded(outcomes: Mapping[TxId, Outcome]) -> str:
 
 def _decoded(text: str) -> Mapping[TxId, Outcome]:
     try:
-        columns: OutcomeColumns = decode(OutcomeColumns, json.loads(text))
+        columns: OutcomeColumns = decode(OutcomeColumns, parsed(text))
         contents = columns.contents or (0,) * len(columns.pids)
         rows = list(
             zip(

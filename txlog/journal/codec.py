@@ -13,6 +13,7 @@ another value. An event is an object that also contains its stored name: {"type"
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -32,6 +33,25 @@ _LONG = Within(-(1 << 63), (1 << 63) - 1)
 
 Encoder: TypeAlias = Callable[[Any], Json]
 Decoder: TypeAlias = Callable[[Json], Any]
+
+
+def parsed(text: str | bytes) -> Json:
+    """The JSON value of a stored text. Raises ValueError, also for an object that has a key twice,
+    and RecursionError."""
+    if isinstance(text, bytes):
+        return json.loads(text, object_pairs_hook=_distinct)
+    return _PARSER.decode(text)
+
+
+def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    # `dict` alone would silently keep the last of two equal keys (I15).
+    if len(found := dict(pairs)) != len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
+_PARSER = json.JSONDecoder(object_pairs_hook=_distinct)
+"""Made once, because snapshots have many small texts."""
 
 
 def encode(value: object) -> Json:

@@ -18,7 +18,7 @@ from typing import Protocol, cast
 
 from txlog.distribution import VERSION
 from txlog.errors import CorruptData, UnsupportedFormat
-from txlog.journal.codec import Json
+from txlog.journal.codec import Json, parsed
 from txlog.layout import JournalLayout
 from txlog.model import OFFSET_MAX
 
@@ -94,7 +94,7 @@ def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
     """
     header, body = _opened(data, path)
     try:
-        value = json.loads(body)
+        value = parsed(body)
         parts = {name: _typed(value[name], kind) for name, kind in _BODY.items()}
         parts |= {"events": tuple(parts["events"]), "txlog": release(header.get("txlog"))}
         entry = Entry(**parts)
@@ -167,7 +167,7 @@ def _sealing_crc32(body: bytes, txlog: object) -> int:
 
 def _header(line: bytes, path: str) -> dict[str, object]:
     try:
-        header = json.loads(line)
+        header = parsed(line)
     except ValueError as error:
         raise _damaged(path, "its first line is not a header") from error
     if not isinstance(header, dict):

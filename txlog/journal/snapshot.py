@@ -18,7 +18,7 @@ from txlog.arrow_columns import text_column
 from txlog.distribution import VERSION
 from txlog.errors import CorruptData, UnsupportedFormat
 from txlog.journal.arrow_ipc import NotAnArrowFile, decode_file, encode_file
-from txlog.journal.codec import Json, decode, encode
+from txlog.journal.codec import Json, decode, encode, parsed
 from txlog.journal.entry import FORMAT_VERSION, not_understood, release, unsupported
 from txlog.model import Crc32, Slot, SlotOrNone
 from txlog.stored import stored
@@ -94,7 +94,7 @@ def snapshot_release(data: bytes) -> str:
 
 def _value(path: str, row: str) -> Json:
     try:
-        return json.loads(row)
+        return parsed(row)
     except (ValueError, RecursionError) as error:
         raise _damaged(path, f"a row is not JSON ({error!s:.80})") from error
 

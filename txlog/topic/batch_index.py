@@ -29,7 +29,7 @@ from txlog.arrow_columns import (
 )
 from txlog.errors import CorruptData, InvariantViolated
 from txlog.journal.arrow_ipc import NotAnArrowFile, decode_file, encode_file
-from txlog.journal.codec import bounds_of, decode, encode
+from txlog.journal.codec import bounds_of, decode, encode, parsed
 from txlog.journal.machine import Chunk
 from txlog.model import (
     OFFSET_MAX,
@@ -404,7 +404,7 @@ def decode_refs(data: bytes, ref: ChunkRef, path: str) -> tuple[ChunkRef, ...]:
     """The references of a node. Raises CorruptData, which names `path`."""
     texts = _checked(data, ref, path, _REF_SCHEMA)["ref"].to_pylist()
     try:
-        found = tuple(decode(ChunkRef, json.loads(text)) for text in texts)
+        found = tuple(decode(ChunkRef, parsed(text)) for text in texts)
     # JSON that is nested too deeply raises RecursionError.
     except (ValueError, TypeError, RecursionError, CorruptData) as error:
         raise _not_a_chunk(path, f"a reference cannot be read: {error!s:.80}") from error

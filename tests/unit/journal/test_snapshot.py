@@ -105,6 +105,7 @@ def test_newer_format_is_unsupported_even_with_unknown_head_fields() -> None:
         [("thing", "1"), head_row()],
         [head_row(), (None, "1")],
         [head_row(), ("thing", None)],
+        [head_row(), ("thing", '{"a": 1, "a": 2}')],
     ],
 )
 def test_I15_malformed_rows_with_valid_checksum_are_corrupt_data(

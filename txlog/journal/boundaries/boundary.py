@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass, field, replace
 
 from txlog.errors import CorruptData, UnsupportedFormat
-from txlog.journal.codec import decode, encode
+from txlog.journal.codec import decode, encode, parsed
 from txlog.journal.entry import checked_body, not_understood, require_own, seal, written_by
 from txlog.layout import JournalLayout, parse_number
 from txlog.model import Slot, SlotOrNone
@@ -77,7 +77,7 @@ def decode_boundary(data: bytes, path: str) -> Boundary:
     """The boundary in `data`. Raises CorruptData or UnsupportedFormat naming `path`."""
     body, _ = checked_body(data, path)
     try:
-        boundary: Boundary = decode(Boundary, json.loads(body))
+        boundary: Boundary = decode(Boundary, parsed(body))
     except UnsupportedFormat as error:
         raise not_understood(path, "a boundary", error.message, written_by(data)) from error
     except (ValueError, RecursionError, CorruptData) as error:
