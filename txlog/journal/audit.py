@@ -171,9 +171,10 @@ class _Walk(Generic[StateT]):
         self._set_base()
         # Listed before the entries: a snapshot never covers an entry that is not stored yet.
         snapshots = self._numbered(self._layout.snapshots, self._layout.snapshot)
+        have_snapshots = frozenset(snapshots)  # Looked up once for each entry.
         for slot in self._numbered(self._layout.entries, self._layout.entry):
             if slot >= self._boundary.lowest_slot:
-                self._entry(slot, slot in snapshots)
+                self._entry(slot, slot in have_snapshots)
         # Entries at the end may be lost, too: the boundary's snapshot proves that they existed.
         covered = self._boundary.snapshot_slot
         self._check_hole(covered + 1, self._layout.snapshot(covered))
