@@ -46,17 +46,22 @@ def record_file(file: BinaryIO, file_format: FileFormat, schema: pa.Schema) -> I
     """Yields the function to call with each batch of `Consumer.poll_arrow`'s columns."""
     with _writer(file, file_format, schema) as writer:
         pending: list[pa.RecordBatch] = []
+        records = size_bytes = 0  # Of the pending batches, of which there may be 100,000.
 
         def flush() -> None:
+            nonlocal records, size_bytes
             if pending:
                 _write(writer, pa.Table.from_batches(pending, schema), file_format)
                 pending.clear()
+            records = size_bytes = 0
 
         def write(batch: pa.RecordBatch) -> None:
+            nonlocal records, size_bytes
             # The reader's batches call every column nullable; the file has the topic's own columns.
             pending.append(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-            count = sum(part.num_rows for part in pending)
-            if count >= ROW_GROUP_RECORDS or sum(p.nbytes for p in pending) >= ROW_GROUP_BYTES:
+            records += batch.num_rows
+            size_bytes += pending[-1].nbytes
+            if records >= ROW_GROUP_RECORDS or size_bytes >= ROW_GROUP_BYTES:
                 flush()
 
         yield write
