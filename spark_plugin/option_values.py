@@ -76,14 +76,14 @@ def invalid(name: str, value: str, wanted: str) -> InvalidOption:
 def text(name: str, value: str) -> str:
     """Any text but an empty one."""
     if not value.strip():
-        raise invalid(name, value, "a text that is not empty")
+        raise invalid(name, value, "a string that is not empty")
     return value
 
 
 def id_part(name: str, value: str) -> str:
     """A short, printable text, because the log stores it as a part of longer ids."""
     if len(value) > ID_PART_LENGTH_MAX or not value.isprintable():
-        raise invalid(name, value, f"a text of at most {ID_PART_LENGTH_MAX} printable characters")
+        raise invalid(name, value, f"a string of at most {ID_PART_LENGTH_MAX} printable characters")
     return text(name, value)
 
 
@@ -104,7 +104,7 @@ def count(name: str, value: str) -> int:
 
 def version(name: str, value: str) -> int:
     """A whole number from 0 to 2**63 - 1, as a Spark batch id."""
-    # The length comes first: int() raises ValueError for texts of some thousand digits.
+    # The length comes first: int() raises ValueError for strings of some thousand digits.
     if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) < 1 << 63):
         raise invalid(
             name, value, "a whole number of at least 0, such as the batch id of foreachBatch"
@@ -248,10 +248,10 @@ def _offset(name: str, value: str, at: object) -> int | OffsetPoint:
 
 
 def storage_value(name: str, value: str) -> object:
-    """true, false and JSON objects are parsed; any other value remains a text."""
+    """true, false and JSON objects are parsed; any other value remains a string."""
     if value.strip().lower() in ("true", "false"):
         return flag(name, value)
-    # Numbers stay texts: a key such as 0123 would change.
+    # Numbers stay strings: a key such as 0123 would change.
     if value.lstrip().startswith("{"):
         try:
             return json.loads(value)

@@ -68,7 +68,7 @@ def binary_column(values: Sequence[bytes | None], kind: pa.DataType | None = Non
 
 
 def text_column(values: Sequence[str]) -> pa.Array:
-    """A column of texts."""
+    """A column of strings."""
     return binary_column([value.encode() for value in values], pa.string())
 
 

@@ -220,7 +220,7 @@ def validate_tag(name: object) -> str:
 def _printable_name(kind: str, name: object) -> str:
     if not isinstance(name, str) or not name.strip():
         raise InvalidName(
-            f"{kind} must be a text of 1 to {ID_LENGTH_MAX} characters; it is empty or not a text."
+            f"{kind} must be a string of 1 to {ID_LENGTH_MAX} characters; it is empty or not a string."
         )
     if len(name) > ID_LENGTH_MAX or not name.isprintable():
         raise InvalidName(
@@ -232,7 +232,9 @@ def _printable_name(kind: str, name: object) -> str:
 
 def _plain_name(kind: str, name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise InvalidName(f"a {kind} name must be a text; it is empty or not a text ({name!r}).")
+        raise InvalidName(
+            f"a {kind} name must be a string; it is empty or not a string ({name!r})."
+        )
     if len(name) > NAME_LENGTH_MAX:
         raise InvalidName(
             f"{kind} name {name[:40]!r}... has {len(name)} characters; the limit is "

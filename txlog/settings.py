@@ -84,7 +84,7 @@ class SettingsGroup:
 
     @classmethod
     def from_dotted(cls: type[SettingsT], values: Mapping[str, object]) -> SettingsT:
-        """Build from dotted names; texts are converted. Raises InvalidConfig."""
+        """Build from dotted names; strings are converted. Raises InvalidConfig."""
         _require_mapping(cls.kind, values)
         hints = _type_hints(cls)  # type: ignore[arg-type]  # A class is a good key.
         known = {name: name.replace(".", "_") for name in cls.names()}
@@ -128,10 +128,10 @@ def _require_mapping(kind: str, values: object) -> None:
         raise InvalidConfig(f"{kind}: give a dict of names and values, not {values!r:.40}.")
     for name in values:
         if not isinstance(name, str):
-            raise InvalidConfig(f"{kind}: {name!r:.40} is not a name; names are texts.")
+            raise InvalidConfig(f"{kind}: {name!r:.40} is not a name; names are strings.")
 
 
-_EXPECTED = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+_EXPECTED = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 
 
 def _convert(kind: str, name: str, value: object, wanted: object) -> object:

@@ -10,7 +10,7 @@ accepts it). One line is
 A deleted topic stays in the lines with the offsets that were read; the first line of the next topic
 of that name contains the id of the old one ("replaced").
 
-Spark compares offsets as texts, so equal offsets must encode to equal texts: everything below the
+Spark compares offsets as strings, so equal offsets must encode to equal strings: everything below the
 first level is in order of name or number. It must not read a log or a file.
 """
 
@@ -36,7 +36,7 @@ Json: TypeAlias = Any
 
 _FIELDS = ("type", "version", "log", "group", "topics")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-# Without leading zeros, so that equal offsets have equal texts.
+# Without leading zeros, so that equal offsets have equal strings.
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 NEW_CHECKPOINT = (

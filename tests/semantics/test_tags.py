@@ -27,7 +27,7 @@ def test_empty_text_is_no_tag(log: MemoryLog) -> None:
     """It is not the tag of every transaction that has none."""
     with log.producer("shop").transaction():
         pass
-    with pytest.raises(InvalidName, match="tag must be a text"):
+    with pytest.raises(InvalidName, match="tag must be a string"):
         log.admin.outcome("")
 
 

@@ -261,7 +261,7 @@ def test_unknown_writer_option_is_refused_with_a_remedy(name: str, remedy: str) 
         ("startingoffsets", '{"orders": {"0": true}}', "-2 for earliest"),
         ("startingoffsets", '{"orders": {"x": 5}}', "whole numbers in quotes"),
         ("startingoffsets", '{"orders": {"0": 5, "0": 6}}', "occurs twice"),
-        ("root", " ", "a text that is not empty"),
+        ("root", " ", "a string that is not empty"),
     ],
 )
 def test_invalid_reader_option_value_is_refused(name: str, value: str, wanted: str) -> None:

@@ -89,13 +89,13 @@ def raw(text: str | None) -> bytes | None:
 def separator(text: str | None) -> bytes | None:
     """The separator of key and value; a backslash and t is a tab. Raises UsageError."""
     if text == "":
-        raise UsageError("--key-separator is empty; leave it out, or give it a text.")
+        raise UsageError("--key-separator is empty; leave it out, or give it a string.")
     # A shell passes '\t' as two characters.
     return raw(None if text is None else text.replace("\\t", "\t"))
 
 
 def header_pairs(pairs: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
-    """`NAME=VALUE` texts as headers. Raises UsageError."""
+    """`NAME=VALUE` strings as headers. Raises UsageError."""
     headers = []
     for pair in pairs:
         name, equals, value = pair.partition("=")

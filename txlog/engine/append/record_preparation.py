@@ -70,7 +70,7 @@ def _checked_header(pair: object) -> tuple[str, bytes | None]:
         name, value = pair
         if isinstance(name, str) and isinstance(value, bytes | None) and _is_text(name):
             return name, value
-    raise InvalidRecord(f"a header is a pair of a text and bytes (or None), not {pair!r:.80}.")
+    raise InvalidRecord(f"a header is a pair of a string and bytes (or None), not {pair!r:.80}.")
 
 
 def _is_text(value: str) -> bool:

@@ -147,7 +147,7 @@ def test_invalid_reset_plan_file_is_refused_with_the_reason(
         (["billing", "--topic", "ordres", "--to-latest"], 3, "did you mean 'orders'"),
         (["billing", "--topic", "orders:7", "--to-latest"], 3, "has partitions 0 to 1, not 7"),
         (["new", "--topic", "orders", "--shift-by", "1"], 3, "there is nothing to shift"),
-        ([" ", "--topic", "orders", "--to-latest"], 2, "group.id must be a text"),
+        ([" ", "--topic", "orders", "--to-latest"], 2, "group.id must be a string"),
     ],
 )
 def test_reset_of_an_unknown_group_topic_or_partition_is_refused(
