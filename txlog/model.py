@@ -220,7 +220,8 @@ def validate_tag(name: object) -> str:
 def _printable_name(kind: str, name: object) -> str:
     if not isinstance(name, str) or not name.strip():
         raise InvalidName(
-            f"{kind} must be a string of 1 to {ID_LENGTH_MAX} characters; it is empty or not a string."
+            f"{kind} must be a string of 1 to {ID_LENGTH_MAX} characters; it is empty or not a "
+            "string."
         )
     if len(name) > ID_LENGTH_MAX or not name.isprintable():
         raise InvalidName(

@@ -10,8 +10,8 @@ accepts it). One line is
 A deleted topic stays in the lines with the offsets that were read; the first line of the next topic
 of that name contains the id of the old one ("replaced").
 
-Spark compares offsets as strings, so equal offsets must encode to equal strings: everything below the
-first level is in order of name or number. It must not read a log or a file.
+Spark compares offsets as strings, so equal offsets must encode to equal strings: everything below
+the first level is in order of name or number. It must not read a log or a file.
 """
 
 from __future__ import annotations
