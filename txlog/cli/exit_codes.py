@@ -76,7 +76,7 @@ def run_to_exit_code(command: Callable[[], object], *, as_json: bool = False) ->
 
 def _answer_of(command: Callable[[], object]) -> object:
     """What the command returns; also if the reader of stdout has ended meanwhile, as `head` does,
-    which is no error."""
+    which is not an error."""
     answer: object = None
     try:
         answer = command()

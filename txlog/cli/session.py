@@ -112,8 +112,8 @@ class Session:
                 write_sections(sections, no_color=self.options.no_color)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Nobody reads it, but the command's messages and exit code still count: a log may be
-            # damaged in `txlog verify | head`.
+            # The output is unread, but the command's messages and exit code still count: a log may
+            # be damaged in `txlog verify | head`.
             close_stdout()
 
     def show_rows(self, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

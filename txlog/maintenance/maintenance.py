@@ -290,7 +290,7 @@ def _done(verb: str, call: Callable[[], Iterable[object]]) -> str:
 
 
 def _unless_deleted(topic: TopicLog, call: Callable[[TopicLog], str]) -> str:
-    """What `call` did; nothing if the topic was deleted meanwhile, which is no failure."""
+    """What `call` did; nothing if the topic was deleted meanwhile, which is not a failure."""
     try:
         return call(topic)
     except UnknownTopic:

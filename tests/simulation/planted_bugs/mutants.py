@@ -207,7 +207,7 @@ MUTANTS: dict[str, Mutant] = {
     "overwrite instead of create": Mutant(overwrite, "producers", 1),
     "entry published before its segments are stored": Mutant(commit_before_upload, "producers", 7),
     "LSO ignored": Mutant(no_lso, "producers", 5),
-    "marker by pid instead of TxId": Mutant(marker_by_pid, "late", 78),
+    "marker by pid instead of TxId": Mutant(marker_by_pid, "late", 236),
     "no pend": Mutant(no_pend, "copiers", 0),
     "start offsets not compared (I6)": Mutant(rules_out.without_I6_compare, "copiers", 5),
     "pending offsets not checked (I6)": Mutant(rules_out.without_I6_pending, "copiers", 36),

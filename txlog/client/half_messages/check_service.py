@@ -97,7 +97,7 @@ class CheckService:
         try:
             state = self._listener.check_local_transaction(half)
             return LocalTransactionState(state or LocalTransactionState.UNKNOW)
-        except Exception:  # Also of a value that is no state.
+        except Exception:  # Also for a value that is not a state.
             log.exception("check of half transaction %s", half.transaction_id)
             return LocalTransactionState.UNKNOW
 

@@ -247,7 +247,7 @@ class TransactionMQProducer:
         try:
             state = listener.execute_local_transaction(half, arg)
             return LocalTransactionState(state or LocalTransactionState.UNKNOW), ""
-        except Exception as error:  # Also of a value that is no state, as a program may return.
+        except Exception as error:  # Also for a value that is not a state, as a program may return.
             log.exception("local transaction %s", half.transaction_id)
             return LocalTransactionState.UNKNOW, f"{type(error).__name__}: {error}"
 
