@@ -371,7 +371,9 @@ OF_RULES: Mapping[str, Mutant] = {
     "staged segments deleted after an unknown outcome (I13)": Mutant(
         deleted_on_unknown_outcome, "bank", 179
     ),
-    "unlisted objects count as absent (I14)": Mutant(tip_by_listing, "producers", 215),
+    "unlisted objects count as absent (I14)": Mutant(
+        tip_by_listing, "producers", 215, unseen_seeds=1_300
+    ),
     "timed-out transaction counts as aborted (I14)": Mutant(
         timed_out_counts_as_aborted, "wrong-clocks", 3
     ),
