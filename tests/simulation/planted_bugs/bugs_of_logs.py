@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from txlog.journal import entry
+from txlog.journal import entry, machine
 from txlog.journal.boundaries import boundary, pruning
 from txlog.journal.boundaries.log_presence import LogPresence
-from txlog.journal.replication import opening
 from txlog.layout import JournalLayout, LogLayout
 from txlog.storage import memory
 from txlog.storage.disk import folder_walk, local, root_folder
@@ -92,7 +91,7 @@ def _names_without_id(patch: Patch) -> None:
 
 def _any_owner(patch: Patch) -> None:
     """An entry is accepted although it names another journal."""
-    for module in (entry, boundary, opening):
+    for module in (entry, boundary, machine):
         patch.setattr(module, "require_own", lambda found, layout, path: None)
 
 
