@@ -162,6 +162,28 @@ def test_I15_damaged_entry_is_named_and_nothing_is_written_after_it(
 
 
 @pytest.mark.parametrize("journal", JOURNALS)
+def test_half_of_an_entry_that_a_store_kept_blocks_its_journal_until_it_is_removed(
+    log: MemoryLog, journal: str
+) -> None:
+    """As after a PUT whose sender was killed, on a store that keeps half of a body. No process has
+    read the entry, so the journal without it is what it was before the PUT."""
+    last = paths(log, f"^{journal}/.*entries/")[-1]
+    slot = int(last.rpartition("/")[2].removesuffix(".json"))
+    half = last.replace(f"{slot:020}", f"{slot + 1:020}")
+    whole = log.objects()[last]
+    log.memory.put_new(half, whole[: len(whole) // 2])
+    with pytest.raises(CorruptData, match=f"{half} is damaged: it has .* bytes instead of"):
+        use(log, journal)
+    assert half in str(check_log(log.process()))
+    remove(log, half)
+    producer = log.elsewhere("a")
+    with producer.transaction():
+        producer.send("u", b"next")
+    assert read_all(log) == [*EXPECTED, b"next"]
+    log.check()
+
+
+@pytest.mark.parametrize("journal", JOURNALS)
 def test_I15_entry_of_a_newer_format_requires_a_newer_txlog(log: MemoryLog, journal: str) -> None:
     path = paths(log, f"^{journal}/.*entries/")[-1]
     newer = log.objects()[path].replace(b'{"format":2,', b'{"format":3,', 1)

@@ -9,12 +9,16 @@ from itertools import count
 
 import pytest
 
-from tests.conformance.raw_objects import put_object
+from tests.conformance.raw_objects import put_half, put_object
 from txlog.clock import Runtime
 from txlog.errors import OutcomeUnknown, StoreDenied, StoreUnavailable
 from txlog.storage import ByteRange, Created, Exists, Store, open_store
 from txlog.storage.object_stores.s3fs_client import MULTIPART_BYTES_MIN
-from txlog.testing.conformance import LostAnswerConformance, SharedStoreConformance
+from txlog.testing.conformance import (
+    LostAnswerConformance,
+    RacedStoreConformance,
+    SharedStoreConformance,
+)
 from txlog.testing.s3_server import S3Server, S3ServerKind
 from txlog.testing.tcp_proxy import TcpProxy
 
@@ -88,8 +92,8 @@ class TestMinistack(SharedStoreConformance):
 
 @pytest.mark.slow
 @pytest.mark.extra
-class TestLocalbucket(SharedStoreConformance):
-    """The contract on the second server."""
+class TestLocalbucket(RacedStoreConformance):
+    """The contract on the second server, which keeps a part of an object: see below."""
 
     @pytest.fixture
     def store_url(self, localbucket: S3Server) -> str:
@@ -98,6 +102,23 @@ class TestLocalbucket(SharedStoreConformance):
     @pytest.fixture
     def storage_options(self, localbucket: S3Server, client: str) -> Mapping[str, object]:
         return {**localbucket.storage_options, "client": client}
+
+
+def test_body_that_ends_early_is_not_stored(ministack: S3Server, opened: Open) -> None:
+    store = opened()
+    put_half(f"{ministack.endpoint_url}/{store.url.removeprefix('s3://')}/a", bytes(100_000))
+    assert store.get("a") is None
+
+
+@pytest.mark.extra
+def test_localbucket_stores_the_half_of_a_body_that_arrived(
+    localbucket: S3Server, opened: Open
+) -> None:
+    """A defect of that server (docs/object-stores.md): S3 answers IncompleteBody. Once a release
+    without it is out, TestLocalbucket can be a SharedStoreConformance."""
+    store = opened(localbucket)
+    put_half(f"{localbucket.endpoint_url}/{store.url.removeprefix('s3://')}/a", bytes(100_000))
+    assert store.get("a") == bytes(50_000)
 
 
 class TestS3OverABreakingLine(LostAnswerConformance):

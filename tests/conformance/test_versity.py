@@ -5,7 +5,8 @@ from itertools import count
 
 import pytest
 
-from tests.conformance.versity import BUCKET, storage_options, versity
+from tests.conformance.raw_objects import put_half
+from tests.conformance.versity import BUCKET, signed_put, storage_options, versity
 from txlog.clock import Runtime
 from txlog.errors import StoreDenied
 from txlog.storage import Created, open_store
@@ -40,6 +41,13 @@ class TestVersity(SharedStoreConformance):
     @pytest.fixture
     def storage_options(self, options: Mapping[str, object]) -> Mapping[str, object]:
         return options
+
+
+def test_body_that_ends_early_is_not_stored(
+    port: int, url: str, options: Mapping[str, object]
+) -> None:
+    put_half(signed_put(port, f"{url.removeprefix(f's3://{BUCKET}/')}/a"), bytes(100_000))
+    assert open_store(url, Runtime(), options).get("a") is None
 
 
 def test_wrong_secret_is_denied_without_leaking_it(url: str, options: Mapping[str, object]) -> None:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from botocore.session import Session
 
@@ -65,13 +66,25 @@ def _await(server: subprocess.Popen[bytes], port: int) -> None:
     raise RuntimeError(f"versitygw did not come up on port {port}.")
 
 
+def signed_put(port: int, key: str) -> str:
+    """A URL to which any client may PUT that object."""
+    client = _client(port)
+    url: str = client.generate_presigned_url("put_object", {"Bucket": BUCKET, "Key": key})
+    client.close()
+    return url
+
+
 def _make_bucket(port: int) -> None:
-    client = Session().create_client(
+    client = _client(port)
+    client.create_bucket(Bucket=BUCKET)
+    client.close()
+
+
+def _client(port: int) -> Any:
+    return Session().create_client(
         "s3",
         region_name="us-east-1",
         endpoint_url=f"http://127.0.0.1:{port}",
         aws_access_key_id=KEY,
         aws_secret_access_key=SECRET,
     )
-    client.create_bucket(Bucket=BUCKET)
-    client.close()

@@ -1,10 +1,10 @@
 """The requirements on every store, as tests that a store's own test file inherits.
 
 They check the contract of `txlog/storage/store.py`: I1 above all. To test a store, subclass
-StoreConformance and give it a `store` fixture. SharedStoreConformance adds what several processes
-may expect, LostAnswerConformance what must hold when answers are lost, FullStoreConformance what
-must hold when the store is full. It needs pytest (the `test` extra) and depends on no particular
-store.
+StoreConformance and give it a `store` fixture. RacedStoreConformance adds what several processes
+may expect, SharedStoreConformance also what they may expect if one of them is killed,
+LostAnswerConformance what must hold when answers are lost, FullStoreConformance what must hold when
+the store is full. It needs pytest (the `test` extra) and depends on no particular store.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class StoreConformance:
         assert list(store.list_after("")) == []
 
 
-class SharedStoreConformance(StoreConformance):
+class RacedStoreConformance(StoreConformance):
     """Further tests, for a store that other processes can open by its URL."""
 
     @pytest.fixture
@@ -264,6 +264,10 @@ class SharedStoreConformance(StoreConformance):
             body = store.get(f"race/{number}")
             assert body is not None
             assert set(claimed) == {_racer_of(body)}, f"key {number}: {claimed}"
+
+
+class SharedStoreConformance(RacedStoreConformance):
+    """One more test: a store keeps no part of an object whose writer is killed."""
 
     def test_a_writer_killed_in_the_middle_leaves_no_part_of_an_object(
         self, store: Store, store_url: str, storage_options: Mapping[str, object]
