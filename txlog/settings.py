@@ -284,6 +284,11 @@ class TopicConfig(SettingsGroup):
         """Whether records are deleted by age and size."""
         return "delete" in _policies(self.cleanup_policy)
 
+    @property
+    def is_append_time(self) -> bool:
+        """Whether records get the time of their append."""
+        return self.message_timestamp_type == LOG_APPEND_TIME
+
     def __post_init__(self) -> None:
         # As in Kafka, spaces after the comma do not matter.
         object.__setattr__(self, "cleanup_policy", ",".join(_policies(self.cleanup_policy)))

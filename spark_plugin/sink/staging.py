@@ -29,13 +29,8 @@ from spark_plugin.sink.sink_topics import (
     written_topic,
 )
 from txlog.catalog.task_metadata import LogMetadata, TopicMetadata
-from txlog.engine.append.partitioner import split_by_partition
-from txlog.engine.append.record_preparation import (
-    Partitions,
-    keyed_partitions,
-    require_small_records,
-    with_record_times,
-)
+from txlog.engine.append.partitioner import Partitions, partition_for_keys, split_by_partition
+from txlog.engine.append.record_preparation import require_small_records, with_record_times
 from txlog.engine.connection import Connection
 from txlog.errors import InvalidRecord, UnknownPartition
 from txlog.topic.records.batch import Segment
@@ -216,7 +211,7 @@ class Staging:
         index = rows.schema.get_field_index(column) if column else -1
         if index < 0:
             return self._sticky % count
-        return keyed_partitions(rows.column(index), count, self._sticky)
+        return partition_for_keys(rows.column(index), count, self._sticky % count)
 
 
 def _split(rows: pa.RecordBatch, partitions: Partitions | int) -> dict[int, pa.RecordBatch]:

@@ -31,7 +31,6 @@ from spark_plugin.options import ReaderOptions
 from spark_plugin.python_worker import freeze_modules
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.starting_points import records_are_gone
-from txlog.engine.append.record_preparation import is_append_time
 from txlog.engine.connection import connect
 from txlog.errors import OffsetOutOfRange, UnknownTopic
 from txlog.model import TopicPartition
@@ -112,7 +111,7 @@ def _span_of(
     batches = _visible(topic, partition, wanted, options)
     # Without failOnDataLoss a range may begin below the log start.
     start = max(wanted.start, topic.state.bounds(partition).log_start)
-    timestamps = APPEND_TIME if is_append_time(topic.state.config) else CREATE_TIME
+    timestamps = APPEND_TIME if topic.state.config.is_append_time else CREATE_TIME
     return ReadSpan(topic.name, topic.topic_id, partition, start, wanted.end, batches, timestamps)
 
 

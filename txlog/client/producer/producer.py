@@ -20,11 +20,11 @@ from txlog.client.producer.sender import FlushWriter, InLogWriter, Sender
 from txlog.client.producer.staged_records import StagedRecords, StagedWriter, make_decidable
 from txlog.coordinator.events import Registration
 from txlog.engine.append.appender import Appender
+from txlog.engine.append.partitioner import Partitions
 from txlog.engine.append.producer_batch import Headers, ProducerBatch, TopicCheck
 from txlog.engine.append.record_metadata import OnDelivery, ProduceRequestResult, RecordFuture
 from txlog.engine.append.record_preparation import (
     BatchColumns,
-    Partitions,
     prepared_batch,
     record_time,
 )

@@ -22,9 +22,9 @@ import pyarrow as pa
 from txlog.catalog.cluster import Cluster
 from txlog.clock import begun, tried
 from txlog.engine.append.appender import Appender
+from txlog.engine.append.partitioner import Partitions
 from txlog.engine.append.producer_batch import ProducerBatch, TopicCheck, new_batch
 from txlog.engine.append.record_metadata import ProduceRequestResult
-from txlog.engine.append.record_preparation import Partitions, is_append_time
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import (
@@ -270,7 +270,7 @@ class Sender:
         for batch in self.batches.values():
             if not batch.result.timestamps:  # Every record for the topic was refused.
                 continue
-            if is_append_time(batch.topic.state.config):
+            if batch.topic.state.config.is_append_time:
                 batch.result.timestamps = [now_ms] * len(batch.result.timestamps)
             records, partitions = batch.to_arrow(self.next_sticky())
             unwritten.append(

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.clock import Runtime, back_off, begun, tried
-from txlog.engine.append.partitioner import split_by_partition
-from txlog.engine.append.record_preparation import Partitions
+from txlog.engine.append.partitioner import Partitions, split_by_partition
 from txlog.engine.producer_config import ProducerConfig
 from txlog.errors import (
     CorruptData,

@@ -19,12 +19,11 @@ from txlog.arrow_columns import (
     missing_values,
     numbers_column,
 )
+from txlog.engine.append.partitioner import Partitions, partition_for_keys
 from txlog.engine.append.record_metadata import ProduceRequestResult, RecordFuture
 from txlog.engine.append.record_preparation import (
-    Partitions,
     check_partition,
     checked_headers,
-    keyed_partitions,
     too_large,
 )
 from txlog.errors import InvalidRecord
@@ -165,7 +164,8 @@ class KafkaProducerBatch:
             _timestamps(self.result.timestamps),
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=physical_schema(KAFKA_SCHEMA))
-        chosen = keyed_partitions(keys, len(self.topic.state.partitions), sticky)
+        partitions = len(self.topic.state.partitions)
+        chosen = partition_for_keys(keys, partitions, sticky % partitions)
         return batch, _with_wanted(chosen, self._wanted)
 
     def _drop_torn(self, count: int) -> None:
@@ -243,10 +243,10 @@ class TypedProducerBatch:
         key_column = self.topic.state.config.key_column
         keys = binary_column(self._keys)
         count = len(self.topic.state.partitions)
-        chosen = keyed_partitions(keys, count, sticky)
+        chosen = partition_for_keys(keys, count, sticky % count)
         if key_column and keys.null_count:
             column = rows.column(self._schema.get_field_index(key_column))
-            by_column = keyed_partitions(column, count, sticky)
+            by_column = partition_for_keys(column, count, sticky % count)
             # A key that `send` was given takes precedence over the topic's key column.
             chosen = np.where(missing_values(keys), by_column, chosen)
         stamps = _timestamps(self.result.timestamps)

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from txlog.arrow_columns import whole_numbers
-from txlog.engine.append.partitioner import partition_for_keys
+from txlog.engine.append.partitioner import Partitions, partition_for_keys
 from txlog.errors import InvalidRecord, RecordTooLarge
-from txlog.settings import LOG_APPEND_TIME, LONG_MAX, TopicConfig
+from txlog.settings import LONG_MAX
 from txlog.topic.records.conversion import (
     TIMESTAMP_COLUMN,
     TIMESTAMP_FIELD,
@@ -27,10 +26,6 @@ from txlog.topic.records.conversion import (
 )
 from txlog.topic.records.schema import is_kafka_schema, physical_schema
 from txlog.topic.topic_log import TopicLog
-
-Partitions = npt.NDArray[np.int32]
-"""The partition of each record."""
-
 
 # Partitions, headers and sizes.
 
@@ -41,12 +36,6 @@ def check_partition(topic: TopicLog, partition: object) -> int:
         raise InvalidRecord(f"partition must be a whole number, not {partition!r}.")
     topic.check_partition(partition)
     return partition
-
-
-def keyed_partitions(keys: pa.Array, count: int, sticky: int) -> Partitions:
-    """The partition of each key by its hash; records without a key share the partition `sticky`
-    modulo `count`."""
-    return partition_for_keys(keys, count, sticky % count)
 
 
 def checked_headers(headers: object) -> tuple[list[tuple[bytes, bytes | None]], int]:
@@ -96,11 +85,6 @@ def too_large(topic: str, size: int, limit: int) -> RecordTooLarge:
 # Times.
 
 
-def is_append_time(config: TopicConfig) -> bool:
-    """Whether the topic's records get the time of their append."""
-    return config.message_timestamp_type == LOG_APPEND_TIME
-
-
 def record_time(topic: TopicLog, timestamp_ms: object, now_ms: int) -> int:
     """The time of a record: the sender's if it gave one, else `now_ms`. Raises InvalidRecord."""
     if timestamp_ms is None:
@@ -109,7 +93,7 @@ def record_time(topic: TopicLog, timestamp_ms: object, now_ms: int) -> int:
         raise InvalidRecord(
             f"timestamp_ms must be whole milliseconds since 1970, not {timestamp_ms!r:.40}."
         )
-    if is_append_time(topic.state.config):
+    if topic.state.config.is_append_time:
         return now_ms
     _require_within(topic, timestamp_ms, timestamp_ms, now_ms)
     return timestamp_ms
@@ -121,7 +105,7 @@ def with_record_times(topic: TopicLog, batch: pa.RecordBatch, now_ms: int) -> pa
     A null or missing time becomes `now_ms`. Raises InvalidRecord.
     """
     index = batch.schema.get_field_index(TIMESTAMP_COLUMN)
-    if index >= 0 and is_append_time(topic.state.config):
+    if index >= 0 and topic.state.config.is_append_time:
         batch, index = batch.remove_column(index), -1
     timed = with_timestamp(batch, now_ms)
     if index >= 0 and timed.num_rows:
@@ -277,7 +261,7 @@ def _partitions(
         key = "key"
     if not key:
         return np.full(batch.num_rows, sticky % count, dtype=np.int32)
-    return keyed_partitions(_column(batch, key), count, sticky)
+    return partition_for_keys(_column(batch, key), count, sticky % count)
 
 
 def _explicit(topic: TopicLog, column: pa.Array) -> Partitions:

@@ -11,14 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.engine.append.kafka_partitions import murmur2, partition_for_key
 from tests.unit.topic.records.arrow_strategies import FEW, physical_batches
-from txlog.engine.append.murmur2 import murmur2
-from txlog.engine.append.partitioner import (
-    partition_for_key,
-    partition_for_keys,
-    partition_order,
-    split_by_partition,
-)
+from txlog.engine.append.partitioner import partition_for_keys, split_by_partition
 from txlog.errors import InvalidRecord, UnknownPartition
 
 
@@ -31,7 +26,6 @@ def partitions_of(keys: pa.Array, count: int = 1000, null_partition: int = 0) ->
 def test_key_has_same_partition_as_in_kafkas_clients() -> None:
     # The positive part of the hash of UtilsTest.testMurmur2, modulo 10.
     expected = {b"21": (-973932308 & 0x7FFFFFFF) % 10, b"abc": 479470107 % 10}
-    assert {key: partition_for_key(key, 10) for key in expected} == expected
     assert partitions_of(pa.array(list(expected)), 10) == list(expected.values())
 
 
@@ -121,17 +115,14 @@ def test_a_partition_that_does_not_exist_is_refused(chosen: int, count: int) -> 
 # Splitting.
 
 
-@given(st.lists(st.integers(0, 400), min_size=1, max_size=200))
-def test_partition_order_sorts_rows_by_partition_and_is_stable(partitions: list[int]) -> None:
-    order = partition_order(np.array(partitions, dtype=np.int32))
-    expected = sorted(range(len(partitions)), key=lambda row: (partitions[row], row))
-    assert order.indices.tolist() == expected
-    assert order.counts.tolist() == [partitions.count(p) for p in range(max(partitions) + 1)]
-
-
-def test_partition_order_supports_partitions_beyond_16_bits() -> None:
-    partitions = np.array([70_000, 1, 65_536, 0, 1], dtype=np.int32)
-    assert partition_order(partitions).indices.tolist() == [3, 1, 4, 2, 0]
+@given(st.lists(st.integers(0, 400) | st.integers(65_530, 70_000), min_size=1, max_size=200))
+def test_split_keeps_the_order_of_rows_also_beyond_16_bits(drawn: list[int]) -> None:
+    partitions = np.array(drawn, dtype=np.int32)
+    found = split_by_partition(pa.record_batch({"row": np.arange(len(drawn))}), partitions)
+    assert list(found) == sorted(set(drawn))
+    for partition, part in found.items():
+        rows = [row for row, where in enumerate(drawn) if where == partition]
+        assert part.column(0).to_pylist() == rows
 
 
 @FEW
@@ -170,5 +161,5 @@ def test_split_refuses_too_few_or_negative_partitions() -> None:
 
 
 def test_negative_hash_is_masked_as_in_kafka_instead_of_negated() -> None:
-    key = next(k for k in (b"%d" % i for i in range(100)) if murmur2(k) < 0)
-    assert partition_for_key(key, 7) == (murmur2(key) + 2**31) % 7
+    key = next(k for k in (b"%d" % i for i in range(100)) if murmur2(k) >= 2**31)
+    assert partitions_of(pa.array([key]), 7) == [(murmur2(key) - 2**31) % 7]
