@@ -139,7 +139,7 @@ def maintain(store: Store) -> None:
             clock.sleep_ms(100_000_000)
     # `run_once` does this once a journal has grown by some thousand entries.
     assert connection.cluster.journal.prune(1)
-    assert sum(coordinator.prune(1, 1) for coordinator in connection.coordinators())
+    assert sum(coordinator.journal.prune(1, 1) for coordinator in connection.coordinators())
     assert sum(connection.cluster.topic(name).journal.prune(1, 1) for name in TOPICS)
 
 

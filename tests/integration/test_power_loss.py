@@ -277,7 +277,7 @@ def _maintain(connection: Connection) -> None:
     _pass(connection)
     for topic in RESULTS:
         assert connection.cluster.topic(topic).journal.prune(2) > 0
-    assert connection.coordinator_of(NAME).prune(2) > 0
+    assert connection.coordinator_of(NAME).journal.prune(2) > 0
 
 
 def _pass(connection: Connection) -> None:

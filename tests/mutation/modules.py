@@ -87,7 +87,6 @@ MODULES = {
     "coordinator-state": Mutated("txlog/coordinator/state.py", COORDINATOR),
     "coordinator-outcomes": Mutated("txlog/coordinator/outcomes.py", COORDINATOR),
     "coordinator": Mutated("txlog/coordinator/coordinator.py", (*COORDINATOR, *CLIENTS)),
-    "recovery": Mutated("txlog/coordinator/transaction_markers.py", (*COORDINATOR, *CLIENTS)),
     "topic-rules": Mutated("txlog/topic/rules.py", TOPICS),
     "topic-producers": Mutated(
         "txlog/topic/producer_state.py",

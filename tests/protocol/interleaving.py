@@ -200,7 +200,7 @@ class Interleaving:
         connection, keep = self.processes[index].connection, self._keep()
         journal = self.random.choice([*ALL_TOPICS, "transactions"])
         if journal == "transactions":
-            self._try(index, lambda: connection.coordinator(0)._journal.prune(keep))
+            self._try(index, lambda: connection.coordinator(0).journal.prune(keep))
         else:
             self._try(index, lambda: self.processes[index].topic(journal).journal.prune(keep))
 

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from tests.protocol.sessions import Producer
-from txlog.coordinator import coordinator, rules, transaction_markers
+from txlog.coordinator import rules
+from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import TransactionBarred
-from txlog.coordinator.transaction import TransactionalId, decision_of
+from txlog.coordinator.transaction import TransactionalId
 from txlog.errors import TransactionAborted
 from txlog.groups import offsets, shared_journal
 from txlog.groups import state as offsets_state
@@ -119,15 +120,15 @@ def without_R7(patch: Patch) -> None:
 
 def without_R8(patch: Patch) -> None:
     """Offsets are applied before the topics are."""
-    original = transaction_markers.apply_decision
+    original = Coordinator.apply_decision
 
-    def apply(cluster: Any, groups: Any, partition: int, transaction: Any, floor: int) -> None:
+    def apply(self: Coordinator, transaction: Any, floor: int) -> Any:
         for group in transaction.groups:
-            if decision_of(transaction.state) is Decision.COMMIT:
-                groups.apply_pending(group, transaction.tx_id)
-        original(cluster, groups, partition, transaction, floor)
+            if transaction.decision is Decision.COMMIT:
+                self._offsets.apply_pending(group, transaction.tx_id)
+        return original(self, transaction, floor)
 
-    patch.setattr(coordinator, "apply_decision", apply)
+    patch.setattr(Coordinator, "apply_decision", apply)
 
 
 def without_R9(patch: Patch) -> None:

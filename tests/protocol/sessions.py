@@ -5,9 +5,14 @@ from dataclasses import dataclass, field
 
 from tests.protocol.world import Process
 from txlog.coordinator.coordinator import Coordinator
-from txlog.coordinator.events import InitProducer, OffsetRange, Participant, ReplayMark
+from txlog.coordinator.events import (
+    InitProducer,
+    OffsetRange,
+    Participant,
+    ParticipantsAdded,
+    ReplayMark,
+)
 from txlog.coordinator.transaction import PREPARED, Transaction
-from txlog.coordinator.transaction_markers import apply_decision
 from txlog.errors import IllegalTransition, OutcomeUnknown, TxlogError
 from txlog.groups.state import PendingOffset
 from txlog.model import Decision, TopicPartition, TransactionOutcome, TxId
@@ -99,7 +104,7 @@ class Producer:
         if not self._declared:
             self._coordinator.begin(self.name, self.tx_id, TIMEOUT_MS, (participant,))
         elif topic not in self._declared:
-            self._coordinator.add_participants(self.name, self.tx_id, (participant,))
+            self._coordinator.execute(ParticipantsAdded(self.name, self.tx_id, (participant,)))
         self._declared.add(topic)
         value = self._ledger.value()
         segment = self.process.stage(topic, [value])
@@ -329,5 +334,4 @@ class StaleHelper:
         """Apply one of these, as it was then."""
         if self._remembered:
             transaction, floor = self._remembered.pop(choice % len(self._remembered))
-            connection = self.process.connection
-            apply_decision(connection.cluster, connection.offsets, 0, transaction, floor)
+            self.process.connection.coordinator(0).apply_decision(transaction, floor)

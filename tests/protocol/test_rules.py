@@ -25,10 +25,10 @@ from tests.stores.faulty_stores import ProcessDied
 from txlog.coordinator.events import (
     CommitPrepared,
     OffsetRange,
+    ParticipantsAdded,
     ReplayMark,
 )
 from txlog.coordinator.transaction import PREPARED, TransactionState
-from txlog.coordinator.transaction_markers import apply_decision
 from txlog.errors import (
     CommitFailed,
     ConcurrentTransactions,
@@ -108,7 +108,7 @@ def test_R3_pend_is_not_released_if_its_prepare_was_first(world: World) -> None:
     own = tx_of(register(helper, "i", "y"))
     world.clock.advance(TIMEOUT_MS + 1)
     journal = NAMES.transactions(0)
-    slot = coordinator(helper)._journal.next_slot
+    slot = coordinator(helper).journal.next_slot
     helper.store.before("create", journal.entry(slot), lambda: prepare(slow, tx, staged))
     with pytest.raises(CommitFailed, match="committed 2"):
         pend(helper, own, 0, 3, "y")
@@ -206,7 +206,7 @@ def test_R5_entry_that_bumps_the_epoch_aborts_the_ongoing_transaction(world: Wor
     (found,) = coordinator(last).catch_up().open_transactions()
     assert (found[1].tx_id, found[1].state) == (tx, TransactionState.PREPARE_ABORT)
     with pytest.raises(ProducerFenced):
-        coordinator(old).add_participants(NAME, tx, (participant(old, "b", logged=True),))
+        coordinator(old).execute(ParticipantsAdded(NAME, tx, (participant(old, "b", logged=True),)))
     register(last, "k")
     assert visible(world.process(), "a", IsolationLevel.READ_UNCOMMITTED) == {0: 1}
     assert shown(world, "a") == []
@@ -233,8 +233,7 @@ def decided(process: Process, tx: TxId, name: str = NAME) -> Callable[[], None]:
     known = coordinator(process).catch_up().ids[name]
     transaction, floor = known.open[tx], known.floor(tx)
     assert transaction.state in PREPARED
-    connection = process.connection
-    return lambda: apply_decision(connection.cluster, connection.offsets, 0, transaction, floor)
+    return lambda: coordinator(process).apply_decision(transaction, floor)
 
 
 def test_R6_late_helper_changes_nothing(world: World) -> None:
@@ -301,7 +300,7 @@ def test_R8_offsets_are_applied_only_after_the_records_of_every_topic(world: Wor
     pend(process, tx, 0, 2)
     prepare(process, tx, participant(process, "a", 0, 1), participant(process, "b", 0, 1))
     seen: list[list[int]] = []
-    entry = NAMES.transactions(0).entry(process.connection.offsets._journal(0).next_slot)
+    entry = NAMES.transactions(0).entry(process.connection.coordinator(0).journal.next_slot)
     process.store.before("create", entry, lambda: seen.extend([shown(world, t) for t in "ab"]))
     coordinator(process).apply(NAME, tx)
     assert seen == [[0, 1], [0, 1]]
@@ -396,7 +395,7 @@ def test_R12_late_stale_run_fences_the_live_one_but_commits_nothing_twice(
 
 def prune_all(process: Process, keep: int = 0) -> None:
     """Prune every journal of a transaction, after writing snapshots."""
-    coordinator(process)._journal.prune(keep)
+    coordinator(process).journal.prune(keep)
     for topic in ("a", "b"):
         process.topic(topic).journal.prune(keep)
 
@@ -431,7 +430,7 @@ def test_R15_helper_does_not_mistake_a_pruned_pend_for_an_absent_one(world: Worl
         prepare(process, tx, participant(process, "a", number))
         if number < 7:
             finish(process, tx)
-    process.connection.offsets._journal(0).prune(0)
+    process.connection.coordinator(0).journal.prune(0)
     coordinator(helper).finish(NAME, tx_of(registration, 7))
     assert is_sound(world)
     assert position(world) == 8
@@ -448,7 +447,7 @@ def test_R15_committed_pend_is_not_released_by_a_helper_with_stale_state(world: 
     tx = tx_of(register(process, "i 5"))
     pend(process, tx, 0, 2)
     prepare(process, tx, participant(process, "a", 0, 1))
-    coordinator(process)._journal.prune(0)
+    coordinator(process).journal.prune(0)
     with pytest.raises(OutcomeUnknown):  # The freed slot may have been its own (R33).
         pend(helper, own, 0, 3, "y")
     with pytest.raises(CommitFailed, match="committed 2"):

@@ -110,7 +110,7 @@ def test_snapshot_keeps_one_offset_per_partition_and_no_finished_pends(
         with producer.transaction() as last:
             producer.send_offsets_to_transaction({U0: 0}, "g")
     coordinator = log.connection.coordinator_of("g")
-    coordinator.prune(0)
+    coordinator.journal.prune(0)
     journal = log.connection.cluster.layout.transactions(coordinator.partition)
     walk = walk_journal(log.memory, journal, SharedMachine())
     (row,) = [dict(row) for row in SharedMachine().encode_state(walk.state)["group"]]

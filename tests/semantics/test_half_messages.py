@@ -19,6 +19,7 @@ from txlog.client.half_messages.half_message import (
     TransactionSendResult,
 )
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
+from txlog.coordinator.events import StagingHorizonAdvanced
 from txlog.errors import (
     CorruptData,
     DuplicateTransaction,
@@ -310,7 +311,7 @@ def test_half_transaction_survives_producer_shutdown_and_a_newer_staging_horizon
     send(producer)
     producer.shutdown()
     for coordinator in log.process().coordinators():
-        coordinator.advance_horizon(f"{WALL_MS_MAX:012x}" + "f" * 20)
+        coordinator.execute(StagingHorizonAdvanced(f"{WALL_MS_MAX:012x}" + "f" * 20))
     log.clock.sleep_ms(TIMEOUT_MS)
     assert started_elsewhere(log, Listener(checked=COMMIT)).check() == 1
     assert log.values("u") == [b"x"]

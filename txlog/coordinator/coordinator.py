@@ -1,67 +1,73 @@
 """A transaction coordinator: a library on its part of one journal, not a server.
 
 Each method is one step of a transaction (docs/architecture.md), and each may be repeated.
-`rules.py` decides each step; `transaction_markers.py` finishes decided transactions. It guards I4
-and I8: it does nothing that the rules did not decide. It must not know consumer groups, whose
-offsets are passed in as an `OffsetsParticipant`.
+`rules.py` decides each step. It guards I4 and I8: it does nothing that the rules did not decide. It
+must not know consumer groups, whose offsets are passed in as an `OffsetsParticipant`.
+
+A decision is applied to every topic, then to the offsets (rule R8): if offsets were applied before
+all topics, they could be visible without their records, and no pend would be left as evidence. A
+crash at any point leaves the transaction PrepareCommit or PrepareAbort in the journal; the next
+process that meets it repeats all steps, and each step recognises by order whether it was done (rule
+R6). A transaction that cannot be finished does not block others.
 """
 
 from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from txlog.catalog.cluster import Cluster
-from txlog.clock import Runtime, back_off
+from txlog.clock import back_off
 from txlog.coordinator.events import (
     CheckBack,
     ClaimCheck,
     CommitPrepared,
     CoordinatorCommand,
     ExpireTransactionalId,
-    GroupReleased,
     InitProducer,
     Participant,
-    ParticipantsAdded,
     PrepareAbort,
     Registration,
     ReplayMark,
-    StagingHorizonAdvanced,
     TransactionBegun,
     TransactionCompleted,
 )
 from txlog.coordinator.rules import is_past, require_current
 from txlog.coordinator.state import CoordinatorState
 from txlog.coordinator.transaction import PREPARED, Transaction
-from txlog.coordinator.transaction_markers import (
-    OffsetsParticipant,
-    apply_decision,
-    end_each,
-    end_offsets,
-    write_markers,
-)
 from txlog.errors import (
     ConcurrentTransactions,
     IllegalTransition,
+    OutcomeUnknown,
     ProducerFenced,
     SegmentExpired,
+    StoreUnavailable,
     TxlogError,
-    UnknownTransaction,
 )
 from txlog.journal.machine import Together
 from txlog.journal.replication.replica import Replica
-from txlog.model import TransactionOutcome, TxId
+from txlog.model import Decision, TransactionOutcome, TxId
 from txlog.topic.events import AdvanceHorizon
 
 log = logging.getLogger(__name__)
 
-LOOKED_AHEAD = 1
-"""Entries that a carrier requests in a round: a coordinator's journal grows slowly."""
+Ending: TypeAlias = Callable[[], bool]
+"""Ends a transaction if it is decided or past its timeout; returns whether it was."""
+
+
+class OffsetsParticipant(Protocol):
+    """Consumer groups' offsets, as the coordinator uses them."""
+
+    def apply_pending(self, group: str, tx_id: TxId) -> None:
+        """Commit the transaction's pending offsets; does nothing if there are none."""
+
+    def release_pending(self, group: str, tx_id: TxId) -> None:
+        """Drop the pending offsets of a transaction that is durably aborted (rule R3)."""
 
 
 def journal_of(key: str, count: int) -> int:
@@ -82,42 +88,32 @@ class Coordinator:
     ) -> None:
         """`journal` has the coordinator's state as the field `transactions` of its state."""
         self.partition = partition
+        self.journal = journal
         self._cluster = cluster
         self._offsets = offsets
-        self._runtime: Runtime = cluster.runtime
-        self._journal = journal
 
     @property
     def state(self) -> CoordinatorState:
         """The newest state that this process has read."""
-        state: CoordinatorState = self._journal.state.transactions
+        state: CoordinatorState = self.journal.state.transactions
         return state
 
     def catch_up(self) -> CoordinatorState:
         """Read the journal to its end; what the state lacks has not happened (rule R15)."""
-        state: CoordinatorState = self._journal.catch_up(linearizable=True).transactions
+        state: CoordinatorState = self.journal.catch_up(linearizable=True).transactions
         return state
-
-    @property
-    def is_open(self) -> bool:
-        """Whether this process has opened the journal."""
-        return self._journal.is_open
-
-    def look_ahead(self) -> None:
-        """Read the next entries that one round of requests finds; the state may lag."""
-        self._journal.look_ahead(LOOKED_AHEAD)
 
     def execute(self, command: Any) -> Any:
         """Execute a command on the journal, of the transactions or of the groups."""
-        return self._journal.execute(command)
+        return self.journal.execute(command)
 
     def _now_ms(self) -> int:
-        return self._runtime.clock.wall_ms()
+        return self._cluster.runtime.clock.wall_ms()
 
     def require_current(self, transactional_id: str, tx_id: TxId, tag: str = "") -> None:
         """Raises ProducerFenced or DuplicateTransaction if the transaction can no longer commit, so
         that its owner does no useless work. PREPARE_COMMIT checks it again."""
-        require_current(self._journal.follow().transactions, transactional_id, tx_id, tag)
+        require_current(self.journal.follow().transactions, transactional_id, tx_id, tag)
 
     # The steps of a transaction.
 
@@ -149,7 +145,7 @@ class Coordinator:
         for attempt in range(limit):
             try:
                 # A retry sends `before` again, whose commands change nothing the second time (R6).
-                return self._journal.execute_each((*before, command))[-1]
+                return self.journal.execute_each((*before, command))[-1]
             except ConcurrentTransactions as error:
                 name = str(error.facts["transactional_id"])
                 for tx_id in error.facts["tx_ids"]:  # type: ignore[attr-defined]
@@ -160,7 +156,9 @@ class Coordinator:
             # Not before the first repeat, as what blocked the command is finished. If another
             # transaction blocks it then, a live instance of the id is in the way.
             if attempt:
-                back_off(self._runtime, attempt - 1, self._cluster.process.finish_backoff_ms)
+                back_off(
+                    self._cluster.runtime, attempt - 1, self._cluster.process.finish_backoff_ms
+                )
         raise ConcurrentTransactions(
             f"the previous transaction could not be finished in {limit} tries; try again.",
             attempts=limit,
@@ -199,16 +197,6 @@ class Coordinator:
             transactional_id, tx_id, now_ms, timeout_ms, participants, tag, check_back
         )
         self._until_finished(command, participants, before)
-
-    def add_participants(
-        self,
-        transactional_id: str,
-        tx_id: TxId,
-        participants: tuple[Participant, ...] = (),
-        groups: tuple[str, ...] = (),
-    ) -> None:
-        """Declare partitions before the first record is written there. Raises as `begin` does."""
-        self.execute(ParticipantsAdded(transactional_id, tx_id, participants, groups))
 
     def prepare_commit(
         self,
@@ -267,14 +255,6 @@ class Coordinator:
         """The command for COMMITTED or ABORTED, for an entry that holds other commands, too."""
         return TransactionCompleted(transactional_id, tx_id, self._now_ms())
 
-    def advance_horizon(self, segment_id: str) -> None:
-        """Refuse staged segments below that id from here on, so that vacuum may delete them."""
-        self.execute(StagingHorizonAdvanced(segment_id))
-
-    def release_group(self, group: str) -> None:
-        """Remove the owner of a consumer group."""
-        self.execute(GroupReleased(group))
-
     def expire_ids(self, before_ms: int) -> list[str]:
         """Forget transactional ids that were not used after `before_ms`; returns them."""
         # A preselection: the rules check each id again, because it may be used meanwhile.
@@ -285,40 +265,69 @@ class Coordinator:
         ]
         return [name for name in idle if self.execute(ExpireTransactionalId(name, before_ms))]
 
-    def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
-        """Delete old journal entries behind a boundary; returns how many."""
-        return self._journal.prune(keep_entries, apart_entries)
-
-    @property
-    def kept_entries(self) -> int:
-        """Entries that the last pruning kept until their boundary is old enough (rule R14)."""
-        return self._journal.kept_entries
-
     # Finishing.
 
     def apply(self, transactional_id: str, tx_id: TxId) -> dict[str, Mapping[int, int]]:
         """Apply the decision in every topic, then to the offsets, without completing it. Returns
         as `write_markers` does."""
-        transaction = self._prepared(transactional_id, tx_id)
-        if transaction is None:
-            return {}
-        floor = self.state.ids[transactional_id].floor(tx_id)
-        return apply_decision(self._cluster, self._offsets, self.partition, transaction, floor)
+        found = self._prepared(transactional_id, tx_id)
+        return {} if found is None else self.apply_decision(*found)
 
     def write_markers(self, transactional_id: str, tx_id: TxId) -> dict[str, Mapping[int, int]]:
-        """Write the markers in every topic; returns topic id -> partition -> offset of the first
-        staged record, as far as it is known. Does nothing if the transaction is complete."""
-        transaction = self._prepared(transactional_id, tx_id)
-        if transaction is None:
-            return {}
-        floor = self.state.ids[transactional_id].floor(tx_id)
-        return write_markers(self._cluster, self.partition, transaction, floor)
+        """Write the marker in every topic, in parallel. Does nothing if the transaction is
+        complete. Raises the store's errors; then call it again.
+
+        Returns the offsets of staged records, as far as they are known: topic id -> partition ->
+        first offset. On return every topic has the marker, whichever process wrote it. Only then
+        may the transaction be completed (R43).
+        """
+        found = self._prepared(transactional_id, tx_id)
+        return {} if found is None else self._write_markers(*found)
 
     def end_offsets(self, transactional_id: str, tx_id: TxId) -> None:
         """Apply the decision to the offsets, after its markers are in every topic (R8)."""
-        transaction = self._prepared(transactional_id, tx_id)
-        if transaction is not None:
-            end_offsets(self._offsets, transaction)
+        found = self._prepared(transactional_id, tx_id)
+        if found is not None:
+            self._end_offsets(found[0])
+
+    def _prepared(self, transactional_id: str, tx_id: TxId) -> tuple[Transaction, int] | None:
+        """The transaction and its floor if it is decided and not complete, else None."""
+        state = self.state
+        transaction = state.open_transaction(transactional_id, tx_id)
+        if transaction is None or transaction.state not in PREPARED:
+            return None
+        return transaction, state.ids[transactional_id].floor(tx_id)
+
+    def apply_decision(self, transaction: Transaction, floor: int) -> dict[str, Mapping[int, int]]:
+        """Apply the decision of a transaction as it was read, perhaps long ago; see `apply`."""
+        base_offsets = self._write_markers(transaction, floor)
+        self._end_offsets(transaction)
+        return base_offsets
+
+    def _write_markers(self, transaction: Transaction, floor: int) -> dict[str, Mapping[int, int]]:
+        def write_marker(participant: Participant) -> Mapping[int, int] | None:
+            topic = self._cluster.topic_of_id(participant.topic, participant.topic_id)
+            base_offsets: Mapping[int, int] | None = topic.execute(
+                transaction.marker(participant, floor, self.partition)
+            )
+            return base_offsets
+
+        participants = transaction.participants
+        written = self._cluster.runtime.fan_out.run_all(
+            [partial(write_marker, participant) for participant in participants]
+        )
+        return {
+            participant.topic_id: base_offsets
+            for participant, base_offsets in zip(participants, written, strict=True)
+            if base_offsets is not None
+        }
+
+    def _end_offsets(self, transaction: Transaction) -> None:
+        offsets = self._offsets
+        is_commit = transaction.decision is Decision.COMMIT
+        end = offsets.apply_pending if is_commit else offsets.release_pending
+        for group in transaction.groups:
+            end(group, transaction.tx_id)
 
     def finish(self, transactional_id: str, tx_id: TxId) -> None:
         """Apply a decision and complete it. Any process may call this, any number of times."""
@@ -340,11 +349,6 @@ class Coordinator:
         """Abort and finish. Raises as `prepare_abort` does."""
         self.prepare_abort(transactional_id, tx_id, fence=fence, undecided=undecided)
         self.finish(transactional_id, tx_id)
-
-    def _prepared(self, transactional_id: str, tx_id: TxId) -> Transaction | None:
-        """The transaction if it is decided and not complete, else None."""
-        transaction = self.state.open_transaction(transactional_id, tx_id)
-        return transaction if transaction and transaction.state in PREPARED else None
 
     def maintain(self, first: TxId | None = None) -> list[TxId]:
         """One pass: abort transactions past their timeout and finish decided ones, `first` before
@@ -410,13 +414,24 @@ class Coordinator:
         found = state.outcome_of_tag(tag)
         return TransactionOutcome.UNKNOWN_ID if found is None else found[1].transaction_outcome
 
-    def describe(self, transactional_id: str) -> Transaction | None:
-        """The newest open transaction of an id, or None. Raises UnknownTransaction."""
-        known = self.catch_up().ids.get(transactional_id)
-        if known is None:
-            raise UnknownTransaction(
-                f"no transactional id {transactional_id!r}; 'txlog txn list' shows them.",
-                transactional_id=transactional_id,
-            )
-        newest = max(known.open, default=None)
-        return None if newest is None else known.open[newest]
+
+def end_each(endings: Iterable[tuple[TxId, Ending]]) -> list[TxId]:
+    """Run every ending, even if others fail; returns the transactions that were ended.
+
+    It stops only if the store does not answer, because each further ending would wait for all
+    retries of a request. Raises the first error, at the end.
+    """
+    ended: list[TxId] = []
+    first_error: TxlogError | None = None
+    for tx_id, end in endings:
+        try:
+            if end():
+                ended.append(tx_id)
+        except TxlogError as error:
+            log.info("transaction %s could not be ended: %s", tx_id, error)
+            first_error = first_error or error
+            if isinstance(error, StoreUnavailable | OutcomeUnknown):
+                break
+    if first_error is not None:
+        raise first_error
+    return ended

@@ -21,7 +21,6 @@ from txlog.clock import Runtime, begun
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.state import CoordinatorState
 from txlog.coordinator.transaction import PREPARED
-from txlog.coordinator.transaction_markers import marker_of
 from txlog.errors import TxlogError
 from txlog.topic.events import WriteMarker
 from txlog.topic.producer_state import NEW_PRODUCER, holds
@@ -44,6 +43,9 @@ BROUGHT_MAX = 64
 
 BROUGHT_BATCHES_MAX = 1_000
 """Stored batches named by the markers of one entry, which holds about 4,000."""
+
+LOOKED_AHEAD = 1
+"""Entries of a coordinator's journal requested in a round: it grows slowly."""
 
 ACTIVE_SLOTS = 64
 """A carrier reads the coordinators with a marker in this many of a topic's newest slots."""
@@ -93,7 +95,9 @@ class MarkerCarriers:
         while topic.journal.is_carrying and idle < IDLE_ROUNDS_MAX:
             begun_ms = self._runtime.clock.monotonic_ms()
             active = self._active(topic)
-            calls: list[Callable[[], object]] = [one.look_ahead for one in active]
+            calls: list[Callable[[], object]] = [
+                partial(one.journal.look_ahead, LOOKED_AHEAD) for one in active
+            ]
             if markers:
                 # At the same time as the reads: a round takes one round trip, not two.
                 calls.insert(0, partial(topic.journal.publish_carried, markers))
@@ -111,9 +115,9 @@ class MarkerCarriers:
         numbers = active_coordinators(topic.state)
         active = [one for one in self._coordinators() if one.partition in numbers]
         for coordinator in active:
-            if not coordinator.is_open:
+            if not coordinator.journal.is_open:
                 self._begin_opening(coordinator)
-        return [coordinator for coordinator in active if coordinator.is_open]
+        return [coordinator for coordinator in active if coordinator.journal.is_open]
 
     def _begin_opening(self, coordinator: Coordinator) -> None:
         with self._lock:
@@ -161,7 +165,7 @@ def _decided(topic_id: str, number: int, state: CoordinatorState) -> Iterator[Wr
                 continue
             for participant in transaction.participants:
                 if participant.topic_id == topic_id:
-                    yield marker_of(number, transaction, participant, known.floor(tx_id))
+                    yield transaction.marker(participant, known.floor(tx_id), number)
 
 
 def _fits(topic: TopicState, marker: WriteMarker) -> bool:

@@ -13,9 +13,10 @@ from enum import StrEnum
 from txlog.clock import elapsed_ms
 from txlog.coordinator.events import CheckBack, Participant
 from txlog.coordinator.outcomes import Outcome
-from txlog.errors import InvariantViolated
+from txlog.errors import InternalError, InvariantViolated
 from txlog.model import Decision, Epoch, EpochOrNone, Offset, OffsetOrNone, ProducerId, TxId, WallMs
 from txlog.stored import stored
+from txlog.topic.events import WriteMarker
 
 
 class TransactionState(StrEnum):
@@ -112,6 +113,29 @@ class Transaction:
         if decision is None:
             return None
         return Outcome(decision, self.started_ms, self.tag, self.dead_letter, self.content)
+
+    @property
+    def decision(self) -> Decision:
+        """COMMIT or ABORT, if it is decided."""
+        decision = decision_of(self.state)
+        if decision is None:
+            raise InternalError(f"transaction {self.tx_id} is not decided. Please report this.")
+        return decision
+
+    def marker(self, participant: Participant, floor: int, coordinator: int) -> WriteMarker:
+        """The marker for one topic, if it is decided."""
+        topic_ids = tuple(one.topic_id for one in self.participants)
+        return WriteMarker(
+            tx_id=self.tx_id,
+            decision=self.decision,
+            floor=floor,
+            coordinator=coordinator,
+            fence_epoch=self.fence_epoch,
+            # A topic stores the list with each batch; only a cut over several topics needs it
+            # (I11).
+            topic_ids=topic_ids if len(topic_ids) > 1 else (),
+            segments=participant.segments,
+        )
 
     def is_check_due(self, now_ms: int) -> bool:
         """Whether it is a half transaction whose next check is due."""

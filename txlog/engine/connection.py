@@ -30,7 +30,7 @@ from txlog.errors import (
     UsageError,
 )
 from txlog.groups.offsets import GroupOffsets
-from txlog.groups.shared_journal import SharedMachine, SharedState
+from txlog.groups.shared_journal import SharedMachine
 from txlog.journal.replication.replica import Replica
 from txlog.layout import CLUSTER_FILE, PROBES, journal_root
 from txlog.model import TransactionOutcome, TxId
@@ -51,40 +51,29 @@ class Connection:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.offsets = GroupOffsets(cluster, self.coordinator, self._journal)
+        self.runtime = cluster.runtime
+        self.offsets = GroupOffsets(cluster, self.coordinator)
         self._coordinators: dict[int, Coordinator] = {}
-        self._journals: dict[int, Replica[SharedState]] = {}
-        # Re-entrant: `coordinator` calls `_journal` while it holds it.
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         # Topics are opened by a layer that knows no coordinators, so what carries is handed to it.
         cluster.carry = MarkerCarriers(cluster.runtime, self.coordinators).begin
 
-    @property
-    def runtime(self) -> Runtime:
-        """The runtime of the log: clock, entropy and threads."""
-        return self.cluster.runtime
-
     def coordinator(self, partition: int) -> Coordinator:
         """The coordinator with that number."""
+        cluster = self.cluster
         with self._lock:
             if partition not in self._coordinators:
+                journal = Replica(
+                    cluster.store,
+                    cluster.layout.transactions(partition),
+                    SharedMachine(),
+                    cluster.runtime,
+                    cluster.options,
+                )
                 self._coordinators[partition] = Coordinator(
-                    self.cluster, partition, self.offsets, self._journal(partition)
+                    cluster, partition, self.offsets, journal
                 )
             return self._coordinators[partition]
-
-    def _journal(self, partition: int) -> Replica[SharedState]:
-        """The journal of that coordinator and its groups."""
-        with self._lock:
-            if partition not in self._journals:
-                self._journals[partition] = Replica(
-                    self.cluster.store,
-                    self.cluster.layout.transactions(partition),
-                    SharedMachine(),
-                    self.cluster.runtime,
-                    self.cluster.options,
-                )
-            return self._journals[partition]
 
     def coordinator_of(self, transaction_group: str) -> Coordinator:
         """The coordinator of a transaction group, which by default is the transactional id."""

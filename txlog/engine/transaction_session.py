@@ -16,7 +16,13 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from txlog.clock import begun
-from txlog.coordinator.events import InitProducer, Participant, Registration, ReplayMark
+from txlog.coordinator.events import (
+    InitProducer,
+    Participant,
+    ParticipantsAdded,
+    Registration,
+    ReplayMark,
+)
 from txlog.coordinator.transaction import TransactionalId
 from txlog.engine.connection import Connection
 from txlog.engine.producer_config import STAGED, ProducerConfig
@@ -216,7 +222,9 @@ class TransactionSession:
         """BEGIN, or add participants to a begun transaction. Without participants this only checks
         that a begun transaction is still open: nothing is written."""
         if self._begun:
-            self._coordinator.add_participants(self.transactional_id, self.tx_id, participants)
+            self._coordinator.execute(
+                ParticipantsAdded(self.transactional_id, self.tx_id, participants)
+            )
             return
         self.require_in_time()
 

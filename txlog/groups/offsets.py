@@ -14,8 +14,7 @@ from typing import Any, cast
 
 from txlog.catalog.cluster import Cluster
 from txlog.clock import elapsed_ms
-from txlog.coordinator.coordinator import Coordinator, journal_of
-from txlog.coordinator.transaction_markers import end_each
+from txlog.coordinator.coordinator import Coordinator, end_each, journal_of
 from txlog.errors import (
     CommitFailed,
     IllegalTransition,
@@ -48,16 +47,10 @@ DELETED_POSITIONS_MAX = 3_000
 class GroupOffsets:
     """The offsets of all consumer groups of a log. Safe to use from threads."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        coordinator: Callable[[int], Coordinator],
-        journal: Callable[[int], Replica[SharedState]],
-    ) -> None:
-        """`journal` returns the journal of a coordinator and its groups."""
+    def __init__(self, cluster: Cluster, coordinator: Callable[[int], Coordinator]) -> None:
+        """The state of a coordinator's journal is a SharedState."""
         self._cluster = cluster
         self._coordinator = coordinator
-        self._journal = journal
 
     def partition_of(self, group: str) -> int:
         """The coordinator whose journal holds the group. Raises InvalidName."""
@@ -69,7 +62,7 @@ class GroupOffsets:
         return self._cluster.file.settings.transaction_state_log_num_partitions
 
     def _journal_of(self, group: str) -> Replica[SharedState]:
-        return self._journal(self.partition_of(group))
+        return self._coordinator(self.partition_of(group)).journal
 
     # Reading.
 
@@ -84,7 +77,7 @@ class GroupOffsets:
 
     def groups(self, *, linearizable: bool = False) -> dict[str, GroupState]:
         """All groups of the log. Unless `linearizable`, the answer may lag for a few calls."""
-        journals = [self._journal(number) for number in range(self._count)]
+        journals = [self._coordinator(number).journal for number in range(self._count)]
         reads = [partial(journal.catch_up, linearizable=linearizable) for journal in journals]
         found: dict[str, GroupState] = {}
         for state in self._cluster.answers(reads):

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from txlog.coordinator.coordinator import Coordinator
 from txlog.engine.connection import Connection
 from txlog.errors import InvalidName, TxlogError, UnknownTopic
 from txlog.journal.replication.replica import BOUNDARIES_APART_ENTRIES, Replica
@@ -222,15 +221,13 @@ class Maintenance:
     # Everything else.
 
     def _prune_others(self) -> None:
-        journals: dict[str, Replica[Any] | Coordinator] = {
-            "cluster": self._connection.cluster.journal
-        }
+        journals: dict[str, Replica[Any]] = {"cluster": self._connection.cluster.journal}
         for coordinator in self._connection.coordinators():
-            journals[f"coordinator {coordinator.partition}"] = coordinator
+            journals[f"coordinator {coordinator.partition}"] = coordinator.journal
         for subject, journal in journals.items():
             self._attempt("pruning", subject, partial(self._pruned, subject, journal))
 
-    def _pruned(self, subject: str, journal: Replica[Any] | Coordinator) -> str:
+    def _pruned(self, subject: str, journal: Replica[Any]) -> str:
         """What was deleted, and how many entries are kept until no process can trust an earlier
         boundary check. A kept number is reported once, and again when it changes."""
         settings = self._settings

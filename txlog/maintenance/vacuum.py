@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from txlog.coordinator.coordinator import Coordinator
+from txlog.coordinator.events import StagingHorizonAdvanced
 from txlog.coordinator.state import CoordinatorState
 from txlog.engine.connection import Connection
 from txlog.errors import UnknownTopic
@@ -201,7 +202,7 @@ def _topic_horizon(topic: TopicLog, newest: str, wanted: str) -> str:
 def _coordinator_horizon(coordinator: Coordinator, newest: str, wanted: str) -> str:
     """The coordinator's horizon, raised unless it was above `newest`."""
     if newest and coordinator.catch_up().horizon <= newest:
-        coordinator.advance_horizon(wanted)
+        coordinator.execute(StagingHorizonAdvanced(wanted))
     return coordinator.state.horizon
 
 

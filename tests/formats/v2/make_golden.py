@@ -24,7 +24,7 @@ from tests.formats.v2 import rare_values as rare
 from tests.logs.memory_log import MemoryLog
 from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
-from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
+from txlog.coordinator.events import OffsetRange, Participant, ReplayMark, StagingHorizonAdvanced
 from txlog.engine import connection
 from txlog.engine.transaction_session import TransactionSession
 from txlog.groups.state import PendingOffset
@@ -320,7 +320,7 @@ def make_cleaned(log: MemoryLog) -> None:
         topic.execute(AdvanceHorizon(segment_id_at(now_ms - 1)))
     newest.execute(RetireProducers(tuple(newest.state.producers)[:1], now_ms + 1))
     for coordinator in log.connection.coordinators():
-        coordinator.advance_horizon(segment_id_at(now_ms - 1))
+        coordinator.execute(StagingHorizonAdvanced(segment_id_at(now_ms - 1)))
         coordinator.expire_ids(FIRST_MS - 1)
 
 

@@ -17,7 +17,7 @@ from txlog.client.half_messages.half_store import read_half
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.coordinator import state
 from txlog.coordinator.coordinator import journal_of
-from txlog.coordinator.events import OffsetRange, ReplayMark
+from txlog.coordinator.events import GroupReleased, OffsetRange, ParticipantsAdded, ReplayMark
 from txlog.engine.transaction_session import TransactionSession
 from txlog.groups.state import UNCHECKED, PendingOffset
 from txlog.topic.events import SealIndex
@@ -60,7 +60,7 @@ def make_forgotten(log: MemoryLog) -> None:
     log.clock.now_ms += 1_000
     TransactionSession(log.connection, first).register("i")
     coordinator.expire_ids(log.clock.wall_ms() - 500)
-    coordinator.prune(keep_entries=0)
+    coordinator.journal.prune(keep_entries=0)
 
 
 def make_checked(log: MemoryLog, listener: Any) -> None:
@@ -109,7 +109,7 @@ def make_ended_early(log: MemoryLog) -> None:
         for _ in range(2):
             session.declare(topic, {0})
             topic = process.cluster.topic("plain")
-        coordinator.add_participants(name, session.tx_id, (), (group,))
+        coordinator.execute(ParticipantsAdded(name, session.tx_id, (), (group,)))
         if name == "cut off":
             coordinator.prepare_abort(name, session.tx_id, fence=True)
             continue
@@ -118,7 +118,7 @@ def make_ended_early(log: MemoryLog) -> None:
             continue
         session.pend(group, (PendingOffset("plain", topic.topic_id, 0, 0, 1),))
         session.abort()
-        coordinator.release_group(group)
+        coordinator.execute(GroupReleased(group))
         never = replace(session.tx_id, number=session.tx_id.number + 1)
         coordinator.prepare_abort(name, never)
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.simulation.planted_bugs.mutant import Patch
-from txlog.coordinator import coordinator, marker_carrier, transaction_markers
+from txlog.coordinator import marker_carrier
+from txlog.coordinator.coordinator import Coordinator
 from txlog.errors import StoreUnavailable
 from txlog.journal.replication import replica
 from txlog.topic import rules as topic_rules
@@ -15,20 +16,19 @@ from txlog.topic.events import WriteMarker
 def without_R43(patch: Patch) -> None:
     """A topic that did not answer is left to another process, and the transaction counts as
     complete."""
-    original = transaction_markers.write_markers
+    original = Coordinator._write_markers
 
-    def write(cluster: Any, number: int, transaction: Any, floor: int) -> Any:
+    def write(self: Coordinator, transaction: Any, floor: int) -> Any:
         found: dict[str, Any] = {}
         for participant in transaction.participants:
             alone = replace(transaction, participants=(participant,))
             try:
-                found |= original(cluster, number, alone, floor)
+                found |= original(self, alone, floor)
             except StoreUnavailable:
                 continue
         return found
 
-    patch.setattr(transaction_markers, "write_markers", write)
-    patch.setattr(coordinator, "write_markers", write)
+    patch.setattr(Coordinator, "_write_markers", write)
 
 
 def without_R44(patch: Patch) -> None:

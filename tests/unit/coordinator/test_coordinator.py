@@ -20,6 +20,7 @@ from tests.protocol.steps import (
 )
 from tests.protocol.world import NAMES, Process, World, committed
 from txlog.coordinator.coordinator import journal_of
+from txlog.coordinator.events import ParticipantsAdded
 from txlog.errors import (
     CorruptData,
     DuplicateTransaction,
@@ -137,7 +138,7 @@ def test_I4_commit_that_wins_against_a_timeout_is_completed(world: World) -> Non
     staged = participant(owner, "a", 1)
     world.clock.advance(TIMEOUT_MS + 1)
     coordinator(helper).catch_up()
-    entry = NAMES.transactions(0).entry(coordinator(helper)._journal.next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(helper).journal.next_slot)
     helper.store.before("create", entry, lambda: prepare(owner, tx, staged, groups=()))
     assert coordinator(helper).maintain() == [tx, other]
     assert (shown(world, "a"), coordinator(helper).outcome(other)) == ([1], ABORTED)
@@ -206,7 +207,7 @@ def test_R9_pend_of_an_aborted_transaction_is_released(world: World) -> None:
     process = world.process()
     tx = tx_of(register(process, "i"))
     coordinator(process).begin(NAME, tx, TIMEOUT_MS)
-    coordinator(process).add_participants(NAME, tx, groups=(GROUP,))
+    coordinator(process).execute(ParticipantsAdded(NAME, tx, groups=(GROUP,)))
     pend(process, tx, 0, 5)
     coordinator(process).prepare_abort(NAME, tx)
     finish(process, tx)
@@ -234,16 +235,10 @@ def test_committed_transaction_cannot_be_aborted(world: World) -> None:
     assert shown(world, "a") == [1]
 
 
-def test_describe_returns_the_open_transaction_of_a_transactional_id(world: World) -> None:
+def test_the_coordinator_of_an_open_transaction_is_found(world: World) -> None:
     process = world.process()
-    with pytest.raises(UnknownTransaction, match="txlog txn list"):
-        coordinator(process).describe(NAME)
     tx = tx_of(register(process, "i"))
-    assert coordinator(process).describe(NAME) is None
     coordinator(process).begin(NAME, tx, TIMEOUT_MS)
-    found = coordinator(process).describe(NAME)
-    assert found is not None
-    assert found.tx_id == tx
     assert process.connection.coordinator_with(tx)[1] == NAME
-    with pytest.raises(UnknownTransaction):
+    with pytest.raises(UnknownTransaction, match="txlog txn list"):
         process.connection.coordinator_with(TxId(999, 0, 0))

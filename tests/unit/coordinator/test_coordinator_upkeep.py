@@ -47,11 +47,11 @@ def test_coordinator_journal_is_pruned_to_keep_entries(world: World) -> None:
     process = world.process()
     commit_some(process, 10)  # 21 entries.
     layout = NAMES.transactions(0)
-    assert coordinator(process).prune(keep_entries=15, apart_entries=100) == 0
-    assert coordinator(process).prune(keep_entries=15) == 6
+    assert coordinator(process).journal.prune(keep_entries=15, apart_entries=100) == 0
+    assert coordinator(process).journal.prune(keep_entries=15) == 6
     kept = [slot for slot in range(21) if world.store.get(layout.entry(slot)) is not None]
     assert kept == list(range(6, 21))
-    assert coordinator(process).prune(keep_entries=14) == 1
+    assert coordinator(process).journal.prune(keep_entries=14) == 1
 
 
 def test_expire_ids_forgets_idle_ids_but_no_run_or_open_transaction(world: World) -> None:
@@ -79,7 +79,7 @@ def test_maintain_succeeds_if_an_id_expires_while_its_transaction_is_aborted(
         coordinator(other).abort(NAME, tx)
         assert coordinator(other).expire_ids(world.clock.wall_ms()) == [NAME]
 
-    entry = NAMES.transactions(0).entry(coordinator(helper)._journal.next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(helper).journal.next_slot)
     helper.store.before("create", entry, end_and_forget)
     assert coordinator(helper).maintain() == [tx]
     assert helper.store.is_met
@@ -112,8 +112,7 @@ def test_R3_only_an_unknown_transaction_of_an_older_epoch_is_superseded(world: W
 def test_transaction_without_a_tag_has_an_empty_tag(world: World) -> None:
     process = world.process()
     coordinator(process).begin(NAME, tx_of(register(process, "i")), TIMEOUT_MS)
-    found = coordinator(process).describe(NAME)
-    assert found is not None
+    ((_, found),) = coordinator(process).state.open_transactions()
     assert found.tag == ""
 
 
@@ -134,7 +133,7 @@ def test_a_refused_segment_raises_the_horizon_of_its_topic(world: World, step: s
     process = world.process()
     tx = tx_of(register(process, "i"))
     staged = participant(process, "a", 1)
-    coordinator(world.process()).advance_horizon("9" * 20)
+    coordinator(world.process()).execute(StagingHorizonAdvanced("9" * 20))
     refused = {
         "begin": partial(coordinator(process).begin, NAME, tx, TIMEOUT_MS, (staged,)),
         "prepare": partial(prepare, process, tx, staged, groups=()),
@@ -150,7 +149,7 @@ HORIZON = "0" * 31 + "1"
 
 
 def next_slot(process: Process) -> int:
-    return coordinator(process)._journal.next_slot
+    return coordinator(process).journal.next_slot
 
 
 def test_begin_shares_one_entry_with_the_commands_before_it(world: World) -> None:
@@ -202,8 +201,8 @@ def test_R15_coordinator_catch_up_is_linearizable(world: World) -> None:
     names = [f"id {number}" for number in range(7)]
     for name in names:
         register(other, "i", name)
-    coordinator(other).prune(keep_entries=1)
-    assert set(coordinator(process)._journal.catch_up().transactions.ids) == {"first"}, (
+    coordinator(other).journal.prune(keep_entries=1)
+    assert set(coordinator(process).journal.catch_up().transactions.ids) == {"first"}, (
         "this read may lag"
     )
     assert set(coordinator(process).catch_up().ids) == {"first", *names}

@@ -263,7 +263,7 @@ def test_carrier_opens_at_most_openings_max_coordinators_at_once_and_retries(
         is_open = False
 
         def __init__(self, partition: int) -> None:
-            self.partition = partition
+            self.partition, self.journal = partition, self
 
         def catch_up(self) -> None:
             opened.append(self.partition)
@@ -273,7 +273,7 @@ def test_carrier_opens_at_most_openings_max_coordinators_at_once_and_retries(
 
         state = CoordinatorState()
 
-        def look_ahead(self) -> CoordinatorState:
+        def look_ahead(self, count: int) -> CoordinatorState:
             return self.state
 
     slow = [Slow(number) for number in range(OPENINGS_MAX + 2)]

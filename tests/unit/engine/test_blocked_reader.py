@@ -99,7 +99,7 @@ def test_blocked_reader_aborts_transaction_of_ids_previous_producer_id(
     coordinator = log.connection.coordinator_of("a")
     log.producer("a").close()
     used_up = replace(coordinator.state.ids["a"], epoch=EPOCH_MAX - 1)
-    journal = log.connection._journal(coordinator.partition)
+    journal = coordinator.journal
     transactions = replace(coordinator.state, ids={"a": used_up})
     journal._at = replace(journal._at, state=replace(journal.state, transactions=transactions))
     journal.snapshot()

@@ -155,7 +155,7 @@ def test_blocking_transaction_that_ends_concurrently_is_no_error(world: World) -
         coordinator(process).abort(NAME, tx)
         offsets(process).release_pending(GROUP, tx)
 
-    entry = NAMES.transactions(0).entry(offsets(other)._journal(0).next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(other).journal.next_slot)
     other.store.before("get", entry, end)
     commit_position(other, 9)
     assert other.store.is_met
@@ -175,7 +175,7 @@ def test_next_blocking_transaction_is_finished_too(world: World) -> None:
         pend(process, following, 0, 7, "other")
         prepare(process, following, participant(process, "a", 1), name="other")
 
-    entry = NAMES.transactions(0).entry(offsets(other)._journal(0).next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(other).journal.next_slot)
     # The refusal reads this slot first; another read then looks up the blocking transaction.
     other.store.before("get", entry, lambda: other.store.before("get", entry, end))
     commit_position(other, 9)
@@ -188,7 +188,7 @@ def test_abort_that_loses_to_a_commit_decision_applies_the_commit(world: World) 
     tx = pended(process)
     world.clock.advance(TIMEOUT_MS + 1)
     coordinator(other).catch_up()
-    entry = NAMES.transactions(0).entry(coordinator(other)._journal.next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(other).journal.next_slot)
     other.store.before("create", entry, lambda: prepare(process, tx))
     assert offsets(other).maintain() == [tx]
     assert (other.store.is_met, position(world)) == (True, 5)
@@ -204,7 +204,7 @@ def test_abort_of_a_concurrently_expired_id_is_no_error(world: World) -> None:
         coordinator(process).abort(NAME, tx)
         assert coordinator(process).expire_ids(world.clock.wall_ms()) == [NAME]
 
-    entry = NAMES.transactions(0).entry(coordinator(other)._journal.next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(other).journal.next_slot)
     other.store.before("create", entry, end_and_forget)
     assert offsets(other).maintain() == [tx]
     assert (other.store.is_met, position(world)) == (True, None)
@@ -230,7 +230,7 @@ def lagging_process(world: World, end: int) -> Process:
     for position_ in range(2, 2 + 6):
         commit_position(other, position_)
     commit_position(other, end)
-    coordinator(other).prune(keep_entries=1)
+    coordinator(other).journal.prune(keep_entries=1)
     return process
 
 
@@ -281,7 +281,7 @@ def test_coordinator_journal_is_snapshotted_and_pruned_as_requested(world: World
     process = world.process()
     for end in range(10):
         commit_position(process, end)  # 10 entries; every fourth has a snapshot.
-    layout, journal = NAMES.transactions(0), coordinator(process)
+    layout, journal = NAMES.transactions(0), coordinator(process).journal
     assert world.store.get(layout.snapshot(3)) is not None
     assert journal.prune(keep_entries=6, apart_entries=100) == 0
     assert journal.prune(keep_entries=6) == 4

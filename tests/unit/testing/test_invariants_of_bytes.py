@@ -54,8 +54,8 @@ def test_sound_log_has_no_findings_through_a_connection(log: IntactLog) -> None:
 
 
 def test_a_sound_log_that_was_pruned_has_no_findings(log: IntactLog) -> None:
-    coordinator(log.process)._journal.prune(2)
-    log.process.connection.offsets._journal(0).prune(0)
+    coordinator(log.process).journal.prune(2)
+    log.process.connection.coordinator(0).journal.prune(0)
     for name in ("a", "b", "src"):
         log.process.topic(name).journal.prune(1)
     assert check_log(log.store) == []
@@ -94,7 +94,7 @@ def test_records_of_a_topic_deleted_before_the_commit_are_not_reported(
     prepare(process, tx, name="p", groups=())
     finish(process, tx, "p")
     assert check_log(log.store) == []
-    assert coordinator(process)._journal.prune(0)
+    assert coordinator(process).journal.prune(0)
     assert check_log(log.store) == []
 
 

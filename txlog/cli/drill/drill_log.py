@@ -12,6 +12,7 @@ import pyarrow as pa
 from txlog.client.admin import Admin, NewTopic
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
+from txlog.coordinator.events import GroupReleased
 from txlog.engine.connection import Connection
 from txlog.engine.producer_config import IN_LOG
 from txlog.errors import UnknownGroup, UnknownTopic
@@ -133,7 +134,7 @@ class DrillLog:
         self.connection.offsets.delete(self.numbers)
         for coordinator in self.connection.coordinators():
             if self.numbers in coordinator.catch_up().owners:
-                coordinator.release_group(self.numbers)
+                coordinator.execute(GroupReleased(self.numbers))
         admin = Admin(self.connection)
         for name in (self.numbers, *self.outputs):
             try:

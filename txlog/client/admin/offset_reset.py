@@ -18,6 +18,7 @@ from txlog.client.positions.position_arguments import (
     checked_time,
     whole_number,
 )
+from txlog.coordinator.events import GroupReleased
 from txlog.engine.connection import Connection
 from txlog.errors import GroupOwned, NoOffsetForPartition, UnknownGroup, UsageError
 from txlog.groups.state import CommittedOffset, PendingOffset
@@ -268,4 +269,4 @@ def delete_group(connection: Connection, group: str) -> None:
         if not owned:  # Otherwise an earlier call was interrupted here.
             raise
     for coordinator in owned:
-        coordinator.release_group(group)
+        coordinator.execute(GroupReleased(group))

@@ -58,7 +58,7 @@ def _worn_out(connection: Connection) -> None:
             _as_snapshot(cluster.store, layout, worn_state)
     fresh = Cluster(cluster.store, cluster.file, cluster.runtime, cluster.process, "start")
     for coordinator in Connection(fresh).coordinators():
-        coordinator.prune(0)
+        coordinator.journal.prune(0)
 
 
 def _as_snapshot(store: Store, layout: JournalLayout, state: SharedState) -> None:

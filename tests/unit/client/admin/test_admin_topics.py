@@ -36,7 +36,7 @@ def test_R15_topic_and_group_lists_are_current_after_pruning(log: MemoryLog) -> 
     consumer = log.consumer("t", group_id="g")
     consumer.commit({TopicPartition("t", 0): 0})
     log.connection.cluster.journal.prune(0, 1)
-    log.connection.coordinator_of("g").prune(0, 1)
+    log.connection.coordinator_of("g").journal.prune(0, 1)
     assert sorted(idle.connection.cluster.state().topics) == ["t", "u"], "it lags"
     assert (idle.list_topics(), idle.list_groups()) == (["new", "t", "u"], ["g"])
     idle.delete_topics(["new"])

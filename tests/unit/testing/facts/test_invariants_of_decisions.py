@@ -117,7 +117,7 @@ def test_I3_I4_I5_transactions_missing_from_pruned_coordinator_are_reported(
     log: IntactLog,
 ) -> None:
     """A coordinator keeps open transactions forever, and outcomes for long: none was forgotten."""
-    assert coordinator(log.process).prune(0) > 0
+    assert coordinator(log.process).journal.prune(0) > 0
     assert check_log(log.store) == []
     append(log.process, "a", TxId(400, 0, 0), 1)
     log.edit(log.topic("b"), adding(marker(TxId(500, 0, 0))))
@@ -137,7 +137,7 @@ def test_outcome_that_pruned_coordinator_may_have_forgotten_is_not_reported(
     log: IntactLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records without a marker are the exception: open transactions are never forgotten."""
-    coordinator(log.process).prune(0)
+    coordinator(log.process).journal.prune(0)
     monkeypatch.setattr(coordinator_facts, "OUTCOME_GENERATIONS_MAX", 0)
     log.edit(log.topic("b"), adding(marker(TxId(500, 0, 0))))
     assert check_log(log.store) == []

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from txlog.client.admin import Admin
 from txlog.coordinator.transaction import PREPARED
-from txlog.coordinator.transaction_markers import apply_decision
 from txlog.errors import (
     IncompatibleSchema,
     InvalidConfig,
@@ -85,7 +84,7 @@ class MaintenanceActor(Recurring):
     def prune_coordinator(self, process: SimulatedProcess) -> None:
         """Prune old entries of a coordinator."""
         coordinator = process.random.choice(process.connection.coordinators())
-        _note_pruned(process, coordinator.prune(process.random.randint(0, 3)))
+        _note_pruned(process, coordinator.journal.prune(process.random.randint(0, 3)))
 
     def prune_cluster(self, process: SimulatedProcess) -> None:
         """Prune old entries of the cluster's journal."""
@@ -238,7 +237,7 @@ def prune_often(process: SimulatedProcess) -> None:
     for name in names:
         _note_pruned(process, connection.cluster.present_topic(name).journal.prune(keep, 3))
     for coordinator in connection.coordinators():
-        _note_pruned(process, coordinator.prune(keep, 3))
+        _note_pruned(process, coordinator.journal.prune(keep, 3))
     _note_pruned(process, connection.cluster.journal.prune(keep, 3))
 
 
@@ -261,5 +260,4 @@ class Straggler(Recurring):
                 if met.state in PREPARED:
                     floor = state.ids[name].floor(met.tx_id)
                     process.sleep(10, 60_000)
-                    partition = coordinator.partition
-                    apply_decision(connection.cluster, connection.offsets, partition, met, floor)
+                    coordinator.apply_decision(met, floor)
