@@ -120,15 +120,17 @@ def without_R7(patch: Patch) -> None:
 
 def without_R8(patch: Patch) -> None:
     """Offsets are applied before the topics are."""
-    original = Coordinator.apply_decision
 
-    def apply(self: Coordinator, transaction: Any, floor: int) -> Any:
-        for group in transaction.groups:
-            if transaction.decision is Decision.COMMIT:
-                self._offsets.apply_pending(group, transaction.tx_id)
-        return original(self, transaction, floor)
+    def apply(self: Coordinator, transactional_id: str, tx_id: TxId) -> Any:
+        found = self._prepared(transactional_id, tx_id)
+        if found is None:
+            return {}
+        for group in found[0].groups:
+            if found[0].decision is Decision.COMMIT:
+                self._offsets.apply_pending(group, tx_id)
+        return self.apply_decision(*found)
 
-    patch.setattr(Coordinator, "apply_decision", apply)
+    patch.setattr(Coordinator, "apply", apply)
 
 
 def without_R9(patch: Patch) -> None:
