@@ -6,19 +6,15 @@ written. `add` is the hot path: it only checks types and appends to lists.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow_columns import (
-    binary_column,
-    list_column,
-    missing_values,
-    numbers_column,
-)
+from txlog.arrow_columns import binary_column, list_column, missing_values, numbers_column
 from txlog.engine.append.partitioner import Partitions, partition_for_keys
 from txlog.engine.append.record_metadata import ProduceRequestResult, RecordFuture
 from txlog.engine.append.record_preparation import (
@@ -41,15 +37,20 @@ TopicCheck = Callable[[], TopicLog]
 """A running check: returns the present topic of a name, or raises what the check found."""
 
 
-class ProducerBatch(Protocol):
+class ProducerBatch(ABC):
     """Buffered records of one topic."""
 
-    topic: TopicLog
-    topic_check: TopicCheck | None
-    """The running check of a topic that was taken from this process's cache."""
-    size_bytes: int
-    result: ProduceRequestResult
+    def __init__(self, topic: TopicLog, flush: Callable[[], None]) -> None:
+        self.topic = topic
+        self.topic_check: TopicCheck | None = None
+        """The running check of a topic that was taken from this process's cache."""
+        self.result = ProduceRequestResult(topic.name, flush)
+        self.size_bytes = 0
+        self._keys: list[bytes | None] = []
+        self._wanted: dict[int, int] = {}
+        """Index of a record -> the partition that its sender named."""
 
+    @abstractmethod
     def add(
         self,
         value: Any,
@@ -60,12 +61,26 @@ class ProducerBatch(Protocol):
     ) -> RecordFuture:
         """Add one record. Raises InvalidRecord, RecordTooLarge."""
 
+    @abstractmethod
     def to_arrow(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
         """All records in the physical schema, and the partition of each."""
 
     @property
+    @abstractmethod
     def is_current(self) -> bool:
         """Whether the topic still has the schema and the limit that the batch began with."""
+
+    def _drop_torn(self, count: int) -> None:
+        """Drop the rest of a record whose `add` was interrupted by Ctrl-C: a record counts only
+        once it has its time."""
+        self._wanted.pop(count, None)
+        # Last: by their number `add` sees that there is something to drop.
+        del self._keys[count:]
+
+    def _with_wanted(self, chosen: Partitions) -> Partitions:
+        if self._wanted:
+            chosen[list(self._wanted)] = list(self._wanted.values())
+        return chosen
 
 
 def new_batch(topic: TopicLog, flush: Callable[[], None]) -> ProducerBatch:
@@ -75,32 +90,14 @@ def new_batch(topic: TopicLog, flush: Callable[[], None]) -> ProducerBatch:
     return TypedProducerBatch(topic, flush)
 
 
-class KafkaProducerBatch:
+class KafkaProducerBatch(ProducerBatch):
     """Records of key, value and headers."""
 
-    __slots__ = (
-        "_headers",
-        "_keys",
-        "_size_max",
-        "_values",
-        "_wanted",
-        "result",
-        "size_bytes",
-        "topic",
-        "topic_check",
-    )
-
     def __init__(self, topic: TopicLog, flush: Callable[[], None]) -> None:
-        self.topic = topic
-        self.topic_check: TopicCheck | None = None
+        super().__init__(topic, flush)
         self._size_max = topic.state.config.max_message_bytes
-        self.result = ProduceRequestResult(topic.name, flush)
-        self.size_bytes = 0
-        self._keys: list[bytes | None] = []
         self._values: list[bytes | None] = []
         self._headers: dict[int, list[tuple[bytes, bytes | None]]] = {}
-        self._wanted: dict[int, int] = {}
-        """Index of a record -> the partition that its sender named."""
 
     def add(
         self,
@@ -128,8 +125,7 @@ class KafkaProducerBatch:
             raise too_large(self.topic.name, size, self._size_max)
         if partition is not None:
             check_partition(self.topic, partition)
-        # `timestamps` is filled last: up to then Ctrl-C leaves
-        # a torn record, which is dropped here.
+        # `timestamps` is filled last: up to then Ctrl-C leaves a torn record, dropped here.
         keys, result = self._keys, self.result
         index = len(result.timestamps)
         if len(keys) != index:
@@ -166,30 +162,23 @@ class KafkaProducerBatch:
         batch = pa.RecordBatch.from_arrays(columns, schema=physical_schema(KAFKA_SCHEMA))
         partitions = len(self.topic.state.partitions)
         chosen = partition_for_keys(keys, partitions, sticky % partitions)
-        return batch, _with_wanted(chosen, self._wanted)
+        return batch, self._with_wanted(chosen)
 
     def _drop_torn(self, count: int) -> None:
-        """Drop the rest of a record whose `add` was interrupted by Ctrl-C: a record counts only
-        once it has its time."""
-        del self._keys[count:], self._values[count:]
+        del self._values[count:]
         self._headers.pop(count, None)
-        self._wanted.pop(count, None)
+        super()._drop_torn(count)
 
 
-class TypedProducerBatch:
+class TypedProducerBatch(ProducerBatch):
     """Records that are rows of the topic's own columns."""
 
     def __init__(self, topic: TopicLog, flush: Callable[[], None]) -> None:
-        self.topic = topic
-        self.topic_check: TopicCheck | None = None
+        super().__init__(topic, flush)
         self._schema = topic.schema()
-        self.result = ProduceRequestResult(topic.name, flush)
-        self.size_bytes = 0
         # Values of the other types cannot change after `send`.
         self._is_changeable = not all(pa.types.is_primitive(kind) for kind in self._schema.types)
         self._rows: list[Mapping[str, object]] = []
-        self._keys: list[bytes | None] = []
-        self._wanted: dict[int, int] = {}
 
     def add(
         self,
@@ -253,18 +242,11 @@ class TypedProducerBatch:
         batch = pa.RecordBatch.from_arrays(
             [*rows.columns, stamps], schema=physical_schema(self._schema)
         )
-        return batch, _with_wanted(chosen, self._wanted)
+        return batch, self._with_wanted(chosen)
 
     def _drop_torn(self, count: int) -> None:
-        """See KafkaProducerBatch."""
-        del self._rows[count:], self._keys[count:]
-        self._wanted.pop(count, None)
-
-
-def _with_wanted(chosen: Partitions, wanted: Mapping[int, int]) -> Partitions:
-    if wanted:
-        chosen[list(wanted)] = list(wanted.values())
-    return chosen
+        del self._rows[count:]
+        super()._drop_torn(count)
 
 
 def _timestamps(values: list[int]) -> pa.Array:

@@ -47,20 +47,6 @@ OnDelivery: TypeAlias = Callable[[Sequence[BatchMetadata]], None]
 class ProduceRequestResult:
     """The result of one flush to one topic, which the futures of its records share, as in Kafka."""
 
-    __slots__ = (
-        "__weakref__",
-        "_base_offsets",
-        "_counts",
-        "_error",
-        "_flush",
-        "_is_open",
-        "_offsets",
-        "_on_delivery",
-        "_partitions",
-        "timestamps",
-        "topic",
-    )
-
     def __init__(
         self, topic: str, flush: Callable[[], None], on_delivery: OnDelivery | None = None
     ) -> None:
@@ -108,9 +94,7 @@ class ProduceRequestResult:
 
     def fire_callback(self) -> None:
         """Call the callback if the records are stored and committed. Raises what it raises."""
-        if self._on_delivery is None or self._is_open:
-            return
-        if self._partitions is not None:
+        if self._on_delivery is not None and self._partitions is not None and not self._is_open:
             self._on_delivery(
                 [
                     BatchMetadata(self.topic, partition, base, int(self._counts[partition]))
