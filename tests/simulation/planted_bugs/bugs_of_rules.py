@@ -384,7 +384,7 @@ OF_RULES: Mapping[str, Mutant] = {
         rules_out.without_R5_before_begin, "producers", 3, beside=applied_later
     ),
     "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 40),
-    "without R8, offsets applied before the topics": Mutant(rules_out.without_R8, "witnessed", 44),
+    "without R8, offsets applied before the topics": Mutant(rules_out.without_R8, "witnessed", 80),
     "without R8, maintenance skips prepared transactions": Mutant(
         prepared_left_to_owners, "bank", 153
     ),
