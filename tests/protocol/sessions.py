@@ -14,7 +14,7 @@ from txlog.coordinator.events import (
 )
 from txlog.coordinator.transaction import PREPARED, Transaction
 from txlog.errors import IllegalTransition, OutcomeUnknown, TxlogError
-from txlog.groups.state import PendingOffset
+from txlog.groups.state import OffsetsPended, Pending, PendingOffset
 from txlog.model import Decision, TopicPartition, TransactionOutcome, TxId
 from txlog.topic.events import AppendBatches
 
@@ -224,16 +224,11 @@ class MicroBatches:
 
     def _pend(self) -> None:
         topic_id = self.process.topic(self.source).topic_id
-        self.process.connection.offsets.pend(
-            self.process.connection.offsets.pend_command(
-                self.group,
-                self.tx_id,
-                self.name,
-                self._coordinator.partition,
-                (PendingOffset(self.source, topic_id, 0, *self._range),),
-                TIMEOUT_MS,
-            )
-        )
+        connection, number = self.process.connection, self._coordinator.partition
+        offset = PendingOffset(self.source, topic_id, 0, *self._range)
+        now_ms = connection.runtime.clock.wall_ms()
+        pending = Pending(self.name, number, (offset,), now_ms, TIMEOUT_MS)
+        connection.offsets.pend(OffsetsPended(self.group, self.tx_id, pending))
 
     def _prepare(self) -> None:
         mark = None

@@ -3,7 +3,7 @@
 from tests.protocol.world import Process, World, committed, visible
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import InitProducer, Participant, Registration, ReplayMark
-from txlog.groups.state import PendingOffset
+from txlog.groups.state import OffsetsPended, Pending, PendingOffset
 from txlog.model import TxId
 from txlog.testing.invariants import check_log
 from txlog.topic.events import AppendBatches
@@ -39,9 +39,9 @@ def participant(process: Process, topic: str, *values: int, logged: bool = False
 def pend(process: Process, tx: TxId, start: int, end: int, name: str = NAME) -> None:
     """Pend offsets [start, end) of the source."""
     offset = PendingOffset("src", process.topic("src").topic_id, 0, start, end)
-    process.connection.offsets.pend(
-        process.connection.offsets.pend_command(GROUP, tx, name, 0, (offset,), TIMEOUT_MS)
-    )
+    now_ms = process.connection.runtime.clock.wall_ms()
+    pending = Pending(name, 0, (offset,), now_ms, TIMEOUT_MS)
+    process.connection.offsets.pend(OffsetsPended(GROUP, tx, pending))
 
 
 def prepare(

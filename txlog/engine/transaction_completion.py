@@ -13,7 +13,7 @@ finishes. It must not know how a transaction is decided.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 from txlog.clock import Postponed, begun
 from txlog.coordinator.coordinator import Coordinator
@@ -21,8 +21,12 @@ from txlog.engine.connection import Connection
 from txlog.journal.machine import Together
 from txlog.model import TxId
 
-Step: TypeAlias = Callable[[Sequence[Any]], None]
-"""A step of the next transaction; its argument are the commands that its entry includes."""
+
+class NextStep(Protocol):
+    """A step of the next transaction."""
+
+    def __call__(self, *, before: Sequence[Any]) -> object:
+        """Take the step; its entry includes the commands in `before`."""
 
 
 class Completion:
@@ -111,7 +115,7 @@ class Completion:
         if offsets is not None:
             offsets()
 
-    def include_in_pend(self, group: str, pend: Step) -> None:
+    def include_in_pend(self, group: str, pend: NextStep) -> None:
         """Run the next transaction's pend on `group`, whose entry includes the group's offsets of
         this transaction. Raises the errors of the pend and of `join`."""
         # These offsets are in one entry with COMMITTED, so the pend shares that entry.
@@ -119,7 +123,7 @@ class Completion:
             self.include_in_decision(pend)
             return
         if group not in self._groups:
-            pend(())
+            pend(before=())
             return
         # Offsets that are visible before the records would break I5: first the markers (R8).
         self._join_markers()
@@ -127,29 +131,29 @@ class Completion:
             self._include_offsets(group, pend)
         else:
             self._join_offsets()
-            pend(())
+            pend(before=())
 
-    def _include_offsets(self, group: str, pend: Step) -> None:
+    def _include_offsets(self, group: str, pend: NextStep) -> None:
         """If the pend fails, the offsets are applied later: applying them again changes nothing
         (R6)."""
         try:
-            pend((self._apply_command(group),))
+            pend(before=(self._apply_command(group),))
             self._groups = tuple(other for other in self._groups if other != group)
         finally:
             self._offsets = None
             self._schedule_next()
 
-    def include_in_decision(self, decide: Step) -> None:
+    def include_in_decision(self, decide: NextStep) -> None:
         """Run the next transaction's BEGIN or PREPARE_COMMIT, whose entry includes COMMITTED of
         this one. Before, all topics have the markers (R45), and offsets in other journals are
         applied (R36). Raises the errors of `decide` and of `join`."""
         self._join_offsets()
         if self._committed is None or not self._committed.take():
             self.join()
-            decide(())
+            decide(before=())
             return
         try:
-            decide((self._completed_command(),))
+            decide(before=(self._completed_command(),))
             self._committed = None
         # Also after Ctrl-C: the postponed call was taken back, so another one must complete it.
         except BaseException:

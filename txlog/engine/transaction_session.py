@@ -26,7 +26,7 @@ from txlog.coordinator.events import (
 from txlog.coordinator.transaction import TransactionalId
 from txlog.engine.connection import Connection
 from txlog.engine.producer_config import STAGED, ProducerConfig
-from txlog.engine.transaction_completion import Completion, Step
+from txlog.engine.transaction_completion import Completion, NextStep
 from txlog.errors import (
     CommitFailed,
     InternalError,
@@ -39,7 +39,7 @@ from txlog.errors import (
     TransactionAborted,
     TxlogError,
 )
-from txlog.groups.state import OffsetsPended, PendingOffset
+from txlog.groups.state import OffsetsPended, Pending, PendingOffset
 from txlog.model import TxId
 from txlog.settings import ProcessSettings
 from txlog.topic.topic_log import TopicLog
@@ -81,12 +81,13 @@ class TransactionSession:
         self._tag = ""
         self._is_staged = is_staged
         self._is_visible = is_visible
-        self._begun = False
+        self.has_begun = False
+        """Whether BEGIN is written."""
         self._opened_ms = 0.0
         """When `begin` was called, by the monotonic clock."""
         self._fencing_check: Callable[[], None] | None = None
         """The check for a newer instance, running or done."""
-        self._may_be_decided = False
+        self.may_be_decided = False
         """Whether PREPARE_COMMIT was sent, and not refused because the transaction is aborted."""
         self._declared: dict[str, set[int]] = {}
         """Topic id -> declared partitions."""
@@ -119,16 +120,6 @@ class TransactionSession:
         if self._registration is None:
             raise InternalError("the transactional id is not registered yet. Please report this.")
         return self._registration
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether BEGIN is written."""
-        return self._begun
-
-    @property
-    def may_be_decided(self) -> bool:
-        """Whether PREPARE_COMMIT was sent, and not refused because the transaction is aborted."""
-        return self._may_be_decided
 
     @property
     def tx_id(self) -> TxId:
@@ -179,7 +170,7 @@ class TransactionSession:
         self._fencing_check = None
         self._opened_ms = self._connection.runtime.clock.monotonic_ms()
         self._tag = tag
-        self._begun = self._may_be_decided = False
+        self.has_begun = self.may_be_decided = False
         self._declared = {}
         self._groups = []
         return self.tx_id
@@ -204,7 +195,7 @@ class TransactionSession:
 
     def has_declared(self, topic: TopicLog, partitions: set[int]) -> bool:
         """Whether records may be appended to these partitions now."""
-        return self._begun and partitions <= self._declared.get(topic.topic_id, set())
+        return self.has_begun and partitions <= self._declared.get(topic.topic_id, set())
 
     def declare(self, topic: TopicLog, partitions: set[int], timeout_ms: int | None = None) -> None:
         """Add partitions to the transaction before the first record is appended there.
@@ -221,40 +212,31 @@ class TransactionSession:
     def _add(self, *participants: Participant, timeout_ms: int | None = None) -> None:
         """BEGIN, or add participants to a begun transaction. Without participants this only checks
         that a begun transaction is still open: nothing is written."""
-        if self._begun:
+        if self.has_begun:
             self._coordinator.execute(
                 ParticipantsAdded(self.transactional_id, self.tx_id, participants)
             )
             return
         self.require_in_time()
-
-        def begin(before: Sequence[Any]) -> None:
-            self._coordinator.begin(
-                self.transactional_id,
-                self.tx_id,
-                timeout_ms or self._timeout_ms,
-                participants,
-                self._tag,
-                before=before,
-            )
-
-        # Set once BEGIN is answered: after an unknown outcome BEGIN is sent again, as a repeat.
+        begin = partial(
+            self._coordinator.begin,
+            self.transactional_id,
+            self.tx_id,
+            timeout_ms or self._timeout_ms,
+            participants,
+            self._tag,
+        )
         self._after_completion(begin)
-        self._begun = True
+        # Not before BEGIN is answered: after an unknown outcome it is sent again, as a repeat.
+        self.has_begun = True
 
-    def _after_completion(self, decide: Step) -> None:
+    def _after_completion(self, decide: NextStep) -> None:
         """Send BEGIN or PREPARE_COMMIT, in one entry with COMMITTED of the previous transaction if
         that is still missing (R5)."""
-        completion = self._completion
-        if completion is None:
-            decide(())
-            return
-        try:
-            completion.include_in_decision(decide)
-        except TxlogError:
-            self._completion = None  # It continues in the background.
-            raise
-        self._completion = None
+        if self._completion is None:
+            decide(before=())
+        else:
+            self._end_completion(partial(self._completion.include_in_decision, decide))
 
     @contextmanager
     def aborted_unless_fenced(self) -> Iterator[None]:
@@ -279,7 +261,7 @@ class TransactionSession:
 
         Raises CommitFailed, UnstableOffsetCommit, TransactionAborted, FencedError.
         """
-        if self._begun or not self._is_staged:
+        if self.has_begun or not self._is_staged:
             with self.aborted_unless_fenced():
                 self._add()
             self.pend_staged(group, offsets)
@@ -296,11 +278,11 @@ class TransactionSession:
     def pend_staged(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
         """Pend without BEGIN; the pend times out with the transaction (R41)."""
 
-        def pend(before: Sequence[Any]) -> None:
+        def pend(*, before: Sequence[Any]) -> None:
             self._connection.offsets.pend(self._pend_command(group, offsets), before)
 
         if self._completion is None:
-            pend(())
+            pend(before=())
         else:
             self._completion.include_in_pend(group, pend)
         if group not in self._groups:
@@ -320,30 +302,23 @@ class TransactionSession:
         Returns the offsets of staged records, if this call has written the markers: topic id ->
         partition -> first offset. May be repeated after a retriable error: each step is idempotent.
         """
-        base_offsets: dict[str, Mapping[int, int]] = {}
         is_empty = not (participants or pends or self._groups or self._tag or mark is not None)
         # An empty transaction writes nothing, but a fenced instance learns of the fence.
-        if is_empty and not self._begun:
+        if is_empty and not self.has_begun:
             with self.aborted_unless_fenced():
                 self._coordinator.require_current(self.transactional_id, self.tx_id)
-        else:
-            # PREPARE names every group with a pend, so that any process can apply them all (R37).
-            self._groups = list(dict.fromkeys((*self._groups, *pends)))
-            self._prepare(participants, mark, [self._pend_command(*item) for item in pends.items()])
-            # Staged: the next pend includes the offsets. In the log BEGIN comes before that pend
-            # and waits for offsets in another journal (R36), so they are applied here.
-            base_offsets = self._apply(waits_for_offsets=not (self._is_staged or pends))
-        return base_offsets
+            return {}
+        # PREPARE names every group with a pend, so that any process can apply them all (R37).
+        self._groups = list(dict.fromkeys((*self._groups, *pends)))
+        self._prepare(participants, mark, [self._pend_command(*item) for item in pends.items()])
+        # Staged: the next pend includes the offsets. In the log BEGIN comes before that pend
+        # and waits for offsets in another journal (R36), so they are applied here.
+        return self._apply(waits_for_offsets=not (self._is_staged or pends))
 
     def _pend_command(self, group: str, offsets: tuple[PendingOffset, ...]) -> OffsetsPended:
-        return self._connection.offsets.pend_command(
-            group,
-            self.tx_id,
-            self.transactional_id,
-            self._coordinator.partition,
-            offsets,
-            self._timeout_ms,
-        )
+        now_ms, number = self._connection.runtime.clock.wall_ms(), self._coordinator.partition
+        pending = Pending(self.transactional_id, number, offsets, now_ms, self._timeout_ms)
+        return OffsetsPended(group, self.tx_id, pending)
 
     def _apply(self, *, waits_for_offsets: bool) -> dict[str, Mapping[int, int]]:
         """Apply the decision in every topic; the other steps follow in the background."""
@@ -369,7 +344,7 @@ class TransactionSession:
         """Raises TransactionAborted if a transaction without BEGIN is past its timeout, which no
         other process can check (R42)."""
         elapsed_ms = self._connection.runtime.clock.monotonic_ms() - self._opened_ms
-        if self._is_staged and not self._begun and elapsed_ms > self._timeout_ms:
+        if self._is_staged and not self.has_begun and elapsed_ms > self._timeout_ms:
             raise TransactionAborted(
                 f"transaction {self.tx_id} was open for {elapsed_ms:.0f} ms, and its "
                 f"transaction.timeout.ms is {self._timeout_ms}. Abort it and repeat all of it, or "
@@ -384,27 +359,25 @@ class TransactionSession:
         together: Sequence[Any],
     ) -> None:
         # A repeat is never too late: it asks how the transaction was decided.
-        if not self._may_be_decided:
+        if not self.may_be_decided:
             self.require_in_time()
         # Before it is sent: after any failure only the coordinator can tell the outcome (R38).
-        self._may_be_decided = True
+        self.may_be_decided = True
 
-        def prepare(before: Sequence[Any]) -> None:
-            self._coordinator.prepare_commit(
-                self.transactional_id,
-                self.tx_id,
-                participants,
-                tuple(self._groups),
-                mark,
-                self._tag,
-                before=before,
-                together=together,
-            )
-
+        prepare = partial(
+            self._coordinator.prepare_commit,
+            self.transactional_id,
+            self.tx_id,
+            participants,
+            tuple(self._groups),
+            mark,
+            self._tag,
+            together=together,
+        )
         try:
             self._after_completion(prepare)
         except TransactionAborted:
-            self._may_be_decided = False
+            self.may_be_decided = False
             self._require_newest()
             raise
 
@@ -434,8 +407,8 @@ class TransactionSession:
         Raises IllegalTransition if COMMIT is decided, OutcomeUnknown if it may have committed and
         its outcome is forgotten, and, after the abort, ProducerFenced.
         """
-        if self._begun or self._groups or self._may_be_decided:
-            undecided = not self._may_be_decided
+        if self.has_begun or self._groups or self.may_be_decided:
+            undecided = not self.may_be_decided
             self._coordinator.abort(self.transactional_id, self.tx_id, undecided=undecided)
             # The abort is durable now: no PREPARE can commit these offsets any more (R3).
             for group in self._groups:
@@ -445,12 +418,14 @@ class TransactionSession:
 
     def join(self) -> None:
         """Wait for the completion of the previous transaction."""
-        if self._completion is None:
-            return
+        if self._completion is not None:
+            self._end_completion(self._completion.join)
+
+    def _end_completion(self, end: Callable[[], None]) -> None:
         try:
-            self._completion.join()
+            end()
         except TxlogError:
-            self._completion = None
+            self._completion = None  # It continues in the background.
             raise
         self._completion = None
 

@@ -29,6 +29,7 @@ from txlog.groups.state import (
     GroupState,
     OffsetsCommitted,
     OffsetsDeleted,
+    OffsetsEvent,
     OffsetsPended,
     Pending,
     PendingApplied,
@@ -146,18 +147,20 @@ class GroupOffsets:
         """
         now_ms = self._cluster.runtime.clock.wall_ms()
         for part in (offsets,) if whole else in_parts(offsets):
-            command = OffsetsCommitted(group, part, now_ms)
-            self.with_resolution(partial(self._journal_of(group).execute, command))
+            self._execute(OffsetsCommitted(group, part, now_ms))
 
     def delete_offsets(self, group: str, partitions: tuple[TopicPartition, ...]) -> None:
         """Delete positions, in as many entries as they need. Raises UnstableOffsetCommit."""
         for first in range(0, max(len(partitions), 1), DELETED_POSITIONS_MAX):
-            command = OffsetsDeleted(group, partitions[first : first + DELETED_POSITIONS_MAX])
-            self.with_resolution(partial(self._journal_of(group).execute, command))
+            part = partitions[first : first + DELETED_POSITIONS_MAX]
+            self._execute(OffsetsDeleted(group, part))
 
     def delete(self, group: str) -> None:
         """Delete a group. Raises UnknownGroup, UnstableOffsetCommit."""
-        self.with_resolution(partial(self._journal_of(group).execute, GroupDeleted(group)))
+        self._execute(GroupDeleted(group))
+
+    def _execute(self, command: OffsetsEvent) -> None:
+        self.with_resolution(partial(self._journal_of(command.group).execute, command))
 
     # In transactions.
 
@@ -172,20 +175,6 @@ class GroupOffsets:
         """
         execute = partial(self._journal_of(command.group).execute_each, (*before, command))
         self.with_resolution(execute, command.tx_id)
-
-    def pend_command(
-        self,
-        group: str,
-        tx_id: TxId,
-        transactional_id: str,
-        coordinator: int,
-        offsets: tuple[PendingOffset, ...],
-        timeout_ms: int,
-    ) -> OffsetsPended:
-        """The command to pend offsets, for `pend` or for an entry with other commands."""
-        now_ms = self._cluster.runtime.clock.wall_ms()
-        pending = Pending(transactional_id, coordinator, offsets, now_ms, timeout_ms)
-        return OffsetsPended(group, tx_id, pending)
 
     def apply_command(self, group: str, tx_id: TxId) -> PendingApplied:
         """The command that `apply_pending` executes, for an entry that holds others, too."""

@@ -119,7 +119,7 @@ def applied_later(patch: Patch) -> None:
         *,
         pends: Mapping[str, Any] = NO_PENDS,
     ) -> dict[str, Mapping[int, int]]:
-        if self._begun or participants or pends or self._groups or self._tag or mark is not None:
+        if self.has_begun or participants or pends or self._groups or self._tag or mark is not None:
             commands = [self._pend_command(*item) for item in pends.items()]
             self._prepare(participants, mark, commands)
         return {}

@@ -48,7 +48,7 @@ def _without_R38(patch: Patch) -> None:
     original = TransactionSession.abort
 
     def abort(self: Any) -> bool:
-        self._may_be_decided = False
+        self.may_be_decided = False
         return original(self)
 
     patch.setattr(TransactionSession, "abort", abort)

@@ -28,7 +28,7 @@ from txlog.errors import (
     StoreUnavailable,
     UnknownTransaction,
 )
-from txlog.groups.state import PendingOffset
+from txlog.groups.state import OffsetsPended, Pending, PendingOffset
 from txlog.model import TransactionOutcome, TxId
 from txlog.storage.store import CreateResult
 
@@ -171,9 +171,8 @@ def test_pend_that_cannot_be_resolved_does_not_block_others(world: World) -> Non
     offset = PendingOffset("src", owner.topic("src").topic_id, 0, 0, 5)
     for topic, group in [("a", "g1"), ("b", "g2")]:
         tx = tx_of(register(owner, "i", group))
-        owner.connection.offsets.pend(
-            owner.connection.offsets.pend_command(group, tx, group, 0, (offset,), TIMEOUT_MS)
-        )
+        pending = Pending(group, 0, (offset,), owner.connection.runtime.clock.wall_ms(), TIMEOUT_MS)
+        owner.connection.offsets.pend(OffsetsPended(group, tx, pending))
         prepare(owner, tx, participant(owner, topic, 1), name=group, groups=(group,))
     damage(world, owner, "a")
     with pytest.raises(CorruptData, match="topics/a/"):

@@ -9,6 +9,8 @@ from txlog.errors import UsageError
 from txlog.groups.state import (
     OFFSETS_BYTES_MAX,
     UNCHECKED,
+    OffsetsPended,
+    Pending,
     PendingOffset,
     in_parts,
 )
@@ -36,9 +38,8 @@ def positions(
 
 
 def pend(log: MemoryLog, offsets: tuple[PendingOffset, ...]) -> None:
-    log.connection.offsets.pend(
-        log.connection.offsets.pend_command("g", TxId(1, 0, 0), "x", 0, offsets, 60_000)
-    )
+    pending = Pending("x", 0, offsets, log.clock.wall_ms(), 60_000)
+    log.connection.offsets.pend(OffsetsPended("g", TxId(1, 0, 0), pending))
 
 
 def entries(log: MemoryLog) -> int:
@@ -93,11 +94,9 @@ def test_I16_pend_just_within_the_limit_fits_in_an_entry_with_longest_names(
     def pended(count: int) -> bool:
         group, tx_id = f"{count}".rjust(249, "g"), TxId(1, 0, count)
         try:
-            log.connection.offsets.pend(
-                log.connection.offsets.pend_command(
-                    group, tx_id, owner, 0, positions(count, note=note), 60_000
-                )
-            )
+            offsets = positions(count, note=note)
+            pending = Pending(owner, 0, offsets, log.clock.wall_ms(), 60_000)
+            log.connection.offsets.pend(OffsetsPended(group, tx_id, pending))
         except UsageError:
             return False
         return True

@@ -21,7 +21,7 @@ from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison import (
 from tests.unit.spark_plugin.spark_query import COUNT, GROUP, Query
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import InitProducer
-from txlog.groups.state import UNCHECKED, PendingOffset
+from txlog.groups.state import UNCHECKED, OffsetsPended, Pending, PendingOffset
 from txlog.model import TxId
 
 __all__ = ["log", "query"]
@@ -140,9 +140,8 @@ def test_pending_offsets_are_reported_by_decision_of_their_transaction(
     tx_id = begun(coordinator, "pending")
     topic_id = process.cluster.topic("numbers").topic_id
     moved = (PendingOffset("numbers", topic_id, 0, 4, 6),)
-    process.offsets.pend(
-        process.offsets.pend_command(GROUP, tx_id, "pending", 0, moved, TIMEOUT_MS)
-    )
+    pending = Pending("pending", 0, moved, process.runtime.clock.wall_ms(), TIMEOUT_MS)
+    process.offsets.pend(OffsetsPended(GROUP, tx_id, pending))
     if decided == "commit":
         coordinator.prepare_commit("pending", tx_id)
     if decided == "abort":

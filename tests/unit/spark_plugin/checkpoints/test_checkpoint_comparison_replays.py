@@ -24,7 +24,7 @@ from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison import (
 from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison_details import TIMEOUT_MS, begun
 from tests.unit.spark_plugin.spark_query import COUNT, GROUP, OPTIONS, Query, new_log
 from txlog.errors import CheckpointConflict
-from txlog.groups.state import UNCHECKED, PendingOffset
+from txlog.groups.state import UNCHECKED, OffsetsPended, Pending, PendingOffset
 
 __all__ = ["log", "query"]
 
@@ -300,9 +300,8 @@ def test_decided_offsets_of_another_topic_do_not_move_the_position(
     tx_id = begun(process.coordinator(0), "pending")
     topic_id = other_id or process.cluster.topic(topic).topic_id
     moved = (PendingOffset(topic, topic_id, 0, UNCHECKED, 6),)
-    process.offsets.pend(
-        process.offsets.pend_command(GROUP, tx_id, "pending", 0, moved, TIMEOUT_MS)
-    )
+    pending = Pending("pending", 0, moved, process.runtime.clock.wall_ms(), TIMEOUT_MS)
+    process.offsets.pend(OffsetsPended(GROUP, tx_id, pending))
     process.coordinator(0).prepare_commit("pending", tx_id)
     comparison = compared(log, query)
     assert "is decided COMMIT" in comparison.unfinished[0]
