@@ -127,6 +127,8 @@ def compact_topic(session: Session, name: Topic, execute: Execute = False) -> No
         found = list(topic.batches_from_slot(topic.state, 0))
         count = len({row.segment for row in found if row.record_count})
         policy = topic.state.config.cleanup_policy
+        planned = {"segments": count, "cleanup_policy": policy}
+        session.show(planned, [Facts(tuple(planned.items()))])
         session.say(
             f"Topic {name} has {counted(count, 'segment')}; its cleanup.policy is {policy}. "
             "Nothing was done; add --execute to do it."

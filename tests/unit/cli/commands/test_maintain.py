@@ -213,6 +213,8 @@ def test_compact_ignores_min_cleanable_dirty_ratio(root: Path) -> None:
     assert idle.json == []
     dry = run("topic", "compact", "prices", root=root)
     assert dry.err.startswith("Topic prices has 20 segments; its cleanup.policy is compact.")
+    planned = run("topic", "compact", "prices", "-o", "json", root=root)
+    assert planned.json == {"segments": 20, "cleanup_policy": "compact"}
     done = run("topic", "compact", "prices", "--execute", "-o", "json", root=root)
     assert (done.json["records_removed"], done.json["records_kept"]) == (18, 2)
     assert values(root, "prices") == [b"18", b"19"]
