@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from txlog.errors import CorruptData
 from txlog.journal.codec import decode, encode, parsed
@@ -129,23 +129,18 @@ def tagged(outcomes: Mapping[TxId, Outcome], tag: str) -> Sequence[TxId]:
 
 
 def _encoded(outcomes: Mapping[TxId, Outcome]) -> str:
-    times = [outcome.at_ms for outcome in outcomes.values()]
-    contents = tuple(outcome.content for outcome in outcomes.values())
+    ended = list(outcomes.values())
+    times = [outcome.at_ms for outcome in ended]
+    contents = tuple(outcome.content for outcome in ended)
     columns = OutcomeColumns(
         pids=tuple(tx_id.pid for tx_id in outcomes),
         epochs=tuple(tx_id.epoch for tx_id in outcomes),
         numbers=tuple(tx_id.number for tx_id in outcomes),
         # Differences have few digits, where times have thirteen.
-        steps_ms=tuple(time - prior for prior, time in zip([0, *times], times, strict=False)),
-        aborted=tuple(
-            place
-            for place, outcome in enumerate(outcomes.values())
-            if outcome.decision is Decision.ABORT
-        ),
-        tags={place: found.tag for place, found in enumerate(outcomes.values()) if found.tag},
-        dead_letters=tuple(
-            place for place, found in enumerate(outcomes.values()) if found.dead_letter
-        ),
+        steps_ms=tuple(time - prior for prior, time in pairwise([0, *times])),
+        aborted=tuple(at for at, one in enumerate(ended) if one.decision is Decision.ABORT),
+        tags={at: one.tag for at, one in enumerate(ended) if one.tag},
+        dead_letters=tuple(at for at, one in enumerate(ended) if one.dead_letter),
         # A generation without staged records and groups needs no column of zeros.
         contents=contents if any(contents) else (),
     )
@@ -156,12 +151,8 @@ def _decoded(text: str) -> Mapping[TxId, Outcome]:
     try:
         columns: OutcomeColumns = decode(OutcomeColumns, parsed(text))
         contents = columns.contents or (0,) * len(columns.pids)
-        rows = list(
-            zip(
-                *(columns.pids, columns.epochs, columns.numbers, columns.steps_ms, contents),
-                strict=True,
-            )
-        )
+        found = (columns.pids, columns.epochs, columns.numbers, columns.steps_ms, contents)
+        rows = list(zip(*found, strict=True))
     # RecursionError: a forged text may nest too deep for the JSON parser.
     except (ValueError, RecursionError) as error:
         raise CorruptData(

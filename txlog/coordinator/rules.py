@@ -89,7 +89,9 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
     known = state.ids.get(command.transactional_id)
     if command.succeeds:
         _check_instance(state, command)
+    to_finish: tuple[TxId, ...] = ()
     if known is not None:
+        to_finish = tuple(known.open)
         # Decided markers come first: a topic skips those of an epoch older than the last it applied
         # (R6).
         _require_nothing_prepared(command.transactional_id, known)
@@ -114,7 +116,6 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
         groups=command.groups,
         may_skip=command.may_skip,
     )
-    to_finish = tuple(known.open) if known is not None else ()
     return Decided((event,), Registration(pid, epoch, to_finish))
 
 
@@ -249,8 +250,7 @@ def _decide_begin(state: CoordinatorState, command: TransactionBegun) -> Decided
     if transaction is not None and transaction.state is TransactionState.ONGOING:
         # A BEGIN repeated after its answer was lost may name another topic. It is added: without a
         # marker there, that topic's readers would wait for ever.
-        participants = _added_participants(transaction.participants, command.participants)
-        return _with_participants(command, participants)
+        return _added(command, transaction)
     if transaction is not None or _outcome(state, known, command.tx_id) is not None:
         raise _is_decided(state, command.tx_id, transaction)
     require_remembered(state, command.tx_id)
@@ -276,29 +276,25 @@ def _decide_add(state: CoordinatorState, command: ParticipantsAdded) -> Decided:
     if transaction is None or transaction.state is not TransactionState.ONGOING:
         raise _is_decided(state, command.tx_id, transaction)
     _check_owners(state, command.transactional_id, command.groups, take_over=False)
-    participants = _added_participants(transaction.participants, command.participants)
-    groups = tuple(group for group in command.groups if group not in transaction.groups)
-    return _with_participants(command, participants, groups)
+    return _added(command, transaction, command.groups)
 
 
-def _with_participants(
+def _added(
     command: TransactionBegun | ParticipantsAdded,
-    participants: tuple[Participant, ...],
+    transaction: Transaction,
     groups: tuple[str, ...] = (),
 ) -> Decided:
-    if not participants and not groups:
-        return Decided()
-    event = ParticipantsAdded(command.transactional_id, command.tx_id, participants, groups)
-    return Decided((event,))
-
-
-def _added_participants(
-    known: tuple[Participant, ...], named: tuple[Participant, ...]
-) -> tuple[Participant, ...]:
-    """The named participants that add a partition."""
+    """Add the named participants with a new partition, and new groups; a repeat adds nothing."""
     # By id: a topic that was created again under the name is another participant (R11).
-    declared = {participant.topic_id: set(participant.partitions) for participant in known}
-    return tuple(p for p in named if not set(p.partitions) <= declared.get(p.topic_id, set()))
+    declared = {known.topic_id: set(known.partitions) for known in transaction.participants}
+    participants = tuple(
+        named
+        for named in command.participants
+        if not set(named.partitions) <= declared.get(named.topic_id, set())
+    )
+    groups = tuple(group for group in groups if group not in transaction.groups)
+    event = ParticipantsAdded(command.transactional_id, command.tx_id, participants, groups)
+    return Decided((event,) if participants or groups else ())
 
 
 def _is_decided(

@@ -190,23 +190,6 @@ def _with_open(
 
 def _initialised(state: CoordinatorState, event: ProducerInitialised) -> CoordinatorState:
     known = state.ids.get(event.transactional_id)
-    superseded: tuple[str, ...] = ()
-    opened: Mapping[TxId, Transaction] = {}
-    forgotten: TxId | None = None
-    if known is not None:
-        if event.pid == known.pid:
-            forgotten = known.forgotten
-        else:
-            # No id holds the old producer id any more: the common mark must cover it (R39).
-            state = replace(state, forgotten=_higher(state.forgotten, known.forgotten))
-        superseded = known.superseded
-        if known.is_run and known.instance != event.instance:
-            superseded = (*superseded, known.instance)
-        # Not `event.epoch`: with a new producer id that is 0, which does not fence the old one.
-        fence_epoch = known.epoch + 1
-        opened = {
-            tx_id: _aborting(transaction, fence_epoch) for tx_id, transaction in known.open.items()
-        }
     renewed = TransactionalId(
         pid=event.pid,
         epoch=event.epoch,
@@ -215,13 +198,24 @@ def _initialised(state: CoordinatorState, event: ProducerInitialised) -> Coordin
         updated_ms=event.at_ms,
         concurrent=event.concurrent,
         is_run=event.is_run,
-        last_state=known.last_state if known is not None else TransactionState.EMPTY,
-        last_tx_id=known.last_tx_id if known is not None else None,
-        superseded=superseded,
         may_skip=event.may_skip,
-        forgotten=forgotten,
-        open=opened,
     )
+    if known is not None:
+        has_same_pid = event.pid == known.pid
+        if not has_same_pid:
+            # No id holds the old producer id any more: the common mark must cover it (R39).
+            state = replace(state, forgotten=_higher(state.forgotten, known.forgotten))
+        is_superseded = known.is_run and known.instance != event.instance
+        # Not `event.epoch`: with a new producer id that is 0, which does not fence the old one.
+        fence_epoch = known.epoch + 1
+        renewed = replace(
+            renewed,
+            last_state=known.last_state,
+            last_tx_id=known.last_tx_id,
+            superseded=known.superseded + ((known.instance,) if is_superseded else ()),
+            forgotten=known.forgotten if has_same_pid else None,
+            open={tx_id: _aborting(found, fence_epoch) for tx_id, found in known.open.items()},
+        )
     owners = {**state.owners, **dict.fromkeys(event.groups, event.transactional_id)}
     return _with_id(replace(state, owners=owners), event.transactional_id, renewed)
 
@@ -229,11 +223,8 @@ def _initialised(state: CoordinatorState, event: ProducerInitialised) -> Coordin
 def _aborting(transaction: Transaction, fence_epoch: int) -> Transaction:
     """An ongoing transaction aborted by a newer epoch: PrepareEpochFence, then PrepareAbort."""
     fenced = transition(transaction.state, TransactionState.PREPARE_EPOCH_FENCE)
-    return replace(
-        transaction,
-        state=transition(fenced, TransactionState.PREPARE_ABORT),
-        fence_epoch=fence_epoch,
-    )
+    aborted = transition(fenced, TransactionState.PREPARE_ABORT)
+    return replace(transaction, state=aborted, fence_epoch=fence_epoch)
 
 
 def _begun(state: CoordinatorState, event: TransactionBegun) -> CoordinatorState:

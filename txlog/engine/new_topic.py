@@ -66,29 +66,22 @@ def create_topic(
 
 def check_configuration(name: str, schema: pa.Schema, config: TopicConfig) -> None:
     """Raises InvalidConfig if a topic with this schema cannot have this configuration."""
-    _check_key_column(name, schema, config)
-    _check_compaction(name, schema, config)
-
-
-def _check_compaction(name: str, schema: pa.Schema, config: TopicConfig) -> None:
-    if config.is_compacted and not config.key_column and not is_kafka_schema(schema):
-        raise InvalidConfig(
-            f"topic {name!r}: cleanup.policy is {config.cleanup_policy}, and a typed topic is "
-            "compacted by its key.column; name one."
-        )
-
-
-def _check_key_column(name: str, schema: pa.Schema, config: TopicConfig) -> None:
     column = config.key_column
-    if not column:
-        return
-    if column not in schema.names:
+    if column and column not in schema.names:
         raise InvalidConfig(
             f"topic {name!r}: key.column is {column!r}, and the schema has no such "
             f"column; it has {', '.join(schema.names)}."
         )
-    try:
-        # An empty column is enough: whether keys can be hashed depends on their type alone.
-        partition_for_keys(pa.array([], schema.field(column).type), 1, 0)
-    except InvalidRecord as error:
-        raise InvalidConfig(f"topic {name!r}: key.column is {column!r}; {error.message}") from error
+    if column:
+        try:
+            # An empty column is enough: whether keys can be hashed depends on their type alone.
+            partition_for_keys(pa.array([], schema.field(column).type), 1, 0)
+        except InvalidRecord as error:
+            raise InvalidConfig(
+                f"topic {name!r}: key.column is {column!r}; {error.message}"
+            ) from error
+    elif config.is_compacted and not is_kafka_schema(schema):
+        raise InvalidConfig(
+            f"topic {name!r}: cleanup.policy is {config.cleanup_policy}, and a typed topic is "
+            "compacted by its key.column; name one."
+        )

@@ -68,18 +68,13 @@ class ProducerConfig(SettingsGroup):
                 raise InvalidConfig(
                     "transactional.id needs enable.idempotence=true; leave enable.idempotence out."
                 )
-        if self.transaction_records not in TRANSACTION_RECORDS:
-            raise InvalidConfig(
-                f"transaction.records is {self.transaction_records!r}; it must be one of "
-                f"{', '.join(TRANSACTION_RECORDS)}."
-            )
-        if self.commit_returns not in COMMIT_RETURNS:
-            raise InvalidConfig(
-                f"commit.returns is {self.commit_returns!r}; it must be one of "
-                f"{', '.join(COMMIT_RETURNS)}."
-            )
-        if self.acks not in ACKS:
-            raise InvalidConfig(f"acks is {self.acks!r}; it must be one of {', '.join(ACKS)}.")
+        for name, value, allowed in (
+            ("transaction.records", self.transaction_records, TRANSACTION_RECORDS),
+            ("commit.returns", self.commit_returns, COMMIT_RETURNS),
+            ("acks", self.acks, ACKS),
+        ):
+            if value not in allowed:
+                raise InvalidConfig(f"{name} is {value!r}; it must be one of {', '.join(allowed)}.")
         if self.enable_idempotence and (conflict := self._conflict()):
             raise InvalidConfig(
                 f"enable.idempotence=true needs {conflict}; change that, or leave out one of them."

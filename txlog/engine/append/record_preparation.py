@@ -9,6 +9,7 @@ and never whether the log stays consistent (I14). Pure, but for the topic's stat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,31 +45,17 @@ def checked_headers(headers: object) -> tuple[list[tuple[bytes, bytes | None]], 
         raise InvalidRecord(
             f"headers are a list of pairs, as in [('trace', b'7')], not {headers!r:.80}."
         )
-    checked: list[tuple[bytes, bytes | None]] = []
-    size = 0
-    for pair in headers:
-        text, value = _checked_header(pair)
-        name = text.encode()
-        checked.append((name, value))
-        size += len(name) + len(value or b"")
-    return checked, size
+    checked = [_checked_header(pair) for pair in headers]
+    return checked, sum(len(name) + len(value or b"") for name, value in checked)
 
 
-def _checked_header(pair: object) -> tuple[str, bytes | None]:
+def _checked_header(pair: object) -> tuple[bytes, bytes | None]:
     if isinstance(pair, tuple | list) and len(pair) == 2:
         name, value = pair
-        if isinstance(name, str) and isinstance(value, bytes | None) and _is_text(name):
-            return name, value
+        if isinstance(name, str) and isinstance(value, bytes | None):
+            with suppress(UnicodeEncodeError):  # Half a surrogate pair has no UTF-8 form.
+                return name.encode(), value
     raise InvalidRecord(f"a header is a pair of a string and bytes (or None), not {pair!r:.80}.")
-
-
-def _is_text(value: str) -> bool:
-    # Half a surrogate pair cannot be encoded in UTF-8.
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def too_large(topic: str, size: int, limit: int) -> RecordTooLarge:
