@@ -24,7 +24,7 @@ from tests.bad_input.test_forgeries import places, replaced, snapshot_rows, with
 from txlog.catalog.cluster_file import decode_cluster_file
 from txlog.catalog.state import ClusterMachine
 from txlog.errors import CorruptData, InternalError, NotATxlog, TxlogError, UnsupportedFormat
-from txlog.groups.shared_journal import SharedMachine
+from txlog.groups.machine import CoordinatorMachine
 from txlog.journal.boundaries.boundary import decode_boundary
 from txlog.journal.entry import decode_entry, encode_entry, seal
 from txlog.journal.machine import Machine, after_entry, decoded_state
@@ -73,7 +73,7 @@ def machine_of(path: str) -> Machine[Any]:
     kinds: list[tuple[str, Machine[Any]]] = [
         ("cluster", ClusterMachine()),
         ("topics", TopicMachine(4)),
-        ("transactions", SharedMachine()),
+        ("transactions", CoordinatorMachine()),
     ]
     return next(machine for name, machine in kinds if path.startswith(name))
 

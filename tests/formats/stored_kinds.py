@@ -19,7 +19,7 @@ from txlog.catalog.cluster_file import ClusterFile
 from txlog.catalog.state import ClusterEvent
 from txlog.coordinator.events import CoordinatorEvent
 from txlog.coordinator.outcomes import OutcomeColumns
-from txlog.groups import shared_journal
+from txlog.groups import machine
 from txlog.groups.state import OffsetsEvent
 from txlog.journal.boundaries.boundary import Boundary
 from txlog.journal.snapshot import SnapshotHead
@@ -38,7 +38,7 @@ EVENTS: Mapping[str, tuple[Any, ...]] = {
 SECTIONS: Mapping[str, Mapping[str, Any]] = {
     "cluster": cluster_state.SECTIONS.kinds,
     "topics": topic_machine.SECTIONS.kinds,
-    "transactions": shared_journal.SECTIONS.kinds,
+    "transactions": machine.SECTIONS.kinds,
 }
 """The sections of each kind of snapshot."""
 OBJECTS = (ClusterFile, Boundary, SnapshotHead, OutcomeColumns, IndexedBatch)

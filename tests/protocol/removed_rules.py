@@ -10,7 +10,7 @@ from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import TransactionBarred
 from txlog.coordinator.transaction import TransactionalId
 from txlog.errors import TransactionAborted
-from txlog.groups import offsets, shared_journal
+from txlog.groups import machine, offsets
 from txlog.groups import state as offsets_state
 from txlog.groups.state import PendingApplied
 from txlog.journal.machine import Decided
@@ -110,7 +110,7 @@ def without_R6_in_groups(patch: Patch) -> None:
             return Decided((PendingApplied(command.group, other, command.at_ms),), True)
         return original(state, command)
 
-    patch.setattr(shared_journal, "decide_offsets", decide)
+    patch.setattr(machine, "decide_offsets", decide)
 
 
 def without_R7(patch: Patch) -> None:

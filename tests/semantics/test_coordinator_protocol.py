@@ -10,7 +10,7 @@ from tests.stores.scripted_store import unavailable
 from txlog.coordinator.coordinator import journal_of
 from txlog.coordinator.events import CommitPrepared, TransactionBegun
 from txlog.errors import StoreUnavailable, TxlogError
-from txlog.groups.shared_journal import SharedMachine
+from txlog.groups.machine import CoordinatorMachine
 from txlog.model import OffsetAndMetadata, TopicPartition, TransactionOutcome, TxId
 from txlog.settings import LogSettings
 from txlog.testing.counting_store import CountingStore
@@ -26,7 +26,7 @@ def decided_in(log: MemoryLog, group: str) -> list[TxId]:
     journal = log.connection.cluster.layout.transactions(
         journal_of(group, LogSettings().transaction_state_log_num_partitions)
     )
-    steps = walk_journal(log.memory, journal, SharedMachine()).steps
+    steps = walk_journal(log.memory, journal, CoordinatorMachine()).steps
     return [step.event.tx_id for step in steps if isinstance(step.event, CommitPrepared)]
 
 
@@ -112,8 +112,8 @@ def test_snapshot_keeps_one_offset_per_partition_and_no_finished_pends(
     coordinator = log.connection.coordinator_of("g")
     coordinator.journal.prune(0)
     journal = log.connection.cluster.layout.transactions(coordinator.partition)
-    walk = walk_journal(log.memory, journal, SharedMachine())
-    (row,) = [dict(row) for row in SharedMachine().encode_state(walk.state)["group"]]
+    walk = walk_journal(log.memory, journal, CoordinatorMachine())
+    (row,) = [dict(row) for row in CoordinatorMachine().encode_state(walk.state)["group"]]
     assert len(row["committed"]) == 1
     assert row["pending"] == []
     assert walk.state.offsets.group("g").last_commit == last
@@ -169,7 +169,7 @@ def test_BEGIN_is_durable_before_the_first_record_and_names_its_transaction(log:
     journal = log.connection.cluster.layout.transactions(
         log.connection.coordinator_of("a").partition
     )
-    steps = walk_journal(log.memory, journal, SharedMachine()).steps
+    steps = walk_journal(log.memory, journal, CoordinatorMachine()).steps
     assert [s.event.tx_id for s in steps if isinstance(s.event, TransactionBegun)] == [tx_id]
     assert log.process().outcome(tx_id) is TransactionOutcome.OPEN
 

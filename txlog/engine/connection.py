@@ -29,8 +29,8 @@ from txlog.errors import (
     UnknownTransaction,
     UsageError,
 )
+from txlog.groups.machine import CoordinatorMachine
 from txlog.groups.offsets import GroupOffsets
-from txlog.groups.shared_journal import SharedMachine
 from txlog.journal.replication.replica import Replica
 from txlog.layout import CLUSTER_FILE, PROBES, journal_root
 from txlog.model import TransactionOutcome, TxId
@@ -66,7 +66,7 @@ class Connection:
                 journal = Replica(
                     cluster.store,
                     cluster.layout.transactions(partition),
-                    SharedMachine(),
+                    CoordinatorMachine(),
                     cluster.runtime,
                     cluster.options,
                 )

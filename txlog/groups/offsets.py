@@ -22,7 +22,7 @@ from txlog.errors import (
     UnknownTopic,
     UnstableOffsetCommit,
 )
-from txlog.groups.shared_journal import SharedState
+from txlog.groups.machine import CoordinatorJournalState
 from txlog.groups.state import (
     CommittedOffset,
     GroupDeleted,
@@ -49,7 +49,7 @@ class GroupOffsets:
     """The offsets of all consumer groups of a log. Safe to use from threads."""
 
     def __init__(self, cluster: Cluster, coordinator: Callable[[int], Coordinator]) -> None:
-        """The state of a coordinator's journal is a SharedState."""
+        """The state of a coordinator's journal is a CoordinatorJournalState."""
         self._cluster = cluster
         self._coordinator = coordinator
 
@@ -62,7 +62,7 @@ class GroupOffsets:
     def _count(self) -> int:
         return self._cluster.file.settings.transaction_state_log_num_partitions
 
-    def _journal_of(self, group: str) -> Replica[SharedState]:
+    def _journal_of(self, group: str) -> Replica[CoordinatorJournalState]:
         return self._coordinator(self.partition_of(group)).journal
 
     # Reading.

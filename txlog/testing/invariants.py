@@ -18,7 +18,7 @@ from txlog.catalog.state import ClusterMachine, ClusterState
 from txlog.coordinator.events import CoordinatorEvent, Participant
 from txlog.engine.connection import Connection
 from txlog.errors import CorruptData, NotATxlog
-from txlog.groups.shared_journal import SharedMachine, offsets_of, transactions_of
+from txlog.groups.machine import CoordinatorMachine
 from txlog.groups.state import OffsetsEvent
 from txlog.journal.audit import Finding
 from txlog.journal.entry import decode_entry
@@ -120,10 +120,11 @@ def _read(store: Store, file: ClusterFile) -> LogFacts:
         )
         facts.topics[topic_id] = topic_facts(store, walk, name, topic_id)
     for partition in range(settings.transaction_state_log_num_partitions):
-        shared = walk_journal(store, layout.transactions(partition), SharedMachine())
-        transactions = shared.part(transactions_of, *get_args(CoordinatorEvent))
+        shared = walk_journal(store, layout.transactions(partition), CoordinatorMachine())
+        transactions = shared.part(lambda state: state.transactions, *get_args(CoordinatorEvent))
         facts.coordinators.append(coordinator_facts(partition, transactions))
-        facts.offsets.append(offsets_facts(shared.part(offsets_of, *get_args(OffsetsEvent))))
+        offsets = shared.part(lambda state: state.offsets, *get_args(OffsetsEvent))
+        facts.offsets.append(offsets_facts(offsets))
     return facts
 
 

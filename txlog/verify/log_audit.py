@@ -18,7 +18,7 @@ from txlog.catalog.state import ClusterMachine, ClusterState, unknown_topic
 from txlog.coordinator.events import Participant
 from txlog.engine.connection import Connection
 from txlog.errors import BoundaryMoved, CorruptData, OffsetOutOfRange
-from txlog.groups.shared_journal import SharedMachine, SharedState
+from txlog.groups.machine import CoordinatorJournalState, CoordinatorMachine
 from txlog.journal.audit import ATTEMPTS_MAX, Audit, Finding, audit_journal
 from txlog.journal.lost_journal import lost_journal, not_begun, objects_without_journal
 from txlog.journal.machine import Machine
@@ -163,7 +163,7 @@ class _LogAudit:
         cluster = self._cluster_audit()
         yield _report(cluster, cluster.layout.name)
         calls: list[Callable[[], Audit[Any]]] = [
-            partial(self._audit, self._ahead(), layout.transactions(n), SharedMachine())
+            partial(self._audit, self._ahead(), layout.transactions(n), CoordinatorMachine())
             for n in range(settings.transaction_state_log_num_partitions)
         ]
         for found in self._cluster.answers(calls):
@@ -355,7 +355,7 @@ def _finding(error: CorruptData, path: str) -> Finding:
     return Finding(path, "I15", error.message)
 
 
-def _staged(found: Audit[SharedState]) -> Iterator[tuple[str, TxId, Participant]]:
+def _staged(found: Audit[CoordinatorJournalState]) -> Iterator[tuple[str, TxId, Participant]]:
     for _, transaction in found.state.transactions.open_transactions():
         for participant in transaction.participants:
             yield found.layout.root, transaction.tx_id, participant

@@ -16,7 +16,7 @@ from txlog.coordinator.events import (
 )
 from txlog.coordinator.state import CoordinatorState
 from txlog.coordinator.transaction import Transaction
-from txlog.groups.shared_journal import SharedMachine, transactions_of
+from txlog.groups.machine import CoordinatorMachine
 from txlog.model import TxId
 
 Coordinator = MachineHarness[CoordinatorState]
@@ -66,7 +66,7 @@ def complete(tx: TxId, name: str = NAME) -> TransactionCompleted:
 
 def new_coordinator() -> Coordinator:
     """A coordinator without producers."""
-    return MachineHarness(SharedMachine(), transactions_of)
+    return MachineHarness(CoordinatorMachine(), lambda state: state.transactions)
 
 
 def registered(epoch: int = 0, **changes: Any) -> Coordinator:

@@ -22,7 +22,7 @@ from txlog.coordinator.state import (
     apply,
 )
 from txlog.errors import CorruptData
-from txlog.groups.shared_journal import SharedMachine, SharedState
+from txlog.groups.machine import CoordinatorJournalState, CoordinatorMachine
 from txlog.model import Decision, TxId
 
 REMEMBERED = OUTCOME_GENERATION * OUTCOME_GENERATIONS_MAX
@@ -75,7 +75,7 @@ def test_newest_outcomes_are_remembered_and_the_oldest_is_dropped(
 
 
 def test_snapshot_keeps_the_outcome_generations(long_lived: CoordinatorState) -> None:
-    machine, state = SharedMachine(), SharedState(long_lived)
+    machine, state = CoordinatorMachine(), CoordinatorJournalState(long_lived)
     sections = {name: list(rows) for name, rows in machine.encode_state(state).items()}
     assert machine.decode_state(sections) == state
 

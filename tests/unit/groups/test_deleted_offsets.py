@@ -5,7 +5,7 @@ import pytest
 from tests.unit.groups.test_offsets_rules import offset, pend, position, release
 from tests.unit.machine_without_journal import MachineHarness
 from txlog.errors import CommitFailed, UnstableOffsetCommit
-from txlog.groups.shared_journal import SharedMachine, SharedState, offsets_of
+from txlog.groups.machine import CoordinatorJournalState, CoordinatorMachine
 from txlog.groups.state import (
     UNCHECKED,
     GroupDeleted,
@@ -22,7 +22,7 @@ P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 @pytest.fixture
 def groups() -> Groups:
     """`g` is at 5 in partitions 0 and 1, `h` in partition 0."""
-    groups: Groups = MachineHarness(SharedMachine(), offsets_of)
+    groups: Groups = MachineHarness(CoordinatorMachine(), lambda state: state.offsets)
     groups.run(OffsetsCommitted("g", (offset(UNCHECKED, 5), offset(UNCHECKED, 5, 1)), 1))
     groups.run(OffsetsCommitted("h", (offset(UNCHECKED, 5),), 1))
     return groups
@@ -88,4 +88,4 @@ def test_second_pend_keeps_the_first_start_of_the_transaction(groups: Groups) ->
 
 
 def test_snapshot_without_groups_decodes_to_the_empty_state() -> None:
-    assert SharedMachine().decode_state({}) == SharedState()
+    assert CoordinatorMachine().decode_state({}) == CoordinatorJournalState()

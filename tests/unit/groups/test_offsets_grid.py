@@ -12,7 +12,7 @@ import pytest
 from tests.unit.machine_without_journal import MachineHarness
 from txlog.errors import CommitFailed, TxlogError, UnknownGroup, UnstableOffsetCommit
 from txlog.groups import state as offsets_state
-from txlog.groups.shared_journal import SharedMachine, offsets_of
+from txlog.groups.machine import CoordinatorMachine
 from txlog.groups.state import (
     UNCHECKED,
     GroupDeleted,
@@ -55,7 +55,7 @@ COMMITTED = OffsetsCommitted("g", (at(UNCHECKED, 5),), 1)
 
 def group(*commands: Any) -> Callable[[], MachineHarness[OffsetsState]]:
     def build() -> MachineHarness[OffsetsState]:
-        harness = MachineHarness(SharedMachine(), offsets_of)
+        harness = MachineHarness(CoordinatorMachine(), lambda state: state.offsets)
         for command in commands:
             harness.run(command)
         return harness

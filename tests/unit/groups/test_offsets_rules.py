@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.unit.machine_without_journal import MachineHarness
 from txlog.errors import CommitFailed, UnstableOffsetCommit
-from txlog.groups.shared_journal import SharedMachine, offsets_of
+from txlog.groups.machine import CoordinatorMachine
 from txlog.groups.state import (
     UNCHECKED,
     OffsetsCommitted,
@@ -27,7 +27,7 @@ Groups = MachineHarness[OffsetsState]
 
 @pytest.fixture
 def groups() -> Groups:
-    return MachineHarness(SharedMachine(), offsets_of)
+    return MachineHarness(CoordinatorMachine(), lambda state: state.offsets)
 
 
 def offset(
@@ -181,7 +181,7 @@ STEPS = st.lists(
 def test_I6_applied_ranges_never_overlap_or_leave_a_gap(
     steps: list[tuple[str, int, int, int]],
 ) -> None:
-    groups: Groups = MachineHarness(SharedMachine(), offsets_of)
+    groups: Groups = MachineHarness(CoordinatorMachine(), lambda state: state.offsets)
     ranges: dict[int, tuple[int, int]] = {}
     applied: list[tuple[int, int]] = []
     for name, number, start, length in steps:

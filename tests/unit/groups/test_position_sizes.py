@@ -7,7 +7,7 @@ import pytest
 from tests.unit.groups.test_offsets_rules import pend
 from tests.unit.machine_without_journal import MachineHarness
 from txlog.errors import UsageError
-from txlog.groups.shared_journal import SharedMachine, offsets_of
+from txlog.groups.machine import CoordinatorMachine
 from txlog.groups.state import (
     OFFSETS_BYTES_MAX,
     UNCHECKED,
@@ -66,14 +66,18 @@ def test_event_of_exactly_the_maximum_size_is_accepted() -> None:
     halves = whole(OFFSETS_BYTES_MAX // 2, OFFSETS_BYTES_MAX // 2)
     fits = tuple(replace(half, start=UNCHECKED) for half in halves)
     assert event_bytes(fits) == OFFSETS_BYTES_MAX
-    MachineHarness(SharedMachine(), offsets_of).run(OffsetsCommitted("g", fits, 1))
+    MachineHarness(CoordinatorMachine(), lambda state: state.offsets).run(
+        OffsetsCommitted("g", fits, 1)
+    )
     note = '"' * (OFFSETS_BYTES_MAX // 12)
     large = tuple(PendingOffset("t", "id", number, 0, 1, note) for number in range(7))
     assert next(iter(in_parts((*fits, *large)))) == fits
 
 
 def test_oversized_offsets_error_has_partition_count_and_size() -> None:
-    groups: MachineHarness[OffsetsState] = MachineHarness(SharedMachine(), offsets_of)
+    groups: MachineHarness[OffsetsState] = MachineHarness(
+        CoordinatorMachine(), lambda state: state.offsets
+    )
     note = '"' * (OFFSETS_BYTES_MAX // 4)
     offsets = tuple(PendingOffset("t", "id", number, UNCHECKED, 1, note) for number in range(3))
     for command in (OffsetsCommitted("g", offsets, 1), pend(0, *offsets)):

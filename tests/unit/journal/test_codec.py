@@ -24,7 +24,7 @@ from tests.examples import examples
 from txlog.catalog.state import ClusterEvent, ClusterMachine
 from txlog.coordinator.events import CoordinatorEvent, Participant, StagingHorizonAdvanced
 from txlog.errors import CorruptData, InternalError, UnsupportedFormat
-from txlog.groups.shared_journal import SharedMachine
+from txlog.groups.machine import CoordinatorMachine
 from txlog.groups.state import OffsetsEvent
 from txlog.journal.codec import EventCodec, SectionCodec, decode, encode
 from txlog.journal.machine import Machine
@@ -37,8 +37,8 @@ from txlog.topic.machine import TopicMachine
 
 MACHINES: list[tuple[Machine[Any], Any]] = [
     (TopicMachine(), TopicEvent),
-    (SharedMachine(), CoordinatorEvent),
-    (SharedMachine(), OffsetsEvent),
+    (CoordinatorMachine(), CoordinatorEvent),
+    (CoordinatorMachine(), OffsetsEvent),
     (ClusterMachine(), ClusterEvent),
 ]
 QUICK = settings(max_examples=examples(60), derandomize=True)

@@ -18,7 +18,7 @@ from tests.unit.journal.shelf_machine import ShelfMachine
 from txlog.catalog.cluster_file import decode_cluster_file
 from txlog.distribution import VERSION
 from txlog.errors import CorruptData, NotATxlog, UnsupportedFormat
-from txlog.groups.shared_journal import SharedMachine
+from txlog.groups.machine import CoordinatorMachine
 from txlog.journal.boundaries.boundary import decode_boundary
 from txlog.journal.entry import decode_entry, written_by
 from txlog.journal.machine import Machine, decoded_events, decoded_state
@@ -112,7 +112,7 @@ def test_snapshot_with_newer_head_is_unsupported_and_names_its_release(
     assert caught.value.message.endswith(REMEDY)
 
 
-@pytest.mark.parametrize("machine", [ShelfMachine(), SharedMachine()], ids=["one", "shared"])
+@pytest.mark.parametrize("machine", [ShelfMachine(), CoordinatorMachine()], ids=["one", "shared"])
 def test_snapshot_with_unknown_section_is_unsupported_and_names_its_release(
     machine: Machine[Any],
 ) -> None:

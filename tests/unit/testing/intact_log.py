@@ -21,7 +21,7 @@ from txlog.coordinator.events import (
     OffsetRange,
     ReplayMark,
 )
-from txlog.groups.shared_journal import SharedMachine
+from txlog.groups.machine import CoordinatorMachine
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
 from txlog.journal.machine import Machine
 from txlog.layout import JournalLayout
@@ -117,7 +117,7 @@ class IntactLog:
 
     def _machine(self, layout: JournalLayout) -> Machine[Any]:
         if layout == COORDINATOR:
-            return SharedMachine()
+            return CoordinatorMachine()
         return TopicMachine(4)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from txlog.catalog.cluster import Cluster
 from txlog.coordinator.events import InitProducer
 from txlog.engine.connection import Connection
-from txlog.groups.shared_journal import SharedMachine, SharedState
+from txlog.groups.machine import CoordinatorJournalState, CoordinatorMachine
 from txlog.journal.entry import decode_entry
 from txlog.journal.replication.opening import write_snapshot
 from txlog.layout import JournalLayout, parse_number
@@ -54,20 +54,20 @@ def _worn_out(connection: Connection) -> None:
         worn = {n: replace(known, epoch=_EPOCHS[n]) for n, known in state.ids.items()}
         layout = cluster.layout.transactions(coordinator.partition)
         if worn:
-            worn_state = SharedState(replace(state, ids={**state.ids, **worn}))
+            worn_state = CoordinatorJournalState(replace(state, ids={**state.ids, **worn}))
             _as_snapshot(cluster.store, layout, worn_state)
     fresh = Cluster(cluster.store, cluster.file, cluster.runtime, cluster.process, "start")
     for coordinator in Connection(fresh).coordinators():
         coordinator.journal.prune(0)
 
 
-def _as_snapshot(store: Store, layout: JournalLayout, state: SharedState) -> None:
+def _as_snapshot(store: Store, layout: JournalLayout, state: CoordinatorJournalState) -> None:
     """Replace the newest snapshot of a journal by one of this state."""
     slot = max(parse_number(found.path) or 0 for found in store.list_after(layout.entries))
     path = layout.entry(slot)
     _, crc32 = decode_entry(store.get(path) or b"", path, slot)
     store.delete(layout.snapshot(slot))  # An existing snapshot is never overwritten.
-    write_snapshot(store, layout, SharedMachine(), state, (slot, crc32, -1), check=False)
+    write_snapshot(store, layout, CoordinatorMachine(), state, (slot, crc32, -1), check=False)
 
 
 def _worn(choices: random.Random) -> Sequence[Role]:

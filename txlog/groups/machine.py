@@ -1,4 +1,4 @@
-"""The journal of one coordinator: its transactions, and the offsets of its consumer groups.
+"""The machine of a coordinator's journal: its transactions, and the offsets of its consumer groups.
 
 Both are in one journal, so that a transaction's decision and its effect on a group can be in one
 entry. The rules of the two parts do not know each other: each command or event belongs to one of
@@ -83,27 +83,29 @@ SECTIONS = SectionCodec(
 
 
 @dataclass(frozen=True, slots=True)
-class SharedState:
+class CoordinatorJournalState:
     """The state of a coordinator's journal."""
 
     transactions: CoordinatorState = field(default_factory=CoordinatorState)
     offsets: OffsetsState = field(default_factory=OffsetsState)
 
 
-class SharedMachine(SimpleMachine):
+class CoordinatorMachine(SimpleMachine):
     """The rules of `coordinator/rules.py` and `groups/state.py` on one journal."""
 
-    def initial(self) -> SharedState:
+    def initial(self) -> CoordinatorJournalState:
         """No transactional ids and no groups."""
-        return SharedState()
+        return CoordinatorJournalState()
 
-    def decide(self, state: SharedState, command: Any) -> Decided:
+    def decide(self, state: CoordinatorJournalState, command: Any) -> Decided:
         """Apply the rules of the part that the command belongs to."""
         if isinstance(command, _OFFSETS_EVENTS):
             return decide_offsets(state.offsets, command)
         return decide_transactions(state.transactions, command)
 
-    def apply(self, state: SharedState, event: Any, slot: int) -> SharedState:
+    def apply(
+        self, state: CoordinatorJournalState, event: Any, slot: int
+    ) -> CoordinatorJournalState:
         """Change the part that the event belongs to."""
         if isinstance(event, _OFFSETS_EVENTS):
             return replace(state, offsets=apply_offsets(state.offsets, event))
@@ -117,7 +119,7 @@ class SharedMachine(SimpleMachine):
         """The event of a JSON value. Raises CorruptData."""
         return _EVENTS.decode(value)
 
-    def encode_state(self, state: SharedState) -> Mapping[str, Iterable[Json]]:
+    def encode_state(self, state: CoordinatorJournalState) -> Mapping[str, Iterable[Json]]:
         """The sections of a snapshot."""
         transactions = state.transactions
         forgotten = transactions.forgotten
@@ -133,7 +135,7 @@ class SharedMachine(SimpleMachine):
             }
         )
 
-    def decode_state(self, sections: Mapping[str, list[Json]]) -> SharedState:
+    def decode_state(self, sections: Mapping[str, list[Json]]) -> CoordinatorJournalState:
         """The state of a snapshot's sections. Raises CorruptData, UnsupportedFormat."""
         rows = SECTIONS.decode(sections)
         (horizon,) = rows["staging_horizon"] or [""]
@@ -148,7 +150,7 @@ class SharedMachine(SimpleMachine):
             forgotten=max(rows["forgotten"], default=None),
         )
         groups = {row.name: _group_of(row) for row in rows["group"]}
-        return SharedState(transactions, OffsetsState(groups))
+        return CoordinatorJournalState(transactions, OffsetsState(groups))
 
 
 def _row_of(name: str, group: GroupState) -> _GroupRow:
@@ -166,13 +168,3 @@ def _group_of(row: _GroupRow) -> GroupState:
         {pending.tx_id: pending.pending for pending in row.pending},
         row.last_commit,
     )
-
-
-def transactions_of(state: SharedState) -> CoordinatorState:
-    """The coordinator's part."""
-    return state.transactions
-
-
-def offsets_of(state: SharedState) -> OffsetsState:
-    """The consumer groups' part."""
-    return state.offsets
