@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
     from txlog.client.producer.producer import Producer
-    from txlog.engine.append.record_metadata import RecordMetadata
+    from txlog.engine.append.producer_batch import RecordMetadata
     from txlog.errors import TxlogError
     from txlog.model import (
         IsolationLevel,
@@ -49,7 +49,7 @@ _HOMES = {
     "OffsetAndMetadata": "txlog.model",
     "OffsetAndTimestamp": "txlog.model",
     "Producer": "txlog.client.producer.producer",
-    "RecordMetadata": "txlog.engine.append.record_metadata",
+    "RecordMetadata": "txlog.engine.append.producer_batch",
     "TopicPartition": "txlog.model",
     "TransactionListener": "txlog.client.half_messages.half_message",
     "TransactionMQProducer": "txlog.client.half_messages.transaction_mq_producer",

@@ -16,7 +16,7 @@ from txlog.cli.session import Session
 from txlog.client.producer.producer import Producer
 from txlog.client.producer.sender import may_be_retried
 from txlog.clock import Clock
-from txlog.engine.append.record_metadata import BatchMetadata
+from txlog.engine.append.producer_batch import BatchMetadata
 from txlog.engine.append.record_preparation import BatchColumns, prepared_batch
 from txlog.errors import InvalidRecord, TxlogError, UnknownPartition
 from txlog.model import TxId

@@ -20,8 +20,8 @@ from txlog.client.consumer.consumer_record import ConsumerRecord
 from txlog.client.half_messages.half_message import HalfTransaction, Message
 from txlog.client.half_messages.half_store import staged_participant
 from txlog.client.producer.producer import Producer
+from txlog.client.producer.sender import new_batch
 from txlog.coordinator.events import Participant
-from txlog.engine.append.producer_batch import new_batch
 from txlog.engine.connection import Connection
 from txlog.errors import CorruptData, InvalidConfig, OffsetOutOfRange, TopicExists, UnknownTopic
 from txlog.model import TopicPartition, validate_topic_name

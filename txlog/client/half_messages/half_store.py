@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from txlog.client.consumer.consumer_record import ConsumerRecord, records
 from txlog.client.half_messages.half_message import TRANSACTION_ID_HEADER, HalfTransaction, Message
+from txlog.client.producer.sender import new_batch
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import CheckBack, InitProducer, Participant, Registration
 from txlog.coordinator.transaction import Transaction
 from txlog.engine.append.partitioner import Partitions, split_by_partition
-from txlog.engine.append.producer_batch import new_batch
 from txlog.engine.append.record_preparation import record_time
 from txlog.engine.connection import Connection
 from txlog.errors import (

@@ -21,8 +21,14 @@ from txlog.client.producer.staged_records import StagedRecords, StagedWriter, ma
 from txlog.coordinator.events import Registration
 from txlog.engine.append.appender import Appender
 from txlog.engine.append.partitioner import Partitions
-from txlog.engine.append.producer_batch import Headers, ProducerBatch, TopicCheck
-from txlog.engine.append.record_metadata import OnDelivery, ProduceRequestResult, RecordFuture
+from txlog.engine.append.producer_batch import (
+    Headers,
+    OnDelivery,
+    ProducerBatch,
+    ProduceRequestResult,
+    RecordFuture,
+    TopicCheck,
+)
 from txlog.engine.append.record_preparation import (
     BatchColumns,
     prepared_batch,

@@ -23,8 +23,13 @@ from txlog.catalog.cluster import Cluster
 from txlog.clock import begun, tried
 from txlog.engine.append.appender import Appender
 from txlog.engine.append.partitioner import Partitions
-from txlog.engine.append.producer_batch import ProducerBatch, TopicCheck, new_batch
-from txlog.engine.append.record_metadata import ProduceRequestResult
+from txlog.engine.append.producer_batch import (
+    KafkaProducerBatch,
+    ProducerBatch,
+    ProduceRequestResult,
+    TopicCheck,
+)
+from txlog.engine.append.typed_batch import TypedProducerBatch
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import (
@@ -36,6 +41,7 @@ from txlog.errors import (
     UsageError,
 )
 from txlog.topic.records.batch import Segment
+from txlog.topic.records.schema import is_kafka_schema
 from txlog.topic.topic_log import TopicLog
 
 
@@ -367,6 +373,12 @@ class Sender:
         self.writer.abort()
         self.appender.forget()
         self.buffered_bytes = 0
+
+
+def new_batch(topic: TopicLog, flush: Callable[[], None]) -> ProducerBatch:
+    """A batch for the schema of the topic, with which the caller has caught up."""
+    kind = KafkaProducerBatch if is_kafka_schema(topic.schema()) else TypedProducerBatch
+    return kind(topic, flush)
 
 
 def may_be_retried(error: TxlogError) -> bool:

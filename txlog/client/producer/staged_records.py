@@ -25,8 +25,7 @@ from txlog.engine.append.appender import (
     entry_weight,
     row_counts_of,
 )
-from txlog.engine.append.producer_batch import TopicCheck
-from txlog.engine.append.record_metadata import ProduceRequestResult
+from txlog.engine.append.producer_batch import ProduceRequestResult, TopicCheck
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import (
     OutcomeUnknown,

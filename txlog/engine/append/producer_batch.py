@@ -1,40 +1,199 @@
-"""Buffered records: one batch for each topic, which becomes an Arrow batch at the flush.
+"""Buffered records, and what `send` returns for each: one batch and one result for each topic.
 
-It guards that `send` itself refuses a record that its topic cannot hold, before anything is
-written. `add` is the hot path: it only checks types and appends to lists.
+A batch becomes an Arrow batch at the flush. It guards that `send` itself refuses a record that its
+topic cannot hold, before anything is written. `add` is the hot path: it only checks types and
+appends to lists. A record has its offset once its flush has won a journal slot, never before (I2);
+its future gives its metadata then, as in Kafka's clients. No I/O of its own.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from txlog.arrow_columns import binary_column, list_column, missing_values, numbers_column
+from txlog.arrow_columns import binary_column, list_column, numbers_column
 from txlog.engine.append.partitioner import Partitions, partition_for_keys
-from txlog.engine.append.record_metadata import ProduceRequestResult, RecordFuture
 from txlog.engine.append.record_preparation import (
     check_partition,
     checked_headers,
     too_large,
 )
-from txlog.errors import InvalidRecord
-from txlog.topic.records.conversion import TIMESTAMP_FIELD, record_batch_from_rows
+from txlog.errors import InvalidRecord, OutcomeUnknown, TransactionAborted, TxlogError
+from txlog.topic.records.conversion import TIMESTAMP_FIELD
 from txlog.topic.records.schema import KAFKA_SCHEMA, is_kafka_schema, physical_schema
 from txlog.topic.topic_log import TopicLog
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 _HEADERS_TYPE = KAFKA_SCHEMA.field("headers").type
-_ROW_OVERHEAD_BYTES = 64
+ROW_OVERHEAD_BYTES = 64
 
 
 TopicCheck = Callable[[], TopicLog]
 """A running check: returns the present topic of a name, or raises what the check found."""
+
+
+class RecordMetadata(NamedTuple):
+    """Topic, partition, offset and time of a record, as in kafka-python."""
+
+    topic: str
+    partition: int
+    offset: int
+    """-1 while the transaction is open, and if the offset is not known: the record was a repeat,
+    another process finished the transaction, or the topic was deleted during the commit."""
+    timestamp: int
+
+    @property
+    def has_offset(self) -> bool:
+        """Whether the offset is known, as in Kafka's RecordMetadata."""
+        return self.offset >= 0
+
+
+class BatchMetadata(NamedTuple):
+    """The consecutive offsets that records of one table have in one partition."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    """-1 if it is not known; see RecordMetadata.offset."""
+    records: int
+
+
+OnDelivery: TypeAlias = Callable[[Sequence[BatchMetadata]], None]
+"""Called once, when the records of a table are in their topic; named as in confluent-kafka."""
+
+
+class ProduceRequestResult:
+    """The result of one flush to one topic, which the futures of its records share, as in Kafka."""
+
+    def __init__(
+        self, topic: str, flush: Callable[[], None], on_delivery: OnDelivery | None = None
+    ) -> None:
+        self.topic = topic
+        self._on_delivery = on_delivery
+        self.timestamps: list[int] = []
+        self._flush = flush
+        self._partitions: Partitions | None = None
+        self._counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        """Records of each partition, of a table with a callback."""
+        self._base_offsets: Mapping[int, int] = {}
+        self._offsets: NDArray[np.int64] | None = None
+        self._error: TxlogError | None = None
+        self._is_open = False
+        """Whether the records are staged in an open transaction."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the records are stored, or known not to be stored."""
+        return self._partitions is not None or self._error is not None
+
+    @property
+    def has_callback(self) -> bool:
+        """Whether the caller gave a callback."""
+        return self._on_delivery is not None
+
+    def succeed_staged(self, partitions: Partitions) -> None:
+        """The records are staged, and get offsets when their transaction commits."""
+        self._is_open = True
+        self.succeed(partitions, {})
+
+    def set_committed(self, base_offsets: Mapping[int, int]) -> None:
+        """The transaction is committed, and the staged records have these offsets."""
+        self._base_offsets, self._offsets = base_offsets, None
+        self._is_open = False
+
+    def succeed(self, partitions: Partitions, base_offsets: Mapping[int, int]) -> None:
+        """The records are stored; `partitions` has one value a record, in order of `send`."""
+        # The offsets first: to other threads, the result is done once it has partitions.
+        self._base_offsets = base_offsets
+        if self._on_delivery is not None:  # No record of a table has a future.
+            self._counts = np.bincount(partitions)
+            partitions = np.empty(0, dtype=np.int32)
+        self._partitions = partitions
+
+    def fire_callback(self) -> None:
+        """Call the callback if the records are stored and committed. Raises what it raises."""
+        if self._on_delivery is not None and self._partitions is not None and not self._is_open:
+            self._on_delivery(
+                [
+                    BatchMetadata(self.topic, partition, base, int(self._counts[partition]))
+                    for partition, base in sorted(self._base_offsets.items())
+                ]
+            )
+
+    def fail(self, error: TxlogError) -> None:
+        """The records are not stored."""
+        self._error = error
+
+    def abort(self) -> None:
+        """The transaction was aborted before the records were in their topic."""
+        self.fail(
+            TransactionAborted(
+                f"the transaction was aborted before this record was in topic {self.topic!r}; send "
+                "it again in the next transaction."
+            )
+        )
+
+    def metadata(self, index: int) -> RecordMetadata:
+        """The metadata of a record, after a flush if it is not stored yet. A staged record of an
+        open transaction has no offset (`RecordMetadata.has_offset`). Raises what the flush raised.
+        """
+        if not self.done:
+            self._flush()
+        if self._error is not None:
+            raise self._error
+        if self._partitions is None:
+            raise OutcomeUnknown(
+                f"topic {self.topic!r}: the flush of this record was refused and interrupted. "
+                "Read the topic from before the record, and send it again if it is not there."
+            )
+        if self._offsets is None:
+            self._offsets = _offsets(self._partitions, self._base_offsets)
+        return RecordMetadata(
+            self.topic,
+            int(self._partitions[index]),
+            int(self._offsets[index]),
+            self.timestamps[index],
+        )
+
+
+def _offsets(partitions: Partitions, base_offsets: Mapping[int, int]) -> NDArray[np.int64]:
+    """Offsets in order of `send`; -1 where the base offset is not known."""
+    offsets = np.full(len(partitions), -1, dtype=np.int64)
+    for partition, base in base_offsets.items():
+        mine = np.flatnonzero(partitions == partition)
+        # -1: a repeat of a flush that is too old for the topic to know its offset.
+        if base >= 0:
+            offsets[mine] = base + np.arange(len(mine))
+    return offsets
+
+
+class RecordFuture:
+    """kafka-python's future of one record."""
+
+    __slots__ = ("_index", "_result")
+
+    def __init__(self, result: ProduceRequestResult, index: int) -> None:
+        self._result = result
+        self._index = index
+
+    def is_done(self) -> bool:
+        """Whether the record is stored, or known not to be stored."""
+        return self._result.done
+
+    def get(self, timeout_ms: int | None = None) -> RecordMetadata:
+        """The record's metadata; flushes the producer if the record is not stored yet. A staged
+        record gets its offset at the commit.
+
+        `timeout_ms` is accepted for compatibility with kafka-python and ignored: the store's own
+        deadline applies. Raises the error that kept the record from being stored.
+        """
+        return self._result.metadata(self._index)
 
 
 class ProducerBatch(ABC):
@@ -83,13 +242,6 @@ class ProducerBatch(ABC):
         return chosen
 
 
-def new_batch(topic: TopicLog, flush: Callable[[], None]) -> ProducerBatch:
-    """A batch for the schema of the topic, with which the caller has caught up."""
-    if is_kafka_schema(topic.schema()):
-        return KafkaProducerBatch(topic, flush)
-    return TypedProducerBatch(topic, flush)
-
-
 class KafkaProducerBatch(ProducerBatch):
     """Records of key, value and headers."""
 
@@ -111,11 +263,11 @@ class KafkaProducerBatch(ProducerBatch):
         size = 0
         if value is not None:
             if type(value) is not bytes:
-                raise _not_bytes(self.topic.name, "value", value)
+                raise not_bytes(self.topic.name, "value", value)
             size = len(value)
         if key is not None:
             if type(key) is not bytes:
-                raise _not_bytes(self.topic.name, "key", key)
+                raise not_bytes(self.topic.name, "key", key)
             size += len(key)
         checked = None
         if headers:
@@ -137,7 +289,7 @@ class KafkaProducerBatch(ProducerBatch):
         if checked is not None:
             self._headers[index] = checked
         result.timestamps.append(timestamp_ms)
-        self.size_bytes += size + _ROW_OVERHEAD_BYTES
+        self.size_bytes += size + ROW_OVERHEAD_BYTES
         return RecordFuture(result, index)
 
     @property
@@ -157,7 +309,7 @@ class KafkaProducerBatch(ProducerBatch):
             _headers_column([self._headers.get(i) for i in range(count)])
             if self._headers
             else pa.nulls(count, _HEADERS_TYPE),
-            _timestamps(self.result.timestamps),
+            timestamps_column(self.result.timestamps),
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=physical_schema(KAFKA_SCHEMA))
         partitions = len(self.topic.state.partitions)
@@ -170,86 +322,8 @@ class KafkaProducerBatch(ProducerBatch):
         super()._drop_torn(count)
 
 
-class TypedProducerBatch(ProducerBatch):
-    """Records that are rows of the topic's own columns."""
-
-    def __init__(self, topic: TopicLog, flush: Callable[[], None]) -> None:
-        super().__init__(topic, flush)
-        self._schema = topic.schema()
-        # Values of the other types cannot change after `send`.
-        self._is_changeable = not all(pa.types.is_primitive(kind) for kind in self._schema.types)
-        self._rows: list[Mapping[str, object]] = []
-
-    def add(
-        self,
-        value: Any,
-        key: Any,
-        headers: Headers | None,
-        partition: int | None,
-        timestamp_ms: int,
-    ) -> RecordFuture:
-        """See ProducerBatch; `value` is a mapping from column to Python value."""
-        if not isinstance(value, Mapping):
-            raise InvalidRecord(
-                f"topic {self.topic.name!r} is typed: value must be a dict of its columns "
-                f"({', '.join(self._schema.names)}), not {type(value).__name__}."
-            )
-        if headers:
-            raise InvalidRecord(f"topic {self.topic.name!r} is typed and has no headers.")
-        if key is not None and type(key) is not bytes:
-            raise _not_bytes(self.topic.name, "key", key)
-        row_bytes = record_batch_from_rows([value], self._schema).nbytes
-        # The key is not stored, but it is in memory until the flush has hashed it.
-        key_bytes = len(key or b"")
-        limit = self.topic.state.config.max_message_bytes
-        if max(row_bytes, key_bytes) > limit:
-            raise too_large(self.topic.name, max(row_bytes, key_bytes), limit)
-        if partition is not None:
-            check_partition(self.topic, partition)
-        # The caller may change its dict, and what is in it, before the flush.
-        row = dict(value)
-        if self._is_changeable:
-            row = {name: _copied(field) for name, field in row.items()}
-        index = len(self.result.timestamps)
-        self._drop_torn(index)
-        self._rows.append(row)
-        self._keys.append(key)
-        if partition is not None:
-            self._wanted[index] = partition
-        self.result.timestamps.append(timestamp_ms)
-        self.size_bytes += row_bytes + key_bytes + _ROW_OVERHEAD_BYTES
-        return RecordFuture(self.result, index)
-
-    @property
-    def is_current(self) -> bool:
-        """See ProducerBatch."""
-        return bool(self._schema.equals(self.topic.schema()))
-
-    def to_arrow(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
-        """See ProducerBatch."""
-        self._drop_torn(len(self.result.timestamps))
-        rows = _together(self._rows, self._schema)
-        key_column = self.topic.state.config.key_column
-        keys = binary_column(self._keys)
-        count = len(self.topic.state.partitions)
-        chosen = partition_for_keys(keys, count, sticky % count)
-        if key_column and keys.null_count:
-            column = rows.column(self._schema.get_field_index(key_column))
-            by_column = partition_for_keys(column, count, sticky % count)
-            # A key that `send` was given takes precedence over the topic's key column.
-            chosen = np.where(missing_values(keys), by_column, chosen)
-        stamps = _timestamps(self.result.timestamps)
-        batch = pa.RecordBatch.from_arrays(
-            [*rows.columns, stamps], schema=physical_schema(self._schema)
-        )
-        return batch, self._with_wanted(chosen)
-
-    def _drop_torn(self, count: int) -> None:
-        del self._rows[count:]
-        super()._drop_torn(count)
-
-
-def _timestamps(values: list[int]) -> pa.Array:
+def timestamps_column(values: list[int]) -> pa.Array:
+    """The records' times as the column that is stored."""
     return numbers_column(np.asarray(values, dtype=np.int64), TIMESTAMP_FIELD.type)
 
 
@@ -263,30 +337,8 @@ def _headers_column(headers: Sequence[list[tuple[bytes, bytes | None]] | None]) 
     return list_column(counts, items, _HEADERS_TYPE)
 
 
-def _together(rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> pa.RecordBatch:
-    """One batch of rows that `add` has accepted one by one."""
-    try:
-        return record_batch_from_rows(rows, schema)
-    except InvalidRecord:  # Arrow takes a struct as a dict or as pairs, and not both in one column.
-        return pa.concat_batches([record_batch_from_rows([row], schema) for row in rows])
-
-
-def _copied(value: object) -> object:
-    """The value as it is now: the program may use its lists and buffers again."""
-    if isinstance(value, str | bytes):
-        return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copied(item) for item in value]
-    if isinstance(value, tuple):  # Arrow takes only tuples for the pairs of a map.
-        return tuple(_copied(item) for item in value)
-    return deepcopy(value)
-
-
-def _not_bytes(topic: str, what: str, value: object) -> InvalidRecord:
+def not_bytes(topic: str, what: str, value: object) -> InvalidRecord:
+    """The error for a key or value of another type."""
     return InvalidRecord(
         f"topic {topic!r}: the {what} must be bytes or None, not {type(value).__name__}; encode "
         f"it, or give the producer a {what}_serializer.",

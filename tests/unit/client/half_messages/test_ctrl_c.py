@@ -29,10 +29,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.bytecode]
 SENDING = [
     "client/producer/producer.py",
     "engine/append/producer_batch.py",
+    "engine/append/typed_batch.py",
     "client/producer/sender.py",
 ]
 STAGING = ["client/producer/staged_records.py", *SENDING]
-APPENDING = ["engine/append/appender.py", "engine/append/record_metadata.py", "topic/topic_log.py"]
+APPENDING = ["engine/append/appender.py", "engine/append/producer_batch.py", "topic/topic_log.py"]
 TRANSACTIONS = [
     "client/producer/producer.py",
     "client/producer/sender.py",

@@ -11,7 +11,7 @@ from tests.stores.scripted_store import unavailable
 from tests.unit.engine.append.kafka_partitions import partition_for_key
 from txlog.client.consumer.consumer_record import ConsumerRecord
 from txlog.client.producer.producer import Producer
-from txlog.engine.append.record_metadata import RecordMetadata
+from txlog.engine.append.producer_batch import RecordMetadata
 from txlog.errors import (
     IllegalTransition,
     InvalidRecord,

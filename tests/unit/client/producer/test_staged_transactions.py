@@ -12,7 +12,7 @@ from tests.stores.scripted_store import Call, Effect, answer_lost, never_lands, 
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
 from txlog.engine.append import appender
-from txlog.engine.append.record_metadata import BatchMetadata, RecordFuture
+from txlog.engine.append.producer_batch import BatchMetadata, RecordFuture
 from txlog.engine.connection import open_connection
 from txlog.errors import (
     DuplicateTransaction,

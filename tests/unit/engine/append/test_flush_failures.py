@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.engine.append.record_metadata import BatchMetadata
+from txlog.engine.append.producer_batch import BatchMetadata
 from txlog.errors import IllegalTransition, UnknownTopic
 
 TABLE = pa.table({"value": [b"a", b"b"]})

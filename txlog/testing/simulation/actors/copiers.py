@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
-from txlog.engine.append.record_metadata import RecordFuture
+from txlog.engine.append.producer_batch import RecordFuture
 from txlog.errors import AbortableError, FencedError
 from txlog.testing.simulation.actors.producers import (
     abort,

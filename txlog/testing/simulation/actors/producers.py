@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from txlog.client.producer.producer import Producer
-from txlog.engine.append.record_metadata import RecordFuture
+from txlog.engine.append.producer_batch import RecordFuture
 from txlog.engine.producer_config import STAGED, TRANSACTION_RECORDS
 from txlog.errors import AbortableError, FencedError, SegmentExpired, StoreDenied
 from txlog.testing.simulation.actors.role import EXPECTED, TIMEOUT_MS, UNCLEAR
