@@ -24,8 +24,7 @@ from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter
-from spark_plugin.sink.participants import BatchIdentity
-from spark_plugin.sink.staging import Staging, TaskMessage
+from spark_plugin.sink.staging import BatchIdentity, Staging, TaskMessage
 from spark_plugin.source.read_plan import ReadTask
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from txlog.client.admin import Admin
@@ -128,8 +127,10 @@ class _Batches:
         tasks = self._reader.partitions(self._at, end)
         assert len(tasks) == TASKS, f"{len(tasks)} tasks"
         messages = [self._staged(task) for task in tasks]
-        committer = BatchCommitter(self._connection, self._options, self._checkpoint)
-        committer.commit(BatchIdentity(QUERY, "run", self._spark.batch_id), messages)
+        identity = BatchIdentity(QUERY, "run", self._spark.batch_id)
+        BatchCommitter(
+            self._connection, self._options, self._checkpoint, identity, messages
+        ).commit()
         self._settle()
         self._at = end
         state = self._connection.cluster.topic("out").state

@@ -133,13 +133,28 @@ class Checkpoint:
         previous = files[1] if batch_id > 0 else None
         return batch_range(files[0], previous, log_id, f"{self.url}/{OFFSETS}/{batch_id}")
 
-    def range_of(self, query_id: str, batch_id: int, log_id: str) -> BatchRange:
-        """The same, if the checkpoint is that query's (R24). All files are read at once."""
+    def range_of(
+        self, query_id: str, batch_id: int, log_id: str, plan: BatchPlan | None = None
+    ) -> BatchRange:
+        """The same, if the checkpoint is that query's (R24), and the tasks ran for this batch by
+        this plan (R1). All files are read at once."""
+        if plan is not None and plan.batch_id != batch_id:
+            raise CheckpointConflict(
+                f"the tasks ran batch {batch_id}, but the newest plan in the checkpoint was "
+                f"{plan.batch_id} when their writer was made: another run of this query uses the "
+                "checkpoint, or the sink sees another folder than Spark does. Stop one of the two.",
+                batch_id=batch_id,
+                planned=plan.batch_id,
+            )
         own = begun(self.fan_out, partial(self.require_query, query_id))
         ranged = begun(self.fan_out, partial(self.batch_range, batch_id, log_id))
         # Its error first: the offsets of another query's checkpoint mean nothing (R24).
         own()
-        return ranged()
+        batch = ranged()
+        if plan is not None:
+            # Compared after the files were read: they, and the batch before, are of this plan.
+            self.require_plan(plan, batch.digest)
+        return batch
 
     def _batches(self, folder: str) -> list[int]:
         # Spark's temporary and checksum files begin with a dot.

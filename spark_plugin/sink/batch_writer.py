@@ -17,6 +17,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -25,16 +26,22 @@ from pyspark.sql.types import StructType
 from spark_plugin.checkpoints.checkpoint import BatchPlan
 from spark_plugin.options import WriterOptions
 from spark_plugin.python_worker import TaskIdentity, freeze_modules, task_identity
-from spark_plugin.sink.batch_commit import BatchCommitter
-from spark_plugin.sink.participants import (
+from spark_plugin.sink.batch_commit import (
+    BatchCommitter,
+    _sessions,
     append_first,
-    batch_identity,
     is_large,
-    participants,
     require_topics,
 )
 from spark_plugin.sink.sink_topics import Creation, check_topics, creation, open_sink, topic_or_new
-from spark_plugin.sink.staging import StagedTopic, Staging, TaskMessage
+from spark_plugin.sink.staging import (
+    BatchIdentity,
+    StagedTopic,
+    Staging,
+    TaskMessage,
+    batch_identity,
+    participants,
+)
 from spark_plugin.sink.stream_writer import query_checkpoint
 from txlog.coordinator.events import Participant, ReplayMark
 from txlog.engine.connection import Connection
@@ -102,8 +109,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
         elif found[0].is_of_batch:
             checkpoint = query_checkpoint(options) if options.checkpoint_location else None
             identity = batch_identity(found, found[0].batch_id)
-            committer = BatchCommitter(connection, options, checkpoint, is_one_of_many=True)
-            committer.commit(identity, found)
+            ForeachCommitter(connection, options, checkpoint, identity, found).commit()
         else:
             token = connection.runtime.entropy.token()
             name = options.transactional_id or f"spark.job.{token}"
@@ -143,6 +149,61 @@ def _require_batch(options: WriterOptions, task: TaskIdentity) -> None:
             "pyspark.InheritableThread; in a plain job leave it out.",
             option=given,
         )
+
+
+# A write within a `foreachBatch`.
+
+
+_LABELS_REMEDY = (
+    "The writes of one foreachBatch need different labels: leave the first one as "
+    "it is, give each of the others its own .option('label', ...), and start the query again."
+)
+
+
+_replayed: WeakKeyDictionary[Connection, dict[str, BatchIdentity]] = WeakKeyDictionary()
+"""Transactional id -> the last write of a `foreachBatch` that was found in the log. A second write
+of the batch under that label is another write, whose rows are not stored. Losing an entry loses
+this distinction (docs/design/0007)."""
+
+
+class ForeachCommitter(BatchCommitter):
+    """Commits one of perhaps several writes of a `foreachBatch` (R30)."""
+
+    def _former_mark(self) -> ReplayMark | None:
+        """The mark of a `foreachBatch` write in the coordinator that it had before it was given the
+        checkpoint and so a group. Once a run is registered here, none is added there."""
+        if self._session_key in _sessions or not self._batch.groups:
+            return None
+        other = self._connection.coordinator_of(self._query_name)
+        return None if other is self._coordinator else other.catch_up().marks.get(self._mark.key)
+
+    def _require_replay(self, *, is_first_attempt: bool) -> None:
+        """Refuse a second write of a `foreachBatch` under the label of the first.
+
+        A replay comes from a later run; a repetition in the same run is another write, whose rows
+        must not pass for the stored ones (R30). If the stored batch came while this run
+        registered, the two cases cannot be distinguished.
+        """
+        name, batch_id = self._transactional_id, self._identity.batch_id
+        known = self._coordinator.state.ids.get(name)
+        replayed = _replayed.setdefault(self._connection, {})
+        is_of_this_run = known is not None and known.instance == self._identity.run_id
+        if is_of_this_run and not is_first_attempt:
+            raise CommitFailed(
+                f"batch {batch_id} with the label {self._options.label!r} was "
+                "committed at the same time by another writer: by an earlier run of the query "
+                "that was still running, or by another write of this foreachBatch with the "
+                f"same label. Nothing of this write was committed. {_LABELS_REMEDY}",
+                batch_id=batch_id,
+            )
+        if is_of_this_run or replayed.get(name) == self._identity:
+            raise InvalidOption(
+                f"batch {batch_id} was written in this very run already, with the label "
+                f"{self._options.label!r}, and nothing of this second write was committed. "
+                f"{_LABELS_REMEDY}",
+                option="label",
+            )
+        replayed[name] = self._identity
 
 
 # A job with a version of an application's data.

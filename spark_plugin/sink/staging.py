@@ -1,4 +1,5 @@
-"""The work of a sink's task: route rows to topics and partitions, and stage them.
+"""The work of a sink's task: route rows to topics and partitions, and stage them. Its message has
+the batch's identity, and the segments that make a topic a participant of the transaction.
 
 Staged rows are invisible until the driver's commit names their segments (I5), so a failed or
 speculative attempt leaves unreferenced segments only. It guards that a row which its topic cannot
@@ -8,7 +9,7 @@ hold fails the task, with the column's name, instead of losing a value.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +30,11 @@ from spark_plugin.sink.sink_topics import (
     written_topic,
 )
 from txlog.catalog.task_metadata import LogMetadata, TopicMetadata
+from txlog.coordinator.events import Participant
 from txlog.engine.append.partitioner import Partitions, partition_for_keys, split_by_partition
 from txlog.engine.append.record_preparation import require_small_records, with_record_times
 from txlog.engine.connection import Connection
-from txlog.errors import InvalidRecord, UnknownPartition
+from txlog.errors import CheckpointConflict, InvalidRecord, UnknownPartition
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, adapt
 from txlog.topic.records.schema import is_kafka_schema, physical_schema
@@ -73,6 +75,45 @@ class TaskMessage(WriterCommitMessage):
     def is_of_batch(self) -> bool:
         """Whether the task ran for a micro-batch."""
         return bool(self.query_id) and self.batch_id != NO_BATCH
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIdentity:
+    """Spark's ids of a query, of its run, and of a batch."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+
+
+def batch_identity(messages: Sequence[TaskMessage], batch_id: int) -> BatchIdentity:
+    """The identity that all tasks agree on. Raises CheckpointConflict if they differ (rule R1)."""
+    first = messages[0]
+    for message in messages:
+        if (message.query_id, message.run_id, message.plan) != (
+            first.query_id,
+            first.run_id,
+            first.plan,
+        ) or message.batch_id != batch_id:
+            raise CheckpointConflict(
+                f"the tasks of batch {batch_id} ran for different plans (batch {message.batch_id} "
+                f"of run {message.run_id}, batch {first.batch_id} of run {first.run_id}): another "
+                "run of this query uses the checkpoint. Stop one of the two.",
+                batch_id=batch_id,
+            )
+    return BatchIdentity(first.query_id, first.run_id, batch_id)
+
+
+def participants(messages: Sequence[TaskMessage]) -> tuple[Participant, ...]:
+    """One participant a topic, with the segments of every task."""
+    found: dict[str, Participant] = {}
+    for message in messages:
+        for staged in message.staged:
+            # By id: if a topic is created again between two tasks, R40 refuses the deleted one.
+            known = found.get(staged.topic_id)
+            segments = (known.segments if known else ()) + staged.segments
+            found[staged.topic_id] = Participant(staged.topic_id, staged.topic, (), segments)
+    return tuple(found.values())
 
 
 class Staging:

@@ -21,9 +21,8 @@ from spark_plugin.connections import STORES_MAX, open_log
 from spark_plugin.options import WriterOptions
 from spark_plugin.python_worker import freeze_modules, is_for_commits, task_identity
 from spark_plugin.sink.batch_commit import BatchCommitter
-from spark_plugin.sink.participants import batch_identity
 from spark_plugin.sink.sink_topics import Creation, creation, prepare_topics
-from spark_plugin.sink.staging import Staging, TaskMessage
+from spark_plugin.sink.staging import Staging, TaskMessage, batch_identity
 from txlog.catalog.task_metadata import LogMetadata
 from txlog.clock import Runtime
 from txlog.errors import CheckpointConflict, InternalError, InvalidOption
@@ -103,7 +102,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         identity = batch_identity(found, batchId)
         log = found[0].log
         connection = open_log(self._options, cluster_file=None if log is None else log.file)
-        BatchCommitter(connection, self._options, checkpoint).commit(identity, found)
+        BatchCommitter(connection, self._options, checkpoint, identity, found).commit()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Delete nothing: the commit may have been decided, perhaps by another process (R26).

@@ -20,9 +20,8 @@ from spark_plugin.connections import KeptStore
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter
-from spark_plugin.sink.participants import batch_identity
 from spark_plugin.sink.sink_topics import creation, prepared_log
-from spark_plugin.sink.staging import Staging, TaskMessage
+from spark_plugin.sink.staging import Staging, TaskMessage, batch_identity
 from spark_plugin.source.read_plan import ReadTask, read_from
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.unit.spark_plugin.spark_query import COLUMNS
@@ -140,4 +139,5 @@ class FarBatch:
     def commit(self) -> None:
         """Commit in the driver's committing process."""
         identity = batch_identity(self._messages, self._batch)
-        BatchCommitter(self._commits, SINK, self._checkpoint).commit(identity, self._messages)
+        checkpoint = self._checkpoint
+        BatchCommitter(self._commits, SINK, checkpoint, identity, self._messages).commit()

@@ -21,6 +21,8 @@ from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.sink import batch_commit
 from spark_plugin.sink.batch_commit import BatchCommitter
+from spark_plugin.sink.batch_writer import ForeachCommitter
+from spark_plugin.sink.staging import TaskMessage, batch_identity
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.simulation.late_queries import LateDriver, LatePlace
 from tests.simulation.micro_batches import (
@@ -307,8 +309,10 @@ class ForeachDriver(ForeignDriver):
         run: Run,
         options: WriterOptions,
         checkpoint: Checkpoint | None,
+        messages: Sequence[TaskMessage],
     ) -> BatchCommitter:
-        return BatchCommitter(process.connection, options, checkpoint, is_one_of_many=True)
+        identity = batch_identity(messages, run.batch)
+        return ForeachCommitter(process.connection, options, checkpoint, identity, messages)
 
     def _is_wrong(self, error: CheckpointConflict) -> bool:
         """Whether this error is wrong: two runs on one checkpoint may only overtake each other."""

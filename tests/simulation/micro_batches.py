@@ -26,8 +26,7 @@ from spark_plugin.checkpoints.offset_log import parse
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter
-from spark_plugin.sink.participants import batch_identity
-from spark_plugin.sink.staging import Staging, TaskMessage
+from spark_plugin.sink.staging import Staging, TaskMessage, batch_identity
 from spark_plugin.source.offsets import from_json, ranges
 from spark_plugin.source.read_plan import ReadTask
 from spark_plugin.source.stream_reader import TxlogStreamReader
@@ -277,9 +276,9 @@ class Driver:
         process.note("committing", tx=tx, values=values, reads=reads, **batch)
         for group, moved in self._moved(run.end):
             process.note("consumed", tx=tx, group=group, ranges=moved, reads=reads)
-        committer = self._committer(process, run, options, checkpoint)
+        committer = self._committer(process, run, options, checkpoint, messages)
         try:
-            committer.commit(batch_identity(messages, run.batch), messages)
+            committer.commit()
         except OutcomeUnknown:
             process.note("commit", tx=tx, answer="unknown")
             raise
@@ -304,8 +303,10 @@ class Driver:
         run: Run,
         options: WriterOptions,
         checkpoint: Checkpoint | None,
+        messages: Sequence[TaskMessage],
     ) -> BatchCommitter:
-        return BatchCommitter(process.connection, options, checkpoint)
+        identity = batch_identity(messages, run.batch)
+        return BatchCommitter(process.connection, options, checkpoint, identity, messages)
 
     def _is_wrong(self, error: CheckpointConflict) -> bool:
         """Whether this error is wrong if the checkpoint was never restored."""

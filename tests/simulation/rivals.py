@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink import batch_commit
 from spark_plugin.sink.batch_commit import BatchCommitter
-from spark_plugin.sink.participants import BatchIdentity
+from spark_plugin.sink.staging import TaskMessage, batch_identity
 from tests.simulation.micro_batches import ROOT, Driver, Place, Run
 from txlog.errors import ProducerFenced
 from txlog.testing.simulation.environment.process import SimulatedProcess
@@ -69,11 +69,11 @@ class WatchedCommitter(BatchCommitter):
     process: SimulatedProcess
     attempt: Attempt | None = None
 
-    def commit(self, identity: BatchIdentity, messages: Sequence[Any]) -> None:
-        ledger = self.ledger
+    def commit(self) -> None:
+        ledger, identity = self.ledger, self._identity
         first = next((a.began for a in ledger.attempts if a.run == identity.run_id), ledger.now())
         try:
-            super().commit(identity, messages)
+            super().commit()
         except ProducerFenced:
             if not ledger.may_fence(identity.query_id, identity.run_id, first):
                 self._tell(f"run {identity.run_id} was fenced without need")
@@ -89,12 +89,12 @@ class WatchedCommitter(BatchCommitter):
     def _tell(self, text: str) -> None:
         self.process.note("failure", text=text)
 
-    def _run(self, identity: BatchIdentity, *more: Any) -> None:
+    def _run(self) -> None:
         if self.attempt is None:
             now = self.ledger.now()
-            self.attempt = Attempt(identity.query_id, identity.run_id, now)
+            self.attempt = Attempt(self._identity.query_id, self._identity.run_id, now)
             self.ledger.attempts.append(self.attempt)
-        super()._run(identity, *more)
+        super()._run()
         self.attempt.is_committed = True
 
 
@@ -132,11 +132,13 @@ class RivalDriver(Driver):
         run: Run,
         options: WriterOptions,
         checkpoint: Checkpoint | None,
+        messages: Sequence[TaskMessage],
     ) -> BatchCommitter:
         if process.random.random() < 0.4:
             for key in [key for key in batch_commit._sessions if key[2] == run.run_id]:
                 del batch_commit._sessions[key]
-        committer = WatchedCommitter(process.connection, options, checkpoint)
+        identity = batch_identity(messages, run.batch)
+        committer = WatchedCommitter(process.connection, options, checkpoint, identity, messages)
         committer.ledger = self._ledger
         committer.process = process
         return committer

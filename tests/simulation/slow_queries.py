@@ -14,6 +14,7 @@ from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink import batch_commit
 from spark_plugin.sink.batch_commit import BatchCommitter
+from spark_plugin.sink.staging import TaskMessage
 from tests.simulation.micro_batches import Driver, Folder, Place, Run
 from tests.simulation.rivals import Ledger, RivalDriver
 from txlog.errors import CheckpointConflict
@@ -47,9 +48,10 @@ class SlowRivalDriver(RivalDriver):
         run: Run,
         options: WriterOptions,
         checkpoint: Checkpoint | None,
+        messages: Sequence[TaskMessage],
     ) -> BatchCommitter:
         batch_commit._sessions.clear()
-        return super()._committer(process, run, options, checkpoint)
+        return super()._committer(process, run, options, checkpoint, messages)
 
 
 class MisplacedDriver(Driver):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spark_plugin.sink import participants
+from spark_plugin.sink import batch_commit
 from txlog.coordinator import rules
 from txlog.engine.transaction_session import TransactionSession
 from txlog.journal.replication.follower import Follower
@@ -34,7 +34,7 @@ def _instances_pickled(patch: Patch) -> None:
 
 def _without_R40(patch: Patch) -> None:
     """A micro-batch is committed to the topics as its tasks saw them, without a new check."""
-    patch.setattr(participants, "_require_topic", lambda connection, participant: None)
+    patch.setattr(batch_commit, "_require_topic", lambda connection, participant: None)
 
 
 def _content_not_compared(patch: Patch) -> None:
@@ -44,7 +44,7 @@ def _content_not_compared(patch: Patch) -> None:
 
 _CONTENT = "tests/unit/coordinator/test_content.py::"
 _METADATA = "tests/unit/catalog/test_task_metadata.py::"
-_LOOK = "tests/unit/spark_plugin/sink/test_participants.py::"
+_LOOK = "tests/unit/spark_plugin/sink/test_topics_of_a_commit.py::"
 
 BUGS_OF_METADATA: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "state passed by the driver counts as read (R31)": (

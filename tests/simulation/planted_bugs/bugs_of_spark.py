@@ -1,7 +1,7 @@
 """Planted bugs in the Spark plugin, rule by rule: code that one might write without knowing the
 rule."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.checkpoints.offset_log import BatchRange, GroupTopicPartition
 from spark_plugin.sink import batch_commit, replay
 from spark_plugin.sink.batch_commit import BatchCommitter
-from spark_plugin.sink.participants import BatchIdentity, participants
+from spark_plugin.sink.batch_writer import ForeachCommitter
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset
 from spark_plugin.source.read_plan import plan_reads
@@ -129,11 +129,11 @@ def no_R26(patch: Patch) -> None:
     """
     original = BatchCommitter.commit
 
-    def commit(self: BatchCommitter, identity: BatchIdentity, messages: Sequence[Any]) -> None:
+    def commit(self: BatchCommitter) -> None:
         try:
-            original(self, identity, messages)
+            original(self)
         except TxlogError:
-            for participant in participants(messages):
+            for participant in self._staged:
                 for segment in participant.segments:
                     self._connection.cluster.store.delete(segment.path)
             raise
@@ -145,11 +145,10 @@ def fenced_by_replays(patch: Patch) -> None:
     """Every run registers first, and only then checks whether there is anything to do (R27)."""
     original = BatchCommitter._decide
 
-    def decide(self: BatchCommitter, identity: Any, batch: Any, coordinator: Any) -> Any:
-        key = (id(self._connection), self._transactional_id(identity), identity.run_id)
-        if key not in batch_commit._sessions:
-            batch_commit._sessions[key] = self._registered(identity, batch)
-        return original(self, identity, batch, coordinator)
+    def decide(self: BatchCommitter) -> Any:
+        if self._session_key not in batch_commit._sessions:
+            batch_commit._sessions[self._session_key] = self._registered()
+        return original(self)
 
     patch.setattr(BatchCommitter, "_decide", decide)
 
@@ -195,19 +194,18 @@ def no_R29(patch: Patch) -> None:
 def no_R30_labels(patch: Patch) -> None:
     """The writes of a `foreachBatch` share one transactional id, and one mark."""
 
-    def mark(self: BatchCommitter, identity: BatchIdentity, batch: BatchRange) -> ReplayMark:
-        return ReplayMark(identity.query_id, identity.batch_id, (), batch.fingerprint)
+    def mark(self: BatchCommitter) -> ReplayMark:
+        identity = self._identity
+        return ReplayMark(identity.query_id, identity.batch_id, (), self._batch.fingerprint)
 
-    patch.setattr(
-        BatchCommitter, "_transactional_id", lambda self, identity: f"spark.{identity.query_id}"
-    )
-    patch.setattr(BatchCommitter, "_mark", mark)
-    patch.setattr(BatchCommitter, "_require_replay", lambda self, *more, **named: None)
+    patch.setattr(BatchCommitter, "_transactional_id", property(lambda self: self._query_name))
+    patch.setattr(BatchCommitter, "_mark", property(mark))
+    patch.setattr(ForeachCommitter, "_require_replay", lambda self, *more, **named: None)
 
 
 def no_R30_same_run(patch: Patch) -> None:
     """A committed label counts as the same write, also within one run."""
-    patch.setattr(BatchCommitter, "_require_replay", lambda self, *more, **named: None)
+    patch.setattr(ForeachCommitter, "_require_replay", lambda self, *more, **named: None)
 
 
 def no_R30_skips(patch: Patch) -> None:

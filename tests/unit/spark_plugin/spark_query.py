@@ -12,8 +12,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter
-from spark_plugin.sink.participants import BatchIdentity, batch_identity
-from spark_plugin.sink.staging import Staging, TaskMessage
+from spark_plugin.sink.staging import BatchIdentity, Staging, TaskMessage, batch_identity
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
 from tests.logs.memory_log import MemoryLog
@@ -98,7 +97,7 @@ class Query:
         """Commit, as the driver does."""
         identity = batch_identity(messages, batch)
         assert identity == BatchIdentity(self.query_id, run, batch)
-        BatchCommitter(process, self.options, self.checkpoint).commit(identity, messages)
+        BatchCommitter(process, self.options, self.checkpoint, identity, messages).commit()
 
     def note(self, batch: int) -> None:
         """Write `commits/N`, as Spark does."""

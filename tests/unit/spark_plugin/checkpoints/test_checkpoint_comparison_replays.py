@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from spark_plugin.checkpoints.checkpoint_comparison import NextStart
-from spark_plugin.sink.batch_commit import BatchCommitter
-from spark_plugin.sink.participants import batch_identity
+from spark_plugin.sink.batch_writer import ForeachCommitter
+from spark_plugin.sink.staging import batch_identity
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
 from tests.logs.memory_log import MemoryLog
@@ -255,8 +255,8 @@ def write_without_checkpoint(
     query.plan(batch, start, end)
     process = query.log.process()
     messages = [replace(m, plan=None) for m in query.tasks(process, run, batch, start, end)]
-    committer = BatchCommitter(process, query.options, None, is_one_of_many=True)
-    committer.commit(batch_identity(messages, batch), messages)
+    identity = batch_identity(messages, batch)
+    ForeachCommitter(process, query.options, None, identity, messages).commit()
 
 
 @pytest.mark.parametrize("label", ["", "copy"])

@@ -11,10 +11,9 @@ import pytest
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.checkpoints.checkpoint_files import CheckpointFiles
-from spark_plugin.sink import participants
+from spark_plugin.sink import batch_commit
 from spark_plugin.sink.batch_commit import STAGED_TIMEOUT_MS, BatchCommitter
-from spark_plugin.sink.participants import batch_identity
-from spark_plugin.sink.staging import TaskMessage
+from spark_plugin.sink.staging import TaskMessage, batch_identity
 from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import DyingStore, HookedStore, ProcessDied
 from tests.unit.spark_plugin.spark_query import COUNT, GROUP, OPTIONS, SOURCE, Query, new_log
@@ -83,7 +82,7 @@ def restart_without_checkpoint(
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pend and decision are separate entries, as for a batch that does not fit in one entry."""
-    monkeypatch.setattr(participants, "STORED_BATCH_BYTES", 1 << 30)
+    monkeypatch.setattr(batch_commit, "STORED_BATCH_BYTES", 1 << 30)
 
 
 @pytest.mark.parametrize("recover", [restart, restart_without_checkpoint])
@@ -278,9 +277,10 @@ def test_R1_checkpoint_restored_while_it_is_read_is_refused(log: MemoryLog, quer
         (query.folder / "offsets" / "1").unlink()
 
     files = ChangingFiles(query.checkpoint.files, "offsets/0", put_back)
-    committer = BatchCommitter(log.process(), query.options, Checkpoint("changing", files))
+    checkpoint, identity = Checkpoint("changing", files), batch_identity(messages, 1)
+    committer = BatchCommitter(log.process(), query.options, checkpoint, identity, messages)
     with pytest.raises(CheckpointConflict, match=r"offsets/1 is missing"):
-        committer.commit(batch_identity(messages, 1), messages)
+        committer.commit()
     assert copied(log) == [0, 1]
     log.check()
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.sink.batch_commit import BatchCommitter
-from spark_plugin.sink.participants import batch_identity
+from spark_plugin.sink.batch_writer import ForeachCommitter
+from spark_plugin.sink.staging import batch_identity
 from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.spark_query import OPTIONS, Query, new_log
 from txlog.engine.connection import Connection
@@ -55,8 +55,8 @@ def test_R30_adding_the_checkpoint_option_later_duplicates_no_batch(
         if not has_checkpoint:
             messages = [replace(message, plan=None) for message in messages]
         checkpoint = query.checkpoint if has_checkpoint else None
-        committer = BatchCommitter(process, OPTIONS, checkpoint, is_one_of_many=True)
-        committer.commit(batch_identity(messages, 0), messages)
+        identity = batch_identity(messages, 0)
+        ForeachCommitter(process, OPTIONS, checkpoint, identity, messages).commit()
 
     commit(log.process(), "run", has_checkpoint=False)
     with pytest.raises(CheckpointConflict, match="was not committed"):

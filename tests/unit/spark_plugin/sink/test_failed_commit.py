@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.sink.participants import participants
-from spark_plugin.sink.staging import TaskMessage
+from spark_plugin.sink.staging import TaskMessage, participants
 from spark_plugin.sink.stream_writer import TxlogStreamWriter
 from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import HookedStore

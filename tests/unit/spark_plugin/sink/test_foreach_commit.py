@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.sink.batch_commit import BatchCommitter
-from spark_plugin.sink.participants import batch_identity
-from spark_plugin.sink.staging import TaskMessage
+from spark_plugin.sink.batch_writer import ForeachCommitter
+from spark_plugin.sink.staging import TaskMessage, batch_identity
 from tests.stores.faulty_stores import HookedStore
 from tests.unit.spark_plugin.spark_query import OPTIONS, Query, new_log
 from txlog.engine.connection import Connection
@@ -23,8 +22,8 @@ def tasks(query: Query, process: Connection, run: str) -> list[TaskMessage]:
 
 def commit(process: Connection, messages: list[TaskMessage]) -> None:
     """One write of the batch."""
-    committer = BatchCommitter(process, LABELLED, None, is_one_of_many=True)
-    committer.commit(batch_identity(messages, 0), messages)
+    identity = batch_identity(messages, 0)
+    ForeachCommitter(process, LABELLED, None, identity, messages).commit()
 
 
 def test_R30_write_overtaken_by_another_run_raises_commit_failed(

@@ -9,9 +9,8 @@ import pytest
 from spark_plugin.options import WriterOptions
 from spark_plugin.python_worker import NO_BATCH
 from spark_plugin.sink.batch_writer import commit_version, is_in_log, opened_for
-from spark_plugin.sink.participants import participants
 from spark_plugin.sink.sink_topics import Creation
-from spark_plugin.sink.staging import Staging, TaskMessage
+from spark_plugin.sink.staging import Staging, TaskMessage, participants
 from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import HookedStore
 from tests.stores.scripted_store import ScriptedStore, unavailable

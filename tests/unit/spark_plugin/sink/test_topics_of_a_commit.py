@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.sink.batch_commit import STAGED_TIMEOUT_MS
-from spark_plugin.sink.participants import require_topics
+from spark_plugin.sink.batch_commit import STAGED_TIMEOUT_MS, require_topics
 from spark_plugin.sink.staging import TaskMessage
 from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import HookedStore
