@@ -264,6 +264,7 @@ class Producer:
             if not self._sender.is_empty:
                 self._status.require_sendable("flush")
                 self._sender.flush()
+            self._sender.fire_callbacks()
 
     def _new_batch(self, topic: str) -> ProducerBatch:
         self._status.require_sendable("send")
@@ -396,8 +397,10 @@ class Producer:
                 raise
             # Before the state is READY: if Ctrl-C interrupts this, the repeated call does it.
             self._offsets.complete()
+            self._sender.add_stored(staged.complete(base_offsets))
             self._status.advance(ProducerState.READY, "commit_transaction")
-            staged.complete(base_offsets)  # Last: a callback may raise, or begin a transaction.
+            staged.clear()
+            self._sender.fire_callbacks()  # Last: a callback may raise, or begin a transaction.
 
     def abort_transaction(self) -> None:
         """Drop the buffer and abort the transaction. Allowed after an abortable error.
@@ -466,6 +469,7 @@ class Producer:
                         self.abort_transaction()
                 if self._transaction is not None:
                     self._transaction.join()
+                self._sender.fire_callbacks()
             finally:
                 self._status.state = ProducerState.CLOSED
 

@@ -9,7 +9,7 @@ partitions are declared before records are appended. It must not know the produc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -188,6 +188,8 @@ class Sender:
         self._bytes_flushed = 0
         """Bytes of all flushes, also of those that are written."""
         self._unwritten: deque[Flush] = deque()
+        self._uncalled: dict[ProduceRequestResult, None] = {}
+        """Results of stored records whose callbacks are still to be called, in order."""
         self._deferred_error: TxlogError | None = None
         """Why records were given up; the next flush raises it at its end."""
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
@@ -339,10 +341,30 @@ class Sender:
         except TxlogError as error:
             self._handle_failure(flush, error)
             return
+        self.add_stored([flush.result])
         self._unwritten.popleft()
         self.appender.forget()
         # Last, because a callback may raise or flush: stored records must not be sent again.
-        flush.result.fire_callback()
+        self.fire_callbacks()
+
+    def add_stored(self, results: Iterable[ProduceRequestResult]) -> None:
+        """Add results of stored records, whose callbacks `fire_callbacks` calls."""
+        self._uncalled.update((result, None) for result in results if result.has_callback)
+
+    def fire_callbacks(self) -> None:
+        """Call the callbacks of stored records, also those that Ctrl-C kept from being called
+        before. Raises what the first that fails raises, after all others were called."""
+        errors: list[Exception] = []
+        while self._uncalled:
+            result = next(iter(self._uncalled))
+            try:
+                result.fire_callback()
+            except Exception as error:  # noqa: BLE001 - raised once every callback was called
+                errors.append(error)
+            # It may be gone: a callback that flushes has the others called.
+            self._uncalled.pop(result, None)
+        if errors:
+            raise errors[0]
 
     def _handle_failure(self, flush: Flush, error: TxlogError) -> None:
         """Raises the error, unless the flushes after this one may still be written."""

@@ -186,30 +186,24 @@ class StagedRecords:
             self._by_topic = [(topic, tuple(segments)) for topic, segments in found.values()]
         return self._by_topic
 
-    def complete(self, base_offsets: BaseOffsets) -> None:
-        """Set the offsets of all records, as the transaction is committed.
+    def complete(self, base_offsets: BaseOffsets) -> list[ProduceRequestResult]:
+        """Set the offsets of all records, as the transaction is committed; returns their results.
 
-        An offset stays unknown if another process wrote the marker long ago. Raises what the first
-        callback that fails raises, after all others were called.
+        May be repeated. An offset stays unknown if another process wrote the marker long ago.
         """
-        flushes, known = self._flushes, {**base_offsets, **self._appended}
-        self.clear()  # First: a callback may begin the next transaction.
+        known = {**base_offsets, **self._appended}
         rows: Counter[tuple[str, int]] = Counter()
-        located: list[tuple[ProduceRequestResult, dict[int, int]]] = []
-        for flush in flushes.values():
+        results: list[ProduceRequestResult] = []
+        for flush in self._flushes.values():
             topic_id = flush.topic.topic_id
             first = known.get(topic_id, {})
             counts = row_counts_of(flush.segments)
             if (result := flush.result()) is not None:
                 bases = {p: first[p] + rows[topic_id, p] if p in first else -1 for p in counts}
-                located.append((result, bases))
+                result.set_committed(bases)
+                results.append(result)
             rows.update({(topic_id, p): count for p, count in counts.items()})
-        # All offsets before the first callback, which may raise.
-        for result, bases in located:
-            result.set_committed(bases)
-        errors = [e for result, _ in located if (e := _callback_error(result)) is not None]
-        if errors:
-            raise errors[0]
+        return results
 
     def abort(self) -> None:
         """Drop all records, because the transaction is being aborted."""
@@ -298,14 +292,6 @@ def append_staged(session: TransactionSession, appender: Appender, staged: Stage
             base_offsets = appender.append_staged(topic, segments, session.tx_id)
         staged.add_appended(topic, base_offsets)
         appender.forget()
-
-
-def _callback_error(result: ProduceRequestResult) -> Exception | None:
-    try:
-        result.fire_callback()
-    except Exception as error:  # noqa: BLE001 - raised once every callback was called
-        return error
-    return None
 
 
 def _deleted(topic: TopicLog) -> UnknownTopic:

@@ -103,9 +103,10 @@ class ProduceRequestResult:
         self.succeed(partitions, {})
 
     def set_committed(self, base_offsets: Mapping[int, int]) -> None:
-        """The transaction is committed, and the staged records have these offsets."""
-        self._base_offsets, self._offsets = base_offsets, None
-        self._is_open = False
+        """The transaction is committed, and the staged records have these offsets. Of repeated
+        calls the first counts: a repeated commit may no longer know them."""
+        if self._is_open:
+            self._base_offsets, self._offsets, self._is_open = base_offsets, None, False
 
     def succeed(self, partitions: Partitions, base_offsets: Mapping[int, int]) -> None:
         """The records are stored; `partitions` has one value a record, in order of `send`."""
@@ -117,14 +118,18 @@ class ProduceRequestResult:
         self._partitions = partitions
 
     def fire_callback(self) -> None:
-        """Call the callback if the records are stored and committed. Raises what it raises."""
-        if self._on_delivery is not None and self._partitions is not None and not self._is_open:
-            self._on_delivery(
-                [
-                    BatchMetadata(self.topic, partition, base, int(self._counts[partition]))
-                    for partition, base in sorted(self._base_offsets.items())
-                ]
-            )
+        """Call the callback if the records are stored and committed, and it was not called before.
+        Raises what it raises."""
+        is_stored = self._partitions is not None and self._error is None
+        if self._on_delivery is None or self._is_open or not is_stored:
+            return
+        metadata = [
+            BatchMetadata(self.topic, partition, base, int(self._counts[partition]))
+            for partition, base in sorted(self._base_offsets.items())
+        ]
+        # With no call in between: after Ctrl-C the next attempt calls it, or it was called.
+        on_delivery, self._on_delivery = self._on_delivery, None
+        on_delivery(metadata)
 
     def fail(self, error: TxlogError) -> None:
         """The records are not stored."""

@@ -7,7 +7,7 @@ interrupts it every time that it passes a place.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from txlog.client.half_messages.half_message import HalfTransaction, LocalTransa
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.client.producer.producer import Producer
 from txlog.client.producer.producer_states import ProducerState
+from txlog.engine.append.record_metadata import BatchMetadata, RecordFuture
 from txlog.engine.producer_config import TRANSACTION_RECORDS
 from txlog.model import TopicPartition
 
@@ -227,6 +228,37 @@ def finish_transaction(producer: Producer, story: Story) -> None:
     elif producer._status.state in (ProducerState.ABORTING, ProducerState.IN_TRANSACTION):
         producer.abort_transaction()
         story.under_way = []
+
+
+@pytest.mark.parametrize("records", [*TRANSACTION_RECORDS, None])
+def test_offsets_of_stored_records_are_told_after_ctrl_c(records: str | None) -> None:
+    """A callback that Ctrl-C kept from being called is called at the latest by `close`."""
+
+    def scenario(story: Story, interruption: Interruption) -> None:
+        options = (
+            {} if records is None else {"transactional_id": "x", "transaction_records": records}
+        )
+        producer, told = story.log.producer(**options), list[Sequence[BatchMetadata]]()
+        futures: list[RecordFuture] = []
+        if records is not None:
+            producer.begin_transaction()
+        with interruption:
+            futures.append(producer.send("t", b"first", partition=0))
+            for number in range(2):
+                table = pa.table({"n": [number], "m": ["x"]})
+                producer.send_batch("n", table, partition=number, on_delivery=told.append)
+            producer.flush() if records is None else producer.commit_transaction()
+        # A repeated commit may find the transaction complete, and cannot know the offsets then.
+        known = {0, -1} if producer._status.state is ProducerState.COMMITTING else {0}
+        finish_transaction(producer, story)
+        producer.close()
+        for row in story.log.values("n"):
+            (metadata,) = (one for (one,) in told if one.partition == row["n"])
+            assert metadata.base_offset in known
+        if story.log.values("t"):
+            assert {future.get().offset for future in futures} <= known
+
+    interrupted_everywhere([*STAGING, "engine/append/record_metadata.py"], scenario)
 
 
 @pytest.mark.parametrize(
