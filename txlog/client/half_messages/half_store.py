@@ -148,8 +148,22 @@ def _participant(
         headers = [*message.headers, *(own if is_kafka_schema(topic.schema()) else ())]
         stamp = record_time(topic, message.timestamp_ms, now_ms)
         batch.add(message.value, message.key, headers or None, message.partition, stamp)
-    records, partitions = batch.to_arrow(int(connection.runtime.entropy.uniform(0, 1 << 30)))
-    return staged_participant(topic, records, partitions)
+    rows, partitions = batch.to_arrow(int(connection.runtime.entropy.uniform(0, 1 << 30)))
+    _require_readable(name, rows)
+    return staged_participant(topic, rows, partitions)
+
+
+def _require_readable(topic: str, rows: pa.RecordBatch) -> None:
+    """Raises InvalidRecord for a value that a check could not read back, so that no check would
+    ever end the half transaction: Arrow has times beyond the year 9999, and Python does not."""
+    try:
+        list(records(topic, FetchedBatch(0, 0, rows)))
+    except (ArithmeticError, ValueError) as error:
+        raise InvalidRecord(
+            f"a message for topic {topic!r} has a value that Python cannot hold, so that no check "
+            f"could read it: {error}. Send it with a Producer, or give another value.",
+            topic=topic,
+        ) from error
 
 
 def staged_participant(

@@ -9,7 +9,7 @@ from txlog.client.half_messages.half_message import HalfTransaction, Message
 from txlog.client.half_messages.half_store import read_half, stage
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.engine.connection import Connection
-from txlog.errors import CorruptData, UnknownTopic
+from txlog.errors import CorruptData, InvalidRecord, UnknownTopic
 from txlog.topic.records.schema import KAFKA_SCHEMA
 
 
@@ -72,3 +72,21 @@ def test_R15_lagging_process_does_not_stage_for_deleted_topic(
     log.admin.create_topic("u", 1)
     (participant,) = stage(idle, [Message("u", b"kept")], "name")
     assert participant.topic_id == log.connection.cluster.topic("u").topic_id
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(pa.timestamp("ms"), 10**15), (pa.timestamp("s", "UTC"), -(10**12))],
+)
+def test_message_that_no_check_could_read_is_refused(
+    log: MemoryLog, kind: pa.DataType, value: int
+) -> None:
+    log.admin.create_topic("typed", 1, pa.schema([("at", kind), ("n", pa.int64())]))
+    producer = TransactionMQProducer("g", log.connection, listener=Undecided())
+    producer.start(check_in_background=False)
+    before = log.objects()
+    with pytest.raises(InvalidRecord, match="a message for topic 'typed' has a value that Python"):
+        producer.send_half(Message("typed", {"at": value, "n": 1}))
+    assert log.objects() == before, "nothing is stored"
+    half = producer.send_half(Message("typed", {"at": 0, "n": 1}))
+    assert read_by(log.process()).messages[0].value["n"] == half.message.value["n"]
