@@ -67,6 +67,10 @@ class TxlogError(Exception):
     abortable: ClassVar[bool] = False
     fatal: ClassVar[bool] = False
 
+    def __init_subclass__(cls, *, code: str) -> None:
+        super().__init_subclass__()
+        cls.code = code
+
     def __init__(self, message: str, **facts: object) -> None:
         shown = redact(message)
         super().__init__(shown)
@@ -106,282 +110,199 @@ def _rebuild(kind: type[TxlogError], message: str, facts: dict[str, object]) -> 
 # Retriable: call again, unchanged.
 
 
-class RetriableError(TxlogError):
+class RetriableError(TxlogError, code="retriable"):
     """Nothing was decided; the same call may be repeated unchanged."""
 
-    code = "retriable"
     retriable = True
 
 
-class StoreUnavailable(RetriableError):
+class StoreUnavailable(RetriableError, code="store-unavailable"):
     """The store did not answer, or refused for load, until the deadline passed."""
 
-    code = "store-unavailable"
 
-
-class StoreFull(StoreUnavailable):
+class StoreFull(StoreUnavailable, code="store-full"):
     """The store has no room left. Free some, then call again: nothing was written in part."""
 
-    code = "store-full"
 
-
-class PublishContention(RetriableError):
+class PublishContention(RetriableError, code="publish-contention"):
     """Other writers won every slot that this command tried for."""
 
-    code = "publish-contention"
 
-
-class ConcurrentTransactions(RetriableError):
+class ConcurrentTransactions(RetriableError, code="concurrent-transactions"):
     """The previous transaction of this id is decided but not complete (Kafka error 51)."""
 
-    code = "concurrent-transactions"
 
-
-class UnstableOffsetCommit(RetriableError):
+class UnstableOffsetCommit(RetriableError, code="unstable-offset-commit"):
     """A transaction is pending on the requested offsets (KIP-447, Kafka error 88)."""
 
-    code = "unstable-offset-commit"
 
-
-class ReadBlocked(RetriableError):
+class ReadBlocked(RetriableError, code="read-blocked"):
     """An open transaction before the requested end blocked the reader longer than its timeout."""
 
-    code = "read-blocked"
 
-
-class BoundaryMoved(RetriableError):
+class BoundaryMoved(RetriableError, code="boundary-moved"):
     """Old journal entries were removed while they were being read; the state was opened again."""
-
-    code = "boundary-moved"
 
 
 # Abortable: abort the transaction, then begin again.
 
 
-class AbortableError(TxlogError):
+class AbortableError(TxlogError, code="abortable"):
     """This transaction cannot commit; abort it and begin the next one."""
 
-    code = "abortable"
     abortable = True
 
 
-class TransactionAborted(AbortableError):
+class TransactionAborted(AbortableError, code="transaction-aborted"):
     """The transaction was aborted: by its owner, by a timeout or by an operator."""
 
-    code = "transaction-aborted"
 
-
-class OutOfOrderSequence(AbortableError, RuntimeError):
+class OutOfOrderSequence(AbortableError, RuntimeError, code="out-of-order-sequence"):
     """A gap before this batch (Kafka error 45). Also a RuntimeError: an illegal state."""
 
-    code = "out-of-order-sequence"
 
-
-class DuplicateTransaction(AbortableError):
+class DuplicateTransaction(AbortableError, code="duplicate-transaction"):
     """A transaction with the same tag is committed: the work of this one is done."""
 
-    code = "duplicate-transaction"
 
-
-class CommitFailed(AbortableError):
+class CommitFailed(AbortableError, code="commit-failed"):
     """The committed offsets of the group are not where this transaction starts (invariant I6)."""
 
-    code = "commit-failed"
 
-
-class SegmentExpired(AbortableError):
+class SegmentExpired(AbortableError, code="segment-expired"):
     """A staged segment lies below the staging horizon and may be deleted: write it again (R17)."""
-
-    code = "segment-expired"
 
 
 # Fenced: this instance is finished.
 
 
-class FencedError(TxlogError):
+class FencedError(TxlogError, code="fenced"):
     """Another instance has taken over; close this one."""
 
-    code = "fenced"
     fatal = True
 
 
-class ProducerFenced(FencedError):
+class ProducerFenced(FencedError, code="producer-fenced"):
     """The coordinator has a newer epoch of this transactional id (Kafka error 90)."""
 
-    code = "producer-fenced"
 
-
-class InvalidProducerEpoch(FencedError):
+class InvalidProducerEpoch(FencedError, code="invalid-producer-epoch"):
     """A partition has seen a newer epoch of this producer (Kafka error 47)."""
 
-    code = "invalid-producer-epoch"
 
-
-class UnknownProducerId(FencedError):
+class UnknownProducerId(FencedError, code="unknown-producer-id"):
     """A topic has forgotten this producer after `producer.id.expiration.ms` (Kafka error 59)."""
 
-    code = "unknown-producer-id"
 
-
-class GroupOwned(FencedError):
+class GroupOwned(FencedError, code="group-owned"):
     """The consumer group is owned by another transactional id (rule R12)."""
-
-    code = "group-owned"
 
 
 # Usage: fix the call.
 
 
-class UsageError(TxlogError, ValueError):
+class UsageError(TxlogError, ValueError, code="usage"):
     """The call, an option or the configuration is wrong; nothing was written."""
 
-    code = "usage"
 
-
-class InvalidName(UsageError):
+class InvalidName(UsageError, code="invalid-name"):
     """A name that is empty, too long or unprintable; for a topic, one not safe as a file name."""
 
-    code = "invalid-name"
 
-
-class InvalidConfig(UsageError):
+class InvalidConfig(UsageError, code="invalid-config"):
     """An unknown configuration name, or a value that it cannot take."""
 
-    code = "invalid-config"
 
-
-class InvalidOption(UsageError):
+class InvalidOption(UsageError, code="invalid-option"):
     """An unknown Spark option, or a value that it cannot take."""
 
-    code = "invalid-option"
 
-
-class InvalidRecord(UsageError):
+class InvalidRecord(UsageError, code="invalid-record"):
     """A record that this topic cannot hold: its schema, size, key or partition is wrong."""
 
-    code = "invalid-record"
 
-
-class RecordTooLarge(InvalidRecord):
+class RecordTooLarge(InvalidRecord, code="record-too-large"):
     """The record is larger than `max.message.bytes`."""
 
-    code = "record-too-large"
 
-
-class UnknownTopic(UsageError, LookupError):
+class UnknownTopic(UsageError, LookupError, code="unknown-topic"):
     """No topic of that name (Kafka error 3)."""
 
-    code = "unknown-topic"
 
-
-class UnknownPartition(UsageError, LookupError):
+class UnknownPartition(UsageError, LookupError, code="unknown-partition"):
     """The topic has no partition of that number."""
 
-    code = "unknown-partition"
 
-
-class UnknownGroup(UsageError, LookupError):
+class UnknownGroup(UsageError, LookupError, code="unknown-group"):
     """No consumer group of that name."""
 
-    code = "unknown-group"
 
-
-class UnknownTransaction(UsageError, LookupError):
+class UnknownTransaction(UsageError, LookupError, code="unknown-transaction"):
     """No coordinator has that transaction or transactional id."""
 
-    code = "unknown-transaction"
 
-
-class TopicExists(UsageError):
+class TopicExists(UsageError, code="topic-exists"):
     """A topic of that name exists already (Kafka error 36)."""
 
-    code = "topic-exists"
 
-
-class IncompatibleSchema(UsageError):
+class IncompatibleSchema(UsageError, code="incompatible-schema"):
     """A schema that a topic cannot hold, or a change of it that is not additive."""
 
-    code = "incompatible-schema"
 
-
-class IllegalTransition(UsageError, RuntimeError):
+class IllegalTransition(UsageError, RuntimeError, code="illegal-transition"):
     """The method may not be called in this state (Kafka's IllegalStateException)."""
 
-    code = "illegal-transition"
 
-
-class OffsetOutOfRange(UsageError, LookupError):
+class OffsetOutOfRange(UsageError, LookupError, code="offset-out-of-range"):
     """The offset is below the log start or beyond the end (Kafka error 1)."""
 
-    code = "offset-out-of-range"
 
-
-class NoOffsetForPartition(UsageError, LookupError):
+class NoOffsetForPartition(UsageError, LookupError, code="no-offset-for-partition"):
     """The group has no committed offset and `auto.offset.reset` is none."""
 
-    code = "no-offset-for-partition"
 
-
-class StoreNotAtomic(UsageError):
+class StoreNotAtomic(UsageError, code="store-not-atomic"):
     """The store cannot create a file only if it is absent, so it cannot contain a log."""
 
-    code = "store-not-atomic"
 
-
-class StoreDenied(UsageError):
+class StoreDenied(UsageError, code="store-denied"):
     """The store refused: wrong credentials, a missing bucket or no permission."""
 
-    code = "store-denied"
 
-
-class NotATxlog(UsageError, LookupError):
+class NotATxlog(UsageError, LookupError, code="not-a-txlog"):
     """There is no log at this place, or it is of a newer format version."""
 
-    code = "not-a-txlog"
 
-
-class CheckpointConflict(UsageError):
+class CheckpointConflict(UsageError, code="checkpoint-conflict"):
     """The checkpoint contradicts the group's offsets or the coordinator's record of the query."""
-
-    code = "checkpoint-conflict"
 
 
 # The rest.
 
 
-class OutcomeUnknown(TxlogError):
+class OutcomeUnknown(TxlogError, code="outcome-unknown"):
     """The write may or may not be durable, now or later. Ask again; clean up nothing (I13)."""
 
-    code = "outcome-unknown"
 
-
-class CorruptData(TxlogError):
+class CorruptData(TxlogError, code="corrupt-data"):
     """Stored bytes fail their length, checksum or format (I15). The message names the object."""
 
-    code = "corrupt-data"
     fatal = True
 
 
-class UnsupportedFormat(CorruptData):
+class UnsupportedFormat(CorruptData, code="unsupported-format"):
     """The object was written by a newer version of the format."""
 
-    code = "unsupported-format"
 
-
-class MissingObject(CorruptData):
+class MissingObject(CorruptData, code="missing-object"):
     """An object that the log refers to is not in the store."""
 
-    code = "missing-object"
 
-
-class InternalError(TxlogError):
+class InternalError(TxlogError, code="internal-error"):
     """A bug in txlog: please report it."""
 
-    code = "internal-error"
     fatal = True
 
 
-class InvariantViolated(InternalError):
+class InvariantViolated(InternalError, code="invariant-violated"):
     """One of the numbered invariants of docs/invariants.md does not hold."""
-
-    code = "invariant-violated"
