@@ -80,43 +80,16 @@ _AWS_SECRET_CHARACTERS_MIN = 20
 _QUERY = re.compile(r"([?&#;][^=&#;\s]*=)[^&#;\s\"']*")
 
 
-_NAME_PARTS = [
-    "pass",
-    "pwd",
-    "secret",
-    "token",
-    "credential",
-    "sas",
-    "sig",
-    "auth",
-    "cookie",
-    "sessionid",
-    "googleaccessid",
-    "client",
-    "connection",
-    "key",
-]
+_NAME_PARTS = """
+    pass pwd secret token credential sas sig auth cookie sessionid googleaccessid client
+    connection key
+    """.split()  # noqa: SIM905 - a list of words is read more easily.
 """Every text that `_NAMED` or `_OPTION` matches has one of these in it, in lower case."""
 
-_SHAPE_PARTS = [
-    "-----begin",
-    "a3t",
-    "akia",
-    "asia",
-    "agpa",
-    "aroa",
-    "eyj",
-    "gh",
-    "github_pat_",
-    "glpat-",
-    "dapi",
-    "xox",
-    "ya29.",
-    "aiza",
-    "sk_live_",
-    "bearer",
-    "basic",
-]
+_SHAPE_PARTS = """
+    -----begin a3t akia asia agpa aroa eyj gh github_pat_ glpat- dapi xox ya29. aiza sk_live_
+    bearer basic
+    """.split()  # noqa: SIM905 - a list of words is read more easily.
 """Every text that `_SHAPES` matches has one of these in it, in lower case."""
 
 

@@ -113,6 +113,13 @@ class SettingsGroup:
         _require_mapping(self.kind, changes)
         return type(self).from_dotted({**self.to_dotted(), **changes})
 
+    def _require_range(self, name: str, low: int, high: int | None = None) -> None:
+        """Raises InvalidConfig."""
+        value = getattr(self, name.replace(".", "_"))
+        if value < low or (high is not None and value > high):
+            limits = f"at least {low}" if high is None else f"between {low} and {high}"
+            raise InvalidConfig(f"{self.kind} {name!r} is {value}; it must be {limits}.", name=name)
+
 
 def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
     """'Unknown X; did you mean Y?' for settings and options alike."""
@@ -153,12 +160,6 @@ def _convert(kind: str, name: str, value: object, wanted: object) -> object:
     raise InvalidConfig(f"{kind} {name!r} must be {expected}, not {value!r:.80}.", name=name)
 
 
-def _require_range(kind: str, name: str, value: int, low: int, high: int | None = None) -> None:
-    if value < low or (high is not None and value > high):
-        limits = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise InvalidConfig(f"{kind} {name!r} is {value}; it must be {limits}.", name=name)
-
-
 @stored(
     "log_settings",
     transaction_state_log_num_partitions="transaction.state.log.num.partitions",
@@ -192,12 +193,9 @@ class LogSettings(SettingsGroup):
     the store's own dates (rule R14): 7 days; at least twice `boundary.trust.ms` (rule R32)."""
 
     def __post_init__(self) -> None:
-        count = self.transaction_state_log_num_partitions
-        _require_range(self.kind, "transaction.state.log.num.partitions", count, 1, 1024)
-        _require_range(
-            self.kind, "journal.snapshot.entries", self.journal_snapshot_entries, 2, 4096
-        )
-        _require_range(self.kind, "boundary.trust.ms", self.boundary_trust_ms, 0, LONG_MAX)
+        self._require_range("transaction.state.log.num.partitions", 1, 1024)
+        self._require_range("journal.snapshot.entries", 2, 4096)
+        self._require_range("boundary.trust.ms", 0, LONG_MAX)
         twice_ms = 2 * self.boundary_trust_ms
         if not twice_ms <= self.boundary_grace_ms <= LONG_MAX:
             raise InvalidConfig(
@@ -299,7 +297,7 @@ class TopicConfig(SettingsGroup):
             )
         self._check_cleanup()
         self._check_compression()
-        _require_range(self.kind, "max.message.bytes", self.max_message_bytes, 1, 1 << 30)
+        self._require_range("max.message.bytes", 1, 1 << 30)
         self._check_timestamps()
 
     def _check_compression(self) -> None:
@@ -318,7 +316,7 @@ class TopicConfig(SettingsGroup):
                 f"{self.message_timestamp_type!r}; it must be one of {', '.join(TIMESTAMP_TYPES)}."
             )
         for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
-            _require_range(self.kind, name, getattr(self, name.replace(".", "_")), 0, LONG_MAX)
+            self._require_range(name, 0, LONG_MAX)
 
     def _check_cleanup(self) -> None:
         policies = _policies(self.cleanup_policy)
@@ -327,13 +325,13 @@ class TopicConfig(SettingsGroup):
                 f"topic configuration 'cleanup.policy' is {self.cleanup_policy!r}; it must be "
                 "delete, compact or compact,delete."
             )
-        for name in ("retention_ms", "retention_bytes"):
-            _require_range(self.kind, name.replace("_", "."), getattr(self, name), -1, LONG_MAX)
-        for name in ("delete_retention_ms", "min_compaction_lag_ms"):
-            _require_range(self.kind, name.replace("_", "."), getattr(self, name), 0, LONG_MAX)
+        for name in ("retention.ms", "retention.bytes"):
+            self._require_range(name, -1, LONG_MAX)
+        for name in ("delete.retention.ms", "min.compaction.lag.ms"):
+            self._require_range(name, 0, LONG_MAX)
         # As in Kafka: of the two lags only this one may not be 0.
-        _require_range(self.kind, "max.compaction.lag.ms", self.max_compaction_lag_ms, 1, LONG_MAX)
-        _require_range(self.kind, "segment.bytes", self.segment_bytes, 1024, 1 << 30)
+        self._require_range("max.compaction.lag.ms", 1, LONG_MAX)
+        self._require_range("segment.bytes", 1024, 1 << 30)
         if not 0 <= self.min_cleanable_dirty_ratio <= 1:
             raise InvalidConfig(
                 f"topic configuration 'min.cleanable.dirty.ratio' is "
@@ -392,4 +390,4 @@ class ProcessSettings(SettingsGroup):
 
     def __post_init__(self) -> None:
         for name in self.names():
-            _require_range(self.kind, name, getattr(self, name.replace(".", "_")), 1)
+            self._require_range(name, 1)
