@@ -32,10 +32,11 @@ CLIENTS = (
     *_named("tests/unit/client/admin", "admin_groups admin_topics"),
     *_named(
         "tests/unit/client/consumer",
-        "consumer_ends consumer_positions consumer_reading handed_out isolation unanswered_commits",
+        "consumer_ends consumer_positions consumer_reading handed_out isolation "
+        "subscription_patterns unanswered_commits",
     ),
     "tests/unit/client/half_messages/test_half_store.py",
-    *_named("tests/unit/client/positions", "auto_offset_reset subscription_patterns"),
+    "tests/unit/client/positions/test_auto_offset_reset.py",
     *_named(
         "tests/unit/client/producer",
         "added_partitions idempotence producer_send producer_states transaction_protocol "

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.planted_bugs.mutant import Mutant
 from txlog.client.admin import record_deletion
-from txlog.client.positions.group_positions import GroupPositions
+from txlog.client.consumer.consumer_group import GroupPositions
 from txlog.coordinator import rules as coordinator_rules
 from txlog.engine.connection import Connection
 from txlog.errors import MissingObject

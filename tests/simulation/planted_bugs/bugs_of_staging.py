@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from txlog.client.producer.input_offsets import InputOffsets
-from txlog.client.producer.staged_records import StagedRecords
+from txlog.client.producer.open_transaction import InputOffsets, StagedRecords
 from txlog.engine.transaction_completion import Completion
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import OutcomeUnknown

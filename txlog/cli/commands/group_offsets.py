@@ -33,7 +33,7 @@ from txlog.client.admin.offset_reset import (
     committed_partitions,
     require_no_live_owner,
 )
-from txlog.client.positions.auto_offset_reset import duration_ms
+from txlog.client.positions.listed_offsets import duration_ms
 from txlog.errors import UsageError
 from txlog.model import TopicPartition, validate_group_id
 

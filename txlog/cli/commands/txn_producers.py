@@ -11,7 +11,7 @@ from txlog.cli.exit_codes import FAILED
 from txlog.cli.output.output import Grid, counted, duration_text
 from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Session, Topic, topic_names, with_session
-from txlog.client.positions.auto_offset_reset import duration_ms
+from txlog.client.positions.listed_offsets import duration_ms
 from txlog.errors import UnknownTransaction
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 

@@ -1,22 +1,26 @@
-"""The partitions that a consumer reads, each with its fetcher, while topics come and go.
+"""A consumer's subscription, and the partitions that it reads, each with its fetcher, while topics
+come and go.
 
 It guards that no record of a new partition, or of a topic that was deleted and created again (rule
 R11), is skipped: reading begins at the start, or at the group's offset. As in Kafka, a partition
 may be assigned before it can be read. It waits while it or its topic does not exist, its offsets
-are pending in a transaction, or it has neither an offset nor an `auto.offset.reset`.
+are pending in a transaction, or it has neither an offset nor an `auto.offset.reset`. A pattern must
+match a topic's whole name, and never matches internal topics.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
+from txlog.client.consumer.consumer_group import GroupPositions
 from txlog.client.consumer.fetcher import PartitionFetcher
-from txlog.client.positions.auto_offset_reset import EARLIEST, AutoOffsetReset
-from txlog.client.positions.group_positions import GroupPositions
-from txlog.client.positions.subscription import Subscription
+from txlog.client.positions.listed_offsets import EARLIEST, AutoOffsetReset
+from txlog.client.positions.position_arguments import checked_names
 from txlog.engine.connection import Connection
 from txlog.errors import (
     IllegalTransition,
@@ -26,8 +30,16 @@ from txlog.errors import (
     UnknownPartition,
     UnknownTopic,
     UnstableOffsetCommit,
+    UsageError,
 )
-from txlog.model import PARTITIONS_MAX, IsolationLevel, TopicPartition, TxId, validate_topic_name
+from txlog.model import (
+    PARTITIONS_MAX,
+    IsolationLevel,
+    TopicPartition,
+    TxId,
+    is_internal_topic,
+    validate_topic_name,
+)
 from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
@@ -37,6 +49,23 @@ _Topics: TypeAlias = Mapping[str, TopicLog | UnknownTopic]
 
 PLACE_EVERY_MS = 200
 """How often a waiting `poll` checks whether waiting partitions can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """The topics that a consumer has subscribed to."""
+
+    topics: tuple[str, ...] = ()
+    """The topics by name, or those that matched when the consumer last checked."""
+    pattern: re.Pattern[str] | None = None
+
+    def matching(self, names: Iterable[str]) -> Subscription:
+        """The same pattern, with the topics that match now."""
+        pattern = self.pattern
+        if pattern is None:
+            return self
+        found = (n for n in names if not is_internal_topic(n) and pattern.fullmatch(n))
+        return replace(self, topics=tuple(sorted(found)))
 
 
 class Assignment:
@@ -354,3 +383,30 @@ def _topic_or_missing(find: Callable[[str], TopicLog], name: str) -> TopicLog | 
 
 def _warn_absent(error: TxlogError) -> None:
     log.warning("%s It is read from its start once it exists.", error.message)
+
+
+def subscription_to(topics: Iterable[str] | str, pattern: str | None) -> Subscription:
+    """The arguments of `subscribe`. Raises UsageError."""
+    names = tuple(checked_names(topics))
+    if pattern is None:
+        return Subscription(names)
+    if names:
+        raise UsageError(
+            "subscribe() takes topics or a pattern, not both; put the names into the pattern, as "
+            "in 'orders|payments-.*'."
+        )
+    return Subscription((), _compiled(pattern))
+
+
+def _compiled(pattern: object) -> re.Pattern[str]:
+    reason: object = f"it is {type(pattern).__name__}, not text"
+    if isinstance(pattern, str):
+        try:
+            return re.compile(pattern)
+        # The last two: a count such as {99999999999}, and parentheses nested thousands deep.
+        except (re.error, OverflowError, RecursionError) as error:
+            reason = error
+    raise UsageError(
+        f"the pattern {pattern!r:.80} is not a regular expression ({reason}); write it as "
+        "'orders-.*', which must match a topic's whole name."
+    )

@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.client.consumer.assignment import Assignment
+from txlog.client.consumer.assignment import Assignment, Subscription, subscription_to
 from txlog.client.consumer.consumer_config import ConsumerConfig
-from txlog.client.consumer.consumer_group import ConsumerGroupMetadata
+from txlog.client.consumer.consumer_group import ConsumerGroupMetadata, GroupPositions
 from txlog.client.consumer.consumer_record import ConsumerRecord, arrow_batch
 from txlog.client.consumer.fetcher import PartitionFetcher
 from txlog.client.consumer.poller import Poller, Taken
@@ -25,15 +25,12 @@ from txlog.client.consumer.record_iteration import (
     kept_if_interrupted,
     one_by_one,
 )
-from txlog.client.positions.auto_offset_reset import AutoOffsetReset
-from txlog.client.positions.group_positions import GroupPositions
-from txlog.client.positions.listed_offsets import ListedOffsets
+from txlog.client.positions.listed_offsets import AutoOffsetReset, ListedOffsets
 from txlog.client.positions.position_arguments import (
     checked_offset,
     checked_partition,
     checked_partitions,
 )
-from txlog.client.positions.subscription import Subscription, subscription_to
 from txlog.engine.argument_checks import checked_limit, checked_timeout
 from txlog.engine.connection import Connection, connect, given_configuration
 from txlog.errors import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from txlog.client.positions.auto_offset_reset import AutoOffsetReset
+from txlog.client.positions.listed_offsets import AutoOffsetReset
 from txlog.engine import kafka_names
 from txlog.errors import InvalidConfig
 from txlog.model import IsolationLevel, validate_group_id

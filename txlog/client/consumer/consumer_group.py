@@ -1,24 +1,33 @@
-"""The group metadata that a consumer passes to a producer, and offsets as the journal stores them.
+"""A consumer's group: its metadata for a producer, its offsets as the journal stores them, and
+where the consumer starts.
 
-Values only, except that topics are looked up for their incarnation ids.
+It guards I6 in the client: a commit names the group's last known offset, so that it fails if
+another consumer of the group has committed since. It must not know the records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
 
+from txlog.client.positions.listed_offsets import AutoOffsetReset
 from txlog.client.positions.position_arguments import (
     checked_mapping,
     checked_partition,
     checked_position,
 )
 from txlog.engine.connection import Connection
-from txlog.errors import InvalidName
+from txlog.errors import (
+    InvalidName,
+    NoOffsetForPartition,
+    OutcomeUnknown,
+    RetriableError,
+    TxlogError,
+)
 from txlog.groups.offsets import deleted_meanwhile
 from txlog.groups.state import UNCHECKED, PendingOffset
-from txlog.model import OffsetAndMetadata, TopicPartition, validate_group_id
+from txlog.model import IsolationLevel, OffsetAndMetadata, TopicPartition, validate_group_id
 from txlog.topic.topic_log import TopicLog
 
 
@@ -36,21 +45,14 @@ class ConsumerGroupMetadata:
     """The id of an earlier topic of that name in which the group has its offset."""
 
 
-class TopicChecks(Protocol):
-    """Checks the topics that a transaction reads, before it is decided."""
-
-    def check_input(self, topic: TopicLog) -> None:
-        """Begin a check; the commit raises CommitFailed if the topic is deleted by then."""
-
-
 def pending_offsets(
     connection: Connection,
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
     group: ConsumerGroupMetadata | str,
-    checks: TopicChecks | None = None,
+    check_later: Callable[[TopicLog], None] | None = None,
 ) -> tuple[PendingOffset, ...]:
-    """The offsets with their topics' ids and the group's last known offsets. With `checks`, topics
-    are checked in the background, for a caller that commits the offsets later.
+    """The offsets with their topics' ids and the group's last known offsets. `check_later` begins
+    to check a topic in the background, for a caller that commits the offsets later.
 
     Raises InvalidName, UnknownTopic, UnknownPartition, OffsetOutOfRange, InvalidRecord (an offset
     that is not a whole number, metadata that is not text or too long), and CommitFailed if the
@@ -66,7 +68,7 @@ def pending_offsets(
     given = {checked_partition(w): at for w, at in checked_mapping(offsets, "23").items()}
     names = dict.fromkeys(where.topic for where in given)
     # A linearizable read, as a group never returns to a deleted topic (rule R11).
-    logs = {name: _topic(connection, name, checks) for name in names}
+    logs = {name: _topic(connection, name, check_later) for name in names}
     pending = []
     for where, wanted in given.items():
         log = logs[where.topic]
@@ -89,12 +91,14 @@ def pending_offsets(
     return tuple(pending)
 
 
-def _topic(connection: Connection, name: str, checks: TopicChecks | None) -> TopicLog:
-    if checks is None:
+def _topic(
+    connection: Connection, name: str, check_later: Callable[[TopicLog], None] | None
+) -> TopicLog:
+    if check_later is None:
         return connection.cluster.present_topic(name, linearizable=True)
     # The state in memory is enough: the caller awaits the check before the decision (R11).
     topic = connection.cluster.known_topic(name)
-    checks.check_input(topic)
+    check_later(topic)
     return topic
 
 
@@ -103,3 +107,155 @@ def _check_end(log: TopicLog, partition: int, offset: int) -> None:
     # Beyond the end that this process has seen, `require_offset` reads the tip before it refuses.
     if not 0 <= offset <= log.state.end_offset(partition):
         log.require_offset(partition, offset)
+
+
+class GroupPositions:
+    """The group of one consumer; without a group, only its starting positions."""
+
+    def __init__(self, connection: Connection, group_id: str, isolation: IsolationLevel) -> None:
+        self._connection = connection
+        self._group_id = group_id
+        self._isolation = isolation
+        self._metadata = ConsumerGroupMetadata(group_id)
+        self._uncommitted: set[TopicPartition] = set()
+        """Partitions in which the group has no committed offset yet; the next commit stores one."""
+        self._unanswered: dict[TopicPartition, set[int]] = {}
+        """Offsets of commits whose outcome is unknown."""
+
+    def starts(
+        self,
+        resets: Mapping[TopicPartition, AutoOffsetReset],
+        sought: Mapping[TopicPartition, int],
+    ) -> tuple[dict[TopicPartition, tuple[TopicLog, int]], NoOffsetForPartition | None]:
+        """Where each partition starts: at the sought offset, at the group's committed offset, or
+        according to its reset. The first range of a group without an offset begins there (I6).
+
+        Each start comes with its topic, caught up (rule R11). The error is for partitions without a
+        start; the others start all the same. Raises UnstableOffsetCommit, and if a topic was
+        deleted meanwhile UnknownPartition, CommitFailed.
+        """
+        if not resets:
+            return {}, None
+        partitions = sorted(resets)
+        topics = {name: self._topic(name) for name in dict.fromkeys(w.topic for w in partitions)}
+        for where in partitions:
+            topics[where.topic].check_partition(where.partition)
+        positions, replaced = self._committed(partitions, topics)
+        missing = [where for where in partitions if where not in positions]
+        lost = [w for w in missing if w not in sought and resets[w].kind == "none"]
+        missing = [where for where in missing if where not in lost]
+        now_ms = self._connection.runtime.clock.wall_ms()
+        for where in missing:
+            if where in sought:
+                positions[where] = sought[where]
+                continue
+            topic = topics[where.topic]
+            positions[where] = resets[where].offset(topic, where.partition, self._isolation, now_ms)
+        self._uncommitted.update(missing)
+        self._metadata.committed.update(positions)
+        self._metadata.topic_ids.update({w: topics[w.topic].topic_id for w in positions})
+        self._metadata.replaced.update({w: replaced.get(w, "") for w in positions})
+        # A sought offset moves the reader only: the first commit is still compared with the group's
+        # committed offset (I6).
+        begun = sorted(positions)
+        starts = {w: (topics[w.topic], sought.get(w, positions[w])) for w in begun}
+        return starts, self._no_offset(lost[0]) if lost else None
+
+    def _committed(
+        self, partitions: list[TopicPartition], topics: Mapping[str, TopicLog]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+        """The group's offsets, and the ids of earlier topics in which it has them."""
+        positions: dict[TopicPartition, int] = {}
+        replaced: dict[TopicPartition, str] = {}
+        if self._group_id:
+            for where, at in self._connection.offsets.fetch(self._group_id, partitions).items():
+                topic_id = topics[where.topic].topic_id
+                replaced[where] = self._connection.offsets.replaced(where, topic_id, at)
+                if at is not None and not replaced[where]:
+                    positions[where] = at.offset
+        return positions, replaced
+
+    def _no_offset(self, where: TopicPartition) -> NoOffsetForPartition:
+        return NoOffsetForPartition(
+            f"group {self._group_id!r} has no committed offset in {where} and auto.offset.reset is "
+            "none; seek() in it, or set auto.offset.reset to earliest or latest.",
+            topic=where.topic,
+            partition=where.partition,
+        )
+
+    def _topic(self, name: str) -> TopicLog:
+        """The topic, caught up, even if it was created again since the caller read it."""
+        topic = self._connection.cluster.topic(name)
+        return topic if topic.state.partitions else self._connection.cluster.present_topic(name)
+
+    def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """The group's committed offsets; None also for an unknown topic or partition.
+
+        Raises UnstableOffsetCommit.
+        """
+        wanted = list(partitions)
+        names = sorted({where.topic for where in wanted})
+        find, answers = self._connection.cluster.find_topic, self._connection.cluster.answers
+        topics = answers([partial(find, name) for name in names])
+        topic_ids = {topic.name: topic.topic_id for topic in topics if topic is not None}
+        found = self._connection.offsets.fetch(self._group_id, wanted, topic_ids)
+        return {where: None if at is None else at.offset for where, at in found.items()}
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], *, skip_unchanged: bool
+    ) -> None:
+        """Commit these offsets. Raises CommitFailed, UnknownTopic, OffsetOutOfRange.
+
+        Without `skip_unchanged` even an unchanged offset is stored, as its metadata may be new. A
+        group's first offset counts as changed although no record was read: otherwise, with
+        `auto.offset.reset=latest`, the next start would skip records. After OutcomeUnknown or a
+        retriable error the next commit finds out whether this one was stored (I13).
+        """
+        self._learn_outcomes()
+        pending = pending_offsets(self._connection, offsets, self.metadata())
+        changed = tuple(
+            offset
+            for offset in pending
+            if not skip_unchanged or offset.start != offset.end or offset.where in self._uncommitted
+        )
+        if changed:
+            self._commit(changed)
+        self._metadata.committed.update({offset.where: offset.end for offset in changed})
+        self._uncommitted -= {offset.where for offset in changed}
+        # Last: after Ctrl-C the next commit finds out from these what was stored (I13).
+        for offset in changed:
+            self._unanswered.pop(offset.where, None)
+
+    def _commit(self, changed: tuple[PendingOffset, ...]) -> None:
+        """Record the offsets as unanswered before sending: Ctrl-C may come at any moment (I13)."""
+        # A set: of several commits without an answer, any one may be stored, even later.
+        for offset in changed:
+            self._unanswered.setdefault(offset.where, set()).add(offset.end)
+        try:
+            self._connection.offsets.commit(self._group_id, changed)
+        except (OutcomeUnknown, RetriableError):
+            raise
+        except TxlogError:
+            for offset in changed:
+                self._unanswered[offset.where].discard(offset.end)
+                if not self._unanswered[offset.where]:
+                    del self._unanswered[offset.where]
+            raise
+
+    def _learn_outcomes(self) -> None:
+        """If the group is where an unanswered commit would have moved it, that commit succeeded, or
+        another instance has read the same records, which has the same effect."""
+        if not self._unanswered:
+            return
+        committed = self._connection.offsets.group(self._group_id).committed
+        for where, ends in self._unanswered.items():
+            at = committed.get(where)
+            is_ours = at is not None and at.topic_id == self._metadata.topic_ids.get(where)
+            # It stays unanswered: another one of these requests may still be stored.
+            if at is not None and is_ours and at.offset in ends:
+                self._metadata.committed[where] = at.offset
+                self._uncommitted.discard(where)
+
+    def metadata(self) -> ConsumerGroupMetadata:
+        """The group, and its known offsets; a transaction updates them."""
+        return self._metadata

@@ -14,10 +14,14 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.client.consumer.consumer_group import ConsumerGroupMetadata
-from txlog.client.producer.input_offsets import InputOffsets
+from txlog.client.producer.open_transaction import (
+    InputOffsets,
+    StagedRecords,
+    StagedWriter,
+    make_decidable,
+)
 from txlog.client.producer.producer_states import ProducerState, ProducerStatus, refusal, transition
 from txlog.client.producer.sender import FlushWriter, InLogWriter, Sender
-from txlog.client.producer.staged_records import StagedRecords, StagedWriter, make_decidable
 from txlog.coordinator.events import Registration
 from txlog.engine.append.appender import Appender
 from txlog.engine.append.partitioner import Partitions

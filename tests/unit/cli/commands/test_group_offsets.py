@@ -7,7 +7,7 @@ import pytest
 from tests.processes.command_line import run
 from tests.unit.cli.sample_log import FIRST_MS, SampleLog
 from txlog.client.consumer.consumer import Consumer
-from txlog.client.positions.auto_offset_reset import duration_ms
+from txlog.client.positions.listed_offsets import duration_ms
 from txlog.errors import UsageError
 from txlog.model import TopicPartition
 

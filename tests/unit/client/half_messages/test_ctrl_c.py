@@ -33,7 +33,7 @@ SENDING = [
     "engine/append/typed_batch.py",
     "client/producer/sender.py",
 ]
-STAGING = ["client/producer/staged_records.py", *SENDING]
+STAGING = ["client/producer/open_transaction.py", *SENDING]
 APPENDING = ["engine/append/appender.py", "engine/append/producer_batch.py", "topic/topic_log.py"]
 TRANSACTIONS = [
     "client/producer/producer.py",
@@ -44,7 +44,7 @@ OFFSETS = [
     "engine/transaction_session.py",
     "groups/offsets.py",
     "client/producer/producer.py",
-    "client/producer/input_offsets.py",
+    "client/producer/open_transaction.py",
 ]
 COORDINATOR = ["coordinator/coordinator.py", "catalog/cluster.py"]
 HALVES = [
@@ -61,7 +61,7 @@ READING = [
 LOOKING = [
     "client/consumer/assignment.py",
     "topic/read/reader.py",
-    "client/positions/group_positions.py",
+    "client/consumer/consumer_group.py",
 ]
 JOURNAL = [
     "journal/replication/replica.py",

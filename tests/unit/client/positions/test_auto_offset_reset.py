@@ -4,7 +4,7 @@ import pytest
 
 from tests.logs.memory_log import MemoryLog
 from txlog.client.consumer.consumer import Consumer
-from txlog.client.positions.auto_offset_reset import duration_ms
+from txlog.client.positions.listed_offsets import duration_ms
 from txlog.errors import InvalidConfig, UsageError
 from txlog.model import TopicPartition
 

@@ -1,22 +1,27 @@
-"""Staged records of a producer's open transaction: stored, and not yet named by any topic.
+"""What a producer's open transaction has so far: staged records, and offsets of consumer groups.
 
-They are in no topic before the decision, so an open transaction blocks no reader and an abort
-writes nothing (R38). The decision names their segments, and each topic's marker gives them their
-offsets. It guards R40: a topic is checked again before the decision. It must not know how records
-are buffered, nor the producer's states.
+Staged records are stored, and not yet named by any topic: an open transaction blocks no reader and
+an abort writes nothing (R38). The decision names their segments, and each topic's marker gives them
+their offsets. It guards R40: a topic is checked again before the decision; and the client's half of
+R37: offsets that were given stay here until their pend is answered, so that the commit sends them
+again, and does not happen without them. It must not know how records are buffered, nor the
+producer's states.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 from weakref import ref
 
 from txlog.catalog.cluster import Cluster
-from txlog.client.producer.sender import Flush
+from txlog.client.consumer.consumer_group import ConsumerGroupMetadata, pending_offsets
+from txlog.client.positions.position_arguments import checked_mapping
+from txlog.client.producer.sender import Flush, may_be_retried
 from txlog.clock import FanOut, Runtime, begun
 from txlog.coordinator.events import Participant
 from txlog.engine.append.appender import (
@@ -26,6 +31,7 @@ from txlog.engine.append.appender import (
     row_counts_of,
 )
 from txlog.engine.append.producer_batch import ProduceRequestResult, TopicCheck
+from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import (
     OutcomeUnknown,
@@ -35,15 +41,14 @@ from txlog.errors import (
     UnknownTopic,
 )
 from txlog.groups.offsets import deleted_meanwhile
+from txlog.groups.state import PendingOffset
+from txlog.model import OffsetAndMetadata, TopicPartition
 from txlog.topic.records.batch import Segment
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
 CHECK_AGE_MS_MAX = 1_000
 """A check of a topic's tip that began longer than this before the commit is made again."""
-
-BaseOffsets = Mapping[str, Mapping[int, int]]
-"""topic id -> partition -> offset of the transaction's first record there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,8 @@ class StagedRecords:
         self._checks[topic.topic_id] = _TipCheck(now_ms, check)
 
     def check_input(self, topic: TopicLog) -> None:
-        """See TopicChecks."""
+        """Begin to check a topic that the transaction reads; the commit raises CommitFailed if it
+        is deleted by then."""
         self._inputs[topic.topic_id] = topic
         self.begin_check(topic)
 
@@ -186,10 +192,11 @@ class StagedRecords:
             self._by_topic = [(topic, tuple(segments)) for topic, segments in found.values()]
         return self._by_topic
 
-    def complete(self, base_offsets: BaseOffsets) -> list[ProduceRequestResult]:
+    def complete(self, base_offsets: Mapping[str, Mapping[int, int]]) -> list[ProduceRequestResult]:
         """Set the offsets of all records, as the transaction is committed; returns their results.
 
-        May be repeated. An offset stays unknown if another process wrote the marker long ago.
+        `base_offsets`: topic id -> partition -> offset of the transaction's first record there. An
+        offset stays unknown if another process wrote the marker long ago. May be repeated.
         """
         known = {**base_offsets, **self._appended}
         rows: Counter[tuple[str, int]] = Counter()
@@ -211,6 +218,74 @@ class StagedRecords:
             if (result := flush.result()) is not None:
                 result.abort()
         self.clear()
+
+
+class InputOffsets:
+    """The offsets of one transaction. Its owner calls it from one thread at a time."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        staged: StagedRecords,
+        on_refusal: Callable[[str, Exception], None],
+    ) -> None:
+        """`on_refusal` is called if some are refused: then the transaction may not commit."""
+        self._connection = connection
+        self._staged = staged
+        self._on_refusal = on_refusal
+        self._unpended: deque[tuple[ConsumerGroupMetadata | str, Mapping[TopicPartition, Any]]]
+        self._unpended = deque()
+        self._pended: list[tuple[ConsumerGroupMetadata, tuple[PendingOffset, ...]]] = []
+
+    @property
+    def has_unpended(self) -> bool:
+        """Whether offsets were given whose pend is not answered."""
+        return bool(self._unpended)
+
+    def add(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata | str,
+    ) -> None:
+        """Add offsets, which `pend` sends. Raises InvalidRecord."""
+        try:  # A copy: the program may change its mapping before the commit sends it again.
+            self._unpended.append((group, dict(checked_mapping(offsets, "23"))))
+        except Exception as error:
+            self._on_refusal("a group's offsets", error)
+            raise
+
+    def pend(self, session: TransactionSession) -> None:
+        """Pend the given offsets. After OutcomeUnknown or a retriable error the next call repeats
+        it; raises as `pending_offsets` and `TransactionSession.pend` do."""
+        while self._unpended:
+            group, offsets = self._unpended[0]
+            try:
+                pending = pending_offsets(
+                    self._connection, offsets, group, self._staged.check_input
+                )
+                if pending:
+                    name = group if isinstance(group, str) else group.group_id
+                    session.pend(name, pending)
+                self._staged.require_inputs()  # These checks ran beside the pend (R11).
+            except Exception as error:
+                if not (isinstance(error, TxlogError) and may_be_retried(error)):
+                    self._on_refusal("a group's offsets", error)
+                    self._unpended.popleft()
+                raise
+            if not isinstance(group, str):
+                self._pended.append((group, pending))
+            self._unpended.popleft()
+
+    def complete(self) -> None:
+        """The transaction is committed: the groups are at these offsets. May be repeated."""
+        for group, pending in self._pended:
+            group.committed.update({offset.where: offset.end for offset in pending})
+        self._pended = []
+
+    def clear(self) -> None:
+        """Drop all offsets, because the transaction is being aborted."""
+        self._unpended.clear()
+        self._pended = []
 
 
 class StagedWriter:

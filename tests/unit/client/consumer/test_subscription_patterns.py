@@ -6,8 +6,8 @@ import pytest
 
 from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import unavailable
+from txlog.client.consumer.assignment import subscription_to
 from txlog.client.consumer.consumer import Consumer
-from txlog.client.positions.subscription import subscription_to
 from txlog.errors import (
     IllegalTransition,
     NoOffsetForPartition,
