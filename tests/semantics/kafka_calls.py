@@ -17,10 +17,6 @@ from tests.semantics.kafka_rows import (
 from txlog.client.admin import NewTopic
 from txlog.client.admin.offset_reset import (
     ToEarliest,
-    apply_resets,
-    delete_group,
-    delete_offsets,
-    plan_resets,
 )
 from txlog.engine.producer_config import IN_LOG
 from txlog.errors import (
@@ -207,11 +203,9 @@ def delete_pending(log: MemoryLog) -> None:
     pending(log, 0)
     refuses(
         UnstableOffsetCommit,
-        lambda: delete_group(log.connection, "g"),
-        lambda: delete_offsets(log.connection, "g", [U0]),
-        lambda: apply_resets(
-            log.connection, "g", plan_resets(log.connection, "g", [U0], ToEarliest())
-        ),
+        lambda: log.admin.delete_group("g"),
+        lambda: log.admin.delete_group_offsets("g", [U0]),
+        lambda: log.admin.reset_group("g", log.admin.plan_group_reset("g", ToEarliest(), [U0])),
     )
 
 
@@ -378,19 +372,19 @@ def no_offsets_no_group(log: MemoryLog) -> None:
     values(log.consumer("u", group_id="g"))
     assert log.admin.list_groups() == []
     log.consumer(group_id="g").commit({U0: 0})
-    assert delete_offsets(log.connection, "g", [U0]) == [U0]
+    assert log.admin.delete_group_offsets("g", [U0]) == [U0]
     refuses(
         UnknownGroup,
         lambda: log.admin.describe_group("g"),
-        lambda: delete_offsets(log.connection, "g", [U0]),
-        lambda: delete_group(log.connection, "never"),
+        lambda: log.admin.delete_group_offsets("g", [U0]),
+        lambda: log.admin.delete_group("never"),
     )
 
 
 @shows("deleting offsets of a partition that does not exist")
 def offsets_of_no_partition(log: MemoryLog) -> None:
     log.consumer(group_id="g").commit({U0: 0})
-    assert delete_offsets(log.connection, "g", [TopicPartition("u", 9)]) == []
+    assert log.admin.delete_group_offsets("g", [TopicPartition("u", 9)]) == []
 
 
 @shows("a topic's name that begins with `__`")

@@ -4,7 +4,7 @@ import pytest
 
 from tests.logs.memory_log import MemoryLog
 from tests.source_tree import ROOT
-from txlog.client.admin.offset_reset import OffsetReset, apply_resets
+from txlog.client.admin.offset_reset import OffsetReset
 from txlog.errors import UsageError
 from txlog.groups.state import (
     OFFSETS_BYTES_MAX,
@@ -111,9 +111,9 @@ def test_I16_offset_reset_too_large_for_one_entry_is_refused(log: MemoryLog) -> 
     resets = [OffsetReset(at.where, ID, None, 7, 7) for at in positions(16_000)]
     before = log.objects()
     with pytest.raises(UsageError, match="fewer partitions at once"):
-        apply_resets(log.connection, "g", resets)
+        log.admin.reset_group("g", resets)
     assert log.changed_since(before) == []
-    apply_resets(log.connection, "g", resets[:SOME])
+    log.admin.reset_group("g", resets[:SOME])
     assert list(committed(log).values()) == [7] * SOME
 
 

@@ -13,13 +13,21 @@ from functools import partial
 import pyarrow as pa
 
 from txlog.arrow_columns import whole_numbers
-from txlog.client.admin import offset_reset
 from txlog.client.admin.descriptions import GroupDescription, GroupPartition
-from txlog.client.admin.offset_reset import OffsetReset, ResetTo, ToTable
+from txlog.client.admin.offset_reset import (
+    OffsetReset,
+    ResetTo,
+    ToTable,
+    committed_partitions,
+    plan_resets,
+    require_no_live_owner,
+    unknown_group,
+)
 from txlog.client.positions.position_arguments import checked_partitions
+from txlog.coordinator.events import GroupReleased
 from txlog.engine.connection import Connection
-from txlog.errors import CorruptData, UsageError
-from txlog.groups.state import CommittedOffset, GroupState
+from txlog.errors import CorruptData, UnknownGroup, UsageError
+from txlog.groups.state import CommittedOffset, GroupState, PendingOffset
 from txlog.model import TopicPartition, validate_group_id
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.read.reader import FetchedBatch, batch_source, read_batches, sliced
@@ -41,7 +49,7 @@ class GroupAdmin:
         """Offsets and lag of one group. Raises UnknownGroup."""
         group = self.connection.offsets.group(group_id)
         if not group.committed and not group.pending:
-            raise offset_reset.unknown_group(group_id)
+            raise unknown_group(group_id)
         return _described_group(self.connection, group_id, group, self.owner_of(group_id))
 
     def describe_groups(self) -> list[GroupDescription]:
@@ -85,10 +93,9 @@ class GroupAdmin:
             partitions = (
                 to.offsets
                 if isinstance(to, ToTable)
-                else offset_reset.committed_partitions(self.connection, group_id)
+                else committed_partitions(self.connection, group_id)
             )
-        wanted = checked_partitions(partitions)
-        return offset_reset.plan_resets(self.connection, group_id, wanted, to)
+        return plan_resets(self.connection, group_id, checked_partitions(partitions), to)
 
     def reset_group(self, group_id: str, plan: Sequence[OffsetReset]) -> None:
         """Apply a plan of `plan_group_reset`, in all partitions or in none.
@@ -98,7 +105,22 @@ class GroupAdmin:
         UsageError if there are more partitions than fit into one entry.
         """
         validate_group_id(group_id)
-        offset_reset.apply_resets(self.connection, group_id, _checked_plan(plan))
+        resets = _checked_plan(plan)
+        require_no_live_owner(self.connection, group_id)
+        offsets = tuple(
+            PendingOffset(
+                reset.where.topic,
+                reset.topic_id,
+                reset.where.partition,
+                # The start is compared with the group's offset (I6); any start fits where it has
+                # none.
+                reset.new if reset.current is None else reset.current,
+                reset.new,
+                replaced=reset.replaced,
+            )
+            for reset in resets
+        )
+        self.connection.offsets.commit(group_id, offsets, whole=True)
 
     def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -107,15 +129,30 @@ class GroupAdmin:
 
         Raises UnknownGroup, GroupOwned, UnstableOffsetCommit.
         """
-        wanted = checked_partitions(partitions)
-        return offset_reset.delete_offsets(self.connection, group_id, wanted)
+        wanted = sorted(set(checked_partitions(partitions)))
+        known = self.connection.offsets.group(validate_group_id(group_id))
+        if not known.committed and not known.pending:
+            raise unknown_group(group_id)
+        require_no_live_owner(self.connection, group_id)
+        self.connection.offsets.delete_offsets(group_id, tuple(wanted))
+        return [where for where in wanted if where in known.committed]
 
     def delete_group(self, group_id: str) -> None:
         """Delete a group, its offsets and its owner.
 
         Raises UnknownGroup, GroupOwned, UnstableOffsetCommit.
         """
-        offset_reset.delete_group(self.connection, group_id)
+        validate_group_id(group_id)
+        require_no_live_owner(self.connection, group_id)
+        owned = [c for c in self.connection.caught_up() if group_id in c.state.owners]
+        # The offsets first: while some are pending they stay, and so the group's owner does (R12).
+        try:
+            self.connection.offsets.delete(group_id)
+        except UnknownGroup:
+            if not owned:  # Otherwise an earlier call was interrupted here.
+                raise
+        for coordinator in owned:
+            coordinator.execute(GroupReleased(group_id))
 
 
 def _checked_plan(plan: object) -> list[OffsetReset]:

@@ -1,12 +1,12 @@
-"""Moving a consumer group by hand: Kafka's reset strategies, deleting offsets, deleting a group.
+"""Moving a consumer group by hand: Kafka's reset strategies. It only reads: `groups.py` writes.
 
-It guards I6: a reset fails if the group has changed since it was planned, and is refused while the
-group's owner is alive. Planning only reads; `apply_resets` writes.
+It guards I6: a plan has the offsets that it was made for, and a group moves only while its owner is
+not alive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -14,14 +14,12 @@ from typing import TypeAlias
 from txlog.client.positions.listed_offsets import offset_for_time
 from txlog.client.positions.position_arguments import (
     checked_offsets,
-    checked_partition,
     checked_time,
     whole_number,
 )
-from txlog.coordinator.events import GroupReleased
 from txlog.engine.connection import Connection
 from txlog.errors import GroupOwned, NoOffsetForPartition, UnknownGroup, UsageError
-from txlog.groups.state import CommittedOffset, PendingOffset
+from txlog.groups.state import CommittedOffset
 from txlog.model import IsolationLevel, TopicPartition, validate_group_id
 from txlog.topic.topic_log import TopicLog
 
@@ -97,11 +95,11 @@ def plan_resets(
 ) -> list[OffsetReset]:
     """Plan a reset. Raises InvalidName, InvalidRecord, UnknownTopic, UnknownPartition,
     NoOffsetForPartition (a shift in a partition without an offset, or one not in the table)."""
-    wanted, target = [checked_partition(where) for where in partitions], _checked_target(to)
+    target = _checked_target(to)
     committed = connection.offsets.group(validate_group_id(group)).committed
     # Each once: `orders` and `orders:0` name a partition twice.
     return [
-        _planned(connection, group, where, committed, target) for where in dict.fromkeys(wanted)
+        _planned(connection, group, where, committed, target) for where in dict.fromkeys(partitions)
     ]
 
 
@@ -179,29 +177,6 @@ def _asked(
             return current + to.offsets
 
 
-def apply_resets(connection: Connection, group: str, resets: Sequence[OffsetReset]) -> None:
-    """Apply a plan, in all partitions or none.
-
-    Raises GroupOwned while the group's owner is alive, CommitFailed if the group's offsets have
-    changed since the plan was made, UnstableOffsetCommit while they are pending in a transaction,
-    UsageError if there are more partitions than fit into one entry.
-    """
-    require_no_live_owner(connection, group)
-    offsets = tuple(
-        PendingOffset(
-            reset.where.topic,
-            reset.topic_id,
-            reset.where.partition,
-            # The start is compared with the group's offset (I6); any start fits where it has none.
-            reset.new if reset.current is None else reset.current,
-            reset.new,
-            replaced=reset.replaced,
-        )
-        for reset in resets
-    )
-    connection.offsets.commit(group, offsets, whole=True)
-
-
 def require_no_live_owner(connection: Connection, group: str) -> None:
     """Raises GroupOwned if a query that owns the group was active a short time ago."""
     now_ms = connection.runtime.clock.wall_ms()
@@ -238,35 +213,3 @@ def unknown_group(group: str) -> UnknownGroup:
     return UnknownGroup(
         f"there is no consumer group {group!r}; 'txlog group list' shows them.", group=group
     )
-
-
-def delete_offsets(
-    connection: Connection, group: str, partitions: Iterable[TopicPartition]
-) -> list[TopicPartition]:
-    """Delete the group's offsets in these partitions; returns those in which it had one.
-
-    Raises UnknownGroup, GroupOwned, UnstableOffsetCommit.
-    """
-    wanted = sorted(set(partitions))
-    known = connection.offsets.group(validate_group_id(group))
-    if not known.committed and not known.pending:
-        raise unknown_group(group)
-    require_no_live_owner(connection, group)
-    connection.offsets.delete_offsets(group, tuple(wanted))
-    return [where for where in wanted if where in known.committed]
-
-
-def delete_group(connection: Connection, group: str) -> None:
-    """Delete a group, its offsets and its owner. Raises UnknownGroup, GroupOwned,
-    UnstableOffsetCommit."""
-    validate_group_id(group)
-    require_no_live_owner(connection, group)
-    owned = [c for c in connection.caught_up() if group in c.state.owners]
-    # The offsets first: while some are pending they stay, and then the group keeps its owner (R12).
-    try:
-        connection.offsets.delete(group)
-    except UnknownGroup:
-        if not owned:  # Otherwise an earlier call was interrupted here.
-            raise
-    for coordinator in owned:
-        coordinator.execute(GroupReleased(group))

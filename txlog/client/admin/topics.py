@@ -134,8 +134,25 @@ class TopicAdmin:
         self.connection.cluster.present_topic(name).execute(AddPartitions(total_count))
 
     def alter_topic_config(self, name: str, changes: Mapping[str, object]) -> TopicConfig:
-        """Change configuration values by their dotted names. Raises InvalidConfig."""
-        return altered_configuration(self.connection, name, changes)
+        """Change values by their dotted names; concurrent changes of other values are kept.
+
+        Raises UnknownTopic, InvalidConfig, and PublishContention if other admins win every attempt.
+        """
+        attempts_left = _ATTEMPTS_MAX
+        while True:
+            topic = self.connection.cluster.present_topic(name, linearizable=True)
+            known = topic.state.config
+            config = known.altered(changes)
+            check_configuration(name, topic.schema(), config)
+            # The journal compares `known`: the whole configuration is replaced, and would undo what
+            # another admin has changed meanwhile.
+            try:
+                topic.execute(AlterConfig(config, known))
+                return config
+            except PublishContention:
+                attempts_left -= 1
+                if not attempts_left:
+                    raise
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete records below these offsets; -1 means up to the last stable offset.
@@ -195,27 +212,3 @@ def _described(topic: TopicLog) -> TopicDescription:
         partitions,
         tuple(sorted(tx_id for tx_id, _ in state.open_transactions())),
     )
-
-
-def altered_configuration(
-    connection: Connection, name: str, changes: Mapping[str, object]
-) -> TopicConfig:
-    """Change values by their dotted names; concurrent changes of other values are kept.
-
-    Raises UnknownTopic, InvalidConfig, and PublishContention if other admins win every attempt.
-    """
-    attempts_left = _ATTEMPTS_MAX
-    while True:
-        topic = connection.cluster.present_topic(name, linearizable=True)
-        known = topic.state.config
-        config = known.altered(changes)
-        check_configuration(name, topic.schema(), config)
-        # The journal compares `known`: the whole configuration is replaced, and would undo what
-        # another admin has changed meanwhile.
-        try:
-            topic.execute(AlterConfig(config, known))
-            return config
-        except PublishContention:
-            attempts_left -= 1
-            if not attempts_left:
-                raise

@@ -65,12 +65,7 @@ class Poller:
         self._config = config
         self._clock = connection.runtime.clock
         self._blocked = BlockedReader(connection)
-        self._watch = TailWatch(
-            connection.runtime,
-            config.fetch_interval_ms,
-            config.fetch_interval_max_ms,
-            config.fetch_max_in_flight,
-        )
+        self._watch = TailWatch(connection.runtime, config)
         self._turn = 0
 
     def fetch(self, timeout_ms: float, limit: int, one_topic: bool) -> Taken:
@@ -193,13 +188,9 @@ class TailWatch:
     next request.
     """
 
-    def __init__(
-        self, runtime: Runtime, interval_ms: float, interval_max_ms: float, in_flight_max: int
-    ) -> None:
+    def __init__(self, runtime: Runtime, config: ConsumerConfig) -> None:
         self._runtime = runtime
-        self._interval_ms = interval_ms
-        self._interval_max_ms = interval_max_ms
-        self._in_flight_max = in_flight_max
+        self._config = config
         self._in_flight: list[tuple[_Request, Callable[[], bytes | None]]] = []
         """Requests and the functions that return their answers, the oldest first."""
         self._process = os.getpid()
@@ -241,11 +232,11 @@ class TailWatch:
 
     def _interval(self, now_ms: float) -> float:
         idle_ms = (now_ms - self._entry_ms) * IDLE_SHARE
-        return max(self._interval_ms, min(idle_ms, self._interval_max_ms))
+        return max(self._config.fetch_interval_ms, min(idle_ms, self._config.fetch_interval_max_ms))
 
     def _send(self, topics: Sequence[TopicLog], now_ms: float) -> None:
         """Send a request for the topic whose turn it is, unless too many are in flight."""
-        if len(self._in_flight) >= self._in_flight_max:
+        if len(self._in_flight) >= self._config.fetch_max_in_flight:
             oldest, answer = self._in_flight[0]
             if now_ms - oldest.sent_ms >= UNANSWERED_MS:
                 answer()  # Runs the request here if no thread has started it, and raises its error.

@@ -16,7 +16,7 @@ from txlog.client.half_messages.half_message import (
     LocalTransactionState,
     TransactionListener,
 )
-from txlog.client.half_messages.half_store import commit, read_half, roll_back
+from txlog.client.half_messages.half_store import commit, read_half
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.transaction import PREPARED, Transaction
 from txlog.engine.connection import Connection
@@ -107,7 +107,7 @@ class CheckService:
                 commit(self._coordinator, name, tx_id)
                 self._count("committed")
             case LocalTransactionState.ROLLBACK_MESSAGE:
-                roll_back(self._coordinator, name, tx_id)
+                self._coordinator.abort(name, tx_id)
                 self._count("rolled_back")
             case LocalTransactionState.UNKNOW:
                 self._count("unknown")
@@ -122,7 +122,7 @@ class CheckService:
             self._dead_letter_topic,
         )
         if not half.messages:  # Its topics are deleted.
-            roll_back(self._coordinator, name, transaction.tx_id)
+            self._coordinator.abort(name, transaction.tx_id)
             return
         letter = letters(self._connection, self._dead_letter_topic, half)
         self._coordinator.prepare_commit(name, transaction.tx_id, (letter,), dead_letter=True)

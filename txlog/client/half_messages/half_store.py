@@ -17,13 +17,12 @@ from txlog.client.consumer.consumer_record import ConsumerRecord, records
 from txlog.client.half_messages.half_message import TRANSACTION_ID_HEADER, HalfTransaction, Message
 from txlog.client.producer.sender import new_batch
 from txlog.coordinator.coordinator import Coordinator
-from txlog.coordinator.events import CheckBack, InitProducer, Participant, Registration
+from txlog.coordinator.events import CheckBack, InitProducer, Participant
 from txlog.coordinator.transaction import Transaction
 from txlog.engine.append.partitioner import Partitions, split_by_partition
 from txlog.engine.append.record_preparation import record_time
 from txlog.engine.connection import Connection
 from txlog.errors import (
-    InternalError,
     InvalidRecord,
     MissingObject,
     OutcomeUnknown,
@@ -48,18 +47,12 @@ class HalfStore:
     """The half transactions of one live producer of a group. Safe to use from threads."""
 
     def __init__(self, connection: Connection, group: str) -> None:
-        self.group = group
+        """Register with the coordinator. Raises the store's errors."""
         self._connection = connection
         self._lock = threading.Lock()
-        self._registration: Registration | None = None
-        self._number = -1
         # Producers of a group do not fence each other: each has its own id.
-        self.transactional_id = f"{group}/{connection.runtime.entropy.token()}"
+        self.transactional_id = name = f"{group}/{connection.runtime.entropy.token()}"
         self.coordinator: Coordinator = connection.coordinator_of(group)
-
-    def register(self) -> None:
-        """Register with the coordinator. Raises the store's errors."""
-        name = self.transactional_id
         self._registration = self.coordinator.init_producer(
             InitProducer(name, name, NEVER_MS, concurrent=True)
         )
@@ -74,10 +67,7 @@ class HalfStore:
         id is committed, InvalidRecord and everything else that `send` raises: then nothing is
         stored.
         """
-        registration = self._registration
-        if registration is None:
-            raise InternalError("a half transaction before its registration. Please report this.")
-        pid, epoch = registration.pid, registration.epoch
+        pid, epoch = self._registration.pid, self._registration.epoch
         # Before anything is uploaded: a fenced producer or a committed tag costs one read.
         following = TxId(pid, epoch, self._number + 1)
         self.coordinator.require_current(self.transactional_id, following, transaction_id)
@@ -109,11 +99,6 @@ def commit(coordinator: Coordinator, transactional_id: str, tx_id: TxId) -> None
     """Show the messages. Raises TransactionAborted if it was decided otherwise."""
     coordinator.prepare_commit(transactional_id, tx_id)
     coordinator.finish(transactional_id, tx_id)
-
-
-def roll_back(coordinator: Coordinator, transactional_id: str, tx_id: TxId) -> None:
-    """Drop the messages. Raises IllegalTransition if it is committed."""
-    coordinator.abort(transactional_id, tx_id)
 
 
 # Messages and segments.

@@ -27,7 +27,7 @@ from txlog.client.half_messages.half_message import (
     TransactionListener,
     TransactionSendResult,
 )
-from txlog.client.half_messages.half_store import HalfStore, commit, roll_back
+from txlog.client.half_messages.half_store import HalfStore, commit
 from txlog.client.producer.producer_states import forked_error
 from txlog.coordinator.events import CheckBack
 from txlog.engine.argument_checks import checked_transaction
@@ -109,9 +109,7 @@ class TransactionMQProducer:
         # Before the first message: a topic that cannot hold letters is noticed now, and not by the
         # last check of a message.
         dead_letter_log(self._connection, self.config.dead_letter_topic)
-        store = HalfStore(self._connection, self.producer_group)
-        store.register()
-        self._store = store
+        self._store = HalfStore(self._connection, self.producer_group)
         self._checks = CheckService(
             self._connection,
             self.producer_group,
@@ -207,7 +205,7 @@ class TransactionMQProducer:
         coordinator has forgotten whether they were."""
         store = self._started("rollback")
         _require_half(half)
-        roll_back(store.coordinator, store.transactional_id, half.tx_id)
+        store.coordinator.abort(store.transactional_id, half.tx_id)
         self._count("rolled_back")
 
     def _stored(

@@ -132,14 +132,7 @@ class Producer:
             writer = InLogWriter(cluster, appender, session)
         else:
             writer = StagedWriter(cluster, appender, session, self._staged)
-        return Sender(
-            self._connection,
-            appender,
-            writer,
-            self._status.handle_error,
-            is_transactional=session is not None,
-            bytes_max=config.buffer_memory,
-        )
+        return Sender(cluster.runtime, config, appender, writer, self._status.handle_error)
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Producer:
@@ -173,42 +166,30 @@ class Producer:
         self._status.require_own_process("send")
         with self._lock:
             try:
-                return self._sent(topic, value, key, headers, partition, timestamp_ms)
+                # For speed the state is checked when a batch begins: no batch outlives a state that
+                # sends.
+                if self._status.error is not None:
+                    self._status.require_no_error("send")
+                if type(topic) is not str:
+                    validate_topic_name(topic)
+                sender = self._sender
+                # Before the record is added: if the write fails, `send` can be repeated with it.
+                if sender.buffered_bytes >= self.config.buffer_memory:
+                    self._status.require_sendable("send")
+                    sender.make_room()
+                # Before the batch is chosen: a serializer may send and flush with this producer.
+                if self._serializes:
+                    key = self._key_serializer(key) if self._key_serializer else key
+                    value = self._value_serializer(value) if self._value_serializer else value
+                batch = sender.batches.get(topic) or self._new_batch(topic)
+                try:
+                    return self._added(batch, value, key, headers, partition, timestamp_ms)
+                except InvalidRecord:
+                    batch = self._current_batch(topic, batch)
+                return self._added(batch, value, key, headers, partition, timestamp_ms)
             except Exception as error:
                 self._status.handle_refusal("a record", error)
                 raise
-
-    def _sent(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        headers: Headers | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-    ) -> RecordFuture:
-        # For speed the state is checked when a batch begins: no batch outlives a state that sends.
-        if self._status.error is not None:
-            self._status.require_no_error("send")
-        if type(topic) is not str:
-            validate_topic_name(topic)
-        sender = self._sender
-        # Before the record is added: if the write fails, `send` can be repeated with the record.
-        if sender.buffered_bytes >= self.config.buffer_memory:
-            self._status.require_sendable("send")
-            sender.make_room()
-        # Before the batch is chosen: a serializer may send and flush with this producer.
-        if self._serializes:
-            key = self._key_serializer(key) if self._key_serializer else key
-            value = self._value_serializer(value) if self._value_serializer else value
-        batch = sender.batches.get(topic)
-        if batch is None:
-            batch = self._new_batch(topic)
-        try:
-            return self._added(batch, value, key, headers, partition, timestamp_ms)
-        except InvalidRecord:
-            batch = self._current_batch(topic, batch)
-        return self._added(batch, value, key, headers, partition, timestamp_ms)
 
     def send_batch(
         self,

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.catalog.cluster import Cluster
-from txlog.clock import begun, tried
+from txlog.clock import Runtime, begun, tried
 from txlog.engine.append.appender import Appender
 from txlog.engine.append.partitioner import Partitions
 from txlog.engine.append.producer_batch import (
@@ -30,7 +30,7 @@ from txlog.engine.append.producer_batch import (
     TopicCheck,
 )
 from txlog.engine.append.typed_batch import TypedProducerBatch
-from txlog.engine.connection import Connection
+from txlog.engine.producer_config import ProducerConfig
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import (
     OutcomeUnknown,
@@ -165,24 +165,20 @@ class Sender:
 
     def __init__(
         self,
-        connection: Connection,
+        runtime: Runtime,
+        config: ProducerConfig,
         appender: Appender,
         writer: FlushWriter,
         on_error: Callable[[TxlogError, bool], None],
-        *,
-        is_transactional: bool = False,
-        bytes_max: int = 32 << 20,
     ) -> None:
-        """`on_error` is called with every error, and whether records were given up because of it.
-        `bytes_max` limits the records being written in the background."""
+        """`on_error` is called with every error, and whether records were given up for it."""
         self.appender = appender
         self.writer = writer
         self.batches: dict[str, ProducerBatch] = {}
         """Buffered records by topic, to which `Producer.send` adds."""
         self.buffered_bytes = 0
-        self._connection = connection
-        self._is_transactional = is_transactional
-        self._bytes_max = bytes_max
+        self._clock = runtime.clock
+        self._config = config
         self._on_error = on_error
         self._last_number = 0
         self._bytes_flushed = 0
@@ -192,7 +188,7 @@ class Sender:
         """Results of stored records whose callbacks are still to be called, in order."""
         self._deferred_error: TxlogError | None = None
         """Why records were given up; the next flush raises it at its end."""
-        self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
+        self._sticky = int(runtime.entropy.uniform(0, 1 << 30))
 
     @property
     def is_empty(self) -> bool:
@@ -230,13 +226,12 @@ class Sender:
         The batch is accepted if the earlier records are written, or the next flush may write them.
         Raises the error that kept the batch or the earlier records from being stored.
         """
+        self._drain()
+        flush = self._new_flush(topic, batch, partitions, result, topic_check)
         if self.writer.in_background:
-            self._drain()
-            flush = self._new_flush(topic, batch, partitions, result, topic_check)
             self._unwritten.append(flush)
             self.make_room()
             return
-        flush = self._new_flush(topic, batch, partitions, result, topic_check)
         try:
             self.flush()
         except TxlogError as error:
@@ -273,7 +268,7 @@ class Sender:
         against (rule R11)."""
         if not self.batches:
             return
-        now_ms = self._connection.runtime.clock.wall_ms()
+        now_ms = self._clock.wall_ms()
         unwritten = self._unwritten.copy()
         for batch in self.batches.values():
             if not batch.result.timestamps:  # Every record for the topic was refused.
@@ -294,7 +289,7 @@ class Sender:
             self.flush()
             return
         self.start()
-        while self._unwritten and self._unwritten_bytes > self._bytes_max:
+        while self._unwritten and self._unwritten_bytes > self._config.buffer_memory:
             self._write_next()
 
     @property
@@ -377,7 +372,7 @@ class Sender:
             flush.result.fail(error)
         # A flush that is kept comes first: the next one would get its sequences (I7). And the rest
         # of a transaction that lacks records is not worth writing.
-        if not is_lost or self._is_transactional or not isinstance(error, UsageError):
+        if not is_lost or self._config.transactional_id or not isinstance(error, UsageError):
             raise error
         self._deferred_error = self._deferred_error or error
 

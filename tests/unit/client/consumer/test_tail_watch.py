@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
+from txlog.client.consumer.consumer_config import ConsumerConfig
 from txlog.client.consumer.poller import UNANSWERED_MS, TailWatch
 from txlog.clock import Runtime
 from txlog.errors import StoreUnavailable
@@ -102,7 +103,8 @@ class Harness:
         self.begun_ms = self.clock.now_ms
         self.line = Late(self.clock, after_ms)
         self.topics = [Topic(self.clock) for _ in range(topics)]
-        self.watch = TailWatch(Runtime(self.clock, SeededEntropy(), self.line), 10, 200, in_flight)
+        config = ConsumerConfig(fetch_max_in_flight=in_flight)
+        self.watch = TailWatch(Runtime(self.clock, SeededEntropy(), self.line), config)
         self.under_way_max = 0
 
     def wait(self, for_ms: float, is_ready: Callable[[], bool] = lambda: False) -> float:

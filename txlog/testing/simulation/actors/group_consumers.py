@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from txlog.client.admin.offset_reset import ShiftBy, ToEarliest, apply_resets, plan_resets
+from txlog.client.admin import Admin
+from txlog.client.admin.offset_reset import ShiftBy, ToEarliest
 from txlog.client.consumer.consumer import Consumer
 from txlog.errors import AbortableError
 from txlog.model import TopicPartition
@@ -133,7 +134,8 @@ class OffsetResetter(Recurring):
         where = TopicPartition(self._topic, process.random.randrange(count))
         known = process.connection.offsets.group(self._group).committed.get(where)
         to = ToEarliest() if known is None or process.random.random() < 0.5 else ShiftBy(-2)
-        resets = plan_resets(process.connection, self._group, [where], to)
+        admin = Admin(process.connection)
+        resets = admin.plan_group_reset(self._group, to, [where])
         process.sleep(1, 2_000)
         self._moves += 1
         move = f"{self.name}/{self._moves}"
@@ -144,12 +146,7 @@ class OffsetResetter(Recurring):
             reader=self.name,
             positions=[[*reset.where, reset.new] for reset in resets],
         )
-        told(
-            process,
-            self._group,
-            move,
-            lambda: apply_resets(process.connection, self._group, resets),
-        )
+        told(process, self._group, move, lambda: admin.reset_group(self._group, resets))
 
 
 def told(process: SimulatedProcess, group: str, move: str, call: Callable[[], object]) -> None:
