@@ -21,7 +21,7 @@ from txlog.client.half_messages.half_message import HalfTransaction, LocalTransa
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.client.producer.producer import Producer
 from txlog.client.producer.producer_states import ProducerState
-from txlog.engine.append.record_metadata import BatchMetadata, RecordFuture
+from txlog.engine.append.producer_batch import BatchMetadata, RecordFuture
 from txlog.engine.producer_config import TRANSACTION_RECORDS
 from txlog.model import TopicPartition
 
@@ -258,7 +258,7 @@ def test_offsets_of_stored_records_are_told_after_ctrl_c(records: str | None) ->
         if story.log.values("t"):
             assert {future.get().offset for future in futures} <= known
 
-    interrupted_everywhere([*STAGING, "engine/append/record_metadata.py"], scenario)
+    interrupted_everywhere(STAGING, scenario)
 
 
 @pytest.mark.parametrize(
