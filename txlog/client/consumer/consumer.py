@@ -206,8 +206,10 @@ class Consumer:
 
         Each record moves the position: a commit in the loop covers the current record and none
         after it, and records that were not returned before a `break` are polled again. So are those
-        of a partition that the loop pauses.
+        of a partition that the loop pauses. Raises IllegalTransition if the consumer was closed
+        before the loop began.
         """
+        self._require_open()
         while not self._closed:
             yield from one_by_one(
                 lambda: self.poll(timeout_ms=1_000), self._assigned, lambda: not self._closed
@@ -219,7 +221,8 @@ class Consumer:
 
         When the iterator ends, no record is missing. It waits for open transactions that block
         read_committed; ReadBlocked names the transaction if no record came for `timeout_ms`. Paused
-        partitions are left out. Each record moves the position. Raises what `poll` does,
+        partitions are left out. Each record moves the position. Iterate before `close()`, or, if
+        no record was read, IllegalTransition is raised. Raises what `poll` does,
         UnknownTopic and UnknownPartition for a topic or partition that does not exist, and
         UnstableOffsetCommit if the group's offsets were pending in a transaction for that long.
         """

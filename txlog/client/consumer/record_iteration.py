@@ -17,7 +17,7 @@ from txlog.client.consumer.assignment import Assignment
 from txlog.client.consumer.consumer_record import ConsumerRecord, readable
 from txlog.client.consumer.fetcher import PartitionFetcher
 from txlog.engine.connection import Connection
-from txlog.errors import ReadBlocked, TxlogError, UnknownTopic
+from txlog.errors import IllegalTransition, ReadBlocked, TxlogError, UnknownTopic
 from txlog.model import TopicPartition, TxId
 from txlog.topic.read.reader import FetchedBatch
 
@@ -137,7 +137,14 @@ class ReadToEnd:
         return ends
 
     def records(self, is_open: Callable[[], bool]) -> Iterator[ConsumerRecord]:
-        """The records up to the end. Raises ReadBlocked after the timeout without progress."""
+        """The records up to the end. Raises ReadBlocked after the timeout without progress, and
+        IllegalTransition if the consumer was closed before the first step: its user did not end
+        the reading then, but has not seen that it begins here."""
+        if not is_open() and self._left():
+            raise IllegalTransition(
+                "this consumer was closed before the first record of read_to_end() was read; "
+                "iterate over the records before close(), within its 'with' block."
+            )
         deadline_ms = self._now_ms() + self._timeout_ms
         while is_open() and (left := self._left()):
             positions = self._positions()

@@ -37,6 +37,14 @@ CALLS: dict[str, Callable[[Consumer], object]] = {
 }
 
 
+def test_loop_over_closed_consumer_is_refused(log: MemoryLog) -> None:
+    with log.consumer("u") as consumer:
+        records = iter(consumer)
+    for begun_before_or_after in (records, iter(consumer)):
+        with pytest.raises(IllegalTransition, match="is closed"):
+            next(begun_before_or_after)
+
+
 @pytest.mark.parametrize("method", CALLS)
 def test_closed_consumer_refuses_every_method(log: MemoryLog, method: str) -> None:
     consumer = log.consumer("u", group_id="g")

@@ -174,6 +174,18 @@ def test_close_in_loop_ends_iteration(log: MemoryLog) -> None:
     assert found == [b"1"]
 
 
+def test_close_before_the_first_record_is_an_error(log: MemoryLog) -> None:
+    """As when the iterator leaves the consumer's `with` block: an empty state would be wrong."""
+    put(log, b"1")
+    with log.consumer("u") as consumer:
+        records = consumer.read_to_end()
+    with pytest.raises(IllegalTransition, match="closed before.*within its 'with' block"):
+        list(records)
+    with log.consumer("t") as consumer:
+        nothing = consumer.read_to_end()
+    assert list(nothing) == []
+
+
 def test_unknown_topic_or_partition_or_missing_assignment_raises(log: MemoryLog) -> None:
     """An empty state for a mistyped topic name would be wrong."""
     with pytest.raises(UnknownTopic, match="'nope'"):
