@@ -141,10 +141,12 @@ def _usage(error: typer.TyperException) -> _Report:
     # By name, because typer keeps the class in a private module.
     if type(error).__name__ == "NoArgsIsHelpError":
         return _Report("usage", error.exit_code, "")
-    message = error.format_message().rstrip(".")
+    # typer puts a full stop behind "Did you mean ...?", and "Value error, " before a reason.
+    message = error.format_message().replace(": Value error, ", ": ").rstrip(".")
     context = getattr(error, "ctx", None)
     hint = f" '{context.command_path} --help' shows how." if context is not None else ""
-    return _Report("usage", error.exit_code, f"{message}.{hint}")
+    stop = "" if message.endswith("?") else "."
+    return _Report("usage", error.exit_code, f"{message}{stop}{hint}")
 
 
 def _print_report(report: _Report, as_json: bool) -> None:

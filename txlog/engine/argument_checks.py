@@ -39,15 +39,16 @@ def checked_root(root: object, storage_options: object) -> str:
             f"storage_options are {storage_options!r:.40}; give a dict of names and values."
         )
     text = os.fspath(root) if isinstance(root, str | os.PathLike) else None
+    why = ""
     try:
         if isinstance(text, str):
             # Every path and URL needs a UTF-8 form, which half a surrogate pair does not have.
             text.encode()
             return text
     except UnicodeEncodeError:
-        pass
+        why = ", which is not UTF-8"
     raise UsageError(
-        f"the log's root is {root!r:.80}; give a folder or a URL such as s3://bucket/log."
+        f"the log's root is {root!r:.80}{why}; give a folder or a URL such as s3://bucket/log."
     )
 
 

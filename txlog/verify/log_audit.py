@@ -30,7 +30,7 @@ from txlog.layout import (
     journal_root,
 )
 from txlog.maintenance.vacuum import staged_segments, stored_objects_of
-from txlog.model import TxId
+from txlog.model import TxId, validate_topic_name
 from txlog.settings import TopicConfig
 from txlog.storage.policy.read_ahead import ReadAheadStore
 from txlog.storage.policy.store_wrapper import ReadOnlyStore
@@ -153,7 +153,7 @@ class _LogAudit:
         cluster = self._cluster_audit()
         known = self._topic_ids(cluster)
         for name in names:
-            if name not in {found for found, _ in known}:
+            if validate_topic_name(name) not in {found for found, _ in known}:
                 raise unknown_topic(name, cluster.state)
         yield from self._topics([topic for topic in known if topic[0] in names])
 

@@ -99,9 +99,12 @@ def test_version_option_prints_name_and_version() -> None:
     [
         (["nope"], "No such command 'nope'. 'txlog --help' shows how."),
         (["topic", "nope"], "No such command 'nope'. 'txlog topic --help' shows how."),
-        (["topci", "list"], "No such command 'topci'"),
+        (["topci", "list"], "No such command 'topci'. Did you mean 'topic'? 'txlog --help' shows"),
         (["--nope"], "No such option: --nope"),
-        (["-o", "xml", "topic", "list"], "'xml' is not one of 'table', 'json'"),
+        (
+            ["-o", "xml", "topic", "list"],
+            "for '--output' / '-o': 'xml' is not one of 'table', 'json'",
+        ),
         (["--root"], "--root"),
     ],
 )

@@ -1,5 +1,6 @@
 """Arguments of a wrong type are refused with a sentence; a single string is one name."""
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -107,6 +108,19 @@ def test_list_of_topics_in_constructor_and_TxId_class_are_refused(log: MemoryLog
         Consumer(["ab"], root=log.connection)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="give a TxId"):
         log.admin.outcome(TxId)  # type: ignore[arg-type]
+
+
+def test_root_that_is_not_utf_8_is_refused_with_the_reason() -> None:
+    """As Python passes on bytes of a command line that are not text of the locale."""
+    with pytest.raises(UsageError, match=r"'/tmp/a\\udcff', which is not UTF-8"):
+        Consumer(root=os.fsdecode(b"/tmp/a\xff"))
+
+
+@pytest.mark.parametrize("name", ["a b", "\x1b[2J", "\ud800"])
+def test_verify_refuses_impossible_topic_name(log: MemoryLog, name: str) -> None:
+    """'txlog topic create' would not create it, as the error for an unknown topic suggests."""
+    with pytest.raises(InvalidName, match="is not allowed: use letters"):
+        log.admin.verify(name)
 
 
 @pytest.mark.parametrize("digits", [20, 5_000])

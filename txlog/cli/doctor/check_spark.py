@@ -61,9 +61,19 @@ def spark_checks() -> Iterator[Check]:
         fix = f"{install_command('spark')} to use Spark"
         yield warned("Spark", "pyspark is not installed", fix)
         return
+    yield from _spark_home()
     yield _java()
     yield from _discovery_checks()
     yield _unix_sockets()
+
+
+def _spark_home() -> Iterator[Check]:
+    """A check that failed, if PySpark would not find its Spark: it trusts SPARK_HOME, even if the
+    variable is empty."""
+    home = os.environ.get("SPARK_HOME")
+    if home is not None and not Path(home, "bin", "spark-submit").is_file():
+        fix = "unset SPARK_HOME, as PySpark has a Spark of its own, or set it to a folder of Spark"
+        yield failed("SPARK_HOME", f"{home!r} has no bin/spark-submit", fix)
 
 
 def _java() -> Check:

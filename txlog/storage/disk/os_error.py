@@ -45,7 +45,7 @@ def store_error(error: OSError, action: str, place: str) -> TxlogError:
     if number in _DENIED:
         return StoreDenied(
             f"cannot {action} {place}: {reason}. Check that this user may read and write there, "
-            "and that nothing but the log's own files and folders is in the way.",
+            "and that no file or folder of another program is in the way.",
             **facts,
         )
     return StoreUnavailable(

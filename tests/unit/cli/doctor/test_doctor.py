@@ -192,6 +192,16 @@ def test_spark_defaults_are_read_from_spark_home_without_spark_conf_dir(tmp_path
     assert checks(run("doctor", "-o", "json", env=env), "Unix sockets")[0]["status"] == "ok"
 
 
+@pytest.mark.parametrize("home", ["", "/nowhere"])
+def test_spark_home_without_spark_fails_with_the_fix(home: str, quick: dict[str, str]) -> None:
+    """PySpark would end with FileNotFoundError: it trusts the variable."""
+    done = run("doctor", "-o", "json", env=quick | {"SPARK_HOME": home})
+    (check,) = checks(done, "SPARK_HOME")
+    assert (check["status"], done.code) == ("fail", 1)
+    assert f"{home!r} has no bin/spark-submit" in check["found"]
+    assert check["fix"].startswith("unset SPARK_HOME")
+
+
 def test_properties_are_parsed_in_every_java_form() -> None:
     text = "# no\n! no\n\na.b  true \nc=d\ne : f g\nflag\n  h\t1\n"
     assert properties(text) == {"a.b": "true", "c": "d", "e": "f g", "h": "1"}
