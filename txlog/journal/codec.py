@@ -38,9 +38,8 @@ Decoder: TypeAlias = Callable[[Json], Any]
 def parsed(text: str | bytes) -> Json:
     """The JSON value of a stored text. Raises ValueError, also for an object that has a key twice,
     and RecursionError."""
-    if isinstance(text, bytes):
-        return json.loads(text, object_pairs_hook=_distinct)
-    return _PARSER.decode(text)
+    # A user's text may contain half a surrogate pair.
+    return _PARSER.decode(text if isinstance(text, str) else text.decode(errors="surrogatepass"))
 
 
 def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

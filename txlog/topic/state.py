@@ -212,15 +212,16 @@ def _append(state: TopicState, event: BatchesAppended, slot: int) -> TopicState:
     number = -1 if event.tx_id is None else event.tx_id.number
     owner = (event.pid, event.epoch, number)
     rows = _indexed(event.segments, event.base_offsets, slot, owner, event.base_sequences)
-    state = _extended(state, rows, event.base_offsets)
-    if event.pid == NO_PRODUCER:
-        return state
-    row_counts: dict[int, int] = {}
-    for row in rows:
-        row_counts[row.partition] = row_counts.get(row.partition, 0) + row.row_count
-    known = state.producers.get(event.pid, NEW_PRODUCER)
-    changed = known.after_append(event, row_counts, slot)
-    return replace(state, producers={**state.producers, event.pid: changed})
+    partitions, tail = _extended(state, rows, event.base_offsets)
+    producers = state.producers
+    if event.pid != NO_PRODUCER:
+        row_counts: dict[int, int] = {}
+        for row in rows:
+            row_counts[row.partition] = row_counts.get(row.partition, 0) + row.row_count
+        known = producers.get(event.pid, NEW_PRODUCER)
+        producers = {**producers, event.pid: known.after_append(event, row_counts, slot)}
+    # One copy of the state for an event: a process that follows a busy topic applies many.
+    return replace(state, partitions=partitions, tail=tail, producers=producers)
 
 
 def _indexed(
@@ -265,8 +266,8 @@ def _indexed(
 
 def _extended(
     state: TopicState, rows: tuple[IndexedBatch, ...], base_offsets: Mapping[int, int]
-) -> TopicState:
-    """The tail and the partitions with these rows, which must begin where a partition ends (I2)."""
+) -> tuple[tuple[PartitionState, ...], tuple[IndexedBatch, ...]]:
+    """The partitions and the tail with these rows, which must begin where a partition ends (I2)."""
     partitions = list(state.partitions)
     for partition, base_offset in base_offsets.items():
         if partitions[partition].next_offset != base_offset:
@@ -278,7 +279,7 @@ def _extended(
     for row in rows:
         log_start = partitions[row.partition].log_start
         partitions[row.partition] = PartitionState(log_start, row.next_offset)
-    return replace(state, partitions=tuple(partitions), tail=state.tail + rows)
+    return tuple(partitions), state.tail + rows
 
 
 def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
@@ -287,7 +288,7 @@ def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
     producer = state.producers.get(tx_id.pid, NEW_PRODUCER)
     owner = (tx_id.pid, tx_id.epoch, tx_id.number)
     rows = _indexed(event.segments, event.base_offsets, slot, owner, {})
-    state = _extended(state, rows, event.base_offsets)
+    partitions, tail = _extended(state, rows, event.base_offsets)
     decisions = state.decisions
     opened = producer.open if producer.has_open(tx_id) else None
     # A decision is kept for batches in the tail; `producers` has every finished transaction (R10).
@@ -296,7 +297,9 @@ def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
         decision = TxDecision(slot, first_slot, event.decision is Decision.ABORT, event.topic_ids)
         decisions = {**decisions, tx_id: decision}
     producers = {**state.producers, tx_id.pid: producer.after_marker(event, slot)}
-    return replace(state, decisions=decisions, producers=producers)
+    return replace(
+        state, partitions=partitions, tail=tail, decisions=decisions, producers=producers
+    )
 
 
 def sealed_at(state: TopicState, slot: int, window_slots: int) -> TopicState:

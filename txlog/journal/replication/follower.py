@@ -8,6 +8,7 @@ and never skipped (I15). It writes snapshots, which only make opening quick, but
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic
@@ -322,7 +323,7 @@ class Follower(Generic[StateT]):
     def _fetch(self, slot: int, count: int) -> list[bytes | None]:
         names = [self.layout.entry(slot + index) for index in range(count)]
         if count == 1 or self._options.reads_in_turn:
-            return [self._store.get(name) for name in names]
+            return _up_to_the_first_absent(map(self._store.get, names))
         return self._runtime.fan_out.run_all([partial(self._store.get, name) for name in names])
 
     def _ingest(self, entry: Entry, crc32: int) -> None:
@@ -396,6 +397,16 @@ class Follower(Generic[StateT]):
     def _head(self) -> tuple[int, int, int]:
         """Last slot, CRC32 and boundary ordinal of a snapshot of the present state."""
         return (self._at.next_slot - 1, self._at.crc32, self._at.boundary.ordinal)
+
+
+def _up_to_the_first_absent(bodies: Iterable[bytes | None]) -> list[bytes | None]:
+    """The bodies with the first None, which ends the journal: nothing after it is read."""
+    found: list[bytes | None] = []
+    for data in bodies:
+        found.append(data)
+        if data is None:
+            break
+    return found
 
 
 def missing_entry(path: str) -> MissingObject:

@@ -240,15 +240,16 @@ class LocalStore:
         if (root := self._root_handle("list")) is not None:
             yield from walk(root, self._base, f"{folder}/" if folder else "", prefix, after)
 
-    def _read_file(self, path: str, read: Callable[[int], T]) -> T | None:
+    def _read_file(self, path: str, read: Callable[[int, os.stat_result], T]) -> T | None:
         check_path(path)
         if (root := self._root_handle("read")) is None:
             return None
         try:
             descriptor = open_below(root, path, _READ)
             try:
-                _require_file(descriptor, self._base + path)
-                return read(descriptor)
+                status = os.fstat(descriptor)
+                _require_file(status, self._base + path)
+                return read(descriptor, status)
             finally:
                 os.close(descriptor)
         except _ABSENT:
@@ -369,9 +370,9 @@ def _opened_folder(root: RootFolder, folder: str) -> int:
     return open_below(handle, folder, OPEN_FOLDER)
 
 
-def _require_file(descriptor: int, place: str) -> None:
+def _require_file(status: os.stat_result, place: str) -> None:
     """Raises StoreDenied for anything but a file: a pipe could block its reader for ever."""
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise StoreDenied(
             f"cannot read {place}: it is not a regular file but a folder, a pipe or a device. "
             "Check that nothing but the log's own files and folders is in the way, then call "
@@ -380,9 +381,8 @@ def _require_file(descriptor: int, place: str) -> None:
         )
 
 
-def _read_all(path: str, place: str, descriptor: int) -> tuple[bytes, int]:
+def _read_all(path: str, place: str, descriptor: int, status: os.stat_result) -> tuple[bytes, int]:
     """The content, and how many names the file has. Raises CorruptData if it is too large."""
-    status = os.fstat(descriptor)
     require_size(path, status.st_size, place)
     return _read(descriptor, status.st_size, 0), status.st_nlink
 
@@ -401,10 +401,12 @@ def _read(descriptor: int, length: int, start: int) -> bytes:
     return b"".join(parts)
 
 
-def _read_ranges(ranges: Sequence[ByteRange], descriptor: int) -> list[Bytes]:
+def _read_ranges(
+    ranges: Sequence[ByteRange], descriptor: int, status: os.stat_result
+) -> list[Bytes]:
     if sum(wanted.length for wanted in ranges) < MAP_BYTES_MIN:
         return [_read(descriptor, wanted.length, wanted.start) for wanted in ranges]
-    if os.fstat(descriptor).st_size == 0:  # An empty file cannot be mapped.
+    if status.st_size == 0:  # An empty file cannot be mapped.
         return [b"" for _ in ranges]
     # The views keep the mapping, and it keeps the content, when the file is closed and deleted.
     view = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
