@@ -270,14 +270,23 @@ class Cluster:
         caught_up = self.fan_out.start(topic.journal.catch_up)
         self._execute(TopicCreated(opened, self.runtime.clock.wall_ms()))
         caught_up()
-        # Another thread may have looked up the new name meanwhile: a topic is one object.
         with self._lock:
-            known = self._topics.get(name)
-            if known is None or known.topic_id != topic_id:
-                known = self._topics[name] = topic
+            topic = self._known_or_kept(topic)
         # A new topic id has had no other process: its journal cannot be a lost one.
-        known.journal.execute(opened)
-        return known
+        topic.journal.execute(opened)
+        return topic
+
+    def _known_or_kept(self, new: TopicLog) -> TopicLog:
+        """The object of a topic that was just created: another thread may have looked it up. It is
+        not kept if another process has deleted the topic since, as its name may have the next one
+        (R11)."""
+        known = self._topics.get(new.name)
+        if known is not None and known.topic_id == new.topic_id:
+            return known
+        created = self.journal.state.topics.get(new.name)
+        if created is not None and created.opened.topic_id == new.topic_id:
+            self._topics[new.name] = new
+        return new
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises UnknownTopic.
@@ -308,7 +317,10 @@ class Cluster:
         with suppress(UnknownTopic):  # Another process has freed it.
             self.journal.execute(TopicDeleted(topic.name, topic.topic_id))
         with self._lock:
-            self._topics.pop(topic.name, None)
+            known = self._topics.get(topic.name)
+            # Another thread may have opened the next topic of the name (R11).
+            if known is not None and known.topic_id == topic.topic_id:
+                del self._topics[topic.name]
 
     def _execute(self, command: TopicCreated | AllocateProducerIds) -> Any:
         """Run a command. The first command of a log begins the cluster's journal, which must not

@@ -1,6 +1,8 @@
 """The cluster as each process sees it: topics by name and incarnation, producer ids, its file."""
 
 import json
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
@@ -8,6 +10,7 @@ from tests.protocol.world import NAMES, SCHEMA, World
 from tests.stores.faulty_stores import HookedStore
 from txlog.catalog.cluster import PRODUCER_ID_BLOCK, Cluster, open_cluster
 from txlog.catalog.cluster_file import create_cluster, decode_cluster_file, read_cluster_file
+from txlog.clock import SerialFanOut
 from txlog.errors import CorruptData, NotATxlog, StoreUnavailable, UnknownTopic
 from txlog.layout import CLUSTER_FILE, TOPICS, number
 from txlog.settings import TopicConfig
@@ -15,6 +18,9 @@ from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
 from txlog.topic.events import AdvanceHorizon, CloseTopic
 from txlog.topic.records.schema import encode_schema
+from txlog.topic.topic_log import TopicLog
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -150,6 +156,58 @@ def test_R11_deletion_spares_recreated_topic_of_same_name(world: World, verb: st
     getattr(cluster, verb)("a")
     assert process.store.is_met
     assert cluster_of(world).topic("a").topic_id == created[0]
+
+
+def test_R11_deletion_leaves_the_opened_next_topic_of_the_name_open(world: World) -> None:
+    """Another thread opens the next topic of the name while this one still deletes the old one."""
+    process, other = world.process(), cluster_of(world)
+    cluster = process.connection.cluster
+    old = cluster.topic("a")
+    old.catch_up()
+    opened: list[TopicLog] = []
+
+    def delete_and_open_next() -> None:
+        other.delete_topic("a")
+        create(other)
+        opened.extend(cluster.topics())
+
+    process.store.before("create", old.layout.entry(old.next_slot), delete_and_open_next)
+    cluster.delete_topic("a")
+    assert process.store.is_met
+    assert cluster.topic("a") is opened[0]
+    assert opened[0].topic_id != old.topic_id
+
+
+class LateFanOut(SerialFanOut):
+    """Other threads and processes act before the caller gets the result of a call."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self._meanwhile = meanwhile
+
+    def start(self, call: Callable[[], T]) -> Callable[[], T]:
+        result = call()
+
+        def late() -> T:
+            self._meanwhile()
+            return result
+
+        return late
+
+
+def test_R11_creation_leaves_the_opened_next_topic_of_the_name_open(world: World) -> None:
+    """Another process deletes the new topic and creates the next one before the call is over."""
+    cluster, other = cluster_of(world), cluster_of(world)
+    opened: list[TopicLog] = []
+
+    def delete_and_open_next() -> None:
+        other.delete_topic("b")
+        create(other, "b")
+        opened.extend(topic for topic in cluster.topics() if topic.name == "b")
+
+    cluster.fan_out = LateFanOut(delete_and_open_next)
+    first = create(cluster, "b")
+    assert opened[0].topic_id != first
+    assert cluster.topic("b") is opened[0]
 
 
 def test_interrupted_deletion_is_finished_once(world: World) -> None:
