@@ -20,7 +20,7 @@ from txlog.client.half_messages.half_store import commit, read_half
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.transaction import PREPARED, Transaction
 from txlog.engine.connection import Connection
-from txlog.errors import DuplicateTransaction, TxlogError
+from txlog.errors import CorruptData, DuplicateTransaction, TxlogError
 from txlog.model import TxId
 
 log = logging.getLogger(__name__)
@@ -46,6 +46,8 @@ class CheckService:
         self._dead_letter_topic = dead_letter_topic
         self._count = count
         self._coordinator: Coordinator = connection.coordinator_of(group)
+        self._reported: set[TxId] = set()
+        """Half transactions whose damage is logged."""
 
     def run_once(self) -> int:
         """One pass over the due half transactions; returns how many it checked or gave up.
@@ -79,8 +81,7 @@ class CheckService:
         if not transaction.is_check_due(self._connection.runtime.clock.wall_ms()):
             return False
         if back is not None and transaction.checks >= back.checks_max:
-            self._give_up(name, transaction)
-            return True
+            return self._give_up(name, transaction)
         # The claim comes first: of several producers only the one that wins the slot checks. If it
         # dies before the answer, the check counts as made (design 0012).
         if not self._coordinator.claim_check(name, tx_id):
@@ -90,8 +91,28 @@ class CheckService:
         if claimed is None:
             return False
         self._count("checks")
-        self._end(name, tx_id, self._state_of(read_half(self._connection, claimed)))
+        half = self._readable(claimed)
+        if half is None:
+            return False
+        self._end(name, tx_id, self._state_of(half))
         return True
+
+    def _readable(self, transaction: Transaction) -> HalfTransaction | None:
+        """The half transaction with its messages, or None if a segment of them is missing or
+        damaged. That is logged once, as each pass finds it until an operator acts."""
+        try:
+            return read_half(self._connection, transaction)
+        except CorruptData as error:
+            if transaction.tx_id not in self._reported:
+                self._reported.add(transaction.tx_id)
+                log.error(
+                    "half transaction %s cannot be checked: %s If there is no backup, 'txlog txn "
+                    "abort %s --execute' drops it with its messages.",
+                    transaction.tag,
+                    error,
+                    transaction.tx_id,
+                )
+            return None
 
     def _state_of(self, half: HalfTransaction) -> LocalTransactionState:
         try:
@@ -112,9 +133,12 @@ class CheckService:
             case LocalTransactionState.UNKNOW:
                 self._count("unknown")
 
-    def _give_up(self, name: str, transaction: Transaction) -> None:
-        """Decide once that letters replace the messages; any process can finish it."""
-        half = read_half(self._connection, transaction)
+    def _give_up(self, name: str, transaction: Transaction) -> bool:
+        """Decide once that letters replace the messages; any process can finish it. Returns whether
+        the messages could be read."""
+        half = self._readable(transaction)
+        if half is None:
+            return False
         log.warning(
             "half transaction %s was checked %d times and is given up: its messages go to %s",
             transaction.tag,
@@ -123,11 +147,12 @@ class CheckService:
         )
         if not half.messages:  # Its topics are deleted.
             self._coordinator.abort(name, transaction.tx_id)
-            return
+            return True
         letter = letters(self._connection, self._dead_letter_topic, half)
         self._coordinator.prepare_commit(name, transaction.tx_id, (letter,), dead_letter=True)
         self._coordinator.finish(name, transaction.tx_id)
         self._count("dead_lettered")
+        return True
 
 
 def half_transactions(

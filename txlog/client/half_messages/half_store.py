@@ -197,8 +197,8 @@ def _messages(
             return  # The topic was deleted meanwhile.
         if data is None:
             raise MissingObject(
-                f"{segment.path} is missing, and the half transaction {participant.topic!r} "
-                "refers to it. Restore it from a backup.",
+                f"{segment.path} is missing, and a half transaction refers to its messages for "
+                f"topic {participant.topic!r}. Restore it from a backup.",
                 path=segment.path,
             )
         batch = decode_batch(data[0], part, schema, object_name=segment.path)

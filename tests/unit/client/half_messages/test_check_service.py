@@ -1,0 +1,122 @@
+"""Checks of half messages that cannot be read: what is logged, and what ends them."""
+
+import re
+
+import pytest
+
+from tests.logs.memory_log import MemoryLog
+from tests.unit.client.half_messages.undecided_listener import Undecided
+from txlog.client.half_messages.dead_letter import pending_letters
+from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
+from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
+from txlog.engine.connection import Connection
+from txlog.model import TransactionOutcome
+
+INTERVAL_MS = 30_000
+CHECKS_MAX = 2
+
+
+class Committing(Undecided):
+    """A listener whose local transactions are found committed."""
+
+    def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
+        return LocalTransactionState.COMMIT_MESSAGE
+
+
+def started(process: Connection) -> TransactionMQProducer:
+    producer = TransactionMQProducer(
+        "shop", process, listener=Committing(), transaction_check_max=CHECKS_MAX
+    )
+    producer.start(check_in_background=False)
+    return producer
+
+
+def check_often(log: MemoryLog, *producers: TransactionMQProducer) -> None:
+    """More passes than there are checks."""
+    for _ in range(CHECKS_MAX + 3):
+        log.clock.sleep_ms(INTERVAL_MS)
+        for producer in producers:
+            producer.check()
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name.endswith("check_service")]
+
+
+def segment_of(log: MemoryLog) -> str:
+    (path,) = (path for path in log.objects() if "/segments/" in path)
+    return path
+
+
+def damage(log: MemoryLog, path: str) -> None:
+    stored = log.objects()[path]
+    log.memory.replace(path, stored[: len(stored) // 2] + bytes(len(stored) - len(stored) // 2))
+
+
+@pytest.mark.parametrize("is_missing", [True, False], ids=["missing", "damaged"])
+def test_unreadable_half_message_is_logged_once_in_each_process(
+    log: MemoryLog, caplog: pytest.LogCaptureFixture, is_missing: bool
+) -> None:
+    one, other = started(log.connection), started(log.process())
+    half = one.send_half(Message("u", b"x"), transaction_id="order-17")
+    path = segment_of(log)
+    if is_missing:
+        log.memory.delete(path)
+    else:
+        damage(log, path)
+    check_often(log, one, other)
+    said = logged(caplog)
+    assert len(said) == 2
+    for line in said:
+        assert "half transaction order-17 cannot be checked: " in line
+        assert path in line
+        assert "from a backup" in line
+        assert f"'txlog txn abort {half.tx_id} --execute' drops it" in line
+
+
+def test_unreadable_half_message_does_not_hold_back_the_checks_of_others(log: MemoryLog) -> None:
+    producer = started(log.connection)
+    producer.send_half(Message("u", b"lost"))
+    log.memory.delete(segment_of(log))
+    producer.send_half(Message("u", b"kept"))
+    check_often(log, producer)
+    assert log.values("u") == [b"kept"]
+
+
+def test_abort_that_the_log_advises_ends_an_unreadable_half_message(
+    log: MemoryLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = started(log.connection)
+    half = producer.send_half(Message("u", b"x"))
+    log.memory.delete(segment_of(log))
+    check_often(log, producer)
+    advice = re.search("'txlog txn abort (.*) --execute'", caplog.text)
+    assert advice is not None
+    log.process_admin().abort_transaction(advice[1])
+    assert log.admin.outcome(half.tx_id) is TransactionOutcome.ABORTED
+    check_often(log, producer)
+    assert len(logged(caplog)) == 1
+    log.check()
+
+
+@pytest.mark.parametrize("checks_before", [1, CHECKS_MAX])
+def test_half_message_whose_segment_is_restored_is_checked_or_given_up(
+    log: MemoryLog, checks_before: int
+) -> None:
+    producer = started(log.connection)
+    half = producer.send_half(Message("u", b"x"))
+    path = segment_of(log)
+    stored = log.objects()[path]
+    log.memory.delete(path)
+    for _ in range(checks_before):
+        log.clock.sleep_ms(INTERVAL_MS)
+        assert producer.check() == 0
+    log.memory.put_new(path, stored)
+    log.clock.sleep_ms(INTERVAL_MS)
+    assert producer.check() == 1
+    if checks_before < CHECKS_MAX:
+        assert log.values("u") == [b"x"]
+    else:  # Its checks are used up: the letter can be replayed.
+        assert log.admin.outcome(half.tx_id) is TransactionOutcome.DEAD_LETTERED
+        assert len(pending_letters(log.process())) == 1
+    log.check()
