@@ -46,7 +46,7 @@ from pyspark.sql.types import (
 
 from spark_plugin.connections import open_log
 from spark_plugin.options import WriterOptions
-from txlog.catalog.task_metadata import LogMetadata
+from txlog.catalog.cluster import LogMetadata
 from txlog.clock import begun
 from txlog.engine.connection import Connection
 from txlog.engine.new_topic import NewTopic, checked_topic, create_topic

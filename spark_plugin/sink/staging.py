@@ -29,7 +29,7 @@ from spark_plugin.sink.sink_topics import (
     kafka_metadata,
     written_topic,
 )
-from txlog.catalog.task_metadata import LogMetadata, TopicMetadata
+from txlog.catalog.cluster import LogMetadata, TopicMetadata
 from txlog.coordinator.events import Participant
 from txlog.engine.append.partitioner import Partitions, partition_for_keys, split_by_partition
 from txlog.engine.append.record_preparation import require_small_records, with_record_times

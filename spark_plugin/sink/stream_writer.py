@@ -23,7 +23,7 @@ from spark_plugin.python_worker import freeze_modules, is_for_commits, task_iden
 from spark_plugin.sink.batch_commit import BatchCommitter
 from spark_plugin.sink.sink_topics import Creation, creation, prepare_topics
 from spark_plugin.sink.staging import Staging, TaskMessage, batch_identity
-from txlog.catalog.task_metadata import LogMetadata
+from txlog.catalog.cluster import LogMetadata
 from txlog.clock import Runtime
 from txlog.errors import CheckpointConflict, InternalError, InvalidOption
 

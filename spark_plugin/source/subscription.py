@@ -21,7 +21,7 @@ from spark_plugin.options import ReaderOptions
 from txlog.clock import begun
 from txlog.engine.connection import Connection
 from txlog.errors import IncompatibleSchema, InvalidOption, UnknownTopic
-from txlog.topic.read.catch_up import catch_up_all
+from txlog.topic.read.cut import catch_up_all
 from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)

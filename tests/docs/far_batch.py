@@ -25,7 +25,7 @@ from spark_plugin.sink.staging import Staging, TaskMessage, batch_identity
 from spark_plugin.source.read_plan import ReadTask, read_from
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.unit.spark_plugin.spark_query import COLUMNS
-from txlog.catalog.task_metadata import LogMetadata
+from txlog.catalog.cluster import LogMetadata
 from txlog.client.producer.producer import Producer
 from txlog.engine.connection import Connection, open_connection
 from txlog.testing.round_trips import RoundTrips

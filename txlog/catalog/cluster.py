@@ -1,4 +1,4 @@
-"""An open log: its topics and its producer ids.
+"""An open log: its topics, its producer ids, and what Spark's tasks are given of it.
 
 It opens journals and caches them; it decides nothing (see `state.py`). It guards that a log which
 is gone, or which another one has replaced, is noticed before anything is written.
@@ -7,8 +7,9 @@ is gone, or which another one has replaced, is noticed before anything is writte
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -47,6 +48,7 @@ from txlog.settings import (
 from txlog.storage.capabilities import hold, is_near
 from txlog.storage.store import Store
 from txlog.topic.events import CloseTopic, TopicOpened, check_partition_count
+from txlog.topic.state import PartitionState, TopicState
 from txlog.topic.topic_log import TopicLog
 
 T = TypeVar("T")
@@ -399,3 +401,53 @@ def _require_settings(settings: LogSettings, wanted: Mapping[str, object], url: 
                 f"{asked[name]}. Leave it out, or create another log.",
                 name=name,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """What a process needs to stage records for a topic. Spark's driver reads it, and passes it to
+    its tasks, which leave the decision to another process.
+
+    It guards R31: it contains no boundary check, no registration, and no state that a decision
+    rests on. It may be old when it is used: the coordinator refuses segments below its horizon, and
+    a topic is read again before a decision that names records for it (R40).
+    """
+
+    opened: TopicOpened
+    """The topic's name and incarnation."""
+    state: TopicState
+    """Its configuration, schemas, number of partitions and staging horizon, and nothing else."""
+
+    @staticmethod
+    def of(topic: TopicLog) -> TopicMetadata:
+        """The topic as this process last read it."""
+        known = topic.state
+        state = TopicState(
+            topic_id=topic.topic_id,
+            name=topic.name,
+            config=known.config,
+            schemas=known.schemas,
+            partitions=(PartitionState(),) * len(known.partitions),
+            horizon=known.horizon,
+        )
+        return TopicMetadata(topic.opened, state)
+
+    def within(self, cluster: Cluster) -> TopicLog:
+        """The topic in another process. Staging records makes no request to its journal."""
+        topic = TopicLog(cluster.store, self.opened, cluster.runtime, cluster.options)
+        topic.journal.show(self.state)
+        return topic
+
+
+@dataclass(frozen=True, slots=True)
+class LogMetadata:
+    """A log, and the topics to write to, for a process that needs neither the cluster file nor a
+    journal. Pickled."""
+
+    file: ClusterFile
+    topics: tuple[TopicMetadata, ...] = ()
+
+    @staticmethod
+    def of(cluster: Cluster, topics: Iterable[TopicLog] = ()) -> LogMetadata:
+        """The log as this process has it open."""
+        return LogMetadata(cluster.file, tuple(map(TopicMetadata.of, topics)))

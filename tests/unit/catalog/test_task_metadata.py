@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.catalog.task_metadata import LogMetadata
+from txlog.catalog.cluster import LogMetadata
 from txlog.engine.connection import Connection, open_connection
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import InternalError, NotATxlog

@@ -20,8 +20,7 @@ from txlog.client.positions.listed_offsets import offset_for_time
 from txlog.engine.connection import Connection
 from txlog.errors import OffsetOutOfRange, UnknownTopic
 from txlog.model import IsolationLevel, TopicPartition
-from txlog.topic.read.catch_up import catch_up_all
-from txlog.topic.read.cut import stable_ends, view_of
+from txlog.topic.read.cut import catch_up_all, stable_ends, view_of
 from txlog.topic.read.reader import evolved, sliced
 from txlog.topic.records.schema import physical_schema
 from txlog.topic.topic_log import TopicLog

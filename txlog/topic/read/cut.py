@@ -1,4 +1,9 @@
-"""Consistent cuts: end offsets below which every transaction is complete or absent. Pure.
+"""Consistent cuts: end offsets below which every transaction is complete or absent.
+
+`catch_up_all` reads the topics; what follows it is pure. The topics are read at different times:
+between two of these reads a producer may finish one transaction and begin another, which one state
+then contains and the other does not. So each state must still have the decisions of all
+transactions that were decided since the round began.
 
 It guards I11, across partitions and topics, and R13: the smallest unit is a connected group of
 transactions, and only one such group may exceed a limit. It reads the batch index and no record;
@@ -10,8 +15,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
+from txlog.clock import FanOut
+from txlog.errors import PublishContention
 from txlog.model import Decision, TopicPartition, TxId
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.producer_state import NEW_PRODUCER, AppliedTransaction, holds
@@ -19,6 +27,38 @@ from txlog.topic.state import TopicState, TxDecision
 from txlog.topic.topic_log import TopicLog
 
 Ends: TypeAlias = dict[TopicPartition, int]
+
+ROUNDS_MAX = 20
+
+
+def catch_up_all(
+    topics: Sequence[TopicLog], fan_out: FanOut, *, linearizable: bool = False
+) -> None:
+    """Catch up with all topics, so that `partly_applied` compares their states.
+
+    A topic's state has the decisions of transactions as far back as its tail. If the tail does not
+    reach back to the beginning of this round, another round follows, which finds few new entries.
+    A single topic may lag as `TopicLog.catch_up` may, unless `linearizable`. Raises
+    PublishContention if the topics grow faster than they can be read.
+    """
+    for _ in range(ROUNDS_MAX):
+        known = [topic.next_slot for topic in topics]
+        is_single = len(topics) < 2
+        # A topic that lags behind its pruned journal would lack transactions that the others have
+        # had time to forget, so that no comparison finds them (R15).
+        fan_out.run_all(
+            [
+                partial(topic.catch_up, linearizable=linearizable or not is_single)
+                for topic in topics
+            ]
+        )
+        # A topic that has sealed slots of this round may have forgotten decisions of this round.
+        if is_single or all(t.state.sealed_slot < n for t, n in zip(topics, known, strict=True)):
+            return
+    raise PublishContention(
+        f"topics {', '.join(topic.name for topic in topics)} grow faster than they can be read "
+        "together; try again."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from txlog.clock import SerialFanOut
 from txlog.errors import PublishContention
 from txlog.model import TopicPartition
 from txlog.topic.events import AdvanceLogStart
-from txlog.topic.read.catch_up import ROUNDS_MAX, catch_up_all
-from txlog.topic.read.cut import Ends, limited_cut, stable_ends, view_of
+from txlog.topic.read.cut import ROUNDS_MAX, Ends, catch_up_all, limited_cut, stable_ends, view_of
 
 T = TypeVar("T")
 

@@ -29,8 +29,15 @@ from txlog.testing.simulation.actors.role import EXPECTED, TIMEOUT_MS, UNCLEAR
 from txlog.testing.simulation.environment.process import SimulatedProcess
 from txlog.testing.simulation.history import Record
 from txlog.testing.simulation.topics import payload, text_of
-from txlog.topic.read.catch_up import catch_up_all
-from txlog.topic.read.cut import Ends, TopicView, limited_cut, partly_applied, stable_ends, view_of
+from txlog.topic.read.cut import (
+    Ends,
+    TopicView,
+    catch_up_all,
+    limited_cut,
+    partly_applied,
+    stable_ends,
+    view_of,
+)
 from txlog.topic.read.reader import batch_source, read_batches, sliced, visible_batches
 from txlog.topic.topic_log import TopicLog
 
