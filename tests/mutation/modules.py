@@ -97,7 +97,7 @@ MODULES = {
     "groups-state": Mutated("txlog/groups/state.py", GROUPS),
     "groups": Mutated("txlog/groups/offsets.py", (*GROUPS, *COORDINATOR, *CLIENTS)),
     "boundary-trust": Mutated(
-        "txlog/journal/boundaries/boundary_checks.py",
+        "txlog/journal/boundaries/boundary.py",
         _named("tests/unit/journal/boundaries", "boundary boundary_checks trusted_checks"),
     ),
     "pruning": Mutated(

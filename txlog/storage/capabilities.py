@@ -11,7 +11,7 @@ trusted. Any other store counts as far away.
 replaced, every write raises NotATxlog and writes nothing, and so does the read of an absent object;
 a write in progress raises OutcomeUnknown. So an acknowledgement counts only for the log that was
 opened: another process may remove it, or put another one in its place. A disk can check this for
-free at each write; `txlog/journal/boundaries/log_presence.py` does it for the others.
+free at each write; `txlog/journal/boundaries/boundary.py` does it for the others.
 
 `turn(folder)`: writers of one machine that want the same names go one after the other. Of sixteen
 processes that write below one folder of a disk, fifteen would write and sync in vain, again and

@@ -7,9 +7,14 @@ from typing import Any
 
 from tests.simulation.planted_bugs.mutant import Mutant, Patch
 from txlog.errors import CorruptData
-from txlog.journal.boundaries import boundary_checks
-from txlog.journal.boundaries.boundary import Boundary, read_boundary
-from txlog.journal.boundaries.boundary_checks import BoundaryCheck, BoundaryChecks, ClockReading
+from txlog.journal.boundaries import boundary
+from txlog.journal.boundaries.boundary import (
+    Boundary,
+    BoundaryCheck,
+    BoundaryChecks,
+    ClockReading,
+    read_boundary,
+)
 from txlog.journal.boundaries.pruning import Pruner
 from txlog.journal.replication import opening
 from txlog.journal.replication.follower import Follower, missing_entry
@@ -37,7 +42,7 @@ def age_by_own_clock(patch: Patch) -> None:
 
 def trusted_for_ever(patch: Patch) -> None:
     """A check is valid as long as its process lives."""
-    patch.setattr(boundary_checks, "_is_within", lambda sent, arrived, trust_ms: True)
+    patch.setattr(boundary, "_is_within", lambda sent, arrived, trust_ms: True)
 
 
 def trusted_by(clock: str) -> Callable[[Patch], None]:
@@ -48,7 +53,7 @@ def trusted_by(clock: str) -> Callable[[Patch], None]:
             passed = getattr(arrived, clock) - getattr(sent, clock)
             return bool(passed < trust_ms)
 
-        patch.setattr(boundary_checks, "_is_within", is_within)
+        patch.setattr(boundary, "_is_within", is_within)
 
     return plant
 
@@ -96,7 +101,7 @@ def snapshots_check(patch: Patch) -> None:
 
 def inherited(patch: Patch) -> None:
     """A check is valid in any process that inherits it in memory."""
-    patch.setattr(boundary_checks, "os", SimpleNamespace(getpid=lambda: 1))
+    patch.setattr(boundary, "os", SimpleNamespace(getpid=lambda: 1))
 
 
 def lost_for_certain(patch: Patch) -> None:

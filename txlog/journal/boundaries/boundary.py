@@ -1,24 +1,58 @@
-"""The durable boundary: below it, numbered entries may be gone.
+"""The boundary of a journal, and which answers of a store may be believed because of it.
 
-Deleting an entry frees its number, and a stalled writer could fill it again as if it had won the
-slot. So a boundary is created before anything is deleted, and no process believes an entry, or its
-absence, before it has read the boundary afterwards (rules R14, R15; invariant I1). Boundary objects
-are numbered, created if absent and never deleted, so the newest one that a reader has seen only
-rises.
+Below its boundary, numbered entries of a journal may be gone. Deleting an entry frees its number,
+and a stalled writer could fill it again as if it had won the slot. So a boundary is created before
+anything is deleted (`pruning.py` deletes), and no process believes an entry, or its absence, before
+it has read the boundary afterwards (R14, R15; I1). This module has, in this order:
+
+- `Boundary`, the stored object. Boundaries are numbered, created if absent and never deleted, so
+  the newest one that a reader has seen only rises.
+- `judge`, the pure rule, and the one place where safety depends on clocks (I14). An answer counts
+  only if a boundary check says that its slot is live: one that was sent after the answer arrived,
+  or one that was sent so shortly before that nothing above its boundary can have been deleted
+  since, because deleting processes wait for `boundary.grace.ms` (R14, R32).
+- `LogPresence`: whether the opened log still exists, as an acknowledgement counts only for that
+  log. A disk checks this for free, at each write (see `hold`). On a bucket it takes a request, so
+  it is checked at most once in an interval, in parallel with the read of a boundary, so that
+  nothing waits for it. Until then a producer of a deleted log can write, but not to another log,
+  because names and entries contain the log's id.
+- `BoundaryChecks`, which sends the checks of one process. They are never stored, handed over or
+  inherited (R31).
+
+It must not know what an entry or the log's own file contains.
 """
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from typing import NoReturn, Protocol, TypeVar
 
-from txlog.errors import CorruptData, UnsupportedFormat
+from txlog.clock import Clock, Runtime
+from txlog.errors import (
+    CorruptData,
+    InternalError,
+    NotATxlog,
+    StoreUnavailable,
+    UnsupportedFormat,
+)
 from txlog.journal.codec import decode, encode, parsed
 from txlog.journal.entry import checked_body, not_understood, require_own, seal, written_by
 from txlog.layout import JournalLayout, parse_number
 from txlog.model import Slot, SlotOrNone
 from txlog.storage.store import Created, Reads, Store
 from txlog.stored import stored
+
+T = TypeVar("T")
+OpenedT = TypeVar("OpenedT", bound="HasBoundary")
+ReadLogId = Callable[[], str | None]
+"""The id of the log that is at this place now; None if there is none."""
+
+# Boundaries as they are stored.
 
 
 @stored(
@@ -104,3 +138,240 @@ def _damaged(path: str, why: str) -> CorruptData:
     return CorruptData(
         f"{path} is not a boundary of a journal ({why}). Restore it from a backup.", path=path
     )
+
+
+# The rule about answers.
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """One reading of the two clocks that measure trust."""
+
+    wall_ms: int
+    boot_ms: float
+    """Runs on while the machine sleeps."""
+
+    @classmethod
+    def now(cls, clock: Clock) -> ClockReading:
+        """Read both clocks."""
+        return cls(clock.wall_ms(), clock.boot_ms())
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryCheck:
+    """An answered read of the newest boundary."""
+
+    boundary: Boundary
+    sent: ClockReading
+    """Taken before its first request was sent, and so before any repeat of it (T0)."""
+    process: int
+    """The id of the process that made it (R31)."""
+
+    def __reduce__(self) -> NoReturn:
+        raise InternalError(
+            "a boundary check must not be given to another process, where it proves nothing "
+            "(rule R31). Please report this."
+        )
+
+
+class Verdict(Enum):
+    """Whether an answer may be believed."""
+
+    BELIEVED = "believed"
+    MOVED = "moved"
+    """The boundary is above the slot: open the journal again."""
+    UNCHECKED = "unchecked"
+    """Only a check that is sent now can decide."""
+
+
+def judge(
+    slot: int,
+    arrived: ClockReading,
+    check: BoundaryCheck | None,
+    trust_ms: int,
+    process: int,
+    *,
+    sent_after: bool = False,
+) -> Verdict:
+    """The verdict of process `process` on an answer (created, found or absent) about `slot`.
+
+    For a run, `slot` is its first. `arrived` (T1) was taken after the answer, for a run after the
+    last answer. `sent_after`: the check was sent after that. With `trust_ms` 0 only such a check
+    makes an answer believed: no clock is used.
+    """
+    if check is None or check.process != process:
+        return Verdict.UNCHECKED
+    # Before the clocks: boundaries only rise, so a check of any age proves this (R14).
+    if check.boundary.lowest_slot > slot:
+        return Verdict.MOVED
+    if sent_after or _is_within(check.sent, arrived, trust_ms):
+        return Verdict.BELIEVED
+    return Verdict.UNCHECKED
+
+
+def _is_within(sent: ClockReading, arrived: ClockReading, trust_ms: int) -> bool:
+    """By both clocks. A clock that has gone back says nothing about the elapsed time."""
+    wall_ms = arrived.wall_ms - sent.wall_ms
+    boot_ms = arrived.boot_ms - sent.boot_ms
+    return 0 <= wall_ms < trust_ms and 0 <= boot_ms < trust_ms
+
+
+# Checks that the log still exists.
+
+
+class Presence:
+    """For a log that cannot disappear: there is nothing to check."""
+
+    def check_during(self, read: Callable[[], T]) -> T:
+        """The result of `read`."""
+        return read()
+
+    def require(self) -> None:
+        """Raises NotATxlog if the log was found to be gone. Makes no request."""
+
+
+class LogPresence(Presence):
+    """One process's checks that a log still exists. Safe to use from threads."""
+
+    def __init__(
+        self,
+        place: str,
+        log_id: str,
+        read_log_id: ReadLogId,
+        runtime: Runtime,
+        interval_ms: int,
+        *,
+        was_checked: bool = True,
+    ) -> None:
+        """`was_checked`: the log's id was just read; otherwise the first call checks it. With
+        `interval_ms` 0 the store itself checks."""
+        self._place = place
+        self._log_id = log_id
+        self._read_log_id = read_log_id
+        self._clock = runtime.clock
+        self._fan_out = runtime.fan_out
+        self._interval_ms = interval_ms
+        self._checked_ms = runtime.clock.monotonic_ms() - (0 if was_checked else interval_ms)
+        self._gone: NotATxlog | None = None
+
+    def check_during(self, read: Callable[[], T]) -> T:
+        """The result of `read`. If a check is due, both requests run in parallel; raises NotATxlog
+        as `check` does."""
+        if not self._is_due():
+            return read()
+        found: list[T] = []
+        self._fan_out.run_all([lambda: found.append(read()), self.check])
+        return found[0]
+
+    def _is_due(self) -> bool:
+        """True for one caller in an interval."""
+        now_ms = self._clock.monotonic_ms()
+        if not self._interval_ms or now_ms - self._checked_ms < self._interval_ms:
+            return False
+        # Set before the request is sent, so that no other thread sends it, too.
+        self._checked_ms = now_ms
+        return True
+
+    def require(self) -> None:
+        if self._gone is not None:
+            raise self._gone
+
+    def check(self) -> None:
+        """Read the log's id. Raises NotATxlog, for good, if the log is gone or was replaced.
+
+        A store that does not answer proves nothing: the next call checks again.
+        """
+        try:
+            found = self._read_log_id()
+        except StoreUnavailable:
+            self._checked_ms -= self._interval_ms
+            return
+        if found != self._log_id:
+            there = f"log {found} is there now" if found else "there is no log now"
+            self._gone = NotATxlog(
+                f"the log that was opened at {self._place} is gone: {there}. What was written "
+                "since then is lost with it. Open the log that is there with a new producer, "
+                "consumer or query, and send again what must not be lost.",
+                place=self._place,
+                log_id=self._log_id,
+            )
+        self.require()
+
+
+# Checks of the boundary.
+
+
+class HasBoundary(Protocol):
+    """An opened journal."""
+
+    @property
+    def boundary(self) -> Boundary:
+        """The newest boundary that was read to open it."""
+
+
+class BoundaryChecks:
+    """One process's checks in one journal, for the thread that holds the replica's lock."""
+
+    def __init__(
+        self,
+        store: Store,
+        layout: JournalLayout,
+        runtime: Runtime,
+        presence: Presence,
+        trust_ms: int,
+    ) -> None:
+        self._store = store
+        self._layout = layout
+        self._clock = runtime.clock
+        self._presence = presence
+        self._trust_ms = trust_ms
+        self._newest: BoundaryCheck | None = None
+
+    @property
+    def are_trusted(self) -> bool:
+        """Whether a check may serve for the answers that come after it."""
+        return self._trust_ms > 0
+
+    def forget(self) -> None:
+        """Require a new check for the next answer."""
+        self._newest = None
+
+    def by_opening(self, read: Callable[[], OpenedT]) -> OpenedT:
+        """The result of `read`, which opens the journal: the boundaries that it reads are a check.
+        What a snapshot or another process says about boundaries is not (R31)."""
+        # Before the first request, so that a slow opening does not prolong the trust (R15).
+        sent = ClockReading.now(self._clock)
+        opened = read()
+        self._newest = BoundaryCheck(opened.boundary, sent, os.getpid())
+        return opened
+
+    def check(self, known: Boundary) -> BoundaryCheck:
+        """Read the newest boundary now, upward from `known`; from time to time also check, in
+        parallel, that the log still exists. Raises CorruptData, NotATxlog, and the store's
+        errors."""
+        sent = ClockReading.now(self._clock)
+        read = partial(read_newest, self._store, self._layout, known)
+        newest = self._presence.check_during(read)
+        self._newest = BoundaryCheck(newest, sent, os.getpid())
+        return self._newest
+
+    def newest(self, known: Boundary) -> Boundary:
+        """The newest boundary that the checks have shown, if it is newer than `known`."""
+        # The caller may know a newer boundary, which it has created itself since that check.
+        check = self._newest
+        return known if check is None or check.boundary.ordinal < known.ordinal else check.boundary
+
+    def during(self, call: Callable[[], T]) -> T:
+        """The result of `call`. If no boundary need be read after it, the check that the log still
+        exists runs in parallel with it."""
+        return self._presence.check_during(call) if self.are_trusted else call()
+
+    def is_believed(self, slot: int, known: Boundary) -> bool:
+        """Whether the last answer about `slot` and those above it counts (R15); if not, the
+        boundary is above it. Raises what `check` raises."""
+        arrived, process = ClockReading.now(self._clock), os.getpid()
+        verdict = judge(slot, arrived, self._newest, self._trust_ms, process)
+        if verdict is Verdict.UNCHECKED:
+            check = self.check(known)
+            verdict = judge(slot, arrived, check, self._trust_ms, process, sent_after=True)
+        return verdict is Verdict.BELIEVED

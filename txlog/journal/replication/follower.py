@@ -15,9 +15,7 @@ from typing import Generic
 
 from txlog.clock import Runtime
 from txlog.errors import BoundaryMoved, CorruptData, MissingObject, TxlogError
-from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
-from txlog.journal.boundaries.boundary_checks import BoundaryChecks
-from txlog.journal.boundaries.log_presence import Presence
+from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary, BoundaryChecks, Presence
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
 from txlog.journal.machine import Machine, StateT, after_entry
 from txlog.journal.replication.carrier_rules import LatestEntry, latest_entry

@@ -66,7 +66,7 @@ LOOKING = [
 JOURNAL = [
     "journal/replication/replica.py",
     "journal/replication/follower.py",
-    "journal/boundaries/boundary_checks.py",
+    "journal/boundaries/boundary.py",
     "journal/replication/opening.py",
     "journal/machine.py",
 ]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from txlog.clock import SystemClock, clock_that_counts_sleep
 from txlog.errors import InternalError
-from txlog.journal.boundaries.boundary import Boundary
-from txlog.journal.boundaries.boundary_checks import (
+from txlog.journal.boundaries.boundary import (
+    Boundary,
     BoundaryCheck,
     ClockReading,
     Verdict,
