@@ -1,8 +1,19 @@
-"""Group commit: of the threads that wait with commands for one journal, one publishes for all.
+"""Group commit: of the threads that wait with commands for one journal, one publishes for all; and
+of processes, the rules by which one, a carrier, publishes for others.
 
-It guards that a thread continues as soon as its command is published, whatever the next publisher
-does meanwhile, that the command of an interrupted thread is not carried out later, and I13: a
-command that may be durable is never reported as refused (R33). It must not know what publishing is.
+`CommitQueue` guards that a thread continues as soon as its command is published, whatever the next
+publisher does meanwhile, that the command of an interrupted thread is not carried out later, and
+I13: a command that may be durable is never reported as refused (R33).
+
+The rules of carrying, at the end, are pure and for far journals. If many processes write to one
+topic, each loses its slot nine times in ten. So a writer that wins a slot after it lost one becomes
+a carrier: after each entry it writes at once another one with the markers that it finds decided for
+this topic in the coordinators' journals, and its entries say that it carries. A process that reads
+such an entry waits a short time instead of trying for a slot, if a carrier can find its command
+without it. Safety does not depend on this: put-if-absent alone decides, a dead carrier costs a
+short wait, and clocks only choose between waiting and trying (I14).
+
+This module must not know what publishing is, nor what is carried.
 """
 
 from __future__ import annotations
@@ -13,7 +24,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from txlog.clock import Clock, Event
+from txlog.clock import Clock, Event, elapsed_ms
 from txlog.errors import OutcomeUnknown, TxlogError
 from txlog.journal.machine import Decided
 from txlog.layout import JournalLayout
@@ -48,7 +59,7 @@ class QueuedCommand:
     """All commands of the same call, which one thread waits for."""
     is_carried: bool = False
     """A carrier finds the command in a coordinator's journal and may publish it; see
-    `carrier_rules.py`."""
+    `leaves_to_carrier`."""
     is_foreign: bool = False
     """True for a command of another process that this process carries; such a command is dropped if
     it does not fit."""
@@ -223,3 +234,78 @@ def unclear_slot(path: str, error: TxlogError) -> OutcomeUnknown:
         f"{error.message} Ask again; clean up nothing.",
         path=path,
     )
+
+
+# The rules of carrying.
+
+CARRIED_MS = 200.0
+"""How long after a carrier's newest entry was read its next one is expected; where requests take
+long, CARRIED_TRIPS round trips."""
+
+CARRIED_TRIPS = 4
+
+WAIT_MS = 300.0
+"""How long one command is left to carriers, however many entries they write meanwhile; where
+requests take long, WAIT_TRIPS round trips, but WAIT_MS_MAX at most."""
+
+WAIT_TRIPS = 6
+WAIT_MS_MAX = 2_000.0
+
+READS_MAX = 30
+"""How often a waiting command requests the next entries, at most."""
+
+FIRST_READ_MS = 2_000.0
+"""For this long after a carrier's entry was read, a command first reads more entries before it
+tries for a slot."""
+
+AHEAD_MAX = 8
+"""Entries that this first read requests at once, at most: more, the older the newest known one."""
+
+CADENCE_MS = 60.0
+"""About the time between two entries of a carrier."""
+
+ENTRY_MS_MAX = 2_000
+"""An entry that is older than this by the wall clocks says nothing about the present."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatestEntry:
+    """The newest entry of a journal, written by another process, as this process has read it."""
+
+    carries: bool
+    """Whether its writer carries."""
+    read_ms: float
+    """When it was read, by this process's monotonic clock."""
+
+
+def latest_entry(
+    carries: bool, written_ms: int, wall_ms: int, monotonic_ms: float
+) -> LatestEntry | None:
+    """What an entry that was just read says about carriers; None if the entry is old. If the wall
+    clocks of two machines differ, neither is a carrier for the other, and each tries for itself."""
+    if elapsed_ms(written_ms, wall_ms) > ENTRY_MS_MAX:
+        return None
+    return LatestEntry(carries, monotonic_ms)
+
+
+def leaves_to_carrier(
+    known: LatestEntry | None, since_ms: float, reads: int, now_ms: float, trip_ms: float = 0.0
+) -> bool:
+    """Whether a command that a carrier may publish keeps waiting for it.
+
+    It has waited since `since_ms` and has read entries `reads` times, the last time in `trip_ms`.
+    It waits only after an entry of a carrier, and never longer than WAIT_MS_MAX.
+    """
+    if known is None or not known.carries or reads >= READS_MAX:
+        return False
+    age_ms = now_ms - known.read_ms
+    if not reads:  # This process's state is not new: the next slot was probably taken since.
+        return age_ms < FIRST_READ_MS
+    wait_ms = min(max(WAIT_MS, WAIT_TRIPS * trip_ms), WAIT_MS_MAX)
+    return age_ms < max(CARRIED_MS, CARRIED_TRIPS * trip_ms) and now_ms - since_ms < wait_ms
+
+
+def entries_ahead(known: LatestEntry | None, now_ms: float) -> int:
+    """How many entries to request at once: as many as a carrier may have written since."""
+    age_ms = 0.0 if known is None else now_ms - known.read_ms
+    return max(1, min(AHEAD_MAX, 1 + round(age_ms / CADENCE_MS)))
