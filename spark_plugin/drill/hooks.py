@@ -16,10 +16,9 @@ from spark_plugin.drill.points import DrillPoints, DrillStep, points_of_process
 from spark_plugin.options import ReaderOptions, WriterOptions
 from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
-from txlog.storage.capabilities import NewObject, open_new
 from txlog.storage.open import open_store
 from txlog.storage.policy.store_wrapper import StoreWrapper
-from txlog.storage.store import CreateResult, Store
+from txlog.storage.store import CreateResult, NewObject, Store, open_new
 
 OpenLog = Callable[..., Connection]
 
@@ -97,5 +96,5 @@ class DrilledStore(StoreWrapper):
         return self._points.create(path, data, lambda: self._store.create(path, data))
 
     def open_new(self, path: str) -> NewObject:
-        """See `capabilities.py`."""
+        """See `open_new` in `store.py`."""
         return open_new(self._store, path)

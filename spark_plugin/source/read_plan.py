@@ -34,8 +34,7 @@ from spark_plugin.source.starting_points import records_are_gone
 from txlog.engine.connection import connect
 from txlog.errors import OffsetOutOfRange, UnknownTopic
 from txlog.model import TopicPartition
-from txlog.storage.capabilities import is_near
-from txlog.storage.store import Store
+from txlog.storage.store import Store, is_near
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.read.reader import (
     FETCHES_AHEAD_MAX,

@@ -24,7 +24,7 @@ from txlog.model import TopicPartition
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage import LocalStore
 from txlog.storage.disk.new_file import publish_exclusively
-from txlog.storage.object_rules import TEMPORARY_PREFIX
+from txlog.storage.store import TEMPORARY_PREFIX
 from txlog.testing.invariants import check_log
 from txlog.testing.power_loss import SURVIVALS, Disk, Trace, recorded, write_image
 

@@ -45,8 +45,7 @@ from txlog.settings import (
     ProcessSettings,
     TopicConfig,
 )
-from txlog.storage.capabilities import hold, is_near
-from txlog.storage.store import Store
+from txlog.storage.store import Store, hold, is_near
 from txlog.topic.events import CloseTopic, TopicOpened, check_partition_count
 from txlog.topic.state import PartitionState, TopicState
 from txlog.topic.topic_log import TopicLog

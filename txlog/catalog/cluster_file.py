@@ -31,9 +31,8 @@ from txlog.settings import (
     FAR_COORDINATORS,
     LogSettings,
 )
-from txlog.storage.capabilities import is_near
 from txlog.storage.policy.probe import ProbeResult, probe
-from txlog.storage.store import Exists, Store
+from txlog.storage.store import Exists, Store, is_near
 from txlog.stored import stored
 
 

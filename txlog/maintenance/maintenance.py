@@ -20,7 +20,7 @@ from txlog.journal.replication.replica import BOUNDARIES_APART_ENTRIES, Replica
 from txlog.maintenance.expiry import deletable_log_starts, retirable_producers
 from txlog.maintenance.vacuum import Candidates, Vacuum
 from txlog.settings import ProcessSettings
-from txlog.storage.capabilities import sweep_unfinished
+from txlog.storage.store import sweep_unfinished
 from txlog.topic.events import AdvanceLogStart, RetireProducers
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.compaction import CompactionLimits, compact

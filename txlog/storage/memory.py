@@ -12,13 +12,6 @@ from copy import copy
 
 from txlog.clock import Runtime
 from txlog.errors import NotATxlog
-from txlog.storage.object_rules import (
-    check_entry_body,
-    check_path,
-    check_prefix,
-    name_in_use,
-    require_size,
-)
 from txlog.storage.store import (
     Body,
     ByteRange,
@@ -27,6 +20,11 @@ from txlog.storage.store import (
     CreateResult,
     Exists,
     StoredObject,
+    check_entry_body,
+    check_path,
+    check_prefix,
+    name_in_use,
+    require_size,
     whole,
 )
 
@@ -34,7 +32,7 @@ _CREATED = Created()
 
 
 class MemoryStore:
-    """See Store, and `capabilities.py`. Objects are in a dictionary. Safe to use from threads."""
+    """See `store.py`. Objects are in a dictionary. Safe to use from threads."""
 
     _held: tuple[str, tuple[bytes, int]] | None = None
     """The path and the object of the opened log."""

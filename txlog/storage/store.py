@@ -1,18 +1,42 @@
-"""The storage port: the few operations that a log needs of a place that keeps objects.
+"""The storage port: what a log needs of a place that keeps objects.
 
-It guards I1 (a slot is won at most once) by one operation, `create`, whose contract every store
-must keep; `txlog/testing/conformance.py` checks it. It must not know what the objects mean: paths
-are opaque relative keys, whose names come from `txlog/layout.py`.
+- `Store`: the few calls of every store. It guards I1 (a slot is won at most once) by one of them,
+  `create`, whose contract every store must keep; `txlog/testing/conformance.py` checks it.
+- Capabilities: what some stores can do besides, and what holds for the others. A store has these
+  methods or lacks them; a wrapper of a store passes on `is_near`, `hold` and `turn`.
+- The rules for objects that every store checks: their paths and their sizes. The rule for paths is
+  the second defence against a name that leaves the root; `txlog/layout.py` is the first. The limits
+  of sizes guard I16 in a store that other users can write to: a sparse file of 100 GB costs its
+  author nothing, and would cost every reader its memory.
+
+This module must not know what a log is, or what the objects mean: paths are opaque relative keys,
+whose names come from `txlog/layout.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol, TypeAlias
+
+from txlog.errors import CorruptData, InternalError, UsageError
+from txlog.layout import bytes_max
 
 ENTRY_BYTES_MAX = 1_000_000
 """The largest body that `create` takes: one conditional PUT, never a multipart upload."""
+
+PATH_BYTES_MAX = 800
+"""UTF-8 bytes of a path; S3 takes 1,024 with the root's prefix."""
+
+PART_BYTES_MAX = 255
+"""UTF-8 bytes between two slashes: the limit of every common file system."""
+
+TEMPORARY_PREFIX = ".tmp-"
+"""Names reserved for files that a store is still writing."""
+
+_FORBIDDEN_PARTS = frozenset(("", ".", ".."))
 
 Bytes: TypeAlias = bytes | memoryview
 """The result of a read: any read-only buffer; pyarrow reads it without a copy."""
@@ -120,3 +144,190 @@ class Store(Protocol):
 
     def delete(self, path: str) -> None:
         """Remove the object. An absent object is not an error."""
+
+
+# Capabilities.
+
+
+def is_near(store: Store) -> bool:
+    """Whether a request costs no round trip, because the store is on this machine. There the safe
+    way of rule R15, a boundary check after each answer, costs nothing, and no clock need be
+    trusted. Any store that does not say so counts as far away."""
+    return getattr(store, "is_near", False)
+
+
+def can_hold(store: Store) -> bool:
+    """Whether `store` can hold an object, as a disk and this process's memory can."""
+    return hasattr(store, "hold")
+
+
+def hold(store: Store, path: str) -> bool:
+    """Whether `store` is bound to the object at `path` from now on. Raises NotATxlog if there is
+    none, or if it is not the one that is already held.
+
+    Once that object is gone or replaced, every write raises NotATxlog and writes nothing, and so
+    does the read of an absent object; a write in progress raises OutcomeUnknown. So an
+    acknowledgement counts only for the log that was opened: another process may remove it, or put
+    another one in its place. A disk can check this for free at each write; `LogPresence` does it
+    for the other stores.
+    """
+    is_held: bool = can_hold(store) and getattr(store, "hold")(path)  # noqa: B009 - not the port's
+    return is_held
+
+
+def turn(store: Store, folder: str) -> AbstractContextManager[bool]:
+    """A turn in that folder; at once where the store has no turns. Raises nothing.
+
+    It is entered when no other writer has its turn, or after a bounded time. Its value is whether
+    other writers had a turn before: then they have written.
+
+    Writers of one machine that want the same names go one after the other. Of sixteen processes
+    that write below one folder of a disk, fifteen would write and sync in vain, again and again.
+    Safety does not depend on turns: `create` alone decides which writer gets a name, and a writer
+    that cannot wait, or has waited long enough, proceeds without its turn.
+    """
+    take = getattr(store, "turn", None)
+    return nullcontext(False) if take is None else take(folder)
+
+
+def open_new(store: Store, path: str) -> NewObject:
+    """Begin an object under a unique name, in any store. Raises the store's errors.
+
+    It is written piece by piece, so that a large one does not need memory of its size. A disk takes
+    the pieces as they come; for other stores they are kept and stored at the end. Readers find the
+    object only after `finish`, so that they never see a part of one.
+    """
+    begin = getattr(store, "open_new", None)
+    return BufferedObject(store, path) if begin is None else begin(path)
+
+
+def sweep_unfinished(store: Store, age_min_ms: int) -> int:
+    """Delete files that dying writers left unfinished in a store, that no listing shows and that
+    are older than this; returns how many."""
+    sweep = getattr(store, "sweep_temporaries", None)
+    return 0 if sweep is None else sweep(age_min_ms)
+
+
+class NewObject(Protocol):
+    """An object being written, for one thread at a time. It must be finished or discarded."""
+
+    @property
+    def is_kept_in_memory(self) -> bool:
+        """Whether pieces are kept in memory until the end."""
+
+    def write(self, pieces: Body) -> None:
+        """Append these bytes. Raises the store's errors; then only `discard` may be called."""
+
+    def finish(self) -> None:
+        """Make it durable and visible under its name. On an error it is discarded."""
+
+    def discard(self) -> None:
+        """Remove it completely; also allowed after `finish` or twice."""
+
+
+class BufferedObject:
+    """See NewObject. Pieces are kept in memory until the end and must not change meanwhile."""
+
+    is_kept_in_memory = True
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._store = store
+        self._path = path
+        self._pieces: list[Bytes] = []
+
+    def write(self, pieces: Body) -> None:
+        self._pieces.extend(pieces if isinstance(pieces, tuple) else (pieces,))
+
+    def finish(self) -> None:
+        pieces, self._pieces = tuple(self._pieces), []
+        self._store.put_new(self._path, pieces)
+
+    def discard(self) -> None:
+        self._pieces = []
+
+
+# The rules for objects.
+
+
+@lru_cache(1_024)  # A waiting reader requests the same object repeatedly.
+def check_path(path: str) -> None:
+    """Refuse a path that does not consist of plain parts between slashes. Raises InternalError."""
+    if fault := _fault(path):
+        raise _refusal(path, fault)
+
+
+def check_prefix(prefix: str) -> None:
+    """Refuse a listing prefix that no path could start with. Raises InternalError."""
+    folder, _, start = prefix.rpartition("/")
+    if folder or prefix.startswith("/"):
+        check_path(folder)
+    if start in (".", "..") or not prefix.isprintable():
+        raise _refusal(prefix, "no object can start with it")
+
+
+def check_root(prefix: str) -> None:
+    """Refuse a prefix below which no object can be. Raises UsageError."""
+    if fault := _fault(prefix):
+        raise UsageError(
+            f"{prefix!r} cannot be the prefix of a log in a bucket: {fault}. Choose another.",
+            prefix=prefix,
+        )
+
+
+def _fault(path: str) -> str:
+    """Why no object can be at `path`; empty if one can."""
+    parts = path.split("/")
+    if not _FORBIDDEN_PARTS.isdisjoint(parts):
+        return "it has an empty, '.' or '..' part"
+    # The first test is cheap, and false for all names of a log.
+    if TEMPORARY_PREFIX in path and any(part.startswith(TEMPORARY_PREFIX) for part in parts):
+        return f"names that begin with {TEMPORARY_PREFIX!r} are reserved for the store"
+    if not path.isprintable():  # A lone surrogate, too, which could not be encoded below.
+        return "it has characters that cannot be printed"
+    if len(path) <= PART_BYTES_MAX and path.isascii():  # Within both limits.
+        return ""
+    if len(path.encode()) <= PATH_BYTES_MAX and all(
+        len(part.encode()) <= PART_BYTES_MAX for part in parts
+    ):
+        return ""
+    return f"it is longer than {PATH_BYTES_MAX} bytes, or a part is longer than {PART_BYTES_MAX}"
+
+
+def _refusal(path: str, reason: str) -> InternalError:
+    return InternalError(
+        f"{path[:100]!r} is not a name for an object: {reason}. Nothing was written; please report "
+        "this.",
+        path=path,
+    )
+
+
+def check_entry_body(path: str, data: bytes) -> None:
+    """Refuse a body that one conditional write cannot carry. Raises InternalError."""
+    if not 0 < len(data) <= ENTRY_BYTES_MAX:
+        raise InternalError(
+            f"the body of {path} has {len(data)} bytes; create takes 1 to {ENTRY_BYTES_MAX}. "
+            "Nothing was written; please report this.",
+            path=path,
+            size_bytes=len(data),
+        )
+
+
+def name_in_use(place: str, path: str) -> InternalError:
+    """The error for an object under a unique name that has other content."""
+    return InternalError(
+        f"{place} exists already with other content, but its name should be unique. Nothing was "
+        "overwritten; please report this.",
+        path=path,
+    )
+
+
+def require_size(path: str, size_bytes: int, place: str) -> None:
+    """Raises CorruptData, naming `place`, if an object at `path` cannot be so large."""
+    limit = bytes_max(path)
+    if limit is not None and size_bytes > limit:
+        raise CorruptData(
+            f"{place} has {size_bytes} bytes, and an object of its kind has {limit} at most: the "
+            "log has not written it. It was not read; restore it from a backup.",
+            path=place,
+            size_bytes=size_bytes,
+        )

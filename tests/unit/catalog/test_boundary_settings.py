@@ -14,8 +14,8 @@ from txlog.journal.entry import checked_body
 from txlog.layout import CLUSTER_FILE, number
 from txlog.settings import LogSettings, TopicConfig
 from txlog.storage import LocalStore, MemoryStore
-from txlog.storage.capabilities import is_near
 from txlog.storage.policy.store_wrapper import ReadOnlyStore
+from txlog.storage.store import is_near
 from txlog.testing.clock import ManualClock, manual_runtime
 from txlog.testing.counting_store import CountingStore
 from txlog.topic.events import AdvanceHorizon

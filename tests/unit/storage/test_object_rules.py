@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from txlog.clock import Runtime, segment_id
 from txlog.errors import InternalError
 from txlog.layout import LogLayout
-from txlog.storage.object_rules import check_path, check_prefix
+from txlog.storage.store import check_path, check_prefix
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,11 @@ from txlog.journal.lost_journal import (
     require_not_lost,
 )
 from txlog.layout import PROBES, TOPICS
-from txlog.storage.capabilities import is_near
 from txlog.storage.disk.local import LocalStore
 from txlog.storage.open import open_store
 from txlog.storage.policy.probe import probe
 from txlog.storage.policy.store_wrapper import ReadOnlyStore
-from txlog.storage.store import Store
+from txlog.storage.store import Store, is_near
 
 STORE = "store"
 LOG = "log"

@@ -39,8 +39,7 @@ from txlog.journal.replication.commit_queue import (
 )
 from txlog.journal.replication.follower import Follower, ReplicaOptions
 from txlog.layout import JournalLayout
-from txlog.storage.capabilities import turn
-from txlog.storage.store import ENTRY_BYTES_MAX, CreateResult, Exists, Store
+from txlog.storage.store import ENTRY_BYTES_MAX, CreateResult, Exists, Store, turn
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 The system releases the lock of a process that dies, and wakes waiting processes in order. flock has
 no timeout, so a background thread waits in it, and continues to wait when the writer gives up.
-Safety does not depend on turns (see `capabilities.py`): where a folder cannot be locked, as on NFS,
-and when the holder of a lock stalls, writers proceed without one.
+Safety does not depend on turns (see `turn` in `store.py`): where a folder cannot be locked, as on
+NFS, and when the holder of a lock stalls, writers proceed without one.
 """
 
 from __future__ import annotations

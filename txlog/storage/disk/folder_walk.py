@@ -14,8 +14,7 @@ from txlog.clock import Runtime
 from txlog.storage.disk.new_file import sync_descriptor
 from txlog.storage.disk.os_error import store_error
 from txlog.storage.disk.root_folder import OPEN_FOLDER, open_below
-from txlog.storage.object_rules import TEMPORARY_PREFIX
-from txlog.storage.store import StoredObject
+from txlog.storage.store import TEMPORARY_PREFIX, StoredObject
 
 _TEMPORARY = re.compile(re.escape(TEMPORARY_PREFIX) + "[0-9a-f]{32}")
 """A prefix alone could be another program's."""

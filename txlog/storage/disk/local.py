@@ -34,15 +34,8 @@ from txlog.storage.disk.new_file import (
 )
 from txlog.storage.disk.os_error import store_error
 from txlog.storage.disk.root_folder import HANDLE, OPEN_FOLDER, RootFolder, open_below
-from txlog.storage.object_rules import (
-    TEMPORARY_PREFIX,
-    check_entry_body,
-    check_path,
-    check_prefix,
-    name_in_use,
-    require_size,
-)
 from txlog.storage.store import (
+    TEMPORARY_PREFIX,
     Body,
     ByteRange,
     Bytes,
@@ -50,6 +43,11 @@ from txlog.storage.store import (
     CreateResult,
     Exists,
     StoredObject,
+    check_entry_body,
+    check_path,
+    check_prefix,
+    name_in_use,
+    require_size,
     whole,
 )
 
@@ -69,7 +67,7 @@ _CREATED = Created()
 
 
 class LocalStore:
-    """See Store, and `capabilities.py`. Several processes may share the folder `root`.
+    """See `store.py`. Several processes may share the folder `root`.
 
     `durable=False` leaves out every sync: for tests and temporary logs. Files are immutable once
     they have their name, so mapped reads stay valid even when the file is deleted (not on NFS).
@@ -226,7 +224,7 @@ class LocalStore:
             raise store_error(error, "delete", self._base + path) from error
 
     def sweep_temporaries(self, age_min_ms: int) -> int:
-        """See `capabilities.py`."""
+        """See `sweep_unfinished` in `store.py`."""
         self._root.require_same()
         root = self._root_handle("delete")
         try:  # Without a folder, os.fwalk would walk the process's current one.

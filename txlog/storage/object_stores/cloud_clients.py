@@ -11,12 +11,12 @@ from functools import partial
 
 from txlog.clock import Runtime
 from txlog.errors import InvalidOption, UsageError
-from txlog.storage.object_rules import check_root
 from txlog.storage.object_stores import obstore_client
 from txlog.storage.object_stores.object_client import Service
 from txlog.storage.object_stores.object_store import ObjectStore
 from txlog.storage.object_stores.obstore_client import BucketSettings, ObstoreClient, shared_bucket
 from txlog.storage.policy.retry import RetrySettings
+from txlog.storage.store import check_root
 
 
 def open_cloud_store(

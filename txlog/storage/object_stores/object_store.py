@@ -13,13 +13,6 @@ from functools import partial
 from txlog.clock import Runtime
 from txlog.errors import TxlogError
 from txlog.layout import bytes_max
-from txlog.storage.object_rules import (
-    check_entry_body,
-    check_path,
-    check_prefix,
-    name_in_use,
-    require_size,
-)
 from txlog.storage.object_stores.object_client import (
     Failure,
     Meaning,
@@ -32,7 +25,20 @@ from txlog.storage.object_stores.object_client import (
 )
 from txlog.storage.policy.readback import PutAnswer, create_with_readback
 from txlog.storage.policy.retry import Attempts, RetrySettings, call_until_answered
-from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
+from txlog.storage.store import (
+    Body,
+    ByteRange,
+    Bytes,
+    CreateResult,
+    Exists,
+    StoredObject,
+    check_entry_body,
+    check_path,
+    check_prefix,
+    name_in_use,
+    require_size,
+    whole,
+)
 
 GAP_BYTES_MAX = 1 << 16
 """Up to this many unneeded bytes between two ranges are cheaper than another request."""

@@ -16,8 +16,7 @@ from functools import partial
 from txlog import layout
 from txlog.clock import Runtime
 from txlog.errors import StoreNotAtomic, TxlogError
-from txlog.storage.capabilities import can_hold
-from txlog.storage.store import Created, Exists, Store
+from txlog.storage.store import Created, Exists, Store, can_hold
 
 WRITERS = 8
 """Calls that race for each key."""

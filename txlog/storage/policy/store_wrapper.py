@@ -12,12 +12,21 @@ from contextlib import AbstractContextManager
 from typing import NoReturn
 
 from txlog.errors import StoreDenied
-from txlog.storage import capabilities
-from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
+from txlog.storage.store import (
+    Body,
+    ByteRange,
+    Bytes,
+    CreateResult,
+    Store,
+    StoredObject,
+    hold,
+    is_near,
+    turn,
+)
 
 
 class StoreWrapper:
-    """Passes every call on to `store`. See Store, and `capabilities.py`."""
+    """Passes every call on to `store`. See `store.py`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -28,13 +37,13 @@ class StoreWrapper:
 
     @property
     def is_near(self) -> bool:
-        return capabilities.is_near(self._store)
+        return is_near(self._store)
 
     def turn(self, folder: str) -> AbstractContextManager[bool]:
-        return capabilities.turn(self._store, folder)
+        return turn(self._store, folder)
 
     def hold(self, path: str) -> bool:
-        return capabilities.hold(self._store, path)
+        return hold(self._store, path)
 
     def create(self, path: str, data: bytes) -> CreateResult:
         return self._store.create(path, data)

@@ -19,7 +19,6 @@ from typing import Any
 from txlog.clock import Runtime
 from txlog.distribution import install_command
 from txlog.errors import InvalidOption, UsageError
-from txlog.storage.object_rules import check_root
 from txlog.storage.object_stores import obstore_client
 from txlog.storage.object_stores.object_client import ObjectClient, Service
 from txlog.storage.object_stores.object_store import ObjectStore
@@ -29,6 +28,7 @@ from txlog.storage.policy.retry import RetrySettings
 from txlog.storage.s3 import s3_options
 from txlog.storage.s3.s3_bucket import bucket_settings
 from txlog.storage.s3.s3_options import endpoint_name, unknown_option
+from txlog.storage.store import check_root
 
 OBSTORE, S3FS = "obstore", "s3fs"
 

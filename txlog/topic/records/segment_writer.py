@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from txlog.arrow_columns import numbers_column, whole_numbers
 from txlog.errors import InvalidConfig, InvalidRecord, RecordTooLarge
-from txlog.storage.capabilities import open_new
-from txlog.storage.store import Store
+from txlog.storage.store import Store, open_new
 from txlog.topic.records.batch import DECODED_BYTES_MAX, PARTITION_LABEL, Segment, SegmentBatch
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
 

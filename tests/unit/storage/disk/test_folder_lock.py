@@ -12,8 +12,8 @@ import pytest
 
 from txlog.clock import Runtime, ThreadBackground
 from txlog.storage import LocalStore, MemoryStore
-from txlog.storage.capabilities import turn
 from txlog.storage.disk.folder_lock import STUCK_MS, TURN_WAIT_MS_MAX
+from txlog.storage.store import turn
 from txlog.testing.clock import ManualClock, manual_runtime
 from txlog.testing.counting_store import CountingStore
 

@@ -12,7 +12,7 @@ from txlog.errors import InternalError, StoreDenied, StoreUnavailable
 from txlog.storage import ByteRange, LocalStore
 from txlog.storage.disk.local import MAP_BYTES_MIN
 from txlog.storage.disk.new_file import EARLY_BYTES
-from txlog.storage.object_rules import TEMPORARY_PREFIX
+from txlog.storage.store import TEMPORARY_PREFIX
 
 BODY = bytes(range(256)) * 40
 

@@ -13,9 +13,9 @@ import pytest
 from txlog.clock import Runtime
 from txlog.errors import NotATxlog, OutcomeUnknown, StoreDenied
 from txlog.storage import ByteRange, Created, LocalStore
-from txlog.storage.capabilities import hold
 from txlog.storage.disk import root_folder as opening
 from txlog.storage.disk.new_file import publish_exclusively
+from txlog.storage.store import hold
 
 Change = Callable[[Path], object]
 

@@ -15,10 +15,9 @@ from txlog.errors import (
     StoreUnavailable,
     TxlogError,
 )
-from txlog.storage.object_rules import check_entry_body
 from txlog.storage.policy.readback import PutAnswer, create_with_readback, resolve
 from txlog.storage.policy.retry import Attempts, RetrySettings
-from txlog.storage.store import ENTRY_BYTES_MAX, Created, CreateResult, Exists
+from txlog.storage.store import ENTRY_BYTES_MAX, Created, CreateResult, Exists, check_entry_body
 from txlog.testing.clock import manual_runtime
 
 STORED, TAKEN = PutAnswer.STORED, PutAnswer.TAKEN
