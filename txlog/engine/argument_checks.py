@@ -3,9 +3,6 @@ Python exception. Values only."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-
 from txlog.errors import InvalidConfig, UsageError
 from txlog.model import TxId
 from txlog.settings import LONG_MAX
@@ -30,26 +27,6 @@ def checked_function(what: str, value: object) -> None:
     """Raises InvalidConfig unless the value is callable or None."""
     if value is not None and not callable(value):
         raise InvalidConfig(f"{what} is {value!r:.40}; give a function, or leave it out.")
-
-
-def checked_root(root: object, storage_options: object) -> str:
-    """The root of a log, as text. Raises UsageError."""
-    if storage_options is not None and not isinstance(storage_options, Mapping):
-        raise UsageError(
-            f"storage_options are {storage_options!r:.40}; give a dict of names and values."
-        )
-    text = os.fspath(root) if isinstance(root, str | os.PathLike) else None
-    why = ""
-    try:
-        if isinstance(text, str):
-            # Every path and URL needs a UTF-8 form, which half a surrogate pair does not have.
-            text.encode()
-            return text
-    except UnicodeEncodeError:
-        why = ", which is not UTF-8"
-    raise UsageError(
-        f"the log's root is {root!r:.80}{why}; give a folder or a URL such as s3://bucket/log."
-    )
 
 
 def checked_transaction(tx_id: object) -> TxId:

@@ -20,7 +20,6 @@ from txlog.catalog.cluster_file import ClusterFile, read_cluster_file
 from txlog.clock import Runtime
 from txlog.coordinator.coordinator import Coordinator, journal_of
 from txlog.coordinator.marker_carrier import MarkerCarriers
-from txlog.engine.argument_checks import checked_root
 from txlog.errors import (
     InvalidConfig,
     NotATxlog,
@@ -139,7 +138,7 @@ def connect(
     be created there), InvalidConfig (the log there has other settings), StoreNotAtomic,
     StoreDenied.
     """
-    root = checked_root(root, storage_options)
+    root = _checked_root(root, storage_options)
     options = sorted((storage_options or {}).items())
     # With the process id: a forked child opens the log itself and makes its own checks (R31).
     key = f"{os.getpid()} {root} {options!r} {process!r} {log_config!r}"
@@ -169,6 +168,26 @@ def connect(
                 del _connections[oldest]
             _connections[key] = connection
         return _connections[key]
+
+
+def _checked_root(root: object, storage_options: object) -> str:
+    """The root of a log, as text. Raises UsageError."""
+    if storage_options is not None and not isinstance(storage_options, Mapping):
+        raise UsageError(
+            f"storage_options are {storage_options!r:.40}; give a dict of names and values."
+        )
+    text = os.fspath(root) if isinstance(root, str | os.PathLike) else None
+    why = ""
+    try:
+        if isinstance(text, str):
+            # Every path and URL needs a UTF-8 form, which half a surrogate pair does not have.
+            text.encode()
+            return text
+    except UnicodeEncodeError:
+        why = ", which is not UTF-8"
+    raise UsageError(
+        f"the log's root is {root!r:.80}{why}; give a folder or a URL such as s3://bucket/log."
+    )
 
 
 def _is_still_there(connection: Connection, *, fresh: bool) -> bool:
