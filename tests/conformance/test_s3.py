@@ -119,6 +119,8 @@ def test_localbucket_stores_the_half_of_a_body_that_arrived(
     store = opened(localbucket)
     put_half(f"{localbucket.endpoint_url}/{store.url.removeprefix('s3://')}/a", bytes(100_000))
     assert store.get("a") == bytes(50_000)
+    with pytest.raises(StoreUnavailable, match="the first 50000 of 100000 bytes"):
+        store.put_new("a", bytes(100_000))
 
 
 class TestS3OverABreakingLine(LostAnswerConformance):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol, TypeAlias
 
-from txlog.errors import CorruptData, InternalError, UsageError
+from txlog.errors import CorruptData, InternalError, StoreUnavailable, UsageError
 from txlog.layout import bytes_max
 
 ENTRY_BYTES_MAX = 1_000_000
@@ -318,6 +318,18 @@ def name_in_use(place: str, path: str) -> InternalError:
         f"{place} exists already with other content, but its name should be unique. Nothing was "
         "overwritten; please report this.",
         path=path,
+    )
+
+
+def kept_in_part(place: str, found_bytes: int, size_bytes: int) -> StoreUnavailable:
+    """The error for an object under a unique name that is only the beginning of what was sent."""
+    return StoreUnavailable(
+        f"{place} has only the first {found_bytes} of {size_bytes} bytes: an upload broke, and the "
+        "store kept the part that had arrived. A log needs a store that keeps whole objects only. "
+        "Nothing refers to this object, and txlog vacuum deletes it. Call again, which uses "
+        "another name, and move the log to another store.",
+        place=place,
+        size_bytes=found_bytes,
     )
 
 

@@ -29,12 +29,13 @@ from txlog.storage.store import (
     Body,
     ByteRange,
     Bytes,
+    Created,
     CreateResult,
-    Exists,
     StoredObject,
     check_entry_body,
     check_path,
     check_prefix,
+    kept_in_part,
     name_in_use,
     require_size,
     whole,
@@ -103,8 +104,13 @@ class ObjectStore:
     def put_new(self, path: str, data: Body) -> None:
         """See Store.put_new. Raises InternalError on a used name."""
         check_path(path)
-        if isinstance(self._create(path, whole(data)), Exists):
-            raise name_in_use(self._place(path), path)
+        body = whole(data)
+        answer = self._create(path, body)
+        if isinstance(answer, Created):
+            return
+        if body.startswith(answer.data):
+            raise kept_in_part(self._place(path), len(answer.data), len(body))
+        raise name_in_use(self._place(path), path)
 
     def replace(self, path: str, data: bytes) -> None:
         check_path(path)

@@ -96,6 +96,18 @@ def test_put_new_refuses_name_with_other_content() -> None:
     assert raised.value.facts["path"] == "a"
 
 
+@pytest.mark.parametrize("part", [b"", b"ab"])
+def test_part_of_an_object_that_a_store_kept_after_a_broken_upload_is_the_stores_error(
+    part: bytes,
+) -> None:
+    bucket = ScriptedBucket([UNCLEAR, part])
+    with pytest.raises(StoreUnavailable, match=f"the first {len(part)} of 4 bytes") as raised:
+        opened(bucket).put_new("a", b"abcd")
+    assert raised.value.facts["place"] == PLACE
+    # Not a repeat of this name: what is there stays.
+    assert [request[0] for request in bucket.asked] == ["put", "get"]
+
+
 def test_unread_oversized_object_is_corrupt_data() -> None:
     entry = LogLayout("10" * 16).transactions(3).entry(7)
     bucket = ScriptedBucket([Unread(SMALL_BYTES_MAX + 1)])
