@@ -9,8 +9,8 @@ from typing import TypeAlias
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from tests.stores.scripted_store import Call, answer_lost, failing
-from txlog.errors import OutcomeUnknown, StoreDenied
+from tests.stores.scripted_store import Call, Effect, answer_lost, failing, full, unavailable
+from txlog.errors import OutcomeUnknown, StoreDenied, StoreUnavailable
 
 ENTRY = "topics/t/.*/entries"
 DENIED = failing(StoreDenied("403 ExpiredToken; renew the credentials."))
@@ -58,6 +58,26 @@ def test_record_denied_before_storage_fails_and_is_not_stored(log: MemoryLog) ->
     first = producer.send("t", b"first", partition=0)
     with pytest.raises(StoreDenied):
         producer.flush()
+    with pytest.raises(StoreDenied):
+        first.get()
+    assert producer.send("t", b"second", partition=0).get().offset == 0
+    assert log.values("t") == [b"second"]
+    log.check()
+
+
+@pytest.mark.parametrize("earlier", [full, unavailable])
+def test_record_denied_after_writes_that_stored_nothing_is_not_in_doubt(
+    log: MemoryLog, earlier: Effect
+) -> None:
+    producer = log.producer()
+    first = producer.send("t", b"first", partition=0)
+    log.store.on("create", ENTRY, earlier, times=100)
+    with pytest.raises(StoreUnavailable):
+        producer.flush()
+    log.store.on("create", ENTRY, DENIED)
+    with pytest.raises(StoreDenied, match="403 ExpiredToken"):
+        producer.flush()
+    log.store.heal()
     with pytest.raises(StoreDenied):
         first.get()
     assert producer.send("t", b"second", partition=0).get().offset == 0

@@ -280,10 +280,14 @@ class Appender:
             try:
                 result: AppendResult = topic.execute(command)
                 return result
-            except (OutcomeUnknown, StoreUnavailable):
+            except OutcomeUnknown:
                 if next(repeats, None) is None:
                     raise
-            # A refusal concerns this request only; an earlier one may still be stored.
+            # Both concern this request only, of which nothing is stored; an earlier one may be.
+            except StoreUnavailable:
+                self._is_in_doubt = was_in_doubt
+                if next(repeats, None) is None:
+                    raise
             except TxlogError:
                 self._is_in_doubt = was_in_doubt
                 raise
