@@ -79,6 +79,10 @@ class TxlogError(Exception):
             name: redact(fact) if isinstance(fact, str) else fact for name, fact in facts.items()
         }
 
+    def during(self, what: str) -> TxlogError:
+        """The same error, whose message says first what failed with it."""
+        return type(self)(f"{what}: {self.message}", **self.facts)
+
     @property
     def remedy(self) -> str:
         """What to do next: the fact of that name, else the last sentence of the message."""

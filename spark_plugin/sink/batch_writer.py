@@ -297,7 +297,7 @@ def commit_once(
         staged = ()
     session.commit(tuple(staged), mark)
     # No transaction of this session follows that would wait for the completion.
-    session.join()
+    session.close()
 
 
 def _group(options: WriterOptions) -> str:

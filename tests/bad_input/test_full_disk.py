@@ -124,6 +124,27 @@ def test_successor_finds_the_transaction_whole_or_absent_after_a_full_disk(
     log.check()
 
 
+@pytest.mark.parametrize(
+    ("transaction_records", "step"),
+    [
+        (way, steps + more)
+        for way, steps in STEPS.items()
+        for more in range(WRITES_AFTER_RETURN[way])
+    ],
+    indirect=["transaction_records"],
+)
+def test_disk_that_was_full_in_the_background_fails_no_call(log: MemoryLog, step: int) -> None:
+    producer = log.producer("a")
+    _fill_after(log, step)
+    run(producer, b"x")
+    log.store.heal()
+    run(producer, b"next")
+    producer.close()
+    assert log.values("t", "u") == [b"x", b"next", b"source", b"x", b"next"]
+    assert log.consumer("u", group_id="g").committed(U0) == 1
+    log.check()
+
+
 @pytest.mark.parametrize("step", range(4))
 def test_non_transactional_records_are_stored_once_after_space_is_freed(
     log: MemoryLog, step: int

@@ -149,7 +149,7 @@ class Coordinator:
             except ConcurrentTransactions as error:
                 name = str(error.facts["transactional_id"])
                 for tx_id in error.facts["tx_ids"]:  # type: ignore[attr-defined]
-                    self.finish(name, tx_id)
+                    self._finish_earlier(name, tx_id)
             except SegmentExpired:
                 self._raise_horizons(participants)
                 raise
@@ -163,6 +163,15 @@ class Coordinator:
             f"the previous transaction could not be finished in {limit} tries; try again.",
             attempts=limit,
         )
+
+    def _finish_earlier(self, transactional_id: str, tx_id: TxId) -> None:
+        """Finish a decided transaction that blocks a command. Its errors name it, because the
+        caller's command is about another one."""
+        try:
+            self.finish(transactional_id, tx_id)
+        except TxlogError as error:
+            what = f"transaction {tx_id} of {transactional_id!r} is decided, but not complete"
+            raise error.during(what) from error
 
     def _raise_horizons(self, participants: tuple[Participant, ...]) -> None:
         """Raise the topics' staging horizons to the coordinator's. Producers name segments above

@@ -12,14 +12,18 @@ finishes. It must not know how a transaction is decided.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from txlog.clock import Postponed, begun
 from txlog.coordinator.coordinator import Coordinator
 from txlog.engine.connection import Connection
+from txlog.errors import TxlogError
 from txlog.journal.machine import Together
 from txlog.model import TxId
+
+log = logging.getLogger(__name__)
 
 
 class NextStep(Protocol):
@@ -55,6 +59,8 @@ class Completion:
         self._own = groups if is_one_journal else ()
         """Groups in the coordinator's journal: their offsets are in the entry of COMMITTED."""
         self._groups = () if is_one_journal else groups
+        self.is_visible = is_visible
+        """Whether every topic has the marker."""
         self._markers: Callable[[], object] | None = None
         self._committed: Postponed[None] | None = None
         self._offsets: Postponed[None] | None = None
@@ -65,6 +71,7 @@ class Completion:
 
     def _write_markers(self) -> None:
         self._coordinator.write_markers(self._transactional_id, self._tx_id)
+        self.is_visible = True
         self._schedule_next()
 
     def _schedule_next(self) -> None:
@@ -101,19 +108,29 @@ class Completion:
         self._join_offsets()
         # Cleared before the call: an error is raised once, and the next call does not wait for it.
         committed, self._committed = self._committed, None
-        if committed is not None:
-            committed()
+        self._end(committed, self._complete)
 
     def _join_markers(self) -> None:
         markers, self._markers = self._markers, None
-        if markers is not None:
-            markers()
+        self._end(markers, self._write_markers)
 
     def _join_offsets(self) -> None:
         self._join_markers()
         offsets, self._offsets = self._offsets, None
-        if offsets is not None:
-            offsets()
+        self._end(offsets, self._end_offsets)
+
+    def _end(self, step: Callable[[], object] | None, again: Callable[[], None]) -> None:
+        """Wait for a step, or take it now. A step that failed in the background is taken again: the
+        store may work again, and the caller, whose own transaction is another one, needs it."""
+        if step is None:
+            return
+        try:
+            if not _has_succeeded(step):
+                again()
+        except TxlogError as error:
+            raise error.during(
+                f"transaction {self._tx_id} is committed, but not complete"
+            ) from error
 
     def include_in_pend(self, group: str, pend: NextStep) -> None:
         """Run the next transaction's pend on `group`, whose entry includes the group's offsets of
@@ -159,3 +176,15 @@ class Completion:
         except BaseException:
             self._schedule_next()
             raise
+
+
+def _has_succeeded(step: Callable[[], object]) -> bool:
+    """Wait for a step that was begun in the background; False if it failed or was not begun."""
+    if isinstance(step, Postponed) and step.take():
+        return False
+    try:
+        step()
+    except TxlogError as error:
+        log.info("a transaction could not be completed in the background: %s", error)
+        return False
+    return True

@@ -34,6 +34,7 @@ from txlog.errors import (
     InvalidProducerEpoch,
     OutcomeUnknown,
     ProducerFenced,
+    RetriableError,
     StoreDenied,
     StoreUnavailable,
     TransactionAborted,
@@ -324,12 +325,16 @@ class TransactionSession:
         """Apply the decision in every topic; the other steps follow in the background."""
         base_offsets: dict[str, Mapping[int, int]] = {}
         groups = tuple(self._groups)
-        if self._is_visible and not waits_for_offsets:
-            base_offsets = self._coordinator.write_markers(self.transactional_id, self.tx_id)
-        elif self._is_visible:
-            base_offsets = self._coordinator.apply(self.transactional_id, self.tx_id)
-            # They are applied: the completion has only COMMITTED left to write.
-            groups = ()
+        try:
+            if self._is_visible and not waits_for_offsets:
+                base_offsets = self._coordinator.write_markers(self.transactional_id, self.tx_id)
+            elif self._is_visible:
+                base_offsets = self._coordinator.apply(self.transactional_id, self.tx_id)
+                # They are applied: the completion has only COMMITTED left to write.
+                groups = ()
+        except TxlogError as error:
+            what = f"transaction {self.tx_id} is committed, but may not be visible everywhere yet"
+            raise error.during(what) from error
         self._completion = Completion(
             self._connection,
             self._coordinator,
@@ -421,11 +426,22 @@ class TransactionSession:
         if self._completion is not None:
             self._end_completion(self._completion.join)
 
+    def close(self) -> None:
+        """Wait for the completion of the previous transaction. If its records are visible, an error
+        of the store is logged only: a program that ends with an error might write them again."""
+        completion = self._completion
+        try:
+            self.join()
+        except (RetriableError, OutcomeUnknown, StoreDenied) as error:
+            if completion is None or not completion.is_visible:
+                raise
+            log.warning("%s Its next instance, or `txlog maintain`, completes it.", error)
+
     def _end_completion(self, end: Callable[[], None]) -> None:
         try:
             end()
         except TxlogError:
-            self._completion = None  # It continues in the background.
+            self._completion = None  # The next process that meets the transaction completes it.
             raise
         self._completion = None
 

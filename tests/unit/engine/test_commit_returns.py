@@ -124,19 +124,28 @@ def test_next_instance_finishes_decided_transaction_of_dead_process(early: Early
     assert early.log.process().offsets.group("g").committed[IN0].offset == 3
 
 
-def test_failed_marker_write_fails_next_commit_once_and_is_repaired(early: EarlyCommits) -> None:
+def test_next_commit_writes_marker_that_failed_in_background(early: EarlyCommits) -> None:
     early.transaction(b"1")
     early.log.store.on("create", "topics/", unavailable, holding="marker_written", times=100)
     early.fan_out.let_go()
     early.log.store.heal()
     early.producer.begin_transaction()
     future = early.producer.send("t", b"2")
-    with pytest.raises(StoreUnavailable):
-        early.producer.commit_transaction()
     early.producer.commit_transaction()
     assert future.get().partition == 0
     early.producer.close()
     assert early.log.values("t") == [b"1", b"2"]
+
+
+def test_close_raises_error_that_keeps_committed_records_invisible(early: EarlyCommits) -> None:
+    with early.producer.transaction() as tx_id:
+        early.producer.send("t", b"1")
+    early.log.store.on("create", "topics/", unavailable, holding="marker_written", times=100)
+    with pytest.raises(StoreUnavailable, match=f"transaction {tx_id} is committed, but not comp"):
+        early.producer.close()
+    early.log.store.heal()
+    early.log.elsewhere("a")
+    assert early.log.values("t") == [b"1"]
 
 
 def test_records_have_offset_when_commit_returns_only_if_in_log() -> None:

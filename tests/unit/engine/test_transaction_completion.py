@@ -1,17 +1,18 @@
 """A producer completes a transaction in the entries of its next one."""
 
 import json
+import logging
 from collections.abc import Iterator
 
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from tests.stores.scripted_store import unavailable
+from tests.stores.scripted_store import Effect, failing, full, unavailable
 from tests.unit.held_fan_out import HeldFanOut
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
 from txlog.engine.connection import open_connection
-from txlog.errors import CommitFailed, ProducerFenced, StoreUnavailable
+from txlog.errors import CommitFailed, ProducerFenced, StoreDenied, StoreFull, StoreUnavailable
 from txlog.model import TopicPartition, TransactionOutcome
 from txlog.testing.clock import SeededEntropy
 
@@ -220,3 +221,75 @@ def test_offset_fetch_by_another_process_applies_lingering_offsets(staged: Linge
     staged.transaction(2)
     staged.producer.close()
     assert (staged.committed(), staged.log.values("t")) == (2, [b"1", b"2"])
+
+
+DENIED = failing(StoreDenied("the credentials have expired; renew them."))
+IN_COMPLETION = ("pending_applied", "transaction_completed")
+
+
+@pytest.mark.parametrize("event", IN_COMPLETION)
+@pytest.mark.parametrize("effect", [full, DENIED])
+def test_store_that_failed_completion_in_background_does_not_fail_next_transaction(
+    either: Lingering, effect: Effect, event: str
+) -> None:
+    if either.producer.config.transaction_records == "in.log" and event == "pending_applied":
+        event = "transaction_completed"  # The commit itself has applied the offsets.
+    either.transaction(1)
+    rule = either.log.store.on("create", "", effect, holding=event, times=100)
+    for _ in range(2):
+        either.fan_out.let_go()
+    assert rule.met > 0
+    either.log.store.heal()
+    either.transaction(2)
+    either.producer.close()
+    assert (either.committed(), either.log.values("t")) == (2, [b"1", b"2"])
+
+
+def test_error_of_previous_transactions_completion_names_it_and_commit_can_be_repeated(
+    staged: Lingering,
+) -> None:
+    with staged.producer.transaction() as tx_id:
+        staged.producer.send("t", b"1", partition=0)
+    staged.producer.begin_transaction()
+    staged.producer.send("t", b"2", partition=0)
+    staged.producer.flush()
+    staged.log.store.on("create", "", full, times=100)
+    staged.fan_out.let_go()
+    for message in (
+        f"transaction {tx_id} is committed, but not complete: no room",
+        f"transaction {tx_id} of 'a' is decided, but not complete: no room",
+    ):
+        with pytest.raises(StoreFull, match=message):
+            staged.producer.commit_transaction()
+    staged.log.store.heal()
+    staged.producer.commit_transaction()
+    assert staged.log.values("t") == [b"1", b"2"]
+
+
+def test_error_after_the_decision_says_that_the_transaction_is_committed(
+    either: Lingering,
+) -> None:
+    tx_id = either.producer.begin_transaction()
+    either.producer.send("t", b"1", partition=0)
+    either.log.store.on("create", "topics/", full, holding="marker_written", times=100)
+    with pytest.raises(StoreFull, match=f"transaction {tx_id} is committed, but may not be vis"):
+        either.producer.commit_transaction()
+    either.log.store.heal()
+    either.producer.commit_transaction()
+    assert either.log.values("t") == [b"1"]
+
+
+def test_close_warns_of_incomplete_transaction_whose_records_are_visible(
+    either: Lingering, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error would make a program that ends with it write the records again."""
+    with either.producer.transaction() as tx_id:
+        either.producer.send("t", b"1", partition=0)
+    either.log.store.on("create", "", full, times=100)
+    with caplog.at_level(logging.WARNING):
+        either.producer.close()
+    assert f"transaction {tx_id} is committed, but not complete: no room" in caplog.text
+    either.log.store.heal()
+    either.log.elsewhere("a")
+    listed = either.log.admin.list_transactions()
+    assert not [opened for listing in listed for opened in listing.all_open]

@@ -453,7 +453,7 @@ class Producer:
                     with suppress(FencedError):  # A newer instance has aborted it.
                         self.abort_transaction()
                 if self._transaction is not None:
-                    self._transaction.join()
+                    self._transaction.close()
                 self._sender.fire_callbacks()
             finally:
                 self._status.state = ProducerState.CLOSED

@@ -161,3 +161,19 @@ def test_later_version_creates_only_new_topic_names_by_default(
     assert opened_for(replace(later, create_topics=True), NO_BATCH)[1] is Creation.ALL
     assert opened_for(replace(later, txn_app_id="another"), NO_BATCH)[1] is Creation.ALL
     assert opened_for(replace(first, txn_app_id=None, txn_version=None), 1)[1] is Creation.NEW_NAMES
+
+
+def test_job_whose_transaction_is_committed_but_not_complete_succeeds() -> None:
+    """Regression: the job failed although its rows were visible, and its repeat without a version
+    stored them twice."""
+    log = new_log()
+    store = ScriptedStore(log.memory)
+    process = log.process(store)
+    mine = staged(process, 0)
+    rule = store.on("create", "", unavailable, holding="transaction_completed", times=1000)
+    commit_version(process, OPTIONS, mine)
+    assert rule.met > 0
+    assert numbers(log) == [0]
+    write(log, 1, replace(OPTIONS, txn_version=8))
+    assert numbers(log) == [0, 1]
+    log.check()
