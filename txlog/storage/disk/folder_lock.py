@@ -69,7 +69,8 @@ class FolderLocks:
         New names do not prove that the lock changes hands: writers without a turn create them, too.
         """
         taken = self._runtime.new_event()
-        lock.begin_wait(self._runtime.background, taken.set)
+        if not lock.begin_wait(self._runtime.background, taken.set):
+            return False
         seen_ns, waited_ms = lock.changed_ns(), 0.0
         while waited_ms < TURN_WAIT_MS_MAX:
             if taken.wait_ms(STUCK_MS):
@@ -101,10 +102,16 @@ class _Lock:
             pass
         return True
 
-    def begin_wait(self, background: Background, then: Callable[[], None]) -> None:
-        """Wait in a thread of its own until the lock is taken, or cannot be; then call `then`."""
+    def begin_wait(self, background: Background, then: Callable[[], None]) -> bool:
+        """Wait in a thread of its own until the lock is taken, or cannot be; then call `then`.
+        False if no thread is left for it."""
         self.is_waited_for = True
-        background.begin(lambda: self._wait(then))
+        try:
+            background.begin(lambda: self._wait(then))
+        except RuntimeError:
+            self.is_waited_for = False
+            return False
+        return True
 
     def _wait(self, then: Callable[[], None]) -> None:
         with suppress(OSError):

@@ -176,6 +176,29 @@ def test_I16_stalled_lock_holder_costs_one_thread_and_one_open_file(tmp_path: Pa
         assert threading.active_count() <= threads
 
 
+class NoThreadLeft(ThreadBackground):
+    """A background in a process that may start no more threads (RLIMIT_NPROC, a cgroup's limit)."""
+
+    def begin(self, call: Callable[[], object]) -> None:
+        """What Python raises then."""
+        raise RuntimeError("can't start new thread")
+
+
+def test_writer_proceeds_without_its_turn_if_no_thread_is_left_to_wait_for_it(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    runtime = replace(manual_runtime(clock=clock), background=NoThreadLeft())
+    store = _with_folders(LocalStore(tmp_path, runtime))
+    open_files = len(os.listdir("/proc/self/fd"))
+    with locked(tmp_path / FOLDER):
+        for _ in range(2):
+            with turn(store, FOLDER) as others_had_it:
+                assert others_had_it
+    assert len(os.listdir("/proc/self/fd")) == open_files
+    with turn(store, FOLDER) as others_had_it:
+        assert not others_had_it
+
+
 def test_threads_of_two_connections_take_turns(tmp_path: Path) -> None:
     stores = [_with_folders(LocalStore(tmp_path, Runtime())) for _ in range(2)]
     inside: list[int] = []
