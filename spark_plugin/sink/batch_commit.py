@@ -66,8 +66,14 @@ STORED_BATCH_BYTES = 250
 RANGE_BYTES = 60
 """The largest size of a range in a mark, without the names of its group and topic."""
 
+SESSIONS_MAX = 256
+"""Sessions that a process keeps. A query has one for each of its labels; with more than this in
+turn, each commit registers again."""
+
 _sessions: dict[tuple[int, str, str], TransactionSession] = {}
-"""Registered runs of this process. Losing one costs a registration, nothing else.
+"""Registered runs of this process, the one that has waited longest first. Their transactions are
+complete. A run that commits is not in here, so a session in use is never dropped. Losing one costs
+a registration, nothing else.
 
 Spark gives each commit to any idle Python process, so that queries of one driver swap processes: a
 run registers again if its last commit came from another process.
@@ -174,6 +180,11 @@ class BatchCommitter:
     @property
     def _session_key(self) -> tuple[int, str, str]:
         return id(self._connection), self._transactional_id, self._identity.run_id
+
+    @property
+    def _is_registered(self) -> bool:
+        """Whether this process has registered the run."""
+        return self._session_key in _sessions
 
     # The state of the log.
 
@@ -300,7 +311,7 @@ class BatchCommitter:
         # A large batch registers again: the sequences of an epoch begin at 0, and an earlier large
         # batch has used them (0011).
         is_too_large = is_large(staged, self._mark)
-        session = _sessions.get(self._session_key)
+        session = _sessions.pop(self._session_key, None)
         if session is None or is_too_large or self._has_moved(session):
             session = self._registered()
         try:
@@ -323,7 +334,6 @@ class BatchCommitter:
             session.join()
         except TxlogError:
             # The next attempt begins with a new epoch, so that no transaction id is used twice.
-            _sessions.pop(self._session_key, None)
             # A pend that is left would block the group's present owner. If the decision is COMMIT,
             # or cannot be read, the abort changes nothing (R3, R26).
             try:
@@ -331,7 +341,7 @@ class BatchCommitter:
             except TxlogError as error:
                 log.info("batch %d was not aborted: %s", self._identity.batch_id, error)
             raise
-        _sessions[self._session_key] = session
+        _keep(self._session_key, session)
 
     def _registered(self) -> TransactionSession:
         session = TransactionSession(
@@ -409,6 +419,13 @@ class BatchCommitter:
             except UnstableOffsetCommit:
                 self._connection.runtime.clock.sleep_ms(UNSTABLE_WAIT_MS)
         call()
+
+
+def _keep(key: tuple[int, str, str], session: TransactionSession) -> None:
+    """Keep the session, whose transaction is complete, for the run's next batch."""
+    for oldest in list(_sessions)[: max(0, len(_sessions) - SESSIONS_MAX + 1)]:
+        _sessions.pop(oldest, None)
+    _sessions[key] = session
 
 
 def _newest(marks: Iterable[ReplayMark | None]) -> ReplayMark | None:

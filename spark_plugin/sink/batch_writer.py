@@ -17,6 +17,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -28,7 +29,6 @@ from spark_plugin.options import WriterOptions
 from spark_plugin.python_worker import TaskIdentity, freeze_modules, task_identity
 from spark_plugin.sink.batch_commit import (
     BatchCommitter,
-    _sessions,
     append_first,
     is_large,
     require_topics,
@@ -160,10 +160,24 @@ _LABELS_REMEDY = (
 )
 
 
-_replayed: WeakKeyDictionary[Connection, dict[str, BatchIdentity]] = WeakKeyDictionary()
-"""Transactional id -> the last write of a `foreachBatch` that was found in the log. A second write
-of the batch under that label is another write, whose rows are not stored. Losing an entry loses
-this distinction (docs/design/0007)."""
+QUERIES_MAX = 1_000
+"""Queries whose replayed writes a process remembers: many more than a driver runs at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ReplayedBatch:
+    """The newest batch of a query of which a write was found in the log."""
+
+    identity: BatchIdentity
+    names: set[str] = field(default_factory=set)
+    """The transactional ids of these writes."""
+
+
+_replayed: WeakKeyDictionary[Connection, dict[str, _ReplayedBatch]] = WeakKeyDictionary()
+"""Query id -> its replayed batch, the one that has waited longest first. A second write of the
+batch under one of these names is another write, whose rows are not stored. Losing the entry of a
+running batch loses this distinction (docs/design/0007). A query runs one batch at a time, so no
+write of its earlier batches and runs follows."""
 
 
 class ForeachCommitter(BatchCommitter):
@@ -172,7 +186,7 @@ class ForeachCommitter(BatchCommitter):
     def _former_mark(self) -> ReplayMark | None:
         """The mark of a `foreachBatch` write in the coordinator that it had before it was given the
         checkpoint and so a group. Once a run is registered here, none is added there."""
-        if self._session_key in _sessions or not self._batch.groups:
+        if self._is_registered or not self._batch.groups:
             return None
         other = self._connection.coordinator_of(self._query_name)
         return None if other is self._coordinator else other.catch_up().marks.get(self._mark.key)
@@ -186,7 +200,7 @@ class ForeachCommitter(BatchCommitter):
         """
         name, batch_id = self._transactional_id, self._identity.batch_id
         known = self._coordinator.state.ids.get(name)
-        replayed = _replayed.setdefault(self._connection, {})
+        replayed = _replayed_names(self._connection, self._identity)
         is_of_this_run = known is not None and known.instance == self._identity.run_id
         if is_of_this_run and not is_first_attempt:
             raise CommitFailed(
@@ -196,14 +210,26 @@ class ForeachCommitter(BatchCommitter):
                 f"same label. Nothing of this write was committed. {_LABELS_REMEDY}",
                 batch_id=batch_id,
             )
-        if is_of_this_run or replayed.get(name) == self._identity:
+        if is_of_this_run or name in replayed:
             raise InvalidOption(
                 f"batch {batch_id} was written in this very run already, with the label "
                 f"{self._options.label!r}, and nothing of this second write was committed. "
                 f"{_LABELS_REMEDY}",
                 option="label",
             )
-        replayed[name] = self._identity
+        replayed.add(name)
+
+
+def _replayed_names(connection: Connection, identity: BatchIdentity) -> set[str]:
+    """The names of the batch's writes that were found in the log, to be added to."""
+    queries = _replayed.setdefault(connection, {})
+    known = queries.pop(identity.query_id, None)
+    if known is None or known.identity != identity:
+        known = _ReplayedBatch(identity)
+    for oldest in list(queries)[: max(0, len(queries) - QUERIES_MAX + 1)]:
+        del queries[oldest]
+    queries[identity.query_id] = known
+    return known.names
 
 
 # A job with a version of an application's data.
