@@ -120,9 +120,38 @@ def _convert(values: pa.Array, field: pa.Field) -> pa.Array:
         if pa.types.is_dictionary(values.type):
             # Arrow lacks direct casts from a dictionary to many types.
             values = values.dictionary_decode()
-        return values.cast(field.type, safe=True)
+        return _cast(values, field.type)
     except (pa.ArrowException, OverflowError) as error:
         raise _misfit(values, field, str(error)) from error
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column as that type, which changes no value. Raises the errors of Arrow's cast.
+
+    Below a null struct everything is null, also what may not be null elsewhere. Arrow's cast
+    refuses that where it only renames the items of a list. Nulls are checked by `adapt`.
+    """
+    try:
+        return values.cast(kind, safe=True)
+    except pa.ArrowInvalid:
+        if not _has_required(kind):
+            raise
+    loose = values.cast(_all_nullable(kind), safe=True)
+    # Read as the wanted type, which has the same buffers.
+    stored = pa.RecordBatch.from_arrays([loose], names=["values"]).serialize()
+    return pa.ipc.read_record_batch(stored, pa.schema([("values", kind)])).column(0)
+
+
+def _all_nullable(kind: pa.DataType) -> pa.DataType:
+    """The same type, in which everything may be null but the keys of maps."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(child.name, _all_nullable(child.type)) for child in _child_fields(kind)])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _all_nullable(kind.item_type))
+    if not pa.types.is_nested(kind):
+        return kind
+    items = pa.field(kind.value_field.name, _all_nullable(kind.value_type))
+    return pa.list_(items, kind.list_size if pa.types.is_fixed_size_list(kind) else -1)
 
 
 def _misfit(values: pa.Array, field: pa.Field, reason: str) -> InvalidRecord:

@@ -216,6 +216,37 @@ def test_null_struct_satisfies_its_non_nullable_fields() -> None:
     assert adapt(batch.slice(0, 2), one(STRICT)).column(0).to_pylist() == [None, {"p": 1}]
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_list_below_a_null_struct_may_be_null_in_a_non_nullable_field(depth: int) -> None:
+    """Spark names the items of its lists `element`, and leaves all below a null struct null."""
+    values = null_below(pa.list_(pa.field("element", pa.int32(), nullable=False)), depth)
+    target = null_below(pa.list_(pa.field("item", pa.int32(), nullable=False)), depth).type
+    found = adapt(record_batch(values), pa.schema([("x", target)]))
+    assert found.column(0).type.equals(target)
+    assert found.column(0).to_pylist() == values.to_pylist()
+
+
+def test_null_list_below_a_struct_that_is_not_null_is_refused() -> None:
+    values = pa.array([{"p": None}], pa.struct([("p", pa.list_(pa.field("element", pa.int32())))]))
+    strict = pa.struct([pa.field("p", pa.list_(pa.int32()), nullable=False)])
+    with pytest.raises(InvalidRecord, match=r"column 'x\.p' is declared not null"):
+        adapt(record_batch(values), pa.schema([("x", strict)]))
+
+
+def record_batch(values: pa.Array) -> pa.RecordBatch:
+    """A batch of the one column `x`."""
+    return pa.RecordBatch.from_arrays([values], names=["x"])
+
+
+def null_below(kind: pa.DataType, depth: int) -> pa.Array:
+    """A list and a null, both within so many structs whose fields may not be null."""
+    values, missing = pa.array([[1], None], kind), pa.array([False, True])
+    for _ in range(depth):
+        field = pa.field("p", values.type, nullable=False)
+        values = pa.StructArray.from_arrays([values], fields=[field], mask=missing)
+    return values
+
+
 def test_missing_non_nullable_column_is_refused_unless_batch_is_empty() -> None:
     target = pa.schema([("x", pa.int64()), pa.field("must", pa.int8(), nullable=False)])
     with pytest.raises(InvalidRecord, match=r"column 'must' \(int8, not null\) is missing"):
