@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from spark_plugin import option_values as values
-from spark_plugin.checkpoints.checkpoint_files import LOCAL_FILE_SYSTEM
 from spark_plugin.option_values import OffsetPoint, OffsetSpec, Parser
 from txlog.errors import InvalidOption
 from txlog.model import IsolationLevel, validate_transactional_id
@@ -25,6 +24,7 @@ BYTES_PER_TASK = 64 << 20
 PARTITIONS_OF_NEW_TOPIC = 4
 MAX_TRIGGER_DELAY_MS = 15 * 60_000
 """As in Kafka's source."""
+LOCAL_FILE_SYSTEM = "file:///"
 
 _EARLIEST = OffsetSpec(OffsetPoint.EARLIEST)
 _LATEST = OffsetSpec(OffsetPoint.LATEST)

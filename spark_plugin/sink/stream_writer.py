@@ -15,8 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint, open_checkpoint
-from spark_plugin.checkpoints.checkpoint_files import locate
+from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint, locate, open_checkpoint
 from spark_plugin.connections import STORES_MAX, open_log
 from spark_plugin.options import WriterOptions
 from spark_plugin.python_worker import freeze_modules, is_for_commits, task_identity

@@ -153,7 +153,6 @@ MODULES = {
     "checkpoint-comparison": Mutated(
         "spark_plugin/checkpoints/checkpoint_comparison.py", CHECKPOINTS
     ),
-    "checkpoint-files": Mutated("spark_plugin/checkpoints/checkpoint_files.py", CHECKPOINTS),
     "replay": Mutated("spark_plugin/sink/replay.py", CHECKPOINTS),
     "read-plan": Mutated("spark_plugin/source/read_plan.py", READS),
     "local-store": Mutated(

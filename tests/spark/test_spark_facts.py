@@ -13,8 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import window
 
-from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
-from spark_plugin.checkpoints.checkpoint_files import locate
+from spark_plugin.checkpoints.checkpoint import Checkpoint, locate, open_checkpoint
 from spark_plugin.checkpoints.offset_log import GroupTopicPartition
 from spark_plugin.python_worker import JOB_TAGS, run_of
 from spark_plugin.source.offsets import PartitionRange

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.checkpoints.checkpoint import open_checkpoint
-from spark_plugin.checkpoints.checkpoint_files import (
+from spark_plugin.checkpoints.checkpoint import (
     CheckpointFiles,
     CheckpointPlace,
     LocalFiles,
     ObjectFiles,
     locate,
+    open_checkpoint,
     open_files,
 )
 from txlog.clock import Runtime

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.checkpoints.checkpoint import Checkpoint
-from spark_plugin.checkpoints.checkpoint_files import CheckpointFiles
+from spark_plugin.checkpoints.checkpoint import Checkpoint, CheckpointFiles
 from spark_plugin.sink import batch_commit
 from spark_plugin.sink.batch_commit import STAGED_TIMEOUT_MS, BatchCommitter
 from spark_plugin.sink.staging import TaskMessage, batch_identity
