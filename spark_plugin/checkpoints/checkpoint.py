@@ -15,14 +15,15 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from spark_plugin.checkpoints.offset_log import BatchRange, OffsetFile, batch_range, parse
-from spark_plugin.options import LOCAL_FILE_SYSTEM
+from spark_plugin.connections import KeptStore, open_kept
+from spark_plugin.options import LOCAL_FILE_SYSTEM, WriterOptions
 from spark_plugin.source.offsets import NEW_CHECKPOINT
 from txlog.clock import FanOut, Runtime, SerialFanOut, begun
 from txlog.errors import (
@@ -197,6 +198,13 @@ def _damaged(where: str) -> CorruptData:
 # Opening a checkpoint.
 
 
+def query_checkpoint(options: WriterOptions) -> Checkpoint:
+    """The query's checkpoint. A store is kept from batch to batch; the files are read again each
+    time. Raises InvalidOption if the option is missing (rule R22), and as `open_checkpoint`."""
+    open_at = partial(open_kept, storage_options=options.storage)
+    return _opened(options.checkpoint_location, options.checkpoint_file_system, open_at)
+
+
 def open_checkpoint(
     location: str | None,
     runtime: Runtime,
@@ -209,6 +217,16 @@ def open_checkpoint(
     Raises InvalidOption if the option is not given (R22: a location in the session's configuration
     is not visible here), or names a file system that txlog cannot read.
     """
+
+    def open_at(url: str) -> KeptStore:
+        return KeptStore(open_store(url, runtime, storage_options), runtime.fan_out)
+
+    return _opened(location, default_file_system, open_at)
+
+
+def _opened(
+    location: str | None, default_file_system: str, open_at: Callable[[str], KeptStore]
+) -> Checkpoint:
     if location is None:
         raise InvalidOption(
             "the sink needs the query's own option checkpointLocation: it reads the batch's "
@@ -217,41 +235,30 @@ def open_checkpoint(
             "to writeStream.",
             option="checkpointLocation",
         )
+    # Anew each time, as it may be relative to the process's folder (R24).
     place = locate(location, default_file_system)
-    files = open_files(place, runtime, storage_options)
-    # A disk answers faster than a thread starts.
-    if isinstance(files, LocalFiles):
-        return Checkpoint(place.url, files)
-    return Checkpoint(place.url, files, runtime.fan_out)
-
-
-def open_files(
-    place: CheckpointPlace,
-    runtime: Runtime,
-    storage_options: Mapping[str, object] | None = None,
-) -> CheckpointFiles:
-    """The files at `place`, on the local disk or S3. Raises InvalidOption for other schemes."""
     if place.scheme == "file":
-        return LocalFiles(place.path)
-    if place.scheme in _OBJECT_SCHEMES:
-        return _open_objects(place, runtime, storage_options or {})
-    raise InvalidOption(
-        f"the checkpoint is on {place.scheme} ({place.url}), which txlog cannot read, and the sink "
-        "needs its offsets to commit them with the records. Put checkpointLocation on a disk that "
-        "the driver sees (file:///...) or on S3 (s3a://...); the log may stay where it is.",
-        scheme=place.scheme,
-    )
+        # A disk answers faster than a thread starts.
+        return Checkpoint(place.url, LocalFiles(place.path))
+    kept = open_at(_store_url(place))
+    return Checkpoint(place.url, ObjectFiles(kept.store), kept.fan_out)
 
 
-def _open_objects(
-    place: CheckpointPlace, runtime: Runtime, storage_options: Mapping[str, object]
-) -> CheckpointFiles:
+def _store_url(place: CheckpointPlace) -> str:
+    """The URL of a checkpoint that is not on a disk. Raises InvalidOption for other stores."""
+    if place.scheme not in _OBJECT_SCHEMES:
+        raise InvalidOption(
+            f"the checkpoint is on {place.scheme} ({place.url}), which txlog cannot read, and the "
+            "sink needs its offsets to commit them with the records. Put checkpointLocation on a "
+            "disk that the driver sees (file:///...) or on S3 (s3a://...); the log may stay where "
+            "it is.",
+            scheme=place.scheme,
+        )
     if not place.authority or "@" in place.authority:
         raise InvalidOption(
             "the checkpoint's URL must be s3a://bucket/folder, without credentials in it."
         )
-    url = f"s3://{place.authority}{place.path.rstrip('/')}"
-    return ObjectFiles(open_store(url, runtime, storage_options))
+    return f"s3://{place.authority}{place.path.rstrip('/')}"
 
 
 # Where a checkpoint is.

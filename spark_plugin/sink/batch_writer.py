@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_plugin.checkpoints.checkpoint import BatchPlan
+from spark_plugin.checkpoints.checkpoint import BatchPlan, query_checkpoint
 from spark_plugin.options import WriterOptions
 from spark_plugin.python_worker import TaskIdentity, freeze_modules, task_identity
 from spark_plugin.sink.batch_commit import (
@@ -42,7 +42,6 @@ from spark_plugin.sink.staging import (
     batch_identity,
     participants,
 )
-from spark_plugin.sink.stream_writer import query_checkpoint
 from txlog.coordinator.events import Participant, ReplayMark
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession

@@ -8,28 +8,23 @@ the tasks carry it) and R26 (an abort deletes nothing).
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint, locate, open_checkpoint
-from spark_plugin.connections import STORES_MAX, open_log
+from spark_plugin.checkpoints.checkpoint import BatchPlan, query_checkpoint
+from spark_plugin.connections import open_log
 from spark_plugin.options import WriterOptions
 from spark_plugin.python_worker import freeze_modules, is_for_commits, task_identity
 from spark_plugin.sink.batch_commit import BatchCommitter
 from spark_plugin.sink.sink_topics import Creation, creation, prepare_topics
 from spark_plugin.sink.staging import Staging, TaskMessage, batch_identity
 from txlog.catalog.cluster import LogMetadata
-from txlog.clock import Runtime
 from txlog.errors import CheckpointConflict, InternalError, InvalidOption
 
 log = logging.getLogger(__name__)
-
-_checkpoints: dict[str, Checkpoint] = {}
-"""A cache of this process; correctness does not depend on it."""
 
 
 class TxlogStreamWriter(DataSourceStreamArrowWriter):
@@ -124,24 +119,3 @@ def _refuse_label(options: WriterOptions) -> None:
 def _allowed(options: WriterOptions, batch_id: int) -> Creation:
     """What the batch may create: topics that are missing only at the query's start."""
     return creation(options.create_topics, is_later=batch_id > 0)
-
-
-def query_checkpoint(options: WriterOptions) -> Checkpoint:
-    """The query's checkpoint. Its connections are kept from batch to batch; its files are read
-    again each time. Raises InvalidOption if the option is missing (rule R22)."""
-    storage = dict(options.storage)
-    location = options.checkpoint_location
-    # The whole place, as a location may be relative to the process's folder (R24). An absolute one
-    # must not need that folder, which may be deleted.
-    place = location and locate(location, options.checkpoint_file_system)
-    key = f"{os.getpid()} {place} {sorted(storage.items())!r}"
-    if key not in _checkpoints:
-        while len(_checkpoints) >= STORES_MAX:
-            del _checkpoints[next(iter(_checkpoints))]
-        _checkpoints[key] = open_checkpoint(
-            location,
-            Runtime(),
-            default_file_system=options.checkpoint_file_system,
-            storage_options=storage,
-        )
-    return _checkpoints[key]

@@ -4,10 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint, open_checkpoint
+from spark_plugin.checkpoints.checkpoint import (
+    BatchPlan,
+    Checkpoint,
+    open_checkpoint,
+    query_checkpoint,
+)
 from spark_plugin.checkpoints.offset_log import GroupTopicPartition
 from spark_plugin.options import parse_writer_options
-from spark_plugin.sink.stream_writer import query_checkpoint
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
 from txlog.clock import Runtime
 from txlog.errors import CheckpointConflict, CorruptData, InvalidOption
