@@ -33,7 +33,7 @@ from spark_plugin.sink.batch_commit import (
     is_large,
     require_topics,
 )
-from spark_plugin.sink.sink_topics import Creation, check_topics, creation, open_sink, topic_or_new
+from spark_plugin.sink.sink_topics import Creation, SinkTopics, check_topics, creation, open_sink
 from spark_plugin.sink.staging import (
     BatchIdentity,
     StagedTopic,
@@ -102,7 +102,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
         staged = participants(found)
         if options.topic is not None and not staged and not self._is_done(connection):
             # Without rows no task has looked for the topic, and a job creates it all the same.
-            topic_or_new(connection, options, self._schema, options.topic, allowed)
+            SinkTopics(connection, options, self._schema, allowed).topic_or_new(options.topic)
         if options.txn_version is not None:
             commit_version(connection, options, staged)
         elif found[0].is_of_batch:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
@@ -89,19 +90,7 @@ def prepare_topics(options: WriterOptions, schema: StructType, allowed: Creation
     IncompatibleSchema, before it creates anything that is then refused.
     """
     check_columns(options, schema)
-    return prepared_log(open_sink(options, allowed), options, schema, allowed)
-
-
-def prepared_log(
-    connection: Connection, options: WriterOptions, schema: StructType, allowed: Creation
-) -> LogMetadata:
-    """The same in a log that is open."""
-    if options.topic is None:
-        frame_schema(schema, [TOPIC_COLUMN])
-        return LogMetadata.of(connection.cluster)
-    topic = written_topic(connection, options, schema, options.topic, allowed)
-    check_fit(topic, options, schema)
-    return LogMetadata.of(connection.cluster, [topic])
+    return SinkTopics(open_sink(options, allowed), options, schema, allowed).prepared()
 
 
 def check_topics(options: WriterOptions, schema: StructType) -> None:
@@ -158,58 +147,85 @@ def check_columns(options: WriterOptions, schema: StructType) -> None:
             )
 
 
-def written_topic(
-    connection: Connection,
-    options: WriterOptions,
-    schema: StructType,
-    name: str,
-    allowed: Creation,
-) -> TopicLog:
-    """The topic to stage records for, created as by `topic_or_new`.
+@dataclass(frozen=True, slots=True)
+class SinkTopics:
+    """The topics of a log that one DataFrame is written to."""
 
-    If a read takes a round trip, this uses the topic as this process has last read it, and reads it
-    again in the background for the next batch: a new partition or column is used one batch later.
-    Before the decision the commit checks that the topic still exists (R40).
-    """
-    cluster = connection.cluster
-    # With ALL the read is awaited: a missing topic must exist before rows are staged for it (0030).
-    if cluster.is_near or allowed is Creation.ALL:
-        return topic_or_new(connection, options, schema, name, allowed)
-    try:
-        topic = cluster.known_topic(name)
-    except UnknownTopic:
-        return topic_or_new(connection, options, schema, name, allowed)
-    # Neither its result nor its error is awaited: the commit reads the topic again.
-    begun(connection.runtime.fan_out, partial(topic.catch_up, linearizable=True))
-    return topic
+    connection: Connection
+    options: WriterOptions
+    schema: StructType
+    """The DataFrame's columns."""
+    allowed: Creation
 
+    def prepared(self) -> LogMetadata:
+        """The metadata of the log, and of the topic that the option names. Raises as
+        `prepare_topics`."""
+        cluster = self.connection.cluster
+        if self.options.topic is None:
+            frame_schema(self.schema, [TOPIC_COLUMN])
+            return LogMetadata.of(cluster)
+        topic = self.written_topic(self.options.topic)
+        check_fit(topic, self.options, self.schema)
+        return LogMetadata.of(cluster, [topic])
 
-def topic_or_new(
-    connection: Connection,
-    options: WriterOptions,
-    schema: StructType,
-    name: str,
-    allowed: Creation,
-) -> TopicLog:
-    """The topic, created with the DataFrame's columns if it is missing and that is allowed.
+    def written_topic(self, name: str) -> TopicLog:
+        """The topic to stage records for, created as by `topic_or_new`.
 
-    The read is linearizable: this process may have read a topic of that name that was deleted
-    since, and rows that are staged for a deleted topic are lost.
-    """
-    try:
-        return connection.cluster.present_topic(name, linearizable=True)
-    except UnknownTopic as missing:
-        require_may_create(connection, name, missing, allowed)
-    new = NewTopic(
-        name, options.partitions, new_schema(options, schema), _new_config(options, schema)
-    )
-    stored, config = checked_topic(new)
-    # Before it is created: a DataFrame that is refused leaves no topic behind.
-    _check_columns_fit(name, stored, options, schema)
-    # Another task of the batch may create it at the same time.
-    with suppress(TopicExists):
-        create_topic(connection, new, stored, config)
-    return connection.cluster.present_topic(name, linearizable=True)
+        If a read takes a round trip, this uses the topic as this process has last read it, and
+        reads it again in the background for the next batch: a new partition or column is used one
+        batch later. Before the decision the commit checks that the topic still exists (R40).
+        """
+        cluster = self.connection.cluster
+        # With ALL the read is awaited: a missing topic must exist before rows are staged for it
+        # (0030).
+        if cluster.is_near or self.allowed is Creation.ALL:
+            return self.topic_or_new(name)
+        try:
+            topic = cluster.known_topic(name)
+        except UnknownTopic:
+            return self.topic_or_new(name)
+        # Neither its result nor its error is awaited: the commit reads the topic again.
+        begun(self.connection.runtime.fan_out, partial(topic.catch_up, linearizable=True))
+        return topic
+
+    def topic_or_new(self, name: str) -> TopicLog:
+        """The topic, created with the DataFrame's columns if it is missing and that is allowed.
+
+        The read is linearizable: this process may have read a topic of that name that was deleted
+        since, and rows that are staged for a deleted topic are lost.
+        """
+        cluster = self.connection.cluster
+        try:
+            return cluster.present_topic(name, linearizable=True)
+        except UnknownTopic as missing:
+            self._require_may_create(name, missing)
+        self._create(name)
+        return cluster.present_topic(name, linearizable=True)
+
+    def _create(self, name: str) -> None:
+        schema = new_schema(self.options, self.schema)
+        config = _new_config(self.options, self.schema)
+        new = NewTopic(name, self.options.partitions, schema, config)
+        stored, checked = checked_topic(new)
+        # Before it is created: a DataFrame that is refused leaves no topic behind.
+        _check_columns_fit(name, stored, self.options, self.schema)
+        # Another task of the batch may create it at the same time.
+        with suppress(TopicExists):
+            create_topic(self.connection, new, stored, checked)
+
+    def _require_may_create(self, name: str, missing: UnknownTopic) -> None:
+        """Raises UnknownTopic with the remedy, if the missing topic may not be created."""
+        if self.allowed is Creation.NONE:
+            raise UnknownTopic(
+                f"{missing.message} The sink creates none, as createTopics is false.", topic=name
+            ) from missing
+        if self.allowed is Creation.NEW_NAMES and _may_have_been_deleted(self.connection, name):
+            raise UnknownTopic(
+                f"{missing.message} A topic of that name was deleted, with its records and its "
+                "configuration, or this process may not list its objects. A running query creates "
+                "it again only on request: set createTopics=true, or create the topic.",
+                topic=name,
+            ) from missing
 
 
 def _new_config(options: WriterOptions, schema: StructType) -> dict[str, object]:
@@ -268,23 +284,6 @@ def _require_time(name: str, schema: StructType) -> None:
             topic=name,
             columns=["timestamp"],
         )
-
-
-def require_may_create(
-    connection: Connection, name: str, missing: UnknownTopic, allowed: Creation
-) -> None:
-    """Raises UnknownTopic with the remedy, if the missing topic may not be created."""
-    if allowed is Creation.NONE:
-        raise UnknownTopic(
-            f"{missing.message} The sink creates none, as createTopics is false.", topic=name
-        ) from missing
-    if allowed is Creation.NEW_NAMES and _may_have_been_deleted(connection, name):
-        raise UnknownTopic(
-            f"{missing.message} A topic of that name was deleted, with its records and its "
-            "configuration, or this process may not list its objects. A running query creates "
-            "it again only on request: set createTopics=true, or create the topic.",
-            topic=name,
-        ) from missing
 
 
 def _may_have_been_deleted(connection: Connection, name: str) -> bool:

@@ -25,9 +25,9 @@ from spark_plugin.sink.sink_topics import (
     PARTITION_COLUMN,
     TOPIC_COLUMN,
     Creation,
+    SinkTopics,
     in_utc,
     kafka_metadata,
-    written_topic,
 )
 from txlog.catalog.cluster import LogMetadata, TopicMetadata
 from txlog.coordinator.events import Participant
@@ -130,9 +130,8 @@ class Staging:
         """`schema` is the DataFrame's; a missing topic is created with it if that is allowed.
         `metadata` are the topics as the driver has read them."""
         self._connection = connection
-        self._allowed = allowed
         self._options = options
-        self._schema = schema
+        self._sink = SinkTopics(connection, options, schema, allowed)
         self._kafka_metadata = kafka_metadata(schema)
         # Rows without a key go to another partition with each batch, as the producer's do.
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
@@ -205,9 +204,7 @@ class Staging:
         """The topic as this task first read it, so with one incarnation and partition count."""
         known = self._topics.get(name)
         if known is None:
-            known = self._topics[name] = written_topic(
-                self._connection, self._options, self._schema, name, self._allowed
-            )
+            known = self._topics[name] = self._sink.written_topic(name)
         return known
 
     def _finish(self, name: str) -> None:

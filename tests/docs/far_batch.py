@@ -20,7 +20,7 @@ from spark_plugin.connections import KeptStore
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter
-from spark_plugin.sink.sink_topics import creation, prepared_log
+from spark_plugin.sink.sink_topics import SinkTopics, creation
 from spark_plugin.sink.staging import Staging, TaskMessage, batch_identity
 from spark_plugin.source.read_plan import ReadTask, read_from
 from spark_plugin.source.stream_reader import TxlogStreamReader
@@ -110,7 +110,7 @@ class FarBatch:
     def make_writer(self) -> None:
         """Create the writer in the planner's process."""
         allowed = creation(None, is_later=self._batch > 0)
-        self._metadata = prepared_log(self._planner, SINK, COLUMNS, allowed)
+        self._metadata = SinkTopics(self._planner, SINK, COLUMNS, allowed).prepared()
 
     def read(self) -> None:
         """Read in a task, which has threads, and no journal."""

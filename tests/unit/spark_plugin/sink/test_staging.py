@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 from spark_plugin.options import parse_writer_options
-from spark_plugin.sink.sink_topics import Creation, prepared_log
+from spark_plugin.sink.sink_topics import Creation, SinkTopics
 from spark_plugin.sink.staging import StagedTopic, Staging
 from tests.logs.memory_log import MemoryLog
 from txlog.errors import (
@@ -160,7 +160,7 @@ def test_timestamp_column_of_wrong_type_is_refused_for_kafka_shaped_topic(
     frame = StructType().add("value", BinaryType()).add("timestamp", kind)
     options = parse_writer_options({"path": "memory://log", "topic": "copy"})
     with pytest.raises(IncompatibleSchema, match="it is the record's time; cast it to timestamp"):
-        prepared_log(log.connection, options, frame, Creation.NONE)
+        SinkTopics(log.connection, options, frame, Creation.NONE).prepared()
     frame = frame.add("topic", StringType())
     columns = to_arrow_schema(frame, timezone="UTC")
     row = pa.RecordBatch.from_pylist(

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 from spark_plugin.options import parse_writer_options
-from spark_plugin.sink.sink_topics import Creation, creation, topic_or_new
+from spark_plugin.sink.sink_topics import Creation, SinkTopics, creation
 from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import ScriptedStore
 from txlog.engine.connection import Connection
@@ -26,7 +26,7 @@ class Unlisted(ScriptedStore):
 
 
 def write(connection: Connection, allowed: Creation) -> None:
-    topic_or_new(connection, OPTIONS, FRAME, "made", allowed)
+    SinkTopics(connection, OPTIONS, FRAME, allowed).topic_or_new("made")
 
 
 @pytest.fixture
