@@ -333,7 +333,9 @@ def _nested(kind: pa.DataType, path: str) -> DataType | None:
 
 
 def _no_column(name: str, known: Sequence[str]) -> InvalidOption:
-    near = difflib.get_close_matches(name, known, n=1)
+    # Spark ignores case in its own columns.
+    same = [other for other in known if other.lower() == name.lower()]
+    near = same or difflib.get_close_matches(name, known, n=1)
     remedy = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}."
     return InvalidOption(f"the topic has no column {name!r}; {remedy}", column=name)
 

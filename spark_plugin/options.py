@@ -139,15 +139,19 @@ def options_of(kind: type[ReaderOptions] | type[WriterOptions]) -> dict[str, Opt
 
 _READER, _WRITER = options_of(ReaderOptions), options_of(WriterOptions)
 
+_OFFSETS_OF_TIMES = (
+    "give offsets as JSON in '{}'; Consumer.offsets_for_times finds those of a timestamp"
+)
+
 _HINTS = {
     "kafka.bootstrap.servers": "a txlog has no brokers: give the log's URL as 'root'",
     "assign": "name topics with 'subscribe'",
     "paths": "a txlog has one root: give load one path",
-    "startingtimestamp": "give offsets as JSON in 'startingOffsets'",
-    "startingoffsetsbytimestamp": "give offsets as JSON in 'startingOffsets'",
-    "startingoffsetsbytimestampstrategy": "give offsets as JSON in 'startingOffsets'",
-    "endingtimestamp": "give offsets as JSON in 'endingOffsets'",
-    "endingoffsetsbytimestamp": "give offsets as JSON in 'endingOffsets'",
+    "startingtimestamp": _OFFSETS_OF_TIMES.format("startingOffsets"),
+    "startingoffsetsbytimestamp": _OFFSETS_OF_TIMES.format("startingOffsets"),
+    "startingoffsetsbytimestampstrategy": _OFFSETS_OF_TIMES.format("startingOffsets"),
+    "endingtimestamp": _OFFSETS_OF_TIMES.format("endingOffsets"),
+    "endingoffsetsbytimestamp": _OFFSETS_OF_TIMES.format("endingOffsets"),
     "kafkaconsumer.polltimeoutms": "there is no broker to wait for",
     "fetchoffset.numretries": "the store retries by itself",
     "fetchoffset.retryintervalms": "the store retries by itself",

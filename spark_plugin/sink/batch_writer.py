@@ -45,7 +45,7 @@ from spark_plugin.sink.staging import (
 from txlog.coordinator.events import Participant, ReplayMark
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
-from txlog.errors import CommitFailed, InternalError, InvalidOption
+from txlog.errors import CheckpointConflict, CommitFailed, InternalError, InvalidOption
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
             raise InvalidOption(
                 "a log can only be appended to; use mode('append'), or delete the topic first."
             )
-        plan = query_checkpoint(options).plan() if options.checkpoint_location else None
+        plan = _newest_plan(options) if options.checkpoint_location else None
         check_topics(options, schema)
         return cls(options, schema, plan)
 
@@ -120,6 +120,18 @@ class TxlogBatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing to do: staged segments are invisible, and vacuum collects them."""
+
+
+def _newest_plan(options: WriterOptions) -> BatchPlan:
+    """The batch that runs, of a write in a `foreachBatch`. Raises as `Checkpoint.plan`."""
+    try:
+        return query_checkpoint(options).plan()
+    except CheckpointConflict as error:
+        raise CheckpointConflict(
+            f"{error.message} The option checkpointLocation is for a write within foreachBatch: "
+            "in a job of no query leave the option out.",
+            **error.facts,
+        ) from error
 
 
 def opened_for(options: WriterOptions, batch_id: int) -> tuple[Connection, Creation]:

@@ -33,7 +33,7 @@ class TxlogBatchReader(DataSourceReader):
         # Linearizable (R15): a job reads once, and what a lagging process does not see it would
         # never read.
         every = subscribed_topics(connection, options, linearizable=True)
-        topics = QuerySubscription(options, self._schema).readable(every, {})
+        topics = QuerySubscription(options, self._schema, is_job=True).readable(every, {})
         views = [view_of(topic) for topic in topics.values()]
         wheres = [view.where(p) for view in views for p in range(len(view.state.partitions))]
         if options.isolation_level is IsolationLevel.READ_COMMITTED:

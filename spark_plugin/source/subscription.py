@@ -92,7 +92,9 @@ def _are_all_open(
 class QuerySubscription:
     """Decides which of the subscribed topics a query reads, as topics come and go."""
 
-    def __init__(self, options: ReaderOptions, schema: StructType) -> None:
+    def __init__(self, options: ReaderOptions, schema: StructType, *, is_job: bool = False) -> None:
+        """`is_job`: `spark.read`, which has no checkpoint."""
+        self._is_job = is_job
         self._options = options
         self._schema = schema
         self._differences: dict[tuple[str, int], str] = {}
@@ -116,7 +118,12 @@ class QuerySubscription:
             has_begun = begun.get(name) == topic.topic_id
             is_named = self._options.subscribe_pattern is None
             if has_begun or is_named or self._options.fail_on_data_loss:
-                raise _misfit(name, difference, has_begun=has_begun, is_named=is_named)
+                remedy = _remedy(has_begun=has_begun, is_named=is_named)
+                raise IncompatibleSchema(
+                    f"topic {name!r} does not fit the columns of this query: {difference}. "
+                    f"{'' if self._is_job else 'The checkpoint was not changed. '}{remedy}",
+                    topic=name,
+                )
             self._warn(f"topic {name} is left out, as it does not fit the query: {difference}")
         return found
 
@@ -177,22 +184,21 @@ def inferred_schema(topics: Mapping[str, TopicLog], options: ReaderOptions) -> p
     return next(schemas[name] for name in sorted(texts) if texts[name] == most)
 
 
-def _misfit(name: str, difference: str, *, has_begun: bool, is_named: bool) -> IncompatibleSchema:
+def _remedy(*, has_begun: bool, is_named: bool) -> str:
+    """What to do about a topic that does not fit."""
     if has_begun:
-        remedy = (
+        return (
             "Its schema was changed since the DataFrame was loaded: restart the query to load the "
             "current columns, and cast them in the query if it needs the earlier types. If other "
             "topics of the pattern outnumber this one, give the reader a schema."
         )
-    elif is_named:
-        remedy = "Leave it out of 'subscribe', and read it with a reader of its own."
-    else:
-        remedy = (
-            "Delete the topic, narrow the pattern, or set failOnDataLoss=false, which leaves out "
-            "topics that do not fit; then start the query again."
+    if is_named:
+        return (
+            "If the reader was given a schema, declare its columns as they are in the topic, and "
+            "cast them in the query. Otherwise leave the topic out of 'subscribe', and read it "
+            "with a reader of its own."
         )
-    return IncompatibleSchema(
-        f"topic {name!r} does not fit the columns of this query: {difference}. The checkpoint was "
-        f"not changed. {remedy}",
-        topic=name,
+    return (
+        "Delete the topic, narrow the pattern, or set failOnDataLoss=false, which leaves out "
+        "topics that do not fit; then start the query again."
     )

@@ -231,7 +231,9 @@ def test_unsupported_column_can_be_excluded_with_columns_option() -> None:
         source_schema(topic)
 
 
-@pytest.mark.parametrize(("name", "near"), [("carier", "'carrier'"), ("_ofset", "'_offset'")])
+@pytest.mark.parametrize(
+    ("name", "near"), [("carier", "'carrier'"), ("_ofset", "'_offset'"), ("LEGS", "'legs'")]
+)
 def test_unknown_column_is_refused_with_a_suggestion(name: str, near: str) -> None:
     with pytest.raises(InvalidOption, match=f"did you mean {near}"):
         source_schema(FLIGHTS, (name,))

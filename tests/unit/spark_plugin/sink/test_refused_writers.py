@@ -83,6 +83,13 @@ def test_R30_label_of_a_query_without_foreach_batch_is_refused_and_creates_no_lo
     assert root.exists()
 
 
+def test_job_with_the_option_of_a_query_is_told_to_leave_it_out(tmp_path: Path) -> None:
+    """Outside of `foreachBatch` there is no query, and no batch that Spark is running."""
+    asked = {"path": str(tmp_path / "log"), "topic": "t", "checkpointLocation": str(tmp_path)}
+    with pytest.raises(CheckpointConflict, match="in a job of no query leave the option out"):
+        TxlogBatchWriter.for_job(parse_writer_options(asked), FRAME, overwrite=False)
+
+
 def test_checkpoint_without_a_batch_creates_no_log(tmp_path: Path) -> None:
     root, checkpoint = tmp_path / "log", tmp_path / "checkpoint"
     checkpoint.mkdir()

@@ -13,10 +13,12 @@ from pyspark.sql.types import IntegerType, LongType, StructType
 
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions
+from spark_plugin.source.batch_reader import TxlogBatchReader
 from spark_plugin.source.subscription import inferred_schema
 from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.spark_query import GROUP, ONE_JOURNAL
 from tests.unit.spark_plugin.spark_stream import Stream
+from txlog.client.admin import Admin
 from txlog.errors import CheckpointConflict, IncompatibleSchema, InvalidOption, UnknownTopic
 from txlog.topic.records.schema import KAFKA_SCHEMA
 
@@ -112,8 +114,21 @@ def test_incompatible_topic_named_in_subscribe_fails_even_without_fail_on_data_l
 ) -> None:
     log.admin.create_topic("extras", 1, TYPED)
     stream = Stream(log, tmp_path / "first", EARLIEST, subscribe=("events", "extras"), **LOSES)
-    with pytest.raises(IncompatibleSchema, match="Leave it out of 'subscribe'"):
+    with pytest.raises(IncompatibleSchema, match="leave the topic out of 'subscribe'"):
         stream.reader.initialOffset()
+
+
+def test_job_with_a_user_schema_that_does_not_fit_is_told_to_declare_the_topics_columns(
+    tmp_path: Path,
+) -> None:
+    """A job has no checkpoint, and without its only topic it would read nothing."""
+    root = str(tmp_path / "log")
+    Admin(root, create=True).create_topic("events", 1, TYPED)
+    options = ReaderOptions(root, subscribe=("events",), starting_offsets=EARLIEST)
+    reader = TxlogBatchReader(options, StructType().add("n", LongType()))
+    with pytest.raises(IncompatibleSchema, match="declare its columns as they are in") as raised:
+        reader.partitions()
+    assert "checkpoint" not in raised.value.message
 
 
 @pytest.mark.parametrize(
