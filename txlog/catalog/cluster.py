@@ -54,6 +54,9 @@ T = TypeVar("T")
 
 PRODUCER_ID_BLOCK = 100
 
+TOPICS_KEPT_MIN = 32
+"""With fewer topics a process does not look for deleted ones among them."""
+
 
 class Cluster:
     """An open log. Safe to use from threads; a process needs one for each log."""
@@ -113,6 +116,8 @@ class Cluster:
         self.carry: Callable[[TopicLog], None] | None = None
         """`Replica.carry` of the topics that are opened from now on, each with its topic."""
         self._topics: dict[str, TopicLog] = {}
+        self._topics_max = 2 * TOPICS_KEPT_MIN
+        """Above this number the deleted ones are dropped."""
         self._pids: list[int] = []
         self._pids_taken_by = 0
         self._lock = runtime.new_lock()
@@ -249,8 +254,16 @@ class Cluster:
         known = self._topics.get(opened.name)
         if known is None or known.topic_id != opened.topic_id:
             known = self._new_topic_log(opened)
-            self._topics[opened.name] = known
+            self._keep(known)
         return known
+
+    def _keep(self, topic: TopicLog) -> None:
+        """Keep the current topic of that name. Topics that other processes have deleted are dropped
+        each time the number of topics has doubled."""
+        if len(self._topics) >= self._topics_max:
+            self._topics = {n: known for n, known in self._topics.items() if not known.state.closed}
+            self._topics_max = 2 * max(len(self._topics), TOPICS_KEPT_MIN)
+        self._topics[topic.name] = topic
 
     def _new_topic_log(self, opened: TopicOpened) -> TopicLog:
         topic = TopicLog(self.store, opened, self.runtime, self.options)
@@ -286,7 +299,7 @@ class Cluster:
             return known
         created = self.journal.state.topics.get(new.name)
         if created is not None and created.opened.topic_id == new.topic_id:
-            self._topics[new.name] = new
+            self._keep(new)
         return new
 
     def delete_topic(self, name: str) -> None:

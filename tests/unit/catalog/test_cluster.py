@@ -1,6 +1,8 @@
 """The cluster as each process sees it: topics by name and incarnation, producer ids, its file."""
 
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -8,7 +10,12 @@ import pytest
 
 from tests.protocol.world import NAMES, SCHEMA, World
 from tests.stores.faulty_stores import HookedStore
-from txlog.catalog.cluster import PRODUCER_ID_BLOCK, Cluster, open_cluster
+from txlog.catalog.cluster import (
+    PRODUCER_ID_BLOCK,
+    TOPICS_KEPT_MIN,
+    Cluster,
+    open_cluster,
+)
 from txlog.catalog.cluster_file import create_cluster, decode_cluster_file, read_cluster_file
 from txlog.clock import SerialFanOut
 from txlog.errors import CorruptData, NotATxlog, StoreUnavailable, UnknownTopic
@@ -56,6 +63,22 @@ def test_repeated_lookups_of_a_topic_return_the_same_object(world: World) -> Non
     assert cluster.topics() == [topic]
     assert cluster.topic("a") is topic
     assert len(topic.topic_id) == 16
+
+
+def test_deleted_topics_are_not_kept_as_long_as_the_process_lives(world: World) -> None:
+    """A query with a pattern may read topics of each day, which another process deletes."""
+    reader, other = cluster_of(world), cluster_of(world)
+    seen = []
+    for day in range(4 * TOPICS_KEPT_MIN):
+        create(other, f"day-{day}")
+        topic = reader.topic(f"day-{day}")
+        other.delete_topic(topic.name)
+        assert topic.catch_up().closed
+        seen.append(weakref.ref(topic))
+    del topic
+    gc.collect()
+    assert sum(found() is not None for found in seen) <= 2 * TOPICS_KEPT_MIN
+    assert reader.topic("a") is reader.topic("a")
 
 
 def test_second_process_adds_a_topic_to_an_existing_log(world: World) -> None:
