@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -31,10 +32,12 @@ from txlog.groups.state import (
     OffsetsDeleted,
     OffsetsEvent,
     OffsetsPended,
+    OffsetsState,
     Pending,
     PendingApplied,
     PendingOffset,
     PendingReleased,
+    decide,
     in_parts,
 )
 from txlog.journal.replication.replica import Replica
@@ -159,6 +162,15 @@ class GroupOffsets:
         """Delete a group. Raises UnknownGroup, UnstableOffsetCommit."""
         self._execute(GroupDeleted(group))
 
+    def require_allowed(self, command: OffsetsEvent) -> None:
+        """Raises what `commit` with `whole`, `delete_offsets` or `delete` would raise now for this
+        command. Writes nothing, so a transaction that it could end stays as it is."""
+        group = self.group(command.group)
+        blocking = {tx: pend for tx, pend in group.pending.items() if self._is_undecided(tx, pend)}
+        known = group.committed or group.pending
+        groups = {command.group: replace(group, pending=blocking)} if known else {}
+        decide(OffsetsState(groups), command)
+
     def _execute(self, command: OffsetsEvent) -> None:
         self.with_resolution(partial(self._journal_of(command.group).execute, command))
 
@@ -224,11 +236,8 @@ class GroupOffsets:
         # If it is decided: an abort, too, is completed before its offsets are released.
         coordinator.finish(pending.transactional_id, tx_id)
         outcome = coordinator.outcome(tx_id)
-        now_ms = self._cluster.runtime.clock.wall_ms()
-        is_late = elapsed_ms(pending.pended_ms, now_ms) > pending.timeout_ms
-        is_open = outcome in (TransactionOutcome.OPEN, TransactionOutcome.UNKNOWN_ID)
-        # A superseded transaction can never prepare: its pend is released without an abort (R3).
-        if is_open and not coordinator.is_superseded(pending.transactional_id, tx_id):
+        is_late = self._is_late(pending)
+        if _may_prepare(coordinator, outcome, tx_id, pending):
             if not (may_abort or is_late):
                 return False
             # A timeout ends the epoch of the owner. An earlier transaction of the caller's own id
@@ -243,6 +252,16 @@ class GroupOffsets:
             # applied (R8), so a transaction with a pend left did not commit.
             self.release_pending(group, tx_id)
         return True
+
+    def _is_undecided(self, tx_id: TxId, pending: Pending) -> bool:
+        """Whether `_resolved` would leave the transaction as it is."""
+        coordinator = self._coordinator(pending.coordinator)
+        outcome = coordinator.outcome(tx_id)
+        return _may_prepare(coordinator, outcome, tx_id, pending) and not self._is_late(pending)
+
+    def _is_late(self, pending: Pending) -> bool:
+        now_ms = self._cluster.runtime.clock.wall_ms()
+        return elapsed_ms(pending.pended_ms, now_ms) > pending.timeout_ms
 
     def _aborted(
         self, coordinator: Coordinator, transactional_id: str, tx_id: TxId, fence: bool
@@ -278,6 +297,15 @@ def _of_incarnation(
     if committed is None or topic_ids is None:
         return committed
     return committed if committed.topic_id == topic_ids.get(where.topic) else None
+
+
+def _may_prepare(
+    coordinator: Coordinator, outcome: TransactionOutcome, tx_id: TxId, pending: Pending
+) -> bool:
+    """Whether the transaction may still commit. A superseded one can never prepare: its pend is
+    released without an abort (R3)."""
+    is_open = outcome in (TransactionOutcome.OPEN, TransactionOutcome.UNKNOWN_ID)
+    return is_open and not coordinator.is_superseded(pending.transactional_id, tx_id)
 
 
 def _is_earlier(tx_id: TxId, own: TxId) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from txlog.cli.output.output import Facts, Section, duration_text, grid_of
+from txlog.cli.output.output import Facts, Grid, Section, duration_text, grid_of
 from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Session, group_names, with_session
 from txlog.client.admin import Admin
@@ -35,15 +35,16 @@ PARTITION_COLUMNS = (
     "undecided",
 )
 PENDING_COLUMNS = (
-    "pending",
+    "transaction",
     "transactional_id",
     "outcome",
-    "age",
+    "duration",
     "topic",
     "partition",
-    "start",
-    "end",
+    "start_offset",
+    "end_offset",
 )
+_PENDING_NAMES = ("topic", "partition", "start_offset", "end_offset")
 
 
 @app.command("list", epilog="Example: txlog group list -o json | jq '.[] | select(.lag != 0)'")
@@ -52,23 +53,28 @@ def list_groups(session: Session) -> None:
     """All consumer groups, with their lag in records over all partitions."""
     admin = session.admin()
     groups = admin.describe_groups()
-    document = [
-        {
-            "group": g.group_id,
-            "topics": len({p.where.topic for p in g.partitions}),
-            "partitions": len(g.partitions),
-            "lag": g.lag,
-            "lag_seconds": _seconds(g.lag_ms),
-            "pending": len(g.pending),
-            "owner": g.owner or None,
-        }
-        for g in groups
-    ]
-    shown = [{**d, "lag": _lag(g)} for d, g in zip(document, groups, strict=True)]
-    names = ("group", "topics", "partitions", "lag", "lag_seconds", "pending", "owner")
-    session.show(document, [grid_of(shown, names)])
+    session.show([list_document(each) for each in groups], [list_grid(groups)])
     if not groups:
         session.say("No consumer group has committed an offset here.")
+
+
+def list_document(found: GroupDescription) -> dict[str, Any]:
+    """A group in one row."""
+    return {
+        "group": found.group_id,
+        "topics": len({part.where.topic for part in found.partitions}),
+        "partitions": len(found.partitions),
+        "lag": found.lag,
+        "lag_seconds": _seconds(found.lag_ms),
+        "pending": len(found.pending),
+        "owner": found.owner or None,
+    }
+
+
+def list_grid(groups: Sequence[GroupDescription]) -> Grid:
+    """The table of groups, one a row."""
+    names = ("group", "topics", "partitions", "lag", "lag_seconds", "pending", "owner")
+    return grid_of([{**list_document(each), "lag": _lag(each)} for each in groups], names)
 
 
 @app.command("describe", epilog="Example: txlog group describe billing")
@@ -86,11 +92,11 @@ def describe(session: Session, group: Group) -> None:
     found = admin.describe_group(group)
     pending = admin.connection.offsets.group(group).pending
     document = _document(admin, found, pending)
-    now_ms = admin.connection.runtime.clock.wall_ms()
-    session.show(document, _sections(found, document, now_ms, pending))
+    session.show(document, _sections(found, document))
 
 
 def _document(admin: Admin, found: GroupDescription, pending: PendingOf) -> dict[str, Any]:
+    now_ms = admin.connection.runtime.clock.wall_ms()
     return {
         "group": found.group_id,
         "lag": found.lag,
@@ -118,9 +124,10 @@ def _document(admin: Admin, found: GroupDescription, pending: PendingOf) -> dict
                 "transactional_id": pend.transactional_id,
                 "outcome": str(admin.connection.outcome(tx_id)),
                 "pended_at": iso_time(pend.pended_ms),
-                "timeout_ms": pend.timeout_ms,
+                "duration_ms": now_ms - pend.pended_ms,
+                "transaction_timeout_ms": pend.timeout_ms,
                 "offsets": [
-                    {"topic": o.topic, "partition": o.partition, "start": o.start, "end": o.end}
+                    dict(zip(_PENDING_NAMES, (*o.where, o.start, o.end), strict=True))
                     for o in pend.offsets
                 ],
             }
@@ -129,9 +136,7 @@ def _document(admin: Admin, found: GroupDescription, pending: PendingOf) -> dict
     }
 
 
-def _sections(
-    found: GroupDescription, document: Mapping[str, Any], now_ms: int, pending: PendingOf
-) -> Iterable[Section]:
+def _sections(found: GroupDescription, document: Mapping[str, Any]) -> Iterable[Section]:
     yield Facts(
         (
             ("Group", found.group_id),
@@ -140,7 +145,7 @@ def _sections(
             ("Owner", found.owner),
             ("LastCommit", document["last_commit"]),
             ("LastCommitTransaction", found.last_commit),
-            ("Pending", len(pending)),
+            ("Pending", len(document["pending"])),
         )
     )
     partitions = [
@@ -148,17 +153,12 @@ def _sections(
         for part in document["partitions"]
     ]
     yield grid_of(partitions, PARTITION_COLUMNS)
-    if pending:
-        rows = [
-            {
-                **shown,
-                **offset,
-                "pending": shown["transaction"],
-                "age": duration_text(now_ms - pend.pended_ms),
-            }
-            for shown, pend in zip(document["pending"], pending.values(), strict=True)
-            for offset in shown["offsets"]
-        ]
+    rows = [
+        {**pend, **offset, "duration": duration_text(pend["duration_ms"])}
+        for pend in document["pending"]
+        for offset in pend["offsets"]
+    ]
+    if rows:
         yield grid_of(rows, PENDING_COLUMNS)
 
 

@@ -1,6 +1,7 @@
 """`txlog group reset | delete | delete-offsets`: Kafka's reset and deletion of offsets.
 
-Each only shows what it would do unless `--execute` is given. It decides nothing:
+Each only shows what it would do unless `--execute` is given, and shows nothing that `--execute`
+would refuse. It decides nothing:
 `txlog/client/admin/offset_reset.py` does.
 """
 
@@ -15,9 +16,9 @@ from typing import Annotated
 
 import typer
 
-from txlog.cli.commands.group import Group, app
+from txlog.cli.commands.group import Group, app, list_document, list_grid
 from txlog.cli.options.starting_point import milliseconds
-from txlog.cli.output.output import Grid, counted, grid_of
+from txlog.cli.output.output import counted, grid_of
 from txlog.cli.session import Execute, Session, topic_names, with_session
 from txlog.client.admin import Admin
 from txlog.client.admin.offset_reset import (
@@ -31,10 +32,12 @@ from txlog.client.admin.offset_reset import (
     ToTable,
     ToTime,
     committed_partitions,
-    require_no_live_owner,
+    require_allowed,
+    reset_command,
 )
 from txlog.client.positions.listed_offsets import duration_ms
 from txlog.errors import UsageError
+from txlog.groups.state import GroupDeleted, OffsetsDeleted
 from txlog.model import TopicPartition, validate_group_id
 
 __all__ = ["app"]
@@ -120,9 +123,11 @@ def reset(
 ) -> None:
     """Reset a group's offsets. Without --execute it only shows them, before and after.
 
-    An unreadable offset becomes the nearest readable one. The reset is refused while the
-    query that owns the group is alive, and if the group's offsets change meanwhile.
+    An unreadable offset becomes the nearest readable one. The reset is refused while the query that
+    owns the group is alive or offsets are pending, and if the group's offsets change meanwhile.
     """
+    if export and session.options.output is not None:
+        raise UsageError("-o and --export contradict each other; leave one of them out.")
     validate_group_id(group)
     admin = session.admin()
     now_ms = admin.connection.runtime.clock.wall_ms()
@@ -149,6 +154,8 @@ def reset(
     if execute:
         # The plan names the offsets that it replaces: the reset fails if they have changed (I6).
         admin.reset_group(group, plan)
+    else:
+        require_allowed(admin.connection, reset_command(group, plan))
     _show(session, group, plan, execute)
 
 
@@ -238,7 +245,7 @@ def _show(session: Session, group: str, plan: Sequence[OffsetReset], is_done: bo
 def delete(session: Session, group: Group, execute: Execute = False) -> None:
     """Delete a group: its offsets and its owner. Without --execute it only shows them.
 
-    Refused while the query that owns the group is alive.
+    Refused while the query that owns the group is alive or offsets are pending.
     """
     validate_group_id(group)
     admin = session.admin()
@@ -249,13 +256,15 @@ def delete(session: Session, group: Group, execute: Execute = False) -> None:
         f"group {group}: {counted(positions, 'position')}, "
         f"a lag of {least}{counted(found.known_lag, 'record')}"
     )
-    if not execute:
-        # A plan that --execute would refuse is not shown.
-        require_no_live_owner(admin.connection, group)
+    if execute:
+        admin.delete_group(group)
+    else:
+        require_allowed(admin.connection, GroupDeleted(group))
+    session.show({**list_document(found), "deleted": execute}, [list_grid([found])])
+    if execute:
+        session.say(f"Deleted {what}.")
+    else:
         session.say_planned(f"delete {what}")
-        return
-    admin.delete_group(group)
-    session.say(f"Deleted {what}.")
 
 
 @app.command(
@@ -278,13 +287,9 @@ def delete_some(
     if execute:
         doomed = admin.delete_group_offsets(group, doomed)
     else:
-        require_no_live_owner(admin.connection, group)
-    document = [
-        {"group": group, "topic": w.topic, "partition": w.partition, "offset": known[w].offset}
-        for w in doomed
-    ]
+        require_allowed(admin.connection, OffsetsDeleted(group, tuple(doomed)))
     rows = [(group, *where, known[where].offset) for where in doomed]
-    session.show(document, [Grid(("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET"), rows)])
+    session.show_rows(("group", "topic", "partition", "current_offset"), rows)
     what = counted(len(doomed), "position")
     if execute:
         session.say(f"Deleted {what} of group {group}.")

@@ -21,13 +21,14 @@ from txlog.client.admin.offset_reset import (
     committed_partitions,
     plan_resets,
     require_no_live_owner,
+    reset_command,
     unknown_group,
 )
 from txlog.client.positions.position_arguments import checked_partitions
 from txlog.coordinator.events import GroupReleased
 from txlog.engine.connection import Connection
 from txlog.errors import CorruptData, UnknownGroup, UsageError
-from txlog.groups.state import CommittedOffset, GroupState, PendingOffset
+from txlog.groups.state import CommittedOffset, GroupState
 from txlog.model import TopicPartition, validate_group_id
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.read.reader import FetchedBatch, batch_source, read_batches, sliced
@@ -107,19 +108,7 @@ class GroupAdmin:
         validate_group_id(group_id)
         resets = _checked_plan(plan)
         require_no_live_owner(self.connection, group_id)
-        offsets = tuple(
-            PendingOffset(
-                reset.where.topic,
-                reset.topic_id,
-                reset.where.partition,
-                # The start is compared with the group's offset (I6); any start fits where it has
-                # none.
-                reset.new if reset.current is None else reset.current,
-                reset.new,
-                replaced=reset.replaced,
-            )
-            for reset in resets
-        )
+        offsets = reset_command(group_id, resets).offsets
         self.connection.offsets.commit(group_id, offsets, whole=True)
 
     def delete_group_offsets(

@@ -19,7 +19,7 @@ from txlog.client.positions.position_arguments import (
 )
 from txlog.engine.connection import Connection
 from txlog.errors import GroupOwned, NoOffsetForPartition, UnknownGroup, UsageError
-from txlog.groups.state import CommittedOffset
+from txlog.groups.state import CommittedOffset, OffsetsCommitted, OffsetsEvent, PendingOffset
 from txlog.model import IsolationLevel, TopicPartition, validate_group_id
 from txlog.topic.topic_log import TopicLog
 
@@ -195,6 +195,29 @@ def require_no_live_owner(connection: Connection, group: str) -> None:
                 group=group,
                 owner=owner,
             )
+
+
+def require_allowed(connection: Connection, command: OffsetsEvent) -> None:
+    """Raises what an operator's command on a group would raise now. Writes nothing."""
+    require_no_live_owner(connection, command.group)
+    connection.offsets.require_allowed(command)
+
+
+def reset_command(group: str, plan: Iterable[OffsetReset]) -> OffsetsCommitted:
+    """The command that applies a plan."""
+    offsets = tuple(
+        PendingOffset(
+            reset.where.topic,
+            reset.topic_id,
+            reset.where.partition,
+            # The start is compared with the group's offset (I6); any start fits where it has none.
+            reset.new if reset.current is None else reset.current,
+            reset.new,
+            replaced=reset.replaced,
+        )
+        for reset in plan
+    )
+    return OffsetsCommitted(group, offsets, 0)
 
 
 def committed_partitions(connection: Connection, group: str) -> list[TopicPartition]:

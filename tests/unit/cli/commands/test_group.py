@@ -48,7 +48,8 @@ def test_describe_shows_pending_offsets_with_their_transaction(log: SampleLog) -
     assert pending["transaction"] == str(log.opened)
     assert pending["transactional_id"] == "late-job"
     assert pending["outcome"] == "OPEN"
-    assert pending["offsets"] == [{"topic": "orders", "partition": 0, "start": 4, "end": 6}]
+    offsets = {"topic": "orders", "partition": 0, "start_offset": 4, "end_offset": 6}
+    assert pending["offsets"] == [offsets]
     rows = run("group", "describe", "billing", root=log.root).rows
     assert [row[-4:] for row in rows if row[:1] == [str(log.opened)]] == [["orders", "0", "4", "6"]]
 

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.command_line import run
+from tests.processes.command_line import files, run
 from tests.unit.cli.sample_log import FIRST_MS, SampleLog
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.positions.listed_offsets import duration_ms
+from txlog.client.producer.producer import Producer
+from txlog.engine.producer_config import IN_LOG
 from txlog.errors import UsageError
 from txlog.model import TopicPartition
 
@@ -157,18 +159,57 @@ def test_reset_of_an_unknown_group_topic_or_partition_is_refused(
     assert (done.code, said in done.err) == (code, True), done.err
 
 
-def test_a_reset_is_refused_while_a_transaction_is_pending(own_log: SampleLog) -> None:
-    command = ["group", "reset", "billing", "--all-topics", "--to-earliest", "--execute"]
-    done = run(*command, root=own_log.root)
-    assert done.code == 4
+CHANGES = (
+    ["reset", "billing", "--all-topics", "--to-earliest"],
+    ["delete", "billing"],
+    ["delete-offsets", "billing", "--topic", "orders"],
+)
+
+
+@pytest.mark.parametrize("execute", [[], ["--execute"]], ids=["plan", "execute"])
+@pytest.mark.parametrize("words", CHANGES, ids=lambda words: words[0])
+def test_change_of_a_group_is_refused_while_its_offsets_are_pending(
+    words: list[str], execute: list[str], own_log: SampleLog
+) -> None:
+    before = files(own_log.root)
+    done = run("group", *words, *execute, root=own_log.root)
+    assert (done.code, done.out) == (4, "")
     assert "is pending on orders-0" in done.err
-    assert position(own_log) == {O0: 4}
+    assert files(own_log.root) == before
+
+
+@pytest.mark.parametrize("words", CHANGES, ids=lambda words: words[0])
+def test_plan_is_shown_if_execute_would_end_the_pending_transaction(
+    words: list[str], settled: SampleLog
+) -> None:
+    """It is past its timeout."""
+    producer = Producer(
+        settled.connection, transactional_id="dead-job", transaction_timeout_ms=1,
+        transaction_records=IN_LOG,
+    )  # fmt: skip
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({O0: 5}, "billing")
+    before = files(settled.root)
+    shown = run("group", *words, root=settled.root)
+    assert (shown.code, "Nothing was done" in shown.err) == (0, True), shown.err
+    assert files(settled.root) == before
+    assert run("group", *words, "--execute", root=settled.root).code == 0
+
+
+def test_reset_plan_is_exported_while_offsets_are_pending(log: SampleLog) -> None:
+    """It is applied later."""
+    done = run("group", "reset", "billing", "--all-topics", "--to-current", "--export",
+               root=log.root)  # fmt: skip
+    assert (done.code, done.out) == (0, "orders,0,4\n")
 
 
 def test_delete_offsets_removes_committed_offsets_only_with_execute(settled: SampleLog) -> None:
     command = ["group", "delete-offsets", "billing", "--topic", "orders:0"]
     shown = run(*command, root=settled.root)
     assert shown.rows[1] == ["billing", "orders", "0", "4"]
+    found = run(*command, "-o", "json", root=settled.root).json
+    assert found == [{"group": "billing", "topic": "orders", "partition": 0, "current_offset": 4}]
     assert position(settled) == {O0: 4}
     assert run(*command, "--execute", root=settled.root).code == 0
     assert position(settled) == {}
