@@ -249,6 +249,8 @@ def test_commands_work_on_s3(tmp_path: Path) -> None:
         producer.flush()
         (record,) = run("consume", "orders", env={"TXLOG_ROOT": root, **env}).json_lines
         assert record["value"] == "on S3"
+        within = run_process("--root", root, "export", "orders", "--file", f"{root}/a/b.csv", **env)
+        assert (within.code, f"is within the log at {root}," in within.err) == (2, True)
         assert run("verify", root=root, env=env).code == 0
         checks = run("doctor", "-o", "json", root=root, env=env).json["checks"]
         found = {check["check"]: check["status"] for check in checks}

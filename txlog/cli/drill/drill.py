@@ -42,6 +42,7 @@ from txlog.clock import Runtime
 from txlog.engine.connection import Connection, connect
 from txlog.errors import TxlogError, UsageError
 from txlog.redaction import redact, redact_url
+from txlog.storage.disk.output_file import require_outside_logs
 
 BUNDLED_JOB = PACKAGES / "spark_plugin" / "drill" / "numbers_job.py"
 KILLS_MAX = 1_000
@@ -313,6 +314,7 @@ def _require_writable(report: Path) -> None:
         raise UsageError(f"--report {report} is a folder; name a file.")
     if not report.parent.is_dir():
         raise UsageError(f"--report {report}: there is no folder {report.parent}; make it first.")
+    require_outside_logs(str(report))
     if not os.access(report if report.exists() else report.parent, os.W_OK):
         raise UsageError(f"--report {report} is not writable; name another file.")
 

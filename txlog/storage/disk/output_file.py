@@ -13,11 +13,14 @@ from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 from txlog.clock import Entropy
 from txlog.errors import StoreDenied, StoreUnavailable, TxlogError, UsageError
+from txlog.layout import CLUSTER_FILE
 from txlog.redaction import redact_url
 from txlog.storage.disk.os_error import store_error
+from txlog.storage.root_url import roots_above
 
 BLOCK_BYTES = 8 << 20
 """Size of an upload's parts, which are kept in memory for a file on an object store."""
@@ -37,14 +40,43 @@ def new_output_file(target: str, entropy: Entropy) -> Iterator[BinaryIO]:
 
 
 def require_new(target: str) -> None:
-    """Raises UsageError if the file exists. An export calls this before it reads any record."""
+    """Raises UsageError if the file exists, or would be within a log. An export calls this before
+    it reads any record."""
     if "://" not in target:
         _require_local(os.path.expanduser(target))
+        require_outside_logs(target)
         return
     with _translated(target, "look for"):
         files, path = fsspec.core.url_to_fs(target)
         if files.exists(path):
             raise _taken(target)
+        if isinstance(files, LocalFileSystem):
+            require_outside_logs(path)
+        else:
+            _require_outside_remote_logs(target, files, path)
+
+
+def require_outside_logs(path: str) -> None:
+    """Raises UsageError if a local file would be within a log."""
+    for place in roots_above(path):  # Without links, so that none leads into a log unseen.
+        if os.path.lexists(os.path.join(place, CLUSTER_FILE)):
+            raise _within(path, place)
+
+
+def _require_outside_remote_logs(target: str, files: Any, path: str) -> None:
+    place = path
+    while (above := files._parent(place)) not in (place, ""):
+        place = above
+        with suppress(PermissionError):  # A place that this process may not read is skipped.
+            if files.exists(f"{place.rstrip('/')}/{CLUSTER_FILE}"):
+                raise _within(target, files.unstrip_protocol(place))
+
+
+def _within(target: str, place: str) -> UsageError:
+    return UsageError(
+        f"{redact_url(target)} is within the log at {redact_url(place)}, where only the log's own "
+        "files may be. Name a place outside of that log."
+    )
 
 
 def _require_local(path: str) -> None:

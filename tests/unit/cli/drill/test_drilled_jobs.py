@@ -100,12 +100,18 @@ def test_unreadable_log_fails_the_drill_and_keeps_the_job_output(
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("none/drill.html", "there is no folder"), ("folder", "is a folder")]
+    ("name", "why"),
+    [
+        ("none/drill.html", "there is no folder"),
+        ("folder", "is a folder"),
+        ("log/drill.html", "is within the log at"),
+    ],
 )
 def test_unwritable_report_path_is_refused_before_the_drill_starts(
     temporary: Path, name: str, why: str
 ) -> None:
     (temporary / "folder").mkdir()
+    empty_log(temporary / "log")
     done = run("drill", "--report", temporary / name)
     assert (done.code, done.out) == (2, "")
     assert why in done.err
@@ -158,7 +164,7 @@ def test_job_is_killed_and_restarted_for_each_kill_and_then_checked(temporary: P
     kills = [(k["is_reached"], k["processes"], k["outcome"]) for k in done.json["kills"]]
     assert kills == [(True, 1, "went on")] * 2
     assert len(done.json["checks"]) == 6
-    failed = [check["name"] for check in done.json["checks"] if not check["is_well"]]
+    failed = [check["check"] for check in done.json["checks"] if check["status"] != "ok"]
     assert failed == ["batches in the log", "checkpoint and log"]
 
 
