@@ -26,6 +26,7 @@ from txlog.cli.session import (
     VERBOSE_HELP,
     GlobalOptions,
     Output,
+    require_values,
 )
 from txlog.distribution import DISTRIBUTION
 
@@ -131,6 +132,7 @@ def _options(
         typer.Option("--storage-option", metavar="NAME=VALUE", help=STORAGE_HELP),
     ] = None,
 ) -> None:
+    require_values(ctx)
     ctx.obj = GlobalOptions(root, output, quiet, verbose, no_color, tuple(storage_option or ()))
 
 

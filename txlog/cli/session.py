@@ -11,10 +11,10 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -32,6 +32,8 @@ from txlog.cli.output.output import (
 from txlog.errors import UsageError
 
 PANEL = "Global options"
+MAY_BE_EMPTY = "may be empty"
+"""Marks, in its `Annotated`, an option to which an empty text is a value."""
 ROOT_HELP = "The log: a folder, or a URL such as s3://bucket/prefix."
 OUTPUT_HELP = "Tables for people, or JSON for programs."
 QUIET_HELP = "Print only errors as messages."
@@ -149,6 +151,16 @@ def _shared(
     """The declaration of the shared options; `with_session` reads its signature."""
 
 
+def require_values(ctx: typer.Context, may_be_empty: Container[str] = ()) -> None:
+    """Raises UsageError for an option that is given an empty text, as a script does whose variable
+    is not set: it must not count as not given."""
+    for option in ctx.command.params:
+        given = ctx.params.get(option.name or "")
+        is_empty = given == "" or (isinstance(given, list | tuple) and "" in given)
+        if is_empty and option.param_type_name == "option" and option.name not in may_be_empty:
+            raise UsageError(f"{option.opts[0]} is empty; leave it out, or give it a value.")
+
+
 # eval_str: typer takes `run.__signature__` as it is and evaluates no annotation in it.
 _SHARED = tuple(inspect.signature(_shared, eval_str=True).parameters.values())
 _CONTEXT = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -162,6 +174,7 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
         own_options = {option.name: arguments.pop(option.name) for option in _SHARED}
         own_options["storage_option"] = tuple(own_options["storage_option"] or ())
         given = GlobalOptions(**own_options)
+        require_values(ctx, may_be_empty)
         before = ctx.obj if isinstance(ctx.obj, GlobalOptions) else GlobalOptions()
         session = Session(before.overridden(given))
         try:
@@ -180,6 +193,7 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
             raise
 
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    may_be_empty = {each.name for each in own if MAY_BE_EMPTY in get_args(each.annotation)}
     # Keyword-only, because a signature refuses a parameter without a default after one with one.
     named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     signature = inspect.Signature([_CONTEXT, *named, *_SHARED])

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import typer
 
 from tests.processes.command_line import run
 from tests.source_tree import PRODUCT, ROOT, modules
+from tests.unit.cli.command_cases import commands
 from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.command_table import COMMANDS
 from txlog.cli.main import app
@@ -19,31 +19,22 @@ from txlog.cli.session import GlobalOptions, Output
 RECOMMENDED = re.compile(r"'txlog ([a-z]+)(?: ([a-z]+))?")
 
 
-def commands(group: typer.core.TyperGroup | None = None, path: str = "") -> Iterator[str]:
-    """Every command: `topic list`, `doctor`, ..."""
-    for name, found in (group or typer.main.get_group(app)).commands.items():
-        if isinstance(found, typer.core.TyperGroup):
-            yield from commands(found, f"{path}{name} ")
-        else:
-            yield f"{path}{name}"
-
-
 def test_every_command_is_documented() -> None:
     pages = (ROOT / "docs").glob("cli*.md")
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
-    assert [name for name in commands() if f"`txlog {name}" not in text] == []
+    assert [name for name, _ in commands() if f"`txlog {name}" not in text] == []
 
 
 def test_every_command_that_a_message_recommends_exists() -> None:
     """Strings are joined first because a message may be split within a command's name."""
-    known = set(commands())
+    known = set(dict(commands()))
     for module in modules(*PRODUCT):
         text = re.sub(r'"\s*\n\s*f?"', "", module.text)
         for noun, verb in RECOMMENDED.findall(text):
             assert noun in known or f"{noun} {verb}" in known, (module.place, noun, verb)
 
 
-@pytest.mark.parametrize("name", sorted(commands()))
+@pytest.mark.parametrize("name", sorted(dict(commands())))
 def test_every_command_has_help_with_an_example(name: str) -> None:
     done = run(*name.split(), "--help")
     assert (done.code, done.err) == (0, "")

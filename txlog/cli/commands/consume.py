@@ -114,7 +114,9 @@ def consume(
 
     With --group delivery is at least once: records printed but not committed are printed again.
     """
-    point = None if start is None and group else parse_starting_point(start or "earliest")
+    if start is None and not group:
+        start = "earliest"
+    point = None if start is None else parse_starting_point(start)
     # Linearizable, so that a topic that was just created by another process is found.
     log = session.admin().connection.cluster.present_topic(topic, linearizable=True)
     for partition in partitions or ():
@@ -153,8 +155,12 @@ def _writer(
     if key_separator is not None and file_format is not OutputFormat.LINES:
         raise UsageError("--key-separator is for --format lines; leave it out.")
     is_table = session.options.output is Output.TABLE
-    if is_table and file_format is not None:
-        raise UsageError("-o table and --format contradict each other; leave one of them out.")
+    other = OutputFormat.JSON if session.options.output is Output.JSON else None
+    if session.options.output is not None and file_format not in (None, other):
+        raise UsageError(
+            f"-o {session.options.output} and --format {file_format} contradict each other; leave "
+            "one of them out."
+        )
     if file_format is OutputFormat.LINES:
         return plain(line_writer(schema, separator(key_separator)))
     if file_format is OutputFormat.ARROW:

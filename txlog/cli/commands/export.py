@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Annotated
 
 import typer
 
 from txlog.cli.options.starting_point import Edge, parse_starting_point
 from txlog.cli.output.export_files import FileFormat, file_schema, record_file
-from txlog.cli.output.output import Grid
+from txlog.cli.output.output import grid_of
 from txlog.cli.output.progress import record_progress
 from txlog.cli.session import Session, topic_names, with_session
 from txlog.client.consumer.cut_reader import RangeBound, TopicRange, read_partition, topics_at_cut
@@ -44,8 +44,8 @@ class _Exported:
     topic: str
     file: str
     partition: int
-    start: int
-    end: int
+    start_offset: int
+    end_offset: int
     records: int
 
 
@@ -191,12 +191,11 @@ def _export(
 
 
 def _show(session: Session, done: Sequence[_Exported]) -> None:
-    names = ("topic", "file", "partition", "start", "end", "records")
-    rows = [tuple(getattr(part, name) for name in names) for part in done]
+    parts = [asdict(part) for part in done]
     document = {
         "records": sum(part.records for part in done),
         "files": sorted({part.file for part in done}),
-        "partitions": [dict(zip(names, row, strict=True)) for row in rows],
+        "partitions": parts,
     }
-    headers = ("TOPIC", "FILE", "PARTITION", "FROM", "UNTIL", "RECORDS")
-    session.show(document, [Grid(headers, rows)])
+    names = [field.name for field in fields(_Exported)]
+    session.show(document, [grid_of(parts, names)])

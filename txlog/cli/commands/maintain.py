@@ -62,6 +62,8 @@ def maintain(
     retention, compaction and merging run, as its configuration says; idle transactional ids and
     producer ids are forgotten; old journal entries and unreferenced objects are deleted. Any number
     of processes may run it at once. Without maintenance nothing breaks: the log only grows.
+
+    It prints one row for each action; without --once one line, with -o json one object a line.
     """
     connection = session.admin().connection
     maintenance = Maintenance(connection, _settings(session, config), topics or ())
@@ -169,8 +171,9 @@ def _waiting(found: Candidates, delay_ms: float) -> str:
 
 def _show_candidates(session: Session, found: Candidates) -> None:
     document = {
-        "objects": [stored.path for stored in found.objects],
+        "objects": len(found.objects),
         "bytes": found.size_bytes,
+        "paths": [stored.path for stored in found.objects],
         "deleted_topics": list(found.topics),
         "deleted": False,
     }

@@ -11,7 +11,7 @@ import typer
 from txlog.cli.options.schema_text import parse_schema, type_text
 from txlog.cli.output.output import Facts, Grid, Section, counted, grid_of
 from txlog.cli.session import Execute, Session, Topic, with_session
-from txlog.client.admin import NewTopic, TopicDescription
+from txlog.client.admin import Admin, NewTopic, TopicDescription
 from txlog.engine.new_topic import checked_topic
 from txlog.errors import NotATxlog, UsageError
 from txlog.settings import TopicConfig
@@ -38,12 +38,16 @@ def list_topics(session: Session) -> None:
     OFFSETS counts what can be read from the start to the end, aborted records included.
     """
     rows = [_list_row(topic) for topic in session.admin().describe_topics()]
-    session.show_rows(("topic", "partitions", "offsets", "open_transactions"), rows)
+    session.show_rows(_LIST_NAMES, rows)
     if not rows:
         session.say("There are no topics; 'txlog topic create' creates one.")
 
 
+_LIST_NAMES = ("topic", "partitions", "offsets", "open_transactions")
+
+
 def _list_row(topic: TopicDescription) -> tuple[str, int, int, int]:
+    """The values of _LIST_NAMES."""
     offsets = sum(part.end_offset - part.log_start_offset for part in topic.partitions)
     return topic.name, len(topic.partitions), offsets, len(topic.open_transactions)
 
@@ -56,7 +60,11 @@ def describe(session: Session, name: Topic) -> None:
     A reader at read_committed reads up to LAST-STABLE-OFFSET; records between it and
     LOG-END-OFFSET wait for open transactions.
     """
-    topic = session.admin().describe_topic(name)
+    _show(session, session.admin(), name)
+
+
+def _show(session: Session, admin: Admin, name: str) -> None:
+    topic = admin.describe_topic(name)
     document = _document(topic)
     session.show(document, _sections(topic, document))
 
@@ -130,7 +138,10 @@ def create(
         ),
     ] = None,
 ) -> None:
-    """Create a topic, and the log too if there is none at the root."""
+    """Create a topic, and the log too if there is none at the root.
+
+    With -o it prints the topic as 'txlog topic describe' does.
+    """
     columns = None if schema is None else parse_schema(schema)
     topic = NewTopic(name, partitions, columns, config_pairs(config or ()))
     # Before the log is created: a refused topic must not leave an empty log behind.
@@ -145,6 +156,8 @@ def create(
         admin = session.admin(create=True, log_config=config_pairs(log_config or ()))
         made_log = True
     admin.create_topics([topic])
+    if session.options.output is not None:
+        _show(session, admin, name)
     if made_log:
         session.say(f"Created a log at {admin.connection.cluster.store.url}.")
     session.say(f"Created topic {name} with {counted(partitions, 'partition')}.")
@@ -207,7 +220,8 @@ def alter(
     """Add partitions or columns to a topic; neither can be undone.
 
     With more partitions a key may map to another one than before: its records are in order only
-    from then on. Existing records read null in a new column.
+    from then on. Existing records read null in a new column. With -o it prints the topic as
+    'txlog topic describe' does.
     """
     if (partitions is None) == (not add_column):
         raise UsageError(
@@ -215,14 +229,17 @@ def alter(
         )
     admin = session.admin()
     topic = admin.describe_topic(name)
-    if add_column:
-        added = parse_schema(", ".join(add_column))
+    if partitions is None:
+        added = parse_schema(", ".join(add_column or ()))
         admin.evolve_schema(name, pa.schema([*topic.schema, *added]))
-        session.say(f"Added {counted(len(added), 'column')} to topic {name}.")
-    if partitions is not None:
+        message = f"Added {counted(len(added), 'column')} to topic {name}."
+    else:
         admin.create_partitions(name, partitions)
         before = len(topic.partitions)
-        session.say(f"Topic {name} has {counted(partitions, 'partition')}; it had {before}.")
+        message = f"Topic {name} has {counted(partitions, 'partition')}; it had {before}."
+    if session.options.output is not None:
+        _show(session, admin, name)
+    session.say(message)
 
 
 @app.command("delete", epilog="Example: txlog topic delete orders --execute")
@@ -235,13 +252,16 @@ def delete(
     """Delete a topic and all its records. Without --execute it only shows what would be deleted."""
     admin = session.admin()
     topic = admin.describe_topic(name)
-    _, partitions, offsets, opened = _list_row(topic)
+    row = _, partitions, offsets, opened = _list_row(topic)
+    if execute:
+        admin.delete_topics([name])
+    document = dict(zip(_LIST_NAMES, row, strict=True))
+    session.show({**document, "deleted": execute}, [grid_of([document], _LIST_NAMES)])
     what = (
         f"topic {name}: {counted(partitions, 'partition')}, {counted(offsets, 'offset')}, "
         f"{counted(opened, 'open transaction')}"
     )
-    if not execute:
+    if execute:
+        session.say(f"Deleted {what}.")
+    else:
         session.say_planned(f"delete {what}")
-        return
-    admin.delete_topics([name])
-    session.say(f"Deleted {what}.")

@@ -55,7 +55,7 @@ def list_transactions(
         if each.all_open or each.pended or not only_open
     ]
     rows = [row for each in found for row in _rows(each)]
-    session.show(found, [Grid((*HEADERS, "OpenTransaction", "Age"), rows)])
+    session.show(found, [Grid((*HEADERS, "OpenTransaction", "Duration"), rows)])
     if not found:
         session.say("No transaction is open." if only_open else "There are no transactional ids.")
 
@@ -181,11 +181,11 @@ def _listing_document(each: TransactionListing, now_ms: int) -> dict[str, Any]:
 def _open_document(opened: Transaction, now_ms: int) -> dict[str, Any]:
     return {
         "transaction": str(opened.tx_id),
-        "state": str(opened.state),
+        "transaction_state": str(opened.state),
         "started_at": iso_time(opened.started_ms),
-        "age_ms": now_ms - opened.started_ms,
+        "duration_ms": now_ms - opened.started_ms,
         # A half transaction is never late: it is checked instead of aborted.
-        "timeout_ms": None if opened.check_back else opened.timeout_ms,
+        "transaction_timeout_ms": None if opened.check_back else opened.timeout_ms,
         "partitions": [{"topic": topic, "partition": p} for topic, p in _partitions(opened)],
         "groups": list(opened.groups),
         "half": half_document(opened),
@@ -210,8 +210,8 @@ def _pended_document(pended: PendedTransaction, now_ms: int) -> dict[str, Any]:
     return {
         "transaction": str(pended.tx_id),
         "pended_at": iso_time(pended.pended_ms),
-        "age_ms": now_ms - pended.pended_ms,
-        "timeout_ms": pended.timeout_ms,
+        "duration_ms": now_ms - pended.pended_ms,
+        "transaction_timeout_ms": pended.timeout_ms,
         "groups": list(pended.groups),
     }
 
@@ -234,10 +234,10 @@ def _rows(listing: Mapping[str, Any]) -> Iterable[tuple[object, ...]]:
     """One row for each open transaction, or one without."""
     row = _listing_row(listing)
     for opened in listing["open"]:
-        yield *row, opened["transaction"], _age(opened)
+        yield *row, opened["transaction"], _duration(opened)
     for pended in listing["pended"]:
         # Only its pend is stored: to its coordinator the id has no open transaction.
-        yield *row[:-1], TransactionState.ONGOING, pended["transaction"], _age(pended)
+        yield *row[:-1], TransactionState.ONGOING, pended["transaction"], _duration(pended)
     if not listing["open"] and not listing["pended"]:
         yield *row, None, None
 
@@ -248,11 +248,11 @@ def _listing_row(listing: Mapping[str, Any]) -> tuple[object, ...]:
     return (*(listing[name] for name in names), listing["transaction_state"])
 
 
-def _age(transaction: Mapping[str, Any]) -> str:
-    """The age; half transactions, whose timeout is None, are never late."""
-    age_ms, timeout_ms = transaction["age_ms"], transaction["timeout_ms"]
-    is_late = timeout_ms is not None and age_ms > timeout_ms
-    return f"{duration_text(age_ms)}{' (late)' if is_late else ''}"
+def _duration(transaction: Mapping[str, Any]) -> str:
+    """How long it has been open; half transactions, whose timeout is None, are never late."""
+    open_ms, timeout_ms = transaction["duration_ms"], transaction["transaction_timeout_ms"]
+    is_late = timeout_ms is not None and open_ms > timeout_ms
+    return f"{duration_text(open_ms)}{' (late)' if is_late else ''}"
 
 
 def _listing_sections(listing: Mapping[str, Any]) -> Iterable[Section]:
@@ -271,8 +271,8 @@ def _listing_sections(listing: Mapping[str, Any]) -> Iterable[Section]:
             (
                 ("OpenTransaction", pended["transaction"]),
                 ("TransactionState", TransactionState.ONGOING),
-                ("Age", _age(pended)),
-                ("TransactionTimeoutMs", pended["timeout_ms"]),
+                ("Duration", _duration(pended)),
+                ("TransactionTimeoutMs", pended["transaction_timeout_ms"]),
                 ("Groups", ", ".join(pended["groups"])),
             )
         )
@@ -282,10 +282,10 @@ def _open_sections(opened: Mapping[str, Any]) -> Iterable[Section]:
     yield Facts(
         (
             ("OpenTransaction", opened["transaction"]),
-            ("TransactionState", opened["state"]),
+            ("TransactionState", opened["transaction_state"]),
             ("StartTime", opened["started_at"]),
-            ("Age", _age(opened)),
-            ("TransactionTimeoutMs", opened["timeout_ms"]),
+            ("Duration", _duration(opened)),
+            ("TransactionTimeoutMs", opened["transaction_timeout_ms"]),
             ("Groups", ", ".join(opened["groups"])),
             *half_facts(opened["half"]),
         )

@@ -18,10 +18,10 @@ HEADERS = (
     "TRANSACTION-ID",
     "PRODUCER-GROUP",
     "TRANSACTION",
-    "STATE",
+    "TRANSACTION-STATE",
     "TOPICS",
     "MESSAGES",
-    "AGE",
+    "DURATION",
     "CHECKS",
     "NEXT-CHECK",
 )
@@ -42,9 +42,9 @@ def show_half(session: Session, admin: Admin, now_ms: int) -> None:
     document = [
         {
             "transaction": str(opened.tx_id),
-            "state": str(opened.state),
+            "transaction_state": str(opened.state),
             "started_at": iso_time(opened.started_ms),
-            "age_ms": now_ms - opened.started_ms,
+            "duration_ms": now_ms - opened.started_ms,
             **(half_document(opened) or {}),
         }
         for opened in found

@@ -100,7 +100,7 @@ def hanging(
             "start_offset": each.start_offset,
             "started_at": _time(each.started_ms),
             "duration_ms": None if each.started_ms is None else now_ms - each.started_ms,
-            "timeout_ms": each.timeout_ms,
+            "transaction_timeout_ms": each.timeout_ms,
         }
         for each in found
     ]

@@ -36,9 +36,9 @@ def _document(comparison: CheckpointComparison) -> dict[str, Any]:
         "ok": comparison.next_start is not NextStart.REFUSED,
         "checkpoint": comparison.url,
         "query_id": comparison.query_id or None,
-        "planned_batch": comparison.planned,
-        "finished_batch": comparison.finished,
-        "log_batch": None if comparison.mark is None else comparison.mark.batch_id,
+        "batch_planned": comparison.planned,
+        "batch_finished": comparison.finished,
+        "batch_in_log": None if comparison.mark is None else comparison.mark.batch_id,
         "next_start": str(comparison.next_start),
         "reason": comparison.reason,
         "remedy": comparison.remedy or None,
@@ -57,9 +57,9 @@ _NAMES = (
     "partition",
     "batch_start",
     "batch_end",
-    "committed",
+    "current_offset",
     "difference",
-    "log_end",
+    "log_end_offset",
 )
 
 
@@ -75,7 +75,7 @@ def _sections(
     yield Facts(
         (
             ("Checkpoint", comparison.url),
-            ("Query", comparison.query_id),
+            ("QueryId", comparison.query_id),
             ("BatchPlanned", comparison.planned),
             ("BatchFinished", comparison.finished),
             ("BatchInLog", mark),

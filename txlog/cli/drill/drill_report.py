@@ -97,14 +97,17 @@ def document(result: DrillResult) -> dict[str, object]:
         "root": result.root,
         "job": result.job,
         "seed": result.seed,
-        "seconds": round(result.duration_ms / 1000, 1),
+        "duration_ms": round(result.duration_ms),
         "replays": result.replays,
         "again": result.again,
         "failure": result.failure or None,
         "warning": result.warning or None,
         "orphans_killed": result.orphans_killed,
         "kills": [asdict(kill) for kill in result.kills],
-        "checks": [asdict(check) for check in result.checks],
+        "checks": [
+            {"check": check.name, "status": _status(check), "found": check.found}
+            for check in result.checks
+        ],
     }
 
 
@@ -161,8 +164,12 @@ def _state(kill: Kill) -> str:
 
 
 def _checks(result: DrillResult) -> Grid:
-    rows = [(c.name, "ok" if c.is_well else "fail", c.found) for c in result.checks]
+    rows = [(check.name, _status(check), check.found) for check in result.checks]
     return Grid(("CHECK", "STATUS", "FOUND"), rows)
+
+
+def _status(check: DrillCheck) -> str:
+    return "ok" if check.is_well else "fail"
 
 
 def _matrix(result: DrillResult) -> Grid:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from txlog.cli.session import MAY_BE_EMPTY
 from txlog.errors import UsageError
 
 
@@ -40,8 +41,13 @@ KeySeparator = Annotated[
 NullMarker = Annotated[
     str | None,
     typer.Option("--null-marker", metavar="TEXT", help="Lines, CSV: this text means null."),
+    MAY_BE_EMPTY,
 ]
-Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of records without one.")]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", "-k", help="Key of records without one."),
+    MAY_BE_EMPTY,
+]
 Header = Annotated[
     list[str] | None,
     typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; repeatable."),
@@ -87,9 +93,7 @@ def raw(text: str | None) -> bytes | None:
 
 
 def separator(text: str | None) -> bytes | None:
-    """The separator of key and value; a backslash and t is a tab. Raises UsageError."""
-    if text == "":
-        raise UsageError("--key-separator is empty; leave it out, or give it a string.")
+    """The separator of key and value; a backslash and t is a tab."""
     # A shell passes '\t' as two characters.
     return raw(None if text is None else text.replace("\\t", "\t"))
 

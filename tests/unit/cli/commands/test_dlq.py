@@ -149,7 +149,7 @@ def test_txn_describe_shows_a_half_transaction(own_log: SampleLog) -> None:
     (listed,) = run("txn", "list", "--half", "-o", "json", root=own_log.root).json
     described = run("txn", "describe", listed["transaction"], "-o", "json", root=own_log.root).json
     assert described["open"]["half"]["transaction_id"] == "order-1"
-    assert described["open"]["timeout_ms"] is None
+    assert described["open"]["transaction_timeout_ms"] is None
     table = run("txn", "describe", listed["transaction"], root=own_log.root).out
     assert "ProducerGroup" in table
     assert "Checks" in table
@@ -169,6 +169,6 @@ def test_decided_half_transaction_has_no_next_check_and_is_not_listed_as_undecid
     own_log.connection.coordinator_of("shop").prepare_commit(described["transactional_id"], tx_id)
     assert run("txn", "list", "--half", "-o", "json", root=own_log.root).json == []
     after = run("txn", "describe", half["transaction"], "-o", "json", root=own_log.root).json
-    assert (after["outcome"], after["open"]["state"]) == ("COMMITTED", "PrepareCommit")
+    assert (after["outcome"], after["open"]["transaction_state"]) == ("COMMITTED", "PrepareCommit")
     assert after["open"]["half"]["next_check_at"] is None
     producer.shutdown()

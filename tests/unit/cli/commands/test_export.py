@@ -15,7 +15,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from tests.logs.empty_log import empty_log
-from tests.processes.command_line import PROCESS_TIMEOUT_S, Run, command, environment, run
+from tests.processes.command_line import PROCESS_TIMEOUT_S, Run, command, environment, files, run
 from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.output import export_files
 from txlog.client.admin import Admin
@@ -173,8 +173,8 @@ def test_json_summary_lists_files_and_exported_ranges(log: SampleLog, tmp_path: 
         "records": 11,
         "files": [str(file)],
         "partitions": [
-            {"topic": "orders", "file": str(file), "partition": part, "start": 0, "end": end,
-             "records": count}
+            {"topic": "orders", "file": str(file), "partition": part, "start_offset": 0,
+             "end_offset": end, "records": count}
             for part, end, count in ((0, 11, 10), (1, 1, 1))
         ],
     }  # fmt: skip
@@ -207,6 +207,36 @@ def test_refused_export_creates_no_file(
     assert words in done.err
     assert os.listdir(tmp_path) == ["there.csv"]
     assert (tmp_path / "there.csv").read_text() == "mine"
+
+
+@pytest.mark.parametrize("place", ["topics", "../log", "deep/er", "../link/topics", "."])
+@pytest.mark.parametrize("option", ["--file", "--folder"])
+def test_export_into_a_folder_within_a_log_is_refused(
+    option: str, place: str, own_log: SampleLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_log.root / "deep" / "er").mkdir(parents=True)
+    (own_log.root.parent / "link").symlink_to(own_log.root)
+    monkeypatch.chdir(own_log.root)
+    before = files(own_log.root)
+    target = f"{place}/orders.parquet" if option == "--file" else place
+    for given in (target, f"file://{own_log.root}/{target}"):
+        done = run("export", "orders", option, given, root=own_log.root)
+        assert (done.code, done.out) == (2, "")
+        assert f"is within the log at {own_log.root}" in done.err
+    assert files(own_log.root) == before
+
+
+def test_export_within_another_log_in_a_bucket_is_refused(log: SampleLog) -> None:
+    """A file system of fsspec that has no folders, as a bucket."""
+    bucket = fsspec.filesystem("memory")
+    bucket.pipe_file("/bucket/log/txlog.json", b"{}")
+    for url in ("memory://bucket/log/orders.csv", "memory://bucket/log/a/b/orders.csv"):
+        done = run("export", "orders", "--file", url, root=log.root)
+        assert (done.code, "is within the log at memory:///bucket/log" in done.err) == (2, True)
+    done = run("export", "orders", "--file", "memory://bucket/other/orders.csv", root=log.root)
+    assert done.code == 0, done.err
+    assert bucket.find("/bucket") == ["/bucket/log/txlog.json", "/bucket/other/orders.csv"]
+    bucket.rm("/bucket", recursive=True)
 
 
 def test_export_of_a_damaged_topic_leaves_no_file(own_log: SampleLog, tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def test_a_newer_instance_fences_the_command(new: SampleLog, monkeypatch: Any) -
         (["new", "--timestamp", "9" * 20], 2, "is not a time"),
         (["new", "--timestamp-column", "x"], 2, "is not a column"),
         (["new", "--tag", "x"], 2, "give --transactional-id"),
-        (["new", "--transactional-id", ""], 2, "transactional.id is empty"),
+        (["new", "--transactional-id", ""], 2, "--transactional-id is empty"),
         (["new", "--transactional-id", "t", "--tag", ""], 2, "tag"),
         (["new", "--transactional-id", "t", "--config", "transactional.id=u"], 2, "differ"),
         (["new", "--transactional-id", "t", "--config", "acks=1"], 2, "acks"),

@@ -170,8 +170,11 @@ def test_config_with_one_invalid_change_applies_none(
 def test_delete_is_a_dry_run_unless_execute_is_given(own_log: SampleLog) -> None:
     before = files(own_log.root)
     shown = run("topic", "delete", "flights", root=own_log.root)
-    assert (shown.code, shown.out) == (0, "")
+    assert (shown.code, shown.rows[1]) == (0, ["flights", "1", "2", "0"])
     assert shown.err.startswith("Would delete topic flights: 1 partition, 2 offsets, 0 open tra")
+    assert run("topic", "delete", "flights", "-o", "json", root=own_log.root).json == {
+        "topic": "flights", "partitions": 1, "offsets": 2, "open_transactions": 0, "deleted": False,
+    }  # fmt: skip
     assert files(own_log.root) == before
     done = run("topic", "delete", "flights", "--execute", root=own_log.root)
     assert done.err.startswith("Deleted topic flights")

@@ -17,7 +17,7 @@ HEADER = [
     "ProducerEpoch",
     "TransactionState",
     "OpenTransaction",
-    "Age",
+    "Duration",
 ]
 
 
@@ -35,9 +35,9 @@ def test_list_open_omits_ids_without_an_open_transaction(log: SampleLog) -> None
     assert found["transactional_id"] == "late-job"
     (opened,) = found["open"]
     assert opened["transaction"] == str(log.opened)
-    assert opened["timeout_ms"] == 900_000
+    assert opened["transaction_timeout_ms"] == 900_000
     assert opened["partitions"] == [{"topic": "orders", "partition": 0}]
-    assert opened["age_ms"] >= 0
+    assert opened["duration_ms"] >= 0
 
 
 def staging(log: SampleLog) -> Producer:
@@ -62,7 +62,7 @@ def test_staged_transaction_is_listed_as_open_once_its_offsets_are_pending(
     found = {each["transactional_id"]: each for each in run(*arguments, root=own_log.root).json}
     (pended,) = found["copy-job"]["pended"]
     assert (found["copy-job"]["open"], pended["groups"]) == ([], ["copies"])
-    assert (pended["timeout_ms"], pended["age_ms"] >= 0) == (60_000, True)
+    assert (pended["transaction_timeout_ms"], pended["duration_ms"] >= 0) == (60_000, True)
     assert found["late-job"]["pended"] == [], "its coordinator knows it"
     rows = run("txn", "list", "--open", root=own_log.root).rows
     assert rows[1][0] == "copy-job"

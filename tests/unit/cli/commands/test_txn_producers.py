@@ -75,7 +75,7 @@ def test_find_hanging_lists_overdue_transactions_and_exits_1(log: SampleLog) -> 
     row = done.rows[1]
     assert row[:6] == ["orders", "0", str(log.opened), "late-job", "Ongoing", "11"]
     (found,) = run(*arguments, "--topic", "orders", "-o", "json", root=log.root).json
-    assert found["timeout_ms"] == 900_000
+    assert found["transaction_timeout_ms"] == 900_000
     assert run(*arguments, "--topic", "flights", root=log.root).code == 0
 
 
