@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ from txlog.engine.connection import Connection, connect, given_configuration
 from txlog.errors import (
     IllegalTransition,
     InvalidConfig,
+    TxlogError,
     UnknownTopic,
     UnstableOffsetCommit,
 )
@@ -132,14 +134,17 @@ class Consumer:
         With `pattern`, a regular expression, these are all topics whose whole name matches, except
         internal ones (`__...`). `poll` finds new ones within `metadata.max.age.ms`, reads them from
         their start or from the group's position, and drops deleted ones. A named topic that does
-        not exist yet is read from its start once it does. Raises InvalidName, and UsageError for a
-        wrong pattern.
+        not exist yet is read from its start once it does. Positions in partitions that are given up
+        are committed if commits are automatic. Raises InvalidName, and UsageError for a wrong
+        pattern.
         """
         self._require_open()
+        before = self._assigned.fetchers
         self._assigned.subscribe(subscription_to(topics, pattern))
+        self._commit_given_up(before)
 
     def unsubscribe(self) -> None:
-        """Unsubscribe from everything."""
+        """Unsubscribe from everything. It commits nothing, as in Kafka: call `commit` first."""
         self._require_open()
         self._assigned.subscribe(Subscription())
 
@@ -147,11 +152,14 @@ class Consumer:
         """Read exactly these partitions.
 
         One that does not exist yet is read from its start once it does; one whose offsets are
-        pending in a transaction, once that has ended. Raises InvalidName, and UnknownPartition for
-        a number that no partition can have.
+        pending in a transaction, once that has ended. Positions in partitions that are given up are
+        committed if commits are automatic; an empty list is the same as `unsubscribe`. Raises
+        InvalidName, and UnknownPartition for a number that no partition can have.
         """
         self._require_open()
+        before = self._assigned.fetchers
         self._assigned.assign(checked_partitions(partitions))
+        self._commit_given_up(before)
 
     def assignment(self) -> set[TopicPartition]:
         """All assigned partitions, including those that cannot be read yet."""
@@ -392,6 +400,28 @@ class Consumer:
         except UnstableOffsetCommit as error:
             log.warning("positions are not committed: %s", error)
         self._committed_at_ms = self._now_ms()
+
+    def _commit_given_up(self, before: Mapping[TopicPartition, PartitionFetcher]) -> None:
+        """Commit the positions in partitions of `before` that are no longer assigned: no later
+        commit covers them. An error is logged, as the change of the assignment has succeeded."""
+        if not self._commits_automatically or self._assigned.is_empty:
+            return
+        kept = self._assigned.partitions
+        given_up = {w: f for w, f in before.items() if w not in kept and not f.is_beyond()}
+        try:
+            self._group.commit(self._in_present_topics(given_up), skip_unchanged=True)
+        except TxlogError as error:
+            log.warning("positions of given up partitions are not committed: %s", error)
+
+    def _in_present_topics(
+        self, fetchers: Mapping[TopicPartition, PartitionFetcher]
+    ) -> dict[TopicPartition, int]:
+        """The positions, without those in topics that were deleted meanwhile."""
+        names = list(dict.fromkeys(where.topic for where in fetchers))
+        cluster = self._connection.cluster
+        topics = cluster.answers([partial(cluster.find_topic, name) for name in names])
+        present = {topic.topic_id for topic in topics if topic is not None}
+        return {w: f.position for w, f in fetchers.items() if f.topic.topic_id in present}
 
     def _require_group(self, method: str) -> None:
         self._require_open()
