@@ -5,6 +5,7 @@ Frozen values only: no I/O, no clock, no state. The docs' glossary explains thei
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -150,6 +151,17 @@ class OffsetAndTimestamp(NamedTuple):
 
     offset: int
     timestamp: int
+
+
+def as_whole_number(value: object) -> int | None:
+    """The value as an int if it is a whole number, also of numpy; None for other types, and for
+    truth values, which Python counts among its ints."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def has_control_characters(text: str) -> bool:

@@ -230,9 +230,9 @@ def given_configuration(config: object) -> tuple[str | Connection, dict[str, Any
         raise InvalidConfig(f"a configuration is a dict of names and values, not {config!r:.40}.")
     values = dict(config)
     root = values.pop("root", None)
-    if not isinstance(root, str | Connection):
+    if not isinstance(root, str | os.PathLike | Connection):
         raise InvalidConfig("the configuration needs 'root': the log's folder or URL.")
-    return root, values
+    return root if isinstance(root, Connection) else checked_root(root, None), values
 
 
 def require_own_place(

@@ -120,7 +120,8 @@ class Consumer:
         arguments: dict[str, Any] = {
             name.replace(".", "_"): value for name, value in parsed.to_dotted().items()
         }
-        arguments["group_id"] = arguments["group_id"] or None
+        if "group.id" not in values:
+            arguments["group_id"] = None
         return cls(*topics, root=root, **arguments)
 
     def _now_ms(self) -> float:

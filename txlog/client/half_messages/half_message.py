@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
-from txlog.errors import InvalidConfig
-from txlog.model import TxId, validate_topic_name
+from txlog.model import OFFSET_MAX, TxId, validate_topic_name
 from txlog.settings import SettingsGroup
 
 CHECK_MAX = 10_000
@@ -135,12 +134,6 @@ class HalfConfig(SettingsGroup):
 
     def __post_init__(self) -> None:
         validate_topic_name(self.dead_letter_topic)
-        if self.transaction_timeout_ms < 0:
-            raise InvalidConfig("transaction.timeout.ms must be at least 0.")
-        if self.transaction_check_interval_ms < 1:
-            raise InvalidConfig("transaction.check.interval.ms must be at least 1.")
-        if not 1 <= self.transaction_check_max <= CHECK_MAX:
-            raise InvalidConfig(
-                f"transaction.check.max is {self.transaction_check_max}; it must be between 1 and "
-                f"{CHECK_MAX}."
-            )
+        self._require_range("transaction.timeout.ms", 0, OFFSET_MAX)
+        self._require_range("transaction.check.interval.ms", 1, OFFSET_MAX)
+        self._require_range("transaction.check.max", 1, CHECK_MAX)

@@ -40,7 +40,7 @@ from txlog.errors import (
     TxlogError,
     UsageError,
 )
-from txlog.model import validate_producer_group, validate_tag
+from txlog.model import OFFSET_MAX, as_whole_number, validate_producer_group, validate_tag
 
 log = logging.getLogger(__name__)
 
@@ -216,11 +216,13 @@ class TransactionMQProducer:
         check_immunity_ms: int | None,
     ) -> tuple[HalfTransaction, bool]:
         messages = _checked_messages(message)
-        name = transaction_id or self._connection.runtime.entropy.token()
+        name = transaction_id
+        if name is None:
+            name = self._connection.runtime.entropy.token()
         config = self.config
-        age_ms = config.transaction_timeout_ms if check_immunity_ms is None else check_immunity_ms
-        if type(age_ms) is not int or age_ms < 0:
-            raise InvalidConfig(f"check_immunity_ms is {age_ms!r}; it must be at least 0.")
+        age_ms = config.transaction_timeout_ms
+        if check_immunity_ms is not None:
+            age_ms = _checked_immunity(check_immunity_ms)
         back = CheckBack(
             self.producer_group,
             age_ms,
@@ -309,6 +311,17 @@ def _checked_messages(messages: object) -> tuple[Message, ...]:
     raise InvalidRecord(
         f"{messages!r:.80} is not a message; give Message(topic, value), or a list of them."
     )
+
+
+def _checked_immunity(value: object) -> int:
+    """Raises InvalidConfig."""
+    age_ms = as_whole_number(value)
+    if age_ms is None or not 0 <= age_ms <= OFFSET_MAX:
+        raise InvalidConfig(
+            f"check_immunity_ms is {value!r:.40}; it must be a whole number between 0 and "
+            f"{OFFSET_MAX}."
+        )
+    return age_ms
 
 
 def _require_half(half: object) -> None:

@@ -302,6 +302,8 @@ class Producer:
         """
         with self._lock:
             session = self._session("init_transactions")
+            if self._status.state is ProducerState.CLOSED:
+                raise refusal(ProducerState.CLOSED, "init_transactions")
             if self._status.state is not ProducerState.UNINITIALIZED:
                 raise IllegalTransition(
                     f"init_transactions() was called already (state {self._status.state})."
@@ -329,7 +331,7 @@ class Producer:
                 self._status.state, ProducerState.IN_TRANSACTION, "begin_transaction"
             )
             try:
-                tx_id = session.begin(validate_tag(tag) if tag else "")
+                tx_id = session.begin("" if tag == "" else validate_tag(tag))
             except FencedError as error:
                 self._status.handle_error(error)
                 raise

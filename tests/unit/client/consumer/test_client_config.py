@@ -1,6 +1,7 @@
 """Configuration of producers and consumers: Kafka's names, suggested names, refused values."""
 
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -274,3 +275,20 @@ def test_client_for_root_without_log_is_refused_and_creates_nothing() -> None:
 def test_an_empty_root_is_refused() -> None:
     with pytest.raises(UsageError, match="the log's root is empty"):
         Admin("", create=True)
+
+
+def test_empty_group_id_in_configuration_is_refused(root: str) -> None:
+    """Such as that of an environment variable that is not set: nothing would be committed."""
+    with pytest.raises(InvalidConfig, match=r"group\.id is empty"):
+        Consumer.from_config({"root": root, "group.id": ""}, "t")
+    with pytest.raises(InvalidConfig, match=r"transactional\.id is empty"):
+        Producer.from_config({"root": root, "transactional.id": ""})
+
+
+def test_root_in_configuration_may_be_a_path(tmp_path: Path) -> None:
+    Admin(tmp_path / "log", create=True).create_topic("t")
+    Producer.from_config({"root": tmp_path / "log"}).send("t", b"x").get()
+    consumer = Consumer.from_config(
+        {"root": tmp_path / "log", "auto.offset.reset": "earliest"}, "t"
+    )
+    assert len(consumer.poll()) == 1

@@ -247,3 +247,10 @@ def test_fatal_error_can_only_be_followed_by_close() -> None:
     followers = {state for state in State if State.FATAL_ERROR in PREDECESSORS[state]}
     assert followers == {State.FATAL_ERROR, State.CLOSED}
     assert PREDECESSORS[State.UNINITIALIZED] == frozenset()
+
+
+def test_init_transactions_of_closed_producer_says_that_it_is_closed(log: MemoryLog) -> None:
+    producer = Producer(log.process(), transactional_id="a")
+    producer.close()
+    with pytest.raises(IllegalTransition, match="it is closed; open a new producer"):
+        producer.init_transactions()
