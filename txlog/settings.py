@@ -11,10 +11,11 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
+from numbers import Real
 from typing import ClassVar, TypeVar, get_type_hints
 
 from txlog.errors import InvalidConfig
-from txlog.model import has_control_characters
+from txlog.model import as_whole_number, has_control_characters
 from txlog.stored import stored
 
 _type_hints = cache(get_type_hints)  # Slower than the rest of a client's construction.
@@ -142,12 +143,14 @@ _EXPECTED = {int: "a whole number", float: "a number", str: "a string", bool: "t
 
 
 def _convert(kind: str, name: str, value: object, wanted: object) -> object:
-    if wanted is int and not isinstance(value, bool) and isinstance(value, int | str):
+    if wanted is int and isinstance(value, str):
         try:
             return int(value)
         except ValueError:
             pass
-    elif wanted is float and not isinstance(value, bool) and isinstance(value, float | int | str):
+    elif wanted is int and (number := as_whole_number(value)) is not None:
+        return number
+    elif wanted is float and isinstance(value, Real | str) and not isinstance(value, bool):
         try:
             return float(value)
         except (ValueError, OverflowError):

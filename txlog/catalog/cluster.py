@@ -276,7 +276,7 @@ class Cluster:
     ) -> TopicLog:
         """Create a topic; `schema` is encoded. Raises InvalidName, InvalidConfig, TopicExists."""
         validate_topic_name(name)
-        check_partition_count(name, partition_count)
+        partition_count = check_partition_count(name, partition_count)
         topic_id = self.runtime.entropy.token()[:16]
         opened = TopicOpened(topic_id, name, partition_count, schema, config)
         topic = self._new_topic_log(opened)

@@ -3,23 +3,26 @@ Python exception. Values only."""
 
 from __future__ import annotations
 
+from numbers import Real
+
 from txlog.errors import InvalidConfig, UsageError
-from txlog.model import TxId
+from txlog.model import TxId, as_whole_number
 from txlog.settings import LONG_MAX
 
 
 def checked_timeout(value: object) -> float:
     """A time to wait, in ms. Raises UsageError."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
     if is_number and 0 <= value <= LONG_MAX:  # type: ignore[operator]
         return float(value)  # type: ignore[arg-type]
-    raise UsageError(f"timeout_ms is {value!r:.40}; give milliseconds, 0 or more.")
+    raise UsageError(f"timeout_ms is {value!r:.40}; give milliseconds from 0 to {LONG_MAX}.")
 
 
 def checked_limit(what: str, value: object) -> int:
     """A number of records of 1 or more. Raises InvalidConfig."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-        return value
+    number = as_whole_number(value)
+    if number is not None and number >= 1:
+        return number
     raise InvalidConfig(f"{what} is {value!r:.40}; it must be at least 1, and whole.")
 
 

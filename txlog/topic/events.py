@@ -23,6 +23,7 @@ from txlog.model import (
     ProducerIdOrNone,
     SlotOrNone,
     TxId,
+    as_whole_number,
     validate_segment_id,
     validate_topic_id,
     validate_topic_name,
@@ -36,12 +37,14 @@ NO_PRODUCER = -1
 """The pid of an append without de-duplication."""
 
 
-def check_partition_count(topic: str, count: int) -> None:
-    """Raises InvalidConfig for a number of partitions that no topic can have."""
-    if type(count) is not int or not 1 <= count <= PARTITIONS_MAX:
+def check_partition_count(topic: str, count: object) -> int:
+    """The number of partitions as an int. Raises InvalidConfig for one that no topic can have."""
+    number = as_whole_number(count)
+    if number is None or not 1 <= number <= PARTITIONS_MAX:
         raise InvalidConfig(
-            f"topic {topic!r} cannot have {count!r} partitions; choose 1 to {PARTITIONS_MAX}."
+            f"topic {topic!r} cannot have {count!r:.40} partitions; choose 1 to {PARTITIONS_MAX}."
         )
+    return number
 
 
 @stored(

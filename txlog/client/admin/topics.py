@@ -130,8 +130,8 @@ class TopicAdmin:
 
     def create_partitions(self, name: str, total_count: int) -> None:
         """Add partitions. From then on a key may map to another one. Raises InvalidConfig."""
-        check_partition_count(name, total_count)
-        self.connection.cluster.present_topic(name).execute(AddPartitions(total_count))
+        count = check_partition_count(name, total_count)
+        self.connection.cluster.present_topic(name).execute(AddPartitions(count))
 
     def alter_topic_config(self, name: str, changes: Mapping[str, object]) -> TopicConfig:
         """Change values by their dotted names; concurrent changes of other values are kept.

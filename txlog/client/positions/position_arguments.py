@@ -6,12 +6,11 @@ integers are accepted; floats, bools and strings are not.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from txlog.errors import InvalidName, InvalidRecord, OffsetOutOfRange
-from txlog.model import OffsetAndMetadata, TopicPartition
+from txlog.model import OffsetAndMetadata, TopicPartition, as_whole_number
 from txlog.settings import LONG_MAX
 
 OFFSET_METADATA_BYTES_MAX = 4096
@@ -20,12 +19,10 @@ OFFSET_METADATA_BYTES_MAX = 4096
 
 def whole_number(what: str, value: object) -> int:
     """The value as an int. Raises InvalidRecord."""
-    if not isinstance(value, bool):  # operator.index takes True for 1.
-        try:
-            return operator.index(value)  # type: ignore[arg-type]
-        except TypeError:
-            pass
-    raise InvalidRecord(f"{what} must be a whole number, not {value!r:.80}.")
+    number = as_whole_number(value)
+    if number is None:
+        raise InvalidRecord(f"{what} must be a whole number, not {value!r:.80}.")
+    return number
 
 
 def checked_offset(what: str, value: object) -> int:

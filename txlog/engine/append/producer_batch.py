@@ -281,7 +281,7 @@ class KafkaProducerBatch(ProducerBatch):
         if size > self._size_max:
             raise too_large(self.topic.name, size, self._size_max)
         if partition is not None:
-            check_partition(self.topic, partition)
+            partition = check_partition(self.topic, partition)
         # `timestamps` is filled last: up to then Ctrl-C leaves a torn record, dropped here.
         keys, result = self._keys, self.result
         index = len(result.timestamps)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from txlog.arrow_columns import whole_numbers
 from txlog.engine.append.partitioner import Partitions, partition_for_keys
 from txlog.errors import InvalidRecord, RecordTooLarge
+from txlog.model import as_whole_number
 from txlog.settings import LONG_MAX
 from txlog.topic.records.conversion import (
     TIMESTAMP_COLUMN,
@@ -32,11 +33,12 @@ from txlog.topic.topic_log import TopicLog
 
 
 def check_partition(topic: TopicLog, partition: object) -> int:
-    """Raises UnknownPartition, InvalidRecord."""
-    if isinstance(partition, bool) or not isinstance(partition, int):
-        raise InvalidRecord(f"partition must be a whole number, not {partition!r}.")
-    topic.check_partition(partition)
-    return partition
+    """The partition as an int. Raises UnknownPartition, InvalidRecord."""
+    number = as_whole_number(partition)
+    if number is None:
+        raise InvalidRecord(f"partition must be a whole number, not {partition!r:.80}.")
+    topic.check_partition(number)
+    return number
 
 
 def checked_headers(headers: object) -> tuple[list[tuple[bytes, bytes | None]], int]:
@@ -76,14 +78,15 @@ def record_time(topic: TopicLog, timestamp_ms: object, now_ms: int) -> int:
     """The time of a record: the sender's if it gave one, else `now_ms`. Raises InvalidRecord."""
     if timestamp_ms is None:
         return now_ms
-    if type(timestamp_ms) is not int or not 0 <= timestamp_ms <= LONG_MAX:
+    time_ms = as_whole_number(timestamp_ms)
+    if time_ms is None or not 0 <= time_ms <= LONG_MAX:
         raise InvalidRecord(
             f"timestamp_ms must be whole milliseconds since 1970, not {timestamp_ms!r:.40}."
         )
     if topic.state.config.is_append_time:
         return now_ms
-    _require_within(topic, timestamp_ms, timestamp_ms, now_ms)
-    return timestamp_ms
+    _require_within(topic, time_ms, time_ms, now_ms)
+    return time_ms
 
 
 def with_record_times(topic: TopicLog, batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:

@@ -65,7 +65,7 @@ class TypedProducerBatch(ProducerBatch):
         if max(row_bytes, key_bytes) > limit:
             raise too_large(self.topic.name, max(row_bytes, key_bytes), limit)
         if partition is not None:
-            check_partition(self.topic, partition)
+            partition = check_partition(self.topic, partition)
         # The caller may change its dict, and what is in it, before the flush.
         row = dict(value)
         if self._is_changeable:
