@@ -8,6 +8,7 @@ another topic. The events that create and delete a topic are also the commands t
 from __future__ import annotations
 
 import difflib
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, get_args
@@ -18,6 +19,9 @@ from txlog.journal.machine import Decided, SimpleMachine
 from txlog.model import ProducerId, WallMs
 from txlog.stored import stored
 from txlog.topic.events import TopicOpened
+
+COMPARED_MAX = 100
+"""Names with which the error for an unknown topic compares the given name."""
 
 
 @stored("topic_created", opened="topic", created_ms="created_ms")
@@ -69,7 +73,7 @@ class ClusterState:
 
 def unknown_topic(name: str, state: ClusterState, url: str = "") -> UnknownTopic:
     """The error for an unknown name, with the nearest existing name."""
-    near = difflib.get_close_matches(name, state.topics, n=1)
+    near = difflib.get_close_matches(name, _neighbours(name, state.topics), n=1)
     where = f" in {url}" if url else ""
     remedy = (
         f"did you mean {near[0]!r}? 'txlog topic list' shows all"
@@ -77,6 +81,16 @@ def unknown_topic(name: str, state: ClusterState, url: str = "") -> UnknownTopic
         else f"'txlog topic list' shows all, 'txlog topic create {name}' creates one"
     )
     return UnknownTopic(f"there is no topic {name!r}{where}; {remedy}.", topic=name)
+
+
+def _neighbours(name: str, names: Iterable[str]) -> list[str]:
+    """The names around `name` in alphabetical order; all names if there are few. Comparing 10,000
+    names takes a second, and a consumer that waits for a topic raises this error five times a
+    second."""
+    ordered = sorted(names)
+    first = bisect_left(ordered, name) - COMPARED_MAX // 2
+    first = max(min(first, len(ordered) - COMPARED_MAX), 0)
+    return ordered[first : first + COMPARED_MAX]
 
 
 def half_deleted_topic(name: str, url: str) -> UnknownTopic:

@@ -160,13 +160,15 @@ def _described_group(
     connection: Connection, group_id: str, group: GroupState, owner: str
 ) -> GroupDescription:
     """Every current partition of the topics in which the group has an offset."""
-    names = sorted({where.topic for where in group.committed})
+    by_topic: dict[str, dict[int, CommittedOffset]] = {}
+    for where, committed in group.committed.items():
+        by_topic.setdefault(where.topic, {})[where.partition] = committed
     find, answers = connection.cluster.find_topic, connection.cluster.answers
     now_ms = connection.runtime.clock.wall_ms()
     asked = [
         partial(_described_partition, topic, partition, offsets.get(partition), now_ms)
-        for topic in answers([partial(find, name) for name in names])
-        if topic is not None and (offsets := _offsets_in(topic, group))
+        for topic in answers([partial(find, name) for name in sorted(by_topic)])
+        if topic is not None and (offsets := _offsets_in(topic, by_topic[topic.name]))
         for partition in range(len(topic.state.partitions))
     ]
     return GroupDescription(
@@ -174,13 +176,11 @@ def _described_group(
     )
 
 
-def _offsets_in(topic: TopicLog, group: GroupState) -> Mapping[int, CommittedOffset]:
-    """The group's offsets in this incarnation of the topic, by partition."""
-    return {
-        where.partition: committed
-        for where, committed in group.committed.items()
-        if where.topic == topic.name and committed.topic_id == topic.topic_id
-    }
+def _offsets_in(
+    topic: TopicLog, committed: Mapping[int, CommittedOffset]
+) -> Mapping[int, CommittedOffset]:
+    """Those of a group's offsets, by partition, that are in this incarnation of the topic."""
+    return {number: at for number, at in committed.items() if at.topic_id == topic.topic_id}
 
 
 def _described_partition(

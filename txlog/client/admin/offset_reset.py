@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from txlog.client.positions.listed_offsets import offset_for_time
+from txlog.client.positions.listed_offsets import offset_for_time, present_topics
 from txlog.client.positions.position_arguments import (
     checked_offsets,
     checked_time,
@@ -98,9 +98,9 @@ def plan_resets(
     target = _checked_target(to)
     committed = connection.offsets.group(validate_group_id(group)).committed
     # Each once: `orders` and `orders:0` name a partition twice.
-    return [
-        _planned(connection, group, where, committed, target) for where in dict.fromkeys(partitions)
-    ]
+    wanted = list(dict.fromkeys(partitions))
+    topics = present_topics(connection, wanted)
+    return [_planned(topics[where.topic], group, where, committed, target) for where in wanted]
 
 
 def _checked_target(to: object) -> ResetTo:
@@ -124,14 +124,12 @@ def _checked_target(to: object) -> ResetTo:
 
 
 def _planned(
-    connection: Connection,
+    topic: TopicLog,
     group: str,
     where: TopicPartition,
     committed: Mapping[TopicPartition, CommittedOffset],
     to: ResetTo,
 ) -> OffsetReset:
-    topic = connection.cluster.present_topic(where.topic, linearizable=True)
-    topic.check_partition(where.partition)
     known = committed.get(where)
     replaced = known.topic_id if known is not None and known.topic_id != topic.topic_id else ""
     current = known.offset if known is not None and not replaced else None

@@ -32,12 +32,12 @@ def planned_log_starts(
     Raises OffsetOutOfRange for an offset above the records that may be deleted, InvalidRecord for
     one that is not a whole number, UnknownTopic, UnknownPartition.
     """
-    offsets = checked_offsets(offsets)
+    by_topic = _by_topic(checked_offsets(offsets))
     planned: dict[TopicPartition, int] = {}
-    _finish_decided(connection, {where.topic for where in offsets})
-    for name in sorted({where.topic for where in offsets}):
+    _finish_decided(connection, set(by_topic))
+    for name, given in sorted(by_topic.items()):
         topic = connection.cluster.present_topic(name, linearizable=True)
-        wanted = {where.partition: at for where, at in offsets.items() if where.topic == name}
+        wanted = dict(given)
         for partition, offset in wanted.items():
             topic.check_partition(partition)
             if offset == TO_THE_END:
@@ -49,7 +49,7 @@ def planned_log_starts(
         for partition, offset in wanted.items():
             log_start = topic.state.partitions[partition].log_start
             limit = allowed.get(partition, log_start)
-            if limit < offset and offsets[TopicPartition(name, partition)] != TO_THE_END:
+            if limit < offset and given[partition] != TO_THE_END:
                 raise _out_of_range(name, partition, offset, limit)
             if limit > log_start:
                 planned[TopicPartition(name, partition)] = limit
@@ -82,16 +82,23 @@ def delete_records(
     Raises as `planned_log_starts` does, before anything is deleted.
     """
     offsets = checked_offsets(offsets)
-    planned = planned_log_starts(connection, offsets)
+    planned = _by_topic(planned_log_starts(connection, offsets))
     found: dict[TopicPartition, int] = {}
-    for name in sorted({where.topic for where in offsets}):
+    for name, given in sorted(_by_topic(offsets).items()):
         topic = connection.cluster.present_topic(name)
-        starts = {where.partition: at for where, at in planned.items() if where.topic == name}
-        if starts:
+        if starts := planned.get(name):
             topic.execute(AdvanceLogStart(starts))
-        for where in offsets:
-            if where.topic == name:
-                found[where] = topic.state.partitions[where.partition].log_start
+        for partition in given:
+            log_start = topic.state.partitions[partition].log_start
+            found[TopicPartition(name, partition)] = log_start
+    return found
+
+
+def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
+    """topic -> partition -> offset."""
+    found: dict[str, dict[int, int]] = {}
+    for where, offset in offsets.items():
+        found.setdefault(where.topic, {})[where.partition] = offset
     return found
 
 

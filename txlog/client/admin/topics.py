@@ -6,6 +6,7 @@ changes are allowed. It must not know groups or transactions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
 
@@ -57,20 +58,19 @@ class TopicAdmin:
 
     def _require_free_names(self, names: list[str]) -> None:
         """Raises TopicExists, and InvalidConfig for a name that is given twice."""
-        taken = sorted(set(names) & set(self.list_topics()))
+        taken = set(names) & set(self.list_topics())
         # A name may belong to a topic whose deletion was interrupted before the name was free.
-        finished = [self.connection.cluster.finish_deletion(name) for name in taken]
+        finished = [self.connection.cluster.finish_deletion(name) for name in sorted(taken)]
         if any(finished):
-            taken = sorted(set(names) & set(self.list_topics()))
+            taken = set(names) & set(self.list_topics())
+        counts = Counter(names)
         for name in names:
             if name in taken:
                 raise TopicExists(
                     f"topic {name!r} exists already; use it, or choose another name.", topic=name
                 )
-            if names.count(name) > 1:
-                raise InvalidConfig(
-                    f"topic {name!r} is given {names.count(name)} times; give it once."
-                )
+            if counts[name] > 1:
+                raise InvalidConfig(f"topic {name!r} is given {counts[name]} times; give it once.")
 
     def create_topic(
         self,

@@ -294,18 +294,21 @@ class Assignment:
         if self.is_pattern and self._now_ms() - self._matched_at_ms >= match_age_max_ms:
             self.match()
         cluster = self._connection.cluster
-        names = list(dict.fromkeys(where.topic for where in self.fetchers))
-        reads = [partial(_topic_or_missing, cluster.present_topic, name) for name in names]
-        for name, topic in zip(names, cluster.answers(reads), strict=True):
+        read = self._partitions_by_topic()
+        subscribed = set(self.subscription.topics)
+        reads = [partial(_topic_or_missing, cluster.present_topic, name) for name in read]
+        for (name, numbers), topic in zip(read.items(), cluster.answers(reads), strict=True):
             if isinstance(topic, UnknownTopic):
                 if not self.is_pattern:
                     raise topic
                 self.match()
+                subscribed = set(self.subscription.topics)
                 continue
-            fresh = self._unread(topic)
+            count = len(topic.state.partitions)
+            fresh = self._unread(topic, range(count) if name in subscribed else numbers)
             # Not partitions that the program assigned itself: `_unread` raises for those.
-            if name in self.subscription.topics:
-                self._drop_beyond(name)
+            if name in subscribed and max(numbers) >= count:
+                self._drop_beyond(name, count)
             if fresh:
                 self.waiting |= dict.fromkeys(fresh, EARLIEST)
                 self._place_quietly({})
@@ -322,23 +325,25 @@ class Assignment:
             for where, (topic, start) in starts.items()
         }
 
-    def _unread(self, topic: TopicLog) -> list[TopicPartition]:
-        """Partitions without a fetcher in this incarnation of the topic."""
-        name = topic.name
-        partitions: Iterable[int] = [w.partition for w in self.fetchers if w.topic == name]
-        if name in self.subscription.topics:
-            partitions = range(len(topic.state.partitions))
+    def _partitions_by_topic(self) -> dict[str, list[int]]:
+        """The partitions that are read, by topic: one pass, however many topics there are."""
+        found: dict[str, list[int]] = {}
+        for where in self.fetchers:
+            found.setdefault(where.topic, []).append(where.partition)
+        return found
+
+    def _unread(self, topic: TopicLog, partitions: Iterable[int]) -> list[TopicPartition]:
+        """Those of the partitions that have no fetcher in this incarnation of the topic."""
         fresh = []
-        for where in (TopicPartition(name, partition) for partition in partitions):
+        for where in (TopicPartition(topic.name, partition) for partition in partitions):
             topic.check_partition(where.partition)
             fetcher = self.fetchers.get(where)
             if fetcher is None or fetcher.topic.topic_id != topic.topic_id:
                 fresh.append(where)
         return [where for where in fresh if where not in self.waiting]
 
-    def _drop_beyond(self, name: str) -> None:
+    def _drop_beyond(self, name: str, count: int) -> None:
         """Drop partitions that a topic no longer has, after it was created again with fewer."""
-        count = len(self._connection.cluster.topic(name).state.partitions)
         gone = {w for w in self.fetchers if w.topic == name and w.partition >= count}
         self.fetchers = {w: f for w, f in self.fetchers.items() if w not in gone}
         self.paused -= gone

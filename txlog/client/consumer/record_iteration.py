@@ -16,6 +16,7 @@ from functools import partial
 from txlog.client.consumer.assignment import Assignment
 from txlog.client.consumer.consumer_record import ConsumerRecord, readable
 from txlog.client.consumer.fetcher import PartitionFetcher
+from txlog.client.positions.listed_offsets import present_topics
 from txlog.engine.connection import Connection
 from txlog.errors import IllegalTransition, ReadBlocked, TxlogError, UnknownTopic
 from txlog.model import TopicPartition, TxId
@@ -127,10 +128,11 @@ class ReadToEnd:
 
     def _current_ends(self) -> dict[TopicPartition, _End]:
         """Raises UnknownTopic, UnknownPartition: a missing partition has no end to read to."""
+        wanted = sorted(self._assigned.partitions - self._assigned.paused)
+        topics = present_topics(self._connection, wanted)
         ends = {}
-        for where in sorted(self._assigned.partitions - self._assigned.paused):
-            topic = self._connection.cluster.present_topic(where.topic, linearizable=True)
-            topic.check_partition(where.partition)
+        for where in wanted:
+            topic = topics[where.topic]
             ends[where] = _End(topic.topic_id, topic.state.end_offset(where.partition))
         for name in sorted(self._assigned.absent_topics):
             self._connection.cluster.present_topic(name, linearizable=True)

@@ -8,8 +8,9 @@ KIP-1106 added `by_duration:PT1H`: the first record that is at most that old.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -38,34 +39,46 @@ class ListedOffsets:
 
     def beginning(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
-        return {
-            where: self._topic(where).state.partitions[where.partition].log_start
-            for where in checked_partitions(partitions)
-        }
+        wanted = checked_partitions(partitions)
+        topics = present_topics(self._connection, wanted)
+        return {w: topics[w.topic].state.partitions[w.partition].log_start for w in wanted}
 
     def end(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The end of each partition: the last stable offset at read_committed."""
+        wanted = checked_partitions(partitions)
+        topics = present_topics(self._connection, wanted)
         return {
-            where: visible_end(self._topic(where).state, where.partition, self._isolation)
-            for where in checked_partitions(partitions)
+            where: visible_end(topics[where.topic].state, where.partition, self._isolation)
+            for where in wanted
         }
 
     def for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The earliest record at or after each time (ms); None if there is none."""
-        found = {}
+        times_ms = {}
         for named, time_ms in checked_mapping(timestamps, "1700000000000").items():
             where = checked_partition(named)
-            timestamp_ms = checked_time(f"the time to look for in {where}", time_ms)
-            topic = self._topic(where)
-            found[where] = offset_for_time(topic, where.partition, timestamp_ms, self._isolation)
-        return found
+            times_ms[where] = checked_time(f"the time to look for in {where}", time_ms)
+        topics = present_topics(self._connection, list(times_ms))
+        return {
+            where: offset_for_time(topics[where.topic], where.partition, time_ms, self._isolation)
+            for where, time_ms in times_ms.items()
+        }
 
-    def _topic(self, where: TopicPartition) -> TopicLog:
-        topic = self._connection.cluster.present_topic(where.topic, linearizable=True)
-        topic.check_partition(where.partition)
-        return topic
+
+def present_topics(
+    connection: Connection, partitions: Collection[TopicPartition]
+) -> dict[str, TopicLog]:
+    """The topics of these partitions by name, each by one linearizable read. Raises UnknownTopic,
+    UnknownPartition."""
+    names = list(dict.fromkeys(where.topic for where in partitions))
+    cluster = connection.cluster
+    reads = [partial(cluster.present_topic, name, linearizable=True) for name in names]
+    topics = dict(zip(names, cluster.answers(reads), strict=True))
+    for where in partitions:
+        topics[where.topic].check_partition(where.partition)
+    return topics
 
 
 def offset_for_time(
