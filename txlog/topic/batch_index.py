@@ -285,6 +285,14 @@ def _key(chunk: Chunk) -> ChunkKey:
     return ChunkKey(chunk.first_slot, chunk.last_slot)
 
 
+def by_partition(rows: Iterable[IndexedBatch]) -> dict[int, list[IndexedBatch]]:
+    """The batches of each partition, in their order."""
+    found: dict[int, list[IndexedBatch]] = {}
+    for row in rows:
+        found.setdefault(row.partition, []).append(row)
+    return found
+
+
 def span_of(row: IndexedBatch) -> PartitionSpan:
     """What one batch covers of its partition."""
     return PartitionSpan(

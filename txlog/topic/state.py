@@ -6,14 +6,14 @@ transaction) and the last stable offset. `rules.py` decides which events a comma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from txlog.errors import InvariantViolated
 from txlog.model import Decision, Offset, Slot, TxId
 from txlog.settings import TopicConfig
 from txlog.stored import stored
-from txlog.topic.batch_index import IndexedBatch, SealedIndex
+from txlog.topic.batch_index import IndexedBatch, SealedIndex, by_partition
 from txlog.topic.events import (
     NO_PRODUCER,
     BatchesAppended,
@@ -88,6 +88,14 @@ class TopicState:
     sealed: SealedIndex = field(default_factory=SealedIndex)
     sealed_slot: int = -1
     """The last slot that the sealed index covers."""
+    # Derived from the fields above when they are first asked for: a consumer asks for each of its
+    # partitions, and would otherwise look through all producers and all of the tail each time.
+    _open_offsets: Mapping[int, int] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    _tail_rows: Mapping[int, Sequence[IndexedBatch]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @property
     def newest_schema_id(self) -> int:
@@ -110,12 +118,19 @@ class TopicState:
 
     def last_stable_offset(self, partition: int) -> int:
         """Offset of the first record of an open transaction, else the end (LSO)."""
-        first = [
-            transaction.first_offsets[partition]
-            for _, transaction in self.open_transactions()
-            if partition in transaction.first_offsets
-        ]
-        return min(first, default=self.partitions[partition].next_offset)
+        first = self._open_offsets
+        if first is None:
+            first = _first_open_offsets(self.open_transactions())
+            object.__setattr__(self, "_open_offsets", first)
+        return first.get(partition, self.partitions[partition].next_offset)
+
+    def tail_of(self, partition: int) -> Sequence[IndexedBatch]:
+        """The tail's rows of one partition, in order."""
+        rows = self._tail_rows
+        if rows is None:
+            rows = by_partition(self.tail)
+            object.__setattr__(self, "_tail_rows", rows)
+        return rows.get(partition, ())
 
     def decided(self, row: IndexedBatch) -> IndexedBatch:
         """A tail row with its transaction's decision, if there is a marker."""
@@ -130,6 +145,15 @@ class TopicState:
             aborted=decision.aborted,
             topic_ids=decision.topic_ids,
         )
+
+
+def _first_open_offsets(opened: Iterable[tuple[TxId, OpenTransaction]]) -> dict[int, int]:
+    """partition -> the first offset of an open transaction there."""
+    found: dict[int, int] = {}
+    for _, transaction in opened:
+        for partition, offset in transaction.first_offsets.items():
+            found[partition] = min(offset, found.get(partition, offset))
+    return found
 
 
 def apply(state: TopicState, event: TopicEvent, slot: int) -> TopicState:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -34,8 +34,10 @@ from txlog.topic.batch_index import (
     ChunkRef,
     IndexedBatch,
     PartitionSpan,
+    by_partition,
     decode_batches,
     decode_refs,
+    merged_spans,
 )
 from txlog.topic.events import TopicCommand, TopicOpened, WriteMarker
 from txlog.topic.machine import TopicMachine, require_own_batches
@@ -45,6 +47,8 @@ from txlog.topic.records.segment_writer import SegmentWriter, encode_segment
 from txlog.topic.state import TopicState
 
 CHUNKS_CACHED_MAX = 256
+
+Cached = TypeVar("Cached")
 
 ChunkContent: TypeAlias = tuple[IndexedBatch, ...] | tuple[ChunkRef, ...]
 
@@ -69,6 +73,8 @@ class TopicLog:
         )
         self._schemas: dict[int, pa.Schema] = {}
         self._chunks: OrderedDict[ChunkKey, ChunkContent] = OrderedDict()
+        self._spans: OrderedDict[ChunkKey, Mapping[int, PartitionSpan]] = OrderedDict()
+        self._leaf_rows: OrderedDict[ChunkKey, Mapping[int, Sequence[IndexedBatch]]] = OrderedDict()
         self._chunks_lock = threading.Lock()
 
     @property
@@ -262,12 +268,11 @@ class TopicLog:
         self, state: TopicState, partition: int, start: int, end: int
     ) -> Iterator[IndexedBatch]:
         """Batches of a partition with an offset in [start, end), in order."""
-        return self._batches_where(
+        return self._batches_in(
             state,
-            lambda ref: _overlaps(ref, partition, start, end),
-            lambda row: (
-                row.partition == partition and row.base_offset < end and row.next_offset > start
-            ),
+            partition,
+            lambda span: span.first_offset < end and span.next_offset > start,
+            lambda row: row.base_offset < end and row.next_offset > start,
         )
 
     def batches_at_time(
@@ -276,9 +281,58 @@ class TopicLog:
         """Batches of a partition with a record of that time or later, by offset."""
 
         def is_late(part: IndexedBatch | PartitionSpan) -> bool:
-            return part.partition == partition and part.timestamp_max_ms >= timestamp_ms
+            return part.timestamp_max_ms >= timestamp_ms
 
-        return self._batches_where(state, lambda ref: any(map(is_late, ref.spans)), is_late)
+        return self._batches_in(state, partition, is_late, is_late)
+
+    def _batches_in(
+        self,
+        state: TopicState,
+        partition: int,
+        is_wanted_span: Callable[[PartitionSpan], bool],
+        is_wanted: Callable[[IndexedBatch], bool],
+    ) -> Iterator[IndexedBatch]:
+        """Batches of one partition. It looks at no row of another one: a consumer of all partitions
+        would take time quadratic in their number."""
+        self._require_index(state)
+        for ref in state.sealed.roots():
+            yield from filter(is_wanted, self._rows_in(state, ref, partition, is_wanted_span))
+        for row in filter(is_wanted, state.tail_of(partition)):
+            yield state.decided(row)
+
+    def _rows_in(
+        self,
+        state: TopicState,
+        ref: ChunkRef,
+        partition: int,
+        is_wanted: Callable[[PartitionSpan], bool],
+    ) -> Iterator[IndexedBatch]:
+        """The rows of one partition in a chunk and the chunks below it."""
+        span = self._spans_of(ref).get(partition)
+        if span is None or not is_wanted(span):
+            return
+        if not ref.level:
+            yield from self._rows_by_partition(state, ref).get(partition, ())
+            return
+        for part in self.chunk(state, ref):
+            if isinstance(part, ChunkRef):
+                yield from self._rows_in(state, part, partition, is_wanted)
+
+    def _spans_of(self, ref: ChunkRef) -> Mapping[int, PartitionSpan]:
+        """What a chunk covers, by partition."""
+        return self._cached(
+            self._spans, ref.key, lambda: {span.partition: span for span in merged_spans([ref])}
+        )
+
+    def _rows_by_partition(
+        self, state: TopicState, ref: ChunkRef
+    ) -> Mapping[int, Sequence[IndexedBatch]]:
+        """The rows of a leaf."""
+
+        def grouped() -> dict[int, list[IndexedBatch]]:
+            return by_partition(p for p in self.chunk(state, ref) if isinstance(p, IndexedBatch))
+
+        return self._cached(self._leaf_rows, ref.key, grouped)
 
     def batches_from_slot(self, state: TopicState, first_slot: int) -> Iterator[IndexedBatch]:
         """Batches of every partition from that journal slot on, in slot order."""
@@ -300,18 +354,21 @@ class TopicLog:
         is_wanted_chunk: Callable[[ChunkRef], bool],
         is_wanted: Callable[[IndexedBatch], bool],
     ) -> Iterator[IndexedBatch]:
-        # The index of a closed topic is empty: without this a reader would find no records and no
-        # error.
+        self._require_index(state)
+        for ref in state.sealed.roots():
+            yield from filter(is_wanted, self._batches_of_chunk(state, ref, is_wanted_chunk))
+        for row in filter(is_wanted, state.tail):
+            yield state.decided(row)
+
+    def _require_index(self, state: TopicState) -> None:
+        """Raises UnknownTopic for a closed topic, whose index is empty: without this a reader would
+        find no records and no error."""
         if state.closed:
             raise UnknownTopic(
                 f"topic {self.name!r} was deleted while it was in use, with all its records.",
                 topic=self.name,
                 topic_id=self.topic_id,
             )
-        for ref in state.sealed.roots():
-            yield from filter(is_wanted, self._batches_of_chunk(state, ref, is_wanted_chunk))
-        for row in filter(is_wanted, state.tail):
-            yield state.decided(row)
 
     def _batches_of_chunk(
         self, state: TopicState, ref: ChunkRef, is_wanted: Callable[[ChunkRef], bool]
@@ -331,19 +388,24 @@ class TopicLog:
         Raises CorruptData, MissingObject, and BoundaryMoved if the chunk was replaced and removed
         meanwhile: catch up, then try again.
         """
-        key = ref.key
+        return self._cached(self._chunks, ref.key, lambda: self._load_chunk(state, ref))
+
+    def _cached(
+        self, cache: OrderedDict[ChunkKey, Cached], key: ChunkKey, make: Callable[[], Cached]
+    ) -> Cached:
+        """The cached value for a chunk, or a new one."""
         with self._chunks_lock:
-            if key in self._chunks:
-                self._chunks.move_to_end(key)
-                return self._chunks[key]
-        # Read without the lock, so that no other thread waits for this request. Chunks never
-        # change: two threads that read one chunk store the same content.
-        content = self._load_chunk(state, ref)
+            if key in cache:
+                cache.move_to_end(key)
+                return cache[key]
+        # Made without the lock, so that no other thread waits for a request. Chunks never change:
+        # two threads that read one chunk store the same content.
+        made = make()
         with self._chunks_lock:
-            self._chunks[key] = content
-            while len(self._chunks) > CHUNKS_CACHED_MAX:
-                self._chunks.popitem(last=False)
-        return content
+            cache[key] = made
+            while len(cache) > CHUNKS_CACHED_MAX:
+                cache.popitem(last=False)
+        return made
 
     def _load_chunk(self, state: TopicState, ref: ChunkRef) -> ChunkContent:
         path = self.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
@@ -384,8 +446,3 @@ class TopicLog:
             f"{path} is missing, and topic {self.name!r} refers to it. Restore it from a backup.",
             path=path,
         )
-
-
-def _overlaps(ref: ChunkRef, partition: int, start: int, end: int) -> bool:
-    span = ref.span(partition)
-    return span is not None and span.first_offset < end and span.next_offset > start

@@ -7,14 +7,44 @@ except that chunks are loaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from txlog.topic.batch_index import ChunkRef, IndexedBatch, PartitionSpan, span_of
+from txlog.topic.batch_index import ChunkKey, ChunkRef, IndexedBatch, PartitionSpan, span_of
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import ChunkContent
 
 Load: TypeAlias = Callable[[ChunkRef], ChunkContent]
+
+
+_Part: TypeAlias = tuple[IndexedBatch | ChunkRef, PartitionSpan]
+"""A batch or a chunk, and what it covers of one partition."""
+
+_PartsByPartition: TypeAlias = Mapping[int, Sequence[_Part]]
+
+
+@dataclass(slots=True)
+class _Index:
+    """The index by partition. Each chunk is divided once, however many partitions are walked."""
+
+    load: Load
+    roots: _PartsByPartition
+    loaded: dict[ChunkKey, _PartsByPartition] = field(default_factory=dict)
+
+    def below(self, ref: ChunkRef) -> _PartsByPartition:
+        """The parts of a chunk."""
+        if ref.key not in self.loaded:
+            self.loaded[ref.key] = _by_partition(self.load(ref))
+        return self.loaded[ref.key]
+
+
+def _by_partition(parts: Iterable[IndexedBatch | ChunkRef]) -> _PartsByPartition:
+    found: dict[int, list[_Part]] = {}
+    for part in parts:
+        for span in part.spans if isinstance(part, ChunkRef) else (span_of(part),):
+            found.setdefault(span.partition, []).append((part, span))
+    return found
 
 
 def expired_log_starts(state: TopicState, load: Load, now_ms: int) -> dict[int, int]:
@@ -25,40 +55,41 @@ def expired_log_starts(state: TopicState, load: Load, now_ms: int) -> dict[int, 
     config = state.config
     if not config.is_deleted:
         return {}
+    index = _Index(load, _by_partition((*state.sealed.roots(), *state.tail)))
     risen: dict[int, int] = {}
     for partition, bounds in enumerate(state.partitions):
         limit = bounds.log_start
         if config.retention_ms >= 0:
-            limit = max(limit, _too_old(state, load, partition, now_ms - config.retention_ms))
+            limit = max(limit, _too_old(state, index, partition, now_ms - config.retention_ms))
         if config.retention_bytes >= 0:
-            limit = max(limit, _too_much(state, load, partition, config.retention_bytes))
+            limit = max(limit, _too_much(state, index, partition, config.retention_bytes))
         limit = min(limit, state.last_stable_offset(partition))
         if limit > bounds.log_start:
             risen[partition] = limit
     return risen
 
 
-def _too_old(state: TopicState, load: Load, partition: int, oldest_ms: int) -> int:
+def _too_old(state: TopicState, index: _Index, partition: int, oldest_ms: int) -> int:
     """The offset after the oldest batches in which every record is older than `oldest_ms`."""
     limit = state.partitions[partition].log_start
-    for span in _walk(state, load, partition, lambda s: s.timestamp_max_ms < oldest_ms):
+    for span in _walk(state, index, partition, lambda s: s.timestamp_max_ms < oldest_ms):
         if span.timestamp_max_ms >= oldest_ms:
             break
         limit = max(limit, span.next_offset)
     return limit
 
 
-def _too_much(state: TopicState, load: Load, partition: int, bytes_max: int) -> int:
+def _too_much(state: TopicState, index: _Index, partition: int, bytes_max: int) -> int:
     """The offset after the batches that can be deleted while at least `bytes_max` stay."""
     limit = state.partitions[partition].log_start
-    excess = stored_bytes(state, load, partition) - bytes_max
+    excess = _stored_bytes(state, index, partition) - bytes_max
     spent = 0
 
     # Asked during the walk: `spent` counts the spans before this one.
     def fits(span: PartitionSpan) -> bool:
         return span.length_bytes <= excess - spent
 
-    for span in _walk(state, load, partition, fits):
+    for span in _walk(state, index, partition, fits):
         if not fits(span):
             break
         spent += span.length_bytes
@@ -66,16 +97,16 @@ def _too_much(state: TopicState, load: Load, partition: int, bytes_max: int) -> 
     return limit
 
 
-def stored_bytes(state: TopicState, load: Load, partition: int) -> int:
+def _stored_bytes(state: TopicState, index: _Index, partition: int) -> int:
     """Bytes of a partition's batches that have an offset at or above its log start."""
     log_start = state.partitions[partition].log_start
-    whole = _walk(state, load, partition, lambda span: span.first_offset >= log_start)
+    whole = _walk(state, index, partition, lambda span: span.first_offset >= log_start)
     return sum(span.length_bytes for span in whole)
 
 
 def _walk(
     state: TopicState,
-    load: Load,
+    index: _Index,
     partition: int,
     is_whole: Callable[[PartitionSpan], bool],
 ) -> Iterator[PartitionSpan]:
@@ -83,18 +114,15 @@ def _walk(
     its parts are walked, unless it lies above the log start and `is_whole`."""
     log_start = state.partitions[partition].log_start
 
-    def opened(parts: Sequence[IndexedBatch | ChunkRef]) -> Iterator[PartitionSpan]:
-        for part in parts:
-            if isinstance(part, IndexedBatch) and part.partition != partition:
-                continue
-            span = part.span(partition) if isinstance(part, ChunkRef) else span_of(part)
-            if span is None or span.next_offset <= log_start:
+    def opened(parts: Iterable[_Part]) -> Iterator[PartitionSpan]:
+        for part, span in parts:
+            if span.next_offset <= log_start:
                 continue
             if isinstance(part, IndexedBatch) or (
                 span.first_offset >= log_start and is_whole(span)
             ):
                 yield span
             else:
-                yield from opened(load(part))
+                yield from opened(index.below(part).get(partition, ()))
 
-    yield from opened((*state.sealed.roots(), *state.tail))
+    yield from opened(index.roots.get(partition, ()))
