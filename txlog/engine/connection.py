@@ -232,7 +232,7 @@ def given_configuration(config: object) -> tuple[str | Connection, dict[str, Any
     root = values.pop("root", None)
     if not isinstance(root, str | os.PathLike | Connection):
         raise InvalidConfig("the configuration needs 'root': the log's folder or URL.")
-    return root if isinstance(root, Connection) else checked_root(root, None), values
+    return root if isinstance(root, Connection) else _checked_root(root, None), values
 
 
 def require_own_place(

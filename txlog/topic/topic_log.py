@@ -6,10 +6,8 @@ must not know transactions beyond their markers, nor consumer groups.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -39,16 +37,13 @@ from txlog.topic.batch_index import (
     decode_refs,
     merged_spans,
 )
+from txlog.topic.chunk_cache import ChunkCache
 from txlog.topic.events import TopicCommand, TopicOpened, WriteMarker
 from txlog.topic.machine import TopicMachine, require_own_batches
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.schema import decode_schema
 from txlog.topic.records.segment_writer import SegmentWriter, encode_segment
 from txlog.topic.state import TopicState
-
-CHUNKS_CACHED_MAX = 256
-
-Cached = TypeVar("Cached")
 
 ChunkContent: TypeAlias = tuple[IndexedBatch, ...] | tuple[ChunkRef, ...]
 
@@ -72,10 +67,11 @@ class TopicLog:
             store, self.layout, TopicMachine(options.snapshot_entries), runtime, options
         )
         self._schemas: dict[int, pa.Schema] = {}
-        self._chunks: OrderedDict[ChunkKey, ChunkContent] = OrderedDict()
-        self._spans: OrderedDict[ChunkKey, Mapping[int, PartitionSpan]] = OrderedDict()
-        self._leaf_rows: OrderedDict[ChunkKey, Mapping[int, Sequence[IndexedBatch]]] = OrderedDict()
-        self._chunks_lock = threading.Lock()
+        self._chunks: ChunkCache[ChunkContent] = ChunkCache(_row_count)
+        self._spans: ChunkCache[Mapping[int, PartitionSpan]] = ChunkCache(len)
+        self._leaf_rows: ChunkCache[Mapping[int, Sequence[IndexedBatch]]] = ChunkCache(
+            lambda rows: sum(map(len, rows.values()))
+        )
 
     @property
     def name(self) -> str:
@@ -320,8 +316,8 @@ class TopicLog:
 
     def _spans_of(self, ref: ChunkRef) -> Mapping[int, PartitionSpan]:
         """What a chunk covers, by partition."""
-        return self._cached(
-            self._spans, ref.key, lambda: {span.partition: span for span in merged_spans([ref])}
+        return self._spans.get(
+            ref.key, lambda: {span.partition: span for span in merged_spans([ref])}
         )
 
     def _rows_by_partition(
@@ -332,7 +328,7 @@ class TopicLog:
         def grouped() -> dict[int, list[IndexedBatch]]:
             return by_partition(p for p in self.chunk(state, ref) if isinstance(p, IndexedBatch))
 
-        return self._cached(self._leaf_rows, ref.key, grouped)
+        return self._leaf_rows.get(ref.key, grouped)
 
     def batches_from_slot(self, state: TopicState, first_slot: int) -> Iterator[IndexedBatch]:
         """Batches of every partition from that journal slot on, in slot order."""
@@ -388,24 +384,7 @@ class TopicLog:
         Raises CorruptData, MissingObject, and BoundaryMoved if the chunk was replaced and removed
         meanwhile: catch up, then try again.
         """
-        return self._cached(self._chunks, ref.key, lambda: self._load_chunk(state, ref))
-
-    def _cached(
-        self, cache: OrderedDict[ChunkKey, Cached], key: ChunkKey, make: Callable[[], Cached]
-    ) -> Cached:
-        """The cached value for a chunk, or a new one."""
-        with self._chunks_lock:
-            if key in cache:
-                cache.move_to_end(key)
-                return cache[key]
-        # Made without the lock, so that no other thread waits for a request. Chunks never change:
-        # two threads that read one chunk store the same content.
-        made = make()
-        with self._chunks_lock:
-            cache[key] = made
-            while len(cache) > CHUNKS_CACHED_MAX:
-                cache.popitem(last=False)
-        return made
+        return self._chunks.get(ref.key, lambda: self._load_chunk(state, ref))
 
     def _load_chunk(self, state: TopicState, ref: ChunkRef) -> ChunkContent:
         path = self.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
@@ -446,3 +425,8 @@ class TopicLog:
             f"{path} is missing, and topic {self.name!r} refers to it. Restore it from a backup.",
             path=path,
         )
+
+
+def _row_count(content: ChunkContent) -> int:
+    """Batches, or what references say about each partition, which takes as much memory."""
+    return sum(len(part.spans) if isinstance(part, ChunkRef) else 1 for part in content)

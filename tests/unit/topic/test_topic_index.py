@@ -18,6 +18,7 @@ from txlog.settings import TopicConfig
 from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import manual_runtime
 from txlog.testing.counting_store import CountingStore
+from txlog.topic import chunk_cache
 from txlog.topic.batch_index import FANOUT, IndexedBatch, SealedIndex
 from txlog.topic.events import TopicCommand, TopicOpened
 from txlog.topic.machine import TopicMachine
@@ -232,6 +233,26 @@ def test_a_lookup_near_the_tip_reads_no_old_chunk() -> None:
     assert [row.base_offset for row in reader.log.batches(state, 0, 100, 101)] == [100]
     assert 1 <= counting.reset().of("get", "chunk") <= len(state.sealed.levels)
     assert counting.reset().lists == 0
+
+
+@pytest.mark.parametrize(("rows_max", "read_again"), [(1 << 16, False), (16, True)])
+def test_I16_cached_chunks_hold_a_limited_number_of_rows(
+    rows_max: int, read_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the nine chunks has eight rows, so two of them are within the lower limit."""
+    monkeypatch.setattr(chunk_cache, "CHUNK_ROWS_CACHED_MAX", rows_max)
+    counting = CountingStore(MemoryStore(manual_runtime()))
+    history = many_commits(LoggedTopic(counting, snapshot_entries=4), 40)
+    reader = LoggedTopic(counting, snapshot_entries=4, seed=2).log
+    state = reader.catch_up()
+    count = len(list(reader.batches_from_slot(state, 0)))
+    assert count == len(history.batches)
+    counting.reset()
+    newest = state.sealed.roots()[-1]
+    assert len(reader.chunk(state, newest)) == 8
+    assert counting.reset().gets == 0, "the chunk that was read last is kept"
+    assert len(list(reader.batches_from_slot(state, 0))) == count
+    assert counting.reset().of("get", "chunk") == (len(state.sealed.roots()) if read_again else 0)
 
 
 def sealed_store() -> tuple[MemoryStore, str]:
