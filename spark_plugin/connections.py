@@ -18,6 +18,9 @@ from txlog.storage.open import open_store
 from txlog.storage.store import Store
 
 STORES_MAX = 64
+"""Stores that a process keeps, one for each root and its options; each has its own connections and
+threads. A process with more of them in use would open one in every task again, which takes 30 ms
+(docs/design/0020-the-object-store-client.md)."""
 
 
 def open_log(

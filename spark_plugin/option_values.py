@@ -65,7 +65,8 @@ class OffsetSpec:
 
 
 ID_PART_LENGTH_MAX = 200
-"""Characters of a label or an application's name."""
+"""Characters of a label or an application's name: the longest transactional id that the sink makes
+of them, spark.txn.<application>.<label>, is within ID_LENGTH_MAX (512)."""
 
 
 def invalid(name: str, value: str, wanted: str) -> InvalidOption:

@@ -21,7 +21,14 @@ from txlog.settings import COMPRESSION_TYPES
 
 STORAGE_PREFIX = "storage."
 BYTES_PER_TASK = 64 << 20
+"""Stored bytes that one task reads, about: half of Spark's `maxPartitionBytes` for files. By
+docs/benchmarks.md a core copies so much in 0.7 seconds, so that starting a task is a small part of
+it; larger tasks leave cores idle at the end of a batch."""
+
 PARTITIONS_OF_NEW_TOPIC = 4
+"""A topic's partitions can be added and never removed, so the number is small. Consumers divide a
+topic by its partitions: with one, as in Kafka, a second consumer would have nothing to read."""
+
 MAX_TRIGGER_DELAY_MS = 15 * 60_000
 """As in Kafka's source."""
 LOCAL_FILE_SYSTEM = "file:///"

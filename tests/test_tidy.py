@@ -5,6 +5,7 @@ import configparser
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -63,6 +64,9 @@ STARTED_BY_NAME = (
     *(re.escape(f"txlog.cli.{known.module}") for known in COMMANDS.values()),  # when they are run
 )
 """Modules that no product module imports, and what loads them instead."""
+
+NOT_TUNED = {"_INT32_MAX", "_RANK_MAX", "_FLOAT16_MAX", "DAY_MS", "_UNIT_MS", "_DURATION_MS"}
+"""Numbers that have no other value: limits of a type, and units."""
 
 VAGUE = re.compile(r"\b(whoever|nobody|somebody|anybody)\b", re.IGNORECASE)
 IS_NO = re.compile(
@@ -134,6 +138,25 @@ def test_lines_are_short() -> None:
         if len(line) > LINE_LENGTH_MAX
     ]
     assert found == []
+
+
+TUNING = re.compile(r"_?[A-Z0-9_]*(_MAX|_MIN|_MS|[A-Z]_S|[A-Z]_BYTES|_ROWS|_ENTRIES|_TRIPS)")
+
+
+def test_tuning_constants_say_why_they_have_their_value() -> None:
+    """Limits, sizes and times of the layers below the command line."""
+    found = [
+        f"{module.place}:{node.lineno} {node.targets[0].id}"
+        for module in modules("txlog", "spark_plugin")
+        if not module.place.startswith(("txlog/cli/", "txlog/testing/"))
+        for node, below in pairwise([*module.tree.body, ast.Pass()])
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant | ast.BinOp | ast.Name | ast.Attribute)
+        and TUNING.fullmatch(node.targets[0].id)
+        and not (isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant))
+    ]
+    assert [one for one in found if one.rpartition(" ")[2] not in NOT_TUNED] == []
 
 
 def test_every_module_has_a_docstring() -> None:

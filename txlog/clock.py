@@ -176,6 +176,9 @@ class ThreadFanOut:
     """
 
     workers_max: int = 32
+    """Requests that a process has under way at once. Threads of Python share a core: of more than
+    so many, those with an answer would wait for each other. With fewer, reading all coordinators of
+    a log on an object store (32) would take two round trips."""
     _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
     _waiting_pool: ThreadPoolExecutor | None = field(default=None, repr=False)
     """For postponed calls, so that their delays do not occupy the threads of other calls."""
@@ -359,6 +362,8 @@ def elapsed_ms(since_ms: int, now_ms: int) -> int:
 
 
 BACKOFF_MS_MAX = 1000
+"""The longest wait between two attempts: a store or a journal that answers again is used a second
+later at most, and a process that waits makes a request a second."""
 
 
 def back_off(runtime: Runtime, attempt: int, first_ms: float) -> None:

@@ -45,7 +45,8 @@ SlotOrNone: TypeAlias = Annotated[int, Within(-1, OFFSET_MAX)]
 """A journal's slot; -1: none."""
 
 PARTITIONS_MAX = 10_000
-"""Partitions of a topic. An event with more is refused: it could exhaust the memory (I16)."""
+"""Partitions of a topic. An event with more is refused: it could exhaust the memory (I16), as every
+state of the topic, and every snapshot, has an item for each."""
 
 Partition: TypeAlias = Annotated[int, Within(0, PARTITIONS_MAX - 1)]
 

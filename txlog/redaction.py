@@ -74,6 +74,9 @@ _SHAPES = re.compile(
 )
 _AWS_SECRET = re.compile(r"(?<![A-Za-z0-9/+=])[A-Za-z0-9+][A-Za-z0-9/+]{39}(?![A-Za-z0-9/+=])")
 _AWS_SECRET_SLASHES_MAX = 3
+"""A path has more slashes; so has one random text of 40 in 250, which then is not hidden by its
+shape."""
+
 _AWS_SECRET_CHARACTERS_MIN = 20
 """A random text of 40 has some 28 different characters; a path or a hex digest has fewer."""
 

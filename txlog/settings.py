@@ -216,6 +216,9 @@ FAR_COORDINATORS = 32
 """For logs that are created on an object store: sixteen busy ids seldom share a journal."""
 
 BOUNDARY_TRUST_MS = 12 * 3_600_000
+"""For logs that are created on an object store: each journal in use costs a request more in so many
+hours."""
+
 BOUNDARY_GRACE_MS = 7 * 86_400_000
 """For logs that are created on an object store. Six and a half days are left for stalled clocks,
 differing dates of the store, and writes that become visible later than their date."""
@@ -354,21 +357,28 @@ class ProcessSettings(SettingsGroup):
     kind: ClassVar[str] = "setting"
 
     publish_attempts_max: int = 200
-    """Slots that one command may lose before it gives up with PublishContention."""
+    """Slots that one command may lose before it gives up with PublishContention. Of sixteen
+    processes that race on a disk, each loses ten slots for one that it wins."""
     publish_batch_max: int = 256
-    """Commands of one process that go into one journal entry (group commit)."""
+    """Commands of one process that go into one journal entry (group commit). An entry takes more of
+    usual size; each command is decided again after a lost slot."""
     boundary_probe_polls: int = 16
-    """A replica reads the boundary once in this many polls that find no new entry (rule R15)."""
+    """A replica reads the boundary once in this many polls that find no new entry (rule R15). Until
+    then it may lag behind pruning; each read is one request."""
     log_presence_interval_ms: int = 5_000
-    """Least time between two checks of a process that writes to a bucket that the log exists."""
+    """Least time between two checks of a process that writes to a bucket that the log exists. What
+    it writes between the removal of the log and the next check is lost with the log."""
     catch_up_window_max: int = 32
-    """Entries fetched at once by a replica that lags behind."""
+    """Entries fetched at once by a replica that lags behind: as many as a process has threads for
+    requests."""
     batch_bytes: int = 1_250_000
     """Target size of one record batch in a segment."""
     append_attempts_max: int = 5
-    """How often an append of unknown outcome is sent again with the same sequences."""
+    """How often an append of unknown outcome is sent again with the same sequences. Each attempt
+    may take the store's deadline, 30 seconds; `delivery.timeout.ms` ends the attempts, too."""
     finish_attempts_max: int = 50
-    """How often one call tries to finish a decided transaction of another process."""
+    """How often one call tries to finish a decided transaction of another process: for about 40
+    seconds with the back-off. Then it raises an error, and the next call tries again."""
     finish_backoff_ms: int = 20
     """First wait between such attempts; it doubles up to a second."""
     completion_linger_ms: int = 10
@@ -387,9 +397,11 @@ class ProcessSettings(SettingsGroup):
     file_delete_delay_ms: int = 60_000
     """Vacuum deletes objects that two checks, this long apart, found unreferenced."""
     journal_retention_entries: int = 1_024
-    """Maintenance keeps this many of the newest entries of each journal."""
+    """Maintenance keeps this many of the newest entries of each journal, so that a process that
+    lags by fewer reads on without opening the journal anew."""
     compaction_keys_max: int = 1_000_000
-    """Keys that one pass of compaction holds in memory; other keys wait for the next pass."""
+    """Keys that one pass of compaction holds in memory; other keys wait for the next pass. A
+    million keys of 20 bytes take about 50 MB."""
 
     def __post_init__(self) -> None:
         for name in self.names():

@@ -28,7 +28,8 @@ from txlog.model import Decision, TransactionOutcome, TxId
 from txlog.topic.topic_log import TopicLog
 
 COMMANDS_MAX = 20
-"""Commands that a comparison contains; for more partitions `txlog group reset` takes a file."""
+"""Commands that a comparison contains, for a user to copy: more of them would be more work than the
+file that `txlog group reset` takes, and fewer would not cover a topic of 16 partitions."""
 
 NOT_PLANNED = "not planned"
 """The fingerprint of a batch without a plan; no batch in the log has it."""

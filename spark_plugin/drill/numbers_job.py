@@ -19,7 +19,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
 
 WAIT_S = 1
-"""How often the job checks for SIGTERM."""
+"""How often the job checks for SIGTERM: the end of a drill waits for it, and each check wakes the
+driver."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

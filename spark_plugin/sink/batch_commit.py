@@ -56,15 +56,24 @@ from txlog.topic.rules import check_segment
 log = logging.getLogger(__name__)
 
 STAGED_TIMEOUT_MS = 10_000
-"""After this time any process may bar an undecided run's pend. A commit takes milliseconds."""
+"""After this time any process may bar an undecided run's pend. A commit takes milliseconds, on a
+distant store four round trips. The run after a killed one waits so long for its pend; a live run
+that a store delays for longer decides its batch again (DECIDE_ATTEMPTS_MAX)."""
 
 DECIDE_ATTEMPTS_MAX = 3
+"""Attempts to decide a batch, and to read its groups and its mark at one moment. A second attempt
+is needed if another run committed, or barred this run's pend, meanwhile; with one such event after
+the other, more attempts would only let two runs of a query fence each other for longer."""
 
 STORED_BATCH_BYTES = 250
-"""About the size of a stored batch's name in an entry; 4,000 of them fill it."""
+"""Space for the name of one stored batch: ENTRY_BYTES_MAX for ENTRY_BATCHES_MAX of them. With less,
+pends and decision could exceed an entry together; with more, a batch that fits would take two
+entries."""
 
 RANGE_BYTES = 60
-"""The largest size of a range in a mark, without the names of its group and topic."""
+"""The largest size of a range in a mark, without the names of its group and topic: two offsets of
+19 digits, a partition of 4, quotes, commas and brackets. If it were smaller, a decision with many
+partitions could exceed its entry, and the batch would fail for ever."""
 
 SESSIONS_MAX = 256
 """Sessions that a process keeps. A query has one for each of its labels; with more than this in

@@ -67,7 +67,8 @@ A_GROUP_EACH = (
 """The remedy for two queries on one DataFrame."""
 
 NAMED_MAX = 20
-"""Partitions that a message names; it gives the number of the others."""
+"""Partitions that a message names; it gives the number of the others. Spark logs the message at
+every restart of the query, and a topic may have 10,000 partitions."""
 
 
 class BatchDecision(Enum):

@@ -53,7 +53,8 @@ from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
 BATCH_BYTES = 1_000_000
-"""Target size of the batches that are passed to Spark: larger ones are slower."""
+"""Target size of the batches that are passed to Spark, which handles each with a call of its own:
+batches of 65 MB were read at less than half the speed."""
 
 
 @dataclass(frozen=True, slots=True)

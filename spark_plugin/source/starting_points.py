@@ -20,8 +20,13 @@ from txlog.topic.read.cut import Ends
 from txlog.topic.topic_log import TopicLog
 
 UNSTABLE_WAIT_MS = 100.0
+"""How often a query looks whether another's pend is decided. It is the longest delay after the
+decision; each look reads the group's journal, a request."""
+
 UNSTABLE_WAITS_MAX = 900
-"""In total longer than `transaction.timeout.ms`, after which any process resolves a pend."""
+"""Together 90 seconds, half more than the default of `transaction.timeout.ms`, after which any
+process resolves a pend. A pend of a producer with a longer timeout can fail the query, whose next
+start waits again."""
 
 _CONTINUE = "To continue without them set failOnDataLoss=false in the source."
 

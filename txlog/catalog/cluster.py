@@ -53,6 +53,9 @@ from txlog.topic.topic_log import TopicLog
 T = TypeVar("T")
 
 PRODUCER_ID_BLOCK = 100
+"""Producer ids that a process takes from the cluster's journal in one entry. With fewer, new
+producers would write more entries to the one journal that all processes share; ids that a process
+does not use are lost, of 2 to the 62nd."""
 
 TOPICS_KEPT_MIN = 32
 """With fewer topics a process does not look for deleted ones among them."""

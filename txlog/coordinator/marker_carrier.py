@@ -30,25 +30,35 @@ from txlog.topic.topic_log import TopicLog
 log = logging.getLogger(__name__)
 
 IDLE_ROUNDS_MAX = 3
-"""A carrier ends after this many rounds without a marker."""
+"""A carrier ends after this many rounds without a marker. One such round may lie between two
+decisions of a busy topic; each of them costs a request for each active coordinator."""
 
 OPENINGS_MAX = 4
-"""Journals opened at once: most carriers end soon, and need not open all of them."""
+"""Journals opened at once: most carriers end soon, and need not open all of them, at up to 40
+requests each."""
 
 ROUND_MS_MIN = 10.0
-"""Least duration of a round without markers, for a store that answers at once."""
+"""Least duration of a round without markers, for a store that answers at once, which would
+otherwise be asked without a pause."""
 
 BROUGHT_MAX = 64
-"""Markers that a carrier writes in one entry."""
+"""Markers that a carrier writes in one entry. Four times as many as the processes for which
+carriers were measured; a marker takes some hundred bytes and the names of its segments."""
 
 BROUGHT_BATCHES_MAX = 1_000
-"""Stored batches named by the markers of one entry, which holds about 4,000."""
+"""Stored batches named by the markers of one entry, which holds ENTRY_BATCHES_MAX (4,000): a
+quarter leaves room for the carrier's own appends. The process of a larger transaction writes its
+marker itself."""
 
 LOOKED_AHEAD = 1
-"""Entries of a coordinator's journal requested in a round: it grows slowly."""
+"""Entries of a coordinator's journal requested in a round: it grows slowly. Two of them, with four
+coordinators more, gave 74 transactions a second instead of 70, for half as many requests again
+(docs/design/0028-marker-carriers.md)."""
 
 ACTIVE_SLOTS = 64
-"""A carrier reads the coordinators with a marker in this many of a topic's newest slots."""
+"""A carrier reads the coordinators with a marker in this many of a topic's newest slots: if the
+slots of the sixteen busiest ids alternate, each has had four. A coordinator that is missed costs
+its process a lost slot, and each one that is idle a request a round."""
 
 
 class MarkerCarriers:

@@ -36,8 +36,13 @@ from txlog.coordinator.transaction import (
 from txlog.model import Decision, TransactionOutcome, TxId
 
 OUTCOME_GENERATION = 128
+"""Outcomes of one generation: those that each new outcome copies, and that are forgotten
+together."""
+
 OUTCOME_GENERATIONS_MAX = 128
-"""Together: outcomes of at least the last 16,384 transactions of a coordinator are kept."""
+"""Older generations that are kept, so the outcomes of at least the last 16,384 transactions of a
+coordinator. A process that asks for an older one gets OutcomeUnknown (R39). An outcome takes 14
+bytes, so every snapshot has up to 230 KB of them."""
 
 
 @dataclass(frozen=True, slots=True)

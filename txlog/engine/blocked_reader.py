@@ -17,6 +17,8 @@ from txlog.model import TxId
 log = logging.getLogger(__name__)
 
 ATTEMPT_EVERY_MS = 1_000.0
+"""The shortest time between two attempts: a blocked reader continues so much later at most after a
+timeout. An attempt costs a request for each transaction that blocks."""
 
 
 class BlockedReader:

@@ -11,17 +11,21 @@ from txlog.engine import kafka_names
 from txlog.errors import InvalidConfig
 from txlog.model import validate_transactional_id
 from txlog.settings import ProcessSettings, SettingsGroup
+from txlog.topic.producer_state import RECENT_BATCHES
 
 log = logging.getLogger(__name__)
 
 BUFFER_BYTES_MAX = 1 << 30
-"""A flush is one Arrow array for each column, and such an array holds less than 2 GiB."""
+"""The largest `buffer.memory`. A flush is one Arrow array for each column, and such an array holds
+less than 2 GiB; the record that makes the buffer full may add to it."""
 
 ACKS = ("all", "-1", "1", "0")
 STAGED, IN_LOG = "staged", "in.log"
 TRANSACTION_RECORDS = (STAGED, IN_LOG)
 COMMIT_RETURNS = ("visible", "decided")
-IN_FLIGHT_MAX = 5
+IN_FLIGHT_MAX = RECENT_BATCHES
+"""The largest `max.in.flight.requests.per.connection` of an idempotent producer: as many batches as
+a topic recognises again, as in Kafka."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,8 @@ from txlog.journal.replication.replica import Replica
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_group_id
 
 DELETED_POSITIONS_MAX = 3_000
-"""Partitions in one command: its event fits in an entry whatever the length of topic names
-(I16)."""
+"""Partitions in one command: its event takes 780 KB with the longest topic names, so it fits in an
+entry (I16). With fewer, deleting a large group takes more entries."""
 
 
 class GroupOffsets:

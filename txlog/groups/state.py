@@ -15,15 +15,17 @@ from typing import TypeAlias
 from txlog.errors import CommitFailed, UnknownGroup, UnstableOffsetCommit, UsageError
 from txlog.journal.codec import encode
 from txlog.journal.machine import Decided
+from txlog.layout import SMALL_BYTES_MAX
 from txlog.model import Offset, OffsetOrNone, Partition, TopicPartition, TxId, WallMs
 from txlog.stored import stored, stored_list
 
 UNCHECKED = -1
 """A start that is not compared, because the caller does not have the group's position."""
 
-OFFSETS_BYTES_MAX = 990_000
-"""Largest size of the positions in one commit or pend (I16): an entry holds 1,000,000 bytes in
-all. Enough for about 13,000 partitions without metadata."""
+OFFSETS_BYTES_MAX = SMALL_BYTES_MAX - 10_000
+"""Largest size of the positions in one commit or pend (I16): what an entry holds, without 10,000
+bytes for its header and the ids of group and transaction. Enough for about 13,000 partitions
+without metadata."""
 
 
 @stored_list(

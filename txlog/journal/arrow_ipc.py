@@ -35,6 +35,8 @@ _STORED_RAW = -1
 """Marks a buffer in a compressed batch that is stored uncompressed, because that is smaller."""
 
 _LABELS_MAX = 16
+"""Labels of a table in a head. txlog writes one or two; each may be as long as the head, so without
+a limit a forged head could take quadratic time to read."""
 
 # Field numbers, in the order of the tables in `Message.fbs`.
 _MESSAGE_KIND, _MESSAGE_HEADER, _MESSAGE_BODY_LENGTH, _MESSAGE_CUSTOM = 1, 2, 3, 4

@@ -34,10 +34,13 @@ from txlog.layout import JournalLayout, parse_number
 from txlog.storage.store import Store
 
 ATTEMPTS_MAX = 3
-"""Attempts to walk over a journal whose old entries are being deleted."""
+"""Attempts to walk over a journal whose old entries are being deleted. Pruning deletes 4,096
+entries at a time at least, so that a walk seldom meets it twice; after the last attempt the audit
+reports what it has found."""
 
 TOKENS_KEPT_MAX = 100_000
-"""Tokens that are compared: the two copies of an entry that was published twice are close."""
+"""Tokens that are compared, some 20 MB: the two copies of an entry that was published twice are
+close, since the writer of the second did not know of the first."""
 
 _INVARIANT = re.compile(r"(I\d+): ")
 

@@ -22,9 +22,9 @@ from functools import lru_cache
 from typing import Protocol, TypeAlias
 
 from txlog.errors import CorruptData, InternalError, StoreUnavailable, UsageError
-from txlog.layout import bytes_max
+from txlog.layout import SMALL_BYTES_MAX, bytes_max
 
-ENTRY_BYTES_MAX = 1_000_000
+ENTRY_BYTES_MAX = SMALL_BYTES_MAX
 """The largest body that `create` takes: one conditional PUT, never a multipart upload."""
 
 PATH_BYTES_MAX = 800

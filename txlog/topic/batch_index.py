@@ -49,7 +49,9 @@ from txlog.stored import stored, stored_form, stored_list
 from txlog.topic.records.batch import ROWS_MAX
 
 FANOUT = 64
-"""References on one level of the tree. So many are packed into one node of the level above."""
+"""References on one level of the tree. So many are packed into one node of the level above. With
+fewer, lookups read more levels, each a round trip; with more, each snapshot holds more references,
+up to 63 a level, and each has a span for every partition."""
 
 LEVELS_MAX = 16
 """Levels of the tree. Eleven would do: 64 to the 11th is more than the number of slots."""

@@ -22,13 +22,18 @@ from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
 BATCHES_KEPT_MAX = 1_000_000
-"""Batches that are remembered. A forged index may repeat a batch; a sound one never does."""
+"""Batches that are remembered, some 70 MB; then the audit forgets them and goes on. A forged index
+may repeat a batch; a sound one never does."""
 
 SEGMENTS_KEPT_MAX = 64
+"""Segments whose footers are kept: the rows of a segment are neighbours in the index, except those
+of segments that were written at the same time. Another read of a footer costs one request."""
 
 ROWS_AHEAD_MAX = 64
+"""Batches that are read together from a distant store, in one round trip."""
+
 BYTES_AHEAD_MAX = 4 << 20
-"""Batches that are read together from a distant store, and their total size (I16)."""
+"""Their total size (I16): three batches of the usual size, or 64 of 64 KB."""
 
 Report = Callable[[Finding], object]
 

@@ -24,7 +24,9 @@ from txlog.model import IsolationLevel, TopicPartition, validate_group_id
 from txlog.topic.topic_log import TopicLog
 
 OWNER_LIVE_MS = 60_000
-"""An owner that has been idle for this long counts as stopped."""
+"""An owner that has been idle for this long counts as stopped. It protects from a mistake only: if
+the owner still runs, its next commit is refused, because the offsets no longer fit (I6). A longer
+time makes users wait after they have stopped the query."""
 
 _COMMITTED = IsolationLevel.READ_COMMITTED
 

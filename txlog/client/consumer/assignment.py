@@ -48,7 +48,9 @@ _Topics: TypeAlias = Mapping[str, TopicLog | UnknownTopic]
 """Topics by name; for one that does not exist, the error."""
 
 PLACE_EVERY_MS = 200
-"""How often a waiting `poll` checks whether waiting partitions can be read."""
+"""How often a waiting `poll` checks whether waiting partitions can be read: the longest time until
+it notices a new topic or a decided pend. Each check is a read of the cluster's journal or of the
+group's."""
 
 
 @dataclass(frozen=True, slots=True)

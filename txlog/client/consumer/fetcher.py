@@ -29,7 +29,9 @@ from txlog.topic.read.reader import (
 from txlog.topic.topic_log import TopicLog
 
 FETCHED_TOGETHER_MAX = 16
-"""Partitions that are read at the same time."""
+"""Partitions that are read at the same time: half of the threads of a process, which its producers
+use as well. They share `fetch.max.bytes`, so more of them would not take more memory, but make
+smaller requests."""
 
 _NOWHERE = -1
 

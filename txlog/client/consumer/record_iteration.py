@@ -26,6 +26,8 @@ Fetchers = Mapping[TopicPartition, PartitionFetcher]
 Poll = Callable[[float], Mapping[TopicPartition, list[ConsumerRecord]]]
 
 _POLL_MS = 1_000.0
+"""The longest of the short polls: if the last records before the end are aborted, reading to the
+end takes so much longer than it must."""
 
 
 @contextmanager

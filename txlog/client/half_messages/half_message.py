@@ -18,6 +18,8 @@ from txlog.model import OFFSET_MAX, TxId, validate_topic_name
 from txlog.settings import SettingsGroup
 
 CHECK_MAX = 10_000
+"""The largest `transaction.check.max`: at RocketMQ's interval of 30 seconds, more than three days
+of checks, each of which writes an entry."""
 
 TRANSACTION_ID_HEADER = "__transactionId__"
 """Header of every message of a half transaction, where its topic has headers."""

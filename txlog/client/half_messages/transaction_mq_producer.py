@@ -45,7 +45,8 @@ from txlog.model import OFFSET_MAX, as_whole_number, validate_producer_group, va
 log = logging.getLogger(__name__)
 
 SEARCH_EVERY_MS = 1_000
-"""The shortest interval of the background search for due checks."""
+"""How often the background searches for due checks, unless `transaction.check.interval.ms` is
+shorter: a check is late by so much at most. A search reads the group's coordinator, one request."""
 
 
 class TransactionMQProducer:

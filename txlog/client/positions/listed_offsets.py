@@ -113,6 +113,8 @@ _DURATION = re.compile(
 )
 _UNIT_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 _DIGITS_MAX = 18
+"""Digits of a number in a duration. No time has as many, and Python refuses to read numbers of
+thousands of digits."""
 
 
 @dataclass(frozen=True, slots=True)

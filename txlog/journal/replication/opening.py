@@ -29,7 +29,9 @@ from txlog.storage.store import ENTRY_BYTES_MAX, ByteRange, Exists, Reads, Store
 log = logging.getLogger(__name__)
 
 FIRST_ENTRIES = 8
-"""The first entries of a journal that may be young; far away they are requested with its hint."""
+"""The first entries of a journal that may be young; far away they are requested with its hint. A
+journal with fewer entries is then open after one round trip; for an older one they are eight
+requests in vain, once a process."""
 
 # Half of the entries between two snapshots: all 64 would double the requests of an opening, and
 # save a round trip in every second one only (design note 0026).

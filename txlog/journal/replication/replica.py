@@ -44,10 +44,10 @@ from txlog.storage.store import ENTRY_BYTES_MAX, CreateResult, Exists, Store, tu
 log = logging.getLogger(__name__)
 
 READ_PAUSE_MS = 10.0
-"""The least time between two reads by a command that waits for a carrier."""
+"""The least time between two reads by a command that waits, if the store answers at once."""
 
 BOUNDARIES_APART_ENTRIES = 4096
-"""Boundaries are never deleted, so they are made rarely (rule R14)."""
+"""Boundaries are never deleted, so they are rare (R14): one an hour at a commit a second."""
 
 
 class _Slot(Enum):

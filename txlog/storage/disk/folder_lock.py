@@ -17,10 +17,14 @@ from contextlib import contextmanager, suppress
 from txlog.clock import Background, Runtime
 
 TURN_WAIT_MS_MAX = 1_000.0
-"""After this time a writer proceeds without its turn, however many writers are before it."""
+"""After this time a writer proceeds without its turn, however many writers are before it. Sixteen
+live writers take turns in a third of it (docs/design/0025-advisory-lock-on-a-disk.md); if it is
+shorter, a writer of a busy folder races, and often loses its sync."""
 
 STUCK_MS = 300.0
-"""The same, if no file was created in the folder meanwhile, because then the holder stalls."""
+"""The same, if no file was created in the folder meanwhile, because then the holder stalls: an
+entry is created in milliseconds. A stopped holder costs each process so much, once while it is
+stopped."""
 
 OpenFolder = Callable[[str], int]
 """Opens a folder below the root. May raise OSError."""

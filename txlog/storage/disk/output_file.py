@@ -23,7 +23,8 @@ from txlog.storage.disk.os_error import store_error
 from txlog.storage.root_url import roots_above
 
 BLOCK_BYTES = 8 << 20
-"""Size of an upload's parts, which are kept in memory for a file on an object store."""
+"""Size of an upload's parts, which are kept in memory for a file on an object store. S3 takes
+10,000 parts of at least 5 MB, so a file may have 80 GB."""
 
 
 @contextmanager

@@ -42,7 +42,10 @@ from txlog.storage.store import (
 )
 
 GAP_BYTES_MAX = 1 << 16
-"""Up to this many unneeded bytes between two ranges are cheaper than another request."""
+"""Up to this many unneeded bytes between two ranges are cheaper than another request: at 100 MB/s
+they take less than a millisecond, where a request takes a round trip of 20 to 50. Batches of about
+a megabyte lie between ranges of one partition, so a much larger gap would read other partitions'
+records in vain."""
 
 
 class ObjectStore:

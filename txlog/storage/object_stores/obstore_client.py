@@ -26,17 +26,22 @@ from txlog.storage.store import ByteRange, Bytes, StoredObject
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_MS = 3_000
-"""Wait for a connection; part of the time that one attempt may take."""
+"""Wait for a connection; part of the time that one attempt may take. A connection takes two or
+three round trips, so a server that has not accepted it by then is down, and the rest of the
+attempt's five seconds would be lost."""
 
 TIMEOUT_MIN_MS = 250
-"""The least time for an attempt that begins just before the deadline."""
+"""The least time for an attempt that begins just before the deadline: five round trips of 50 ms.
+With less, the last attempt could not succeed; a call exceeds its deadline by so much."""
 
 SMALL_BYTES = 256 << 10
-"""Bodies up to this size share connections and one time limit, those up to 16 times it, and so
-on."""
+"""Bodies up to this size share connections and one time limit, those up to 16 times it, and so on:
+256 KB, 4 MB, 64 MB. A larger factor makes the limit of a small request long; a smaller one makes
+more clients, each with its own connections."""
 
 BUCKETS_MAX = 16
-"""Buckets that a process keeps open; each has its own connections."""
+"""Buckets that a process keeps open; each has its own connections. A process that uses more in turn
+connects anew each time."""
 
 # obstore reads these itself, so buckets that were opened under other values are not shared.
 _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "REQUESTS_CA_BUNDLE")

@@ -22,10 +22,12 @@ abort such uploads (AbortIncompleteMultipartUpload).
 """
 
 PART_BYTES = 16 << 20
-"""Size of an uploaded part."""
+"""Size of an uploaded part: a segment.bytes of 64 MB is four of them. With PARTS_AT_ONCE it is the
+memory that an upload takes."""
 
 PARTS_AT_ONCE = 8
-"""Parts of one upload that are sent at the same time."""
+"""Parts of one upload that are sent at the same time: the connections of one upload, of
+CONNECTIONS_MAX (64)."""
 
 T = TypeVar("T")
 

@@ -27,7 +27,8 @@ from txlog.storage.s3.s3_options import environment_endpoint, unknown_option
 T = TypeVar("T")
 
 CONNECTIONS_MAX = 64
-"""Connections of one process to the store."""
+"""Connections of one process to the store: twice its threads, so that none waits for a
+connection."""
 
 CLIENTS_MAX = 16
 """Clients that a process keeps; a new one costs 150 ms, most of it for botocore's models."""

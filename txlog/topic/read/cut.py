@@ -29,6 +29,10 @@ from txlog.topic.topic_log import TopicLog
 Ends: TypeAlias = dict[TopicPartition, int]
 
 ROUNDS_MAX = 20
+"""Rounds of reads until one contains fewer entries than a topic seals at once
+(`journal.snapshot.entries`, 64). The first round reads what was written since the last call, each
+next one what was written during the round before; if twenty do not suffice, writers outrun this
+process, and the caller must hear of it."""
 
 
 def catch_up_all(

@@ -32,17 +32,23 @@ from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
 FETCH_BYTES_MAX = 16 << 20
-"""Bytes of one request to the store. A reader needs that memory besides its results."""
+"""Bytes of one request to the store. A reader needs that memory besides its results; half of it
+would double the requests for a long range, which is what one request costs on a distant store."""
 
 FETCHES_AHEAD_MAX = 8
+"""Requests that a Spark task has under way. With one, a task on a distant store would wait for a
+round trip for each segment; a cluster's tasks together should not exceed what the store accepts."""
+
 FETCHES_AHEAD_BYTES_MAX = 32 << 20
-"""Requests that a Spark task has under way, and their memory together (I16)."""
+"""Memory of these requests together (I16): two of the largest, or eight of 4 MB."""
 
 _DECODED_TOGETHER = 32
-"""Batches that one call decodes: small ones are not worth a call each."""
+"""Batches that one call decodes: small ones are not worth a call each. More of them would be
+decoded by fewer threads."""
 
 DECODED_FETCH_BYTES_MAX = 64 << 20
-"""Memory of the batches of one `read_ahead`, unless a single batch takes more (I16)."""
+"""Memory of the batches of one `read_ahead`, unless a single batch takes more (I16): four times
+FETCH_BYTES_MAX. Of batches that take more when they are decompressed, the rest is read again."""
 
 
 @dataclass(frozen=True, slots=True)

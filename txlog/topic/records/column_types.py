@@ -15,7 +15,8 @@ from txlog.errors import IncompatibleSchema
 from txlog.model import has_control_characters
 
 NESTING_DEPTH_MAX = 32
-"""Levels of lists, structs and maps. Arrow's IPC reader supports 64."""
+"""Levels of lists, structs and maps. Arrow's IPC reader supports 64, and a map takes two of them; a
+deeper type would be written and could not be read."""
 
 _types = pa.types
 

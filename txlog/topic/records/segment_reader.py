@@ -27,7 +27,8 @@ from txlog.topic.records.conversion import TIMESTAMP_FIELD
 _MAGIC = b"ARROW1"
 _FIRST_MESSAGE = 8
 _TAIL_BYTES = 1 << 16
-"""Bytes read from the end of a file at once: most footers are shorter."""
+"""Bytes read from the end of a file at once: a footer takes 24 bytes a batch and the schema, so
+that of a segment with up to 2,000 batches is in them. A longer one takes a second request."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _DECODING_ERRORS = (
     pa.ArrowException,

@@ -16,19 +16,23 @@ import pyarrow as pa
 
 from txlog.arrow_columns import numbers_column, whole_numbers
 from txlog.errors import InvalidConfig, InvalidRecord, RecordTooLarge
+from txlog.settings import ProcessSettings
 from txlog.storage.store import Store, open_new
 from txlog.topic.records.batch import DECODED_BYTES_MAX, PARTITION_LABEL, Segment, SegmentBatch
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
 
-BATCH_BYTES_MAX = 1_250_000
-"""Size of a stored batch before compression. Spark reads batches of about 1 MB fastest, and passes
-10,000 rows at once: at 100 bytes each, with offsets and timestamps, they stay one batch."""
+BATCH_BYTES_MAX = ProcessSettings().batch_bytes
+"""Size of a stored batch before compression: the default of `batch.bytes`. Spark reads batches of
+about 1 MB fastest, and passes 10,000 rows at once: at 100 bytes each, with offsets and timestamps,
+they stay one batch."""
+
+_LABEL_BYTES_MAX = 256
+"""Added to Arrow's size of a message, which is without its label: the label takes less. If it took
+more, a batch could exceed its limit, and a reader would refuse it."""
 
 _CODECS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
 _FILE_HEAD = 8
 """Arrow's magic and its padding; then the schema message, then the batches."""
-# Arrow computes the size of a message without its label, which must be within the limit, too.
-_LABEL_BYTES_MAX = 256
 
 
 class SegmentWriter:

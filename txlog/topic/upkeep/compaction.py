@@ -34,7 +34,9 @@ from txlog.topic.upkeep.rewriting import (
 
 _KAFKA_VALUE = "value"
 _GATHER_ROWS = 200_000
-"""Rows that are collected before they are reduced to one a key."""
+"""Rows that are collected before they are reduced to one a key. Each reduction goes through all
+known keys: a million records of half a million keys, measured once, took 3 seconds with this value,
+16 with 20,000, and 1 with a million, which would take five times the memory."""
 
 
 @dataclass(frozen=True, slots=True)

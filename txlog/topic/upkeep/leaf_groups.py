@@ -25,7 +25,9 @@ from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
 ROWS_MAX = 16_384
-"""Batches of one group, and so of the leaf that replaces it, unless a single leaf has more."""
+"""Batches of one group, and so of the leaf that replaces it, unless a single leaf has more: 10 MB
+in memory, and 4 MB in the store. Smaller leaves make the index deeper; a reader of one batch reads
+a whole leaf."""
 
 NewChunk: TypeAlias = tuple[ChunkRef, bytes]
 

@@ -24,7 +24,8 @@ from txlog.topic.upkeep.rewriting import (
 )
 
 SEGMENTS_MIN = 8
-"""Merging fewer is not worth the writing. With so many, a record is rewritten a few times only."""
+"""Merging fewer is not worth the writing. With so many, a record is rewritten a few times only:
+each merge makes its segment eight times as large, until it has `segment.bytes`."""
 
 
 @dataclass(slots=True)
