@@ -38,7 +38,7 @@ SEGMENT_RANDOM_DIGITS = 20
 """Hexadecimal digits of a segment's id: milliseconds since 1970, then random ones."""
 
 HINT_BYTES_MAX = 1_000
-"""Limit of a hint, which is one slot in some 200 bytes: a forged one costs no more to read
+"""Limit of a hint, which holds one slot in some 30 bytes: a forged one costs no more to read
 (I16)."""
 
 SMALL_BYTES_MAX = 1_000_000
@@ -46,9 +46,9 @@ SMALL_BYTES_MAX = 1_000_000
 takes whole. With less, fewer commands could share an entry; with more, a lost slot and each retry
 would cost a larger upload."""
 STATE_BYTES_MAX = 256 << 20
-"""Limit of a stored snapshot or chunk: a merged chunk takes 4 MB, and a snapshot of a topic with
-10,000 partitions and as many producers some megabytes. A larger one is refused when it is read, so
-it may not be so small that a state can reach it."""
+"""Limit of a stored snapshot or chunk, for readers and writers: a merged chunk takes 4 MB. A state
+that exceeds it, after a million appends beside one open transaction, is not saved, and its journal
+is not pruned."""
 _NUMBERED = re.compile(r"(?:.*/)?(\d{20})\.(?:json|arrow)")
 # Exactly the names that txlog writes: maintenance deletes no other object below the root.
 _JOURNALS = re.compile(

@@ -17,13 +17,13 @@ from functools import partial
 from typing import Generic
 
 from txlog.clock import FanOut, begun
-from txlog.errors import CorruptData, MissingObject, StoreDenied, UnsupportedFormat
+from txlog.errors import CorruptData, InternalError, MissingObject, StoreDenied, UnsupportedFormat
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.entry import FORMAT_VERSION, GENESIS_CRC32
 from txlog.journal.machine import Machine, StateT, decoded_snapshot
 from txlog.journal.snapshot import SnapshotHead, encode_snapshot
-from txlog.layout import SLOT_DIGITS, JournalLayout
+from txlog.layout import SLOT_DIGITS, JournalLayout, bytes_max
 from txlog.storage.store import ENTRY_BYTES_MAX, ByteRange, Exists, Reads, Store
 
 log = logging.getLogger(__name__)
@@ -239,7 +239,16 @@ def _save(store: Store, path: str, data: bytes) -> bytes | None:
     """The object that existed before, if it is small enough for `create`; None otherwise.
 
     Another process may have saved the same content first: it is a function of the entries below.
+    Raises InternalError for an object that no process would read: entries that only it holds would
+    be lost when they are pruned.
     """
+    limit = bytes_max(path)
+    if limit is not None and len(data) > limit:
+        raise InternalError(
+            f"{path} would have {len(data)} bytes, and a reader takes at most {limit}. Nothing was "
+            "written or pruned; end transactions that are open for long, and please report this.",
+            path=path,
+        )
     if len(data) <= ENTRY_BYTES_MAX:
         answer = store.create(path, data)
         return answer.data if isinstance(answer, Exists) else None

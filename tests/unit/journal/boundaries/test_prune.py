@@ -7,14 +7,31 @@ place.
 import pytest
 
 from tests.stores.faulty_stores import HookedStore, LateWrite
-from tests.unit.journal.shelf_journal import LAYOUT, fill, limits, new_store, process, written
-from tests.unit.journal.shelf_machine import Look, Put, Take
-from txlog.errors import BoundaryMoved, IllegalTransition, OutcomeUnknown, StoreUnavailable
+from tests.unit.journal.shelf_journal import (
+    LAYOUT,
+    OPTIONS,
+    fill,
+    limits,
+    new_store,
+    process,
+    written,
+)
+from tests.unit.journal.shelf_machine import Look, Put, ShelfMachine, Take
+from txlog.errors import (
+    BoundaryMoved,
+    IllegalTransition,
+    InternalError,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY
+from txlog.journal.replication import opening
+from txlog.journal.replication.replica import Replica
 from txlog.journal.snapshot import decode_snapshot
-from txlog.layout import parse_number
+from txlog.layout import LogLayout, parse_number
 from txlog.storage import Store
+from txlog.testing.clock import manual_runtime
 
 
 def live(store: Store) -> list[int]:
@@ -31,6 +48,21 @@ def test_pruning_keeps_the_newest_entries_and_the_state() -> None:
     assert replica.execute(Put("more"))
     assert process(store).catch_up() == replica.state
     assert process(store).execute(Take("t0")) == 21
+
+
+def test_journal_whose_state_exceeds_a_snapshots_limit_is_not_pruned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No process could read the snapshot, so the entries are all that holds the state."""
+    monkeypatch.setattr(opening, "bytes_max", lambda path: 500)
+    store, place = new_store(), LogLayout(LAYOUT.log_id).transactions(0)
+    replica = Replica(store, place, ShelfMachine(), manual_runtime(1), OPTIONS)
+    fill(replica, 20)
+    with pytest.raises(InternalError, match="takes at most 500"):
+        replica.prune(keep_entries=5)
+    assert store.get(place.snapshot(19)) is None
+    opened = Replica(store, place, ShelfMachine(), manual_runtime(2), OPTIONS)
+    assert len(opened.catch_up()) == 20
 
 
 def test_repeated_pruning_deletes_nothing_and_creates_no_boundary() -> None:
