@@ -143,7 +143,7 @@ OF_ANSWERS: Mapping[str, Mutant] = {
     "retention ignores the age (I12)": Mutant(retention_without_age, "retention", 4),
     "tombstones removed at once": Mutant(tombstones_go_at_once, "compacted", 7),
     "tombstones delete no records": Mutant(tombstones_hide_nothing, "compacted", 7),
-    "committed half message dead-lettered": Mutant(committed_dead_lettered, "halves", 7),
+    "committed half message dead-lettered": Mutant(committed_dead_lettered, "halves", 1),
     "denied retry counts as not stored (I13)": Mutant(
         denied_is_not_stored, "denied", 42, kind="lost write"
     ),

@@ -199,12 +199,12 @@ _RETIRED = topic_rules._decide_retired
 
 
 OF_DELETION: dict[str, Mutant] = {
-    "without R11, deleted topic accepts records": Mutant(no_R11_in_topics, "mortals", 38),
+    "without R11, deleted topic accepts records": Mutant(no_R11_in_topics, "mortals", 5),
     "without R11, positions kept by topic name": Mutant(
         no_R11_for_positions, "mortals", 111, unseen_seeds=500
     ),
     "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 2),
-    "without R17, append not checked": Mutant(no_R17, "late-appends", 12),
+    "without R17, append not checked": Mutant(no_R17, "late-appends", 2),
     "without R17, PREPARE_COMMIT not checked": Mutant(no_horizon_for_staged, "collected", 1),
     "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 209),
     "without R18": Mutant(no_R18, "collected", 42),
@@ -217,7 +217,7 @@ OF_DELETION: dict[str, Mutant] = {
     ),
     "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 194),
     "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 0),
-    "compaction renumbers offsets (I2)": Mutant(rewriting_with_new_offsets, "retention", 6),
+    "compaction renumbers offsets (I2)": Mutant(rewriting_with_new_offsets, "retention", 5),
     "batches of several transactions merged (I9)": Mutant(
         merging_of_transactions, "upkeep", 2, 800
     ),

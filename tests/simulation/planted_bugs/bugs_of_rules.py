@@ -378,8 +378,8 @@ OF_RULES: Mapping[str, Mutant] = {
         timed_out_counts_as_aborted, "wrong-clocks", 3
     ),
     "without R2, other offsets accepted": Mutant(no_R2_offsets, "numbers", 12),
-    "without R2, new run forgets the mark": Mutant(no_R2_memory, "numbers", 20, 600),
-    "without R4": Mutant(no_R4, "wrong-clocks", 24, beside=no_outcomes, kind="I4"),
+    "without R2, new run forgets the mark": Mutant(no_R2_memory, "numbers", 0, 600),
+    "without R4": Mutant(no_R4, "wrong-clocks", 10, beside=no_outcomes, kind="I4"),
     "without R5, BEGIN does not wait for the prepared transaction": Mutant(
         rules_out.without_R5_before_begin, "producers", 3, beside=applied_later
     ),
@@ -392,12 +392,12 @@ OF_RULES: Mapping[str, Mutant] = {
     "without R13, connected group split": Mutant(no_R13_group, "bank", 2),
     "without R13, limit ignored": Mutant(no_R13_limit, "bank", 1),
     "without R14, losing boundary trusted": Mutant(no_R14_believed, "pruned", 89),
-    "without R14, boundary overwritten": Mutant(no_R14_overwritten, "pruned", 8),
+    "without R14, boundary overwritten": Mutant(no_R14_overwritten, "pruned", 0),
     "without R14, boundary names an older snapshot": Mutant(
         snapshot_below_the_boundary, "storm", 1
     ),
     "without R16, hint trusted": Mutant(hint_believed, "hinted", 372, unseen_seeds=300),
     "without R16, missing snapshot counts as damage": Mutant(vanished_is_an_error, "hinted", 3),
     "without R16, boundary's snapshot deleted": Mutant(snapshot_deleted_early, "hinted", 7),
-    "without R39": Mutant(no_R39, "flaky", 40, 800, beside=few_outcomes, kind="wrong answer"),
+    "without R39": Mutant(no_R39, "flaky", 37, 800, beside=few_outcomes, kind="wrong answer"),
 }

@@ -232,7 +232,7 @@ OF_SPARK: Mapping[str, Mutant] = {
     "without R26": Mutant(no_R26, "queries", 26, 500),
     "without R27, replay fences the live run": Mutant(fenced_by_replays, "rivals", 1),
     "without R27, superseded run registers again": Mutant(superseded_returns, "back-again", 26),
-    "without R28": Mutant(no_R28, "hasty", 45),
+    "without R28": Mutant(no_R28, "hasty", 23),
     "without R29": Mutant(no_R29, "hasty", 2),
     "without R30, no labels": Mutant(no_R30_labels, "foreach", 0),
     "without R30, label accepted twice in a run": Mutant(no_R30_same_run, "foreach", 14),
