@@ -105,5 +105,7 @@ def _slug(title: str) -> str:
 
 
 def pages() -> list[Page]:
-    """README.md and everything below docs/."""
-    return [Page(ROOT / "README.md"), *map(Page, sorted((ROOT / "docs").rglob("*.md")))]
+    """The pages in the root, README.md first, and everything below docs/."""
+    first = ROOT / "README.md"
+    others = sorted(path for path in ROOT.glob("*.md") if path != first)
+    return [Page(path) for path in (first, *others, *sorted((ROOT / "docs").rglob("*.md")))]

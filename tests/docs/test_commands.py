@@ -1,4 +1,4 @@
-"""Commands in README.md, docs/ and the product's own messages are valid as shown."""
+"""Commands on the pages and in the product's own messages are valid as shown."""
 
 import ast
 import configparser
@@ -49,8 +49,8 @@ def problem(line: str) -> str:
             return extras_problem(target)
         case ["pip", "uninstall", *_]:
             return ""
-        case ["python", "-m", module, *_]:
-            return module_problem(module)
+        case ["python", "-m", module, *words]:
+            return module_problem(module) or module_option_problem(module, words)
         case [first, *_] if first in SHELL_ONLY:
             return ""
     return "unknown kind of command"
@@ -68,7 +68,7 @@ def make_problem(words: list[str]) -> str:
 def txlog_problem(words: list[str]) -> str:
     """Commands and options must exist, globally or for the command; arguments after them, or after
     --, are free."""
-    command, names = ROOT_COMMAND, option_names(ROOT_COMMAND)
+    command, names = ROOT_COMMAND, {"--help": True} | option_names(ROOT_COMMAND)
     waits = False
     for word in words[: words.index("--")] if "--" in words else words:
         if word.startswith("-") and word != "-":
@@ -111,6 +111,16 @@ def module_problem(module: str) -> str:
     return "" if exists or not is_ours else f"no module {module}"
 
 
+def module_option_problem(module: str, words: list[str]) -> str:
+    """Options of the project's own modules are in their sources."""
+    place = ROOT / module.replace(".", "/")
+    sources = [path for path in (place.with_suffix(".py"), place / "__main__.py") if path.exists()]
+    text = "".join(path.read_text(encoding="utf-8") for path in sources)
+    names = [word.partition("=")[0] for word in words if word.startswith("--")]
+    unknown = [name for name in names if f'"{name}"' not in text]
+    return f"no option {unknown[0]}" if sources and unknown else ""
+
+
 @pytest.mark.parametrize("page", pages(), ids=id_of)
 def test_commands_on_a_page_exist(page: Page) -> None:
     assert {line: found for line in shown(page) if (found := problem(line))} == {}
@@ -119,6 +129,7 @@ def test_commands_on_a_page_exist(page: Page) -> None:
 def test_nonexistent_commands_are_detected() -> None:
     wrong = ["make tea", "make NOTHING=1", "txlog topics", "txlog topic list --all", "rm -rf /"]
     wrong += ["pip install '.[tea]'", "python -m examples.tea", "txlog --tea topic list"]
+    wrong += ["python -m tests.mutation --tea"]
     assert [line for line in wrong if not problem(line)] == []
 
 

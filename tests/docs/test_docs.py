@@ -1,6 +1,8 @@
-"""README.md and docs/ are correct: programs run, links have targets, names exist."""
+"""The pages are correct: programs run, links have targets, names exist."""
 
+import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +19,11 @@ _TEST_NAME = re.compile(r"test_\w+")
 _PATH = re.compile(
     r"\b(?:txlog|spark_plugin|pyspark_txlog|tests|examples|benchmarks|conf|docs)/[\w./-]*\w"
 )
+_FILE = re.compile(r"\w+\.py")
+_MEMBER = re.compile(r"([A-Z]\w*)\.(\w+)")
+_DEFINED_NAME = re.compile(r"^ +(?:def )?(?:self\.)?(\w+)(?=\(self|\(cls|:| =)", re.MULTILINE)
+INHERITANCE_DEPTH_MAX = 5
+_OF_KAFKA = {"transactions_test.py"}
 _MADE_BY_RUNNING = "txlog-data/"
 WORDS_MAX = 1_500
 
@@ -106,6 +113,40 @@ def known_tests() -> frozenset[str]:
 def test_files_named_on_a_page_exist(page: Page) -> None:
     named = (path for path in _PATH.findall(page.text) if not path.startswith(_MADE_BY_RUNNING))
     assert sorted(path for path in set(named) if not (ROOT / path).exists()) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=id_of)
+def test_modules_and_members_named_on_a_page_exist(page: Page) -> None:
+    """`faults.py`, and `Replica.execute` of a class of the project."""
+    names = {path.name for folder in ("txlog", "spark_plugin", "tests") for path in _files(folder)}
+    files = {code for code in page.code_words if _FILE.fullmatch(code)}
+    absent = files - names - _OF_KAFKA
+    for match in filter(None, map(_MEMBER.match, page.code_words)):
+        if match[1] in members() and match[2] not in members()[match[1]]:
+            absent.add(match[0])
+    assert sorted(absent) == []
+
+
+def _files(folder: str) -> Iterator[Path]:
+    return (ROOT / folder).rglob("*.py")
+
+
+@cache
+def members() -> dict[str, set[str]]:
+    """Class -> names that it or a class of the project above it defines."""
+    found: dict[str, set[str]] = {}
+    above: dict[str, set[str]] = {}
+    for module in modules("txlog", "spark_plugin"):
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                text = ast.unparse(node)
+                found.setdefault(node.name, set()).update(_DEFINED_NAME.findall(text))
+                bases = {ast.unparse(base).partition("[")[0] for base in node.bases}
+                above.setdefault(node.name, set()).update(bases)
+    for _ in range(INHERITANCE_DEPTH_MAX):
+        for name, bases in above.items():
+            found[name].update(*(found.get(base, set()) for base in bases))
+    return found
 
 
 @pytest.mark.parametrize("page", pages(), ids=id_of)

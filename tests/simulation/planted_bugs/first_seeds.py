@@ -7,7 +7,8 @@ gives another history.
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -23,7 +24,7 @@ def row(name: str, mutant: Mutant) -> str:
     return f"| {name} | {mutant.scenario} | {seed}{length} |"
 
 
-def shown(mutant: Mutant, seeds: Sequence[int]) -> Iterator[tuple[int, Counter[str]]]:
+def shown(mutant: Mutant, seeds: Sequence[int]) -> Generator[tuple[int, Counter[str]]]:
     """The seeds that show the bug, with the kinds of anomalies found."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
@@ -52,13 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.stated and mutant.unseen_seeds:
             continue
         seeds = [mutant.seed] if asked.stated else range(asked.first, last)
-        seed, kinds = next(shown(mutant, seeds), (None, Counter[str]()))
+        with closing(shown(mutant, seeds)) as found:  # The bug must be gone before the next one.
+            seed, kinds = next(found, (None, Counter[str]()))
         if seed is None:
             missing += 1
             print(f"{name}: not in {len(seeds)} seeds from {seeds[0]} (stated {mutant.seed})")
         elif not asked.stated:
-            found = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
-            print(f"{row(name, replace(mutant, seed=seed, unseen_seeds=0))} {found}", flush=True)
+            counts = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+            print(f"{row(name, replace(mutant, seed=seed, unseen_seeds=0))} {counts}", flush=True)
     return 1 if missing else 0
 
 
