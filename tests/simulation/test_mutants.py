@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.planted_bugs.first_seeds import row
+from tests.simulation.planted_bugs.first_seeds import row, shown
 from tests.simulation.planted_bugs.mutants import MUTANTS
+from tests.simulation.scenarios import SCENARIOS
 from tests.source_tree import ROOT
+from txlog.testing.simulation.run import checked
 
 pytestmark = pytest.mark.slow
 
@@ -19,6 +21,13 @@ def test_page_states_the_seed_of_every_planted_bug() -> None:
     table = page.split("| planted | scenario | seed |\n|---|---|---|\n")[1].split("\n\n")[0]
     assert table.splitlines() == [row(name, mutant) for name, mutant in MUTANTS.items()]
     assert f"{len(MUTANTS)} bugs" in page
+
+
+def test_search_for_first_seed_leaves_no_log_that_the_bug_has_written() -> None:
+    """Otherwise the next bug of the search would seem to be found where this one was."""
+    mutant = MUTANTS["snapshot one entry short"]
+    assert list(shown(mutant, [mutant.seed]))
+    assert checked(SCENARIOS[mutant.scenario], mutant.seed).findings == ()
 
 
 SEEN = [name for name, mutant in MUTANTS.items() if not mutant.unseen_seeds]

@@ -15,6 +15,7 @@ import pytest
 
 from tests.simulation.planted_bugs.mutant import Mutant
 from tests.simulation.planted_bugs.mutants import MUTANTS
+from txlog.testing.simulation.environment.world import forget_logs
 
 
 def row(name: str, mutant: Mutant) -> str:
@@ -26,13 +27,17 @@ def row(name: str, mutant: Mutant) -> str:
 
 def shown(mutant: Mutant, seeds: Sequence[int]) -> Generator[tuple[int, Counter[str]]]:
     """The seeds that show the bug, with the kinds of anomalies found."""
-    with pytest.MonkeyPatch.context() as patch:
-        mutant.plant(patch)
-        if mutant.beside is not None:
-            mutant.beside(patch)
-        for seed in seeds:
-            if kinds := mutant.kinds(seed):
-                yield seed, kinds
+    forget_logs()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            mutant.plant(patch)
+            if mutant.beside is not None:
+                mutant.beside(patch)
+            for seed in seeds:
+                if kinds := mutant.kinds(seed):
+                    yield seed, kinds
+    finally:
+        forget_logs()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
