@@ -3,10 +3,11 @@
 import ast
 import json
 import re
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+import typer
+from typer.core import TyperCommand
 
 from tests.source_tree import modules
 from txlog.cli.output.output import (
@@ -115,7 +116,7 @@ def test_messages_and_tracebacks_are_escaped_like_cells(
     shared = {"root": None, "output": None, "quiet": False, "verbose": True, "no_color": False}
     shared |= {"storage_option": None}
     with pytest.raises(UsageError):
-        failing(SimpleNamespace(obj=None), **shared)
+        failing(typer.Context(TyperCommand("failing")), **shared)
     err = capsys.readouterr().err
     assert [c for c in err if not c.isprintable() and c != "\n"] == []
     assert "Traceback" in err
