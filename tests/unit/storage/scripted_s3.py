@@ -16,9 +16,10 @@ OK = (200, "")
 class ScriptedServer(ThreadingHTTPServer):
     """Answers requests with the statuses and S3 error codes set for each method.
 
-    The last answer of a method is repeated. PUT bodies that were answered with 200 are kept. The
-    server serves its current bucket only, since a client of an earlier test may still repeat its
-    requests.
+    A 200 with a text in place of a code comes from something before the service: it has that body,
+    no ETag, and no effect. The last answer of a method is repeated. PUT bodies that were answered
+    with 200 are kept. The server serves its current bucket only, since a client of an earlier test
+    may still repeat its requests.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
@@ -68,11 +69,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.headers.append({name.title(): value for name, value in self.headers.items()})
         sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         status, code = self.server.next_answer(self.command)
-        if self.command == "PUT" and status == 200:
+        is_foreign = status == 200 and bool(code)
+        if self.command == "PUT" and status == 200 and not is_foreign:
             self.server.body = sent
         body = self.server.body if self.command == "GET" and status < 300 else b""
         if status >= 300 and code:
             body = f"<Error><Code>{code}</Code><Message>secret story</Message></Error>".encode()
+        if is_foreign:
+            body = code.encode()
         first, last = _range(self.headers.get("Range", ""), len(body))
         if self.command == "GET" and status == 200 and "Range" in self.headers:
             self.send_response(206)
@@ -80,7 +84,8 @@ class _Handler(BaseHTTPRequestHandler):
             body = body[first : last + 1]
         else:
             self.send_response(status)
-        self.send_header("ETag", '"as-any"')
+        if not is_foreign:
+            self.send_header("ETag", '"as-any"')
         self.send_header("Last-Modified", "Tue, 24 Nov 2026 12:00:00 GMT")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -48,6 +48,11 @@ class Failure:
     """Whether the service answered, rather than a part of the network before it."""
 
 
+FOREIGN = Failure(Meaning.UNCLEAR, "HTTP 200 without an ETag, which every such service sends")
+"""An answer to a PUT or GET that comes from something before the service, such as a proxy's login
+page: nothing is known about the request, and its body is no object."""
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """A bucket, as messages describe it."""

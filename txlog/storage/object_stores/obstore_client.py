@@ -18,7 +18,14 @@ from typing import Any, Protocol, TypeVar
 
 from txlog.clock import FanOut
 from txlog.errors import InternalError, InvalidOption, TxlogError, UsageError
-from txlog.storage.object_stores.object_client import PAGE_OBJECTS, Failure, Meaning, Page, Unread
+from txlog.storage.object_stores.object_client import (
+    FOREIGN,
+    PAGE_OBJECTS,
+    Failure,
+    Meaning,
+    Page,
+    Unread,
+)
 from txlog.storage.object_stores.obstore_failure import read_failure
 from txlog.storage.policy.retry import Attempts, RetrySettings
 from txlog.storage.store import ByteRange, Bytes, StoredObject
@@ -191,8 +198,10 @@ class ObstoreClient:
 
     def get(self, attempts: Attempts, key: str, bytes_max: int | None) -> bytes | Unread | Failure:
 
-        def read(handle: Any) -> bytes | Unread:
+        def read(handle: Any) -> bytes | Unread | Failure:
             found = _obstore().get(handle, key)
+            if not found.meta["e_tag"]:
+                return FOREIGN
             size_bytes: int = found.meta["size"]
             if bytes_max is not None and size_bytes > bytes_max:
                 return Unread(size_bytes)
@@ -284,9 +293,10 @@ class ObstorePages:
         return Page(objects, is_behind)
 
 
-def _read_range(key: str, part: ByteRange, handle: Any) -> Bytes:
+def _read_range(key: str, part: ByteRange, handle: Any) -> Bytes | Failure:
     wanted = {"range": (part.start, part.last + 1)}
-    return memoryview(_obstore().get(handle, key, options=wanted).bytes())
+    found = _obstore().get(handle, key, options=wanted)
+    return memoryview(found.bytes()) if found.meta["e_tag"] else FOREIGN
 
 
 def _stored(item: Mapping[str, Any]) -> StoredObject:

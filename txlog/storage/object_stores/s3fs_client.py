@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from txlog.storage.object_stores.object_client import Failure, Page, Unread
+from txlog.storage.object_stores.object_client import FOREIGN, Failure, Page, Unread
 from txlog.storage.policy.retry import Attempts
 from txlog.storage.store import ByteRange, Bytes, StoredObject
 
@@ -60,6 +60,8 @@ class S3fsClient:
         else:
             condition = _ONLY_IF_ABSENT if if_absent else {}
             answer = self._ask(attempts, "put_object", {"Key": key, "Body": body, **condition})
+            if not isinstance(answer, Failure) and not answer.get("ETag"):
+                return FOREIGN
         return answer if isinstance(answer, Failure) else None
 
     def get(self, attempts: Attempts, key: str, bytes_max: int | None) -> bytes | Unread | Failure:
@@ -142,9 +144,11 @@ def _stored(item: Mapping[str, Any]) -> StoredObject:
 
 async def _download(
     parameters: Mapping[str, str], bytes_max: int | None, files: Any
-) -> bytes | Unread:
+) -> bytes | Unread | Failure:
     response = await files._call_s3("get_object", **parameters)
     async with response["Body"] as stream:
+        if not response.get("ETag"):
+            return FOREIGN
         # Known before the body is read, so an object of any size costs no memory. Every S3 service
         # sends it.
         size_bytes = response.get("ContentLength", 0)
@@ -154,8 +158,8 @@ async def _download(
     return data
 
 
-async def _download_range(parameters: Mapping[str, str], files: Any) -> Bytes:
+async def _download_range(parameters: Mapping[str, str], files: Any) -> Bytes | Failure:
     response = await files._call_s3("get_object", **parameters)
     async with response["Body"] as stream:
         data: bytes = await stream.read()
-    return data
+    return data if response.get("ETag") else FOREIGN

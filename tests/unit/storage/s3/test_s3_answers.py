@@ -222,3 +222,39 @@ def test_client_cache_evicts_the_oldest_client(monkeypatch: pytest.MonkeyPatch) 
     assert [s3_client.shared_client(each) for each in options[:6]] == clients
     s3_client.shared_client(options[6])
     assert list(s3_client._clients.values())[:5] == clients[1:]
+
+
+# Answers of something else before the service, such as a gateway or a proxy that asks for a login.
+
+FOREIGN = pytest.mark.parametrize("page", [" ", "<html>Log in.</html>", "<Error></Error>"])
+
+
+@FOREIGN
+def test_read_is_repeated_after_an_answer_that_is_not_of_the_service(
+    store: Store, server: ScriptedServer, page: str
+) -> None:
+    server.body = b"stored"
+    server.script["GET"] = [(200, page), OK]
+    assert store.get("a") == b"stored"
+    server.requests.clear()
+    assert store.get_ranges("a", [ByteRange(0, 3)]) == [b"sto"]
+
+
+@FOREIGN
+def test_read_that_only_others_answer_is_unavailable(
+    store: Store, server: ScriptedServer, page: str
+) -> None:
+    """Regression: the object was reported as damaged, to be restored from a backup."""
+    server.script["GET"] = [(200, page)]
+    for read in (lambda: store.get("a"), lambda: store.get_ranges("a", [ByteRange(0, 3)])):
+        with pytest.raises(StoreUnavailable, match="HTTP 200 without an ETag"):
+            read()
+
+
+@FOREIGN
+def test_I13_create_that_another_answered_is_sent_again(
+    store: Store, server: ScriptedServer, page: str
+) -> None:
+    server.script = {"PUT": [(200, page), OK], "GET": [(404, "NoSuchKey")]}
+    assert store.create("a", b"mine") == Created()
+    assert server.body == b"mine"
