@@ -175,5 +175,4 @@ MODULES = {
     "obstore-failure": Mutated("txlog/storage/object_stores/obstore_failure.py", S3),
     "s3-failure": Mutated("txlog/storage/s3/s3_failure.py", S3),
 }
-"""By the name that `make mutants MODULES=...` takes. The tests of each module take less than a
-minute."""
+"""By the name that `make mutants MODULES=...` takes; docs/mutation.md lists them."""

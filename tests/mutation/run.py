@@ -1,10 +1,9 @@
 """Runs mutmut over one module, in a copy of the project, and reads its results.
 
 mutmut was chosen over cosmic-ray because it forks each mutant from a process that has imported
-pyarrow and collected the tests, and runs only the tests that call the changed function: about 0.2 s
-a mutant. cosmic-ray starts a new interpreter for each, which takes 2 s before the first test.
-mutmut does not change functions with a decorator, such as properties, nor code outside of
-functions.
+pyarrow and collected the tests, and runs only the tests that call the changed function. cosmic-ray
+starts a new interpreter for each, which takes longer than the tests. mutmut does not change
+functions with a decorator, such as properties, nor code outside of functions.
 """
 
 import json

@@ -7,6 +7,7 @@ import json
 from functools import cache
 from pathlib import Path
 
+from tests.docs.pages import Page
 from tests.mutation.__main__ import Figures
 from tests.mutation.modules import MODULES, Mutated
 from tests.mutation.mutant import mutants_of
@@ -70,6 +71,11 @@ def test_every_mutated_module_and_its_tests_exist() -> None:
     for module in MODULES.values():
         for path in (module.path, *module.tests):
             assert (ROOT / path).exists(), path
+
+
+def test_page_lists_every_mutated_module_in_order() -> None:
+    shown = Page(ROOT / "docs" / "mutation.md").rows("<!-- mutants -->")
+    assert shown == [[name, f"`{module.path}`"] for name, module in MODULES.items()]
 
 
 def test_mutants_listed_as_harmless_still_match_the_code() -> None:
