@@ -62,18 +62,17 @@ that a store delays for longer decides its batch again (DECIDE_ATTEMPTS_MAX)."""
 
 DECIDE_ATTEMPTS_MAX = 3
 """Attempts to decide a batch, and to read its groups and its mark at one moment. A second attempt
-is needed if another run committed, or barred this run's pend, meanwhile; with one such event after
-the other, more attempts would only let two runs of a query fence each other for longer."""
+is needed if another run committed, or barred this run's pend, meanwhile; more attempts would only
+let two runs of a query fence each other for longer."""
 
 STORED_BATCH_BYTES = 250
 """Space for the name of one stored batch: ENTRY_BYTES_MAX for ENTRY_BATCHES_MAX of them. With less,
-pends and decision could exceed an entry together; with more, a batch that fits would take two
-entries."""
+pends and decision could exceed an entry; with more, a batch that fits would take two."""
 
 RANGE_BYTES = 60
 """The largest size of a range in a mark, without the names of its group and topic: two offsets of
-19 digits, a partition of 4, quotes, commas and brackets. If it were smaller, a decision with many
-partitions could exceed its entry, and the batch would fail for ever."""
+19 digits, a partition of 4, quotes, commas and brackets. A smaller value would let a decision with
+many partitions exceed its entry."""
 
 SESSIONS_MAX = 256
 """Sessions that a process keeps. A query has one for each of its labels; with more than this in
@@ -82,11 +81,7 @@ turn, each commit registers again."""
 _sessions: dict[tuple[int, str, str], TransactionSession] = {}
 """Registered runs of this process, the one that has waited longest first. Their transactions are
 complete. A run that commits is not in here, so a session in use is never dropped. Losing one costs
-a registration, nothing else.
-
-Spark gives each commit to any idle Python process, so that queries of one driver swap processes: a
-run registers again if its last commit came from another process.
-"""
+a registration only, as when Spark, which uses any idle Python process, changes to another one."""
 
 
 class BatchCommitter:
