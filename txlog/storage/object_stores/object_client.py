@@ -145,6 +145,12 @@ _BY_STATUS = {
     507: Meaning.FULL,
 }
 
+_REMEDIES = {
+    "RequestTimeTooSkewed": "Set this machine's clock",
+    "ExpiredToken": "Renew the credentials",
+}
+"""For refusals whose code names the cause."""
+
 
 @lru_cache(256)
 def read_status(number: int, code: str) -> Failure:
@@ -182,6 +188,9 @@ def as_error(failure: Failure, action: str, place: str, service: Service) -> Txl
                 **facts,
             )
         case Meaning.DENIED:
+            code = failure.reason.rpartition(" ")[2]
+            if code in _REMEDIES:
+                return StoreDenied(f"{failed}. {_REMEDIES[code]}, then call again.", **facts)
             return StoreDenied(
                 f"{failed}. Check {service.credential_settings} and the permissions on {named} "
                 f"({service.permissions}).",

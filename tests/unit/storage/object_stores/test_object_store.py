@@ -67,6 +67,19 @@ def test_a_refusal_names_the_object(call: str) -> None:
     assert (raised.value.facts["place"], raised.value.facts["bucket"]) == (PLACE, "lake")
 
 
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        ("RequestTimeTooSkewed", "Set this machine's clock, then call again."),
+        ("ExpiredToken", "Renew the credentials, then call again."),
+    ],
+)
+def test_refusal_for_a_reason_that_its_code_names_says_what_to_do(code: str, remedy: str) -> None:
+    with pytest.raises(StoreDenied) as raised:
+        opened(ScriptedBucket([Failure(Meaning.DENIED, f"HTTP 403 {code}")])).get("a")
+    assert raised.value.remedy == remedy
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_unreachable_bucket_raises_after_all_attempts_and_names_the_object(call: str) -> None:
     bucket = ScriptedBucket([NOT_REACHED])
