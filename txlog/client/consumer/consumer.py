@@ -8,6 +8,7 @@ consumer last saw (I6), so two consumers of one group cannot silently overtake e
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from txlog.client.consumer.record_iteration import (
     kept_if_interrupted,
     one_by_one,
 )
+from txlog.client.consumer.thread_guard import by_one_thread
 from txlog.client.positions.listed_offsets import AutoOffsetReset, ListedOffsets
 from txlog.client.positions.position_arguments import (
     checked_offset,
@@ -55,7 +57,8 @@ log = logging.getLogger(__name__)
 
 
 class Consumer:
-    """Reads records. For one thread.
+    """Reads records. For one thread: a call during a call of another thread raises
+    IllegalTransition.
 
     `Consumer("orders", root=..., group_id="billing")`, then `poll()` or iterate.
     """
@@ -94,6 +97,7 @@ class Consumer:
                 "fetch.max.in.flight": fetch_max_in_flight,
             }
         )
+        self._in_use = threading.RLock()
         self._connection = (
             root if isinstance(root, Connection) else connect(root, storage_options=storage_options)
         )
@@ -114,7 +118,10 @@ class Consumer:
 
     @classmethod
     def from_config(cls, config: Mapping[str, object], *topics: str) -> Consumer:
-        """A consumer from Kafka's dotted names; `root` says which log. Raises InvalidConfig."""
+        """A consumer from Kafka's dotted names, and `root`: the log's folder, URL or connection.
+
+        Raises InvalidConfig for an unknown name, and suggests the nearest known one.
+        """
         root, values = given_configuration(config)
         parsed = ConsumerConfig.from_dotted(values)
         arguments: dict[str, Any] = {
@@ -129,6 +136,7 @@ class Consumer:
 
     # Which partitions.
 
+    @by_one_thread
     def subscribe(self, topics: Iterable[str] | str = (), pattern: str | None = None) -> None:
         """Read every partition of these topics, also those that are added later.
 
@@ -144,11 +152,13 @@ class Consumer:
         self._assigned.subscribe(subscription_to(topics, pattern))
         self._commit_given_up(before)
 
+    @by_one_thread
     def unsubscribe(self) -> None:
         """Unsubscribe from everything. It commits nothing, as in Kafka: call `commit` first."""
         self._require_open()
         self._assigned.subscribe(Subscription())
 
+    @by_one_thread
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions.
 
@@ -174,15 +184,18 @@ class Consumer:
 
     # Reading.
 
+    @by_one_thread
     def poll(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Records from the positions on, waiting up to `timeout_ms` for the first.
+        """Records from the positions on, by partition, waiting up to `timeout_ms` for the first.
 
-        An empty result may mean that there are no more, or that an open transaction blocks them:
-        `blocked_by` names it, and `read_to_end` waits. Raises NoOffsetForPartition and
-        OffsetOutOfRange (with `auto.offset.reset` none), CorruptData, StoreUnavailable, and
-        InvalidRecord for a value that Python cannot represent; then positions do not change.
+        At most `max_records`, by default `max.poll.records`. An empty result may mean that there
+        are no more, or that an open transaction blocks them: `blocked_by` names it, and
+        `read_to_end` waits. After an error positions are as before. Raises NoOffsetForPartition and
+        OffsetOutOfRange (with `auto.offset.reset` none), UnknownTopic for a topic that was deleted,
+        InvalidRecord for a value that Python cannot represent, CorruptData, StoreUnavailable, and
+        if commits are automatic the errors of `commit`.
         """
         limit = self.config.max_poll_records
         if max_records is not None:
@@ -192,6 +205,7 @@ class Consumer:
             fetchers = self._assigned.fetchers
             return all_at_once((fetchers[where], where, fetched) for where, fetched in taken)
 
+    @by_one_thread
     def poll_arrow(self, timeout_ms: float = 0, max_records: int = 1_000_000) -> pa.Table | None:
         """The same as one Arrow table, or None; each call reads one topic, in turn.
 
@@ -224,6 +238,7 @@ class Consumer:
                 lambda: self.poll(timeout_ms=1_000), self._assigned, lambda: not self._closed
             )
 
+    @by_one_thread
     def read_to_end(self, timeout_ms: float = 120_000) -> Iterator[ConsumerRecord]:
         """Records up to the end that each partition has at this call, and perhaps some newer ones:
         for example to rebuild state (KafkaBasedLog.readToEnd).
@@ -259,6 +274,7 @@ class Consumer:
 
     # Positions.
 
+    @by_one_thread
     def position(self, partition: TopicPartition) -> int:
         """The offset of the next record that `poll` returns.
 
@@ -267,20 +283,26 @@ class Consumer:
         """
         return self._assigned.position(self._key(partition))
 
+    @by_one_thread
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at that offset. If it is outside of the partition, `poll` applies
-        `auto.offset.reset`. Raises OffsetOutOfRange below 0."""
+        `auto.offset.reset`. Raises IllegalTransition for a partition that is not assigned,
+        OffsetOutOfRange below 0, InvalidRecord for an offset that is not a whole number."""
         where = self._key(partition)
         self._assigned.seek(where, checked_offset(f"the offset of {where}", offset))
 
+    @by_one_thread
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the first record of these, or of all partitions."""
+        """Go to the first record of these, or of all assigned partitions. Raises IllegalTransition
+        for a partition that is not assigned, UnknownTopic, UnknownPartition."""
         self._require_open()
         for where, offset in self._listed.beginning(self._chosen(partitions)).items():
             self._assigned.seek(where, offset)
 
+    @by_one_thread
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go past the last record that this isolation level may read."""
+        """Go past the last record that this isolation level may read in these, or in all assigned
+        partitions. Raises as `seek_to_beginning`."""
         self._require_open()
         for where, offset in self._listed.end(self._chosen(partitions)).items():
             self._assigned.seek(where, offset)
@@ -289,12 +311,14 @@ class Consumer:
         return [self._key(where) for where in partitions] or sorted(self._assigned.partitions)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Leave these out of `poll` until `resume`."""
+        """Leave these out of `poll` until `resume`; positions stay. Raises IllegalTransition for a
+        partition that is not assigned."""
         self._require_open()
         self._assigned.paused |= {self._key(where) for where in partitions}
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Let `poll` read these again."""
+        """Let `poll` read these again. Raises IllegalTransition for a partition that is not
+        assigned."""
         self._require_open()
         self._assigned.paused -= {self._key(where) for where in partitions}
 
@@ -316,39 +340,52 @@ class Consumer:
         return where
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
+        """The first offset of each partition, assigned or not. Raises UnknownTopic,
+        UnknownPartition."""
         self._require_open()
         return self._listed.beginning(partitions)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end of each partition: the last stable offset at read_committed."""
+        """The end of each partition, assigned or not: at read_committed the last stable offset,
+        else the offset after the last record. Raises UnknownTopic, UnknownPartition."""
         self._require_open()
         return self._listed.end(partitions)
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The earliest record at or after each time (ms); None if there is none."""
+        """The offset of the earliest record, in order of offsets, whose time is the given one or
+        later (milliseconds since 1970, UTC); None if there is none. At read_committed only of
+        records that `poll` may return. Raises UnknownTopic, UnknownPartition, and InvalidRecord for
+        a time that no record can have."""
         self._require_open()
         return self._listed.for_times(timestamps)
 
     # Commits.
 
     def committed(self, partition: TopicPartition) -> int | None:
-        """The group's committed offset; None if it has none, or the partition does not exist.
+        """The group's committed offset, which is that of the next record to read; None if it has
+        none, or the partition does not exist.
 
-        Raises UnstableOffsetCommit while the offset is pending in a transaction (KIP-447).
+        Raises UnstableOffsetCommit while the offset is pending in a transaction (KIP-447), and
+        InvalidConfig without a `group.id`.
         """
         self._require_group("committed")
         where = checked_partition(partition)
         return self._group.fetch([where])[where]
 
+    @by_one_thread
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
     ) -> None:
-        """Commit these offsets, by default the positions of `poll`; durable on return.
+        """Commit these offsets, by default the positions of `poll`; durable on return. Each is that
+        of the next record to read, in any partition, assigned or not.
 
-        Raises CommitFailed if another consumer of the group has committed meanwhile.
+        Raises CommitFailed if another consumer of the group has committed meanwhile: `unsubscribe`
+        and subscribe again to go on at the group's offsets. Raises UnstableOffsetCommit while an
+        offset is pending in a transaction, OffsetOutOfRange beyond the end, UnknownTopic,
+        UnknownPartition, InvalidRecord, and InvalidConfig without a `group.id`. After
+        OutcomeUnknown or a retriable error the next commit finds out whether this one is stored.
         """
         self._require_group("commit")
         if offsets is not None:
@@ -377,7 +414,8 @@ class Consumer:
         return {w: fetcher.position for w, fetcher in fetchers.items() if not fetcher.is_beyond()}
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """This consumer's metadata for `send_offsets_to_transaction`."""
+        """This consumer's metadata for `send_offsets_to_transaction`. Raises InvalidConfig without
+        a `group.id`."""
         self._require_group("group_metadata")
         return self._group.metadata()
 
@@ -434,7 +472,8 @@ class Consumer:
             raise IllegalTransition("this consumer is closed; open a new one.")
 
     def close(self) -> None:
-        """Commit the positions if commits are automatic, and end the use of this consumer."""
+        """Commit the positions if commits are automatic, and end the use of this consumer. It is
+        closed even if the commit raises, as `commit` does."""
         if not self._closed:
             try:
                 if self._commits_automatically:

@@ -218,8 +218,16 @@ class GroupPositions:
             for offset in pending
             if not skip_unchanged or offset.start != offset.end or offset.where in self._uncommitted
         )
-        if changed:
-            self._commit(changed)
+        self._store(changed)
+        # The commit has read the journal: offsets that were deleted meanwhile are stored again.
+        present = self._connection.offsets.seen(self._group_id).committed
+        kept = set(changed)
+        self._store(tuple(o for o in pending if o not in kept and o.where not in present))
+
+    def _store(self, changed: tuple[PendingOffset, ...]) -> None:
+        if not changed:
+            return
+        self._commit(changed)
         self._metadata.committed.update({offset.where: offset.end for offset in changed})
         self._uncommitted -= {offset.where for offset in changed}
         # Last: after Ctrl-C the next commit finds out from these what was stored (I13).

@@ -83,3 +83,27 @@ def test_I6_commit_by_another_instance_is_detected_after_unanswered_commit(log: 
     with pytest.raises(CommitFailed, match="another instance of the group"):
         consumer.commit()
     assert committed(log) == 3
+
+
+@pytest.mark.parametrize("is_whole_group", [True, False])
+def test_commit_stores_offsets_that_were_deleted_meanwhile(
+    log: MemoryLog, is_whole_group: bool
+) -> None:
+    """Also those of partitions where nothing was read since: with `auto.offset.reset=latest` the
+    next start would skip records there."""
+    producer = log.elsewhere()
+    for partition in (0, 1):
+        producer.send("t", b"x", partition=partition)
+    producer.flush()
+    consumer = log.consumer("t", group_id="g")
+    consumer.poll()
+    consumer.commit()
+    if is_whole_group:
+        log.admin.delete_group("g")
+    else:
+        log.admin.delete_group_offsets("g", [TopicPartition("t", 0), TopicPartition("t", 1)])
+    producer.send("t", b"x", partition=0).get()
+    consumer.poll()
+    consumer.commit()
+    found = log.process().offsets.group("g").committed
+    assert {where.partition: at.offset for where, at in found.items()} == {0: 2, 1: 1}
