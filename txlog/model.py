@@ -152,6 +152,7 @@ class OffsetAndTimestamp(NamedTuple):
 
     offset: int
     timestamp: int
+    """Milliseconds since 1970, UTC."""
 
 
 def as_whole_number(value: object) -> int | None:

@@ -51,11 +51,12 @@ class GroupPartition:
     offset: where its consumer begins, or began, is unknown then."""
     metadata: str = ""
     committed_ms: int = 0
-    """When the offset was committed."""
+    """When the offset was committed, in milliseconds since 1970, UTC; 0 without an offset."""
     undecided: int = 0
     """Records above the last stable offset, which wait for open transactions."""
     lag_ms: int | None = 0
-    """Age of the oldest unread record; 0 if there is none, None if the lag is unknown."""
+    """Age of the oldest unread record in milliseconds, by this machine's clock; 0 if there is none,
+    None if the lag is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

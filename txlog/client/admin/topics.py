@@ -126,7 +126,8 @@ class TopicAdmin:
         return self.connection.cluster.find_topic(topic.opened.name)
 
     def delete_topics(self, names: Iterable[str] | str) -> None:
-        """Delete topics. Raises UnknownTopic before any is deleted."""
+        """Delete topics with all their records. Raises InvalidName and UnknownTopic before any is
+        deleted."""
         state = self.connection.cluster.state(linearizable=True)
         doomed = [validate_topic_name(name) for name in checked_names(names)]
         for name in doomed:
@@ -136,7 +137,9 @@ class TopicAdmin:
             self.connection.cluster.delete_topic(name)
 
     def create_partitions(self, name: str, total_count: int) -> None:
-        """Add partitions. From then on a key may map to another one. Raises InvalidConfig."""
+        """Add partitions, up to this number in all; existing records stay where they are. From then
+        on a key may map to another partition. Raises UnknownTopic, and InvalidConfig for fewer
+        partitions than there are."""
         count = check_partition_count(name, total_count)
         self.connection.cluster.present_topic(name).execute(AddPartitions(count))
 

@@ -50,6 +50,8 @@ class RecordMetadata(NamedTuple):
     """-1 while the transaction is open, and if the offset is not known: the record was a repeat,
     another process finished the transaction, or the topic was deleted during the commit."""
     timestamp: int
+    """Milliseconds since 1970, UTC: the time that the record was sent with, or in a topic with
+    LogAppendTime that of its append."""
 
     @property
     def has_offset(self) -> bool:
