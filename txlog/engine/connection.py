@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from txlog.catalog.cluster import Cluster, open_cluster
 from txlog.catalog.cluster_file import ClusterFile, read_cluster_file
@@ -46,7 +46,18 @@ _HARMLESS = re.compile(r"\.[^/]*|(?:.*/)?(?:lost\+found(?:/.*)?|\.DS_Store|\.git
 """Hidden files, and what file systems and file managers put into every folder."""
 
 
-class Connection:
+class InOneProcess:
+    """A client, which cannot be copied or passed to another process."""
+
+    def __reduce__(self) -> NoReturn:
+        """Raises UsageError, in place of pickle's error about a lock within the client."""
+        raise UsageError(
+            f"this {type(self).__name__} cannot be copied or passed to another process, such as a "
+            "task of Spark: pass the log's root, and open another one there."
+        )
+
+
+class Connection(InOneProcess):
     """One open log. Safe to use from threads."""
 
     def __init__(self, cluster: Cluster) -> None:

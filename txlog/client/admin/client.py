@@ -12,14 +12,14 @@ from txlog.client.admin.groups import GroupAdmin
 from txlog.client.admin.topics import TopicAdmin
 from txlog.client.admin.transactions import TransactionAdmin
 from txlog.client.positions.position_arguments import checked_names
-from txlog.engine.connection import Connection, connect
+from txlog.engine.connection import Connection, InOneProcess, connect
 from txlog.errors import UsageError
 from txlog.maintenance.maintenance import Maintenance, MaintenanceReport
 from txlog.maintenance.vacuum import Candidates, Vacuum, VacuumReport
 from txlog.verify.log_audit import LogReport, audit_log, stored_objects
 
 
-class Admin(TopicAdmin, GroupAdmin, TransactionAdmin):
+class Admin(TopicAdmin, GroupAdmin, TransactionAdmin, InOneProcess):
     """Manages one log. Safe to use from threads."""
 
     def __init__(

@@ -35,7 +35,7 @@ from txlog.client.positions.position_arguments import (
     checked_partitions,
 )
 from txlog.engine.argument_checks import checked_limit, checked_timeout
-from txlog.engine.connection import Connection, connect, given_configuration
+from txlog.engine.connection import Connection, InOneProcess, connect, given_configuration
 from txlog.errors import (
     IllegalTransition,
     InvalidConfig,
@@ -56,7 +56,7 @@ from txlog.topic.records.schema import physical_schema
 log = logging.getLogger(__name__)
 
 
-class Consumer:
+class Consumer(InOneProcess):
     """Reads records. For one thread: a call during a call of another thread raises
     IllegalTransition.
 

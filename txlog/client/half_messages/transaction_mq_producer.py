@@ -31,7 +31,7 @@ from txlog.client.half_messages.half_store import HalfStore, commit
 from txlog.client.producer.producer_states import forked_error
 from txlog.coordinator.events import CheckBack
 from txlog.engine.argument_checks import checked_transaction
-from txlog.engine.connection import Connection, connect
+from txlog.engine.connection import Connection, InOneProcess, connect
 from txlog.errors import (
     IllegalTransition,
     InvalidConfig,
@@ -49,7 +49,7 @@ SEARCH_EVERY_MS = 1_000
 shorter: a check is late by so much at most. A search reads the group's coordinator, one request."""
 
 
-class TransactionMQProducer:
+class TransactionMQProducer(InOneProcess):
     """Sends messages in local transactions. Safe to use from threads, not in forks.
 
     `TransactionMQProducer("orders", root, listener=...)`, `start()`, then

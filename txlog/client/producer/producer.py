@@ -39,7 +39,7 @@ from txlog.engine.append.record_preparation import (
     record_time,
 )
 from txlog.engine.argument_checks import checked_function
-from txlog.engine.connection import Connection, connect, given_configuration
+from txlog.engine.connection import Connection, InOneProcess, connect, given_configuration
 from txlog.engine.producer_config import STAGED, ProducerConfig
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import (
@@ -56,7 +56,7 @@ from txlog.topic.topic_log import TopicLog
 Serializer = Callable[[Any], bytes | None]
 
 
-class Producer:
+class Producer(InOneProcess):
     """Writes records. Safe to use from threads, but not in forks; one transaction at a time.
 
     With `transactional_id`: `init_transactions()`, then `begin_transaction()`, `send()`, and
