@@ -65,6 +65,13 @@ def dead_letter_log(connection: Connection, name: str) -> TopicLog:
             f"topic {name!r} cannot hold dead letters: it is a typed topic. Name another one.",
             topic=name,
         )
+    # A letter without a key would be refused at each check; one with a key, superseded by the next.
+    if topic.state.config.is_compacted:
+        raise InvalidConfig(
+            f"topic {name!r} cannot hold dead letters: it is compacted, and would lose some. Set "
+            "its cleanup.policy to delete, or name another topic.",
+            topic=name,
+        )
     return topic
 
 
