@@ -21,6 +21,7 @@ from enum import StrEnum
 from functools import partial
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -61,6 +62,7 @@ from txlog.errors import (
 )
 from txlog.layout import TOPICS
 from txlog.topic.events import check_partition_count
+from txlog.topic.records.column_types import fits
 from txlog.topic.records.schema import KAFKA_SCHEMA, is_kafka_schema, validate_schema
 from txlog.topic.topic_log import TopicLog
 
@@ -272,6 +274,43 @@ def _check_columns_fit(
         )
     if is_kafka_schema(stored):
         _require_time(name, schema)
+    _require_values(name, stored, schema)
+
+
+def _require_values(name: str, stored: pa.Schema, schema: StructType) -> None:
+    """The columns must have types that the topic's hold, and those that may not be null exist."""
+    for field in schema:
+        if field.name not in stored.names:
+            continue
+        given, wanted = _arrow_type(field), stored.field(field.name).type
+        if given is not None and not (given.equals(wanted) or fits(given, wanted)):
+            raise IncompatibleSchema(
+                f"column {field.name!r} is {field.dataType.simpleString()}, and in topic {name!r} "
+                f"it is {wanted}: the types do not fit. Cast it, or widen the topic's column with "
+                "Admin.evolve_schema().",
+                topic=name,
+                columns=[field.name],
+            )
+    missing = [f.name for f in stored if not f.nullable and f.name not in schema.names]
+    if missing:
+        raise IncompatibleSchema(
+            f"the rows have no column {', '.join(map(repr, missing))}, which may not be null in "
+            f"topic {name!r}. Add it, or make it nullable with Admin.evolve_schema().",
+            topic=name,
+            columns=missing,
+        )
+
+
+def _arrow_type(field: StructField) -> pa.DataType | None:
+    """The type in which Spark passes the column to a task. None for that of `array()`, whose items
+    have no type and no nulls, which pyarrow cannot express. Raises IncompatibleSchema."""
+    try:
+        return to_arrow_schema(StructType([field]), timezone="UTC").field(0).type
+    except PySparkTypeError:
+        _require_storable(field.dataType, field.name)
+        raise
+    except ValueError:
+        return None
 
 
 def _require_time(name: str, schema: StructType) -> None:

@@ -2,8 +2,22 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, LongType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    YearMonthIntervalType,
+)
 
 from spark_plugin.options import parse_writer_options
 from spark_plugin.sink.batch_writer import TxlogBatchWriter
@@ -81,6 +95,51 @@ def test_R30_label_of_a_query_without_foreach_batch_is_refused_and_creates_no_lo
     assert not root.exists()
     TxlogStreamWriter.for_batch(parse_writer_options(asked), FRAME)
     assert root.exists()
+
+
+STORED = pa.schema(
+    [
+        pa.field("n", pa.int32(), nullable=False),
+        ("text", pa.string()),
+        ("numbers", pa.list_(pa.int32())),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"n": LongType()}, "column 'n' is bigint, .* Cast it"),
+        ({"n": IntegerType(), "text": IntegerType()}, "column 'text' is int, .* Cast it"),
+        ({"n": YearMonthIntervalType()}, "cast it to int, a number of months"),
+        ({"text": StringType()}, "no column 'n', which may not be null"),
+    ],
+)
+def test_frame_whose_columns_cannot_be_stored_is_refused_before_tasks_run(
+    tmp_path: Path, columns: dict[str, DataType], message: str
+) -> None:
+    asked = {"path": str(tmp_path / "log"), "topic": "t"}
+    Admin(asked["path"], create=True).create_topic("t", 1, STORED)
+    schema = StructType([StructField(name, kind) for name, kind in columns.items()])
+    with pytest.raises(IncompatibleSchema, match=message):
+        TxlogBatchWriter.for_job(parse_writer_options(asked), schema, overwrite=False)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"n": ShortType(), "text": NullType(), "numbers": ArrayType(NullType())},
+        {"n": IntegerType(), "numbers": ArrayType(ByteType())},
+        {"n": IntegerType(), "numbers": ArrayType(NullType(), containsNull=False)},
+    ],
+)
+def test_frame_with_narrower_types_and_nulls_is_accepted(
+    tmp_path: Path, columns: dict[str, DataType]
+) -> None:
+    asked = {"path": str(tmp_path / "log"), "topic": "t"}
+    Admin(asked["path"], create=True).create_topic("t", 1, STORED)
+    schema = StructType([StructField(name, kind) for name, kind in columns.items()])
+    TxlogBatchWriter.for_job(parse_writer_options(asked), schema, overwrite=False)
 
 
 def test_job_with_the_option_of_a_query_is_told_to_leave_it_out(tmp_path: Path) -> None:
