@@ -215,7 +215,7 @@ OF_DELETION: dict[str, Mutant] = {
     "retention deletes incomplete transactions (I12)": Mutant(
         retention_of_the_incomplete, "retention", 234, 800, beside=left_unfinished
     ),
-    "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 194),
+    "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 124),
     "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 0),
     "compaction renumbers offsets (I2)": Mutant(rewriting_with_new_offsets, "retention", 5),
     "batches of several transactions merged (I9)": Mutant(
