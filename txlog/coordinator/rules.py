@@ -378,7 +378,7 @@ def _outcome(state: CoordinatorState, known: TransactionalId | None, tx_id: TxId
         if (transaction := known.open.get(tx_id)) is not None:
             return transaction.decided
         is_current = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
-        # So it is with every new transaction; a search would decode all old generations.
+        # This holds for every new transaction; a search would decode all old generations.
         if is_current and tx_id.number > known.begun_number:
             return None
     return state.outcome(tx_id)

@@ -3,7 +3,7 @@
 It proves I1 as far as bytes can (no hole, one chain of checksums, no token twice, boundaries that
 only rise), I15 of every boundary, entry, chunk and snapshot, and that each snapshot agrees with the
 entries. It reads what is stored, not what a replica has in memory, one object at a time, so that
-the length of a journal costs time only. It may list: no decision depends on its answer.
+the length of a journal costs time only. It may list objects, as no decision depends on the listing.
 """
 
 from __future__ import annotations
@@ -289,9 +289,9 @@ class _Walk(Generic[StateT]):
     def _check_hole(self, slot: int, path: str) -> None:
         """Check that every entry below `slot` is there; `path` names what proves that it existed.
 
-        Also for those that the boundary's snapshot covers: only entries below the boundary may be
-        deleted (R14). A process whose next slot is one of them would fill it again. Listings may be
-        stale, so a missing entry is requested before it is reported.
+        This includes the entries that the boundary's snapshot covers: only entries below the
+        boundary may be deleted (R14), and a process whose next slot is a missing one would fill it
+        again. Listings may be stale, so a missing entry is requested before it is reported.
         """
         expected, self._expected = self._expected, max(self._expected, slot)
         for missing in range(expected, slot):
@@ -304,7 +304,8 @@ class _Walk(Generic[StateT]):
                 return
 
     def _lose_track(self, slot: int) -> None:
-        """An entry up to `slot` cannot be applied. The base has what it covers."""
+        """Note that an entry up to `slot` cannot be applied; up to its own slot the base has the
+        state."""
         self._crc32 = None
         if slot > self._audit.base_slot:
             self._audit.is_whole = False

@@ -68,8 +68,8 @@ from txlog.topic.state import TopicState
 
 def decide(state: TopicState, command: TopicCommand) -> Decided:
     """The events of `command`. Raises the rejection."""
-    # Decided whether or not the topic is closed: if a closed topic refused a marker, a transaction
-    # over it could never end.
+    # A closed topic takes markers, too: if it refused one, a transaction that wrote to it could
+    # never end.
     match command:
         case TopicOpened():
             return Decided() if state.topic_id else Decided((command,))

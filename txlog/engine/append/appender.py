@@ -74,7 +74,7 @@ class Appender:
         self._flush: tuple[object, Mapping[int, int]] | None = None
         """The flush in progress, with its sequences: no other flush may use them until `forget`."""
         self._is_in_doubt = False
-        """Whether a part of that flush may be stored: only a repeat with its sequences can tell."""
+        """Whether a part of that flush may be stored; only a repeat with its sequences shows it."""
         if new_pid is not None:
             self.use_producer(new_pid(), 0)
 

@@ -30,8 +30,8 @@ from txlog.journal.machine import Decided
 from txlog.layout import JournalLayout
 
 WAKEUP_MS_MAX = 1_000.0
-"""After this time a waiting thread checks whether the next publisher is still there: only Ctrl-C
-can take it away, so the wait is long compared with a request and short for a person."""
+"""After this time a waiting thread checks whether the next publisher is still there. Only Ctrl-C
+can end that thread, so the wait is long compared with a request, and short for a person."""
 
 GROUP_DELAY_MS = 5.0
 """Far away, a publishing thread waits this long for the threads whose commands were in one entry
@@ -41,8 +41,8 @@ a round trip of 30 ms; eight threads then commit 55 transactions a second instea
 
 
 class ReadBarrier:
-    """Stands for a command where a caller only needs the state as of now. An entry that is won
-    proves that as well as a read does."""
+    """Takes the place of a command if the caller only needs the newest state. Winning a slot proves
+    as well as a read does that the state is the newest."""
 
 
 READ_BARRIER = ReadBarrier()
@@ -69,7 +69,8 @@ class QueuedCommand:
 
     @property
     def needs_newest_state(self) -> bool:
-        """Whether the answer rests on the newest state, and writes nothing that would prove it."""
+        """Whether the answer depends on the newest state, and the command writes no event, which
+        would prove that the state is the newest."""
         if self.is_foreign:
             return False
         return self.decided is None or not (self.decided.events or self.decided.settled)

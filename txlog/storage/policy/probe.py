@@ -27,8 +27,8 @@ READERS = 2
 
 KEYS = 24
 """Fresh keys, one for each race, so 192 creates: of a create that first looks whether the file
-exists, two writers succeeded in 198 of 200 such races. A log is probed once, when it is created; on
-a distant store these are two rounds of races."""
+exists, two writers succeeded in 198 of 200 such races. A store is probed once, when a log is
+created there; on a distant store these are two rounds of races."""
 
 READS_MAX = 40
 """Reads by one reader of one key: enough to see the object appear on a disk, where a read takes

@@ -106,16 +106,17 @@ def partly_applied(
         return
 
     def is_everywhere(tx_id: TxId, topic_ids: Iterable[str]) -> bool:
-        # Topics that are not read hold back no cut.
+        # A topic that is not read does not hold back the cut.
         found = (by_id[topic_id] for topic_id in topic_ids if topic_id in by_id)
         return all(_is_finished(state, tx_id) for state in found)
 
     for view in topics:
-        # Also known if its batches are sealed, however long another topic lacks its marker.
+        # A producer's last transaction is known even after its batches are sealed, however long
+        # another topic lacks its marker.
         for tx_id, applied in _last_applied(view.state):
             if not is_everywhere(tx_id, applied.topic_ids):
                 yield view, tx_id, applied.first_offsets
-        # One that was decided between two reads may not be its producer's last any more.
+        # A transaction decided between two reads may no longer be its producer's last.
         for tx_id, decision in view.state.decisions.items():
             if not (decision.aborted or is_everywhere(tx_id, decision.topic_ids)):
                 yield view, tx_id, _first_offsets(view, tx_id, decision)

@@ -240,7 +240,7 @@ class _Pass:
         size = self.config.segment_bytes
         for group in leaf_groups(self.topic, self.state, cleaned, size, self.state.sealed_slot):
             rows = [row for row in live_batches(group, self.state) if row.record_count]
-            # Nor any later group: `cleaned_slot` promises that all slots up to it are compacted.
+            # No later group either: `cleaned_slot` promises that all slots up to it are compacted.
             if any(_is_young(self.config, row.timestamp_max_ms, self.now_ms) for row in rows):
                 break
             self._take_keys([row for row in rows if not row.aborted])

@@ -85,7 +85,7 @@ def _too_much(state: TopicState, index: _Index, partition: int, bytes_max: int) 
     excess = _stored_bytes(state, index, partition) - bytes_max
     spent = 0
 
-    # Asked during the walk: `spent` counts the spans before this one.
+    # Called during the walk: `spent` counts the spans before this one.
     def fits(span: PartitionSpan) -> bool:
         return span.length_bytes <= excess - spent
 
