@@ -279,6 +279,9 @@ def _check_columns_fit(
 
 def _require_values(name: str, stored: pa.Schema, schema: StructType) -> None:
     """The columns must have types that the topic's hold, and those that may not be null exist."""
+    remedy = "Cast it"
+    if not is_kafka_schema(stored):  # The columns of a Kafka-shaped topic do not change.
+        remedy += ", or widen the topic's column with Admin.evolve_schema()"
     for field in schema:
         if field.name not in stored.names:
             continue
@@ -286,8 +289,7 @@ def _require_values(name: str, stored: pa.Schema, schema: StructType) -> None:
         if given is not None and not (given.equals(wanted) or fits(given, wanted)):
             raise IncompatibleSchema(
                 f"column {field.name!r} is {field.dataType.simpleString()}, and in topic {name!r} "
-                f"it is {wanted}: the types do not fit. Cast it, or widen the topic's column with "
-                "Admin.evolve_schema().",
+                f"it is {wanted}: the types do not fit. {remedy}.",
                 topic=name,
                 columns=[field.name],
             )
