@@ -34,7 +34,7 @@ from txlog.errors import (
     NotATxlog,
     UnknownTopic,
 )
-from txlog.journal.boundaries.boundary import LogPresence
+from txlog.journal.log_presence import LogPresence
 from txlog.journal.lost_journal import require_not_lost
 from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica

@@ -63,7 +63,7 @@ class Entry:
     """Checksum of the entry in the slot below: the running check of the whole journal."""
     events: tuple[Json, ...]
     carries: bool = False
-    """Whether its writer carries for other processes (`commit_queue.py`): information only."""
+    """Whether its writer carries for other processes (`carrier_rules.py`): information only."""
     journal: str = ""
     """The journal that the entry belongs to: see `require_own`."""
     log_id: str = ""

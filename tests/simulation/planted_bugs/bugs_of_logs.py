@@ -10,7 +10,7 @@ import pytest
 
 from txlog.journal import entry, machine
 from txlog.journal.boundaries import boundary, pruning
-from txlog.journal.boundaries.boundary import LogPresence
+from txlog.journal.log_presence import LogPresence
 from txlog.layout import JournalLayout, LogLayout
 from txlog.storage import memory
 from txlog.storage.disk import folder_walk, local, root_folder

@@ -8,18 +8,13 @@ it has read the boundary afterwards (R14, R15; I1). This module has, in this ord
 - `Boundary`, the stored object. Boundaries are numbered, created if absent and never deleted, so
   the newest one that a reader has seen only rises.
 - `judge`, the pure rule, and the one place where safety depends on clocks (I14). An answer counts
-  only if a boundary check says that its slot is live: one that was sent after the answer arrived,
-  or one that was sent so shortly before that nothing above its boundary can have been deleted
-  since, because deleting processes wait for `boundary.grace.ms` (R14, R32).
-- `LogPresence`: whether the opened log still exists, as an acknowledgement counts only for that
-  log. A disk checks this for free, at each write (see `hold`). On a bucket it takes a request, so
-  it is checked at most once in an interval, in parallel with the read of a boundary, so that
-  nothing waits for it. Until then a producer of a deleted log can write, but not to another log,
-  because names and entries contain the log's id.
+  if its slot is not below the boundary of a check, and if that check was sent after the answer
+  arrived, or less than `boundary.trust.ms` before: in that time no process deletes anything above
+  that boundary, because a process that deletes waits for `boundary.grace.ms` (R14, R32).
 - `BoundaryChecks`, which sends the checks of one process. They are never stored, handed over or
   inherited (R31).
 
-It must not know what an entry or the log's own file contains.
+It must not know what an entry contains.
 """
 
 from __future__ import annotations
@@ -36,21 +31,17 @@ from txlog.clock import Clock, Runtime
 from txlog.errors import (
     CorruptData,
     InternalError,
-    NotATxlog,
-    StoreUnavailable,
     UnsupportedFormat,
 )
 from txlog.journal.codec import decode, encode, parsed
 from txlog.journal.entry import checked_body, not_understood, require_own, seal, written_by
+from txlog.journal.log_presence import Presence
 from txlog.layout import JournalLayout, parse_number
 from txlog.model import Slot, SlotOrNone
 from txlog.storage.store import Created, Reads, Store
 from txlog.stored import stored
 
 T = TypeVar("T")
-OpenedT = TypeVar("OpenedT", bound="HasBoundary")
-ReadLogId = Callable[[], str | None]
-"""The id of the log that is at this place now; None if there is none."""
 
 # Boundaries as they are stored.
 
@@ -128,7 +119,8 @@ def decode_boundary(data: bytes, path: str) -> Boundary:
 
 
 def decode_own_boundary(data: bytes, layout: JournalLayout, path: str) -> Boundary:
-    """The same for a boundary of this journal; CorruptData if it is another journal's."""
+    """As `decode_boundary`, for a boundary of this journal. Raises CorruptData for another
+    journal's."""
     boundary = decode_boundary(data, path)
     require_own(boundary, layout, path)
     return boundary
@@ -195,9 +187,9 @@ def judge(
 ) -> Verdict:
     """The verdict of process `process` on an answer (created, found or absent) about `slot`.
 
-    For a run, `slot` is its first. `arrived` (T1) was taken after the answer, for a run after the
-    last answer. `sent_after`: the check was sent after that. With `trust_ms` 0 only such a check
-    makes an answer believed: no clock is used.
+    For several entries that are read together, `slot` is the first. `arrived` (T1) was taken after
+    the last answer. `sent_after`: the check was sent after `arrived`. With `trust_ms` 0 only such a
+    check makes an answer believed: no clock is used.
     """
     if check is None or check.process != process:
         return Verdict.UNCHECKED
@@ -216,88 +208,6 @@ def _is_within(sent: ClockReading, arrived: ClockReading, trust_ms: int) -> bool
     return 0 <= wall_ms < trust_ms and 0 <= boot_ms < trust_ms
 
 
-# Checks that the log still exists.
-
-
-class Presence:
-    """For a log that cannot disappear: there is nothing to check."""
-
-    def check_during(self, read: Callable[[], T]) -> T:
-        """The result of `read`."""
-        return read()
-
-    def require(self) -> None:
-        """Raises NotATxlog if the log was found to be gone. Makes no request."""
-
-
-class LogPresence(Presence):
-    """One process's checks that a log still exists. Safe to use from threads."""
-
-    def __init__(
-        self,
-        place: str,
-        log_id: str,
-        read_log_id: ReadLogId,
-        runtime: Runtime,
-        interval_ms: int,
-        *,
-        was_checked: bool = True,
-    ) -> None:
-        """`was_checked`: the log's id was just read; otherwise the first call checks it. With
-        `interval_ms` 0 the store itself checks."""
-        self._place = place
-        self._log_id = log_id
-        self._read_log_id = read_log_id
-        self._clock = runtime.clock
-        self._fan_out = runtime.fan_out
-        self._interval_ms = interval_ms
-        self._checked_ms = runtime.clock.monotonic_ms() - (0 if was_checked else interval_ms)
-        self._gone: NotATxlog | None = None
-
-    def check_during(self, read: Callable[[], T]) -> T:
-        """The result of `read`. If a check is due, both requests run in parallel; raises NotATxlog
-        as `check` does."""
-        if not self._is_due():
-            return read()
-        found: list[T] = []
-        self._fan_out.run_all([lambda: found.append(read()), self.check])
-        return found[0]
-
-    def _is_due(self) -> bool:
-        """True for one caller in an interval."""
-        now_ms = self._clock.monotonic_ms()
-        if not self._interval_ms or now_ms - self._checked_ms < self._interval_ms:
-            return False
-        # Set before the request is sent, so that no other thread sends it, too.
-        self._checked_ms = now_ms
-        return True
-
-    def require(self) -> None:
-        if self._gone is not None:
-            raise self._gone
-
-    def check(self) -> None:
-        """Read the log's id. Raises NotATxlog, for good, if the log is gone or was replaced.
-
-        A store that does not answer proves nothing: the next call checks again.
-        """
-        try:
-            found = self._read_log_id()
-        except StoreUnavailable:
-            self._checked_ms -= self._interval_ms
-            return
-        if found != self._log_id:
-            there = f"log {found} is there now" if found else "there is no log now"
-            self._gone = NotATxlog(
-                f"the log that was opened at {self._place} is gone: {there}. What was written "
-                "since then is lost with it. Open the log that is there with a new producer, "
-                "consumer or query, and send again what must not be lost.",
-                place=self._place,
-                log_id=self._log_id,
-            )
-        self.require()
-
-
 # Checks of the boundary.
 
 
@@ -307,6 +217,9 @@ class HasBoundary(Protocol):
     @property
     def boundary(self) -> Boundary:
         """The newest boundary that was read to open it."""
+
+
+OpenedT = TypeVar("OpenedT", bound=HasBoundary)
 
 
 class BoundaryChecks:
@@ -362,13 +275,13 @@ class BoundaryChecks:
         return known if check is None or check.boundary.ordinal < known.ordinal else check.boundary
 
     def during(self, call: Callable[[], T]) -> T:
-        """The result of `call`. If no boundary need be read after it, the check that the log still
+        """The result of `call`. Where a check is trusted for a time, the check that the log still
         exists runs in parallel with it."""
         return self._presence.check_during(call) if self.are_trusted else call()
 
     def is_believed(self, slot: int, known: Boundary) -> bool:
-        """Whether the last answer about `slot` and those above it counts (R15); if not, the
-        boundary is above it. Raises what `check` raises."""
+        """Whether the last answer about `slot` and those above it counts (R15). If not, the
+        boundary is above `slot`, and the journal must be opened again. Raises as `check` does."""
         arrived, process = ClockReading.now(self._clock), os.getpid()
         verdict = judge(slot, arrived, self._newest, self._trust_ms, process)
         if verdict is Verdict.UNCHECKED:

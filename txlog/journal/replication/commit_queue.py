@@ -1,19 +1,12 @@
-"""Group commit: of the threads that wait with commands for one journal, one publishes for all; and
-of processes, the rules by which one, a carrier, publishes for others.
+"""Group commit: of the threads that wait with commands for one journal, one publishes for all.
 
-`CommitQueue` guards that a thread continues as soon as its command is published, whatever the next
-publisher does meanwhile, that the command of an interrupted thread is not carried out later, and
-I13: a command that may be durable is never reported as refused (R33).
+It guards:
 
-The rules of carrying, at the end, are pure and for far journals. If many processes write to one
-topic, each loses its slot nine times in ten. So a writer that wins a slot after it lost one becomes
-a carrier: after each entry it writes at once another one with the markers that it finds decided for
-this topic in the coordinators' journals, and its entries say that it carries. A process that reads
-such an entry waits a short time instead of trying for a slot, if a carrier can find its command
-without it. Safety does not depend on this: put-if-absent alone decides, a dead carrier costs a
-short wait, and clocks only choose between waiting and trying (I14).
+- A thread continues as soon as its command is published, whatever the next publisher does.
+- The command of an interrupted thread is not carried out later.
+- I13: a command that may be durable is never reported as refused (R33).
 
-This module must not know what publishing is, nor what is carried.
+It must not know how commands are published.
 """
 
 from __future__ import annotations
@@ -24,7 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from txlog.clock import Clock, Event, elapsed_ms
+from txlog.clock import Clock, Event
 from txlog.errors import OutcomeUnknown, TxlogError
 from txlog.journal.machine import Decided
 from txlog.layout import JournalLayout
@@ -189,8 +182,8 @@ def _calls(commands: Iterable[QueuedCommand]) -> int:
 
 
 def hide_refusals(layout: JournalLayout, commands: list[QueuedCommand]) -> None:
-    """Replace the refusals of commands that may be stored already: such a refusal may be due to the
-    command itself."""
+    """Replace the refusals of commands that may be stored already: a repeat may be refused because
+    the first attempt is stored."""
     for queued in commands:
         if isinstance(queued.error, TxlogError):
             queued.error = perhaps_durable(layout, queued.error)
@@ -214,7 +207,7 @@ def _unrepeatable(layout: JournalLayout) -> OutcomeUnknown:
 
 
 def perhaps_durable(layout: JournalLayout, error: TxlogError) -> OutcomeUnknown:
-    """The error that replaces `error` if the command may be stored already."""
+    """For a command that may be stored already: the error to raise instead of `error`."""
     found = OutcomeUnknown(
         f"{layout.root}: this process stalled while the journal was pruned, so its command may be "
         f"durable; a repeat fails: {error.message} Ask again."
@@ -238,93 +231,3 @@ def unclear_slot(path: str, error: TxlogError) -> OutcomeUnknown:
         f"{error.message} Ask again; clean up nothing.",
         path=path,
     )
-
-
-# The rules of carrying.
-
-CARRIED_MS = 200.0
-"""How long after a carrier's newest entry was read its next one is expected: three times
-CADENCE_MS; where requests take long, CARRIED_TRIPS round trips. A dead carrier costs a waiting
-command so much; if it is too short, the command competes with a live one for its slot."""
-
-CARRIED_TRIPS = 4
-"""Round trips in place of CARRIED_MS: a round of the carrier, the read that finds its entry, and as
-much again."""
-
-WAIT_MS = 300.0
-"""How long one command is left to carriers, however many entries they write meanwhile; where
-requests take long, WAIT_TRIPS round trips, but WAIT_MS_MAX at most. Five entries of a carrier: one
-that does not bring the command in them cannot, as for a coordinator that it does not read."""
-
-WAIT_TRIPS = 6
-"""Round trips in place of WAIT_MS: CARRIED_TRIPS, and one more round of the carrier."""
-
-WAIT_MS_MAX = 2_000.0
-"""Limit of WAIT_TRIPS round trips (I16), so that no command waits for seconds on a store that
-hardly answers."""
-
-READS_MAX = 30
-"""How often a waiting command requests the next entries, at most: WAIT_MS at READ_PAUSE_MS of the
-replica, for a store that answers at once."""
-
-FIRST_READ_MS = 2_000.0
-"""For this long after a carrier's entry was read, a command first reads more entries before it
-tries for a slot. Within it the carrier probably still writes, and an attempt would lose a PUT; the
-read costs a round trip if the carrier has ended."""
-
-AHEAD_MAX = 8
-"""Entries that this first read requests at once, at most: more, the older the newest known one. The
-carrier writes so many in half a second; if it has written fewer, the others are requested in
-vain."""
-
-CADENCE_MS = 60.0
-"""About the time between two entries of a carrier: two round trips of 30 ms. A wrong guess only
-changes how many entries a read requests at once."""
-
-ENTRY_MS_MAX = 2_000
-"""An entry that is older than this by the wall clocks says nothing about the present: as long as
-FIRST_READ_MS. Machines whose clocks differ by more do not wait for each other's carriers, and
-race."""
-
-
-@dataclass(frozen=True, slots=True)
-class LatestEntry:
-    """The newest entry of a journal, written by another process, as this process has read it."""
-
-    carries: bool
-    """Whether its writer carries."""
-    read_ms: float
-    """When it was read, by this process's monotonic clock."""
-
-
-def latest_entry(
-    carries: bool, written_ms: int, wall_ms: int, monotonic_ms: float
-) -> LatestEntry | None:
-    """What an entry that was just read says about carriers; None if the entry is old. If the wall
-    clocks of two machines differ, neither is a carrier for the other, and each tries for itself."""
-    if elapsed_ms(written_ms, wall_ms) > ENTRY_MS_MAX:
-        return None
-    return LatestEntry(carries, monotonic_ms)
-
-
-def leaves_to_carrier(
-    known: LatestEntry | None, since_ms: float, reads: int, now_ms: float, trip_ms: float = 0.0
-) -> bool:
-    """Whether a command that a carrier may publish keeps waiting for it.
-
-    It has waited since `since_ms` and has read entries `reads` times, the last time in `trip_ms`.
-    It waits only after an entry of a carrier, and never longer than WAIT_MS_MAX.
-    """
-    if known is None or not known.carries or reads >= READS_MAX:
-        return False
-    age_ms = now_ms - known.read_ms
-    if not reads:  # This process's state is not new: the next slot was probably taken since.
-        return age_ms < FIRST_READ_MS
-    wait_ms = min(max(WAIT_MS, WAIT_TRIPS * trip_ms), WAIT_MS_MAX)
-    return age_ms < max(CARRIED_MS, CARRIED_TRIPS * trip_ms) and now_ms - since_ms < wait_ms
-
-
-def entries_ahead(known: LatestEntry | None, now_ms: float) -> int:
-    """How many entries to request at once: as many as a carrier may have written since."""
-    age_ms = 0.0 if known is None else now_ms - known.read_ms
-    return max(1, min(AHEAD_MAX, 1 + round(age_ms / CADENCE_MS)))

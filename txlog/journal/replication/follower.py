@@ -15,10 +15,11 @@ from typing import Generic
 
 from txlog.clock import Runtime
 from txlog.errors import BoundaryMoved, CorruptData, MissingObject, TxlogError
-from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary, BoundaryChecks, Presence
+from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary, BoundaryChecks
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
+from txlog.journal.log_presence import Presence
 from txlog.journal.machine import Machine, StateT, after_entry
-from txlog.journal.replication.commit_queue import LatestEntry, latest_entry
+from txlog.journal.replication.carrier_rules import LatestEntry, latest_entry
 from txlog.journal.replication.opening import (
     Opened,
     Prefetch,

@@ -25,14 +25,13 @@ from txlog.journal.boundaries.boundary import Boundary
 from txlog.journal.boundaries.pruning import Pruner
 from txlog.journal.entry import Entry, encode_entry
 from txlog.journal.machine import Machine, StateT, decided_in
+from txlog.journal.replication.carrier_rules import entries_ahead, leaves_to_carrier
 from txlog.journal.replication.commit_queue import (
     READ_BARRIER,
     CommitQueue,
     QueuedCommand,
-    entries_ahead,
     fail_unrepeatable,
     hide_refusals,
-    leaves_to_carrier,
     perhaps_durable,
     publisher_interrupted,
     unclear_slot,
@@ -81,7 +80,7 @@ class Replica(Follower[StateT]):
         self.carry: Callable[[], None] | None = None
         """Starts carrying in the background, until `is_carrying` is false; must not wait."""
         self.is_carrying = False
-        """Whether this process carries (`commit_queue.py`): until it loses a slot, or has nothing
+        """Whether this process carries (`carrier_rules.py`): until it loses a slot, or has nothing
         left to carry."""
         self.kept_entries = 0
         """Entries that the last pruning by this process kept, because no boundary above them was
@@ -318,7 +317,7 @@ class Replica(Follower[StateT]):
             self.is_carrying = True
             self.carry()
 
-    # Carrying: see `commit_queue.py`.
+    # Carrying: see `carrier_rules.py`.
 
     @property
     def _may_carry(self) -> bool:

@@ -10,7 +10,7 @@ from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, new_store, process
 from tests.unit.journal.shelf_machine import Put, Shelf, Take
 from txlog.errors import StoreUnavailable
 from txlog.journal.entry import decode_entry
-from txlog.journal.replication.commit_queue import (
+from txlog.journal.replication.carrier_rules import (
     AHEAD_MAX,
     CARRIED_MS,
     CARRIED_TRIPS,

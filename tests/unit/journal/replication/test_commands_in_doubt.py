@@ -10,7 +10,7 @@ from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, fill, new_store, p
 from tests.unit.journal.shelf_machine import Put, Take
 from txlog.clock import SerialFanOut
 from txlog.errors import CorruptData, NotATxlog, OutcomeUnknown, StoreDenied, StoreUnavailable
-from txlog.journal.boundaries.boundary import LogPresence
+from txlog.journal.log_presence import LogPresence
 from txlog.storage import Store
 from txlog.testing.clock import manual_runtime
 
