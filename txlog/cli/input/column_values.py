@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from txlog.cli.options.starting_point import time_with_fraction
 from txlog.errors import InvalidRecord
 
 Read: TypeAlias = Callable[[Any], Any]
@@ -26,8 +27,6 @@ Read: TypeAlias = Callable[[Any], Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _DAY_MS = 86_400_000
-_FRACTION = re.compile(r"(?:(?<=:\d\d:\d\d)|(?<=\D\d{6}))[.,](\d+)", re.ASCII)
-"""After the seconds: Python reads 12.5, half past twelve in ISO 8601, as 12:00:00.5."""
 _TIME_OF_DAY = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?", re.ASCII)
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _SHOWN_MAX = 60
@@ -101,19 +100,13 @@ def time_count(value: Any, unit: str) -> int:
         return value
     if not isinstance(value, str):
         raise InvalidRecord(f"{_shown(value)} is not a time")
-    # Python's times drop digits after the sixth, so the fraction is read from the text, too.
-    found = _FRACTION.search(value)
-    fraction = found[1] if found else ""
     try:
-        time = datetime.fromisoformat(value)
-        if time.microsecond != int(fraction[:6].ljust(6, "0")):
-            raise ValueError("only seconds may have a fraction")
+        time, fraction = time_with_fraction(value)
     except ValueError as error:
         raise InvalidRecord(
             f"{_shown(value)} is not a time; write it as 2013-01-31T12:00:00Z"
         ) from error
-    zoned = time.replace(tzinfo=UTC) if time.tzinfo is None else time
-    since = zoned - _EPOCH
+    since = time - _EPOCH
     seconds: int = since.days * 86_400 + since.seconds
     return _scaled(seconds, fraction, unit, value)
 

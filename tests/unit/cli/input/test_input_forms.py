@@ -293,7 +293,13 @@ def test_csv_with_only_a_header_has_no_records() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["2013-01-31T12.5Z", "2013-01-31T12:00.5Z", "2013-01-31.5", "2013-01-31T12:00:00+01:00:00.5"],
+    [
+        "2013-01-31T12.5Z",
+        "2013-01-31T12:00.5Z",
+        "2013-01-31.5",
+        "2013-01-31T12:00:00+01:00:00.5",
+        "2013-01-31T12:00+01.5",
+    ],
 )
 def test_fraction_of_anything_but_seconds_is_refused(text: str) -> None:
     form = typed(("at", pa.timestamp("us", "UTC")))

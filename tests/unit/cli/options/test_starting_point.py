@@ -5,6 +5,7 @@ import pytest
 from txlog.cli.options.starting_point import (
     Edge,
     StartingPoint,
+    milliseconds,
     parse_starting_point,
 )
 from txlog.client.consumer.cut_reader import AtOffset, AtTime
@@ -34,11 +35,19 @@ def test_every_valid_form_is_parsed(text: str, point: StartingPoint) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "first", "-1", "1.5", "٣", "@", "@soon", "@2013-13-01", "9" * 5_000, "@" + "9" * 5_000],
-)
+    ["", "first", "-1", "1.5", "٣", "@", "@soon", "@2013-13-01", "9" * 5_000, "@" + "9" * 5_000,
+     "@2013-01-31T12.5Z", "@2013-01-31T12:30,5", "@2013-01-31T12:00+01.5"],
+)  # fmt: skip
 def test_invalid_values_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match="2013-01-31T12:00:00Z"):
         parse_starting_point(text)
+
+
+@pytest.mark.parametrize("text", ["9" * 19, f"-{'9' * 19}", str(2**63)])
+def test_time_beyond_64_bits_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="beyond the range"):
+        milliseconds(text)
+    assert milliseconds(str(2**63 - 1)) == 2**63 - 1
 
 
 def test_refusal_names_the_option_and_stays_short() -> None:
