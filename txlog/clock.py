@@ -20,6 +20,9 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 
 T = TypeVar("T")
 
+SLEEP_MAX_S = 3e8
+"""Almost ten years: no platform refuses to wait that long."""
+
 
 class Clock(Protocol):
     """The source of time. All values are milliseconds."""
@@ -154,7 +157,8 @@ class SystemClock:
         return time.clock_gettime_ns(self._boot) / 1e6
 
     def sleep_ms(self, duration_ms: float) -> None:
-        time.sleep(max(0.0, duration_ms) / 1000)
+        # A longer one raises OverflowError on some platforms.
+        time.sleep(min(max(0.0, duration_ms) / 1000, SLEEP_MAX_S))
 
 
 class SystemEntropy:

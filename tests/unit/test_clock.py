@@ -7,6 +7,7 @@ import pytest
 
 from txlog.clock import (
     BACKOFF_MS_MAX,
+    SLEEP_MAX_S,
     FanOut,
     Runtime,
     SerialFanOut,
@@ -183,3 +184,12 @@ def test_the_wait_before_an_attempt_has_a_limit_however_many_came_before(attempt
     begun_ms = clock.monotonic_ms()
     back_off(Runtime(clock, SeededEntropy(1)), attempt, 20)
     assert BACKOFF_MS_MAX / 2 <= clock.monotonic_ms() - begun_ms <= BACKOFF_MS_MAX
+
+
+def test_sleep_is_never_longer_than_the_platform_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`file.delete.delay.ms` may be any number, and an OverflowError would end maintenance."""
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    for duration_ms in (1e18, 1_500.0, -5.0):
+        Runtime().clock.sleep_ms(duration_ms)
+    assert slept == [SLEEP_MAX_S, 1.5, 0.0]
