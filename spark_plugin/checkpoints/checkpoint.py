@@ -5,8 +5,8 @@ It guards R1 (a batch is the bytes of its `offsets/<batch>`, compared by digest)
 the checkpoint is the query's, and `checkpointLocation`, which arrives as the user wrote it, is
 interpreted like Hadoop's `Path`: never URL-decoded, relative to the driver's folder, and without a
 scheme on the default file system, which need not be the local disk. `offset_log.py` interprets the
-files. No decision depends on a listing: the newest batch is compared with the one that Spark passes
-to `commit` (I14).
+files of batches. No decision depends on a listing (I14): a listing proposes the newest batch, and
+`commit` refuses the transaction if Spark names another.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ class Checkpoint:
     def range_of(
         self, query_id: str, batch_id: int, log_id: str, plan: BatchPlan | None = None
     ) -> BatchRange:
-        """The same, if the checkpoint is that query's (R24), and the tasks ran for this batch by
-        this plan (R1). All files are read at once."""
+        """As `batch_range`, but refuses a checkpoint of another query (R24), and tasks that did not
+        run for this batch by this plan (R1). All files are read at once."""
         if plan is not None and plan.batch_id != batch_id:
             raise CheckpointConflict(
                 f"the tasks ran batch {batch_id}, but the newest plan in the checkpoint was "
@@ -287,10 +287,9 @@ def locate(
     `default_file_system` is Hadoop's `fs.defaultFS`, for a location without a scheme; `folder` is
     the base of a relative one, by default the process's own. Raises InvalidOption.
     """
-    text = location
-    if not text.strip():
+    if not location.strip():
         raise InvalidOption("checkpointLocation is empty; give a folder of the query's own.")
-    scheme, rest = _split_scheme(text)
+    scheme, rest = _split_scheme(location)
     if not scheme:
         scheme, base = _split_scheme(default_file_system)
         if not scheme:
@@ -298,9 +297,9 @@ def locate(
                 f"the default file system {default_file_system!r} has no scheme; write it as in "
                 "fs.defaultFS, such as 'file:///' or 's3a://bucket'."
             )
-        return _on_default(scheme, base, text, folder)
+        return _on_default(scheme, base, location, folder)
     authority, path = _split_authority(rest)
-    return _place(scheme, authority, path, text)
+    return _place(scheme, authority, path, location)
 
 
 def _split_scheme(text: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ The steps, and what a crash after each leaves:
 
     1  read the checkpoint's plan, apply the replay tests    nothing
     2  register the run                                      an epoch
-    3  pend the groups' offsets                              a pend, which is barred and released
+    3  pend the groups' offsets                              a pend, which the next run releases
     4  PREPARE_COMMIT: the decision                          a transaction that any process finishes
     5  markers in the topics                                 the same
     6  the offsets and COMMITTED                             the same
@@ -14,9 +14,9 @@ If the groups are in the coordinator's journal, as the only group of a query alw
 
 The decision is one journal entry, a conditional PUT of at most a megabyte, and so is each topic's
 marker. If the segments are too many to be named there, the records are first appended to the
-topics' logs, a part an entry, as those of any producer's open transaction. Readers see none of them
-before the decision (I3, I5), and the decision names partitions only. This costs a BEGIN, and one
-entry for every few thousand stored batches.
+topics' logs, one part in each entry, as those of any producer's open transaction. Readers see none
+of them before the decision (I3, I5), which names partitions only. This costs a BEGIN, and one entry
+for every few thousand stored batches.
 
 It guards I6 and I10 (R1, R2, R23, R24, R26, R27, R29, R40). It must not know how records were
 staged.

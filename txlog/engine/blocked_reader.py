@@ -17,8 +17,8 @@ from txlog.model import TxId
 log = logging.getLogger(__name__)
 
 ATTEMPT_EVERY_MS = 1_000.0
-"""The shortest time between two attempts: a blocked reader continues so much later at most after a
-timeout. An attempt costs a request for each transaction that blocks."""
+"""The shortest time between two attempts: after the timeout of a transaction, a reader that it
+blocks continues at most this much later. An attempt costs a request for each such transaction."""
 
 
 class BlockedReader:

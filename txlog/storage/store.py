@@ -3,14 +3,14 @@
 - `Store`: the few calls of every store. It guards I1 (a slot is won at most once) by one of them,
   `create`, whose contract every store must keep; `txlog/testing/conformance.py` checks it.
 - Capabilities: what some stores can do besides, and what holds for the others. A store has these
-  methods or lacks them; a wrapper of a store passes on `is_near`, `hold` and `turn`.
-- The rules for objects that every store checks: their paths and their sizes. The rule for paths is
-  the second defence against a name that leaves the root; `txlog/layout.py` is the first. The limits
-  of sizes guard I16 in a store that other users can write to: a sparse file of 100 GB costs its
-  author nothing, and would cost every reader its memory.
+  methods or lacks them. A wrapper of a store passes on `is_near`, `hold` and `turn` only: through
+  it, new objects are kept in memory until they are finished, and nothing is swept.
+- The rules for objects that every store checks: their paths and their sizes. `txlog/layout.py`
+  makes only names below the root, and `check_path` refuses any other. The limits of sizes guard I16
+  in a store that other users can write to: a sparse file of 100 GB costs its author nothing, and
+  would cost every reader its memory.
 
-This module must not know what a log is, or what the objects mean: paths are opaque relative keys,
-whose names come from `txlog/layout.py`.
+This module must not know what the objects mean: paths are opaque relative keys.
 """
 
 from __future__ import annotations
@@ -26,17 +26,6 @@ from txlog.layout import SMALL_BYTES_MAX, bytes_max
 
 ENTRY_BYTES_MAX = SMALL_BYTES_MAX
 """The largest body that `create` takes: one conditional PUT, never a multipart upload."""
-
-PATH_BYTES_MAX = 800
-"""UTF-8 bytes of a path; S3 takes 1,024 with the root's prefix."""
-
-PART_BYTES_MAX = 255
-"""UTF-8 bytes between two slashes: the limit of every common file system."""
-
-TEMPORARY_PREFIX = ".tmp-"
-"""Names reserved for files that a store is still writing."""
-
-_FORBIDDEN_PARTS = frozenset(("", ".", ".."))
 
 Bytes: TypeAlias = bytes | memoryview
 """The result of a read: any read-only buffer; pyarrow reads it without a copy."""
@@ -201,13 +190,6 @@ def open_new(store: Store, path: str) -> NewObject:
     return BufferedObject(store, path) if begin is None else begin(path)
 
 
-def sweep_unfinished(store: Store, age_min_ms: int) -> int:
-    """Delete files that dying writers left unfinished in a store, that no listing shows and that
-    are older than this; returns how many."""
-    sweep = getattr(store, "sweep_temporaries", None)
-    return 0 if sweep is None else sweep(age_min_ms)
-
-
 class NewObject(Protocol):
     """An object being written, for one thread at a time. It must be finished or discarded."""
 
@@ -246,7 +228,25 @@ class BufferedObject:
         self._pieces = []
 
 
-# The rules for objects.
+def sweep_unfinished(store: Store, age_min_ms: int) -> int:
+    """Delete unfinished files older than `age_min_ms`, left by writers that died; returns how many.
+    Listings do not show them."""
+    sweep = getattr(store, "sweep_temporaries", None)
+    return 0 if sweep is None else sweep(age_min_ms)
+
+
+# The rules for the paths and sizes of objects, and the errors of an object whose name is taken.
+
+PATH_BYTES_MAX = 800
+"""UTF-8 bytes of a path; S3 takes 1,024 with the root's prefix."""
+
+PART_BYTES_MAX = 255
+"""UTF-8 bytes between two slashes: the limit of every common file system."""
+
+TEMPORARY_PREFIX = ".tmp-"
+"""Names reserved for files that a store is still writing."""
+
+_FORBIDDEN_PARTS = frozenset(("", ".", ".."))
 
 
 @lru_cache(1_024)  # A waiting reader requests the same object repeatedly.

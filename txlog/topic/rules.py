@@ -1,9 +1,9 @@
 """The events that a command on a topic leads to. Pure; a rejection is the error that is raised.
 
-Markers are idempotent by the order of their transactions (R6, R7), and what follows the marker of
-its own transaction is refused (R10), as are segments below the staging horizon (R17) and producers
-that the topic has forgotten (R11). It guards I7 (sequences), I8 (fencing by epoch) and I9 (a
-transaction's end touches only its own records).
+Markers are idempotent by the order of their transactions (R6, R7). Records that arrive after their
+transaction's marker are refused (R10), as are segments below the staging horizon (R17) and records
+of producers that the topic has forgotten (R11). It guards I7 (sequences), I8 (fencing by epoch) and
+I9 (a transaction's end touches only its own records).
 """
 
 from __future__ import annotations
