@@ -77,7 +77,7 @@ def test_I5_I6_I10_drill_of_a_user_job_without_signal_handling_completes(
     assert done.code == 0, done.out + done.err
     (kill,) = done.json["kills"]
     assert (kill["is_reached"], kill["outcome"]) == (True, "replayed: was in the log")
-    assert done.json["checks"][0]["name"] == "batches in the log"
+    assert done.json["checks"][0]["check"] == "batches in the log"
     (position,) = admin.describe_group("copier").partitions
     copies = Consumer("copies", root=str(root), auto_offset_reset="earliest")
     found: list[bytes] = []

@@ -39,7 +39,7 @@ def parsed(text: str | bytes) -> Json:
     """The JSON value of a stored text. Raises ValueError, also for an object that has a key twice,
     and RecursionError."""
     # A user's text may contain half a surrogate pair.
-    return _PARSER.decode(text if isinstance(text, str) else text.decode(errors="surrogatepass"))
+    return _PARSER.decode(text if isinstance(text, str) else str(text, "utf-8", "surrogatepass"))
 
 
 def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
