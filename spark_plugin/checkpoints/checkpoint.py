@@ -51,7 +51,7 @@ class CheckpointFiles(Protocol):
         """A file's bytes, or None if there is none. Raises StoreUnavailable, StoreDenied."""
 
     def list_names(self, folder: str) -> list[str]:
-        """Names of the files in `folder`; empty if there is no such folder."""
+        """Names of the files in `folder`; empty if the folder does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,12 +357,8 @@ class LocalFiles:
             return path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except PermissionError as error:
-            raise StoreDenied(
-                f"{path} cannot be read: {error.strerror}. Give the driver's user permission."
-            ) from error
         except OSError as error:
-            raise StoreUnavailable(f"{path} cannot be read: {error}. Try again.") from error
+            raise _refused(path, "read", error) from error
 
     def list_names(self, folder: str) -> list[str]:
         """See CheckpointFiles."""
@@ -371,12 +367,17 @@ class LocalFiles:
             return os.listdir(path)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        except PermissionError as error:
-            raise StoreDenied(
-                f"{path} cannot be listed: {error.strerror}. Give the driver's user permission."
-            ) from error
         except OSError as error:
-            raise StoreUnavailable(f"{path} cannot be listed: {error}. Try again.") from error
+            raise _refused(path, "listed", error) from error
+
+
+def _refused(path: Path, action: str, error: OSError) -> StoreDenied | StoreUnavailable:
+    """The error for a file or folder that exists, and could not be read or listed."""
+    if isinstance(error, PermissionError):
+        return StoreDenied(
+            f"{path} cannot be {action}: {error.strerror}. Give the driver's user permission."
+        )
+    return StoreUnavailable(f"{path} cannot be {action}: {error}. Try again.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ def _newest_plan(options: WriterOptions) -> BatchPlan:
     except CheckpointConflict as error:
         raise CheckpointConflict(
             f"{error.message} The option checkpointLocation is for a write within foreachBatch: "
-            "in a job of no query leave the option out.",
+            "leave it out of any other job.",
             **error.facts,
         ) from error
 

@@ -49,8 +49,8 @@ class Failure:
 
 
 FOREIGN = Failure(Meaning.UNCLEAR, "HTTP 200 without an ETag, which every such service sends")
-"""An answer to a PUT or GET that comes from something before the service, such as a proxy's login
-page: nothing is known about the request, and its body is no object."""
+"""A PUT or GET that something before the service has answered, such as a proxy with its login page.
+The service may or may not have executed the request, and the answer's body is not the object's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,9 +143,9 @@ def test_frame_with_narrower_types_and_nulls_is_accepted(
 
 
 def test_job_with_the_option_of_a_query_is_told_to_leave_it_out(tmp_path: Path) -> None:
-    """Outside of `foreachBatch` there is no query, and no batch that Spark is running."""
+    """A job outside of `foreachBatch` belongs to no streaming query."""
     asked = {"path": str(tmp_path / "log"), "topic": "t", "checkpointLocation": str(tmp_path)}
-    with pytest.raises(CheckpointConflict, match="in a job of no query leave the option out"):
+    with pytest.raises(CheckpointConflict, match="leave it out of any other job"):
         TxlogBatchWriter.for_job(parse_writer_options(asked), FRAME, overwrite=False)
 
 
