@@ -64,3 +64,33 @@ def test_next_call_of_a_producer_fenced_after_a_flush_raises(log: MemoryLog, ste
         second.send("t", b"new")
     assert log.values("t") == [b"new"]
     log.check()
+
+
+SUCCESSORS: dict[str, Step] = {
+    "has them pending": lambda p: p.send_offsets_to_transaction({U0: 0}, "g"),
+    "has committed them": lambda p: (
+        p.send_offsets_to_transaction({U0: 0}, "g"),
+        p.commit_transaction(),
+    ),
+}
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("successor", SUCCESSORS.values(), ids=SUCCESSORS)
+def test_offsets_of_a_fenced_producer_raise_fenced_whatever_its_successor_did_with_them(
+    log: MemoryLog, successor: Step, flushed: bool
+) -> None:
+    log.consumer(group_id="g").commit({U0: 0})
+    consumer = log.consumer("u", group_id="g")
+    first = log.producer("a")
+    first.begin_transaction()
+    if flushed:
+        first.send("t", b"old")
+        first.flush()
+    second = log.elsewhere("a")
+    second.begin_transaction()
+    successor(second)
+    for group in ("g", consumer.group_metadata()):
+        with pytest.raises(FencedError):
+            first.send_offsets_to_transaction({U0: 0}, group)
+    log.check()

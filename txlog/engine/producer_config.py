@@ -79,6 +79,12 @@ class ProducerConfig(SettingsGroup):
         ):
             if value not in allowed:
                 raise InvalidConfig(f"{name} is {value!r}; it must be one of {', '.join(allowed)}.")
+        in_flight = self.max_in_flight_requests_per_connection
+        if self.enable_idempotence and in_flight > IN_FLIGHT_MAX:
+            raise InvalidConfig(
+                f"max.in.flight.requests.per.connection is {in_flight}, and an idempotent producer "
+                f"needs at most {IN_FLIGHT_MAX}; lower it, or set enable.idempotence=false."
+            )
         if self.enable_idempotence and (conflict := self._conflict()):
             raise InvalidConfig(
                 f"enable.idempotence=true needs {conflict}; change that, or leave out one of them."
@@ -88,16 +94,9 @@ class ProducerConfig(SettingsGroup):
     def _conflict(self) -> str:
         """The value that an idempotent producer requires and this one lacks (KIP-679), or an empty
         text."""
-        in_flight = self.max_in_flight_requests_per_connection
         if self.acks not in ("all", "-1"):
             return f"acks=all, not {self.acks}"
-        if self.retries == 0:
-            return "retries above 0"
-        if in_flight > IN_FLIGHT_MAX:
-            return (
-                f"max.in.flight.requests.per.connection of at most {IN_FLIGHT_MAX}, not {in_flight}"
-            )
-        return ""
+        return "retries above 0" if self.retries == 0 else ""
 
     def _check_numbers(self) -> None:
         if self.retries < 0:
@@ -131,8 +130,8 @@ class ProducerConfig(SettingsGroup):
         # default.
         without = cls.from_dotted({**given, "enable.idempotence": False, "transactional.id": ""})
         conflict = without._conflict()
-        if not conflict:
-            return cls.from_dotted(given)
+        if not conflict or without.max_in_flight_requests_per_connection > IN_FLIGHT_MAX:
+            return cls.from_dotted(given)  # Too many requests are refused, as in Kafka 4.
         if values.get("transactional.id"):
             raise InvalidConfig(
                 f"transactional.id needs an idempotent producer, and that needs {conflict}."

@@ -39,6 +39,7 @@ from txlog.errors import (
     StoreUnavailable,
     TransactionAborted,
     TxlogError,
+    UnstableOffsetCommit,
 )
 from txlog.groups.state import OffsetsPended, Pending, PendingOffset
 from txlog.model import TxId
@@ -271,7 +272,8 @@ class TransactionSession:
         self.begin_fencing_check()
         try:
             self.pend_staged(group, offsets)
-        except CommitFailed:  # If a newer instance has committed first, this one is fenced.
+        # If it is a newer instance that has committed, or pended, these first, this one is fenced.
+        except (CommitFailed, UnstableOffsetCommit):
             self.require_not_fenced()
             raise
         self.require_not_fenced()

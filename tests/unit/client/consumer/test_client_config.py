@@ -164,7 +164,6 @@ CONFLICTS = pytest.mark.parametrize(
         ({"acks": 1}, "acks=all"),
         ({"acks": "0"}, "acks=all"),
         ({"retries": 0}, "retries above 0"),
-        ({"max_in_flight_requests_per_connection": 6}, "at most 5, not 6"),
     ],
 )
 
@@ -182,6 +181,21 @@ def test_default_idempotence_is_disabled_by_conflicting_options(
     log: MemoryLog, options: dict[str, Any], named: str
 ) -> None:
     assert not Producer(log.connection, **options).config.enable_idempotence
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"enable_idempotence": True}, {"transactional_id": "a"}, {"acks": 1}]
+)
+def test_more_than_five_requests_in_flight_are_refused_unless_idempotence_is_off(
+    log: MemoryLog, options: dict[str, Any]
+) -> None:
+    allowed = {"max_in_flight_requests_per_connection": 5}
+    wanted = {"max_in_flight_requests_per_connection": 6}
+    Producer(log.connection, **{**options, **allowed})
+    with pytest.raises(InvalidConfig, match="is 6, and an idempotent producer needs at most 5"):
+        Producer(log.connection, **{**options, **wanted})
+    off = Producer(log.connection, enable_idempotence=False, **wanted)
+    assert not off.config.enable_idempotence
 
 
 @CONFLICTS
