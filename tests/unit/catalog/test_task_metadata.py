@@ -13,6 +13,7 @@ from txlog.errors import InternalError, NotATxlog
 from txlog.layout import CLUSTER_FILE
 from txlog.settings import LogSettings
 from txlog.testing.round_trips import RoundTrips
+from txlog.topic.events import AdvanceHorizon, AppendBatches
 from txlog.topic.records.conversion import with_timestamp
 from txlog.topic.topic_log import TopicLog
 
@@ -66,6 +67,19 @@ def test_segment_names_are_above_the_drivers_staging_horizon() -> None:
     topic = driver.topic()
     topic.journal.show(type(state)(topic_id=state.topic_id, name=state.name, horizon=horizon))
     assert topic.new_name() > horizon
+
+
+def test_R17_rows_of_a_task_are_committed_after_a_vacuum_whose_clock_was_ahead() -> None:
+    """The vacuum has raised the topic's staging horizon above this process's clock."""
+    driver = Driver()
+    log = driver.log
+    ahead_ms = log.clock.wall_ms() + 400 * 86_400_000
+    known = log.connection.cluster.topic("out")
+    known.execute(AdvanceHorizon(f"{ahead_ms:012x}" + "0" * 20))
+    (metadata,) = LogMetadata.of(log.connection.cluster, [known]).topics
+    topic = metadata.within(driver.task().cluster)
+    known.execute(AppendBatches((topic.stage({0: [ROWS]}, 0),)))
+    assert [row["n"] for row in log.values("out")] == [1, 2]
 
 
 def test_R31_handed_over_state_is_readable_but_decides_nothing() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from tests.stores.scripted_store import Effect, failing, full, unavailable
+from tests.stores.scripted_store import Call, Effect, failing, full, unavailable
 from tests.unit.held_fan_out import HeldFanOut
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
@@ -56,6 +56,11 @@ class Lingering:
             for path in written
             if "/entries/" in path and not path.startswith("topics/")
         ]
+
+    def open_states(self) -> list[str]:
+        """The states of the open transactions, as another process reads them."""
+        coordinators = self.log.process().caught_up()
+        return [str(t.state) for c in coordinators for _, t in c.state.open_transactions()]
 
     def committed(self, group: str = "g") -> int | None:
         """The committed offset as another process reads it, which completes nothing."""
@@ -211,6 +216,26 @@ def test_completion_follows_after_failed_entries_of_next_transaction(staged: Lin
     staged.producer.commit_transaction()
     staged.producer.close()
     assert (staged.committed(), staged.log.values("t")) == (2, [b"1", b"2"])
+
+
+def test_transaction_whose_successor_is_interrupted_is_completed_in_background(
+    staged: Lingering,
+) -> None:
+    """The next transaction had taken the completion back, to write it with its own decision."""
+
+    def ctrl_c(_: Call) -> object:
+        raise KeyboardInterrupt
+
+    staged.transaction(1, group="")
+    staged.producer.begin_transaction()
+    staged.producer.send("t", b"2", partition=0)
+    staged.producer.flush()
+    rule = staged.log.store.on("create", "", ctrl_c, holding="commit_prepared")
+    with pytest.raises(KeyboardInterrupt):
+        staged.producer.commit_transaction()
+    assert rule.met == 1
+    staged.fan_out.let_go()
+    assert staged.open_states() == []
 
 
 def test_offset_fetch_by_another_process_applies_lingering_offsets(staged: Lingering) -> None:

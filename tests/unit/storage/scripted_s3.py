@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import uuid4
 
 Answer = tuple[int, str]
@@ -18,8 +18,8 @@ class ScriptedServer(ThreadingHTTPServer):
 
     A 200 with a text in place of a code comes from something before the service: it has that body,
     no ETag, and no effect. The last answer of a method is repeated. PUT bodies that were answered
-    with 200 are kept. The server serves its current bucket only, since a client of an earlier test
-    may still repeat its requests.
+    with 200 are kept. A listing has the names of `listed`, two a page. The server serves its
+    current bucket only, since a client of an earlier test may still repeat its requests.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
@@ -41,6 +41,7 @@ class ScriptedServer(ThreadingHTTPServer):
         self.keys: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.body = b""
+        self.listed: list[str] = []
 
     @property
     def url(self) -> str:
@@ -60,7 +61,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: ScriptedServer
 
     def _answer(self) -> None:
-        bucket, _, key = unquote(self.path).lstrip("/").partition("/")
+        url = urlsplit(self.path)
+        bucket, _, key = unquote(url.path).lstrip("/").partition("/")
         if bucket != self.server.bucket:
             self.send_error(404)
             return
@@ -73,6 +75,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "PUT" and status == 200 and not is_foreign:
             self.server.body = sent
         body = self.server.body if self.command == "GET" and status < 300 else b""
+        if "list-type=2" in url.query and status == 200:
+            body = _page(self.server.listed, parse_qs(url.query)).encode()
         if status >= 300 and code:
             body = f"<Error><Code>{code}</Code><Message>secret story</Message></Error>".encode()
         if is_foreign:
@@ -102,6 +106,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
+
+
+def _page(names: list[str], query: dict[str, list[str]]) -> str:
+    """The next two names after the start, or after the token: the last name of the page before."""
+    after = query.get("continuation-token", query.get("start-after", [""]))[0]
+    left = sorted(name for name in names if name > after)
+    objects = "".join(
+        f"<Contents><Key>{name}</Key><Size>1</Size><ETag>x</ETag>"
+        "<LastModified>2026-11-24T12:00:00.000Z</LastModified></Contents>"
+        for name in left[:2]
+    )
+    more = f"<NextContinuationToken>{left[1]}</NextContinuationToken>" if left[2:] else ""
+    truncated = str(bool(left[2:])).lower()
+    return (
+        f"<ListBucketResult><IsTruncated>{truncated}</IsTruncated>{more}"
+        f"<KeyCount>{len(left[:2])}</KeyCount>{objects}</ListBucketResult>"
+    )
 
 
 def _range(asked: str, size: int) -> tuple[int, int]:

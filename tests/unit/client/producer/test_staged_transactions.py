@@ -104,6 +104,17 @@ def test_future_has_offset_if_another_process_wrote_the_marker(log: MemoryLog) -
     assert log.values("u") == [b"before", b"x"]
 
 
+def test_offset_of_a_record_counts_earlier_ones_whose_futures_were_dropped(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    for value in (b"0", b"1", b"2"):
+        producer.send("u", value)
+        producer.flush()
+    kept = producer.send("u", b"3")
+    producer.commit_transaction()
+    assert kept.get().offset == 3
+
+
 def test_future_of_aborted_record_raises(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()

@@ -12,6 +12,7 @@ from txlog.clock import SerialFanOut
 from txlog.errors import CorruptData, NotATxlog, OutcomeUnknown, StoreDenied, StoreUnavailable
 from txlog.journal.log_presence import LogPresence
 from txlog.storage import Store
+from txlog.storage.store import ENTRY_BYTES_MAX
 from txlog.testing.clock import manual_runtime
 
 
@@ -41,6 +42,24 @@ def test_R33_store_that_refuses_the_attempt_after_a_freed_slot_leaves_doubt(
     with pytest.raises(OutcomeUnknown, match="may be durable"):
         writer.execute(Put("mine"))
     assert store.is_met
+
+
+def test_I13_R33_refusal_in_a_repeat_that_needs_two_entries_leaves_doubt() -> None:
+    """The first entry may have counted, and with it the command that is refused now."""
+    store = HookedStore(new_store())
+    writer = process(store)
+    one, two = "x" * (ENTRY_BYTES_MAX // 2), "y" * (ENTRY_BYTES_MAX // 2)
+    writer.execute_each([Put(one), Put("small")])
+
+    def take_both_and_prune() -> None:
+        process(store.inner).execute_each([Take(one), Take("small")])
+        prune_past_slot_3(store.inner)
+
+    store.before("create", LAYOUT.entry(1), take_both_and_prune)
+    with pytest.raises(OutcomeUnknown, match="may be durable"):
+        writer.execute_each([Put(two), Put(one), Take("small")])
+    assert store.is_met
+    assert process(store.inner).catch_up()[-2:] == (two, one)
 
 
 def test_R33_journal_that_cannot_be_opened_after_a_lost_slot_leaves_doubt() -> None:

@@ -73,19 +73,26 @@ def test_micro_batch_with_more_segments_than_fit_an_entry_is_committed(
     log.check()
 
 
+def plan_wide(log: MemoryLog, query: Query, count: int) -> None:
+    """Plan a batch that advances so many partitions of a topic with a long name."""
+    source = "s" * 150
+    log.admin.create_topic(source, count)
+    cluster = log.connection.cluster
+    ranges = {number: PartitionRange(0, 1) for number in range(count)}
+    topics = {source: TopicOffsets(cluster.topic(source).topic_id, ranges)}
+    line = encode(SourceOffset(cluster.log_id, GROUP, topics))
+    (query.folder / "offsets" / "0").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
+
+
 @pytest.mark.slow
 def test_micro_batch_whose_mark_and_segments_exceed_an_entry_is_committed(
     log: MemoryLog, query: Query
 ) -> None:
     """The mark names every partition that the batch advances."""
-    source, name = "s" * 150, "even." + "e" * 145
-    log.admin.create_topic(source, 4_000)
+    name = "even." + "e" * 145
     log.admin.create_topic(name, 1, pa.schema([("n", pa.int64())]))
-    process, cluster = log.process(), log.connection.cluster
-    ranges = {number: PartitionRange(0, 1) for number in range(4_000)}
-    topics = {source: TopicOffsets(cluster.topic(source).topic_id, ranges)}
-    line = encode(SourceOffset(cluster.log_id, GROUP, topics))
-    (query.folder / "offsets" / "0").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
+    plan_wide(log, query, 4_000)
+    process = log.process()
     messages = [replace(m, staged=()) for m in query.tasks(process, "run", 0, 0, 2)]
     topic = process.cluster.topic(name)
     row = with_timestamp(pa.RecordBatch.from_pydict({"n": [1]}), 0)
@@ -94,3 +101,14 @@ def test_micro_batch_whose_mark_and_segments_exceed_an_entry_is_committed(
     query.commit(process, "run", 0, messages)
     assert log.process().cluster.topic(name).catch_up().last_stable_offset(0) == 1_300
     assert len(log.process().offsets.group(GROUP).committed) == 4_000
+
+
+def test_micro_batch_whose_positions_take_more_than_half_an_entry_is_committed(
+    log: MemoryLog, query: Query
+) -> None:
+    """The decision's mark names the partitions of the pend a second time."""
+    plan_wide(log, query, 3_000)
+    process = log.process()
+    messages = [replace(m, staged=()) for m in query.tasks(process, "run", 0, 0, 2)]
+    query.commit(process, "run", 0, messages)
+    assert len(log.process().offsets.group(GROUP).committed) == 3_000

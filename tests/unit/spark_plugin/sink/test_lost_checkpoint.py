@@ -242,3 +242,26 @@ def test_source_commits_position_of_partition_starting_at_0(log: MemoryLog, tmp_
     assert stream.end is not None
     stream.reader.commit(stream.end)
     assert group_positions(log) == {"events-0": OLD, "events-1": OLD, "events-2": 0}
+
+
+def test_I10_replay_of_a_batch_in_which_a_topic_made_again_joins_idle_changes_nothing(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """The group has a position in the earlier topic of that name, which is none in this one."""
+    log.admin.create_topic("extras", 1)
+    put(log, 8, 0, "extras")
+    topics = {"subscribe": ("events", "extras")}
+    Stream(log, tmp_path / "first", LATEST, **topics).run()
+    log.admin.delete_topics(["extras"])
+    log.admin.create_topic("extras", 1)
+    second = Stream(log, tmp_path / "second", COMMITTED)
+    second.run()
+    again = Stream(log, tmp_path / "again", COMMITTED, log.process(), **topics)
+    again.query, again.batch, again.end = second.query, second.batch, second.end
+    put(log, 2, 0)
+    assert again.run() == 2
+    assert group_positions(log)["extras-0"] == 0
+    again.batch -= 1
+    again.commit("second run", log.process())
+    assert group_positions(log) == {"events-0": OLD + 2, "events-1": OLD, "extras-0": 0}
+    log.check()

@@ -184,6 +184,26 @@ class NoThreadLeft(ThreadBackground):
         raise RuntimeError("can't start new thread")
 
 
+def test_child_that_was_forked_within_a_turn_does_not_keep_the_lock(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    """It has the descriptor, too, and lives on, as a worker of a process pool does."""
+    until_ends, ends = os.pipe()
+    with turn(store, FOLDER):
+        child = os.fork()
+        if child == 0:
+            os.close(ends)
+            os.read(until_ends, 1)
+            os._exit(0)
+    try:
+        with locked(tmp_path / FOLDER):
+            pass
+    finally:
+        os.close(ends)
+        os.close(until_ends)
+        os.waitpid(child, 0)
+
+
 def test_writer_proceeds_without_its_turn_if_no_thread_is_left_to_wait_for_it(
     tmp_path: Path, clock: ManualClock
 ) -> None:

@@ -263,12 +263,16 @@ def test_bucket_cache_evicts_the_oldest_and_depends_on_environment(
 ) -> None:
     monkeypatch.setattr(obstore_client, "_buckets", {})
     monkeypatch.setattr(obstore_client, "BUCKETS_MAX", 3)
+    monkeypatch.delenv("AWS_REGION", raising=False)
     settings = gcs.bucket_settings("lake", {})
     opened = [shared_bucket((number,), lambda: settings, LIMITS) for number in range(4)]
     assert shared_bucket((1,), lambda: settings, LIMITS) is opened[1]
-    assert shared_bucket((0,), lambda: settings, LIMITS) is not opened[0]
+    newest = shared_bucket((0,), lambda: settings, LIMITS)
+    assert newest is not opened[0]
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    assert shared_bucket((1,), lambda: settings, LIMITS) is not opened[1]
+    assert shared_bucket((0,), lambda: settings, LIMITS) is not newest
+    monkeypatch.delenv("AWS_REGION")
+    assert shared_bucket((0,), lambda: settings, LIMITS) is newest
 
 
 def test_I13_refused_connection_is_not_reached() -> None:

@@ -169,6 +169,16 @@ def test_read_that_fails_in_every_attempt_is_unavailable(
     assert server.requests == ["GET"] * 3
 
 
+@pytest.mark.parametrize("failed", [1, 2, 3])
+def test_listing_whose_page_fails_once_has_every_name(
+    store: Store, server: ScriptedServer, failed: int
+) -> None:
+    """A checkpoint, pruning, the vacuum and the audit see what a listing has (I14)."""
+    server.listed = [f"log/{name}" for name in "abcdef"]
+    server.script["GET"] = [OK] * (failed - 1) + [(500, "InternalError"), OK]
+    assert [stored.path for stored in store.list_after("")] == list("abcdef")
+
+
 def test_read_of_absent_object_costs_one_request(server: ScriptedServer, store: Store) -> None:
     server.script = {"GET": [(404, "NoSuchKey")]}
     assert store.get("a") is None
