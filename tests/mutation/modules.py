@@ -1,6 +1,9 @@
 """The modules that are mutated, and the fast tests that judge each of them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from tests.source_tree import ROOT
 
 
 def _named(folder: str, names: str) -> tuple[str, ...]:
@@ -81,9 +84,11 @@ class Mutated:
     """Relative to the project's folder."""
     tests: tuple[str, ...]
     """Files or folders of tests; mutmut runs those of them that call the changed function."""
+    aim: float = 0.95
+    """The share of the mutants that the tests must kill."""
 
 
-MODULES = {
+PROTOCOL = {
     "coordinator-rules": Mutated("txlog/coordinator/rules.py", COORDINATOR),
     "coordinator-state": Mutated("txlog/coordinator/state.py", COORDINATOR),
     "coordinator-outcomes": Mutated("txlog/coordinator/outcomes.py", COORDINATOR),
@@ -175,4 +180,41 @@ MODULES = {
     "obstore-failure": Mutated("txlog/storage/object_stores/obstore_failure.py", S3),
     "s3-failure": Mutated("txlog/storage/s3/s3_failure.py", S3),
 }
-"""By the name that `make mutants MODULES=...` takes; docs/mutation.md lists them."""
+"""The protocol's rules and the stores, under names of their own; docs/mutation.md lists them."""
+
+CLI = (
+    *_named("tests/unit/cli/commands", "consume consume_forms export group produce topic txn"),
+    *_named("tests/unit/cli", "exit_codes json_output main"),
+)
+FOLDERS = {
+    "spark_plugin": ("tests/unit/spark_plugin",),
+    "txlog/storage": (*S3, *_named("tests/conformance", "local memory simulated_s3")),
+    "txlog/client": ("tests/unit/client", *CLIENTS),
+    "txlog/engine": ("tests/unit/engine", *CLIENTS),
+    "txlog/topic/upkeep": (*TOPICS, *CLIENTS),
+    "txlog/verify": ("tests/unit/verify",),
+    "txlog/maintenance": ("tests/unit/maintenance", *CLIENTS),
+    "txlog/cli/output": CLI,
+    "txlog/cli/input": CLI,
+}
+"""Folder -> tests that judge each module below it, beside those in the folder that corresponds to
+the module's. Modules are named after their paths."""
+
+
+def _in_folders() -> Iterator[tuple[str, Mutated]]:
+    known = {module.path for module in PROTOCOL.values()}
+    for folder, tests in FOLDERS.items():
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            path = file.relative_to(ROOT)
+            if path.name == "__init__.py" or str(path) in known:
+                continue
+            own = "tests/unit" / path.parent.relative_to(
+                "txlog" if path.parts[0] == "txlog" else ""
+            )
+            nearest = (str(own),) if (ROOT / own).is_dir() else ()
+            judged_by = tuple(dict.fromkeys((*nearest, *tests)))
+            yield str(path.with_suffix("")).replace("/", "."), Mutated(str(path), judged_by, 0.9)
+
+
+MODULES = {**PROTOCOL, **dict(_in_folders())}
+"""By the name that `make mutants MODULES=...` takes."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.docs.pages import Page
 from tests.mutation.__main__ import Figures
-from tests.mutation.modules import MODULES, Mutated
+from tests.mutation.modules import FOLDERS, MODULES, PROTOCOL, Mutated
 from tests.mutation.mutant import mutants_of
 from tests.mutation.progress import Progress
 from tests.mutation.run import outcome
@@ -75,7 +75,9 @@ def test_every_mutated_module_and_its_tests_exist() -> None:
 
 def test_page_lists_every_mutated_module_in_order() -> None:
     shown = Page(ROOT / "docs" / "mutation.md").rows("<!-- mutants -->")
-    assert shown == [[name, f"`{module.path}`"] for name, module in MODULES.items()]
+    assert shown == [[name, f"`{module.path}`"] for name, module in PROTOCOL.items()]
+    page = (ROOT / "docs" / "mutation.md").read_text()
+    assert [folder for folder in FOLDERS if f"`{folder}`" not in page] == []
 
 
 def test_mutants_listed_as_harmless_still_match_the_code() -> None:
