@@ -26,7 +26,7 @@ EMPTY = "--root {empty} "
 DELETIONS = "--config staging.retention.ms=1 --config file.delete.delay.ms=1"
 
 CASES: dict[str, tuple[str, ...]] = {
-    "topic list": ("", EMPTY),
+    "topic list": ("--offsets", "", EMPTY),
     "topic describe": ("orders", "flights"),
     "topic create": ("new -p 2", EMPTY + "first --schema 'a: int32'"),
     "topic config": ("orders", "orders retention.ms=1000"),

@@ -138,7 +138,7 @@ def _row(letter: DeadLetter) -> tuple[object, ...]:
         letter.message.topic,
         letter.message.partition,
         None if key is None else key[:KEY_WIDTH_MAX],
-        iso_time(letter.message.timestamp_ms or 0),
+        iso_time(letter.message.timestamp_ms),
     )
 
 
@@ -152,7 +152,7 @@ def _document(letter: DeadLetter) -> dict[str, Any]:
         "checks": letter.checks,
         "to_topic": message.topic,
         "to_partition": message.partition,
-        "timestamp": iso_time(message.timestamp_ms or 0),
+        "timestamp": iso_time(message.timestamp_ms),
         "key": _jsonable(message.key),
         "value": finite(_jsonable(message.value)),
         "headers": [{"key": name, "value": _jsonable(value)} for name, value in message.headers],

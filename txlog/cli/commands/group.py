@@ -163,8 +163,7 @@ def _sections(found: GroupDescription, document: Mapping[str, Any]) -> Iterable[
 
 
 def _last_commit(found: GroupDescription) -> str | None:
-    newest = max((part.committed_ms for part in found.partitions), default=0)
-    return iso_time(newest) if newest else None
+    return iso_time(max((part.committed_ms or 0 for part in found.partitions), default=0) or None)
 
 
 def _lag(found: GroupDescription) -> str | int:

@@ -32,13 +32,26 @@ Config = Annotated[
 
 @app.command("list", epilog="Example: txlog topic list -o json | jq -r '.[].topic'")
 @with_session
-def list_topics(session: Session) -> None:
-    """All topics, with the number of their partitions and of their offsets.
+def list_topics(
+    session: Session,
+    offsets: Annotated[
+        bool,
+        typer.Option(
+            "--offsets", help="Read every topic: its partitions, offsets and open transactions."
+        ),
+    ] = False,
+) -> None:
+    """The names of all topics.
 
     OFFSETS counts what can be read from the start to the end, aborted records included.
     """
-    rows = [_list_row(topic) for topic in session.admin().describe_topics()]
-    session.show_rows(_LIST_NAMES, rows)
+    admin = session.admin()
+    rows: list[tuple[str, int, int, int]] | list[tuple[str]]
+    if offsets:
+        rows = [_list_row(topic) for topic in admin.describe_topics()]
+    else:
+        rows = [(name,) for name in admin.list_topics()]
+    session.show_rows(_LIST_NAMES if offsets else _LIST_NAMES[:1], rows)
     if not rows:
         session.say("There are no topics; 'txlog topic create' creates one.")
 

@@ -94,7 +94,7 @@ def half_document(opened: Transaction) -> dict[str, Any] | None:
         "messages": _message_count(opened),
         "checks": opened.checks,
         "checks_max": back.checks_max,
-        "next_check_at": None if next_ms is None else iso_time(next_ms),
+        "next_check_at": iso_time(next_ms),
         "dead_letter": opened.dead_letter,
     }
 

@@ -51,7 +51,7 @@ def producers(
             "producer_id": each.producer_id,
             "producer_epoch": each.producer_epoch,
             "last_sequence": each.last_sequence,
-            "last_timestamp": _time(each.last_timestamp_ms),
+            "last_timestamp": iso_time(each.last_timestamp_ms),
             "current_transaction_start_offset": each.current_transaction_start_offset,
             "transaction": None if each.transaction is None else str(each.transaction),
         }
@@ -98,7 +98,7 @@ def hanging(
             "transactional_id": each.transactional_id or None,
             "transaction_state": each.state,
             "start_offset": each.start_offset,
-            "started_at": _time(each.started_ms),
+            "started_at": iso_time(each.started_ms),
             "duration_ms": None if each.started_ms is None else now_ms - each.started_ms,
             "transaction_timeout_ms": each.timeout_ms,
         }
@@ -153,7 +153,3 @@ def _unknown(name: str) -> UnknownTransaction:
         "that its coordinator has forgotten it.",
         transaction=name,
     )
-
-
-def _time(timestamp_ms: int | None) -> str | None:
-    return None if timestamp_ms is None else iso_time(timestamp_ms)

@@ -168,6 +168,6 @@ def _date_text(value: int, per_day: int) -> str | int:
         return value
 
 
-def iso_time(timestamp_ms: int) -> str:
-    """Milliseconds since 1970 as ISO 8601, in UTC."""
-    return str(time_text(timestamp_ms, "ms", "Z"))
+def iso_time(timestamp_ms: int | None) -> str | None:
+    """Milliseconds since 1970 as ISO 8601, in UTC; None for a time that is not known."""
+    return None if timestamp_ms is None else str(time_text(timestamp_ms, "ms", "Z"))

@@ -50,8 +50,8 @@ class GroupPartition:
     """Records that the group can read and has not read. None if there are some and the group has no
     offset: where its consumer begins, or began, is unknown then."""
     metadata: str = ""
-    committed_ms: int = 0
-    """When the offset was committed, in milliseconds since 1970, UTC; 0 without an offset."""
+    committed_ms: int | None = None
+    """When the offset was committed, in milliseconds since 1970, UTC; None without an offset."""
     undecided: int = 0
     """Records above the last stable offset, which wait for open transactions."""
     lag_ms: int | None = 0

@@ -1,5 +1,6 @@
 """`txlog topic`: what it shows, what it changes, and what it refuses before it writes."""
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from txlog.model import TxId
 
 
 def test_list_shows_partitions_offsets_and_open_transactions(log: SampleLog) -> None:
-    done = run("topic", "list", root=log.root)
+    done = run("topic", "list", "--offsets", root=log.root)
     assert done.out.splitlines() == [
         "TOPIC    PARTITIONS  OFFSETS  OPEN-TRANSACTIONS",
         "flights           1        2                  0",
@@ -24,16 +25,26 @@ def test_list_shows_partitions_offsets_and_open_transactions(log: SampleLog) -> 
 
 def test_list_in_json_is_one_document(log: SampleLog) -> None:
     assert run("topic", "list", "-o", "json", root=log.root).json == [
+        {"topic": "flights"},
+        {"topic": "orders"},
+    ]
+    assert run("topic", "list", "--offsets", "-o", "json", root=log.root).json == [
         {"topic": "flights", "partitions": 1, "offsets": 2, "open_transactions": 0},
         {"topic": "orders", "partitions": 2, "offsets": 13, "open_transactions": 1},
     ]
+
+
+def test_list_without_offsets_reads_no_topic(log: SampleLog) -> None:
+    """So 5,000 topics are listed as fast as one, on a bucket, too."""
+    shutil.rmtree(Path(log.root, "topics"))
+    assert run("topic", "list", root=log.root).out == "TOPIC\nflights\norders\n"
 
 
 def test_list_of_an_empty_log_prints_a_hint_on_stderr(tmp_path: Path) -> None:
     Admin(str(tmp_path), create=True)
     assert run("topic", "list", "-o", "json", root=tmp_path).json == []
     done = run("topic", "list", root=tmp_path)
-    assert done.out == "TOPIC  PARTITIONS  OFFSETS  OPEN-TRANSACTIONS\n"
+    assert done.out == "TOPIC\n"
     assert "txlog topic create" in done.err
     assert run("topic", "list", "-q", root=tmp_path).err == ""
 
