@@ -17,9 +17,10 @@ from spark_plugin import option_values as values
 from spark_plugin.option_values import OffsetPoint, OffsetSpec, Parser
 from txlog.errors import InvalidOption
 from txlog.model import IsolationLevel, validate_transactional_id
-from txlog.settings import COMPRESSION_TYPES
+from txlog.settings import TopicConfig
 
 STORAGE_PREFIX = "storage."
+TOPIC_PREFIX = "topic."
 BYTES_PER_TASK = 64 << 20
 """Stored bytes that one task reads, about: half of Spark's `maxPartitionBytes` for files. By
 docs/benchmarks.md a core copies so much in 0.7 seconds, so that starting a task is a small part of
@@ -122,13 +123,8 @@ class WriterOptions:
     """Default: a job creates missing topics; a query does at its start, and for new names later."""
     partitions: int = _option(PARTITIONS_OF_NEW_TOPIC, "partitions", values.count)
     """For topics that are created."""
-    compression: str | None = _option(
-        None,
-        "compression",
-        values.word(*COMPRESSION_TYPES),
-        ("compression.type", "kafka.compression.type"),
-    )
-    """For topics that are created. Default: the topic configuration's."""
+    topic_config: Mapping[str, object] = field(default_factory=dict)
+    """`topic.*`, for topics that are created: values by the dotted names of TopicConfig."""
     label: str = _option("", "label", values.id_part)
     """Distinguishes several writes of one foreachBatch (rule R30)."""
     txn_app_id: str | None = _option(None, "txnAppId", values.id_part)
@@ -169,6 +165,10 @@ _HINTS = {
     "kafka.auto.offset.reset": "use 'startingOffsets'",
     "enable.auto.commit": "the sink commits the offsets, in the transaction of the records",
     "groupidprefix": "name the group with 'group.id'",
+    **dict.fromkeys(
+        ("compression", "compression.type", "kafka.compression.type"),
+        "it is a setting of the topic; for one that the sink creates set 'topic.compression.type'",
+    ),
 }
 """Options of Kafka's and Delta's connectors that do not exist here, and what to use instead."""
 
@@ -193,17 +193,26 @@ def parse_reader_options(
 
 
 def parse_writer_options(options: Mapping[str, str]) -> WriterOptions:
-    """Parse the sink's options. Raises InvalidOption, InvalidName."""
+    """Parse the sink's options. Raises InvalidOption, InvalidName, InvalidConfig."""
     parsed = _build(WriterOptions, _parse("writer", _WRITER, _READER, options), "start")
+    key_column = TopicConfig.from_dotted(parsed.topic_config).key_column
+    if parsed.key is not None and key_column not in ("", parsed.key):
+        raise InvalidOption(
+            f"option 'key' names the column {parsed.key!r}, and 'topic.key.column' {key_column!r}; "
+            "leave one of them out."
+        )
     if parsed.key is not None and parsed.key == parsed.partition:
         raise InvalidOption(
             f"options 'key' and 'partition' both name the column {parsed.key!r}; a row's partition "
             "is given by only one of them."
         )
     # The field has a default, so only the given names tell whether the user has set it.
-    if parsed.create_topics is False and "partitions" in {name.lower() for name in options}:
+    created = [
+        n for n in options if n.lower() == "partitions" or n.lower().startswith(TOPIC_PREFIX)
+    ]
+    if parsed.create_topics is False and created:
         raise InvalidOption(
-            "option 'partitions' is for topics that are created, and 'createTopics' is false; "
+            f"option {created[0]!r} is for topics that are created, and 'createTopics' is false; "
             "leave one of them out."
         )
     if parsed.transactional_id is not None and parsed.label:
@@ -244,13 +253,15 @@ def _parse(
     }
     # First: otherwise the error would name 'provider', an option that Spark adds and no user gives.
     _refuse_catalog_table(options)
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"storage": {}}
     texts: dict[str, str] = {}
-    storage: dict[str, object] = {}
     for name, value in options.items():
         if name.lower().startswith(STORAGE_PREFIX):
             plain = name[len(STORAGE_PREFIX) :]
-            storage[values.text(name, plain)] = values.storage_value(name, value)
+            found["storage"][values.text(name, plain)] = values.storage_value(name, value)
+            continue
+        if table is _WRITER and name.lower().startswith(TOPIC_PREFIX):
+            found.setdefault("topic_config", {})[name[len(TOPIC_PREFIX) :].lower()] = value
             continue
         if name.lower() not in known:
             raise _unknown(kind, name, table, others)
@@ -263,7 +274,7 @@ def _parse(
                 option=option.name,
             )
         found[target] = option.parse(option.name, value)
-    return {**found, "storage": storage}
+    return found
 
 
 def _refuse_catalog_table(options: Mapping[str, str]) -> None:
@@ -310,7 +321,7 @@ def _unknown(
     remedy = (
         f"did you mean {written[near[0]]!r}?"
         if near
-        else (f"the options are {', '.join(written.values())} and {STORAGE_PREFIX}*.")
+        else f"the options are {', '.join(written.values())} and {STORAGE_PREFIX}*."
     )
     return InvalidOption(f"unknown {kind} option {name!r}; {remedy}", option=name)
 

@@ -61,6 +61,7 @@ from txlog.errors import (
     UnknownTopic,
 )
 from txlog.layout import TOPICS
+from txlog.settings import TopicConfig
 from txlog.topic.events import check_partition_count
 from txlog.topic.records.column_types import fits
 from txlog.topic.records.schema import KAFKA_SCHEMA, is_kafka_schema, validate_schema
@@ -110,7 +111,7 @@ def check_topics(options: WriterOptions, schema: StructType) -> None:
         if options.create_topics is False:
             raise
         if options.topic is not None:
-            _check_columns_fit(options.topic, new_schema(options, schema), options, schema)
+            _checked_new(options.topic, options, schema)
         return
     if topic:
         check_fit(topic, options, schema)
@@ -205,15 +206,10 @@ class SinkTopics:
         return cluster.present_topic(name, linearizable=True)
 
     def _create(self, name: str) -> None:
-        schema = new_schema(self.options, self.schema)
-        config = _new_config(self.options, self.schema)
-        new = NewTopic(name, self.options.partitions, schema, config)
-        stored, checked = checked_topic(new)
-        # Before it is created: a DataFrame that is refused leaves no topic behind.
-        _check_columns_fit(name, stored, self.options, self.schema)
+        new = _checked_new(name, self.options, self.schema)
         # Another task of the batch may create it at the same time.
         with suppress(TopicExists):
-            create_topic(self.connection, new, stored, checked)
+            create_topic(self.connection, *new)
 
     def _require_may_create(self, name: str, missing: UnknownTopic) -> None:
         """Raises UnknownTopic with the remedy, if the missing topic may not be created."""
@@ -230,14 +226,18 @@ class SinkTopics:
             ) from missing
 
 
-def _new_config(options: WriterOptions, schema: StructType) -> dict[str, object]:
-    """The configuration of a topic that is created for this DataFrame."""
-    config: dict[str, object] = {}
-    if options.compression:
-        config["compression.type"] = options.compression
+def _checked_new(
+    name: str, options: WriterOptions, schema: StructType
+) -> tuple[NewTopic, pa.Schema, TopicConfig]:
+    """The topic to create for this DataFrame, which must fit: one that is refused leaves no topic
+    behind. Raises as `checked_topic`."""
+    config = dict(options.topic_config)
     if options.key is not None and not is_kafka_frame(schema):
         config["key.column"] = options.key
-    return config
+    new = NewTopic(name, options.partitions, new_schema(options, schema), config)
+    stored, checked = checked_topic(new)
+    _check_columns_fit(name, stored, options, schema)
+    return new, stored, checked
 
 
 def new_schema(options: WriterOptions, schema: StructType) -> pa.Schema:

@@ -81,11 +81,11 @@ def has_run_a_task(bench: Bench) -> bool:
 
 
 def test_a_missing_topic_is_created_with_the_columns_of_the_data_frame(bench: Bench) -> None:
-    options = {"key": "k", "partitions": 3, "compression": "zstd"}
+    options = {"key": "k", "partitions": 3, "topic.max.message.bytes": 5_000_000}
     bench.write(bench.counted(6, *WITH_KEY), "made", options)
     made = bench.log.admin.describe_topic("made")
     assert made.schema.equals(KEYED)
-    assert (made.config.key_column, made.config.compression_type) == ("k", "zstd")
+    assert (made.config.key_column, made.config.max_message_bytes) == ("k", 5_000_000)
     assert len(made.partitions) == 3
     assert bench.log.column("made", "n") == list(range(6))
 

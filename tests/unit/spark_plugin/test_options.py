@@ -14,8 +14,9 @@ from spark_plugin.options import (
     parse_reader_options,
     parse_writer_options,
 )
-from txlog.errors import InvalidName, InvalidOption
+from txlog.errors import InvalidConfig, InvalidName, InvalidOption
 from txlog.model import IsolationLevel, TopicPartition
+from txlog.settings import TopicConfig
 
 READER = {"path": "/log", "subscribe": "orders"}
 WRITER = {"path": "/log"}
@@ -51,7 +52,7 @@ EVERY_WRITER_OPTION = {
     "group.takeover": "true",
     "createtopics": "true",
     "partitions": "8",
-    "compression": "ZSTD",
+    "topic.Retention.ms": "1000",
     "label": "left",
 }
 
@@ -98,7 +99,7 @@ def test_every_writer_option_is_parsed() -> None:
         group_takeover=True,
         create_topics=True,
         partitions=8,
-        compression="zstd",
+        topic_config={"retention.ms": "1000"},
         label="left",
     )
 
@@ -127,17 +128,33 @@ def test_reader_accepts_kafka_option_names(alias: str, field: str, value: str) -
     assert getattr(parse_reader_options({**READER, alias: value}), field) == value
 
 
+def test_writer_accepts_option_name_of_kafkas_connector() -> None:
+    parsed = parse_writer_options({**WRITER, "kafka.transactional.id": "job"})
+    assert parsed.transactional_id == "job"
+
+
+@pytest.mark.parametrize("name", TopicConfig.names())
+def test_writer_accepts_every_setting_of_a_topic(name: str) -> None:
+    default = str(TopicConfig().to_dotted()[name])
+    parsed = parse_writer_options({**WRITER, f"topic.{name}": default})
+    assert parsed.topic_config == {name: default}
+
+
 @pytest.mark.parametrize(
-    ("alias", "field", "value"),
+    ("given", "why"),
     [
-        ("kafka.transactional.id", "transactional_id", "job"),
-        ("compression.type", "compression", "lz4"),
+        ({"topic.max.mesage.bytes": "1"}, "did you mean 'max.message.bytes'?"),
+        ({"topic.max.message.bytes": "5m"}, "must be a whole number"),
+        ({"topic.compression.type": "gzip"}, "must be one of none, lz4, zstd"),
+        ({"topic.retention.ms": "1", "createTopics": "false"}, "'createTopics' is false"),
+        ({"topic.key.column": "a", "key": "b"}, "leave one of them out"),
+        ({"kafka.compression.type": "zstd"}, "set 'topic.compression.type'"),
     ],
 )
-def test_writer_accepts_option_names_of_other_connectors(
-    alias: str, field: str, value: str
-) -> None:
-    assert getattr(parse_writer_options({**WRITER, alias: value}), field) == value
+def test_wrong_setting_of_a_topic_is_refused(given: dict[str, str], why: str) -> None:
+    with pytest.raises((InvalidOption, InvalidConfig)) as raised:
+        parse_writer_options({**WRITER, **given})
+    assert why in str(raised.value)
 
 
 def test_option_given_under_two_names_must_have_one_value() -> None:
@@ -282,7 +299,6 @@ def test_invalid_topic_or_group_name_is_refused(name: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("compression", "gzip"),
         ("partitions", "0"),
         ("createtopics", "1"),
         ("group.takeover", ""),

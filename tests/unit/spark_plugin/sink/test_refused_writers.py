@@ -28,6 +28,7 @@ from txlog.client.admin import Admin
 from txlog.errors import (
     CheckpointConflict,
     IncompatibleSchema,
+    InvalidConfig,
     InvalidOption,
     NotATxlog,
     TxlogError,
@@ -63,6 +64,14 @@ def test_dataframe_with_reserved_column_name_creates_no_topic(tmp_path: Path) ->
     with pytest.raises(IncompatibleSchema, match="'_offset' has a reserved name"):
         TxlogBatchWriter.for_job(parsed, MISNAMED, overwrite=False)
     assert Admin(str(root), create=True).list_topics() == []
+
+
+def test_setting_that_does_not_suit_the_columns_is_refused_before_the_tasks_of_a_job(
+    tmp_path: Path,
+) -> None:
+    options = {"path": str(tmp_path), "topic": "copy", "topic.cleanup.policy": "compact"}
+    with pytest.raises(InvalidConfig, match="compacted by its key.column; name one"):
+        TxlogBatchWriter.for_job(parse_writer_options(options), FRAME, overwrite=False)
 
 
 def test_job_is_checked_before_its_tasks_without_creating_log_or_topic(tmp_path: Path) -> None:

@@ -57,6 +57,13 @@ def test_topic_with_new_name_is_created(log: MemoryLog, allowed: Creation) -> No
     assert log.admin.list_topics() == ["made"]
 
 
+def test_created_topic_has_the_settings_that_the_sink_names(log: MemoryLog) -> None:
+    given = {"path": "memory://log", "topic.max.message.bytes": "6000000", "key": "n"}
+    SinkTopics(log.connection, parse_writer_options(given), FRAME, Creation.ALL).topic_or_new("big")
+    config = log.admin.describe_topic("big").config
+    assert (config.max_message_bytes, config.key_column) == (6_000_000, "n")
+
+
 @pytest.mark.parametrize("is_swept", [False, True], ids=["as it was left", "after vacuum"])
 def test_deleted_topic_is_recreated_only_with_creation_all(log: MemoryLog, is_swept: bool) -> None:
     log.admin.create_topic("made", 1)
