@@ -68,6 +68,13 @@ class CoordinatorState:
         # Newest first: recent outcomes are asked for most, and older generations must be decoded.
         return next((found[tx_id] for found in reversed(self.outcomes) if tx_id in found), None)
 
+    def is_decided_commit(self, tx_id: TxId) -> bool:
+        """Whether the transaction is known to be decided COMMIT, complete or not."""
+        for _, transaction in self.open_transactions():
+            if transaction.tx_id == tx_id:
+                return _is_committed(transaction.decided)
+        return _is_committed(self.outcome(tx_id))
+
     def may_have_forgotten(self, tx_id: TxId) -> bool:
         """Whether the transaction's outcome may have been dropped."""
         holders = (known for known in self.ids.values() if known.pid == tx_id.pid)

@@ -37,6 +37,7 @@ from txlog.groups.state import (
     PendingApplied,
     PendingOffset,
     PendingReleased,
+    apply,
     decide,
     in_parts,
 )
@@ -78,6 +79,24 @@ class GroupOffsets:
         """The group as of the newest journal entry that this process has read. Raises
         InvalidName."""
         return self._journal_of(group).state.offsets.group(group)
+
+    def shown(self, group: str) -> GroupState:
+        """The group as of now, with the offsets of decided transactions; see `with_decided`."""
+        state = self.group(group)
+        for pending in state.pending.values():
+            self._coordinator(pending.coordinator).catch_up()
+        return self.with_decided(group, state)
+
+    def with_decided(self, group: str, state: GroupState) -> GroupState:
+        """The group once the pends whose transactions are decided COMMIT are applied: whoever
+        shows its positions shows these, as their process may have died. Nothing is written, so it
+        needs no permission. The caller has caught up with the coordinators after reading `state`.
+        """
+        groups = OffsetsState({group: state})
+        for tx_id, pending in state.pending.items():
+            if self._coordinator(pending.coordinator).state.is_decided_commit(tx_id):
+                groups = apply(groups, self.apply_command(group, tx_id))
+        return groups.group(group)
 
     def groups(self, *, linearizable: bool = False) -> dict[str, GroupState]:
         """All groups of the log. Unless `linearizable`, the answer may lag for a few calls."""

@@ -90,7 +90,7 @@ def describe(session: Session, group: Group) -> None:
     validate_group_id(group)
     admin = session.admin()
     found = admin.describe_group(group)
-    pending = admin.connection.offsets.group(group).pending
+    pending = admin.connection.offsets.shown(group).pending
     document = _document(admin, found, pending)
     session.show(document, _sections(found, document))
 

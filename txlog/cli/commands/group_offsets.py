@@ -280,7 +280,7 @@ def delete_some(
         raise UsageError("say which: --topic TOPIC[:P,...].")
     admin = session.admin()
     wanted = {where for text in topic for where in _topic_partitions(admin, text)}
-    known = admin.connection.offsets.group(group).committed
+    known = admin.connection.offsets.shown(group).committed
     # Called for its UnknownGroup: a wrong name would else look like a group without offsets.
     committed_partitions(admin.connection, group)
     doomed = sorted(wanted & set(known))

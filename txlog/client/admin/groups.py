@@ -51,7 +51,9 @@ class GroupAdmin:
         group = self.connection.offsets.group(group_id)
         if not group.committed and not group.pending:
             raise unknown_group(group_id)
-        return _described_group(self.connection, group_id, group, self.owner_of(group_id))
+        owner = self.owner_of(group_id)  # First: it reads the coordinators, which decide the pends.
+        group = self.connection.offsets.with_decided(group_id, group)
+        return _described_group(self.connection, group_id, group, owner)
 
     def describe_groups(self) -> list[GroupDescription]:
         """All consumer groups, by name."""
@@ -60,6 +62,7 @@ class GroupAdmin:
         owners: dict[str, str] = {}
         for coordinator in self.connection.caught_up() if found else ():
             owners = {**coordinator.state.owners, **owners}
+        found = {n: self.connection.offsets.with_decided(n, group) for n, group in found.items()}
         return list(
             self.connection.cluster.answers(
                 [
@@ -119,7 +122,7 @@ class GroupAdmin:
         Raises UnknownGroup, GroupOwned, UnstableOffsetCommit.
         """
         wanted = sorted(set(checked_partitions(partitions)))
-        known = self.connection.offsets.group(validate_group_id(group_id))
+        known = self.connection.offsets.shown(validate_group_id(group_id))
         if not known.committed and not known.pending:
             raise unknown_group(group_id)
         require_no_live_owner(self.connection, group_id)
@@ -159,8 +162,11 @@ def _checked_plan(plan: object) -> list[OffsetReset]:
 def _described_group(
     connection: Connection, group_id: str, group: GroupState, owner: str
 ) -> GroupDescription:
-    """Every current partition of the topics in which the group has an offset."""
-    by_topic: dict[str, dict[int, CommittedOffset]] = {}
+    """Every current partition of the topics in which the group has an offset, also a pending one:
+    there its position may not be known, and then its records do not count as read."""
+    pended = [offset for pending in group.pending.values() for offset in pending.offsets]
+    by_topic: dict[str, dict[int, CommittedOffset]] = {offset.topic: {} for offset in pended}
+    pended_in = {offset.topic_id for offset in pended}
     for where, committed in group.committed.items():
         by_topic.setdefault(where.topic, {})[where.partition] = committed
     find, answers = connection.cluster.find_topic, connection.cluster.answers
@@ -168,7 +174,8 @@ def _described_group(
     asked = [
         partial(_described_partition, topic, partition, offsets.get(partition), now_ms)
         for topic in answers([partial(find, name) for name in sorted(by_topic)])
-        if topic is not None and (offsets := _offsets_in(topic, by_topic[topic.name]))
+        if topic is not None
+        and ((offsets := _offsets_in(topic, by_topic[topic.name])) or topic.topic_id in pended_in)
         for partition in range(len(topic.state.partitions))
     ]
     return GroupDescription(

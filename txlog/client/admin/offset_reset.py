@@ -98,7 +98,7 @@ def plan_resets(
     """Plan a reset. Raises InvalidName, InvalidRecord, UnknownTopic, UnknownPartition,
     NoOffsetForPartition (a shift in a partition without an offset, or one not in the table)."""
     target = _checked_target(to)
-    committed = connection.offsets.group(validate_group_id(group)).committed
+    committed = connection.offsets.shown(validate_group_id(group)).committed
     # Each once: `orders` and `orders:0` name a partition twice.
     wanted = list(dict.fromkeys(partitions))
     topics = present_topics(connection, wanted)
@@ -222,7 +222,7 @@ def reset_command(group: str, plan: Iterable[OffsetReset]) -> OffsetsCommitted:
 
 def committed_partitions(connection: Connection, group: str) -> list[TopicPartition]:
     """The partitions of existing topics in which the group has an offset. Raises UnknownGroup."""
-    found = connection.offsets.group(validate_group_id(group)).committed
+    found = connection.offsets.shown(validate_group_id(group)).committed
     if not found:
         raise unknown_group(group)
     names = sorted({where.topic for where in found})

@@ -1,9 +1,14 @@
 """Consumer groups and transactions as an administrator sees and changes them."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import ScriptedStore, unavailable
 from txlog.client.admin import Admin
+from txlog.client.admin.offset_reset import ToCurrent, ToEarliest
+from txlog.client.producer.producer import Producer
 from txlog.errors import (
     IllegalTransition,
     InvalidName,
@@ -85,9 +90,54 @@ def test_describe_group_shows_last_commit_and_pending_transaction(log: MemoryLog
     producer.send_offsets_to_transaction({T0: 0}, "g")
     found = log.admin.describe_group("g")
     assert (found.last_commit, found.pending) == (first, (second,))
-    assert [each.where for each in found.partitions] == [U0]
+    assert [each.where for each in found.partitions if each.current_offset is not None] == [U0]
     producer.commit_transaction()
     assert log.admin.describe_group("g").pending == ()
+
+
+def dies_after_commit(log: MemoryLog, offset: int) -> None:
+    """A process commits offsets of `u`, and ends before it has applied them."""
+    store = ScriptedStore(log.memory)
+    store.on("create", "transactions/", unavailable, holding="pending_applied", times=99)
+    producer = Producer(log.process(store), transactional_id="a")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({U0: offset}, "g")
+    producer.commit_transaction()
+
+
+ANSWERS: dict[str, Callable[[Admin], object]] = {
+    "describe_group": lambda a: a.describe_group("g").partitions[0].current_offset,
+    "describe_groups": lambda a: a.describe_groups()[0].partitions[0].current_offset,
+    "plan_group_reset": lambda a: a.plan_group_reset("g", ToCurrent())[0].current,
+    "plan of named partitions": lambda a: a.plan_group_reset("g", ToEarliest(), [U0])[0].current,
+    "delete_group_offsets": lambda a: a.delete_group_offsets("g", [U0]) == [U0] and 5,
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+def test_offsets_of_decided_transaction_whose_process_died_are_in_every_answer(
+    log: MemoryLog, answer: Callable[[Admin], object]
+) -> None:
+    for _ in range(9):
+        log.producer().send("u", b"x").get()
+    dies_after_commit(log, 5)
+    before = log.objects()
+    assert answer(log.admin) == 5
+    is_look = answer is not ANSWERS["delete_group_offsets"]
+    assert not is_look or log.changed_since(before) == [], "whoever may only read sees it, too"
+    log.check()
+
+
+def test_open_offsets_of_a_group_without_others_leave_the_lag_unknown(log: MemoryLog) -> None:
+    log.producer().send("u", b"x").get()
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({U0: 1}, "g")
+    log.clock.advance(producer.config.transaction_timeout_ms + 1)
+    found = log.process_admin().describe_group("g")
+    assert [p.current_offset for p in found.partitions] == [None]
+    assert (found.lag, len(found.pending)) == (None, 1), "a look aborts nothing, even if it is late"
 
 
 def test_only_groups_with_committed_offsets_are_listed_and_described(log: MemoryLog) -> None:
