@@ -88,10 +88,9 @@ class GroupOffsets:
         return self.with_decided(group, state)
 
     def with_decided(self, group: str, state: GroupState) -> GroupState:
-        """The group once the pends whose transactions are decided COMMIT are applied: whoever
-        shows its positions shows these, as their process may have died. Nothing is written, so it
-        needs no permission. The caller has caught up with the coordinators after reading `state`.
-        """
+        """The group once the pends whose transactions are decided COMMIT are applied: a caller
+        that shows positions shows these, as their process may have died. Nothing is written. The
+        caller has caught up with the coordinators after reading `state`."""
         groups = OffsetsState({group: state})
         for tx_id, pending in state.pending.items():
             if self._coordinator(pending.coordinator).state.is_decided_commit(tx_id):

@@ -125,7 +125,7 @@ def test_offsets_of_decided_transaction_whose_process_died_are_in_every_answer(
     before = log.objects()
     assert answer(log.admin) == 5
     is_look = answer is not ANSWERS["delete_group_offsets"]
-    assert not is_look or log.changed_since(before) == [], "whoever may only read sees it, too"
+    assert not is_look or log.changed_since(before) == [], "a user who may only read sees it, too"
     log.check()
 
 
