@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.bad_input.fuzzing import answer, arrow_file, fuzz, journal_of, look, snapshot_of
 from tests.bad_input.small_log import KINDS, copy, everything, expected, objects, paths
+from tests.unit.segments import scanned
 from txlog.catalog.cluster_file import decode_cluster_file
 from txlog.errors import CorruptData, NotATxlog, UnsupportedFormat
 from txlog.journal.audit import Finding
@@ -21,7 +22,6 @@ from txlog.journal.boundaries.boundary import decode_boundary
 from txlog.journal.entry import decode_entry, seal
 from txlog.journal.snapshot import decode_snapshot
 from txlog.topic.batch_index import ChunkRef, decode_batches, decode_refs
-from txlog.topic.records.segment_reader import scan_segment
 from txlog.verify.log_audit import JournalReport, LogReport
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -173,7 +173,7 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
     "boundary": lambda data: decode_boundary(data, "some/object"),
     "cluster file": lambda data: decode_cluster_file(data, "some/object"),
     "snapshot": lambda data: decode_snapshot(data, "some/object"),
-    "segment": lambda data: scan_segment(data, "some/object"),
+    "segment": lambda data: scanned(data, "some/object"),
     "leaf": lambda data: decode_batches(data, _ref_of(data), "some/object"),
     "node": lambda data: decode_refs(data, _ref_of(data), "some/object"),
 }

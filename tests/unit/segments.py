@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from txlog.clock import Runtime
+from txlog.storage.memory import MemoryStore
 from txlog.storage.store import whole
 from txlog.topic.records import segment_writer
 from txlog.topic.records.batch import Segment, SegmentBatch
+from txlog.topic.records.segment_reader import SegmentContents, scan_segment
 
 
 def encode_segment(
@@ -15,6 +18,15 @@ def encode_segment(
     """A segment's bytes in one piece, as a store holds them."""
     parts, located = segment_writer.encode_segment(batches, **options)
     return memoryview(whole(parts)), located
+
+
+def scanned(
+    data: bytes | memoryview, path: str, expected: Sequence[SegmentBatch] | None = None
+) -> SegmentContents:
+    """The contents of a stored segment of these bytes."""
+    store = MemoryStore(Runtime())
+    store.put_new(path, data)
+    return scan_segment(store, path, len(data), expected)
 
 
 def segment(

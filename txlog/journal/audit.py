@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias
 
-from txlog.errors import CorruptData, StoreDenied
+from txlog.errors import CorruptData
 from txlog.journal.boundaries.boundary import (
     NO_BOUNDARY,
     Boundary,
@@ -29,6 +29,7 @@ from txlog.journal.machine import (
     decoded_events,
     decoded_snapshot,
 )
+from txlog.journal.replication.opening import hinted_slot
 from txlog.journal.snapshot import SnapshotHead
 from txlog.layout import JournalLayout, parse_number
 from txlog.storage.store import Store
@@ -191,7 +192,7 @@ class _Walk(Generic[StateT]):
         path = self._layout.entry(end := self._audit.tip + 1)
         try:
             self._store.get(path)
-        except (CorruptData, StoreDenied) as error:
+        except CorruptData as error:
             self._audit.report("I15", path, error.message)
             self._lose_track(end)
 
@@ -204,17 +205,18 @@ class _Walk(Generic[StateT]):
 
     def _numbered(self, folder: str, name_of: Callable[[int], str]) -> list[int]:
         """Numbers of the objects in a folder; objects with other names are not the journal's."""
-        paths = (stored.path for stored in self._store.list_after(folder))
+        try:
+            paths = [stored.path for stored in self._store.list_after(folder)]
+        except CorruptData as error:
+            self._audit.report("I15", folder, error.message)
+            self._audit.is_whole = False
+            return []
         pairs = ((parse_number(path), path) for path in paths)
         return sorted(slot for slot, path in pairs if slot is not None and name_of(slot) == path)
 
     def _get(self, path: str) -> bytes | None:
-        """The object; empty, as if damaged, if it cannot be read, such as a pipe."""
-        try:
-            data = self._store.get(path)
-        except StoreDenied as error:
-            self._audit.report("I15", path, error.message)
-            data = b""
+        """Raises CorruptData for an object that cannot be read, such as one that is too large."""
+        data = self._store.get(path)
         size = 0 if data is None else len(data)
         self._audit.size_bytes += size
         self._on_bytes(size)
@@ -224,8 +226,11 @@ class _Walk(Generic[StateT]):
 
     def _newest_boundary(self) -> Boundary:
         newest = NO_BOUNDARY
-        while (data := self._get(path := self._layout.boundary(newest.ordinal + 1))) is not None:
+        while True:
+            path = self._layout.boundary(newest.ordinal + 1)
             try:
+                if (data := self._get(path)) is None:
+                    break
                 found = decode_own_boundary(data, self._layout, path)
             except CorruptData as error:
                 self._audit.report("I15", path, error.message)
@@ -243,15 +248,10 @@ class _Walk(Generic[StateT]):
         # The first live entry may be below the snapshot's slot, so the chain begins at that entry;
         # `_check_link` compares it with the snapshot's checksum.
         audit, self._crc32 = self._audit, None
-        path = self._layout.snapshot(self._boundary.snapshot_slot)
-        data = self._get(path)
-        if data is None:
-            text = "the newest boundary names this snapshot, and it is missing"
-            audit.report("I15", path, text)
-            audit.is_whole = False
-            return
+        path = self._layout.snapshot(named := self._boundary.snapshot_slot)
         try:
-            named = self._boundary.snapshot_slot
+            if (data := self._get(path)) is None:
+                raise CorruptData("the newest boundary names this snapshot, and it is missing")
             self._head, audit.base = decoded_snapshot(self._layout, self._machine, named, data)
             self._check_named_boundary(self._head, path)
             audit.state, audit.base_slot, audit.tip = audit.base, named, named
@@ -266,12 +266,9 @@ class _Walk(Generic[StateT]):
         self._check_hole(slot, path)
         self._expected = slot + 1
         self._audit.tip = max(self._audit.tip, slot)
-        data = self._get(path)
-        if data is None:
-            self._audit.report("I15", path, f"{path} is missing; restore it from a backup")
-            self._lose_track(slot)
-            return
         try:
+            if (data := self._get(path)) is None:
+                raise CorruptData(f"{path} is missing; restore it from a backup")
             entry, crc32 = decode_own_entry(data, self._layout, slot)
         except CorruptData as error:
             self._audit.report("I15", path, error.message)
@@ -296,12 +293,15 @@ class _Walk(Generic[StateT]):
         expected, self._expected = self._expected, max(self._expected, slot)
         for missing in range(expected, slot):
             hole = self._layout.entry(missing)
-            if not self._get(hole):
-                self._audit.report(
-                    "I1", path, f"slot {missing} is missing below it: {hole} is not there"
-                )
-                self._lose_track(slot - 1)
-                return
+            try:
+                if self._get(hole):
+                    continue
+                text = f"slot {missing} is missing below it: {hole} is not there"
+                self._audit.report("I1", path, text)
+            except CorruptData as error:  # A listing omits what is not a file.
+                self._audit.report("I15", hole, error.message)
+            self._lose_track(slot - 1)
+            return
 
     def _lose_track(self, slot: int) -> None:
         """Note that an entry up to `slot` cannot be applied; up to its own slot the base has the
@@ -358,9 +358,12 @@ class _Walk(Generic[StateT]):
         audit = self._audit
         for chunk in self._machine.unsaved_chunks(audit.state) if audit.is_whole else ():
             path = self._layout.chunk(chunk.first_slot, chunk.last_slot)
-            data = self._get(path)
-            if data is not None and data != chunk.data:
-                audit.report("I15", path, f"{path} is damaged: the entries lead to other bytes")
+            try:
+                data = self._get(path)
+                if data is not None and data != chunk.data:
+                    raise CorruptData(f"{path} is damaged: the entries lead to other bytes")
+            except CorruptData as error:
+                audit.report("I15", path, error.message)
         if is_saved and audit.is_whole:
             audit.state = self._machine.without_unsaved(audit.state)
 
@@ -385,6 +388,10 @@ class _Walk(Generic[StateT]):
         """Snapshots below the boundary must still be readable; none may be above the end."""
         audit = self._audit
         named = self._boundary.snapshot_slot
+        # A reader opens the one in the hint, which a listing omits if it is not a file.
+        hinted = hinted_slot(self._store, self._layout)
+        if hinted is not None and hinted not in snapshots:
+            self._snapshot(hinted)
         for slot in snapshots:
             if slot > audit.tip:
                 self._snapshot(slot)
@@ -396,11 +403,10 @@ class _Walk(Generic[StateT]):
 
     def _snapshot(self, slot: int) -> tuple[SnapshotHead, StateT] | None:
         path = self._layout.snapshot(slot)
-        data = self._get(path)
-        if data is None:
-            return None
-        self._audit.snapshots += 1
         try:
+            if (data := self._get(path)) is None:
+                return None
+            self._audit.snapshots += 1
             head, state = decoded_snapshot(self._layout, self._machine, slot, data)
             self._check_named_boundary(head, path)
             return head, state

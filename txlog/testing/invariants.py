@@ -24,6 +24,7 @@ from txlog.journal.audit import Finding
 from txlog.journal.entry import decode_entry
 from txlog.layout import TOPICS, JournalLayout, LogLayout, parse_number
 from txlog.model import Decision, TxId
+from txlog.storage.policy.store_wrapper import AuditedStore
 from txlog.storage.store import Store
 from txlog.testing.facts.coordinator_facts import (
     CoordinatorFacts,
@@ -96,7 +97,7 @@ def log_facts(source: Connection | Store) -> LogFacts:
     file = read_cluster_file(store)
     if file is None:
         raise NotATxlog(f"there is no log at {store.url}. Check the path.", url=store.url)
-    facts = _read(store, file)
+    facts = _read(AuditedStore(store), file)
     for topic in facts.topics.values():
         _check_markers(facts, topic)
         _check_records(facts, topic)
@@ -132,8 +133,14 @@ def _topics(store: Store, cluster: Walk[ClusterState]) -> list[tuple[str, str]]:
     """Name and id of every topic that the cluster lists, or whose objects exist. Topics of another
     log that used the same place before are left out."""
     named = [(name, t.opened.topic_id) for name, t in cluster.state.topics.items()]
-    parts = (stored.path.split("/") for stored in store.list_after(f"{TOPICS}/"))
-    there = {(part[1], part[2]) for part in parts if len(part) > 3}.difference(named)
+    there: set[tuple[str, str]] = set()
+    try:
+        for stored in store.list_after(f"{TOPICS}/"):
+            if len(parts := stored.path.split("/")) > 3:
+                there.add((parts[1], parts[2]))
+    except CorruptData as error:
+        cluster.report("I15", TOPICS, error.message)
+    there.difference_update(named)
     return sorted({*named, *(one for one in there if not _is_anothers(store, cluster.layout, one))})
 
 
@@ -141,10 +148,10 @@ def _is_anothers(store: Store, cluster: JournalLayout, topic: tuple[str, str]) -
     """Whether the topic's first entry names another log. True also without any entry: only segments
     are there then, and a producer of another log may have left them."""
     layout = LogLayout(cluster.log_id).topic(*topic)
-    first = next((stored.path for stored in store.list_after(layout.entries)), None)
-    if first is None:
-        return store.get(layout.boundary(0)) is None
     try:
+        first = next((stored.path for stored in store.list_after(layout.entries)), None)
+        if first is None:
+            return store.get(layout.boundary(0)) is None
         entry, _ = decode_entry(store.get(first) or b"", first, parse_number(first) or 0)
     except CorruptData:
         return False

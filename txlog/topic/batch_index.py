@@ -46,7 +46,7 @@ from txlog.model import (
     Within,
 )
 from txlog.stored import stored, stored_form, stored_list
-from txlog.topic.records.batch import ROWS_MAX
+from txlog.topic.records.batch import ROWS_MAX, BatchLength
 
 FANOUT = 64
 """References on one level of the tree. So many are packed into one node of the level above. With
@@ -98,7 +98,7 @@ class IndexedBatch:
     row_count: OffsetCount
     segment: str
     position: ByteCount
-    length: ByteCount
+    length: BatchLength
     crc32: Crc32
     schema_id: Offset
     timestamp_min_ms: int

@@ -46,9 +46,12 @@ class IndexAudit:
         self._topic = topic
         self._state = state
         self._report = report
-        self._sizes = {
-            stored.path: stored.size_bytes for stored in store.list_after(topic.layout.segments)
-        }
+        self._sizes: dict[str, int] = {}
+        try:
+            for stored in store.list_after(topic.layout.segments):
+                self._sizes[stored.path] = stored.size_bytes
+        except CorruptData as error:
+            report(Finding(topic.layout.segments, "I15", error.message))
         self._seen: set[int] = set()
         self._named = lru_cache(SEGMENTS_KEPT_MAX)(
             lambda path: named_batches(store, path, self._sizes[path])

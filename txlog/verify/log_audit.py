@@ -33,7 +33,7 @@ from txlog.maintenance.vacuum import staged_segments, stored_objects_of
 from txlog.model import TxId, validate_topic_name
 from txlog.settings import TopicConfig
 from txlog.storage.policy.read_ahead import ReadAheadStore
-from txlog.storage.policy.store_wrapper import ReadOnlyStore
+from txlog.storage.policy.store_wrapper import AuditedStore
 from txlog.storage.store import Store, StoredObject
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.events import TopicOpened
@@ -134,7 +134,7 @@ class _LogAudit:
         self, connection: Connection, listed: Sequence[StoredObject], on_bytes: OnBytes
     ) -> None:
         self._cluster = connection.cluster
-        self._store = ReadOnlyStore(connection.cluster.store)
+        self._store = AuditedStore(connection.cluster.store)
         self._listed = listed
         self._on_bytes = on_bytes
         self._counting = connection.runtime.new_lock()
@@ -193,10 +193,15 @@ class _LogAudit:
         """Audit the cluster's journal. If it is empty and a topic exists, it is lost."""
         layout = self._cluster.layout.cluster()
         # Listed before the journal is read, or a topic that is created in between would look lost.
-        of_a_topic = next(iter(self._store.list_after(f"{TOPICS}/")), None)
+        try:
+            of_a_topic = next((one.path for one in self._store.list_after(f"{TOPICS}/")), "")
+            unlisted = []
+        except CorruptData as error:
+            of_a_topic, unlisted = "", [_finding(error, TOPICS)]
         found = self._audit(self._ahead(), layout, ClusterMachine())
-        if of_a_topic is not None and _is_empty(found):
-            found.findings.append(lost_journal(layout.root, [of_a_topic.path]))
+        found.findings += unlisted
+        if of_a_topic and _is_empty(found):
+            found.findings.append(lost_journal(layout.root, [of_a_topic]))
             found.is_whole = False
         return found
 
@@ -206,9 +211,10 @@ class _LogAudit:
         """
         found = {(name, topic.opened.topic_id) for name, topic in cluster.state.topics.items()}
         if not cluster.is_whole:
-            listed = self._store.list_after(f"{TOPICS}/")
-            roots = {root for stored in listed if (root := journal_root(stored.path))}
-            found |= {(root.split("/")[1], root.split("/")[2]) for root in roots}
+            with suppress(CorruptData):  # `_cluster_audit` has reported it.
+                for stored in self._store.list_after(f"{TOPICS}/"):
+                    if root := journal_root(stored.path):
+                        found.add((root.split("/")[1], root.split("/")[2]))
         return sorted(found)
 
     # Topics.

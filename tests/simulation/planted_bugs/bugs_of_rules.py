@@ -257,7 +257,7 @@ def hint_believed(patch: Patch) -> None:
     original = opening.open_journal
 
     def opened(store: Any, layout: JournalLayout, machine: Any, known: Boundary) -> Any:
-        hinted = opening._hinted_slot(store, layout)
+        hinted = opening.hinted_slot(store, layout)
         if hinted is not None:
             found = opening._from_snapshot(store, layout, machine, hinted, known)
             if found is not None:

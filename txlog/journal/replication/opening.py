@@ -98,7 +98,7 @@ def open_journal(
     prefetch(store, [layout.boundary(known.ordinal + 1), layout.hint])
     if known.ordinal < 0:
         prefetch(store, map(layout.entry, range(FIRST_ENTRIES)))
-    hinted = _hinted_slot(store, layout)
+    hinted = hinted_slot(store, layout)
     damaged = False
     # An older snapshot is useless: entries between it and the boundary may be deleted (R16). The
     # boundary that is read with the snapshot may be newer than `known`, so it is compared again.
@@ -111,7 +111,7 @@ def open_journal(
             # An older snapshot does not help: a newer release wrote this one, and its content must
             # not be ignored; or the boundary that it names is lost.
             raise
-        except CorruptData as error:
+        except (CorruptData, StoreDenied) as error:
             log.warning("%s", error)
             damaged = True
     return _from_boundary(store, layout, machine, known, damaged)
@@ -136,7 +136,7 @@ def _from_boundary(
     )
 
 
-def _hinted_slot(store: Reads, layout: JournalLayout) -> int | None:
+def hinted_slot(store: Reads, layout: JournalLayout) -> int | None:
     """The slot in the hint, or None: a hint may contain anything (rule R16)."""
     try:
         data = store.get(layout.hint)

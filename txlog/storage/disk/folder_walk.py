@@ -25,7 +25,7 @@ def walk(root: int, base: str, folder: str, prefix: str, after: str) -> Iterator
     name with a slash. `base` is the root's path, for messages."""
     try:
         at = open_below(root, folder.rstrip("/") or ".", OPEN_FOLDER)
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return
     except OSError as error:
         raise store_error(error, "list", base + folder) from error

@@ -66,7 +66,6 @@ system that does not show a present file."""
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """A pipe in an object's place is opened without waiting, and then refused."""
 
-_ABSENT = (FileNotFoundError, NotADirectoryError)
 _CREATED = Created()
 
 
@@ -222,7 +221,7 @@ class LocalStore:
                 os.unlink(name, dir_fd=handle)
             finally:
                 os.close(handle)
-        except _ABSENT:
+        except FileNotFoundError:
             return
         except OSError as error:
             raise store_error(error, "delete", self._base + path) from error
@@ -254,7 +253,7 @@ class LocalStore:
                 return read(descriptor, status)
             finally:
                 os.close(descriptor)
-        except _ABSENT:
+        except FileNotFoundError:
             # The opened log may have it, if another is at its path now: a reader that took the
             # object for absent would wait for ever.
             self._root.require_same()

@@ -2,16 +2,17 @@
 
 The read-only one guards I15 for audits: a process that reads a damaged log must not repair it on
 the way. A replica that opens a journal writes a new snapshot if it finds one damaged, and continues
-if the write is refused.
+if the write is refused. The one for audits also makes a refused read the damage of one object, so
+that an audit names it and goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NoReturn
 
-from txlog.errors import StoreDenied
+from txlog.errors import CorruptData, StoreDenied
 from txlog.storage.store import (
     Body,
     ByteRange,
@@ -92,3 +93,28 @@ class ReadOnlyStore(StoreWrapper):
             "written.",
             path=path,
         )
+
+
+class AuditedStore(ReadOnlyStore):
+    """Raises CorruptData, which names the object or folder, in place of StoreDenied for a read: a
+    link in the place of a folder is damage there, and says nothing about the rest of the log."""
+
+    def get(self, path: str) -> bytes | None:
+        with _damage_of(path):
+            return self._store.get(path)
+
+    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
+        with _damage_of(path):
+            return self._store.get_ranges(path, ranges)
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
+        with _damage_of(prefix):
+            yield from self._store.list_after(prefix, after)
+
+
+@contextmanager
+def _damage_of(path: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreDenied as error:
+        raise CorruptData(error.message, path=path) from error

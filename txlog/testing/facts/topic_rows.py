@@ -76,12 +76,12 @@ def _chunk_rows(
     path = walk.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
     unsaved = state.sealed.unsaved
     folded = (c.data for c in unsaved if ChunkKey(c.first_slot, c.last_slot) == ref.key)
-    data = store.get(path) or next(folded, None)
-    if data is None:
-        if is_present:
-            walk.report("I15", path, "the index refers to this chunk, and it is missing")
-        return
     try:
+        data = store.get(path) or next(folded, None)
+        if data is None:
+            if is_present:
+                walk.report("I15", path, "the index refers to this chunk, and it is missing")
+            return
         if not ref.level:
             yield from decode_batches(data, ref, path)
             return

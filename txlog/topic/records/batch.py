@@ -18,10 +18,14 @@ ROWS_MAX = 1 << 28
 DECODED_BYTES_MAX = 5 << 28
 """Memory that one batch may take: a record of the largest `max.message.bytes` (1 GiB) fits."""
 
+BATCH_LENGTH_MAX = DECODED_BYTES_MAX + (1 << 20)
+"""Bytes of one stored batch: if compression does not help, Arrow stores what it had, and a head."""
+
 PARTITION_LABEL = "partition"
 """Name of the label by which a segment's batch carries its partition."""
 
 RowCount: TypeAlias = Annotated[int, Within(1, ROWS_MAX)]
+BatchLength: TypeAlias = Annotated[int, Within(0, BATCH_LENGTH_MAX)]
 
 
 @stored_list(
@@ -45,7 +49,7 @@ class SegmentBatch:
     partition: Partition
     row_count: RowCount
     position: ByteCount
-    length: ByteCount
+    length: BatchLength
     crc32: Crc32
     timestamp_min_ms: int
     timestamp_max_ms: int

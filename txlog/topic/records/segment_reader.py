@@ -9,8 +9,8 @@ record is not detected. It must not know offsets.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import astuple, dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -29,6 +29,11 @@ _FIRST_MESSAGE = 8
 _TAIL_BYTES = 1 << 16
 """Bytes read from the end of a file at once: a footer takes 24 bytes a batch and the schema, so
 that of a segment with up to 2,000 batches is in them. A longer one takes a second request."""
+_FOOTER_BYTES_MAX = 8 << 20
+"""A footer has the schema, which an entry has held, and 24 bytes for each batch. One entry names
+all of them, in more bytes."""
+_OPENING_BYTES_MAX = 2 << 20
+"""The magic and the schema are within it."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _DECODING_ERRORS = (
     pa.ArrowException,
@@ -183,24 +188,35 @@ class SegmentContents:
 
 
 def scan_segment(
-    data: Bytes, object_name: str, expected: Sequence[SegmentBatch] | None = None
+    store: Store, path: str, size: int, expected: Collection[SegmentBatch] | None = None
 ) -> SegmentContents:
-    """The contents of a segment; every record is parsed and checked. `data` is the whole object.
+    """The contents of a segment of that size, read batch by batch: it may exceed the memory.
 
-    `expected` are the batches that a journal names in this segment: with them, every record is
-    proved to be what was written. Raises CorruptData, which names `object_name`, for bytes that are
-    not a complete segment or not the expected one.
+    `expected` are batches that a journal names in it: then only these are read, and every record of
+    them is proved to be what was written. Raises CorruptData, which names `path`, for bytes that
+    are not a complete segment or not the expected one, and MissingObject.
     """
-    view = memoryview(data).cast("B")
-    origin = f"segment {object_name}"
-    if bytes(view[:6]) != _MAGIC or bytes(view[-6:]) != _MAGIC:
+    origin = f"segment {path}"
+    footer = _footer(store, path, size)
+    blocks = sorted(_blocks(footer, size, origin))
+    start = memoryview(_part(store, path, 0, min(size, _OPENING_BYTES_MAX))).cast("B")
+    if bytes(start[:6]) != _MAGIC:
         raise _damaged(origin, "it is not an Arrow file, or truncated")
-    head = read_head(view[_FIRST_MESSAGE:], origin)
-    schema = _read_schema(view, head, origin)
-    batches = _walk(view, _FIRST_MESSAGE + head.length, schema, object_name)
-    if expected is not None and tuple(expected) != batches:
+    head = read_head(start[_FIRST_MESSAGE:], origin)
+    schema = _read_schema(start, head, origin)
+    ends = [_FIRST_MESSAGE + head.length, *(position + length for position, length in blocks)]
+    if [position for position, _ in blocks] != ends[:-1]:
+        raise _damaged(origin, "its footer names other batches than it contains")
+    _require_same_schema(bytes(start[: ends[0]]) + _END_OF_STREAM + bytes(footer), schema, origin)
+    wanted = None if expected is None else {(part.position, part.length) for part in expected}
+    batches = tuple(
+        _described(path, position, _part(store, path, position, length), schema)
+        for position, length in blocks
+        if wanted is None or (position, length) in wanted
+    )
+    # A journal may name a part of a segment: a repeated flush leaves stored batches out (I7).
+    if expected is not None and set(expected) != set(batches):
         raise _damaged(origin, "its batches are not those in the journal")
-    _require_footer(view, schema, len(batches), origin)
     return SegmentContents(schema, batches)
 
 
@@ -218,28 +234,11 @@ def _read_schema(view: memoryview, head: MessageHead, origin: str) -> pa.Schema:
     return schema
 
 
-def _walk(
-    view: memoryview, position: int, schema: pa.Schema, object_name: str
-) -> tuple[SegmentBatch, ...]:
-    batches = []
-    while bytes(view[position : position + 8]) != _END_OF_STREAM:
-        origin = f"segment {object_name} at byte {position}"
-        head = read_head(view[position:], origin)
-        message = view[position : position + head.length]
-        _require_batch_head(head, len(message), origin, DECODED_BYTES_MAX)
-        records = _read_records(message, head, schema, None, origin)
-        batches.append(_described(head, position, message, records, origin))
-        position += head.length
-    return tuple(batches)
-
-
-def _described(
-    head: MessageHead,
-    position: int,
-    message: memoryview,
-    records: pa.RecordBatch,
-    origin: str,
-) -> SegmentBatch:
+def _described(path: str, position: int, data: Bytes, schema: pa.Schema) -> SegmentBatch:
+    message, origin = memoryview(data).cast("B"), f"segment {path} at byte {position}"
+    head = read_head(message, origin)
+    _require_batch_head(head, len(message), origin, DECODED_BYTES_MAX)
+    records = _read_records(message, head, schema, None, origin)
     label = head.labels.get(PARTITION_LABEL, "")
     stamps = records.column(records.num_columns - 1)
     if not (label.isascii() and label.isdigit()) or not records.num_rows or stamps.null_count:
@@ -256,35 +255,45 @@ def _described(
     )
 
 
-def _require_footer(view: memoryview, schema: pa.Schema, count: int, origin: str) -> None:
-    """Check the footer, which other Arrow readers use. Raises CorruptData."""
-    try:
-        with pa.ipc.open_file(pa.py_buffer(view)) as reader:
-            if reader.num_record_batches == count and reader.schema.equals(schema):
-                return
-    except _DECODING_ERRORS as error:
-        raise _damaged(origin, f"its footer cannot be read: {error}") from error
-    raise _damaged(origin, "its footer names other batches than it contains")
-
-
 def named_batches(store: Store, path: str, size: int) -> frozenset[tuple[int, int]]:
     """Position and length of each batch that the footer of a segment of that size names.
 
     Raises CorruptData unless the batches fill the file up to its footer, and MissingObject.
     """
+    return frozenset(_blocks(_footer(store, path, size), size, f"segment {path}"))
+
+
+def _footer(store: Store, path: str, size: int) -> memoryview:
+    """The footer, its length in 4 bytes, and the magic in 6: the end of a segment of that size."""
     origin = f"segment {path}"
-    tail = _tail(store, path, size, footer_range(size).length)
-    # A file ends with its footer, the length of that in 4 bytes, and the magic in 6.
+    if size < _FIRST_MESSAGE + 10:
+        raise _damaged(origin, "it is not an Arrow file, or truncated")
+    tail = _part(store, path, *astuple(footer_range(size)))
     footer_length = int.from_bytes(tail[-10:-6], "little")
-    if bytes(tail[-6:]) != _MAGIC or footer_length + 10 > size:
+    if bytes(tail[-6:]) != _MAGIC or footer_length > min(size - 10, _FOOTER_BYTES_MAX):
         raise _damaged(origin, "it is not an Arrow file, or truncated")
     if footer_length + 10 > len(tail):
-        tail = _tail(store, path, size, footer_length + 10)
-    blocks = read_footer(memoryview(bytes(tail))[-10 - footer_length : -10], origin)
+        tail = _part(store, path, size - footer_length - 10, footer_length + 10)
+    return memoryview(bytes(tail))[-10 - footer_length :]
+
+
+def _blocks(footer: memoryview, size: int, origin: str) -> tuple[tuple[int, int], ...]:
+    blocks = read_footer(footer[:-10], origin)
     end = max((position + length for position, length in blocks), default=0)
-    if end + len(_END_OF_STREAM) + footer_length + 10 != size:
+    if end + len(_END_OF_STREAM) + len(footer) != size:
         raise _damaged(origin, f"its batches end at byte {end}, and it has {size} bytes")
-    return frozenset(blocks)
+    return blocks
+
+
+def _require_same_schema(file: bytes, schema: pa.Schema, origin: str) -> None:
+    """Check the footer, which other Arrow readers use; `file` has no batches."""
+    try:
+        with pa.ipc.open_file(pa.py_buffer(file)) as reader:
+            if reader.schema.equals(schema):
+                return
+    except _DECODING_ERRORS as error:
+        raise _damaged(origin, f"its footer cannot be read: {error}") from error
+    raise _damaged(origin, "its footer has another schema")
 
 
 def footer_range(size: int) -> ByteRange:
@@ -293,12 +302,12 @@ def footer_range(size: int) -> ByteRange:
     return ByteRange(size - length, length)
 
 
-def _tail(store: Store, path: str, size: int, length: int) -> Bytes:
-    found = store.get_ranges(path, [ByteRange(size - length, length)])
+def _part(store: Store, path: str, start: int, length: int) -> Bytes:
+    found = store.get_ranges(path, [ByteRange(start, length)])
     if found is None:
         raise MissingObject(f"{path} is missing. Restore it from a backup.", path=path)
-    if len(found[0]) != length or length < 10:
-        raise _damaged(f"segment {path}", f"it does not have the {size} bytes of a listing")
+    if len(found[0]) != length:
+        raise _damaged(f"segment {path}", f"it has fewer bytes than the {start + length} expected")
     return found[0]
 
 
@@ -306,13 +315,12 @@ def segment_problem(store: Store, path: str, batches: Sequence[SegmentBatch]) ->
     """What is wrong with a stored segment that should have these batches, or ""."""
     if not is_segment(path):
         return f"{path!r:.100} is not a name of a segment"
-    data = store.get(path)
-    if data is None:
-        return f"{path} is missing, and the log refers to this segment"
     try:
-        contents = scan_segment(data, path)
+        # A listing omits what is not a file: the read says what it is.
+        sizes = (one.size_bytes for one in store.list_after(path) if one.path == path)
+        if (size := next(sizes, None)) is None and store.get_ranges(path, []) is None:
+            return f"{path} is missing, and the log refers to this segment"
+        scan_segment(store, path, size or 0, batches)
     except CorruptData as error:
         return error.message
-    # A journal may name a part of a segment: a repeated flush leaves stored batches out (I7).
-    lacking = set(batches) - set(contents.batches)
-    return f"it does not contain {min(lacking, key=lambda b: b.position)}" if lacking else ""
+    return ""

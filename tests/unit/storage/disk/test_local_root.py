@@ -338,19 +338,26 @@ def test_symlinks_are_not_listed_and_delete_removes_only_the_link(
     assert [found.path for found in store.list_after("a/")] == ["a/there"]
 
 
-def test_object_below_a_file_or_missing_folder_is_absent(store: LocalStore, linked: Path) -> None:
+def test_object_below_a_missing_folder_is_absent_and_below_a_file_refused(
+    store: LocalStore, linked: Path
+) -> None:
     assert linked.is_dir()
-    assert store.get("file/b") is None
     assert store.get("absent/b/c") is None
+    for read in (store.get, lambda path: list(store.list_after(f"{path}/"))):
+        with pytest.raises(StoreDenied, match="in the way"):
+            read("file/b/c")
 
 
 @pytest.mark.timeout(20)
 def test_named_pipe_in_place_of_folder_does_not_block(store: LocalStore, root: Path) -> None:
     os.mkfifo(root / "a/pipe")
-    store.delete("a/pipe/b")
-    assert store.get("a/pipe/b") is None
-    with pytest.raises(StoreDenied, match="in the way"):
-        store.create("a/pipe/b", b"x")
+    for call in (
+        lambda: store.delete("a/pipe/b"),
+        lambda: store.get("a/pipe/b"),
+        lambda: store.create("a/pipe/b", b"x"),
+    ):
+        with pytest.raises(StoreDenied, match="in the way"):
+            call()
 
 
 @pytest.mark.timeout(20)

@@ -64,7 +64,7 @@ def test_interleaved_partitions_each_keep_their_record_order(
     assert len(segment.batches) < 60, "small batches are merged"
     data = store.get(PATH)
     assert data is not None
-    assert scan_segment(data, PATH, segment.batches).batches == segment.batches
+    assert scan_segment(store, PATH, len(data), segment.batches).batches == segment.batches
 
 
 def test_segment_kept_in_memory_groups_batches_by_partition() -> None:
