@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import gc
 import re
+import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
 from pyspark import TaskContext
 
-from txlog.errors import InternalError
+from txlog.errors import InternalError, NotATxlog, TxlogError
+from txlog.topic.topic_log import ONE_PLACE
 
 PLANNER = "pyspark.sql.worker.write_into_data_source"
 COMMITTER = "pyspark.sql.worker.python_streaming_sink_runner"
@@ -63,6 +67,23 @@ def task_identity() -> TaskIdentity:
         ),
         batch_id=int(context.getLocalProperty(BATCH_ID) or NO_BATCH),
     )
+
+
+@contextmanager
+def errors_of_task() -> Iterator[None]:
+    """Name the host in each error of a task, as only some executors may lack a disk, credentials or
+    an endpoint. A log that the driver has opened is missing only where another disk is seen."""
+    host = f"on host {socket.gethostname()}"
+    try:
+        yield
+    except NotATxlog as error:
+        raise NotATxlog(
+            f"{host} ({error.facts.get('reason', error.reason)}): this executor does not see the "
+            f"driver's log (another disk?): {ONE_PLACE}",
+            **error.facts,
+        ) from error
+    except TxlogError as error:
+        raise error.during(host) from error
 
 
 def run_of(job_tags: str, job_group: str) -> str:

@@ -51,7 +51,6 @@ from txlog.errors import (
     UnstableOffsetCommit,
 )
 from txlog.groups.state import OFFSETS_BYTES_MAX, GroupState, PendingOffset, event_bytes
-from txlog.topic.rules import check_segment
 
 log = logging.getLogger(__name__)
 
@@ -448,9 +447,9 @@ def require_topics(connection: Connection, staged: Sequence[Participant]) -> Non
 
 def _require_topic(connection: Connection, participant: Participant) -> None:
     """Require that the topic exists, with the partitions and the schema of the staged records, so
-    that its marker cannot be refused for one of these."""
+    that its marker cannot be refused for one of these; and that the segments are there."""
     topic = connection.cluster.topic_of_id(participant.topic, participant.topic_id)
-    state = topic.catch_up(linearizable=True)
+    state = topic.catch_up(linearizable=True, begins=False)
     if state.closed:
         raise UnknownTopic(
             f"topic {participant.topic!r} was deleted since rows were staged for it; nothing of "
@@ -459,8 +458,7 @@ def _require_topic(connection: Connection, participant: Participant) -> None:
             topic=participant.topic,
             topic_id=participant.topic_id,
         )
-    for segment in participant.segments:
-        check_segment(state, segment)
+    topic.require_staged(participant.segments)
 
 
 def is_large(staged: Sequence[Participant], mark: ReplayMark | None = None) -> bool:

@@ -25,15 +25,21 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_plugin.checkpoints.checkpoint import BatchPlan, query_checkpoint
+from spark_plugin.connections import open_log
 from spark_plugin.options import WriterOptions
-from spark_plugin.python_worker import TaskIdentity, freeze_modules, task_identity
+from spark_plugin.python_worker import (
+    TaskIdentity,
+    errors_of_task,
+    freeze_modules,
+    task_identity,
+)
 from spark_plugin.sink.batch_commit import (
     BatchCommitter,
     append_first,
     is_large,
     require_topics,
 )
-from spark_plugin.sink.sink_topics import Creation, SinkTopics, check_topics, creation, open_sink
+from spark_plugin.sink.sink_topics import Creation, SinkTopics, creation, prepare_job
 from spark_plugin.sink.staging import (
     BatchIdentity,
     StagedTopic,
@@ -42,10 +48,17 @@ from spark_plugin.sink.staging import (
     batch_identity,
     participants,
 )
+from txlog.catalog.cluster import LogMetadata
 from txlog.coordinator.events import Participant, ReplayMark
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
-from txlog.errors import CheckpointConflict, CommitFailed, InternalError, InvalidOption
+from txlog.errors import (
+    CheckpointConflict,
+    CommitFailed,
+    InternalError,
+    InvalidOption,
+    NotATxlog,
+)
 
 log = logging.getLogger(__name__)
 
@@ -53,43 +66,60 @@ log = logging.getLogger(__name__)
 class TxlogBatchWriter(DataSourceArrowWriter):
     """Appends a DataFrame to topics."""
 
-    def __init__(self, options: WriterOptions, schema: StructType, plan: BatchPlan | None) -> None:
+    def __init__(
+        self,
+        options: WriterOptions,
+        schema: StructType,
+        plan: BatchPlan | None,
+        log: LogMetadata,
+        *,
+        is_new: bool = False,
+    ) -> None:
+        """`log` is the driver's: a task that sees another one writes nothing. `is_new`: it was
+        created for this job."""
         self._options = options
         self._schema = schema
         self._plan = plan
+        self._log = log
+        self._is_new = is_new
 
     @classmethod
     def for_job(
         cls, options: WriterOptions, schema: StructType, overwrite: bool
     ) -> TxlogBatchWriter:
-        """The writer of one job. Runs on the driver. Raises InvalidOption, IncompatibleSchema."""
+        """The writer of one job. Runs on the driver, and creates a missing log. Raises
+        InvalidOption, and as `prepare_job`."""
         if overwrite:
             raise InvalidOption(
                 "a log can only be appended to; use mode('append'), or delete the topic first."
             )
         plan = _newest_plan(options) if options.checkpoint_location else None
-        check_topics(options, schema)
-        return cls(options, schema, plan)
+        is_later = plan is not None and plan.batch_id > 0
+        log, is_new = prepare_job(options, schema, creation(options.create_topics, is_later))
+        return cls(options, schema, plan, log, is_new=is_new)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Stage the rows of one task. Runs in an executor."""
         freeze_modules()
         task = task_identity()
-        _require_batch(self._options, task)
-        connection, allowed = opened_for(self._options, task.batch_id)
-        if self._is_done(connection):
-            # Read to the end: Spark ends a Python worker that leaves some of its input.
-            deque(iterator, maxlen=0)
+        self._require_kept_log(task.batch_id)
+        with errors_of_task():
+            _require_batch(self._options, task)
+            connection, allowed = self._opened(task.batch_id)
+            staging = Staging(connection, self._options, self._schema, allowed, self._log.topics)
             staged: tuple[StagedTopic, ...] = ()
-        else:
-            staging = Staging(connection, self._options, self._schema, allowed)
-            staged = staging.add_all(iterator)
+            if self._is_done(connection):
+                # Read to the end: Spark ends a Python worker that leaves some of its input.
+                deque(iterator, maxlen=0)
+            else:
+                staged = staging.add_all(iterator)
         return TaskMessage(
             query_id=task.query_id,
             batch_id=task.batch_id,
             run_id=task.run_id,
             plan=self._plan,
             staged=staged,
+            log=staging.log(),
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -98,7 +128,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
         if not found:
             return
         options = self._options
-        connection, allowed = opened_for(options, found[0].batch_id)
+        connection, allowed = self._opened(found[0].batch_id)
         staged = participants(found)
         if options.topic is not None and not staged and not self._is_done(connection):
             # Without rows no task has looked for the topic, and a job creates it all the same.
@@ -113,6 +143,29 @@ class TxlogBatchWriter(DataSourceArrowWriter):
             token = connection.runtime.entropy.token()
             name = options.transactional_id or f"spark.job.{token}"
             commit_once(connection, one_job(connection, name), staged)
+
+    def _opened(self, batch_id: int) -> tuple[Connection, Creation]:
+        """The driver's log, and which topics may be created. After the first batch or version a
+        missing topic counts as deleted. Raises NotATxlog."""
+        options = self._options
+        connection = open_log(options, cluster_file=self._log.file)
+        is_later = batch_id > 0 or (
+            options.txn_version is not None and newest_version(connection, options) is not None
+        )
+        return connection, creation(options.create_topics, is_later)
+
+    def _require_kept_log(self, batch_id: int) -> None:
+        """Only the tasks have the batch's number, so the driver creates a log that is missing in a
+        later batch, too. Raises NotATxlog."""
+        allowed = creation(self._options.create_topics, batch_id > 0)
+        if self._is_new and allowed is not Creation.ALL:
+            raise NotATxlog(
+                f"there was no log at {self._options.root} when batch {batch_id} began, and a "
+                "running query does not go on in another one by itself: nothing was written, and "
+                "there is an empty log now. Put the old one in its place, or start the query again "
+                "to write into the empty one.",
+                path=self._options.root,
+            )
 
     def _is_done(self, connection: Connection) -> bool:
         """Whether the log already has the job's version, so that its rows are ignored."""
@@ -132,16 +185,6 @@ def _newest_plan(options: WriterOptions) -> BatchPlan:
             "leave it out of any other job.",
             **error.facts,
         ) from error
-
-
-def opened_for(options: WriterOptions, batch_id: int) -> tuple[Connection, Creation]:
-    """The log, and which topics may be created. After the first batch or version a missing topic
-    counts as deleted."""
-    allowed = creation(options.create_topics, is_later=batch_id > 0)
-    connection = open_sink(options, allowed)
-    if options.txn_version is not None and newest_version(connection, options) is not None:
-        allowed = creation(options.create_topics, is_later=True)
-    return connection, allowed
 
 
 def _require_batch(options: WriterOptions, task: TaskIdentity) -> None:

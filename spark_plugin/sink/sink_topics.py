@@ -78,7 +78,7 @@ class Creation(StrEnum):
     NONE = "none"
 
 
-def creation(requested: bool | None, *, is_later: bool) -> Creation:
+def creation(requested: bool | None, is_later: bool) -> Creation:
     """By the option `createTopics` (None: not given), and whether this is a later batch."""
     if requested is None:
         return Creation.NEW_NAMES if is_later else Creation.ALL
@@ -93,33 +93,37 @@ def prepare_topics(options: WriterOptions, schema: StructType, allowed: Creation
     IncompatibleSchema, before it creates anything that is then refused.
     """
     check_columns(options, schema)
-    return SinkTopics(open_sink(options, allowed), options, schema, allowed).prepared()
+    connection = open_log(options, create=allowed is Creation.ALL)
+    return SinkTopics(connection, options, schema, allowed).prepared()
 
 
-def check_topics(options: WriterOptions, schema: StructType) -> None:
-    """The same checks without creating anything: only the tasks of a job have its batch id.
+def prepare_job(
+    options: WriterOptions, schema: StructType, allowed: Creation
+) -> tuple[LogMetadata, bool]:
+    """The same for a job, whose tasks create missing topics: only they have the batch id. Returns
+    also whether the log was created.
 
     Raises as `prepare_topics`, and NotATxlog if there is no log and it may not be created.
     """
     check_columns(options, schema)
     if options.topic is None:
         frame_schema(schema, [TOPIC_COLUMN])
+    connection: Connection | None = None
+    topics: list[TopicLog] = []
     try:
         connection = open_log(options)
-        topic = options.topic and connection.cluster.present_topic(options.topic, linearizable=True)
+        if options.topic is not None:
+            topics = [connection.cluster.present_topic(options.topic, linearizable=True)]
     except (NotATxlog, UnknownTopic):
-        if options.create_topics is False:
+        if options.create_topics is False or (connection is None and allowed is not Creation.ALL):
             raise
         if options.topic is not None:
             _checked_new(options.topic, options, schema)
-        return
-    if topic:
+    for topic in topics:
         check_fit(topic, options, schema)
-
-
-def open_sink(options: WriterOptions, allowed: Creation) -> Connection:
-    """The log to write to, created if it is missing and that is allowed. Raises NotATxlog."""
-    return open_log(options, create=allowed is Creation.ALL)
+    is_new = connection is None
+    connection = connection or open_log(options, create=True)
+    return LogMetadata.of(connection.cluster, topics), is_new
 
 
 def check_columns(options: WriterOptions, schema: StructType) -> None:

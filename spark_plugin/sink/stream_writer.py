@@ -17,7 +17,12 @@ from pyspark.sql.types import StructType
 from spark_plugin.checkpoints.checkpoint import BatchPlan, query_checkpoint
 from spark_plugin.connections import open_log
 from spark_plugin.options import WriterOptions
-from spark_plugin.python_worker import freeze_modules, is_for_commits, task_identity
+from spark_plugin.python_worker import (
+    errors_of_task,
+    freeze_modules,
+    is_for_commits,
+    task_identity,
+)
 from spark_plugin.sink.batch_commit import BatchCommitter
 from spark_plugin.sink.sink_topics import Creation, creation, prepare_topics
 from spark_plugin.sink.staging import Staging, TaskMessage, batch_identity
@@ -72,9 +77,10 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
                 planned=planned,
             )
         allowed = _allowed(self._options, task.batch_id)
-        connection = open_log(self._options, cluster_file=self._log.file)
-        staging = Staging(connection, self._options, self._schema, allowed, self._log.topics)
-        staged = staging.add_all(iterator)
+        with errors_of_task():
+            connection = open_log(self._options, cluster_file=self._log.file)
+            staging = Staging(connection, self._options, self._schema, allowed, self._log.topics)
+            staged = staging.add_all(iterator)
         return TaskMessage(
             query_id=task.query_id,
             batch_id=task.batch_id,

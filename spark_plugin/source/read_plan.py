@@ -28,11 +28,11 @@ from spark_plugin.arrow_schema import (
 )
 from spark_plugin.connections import KeptStore, open_kept
 from spark_plugin.options import ReaderOptions
-from spark_plugin.python_worker import freeze_modules
+from spark_plugin.python_worker import errors_of_task, freeze_modules
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.starting_points import records_are_gone
 from txlog.engine.connection import connect
-from txlog.errors import OffsetOutOfRange, UnknownTopic
+from txlog.errors import NotATxlog, OffsetOutOfRange, UnknownTopic
 from txlog.model import TopicPartition
 from txlog.storage.store import Store, is_near
 from txlog.topic.batch_index import IndexedBatch
@@ -82,11 +82,14 @@ class ReadTask(InputPartition):
         self,
         spans: tuple[ReadSpan, ...],
         schemas: Mapping[str, tuple[str, ...]],
+        log_id: str,
     ) -> None:
         super().__init__(None)
         self.spans = spans
         self.schemas = schemas
         """topic -> its stored schemas, by id."""
+        self.log_id = log_id
+        """The log that the driver has planned."""
 
 
 def plan_reads(
@@ -102,7 +105,10 @@ def plan_reads(
     spans = [_span_of(topics[tp.topic], tp.partition, r, options) for tp, r in ranges.items()]
     schemas = {tp.topic: topics[tp.topic].state.schemas for tp in ranges}
     tasks = plan_tasks(spans, options.bytes_per_task, options.min_partitions or 1)
-    return [ReadTask(task, {span.topic: schemas[span.topic] for span in task}) for task in tasks]
+    log_id = next((topic.layout.log_id for topic in topics.values()), "")
+    return [
+        ReadTask(task, {span.topic: schemas[span.topic] for span in task}, log_id) for task in tasks
+    ]
 
 
 def _span_of(
@@ -231,7 +237,8 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a task, converted by each topic's layout."""
     freeze_modules()
-    return read_from(open_kept(options.root, options.storage), task, layouts, options)
+    with errors_of_task():
+        yield from read_from(open_kept(options.root, options.storage), task, layouts, options)
 
 
 def read_from(
@@ -255,26 +262,36 @@ def _wanted(
 ) -> SourceRead:
     """What to fetch for a span: its batches, and in them the columns that Spark asks for."""
     schemas = {n: decode_schema(text) for n, text in enumerate(task.schemas[span.topic])}
-    relocate = partial(_relocated, options, span)
+    relocate = partial(_relocated, options, task.log_id, span)
     source = BatchSource(store, span.topic, schemas, len(schemas) - 1, relocate)
     # At least one column: asked for none, the reader would decompress all of them.
     columns = list(layouts[span.topic].stored_columns)
     return SourceRead(source, span.batches, columns or [schemas[source.newest_schema_id].names[0]])
 
 
-def _relocated(options: ReaderOptions, span: ReadSpan, batch: IndexedBatch) -> list[IndexedBatch]:
+def _relocated(
+    options: ReaderOptions, log_id: str, span: ReadSpan, batch: IndexedBatch
+) -> list[IndexedBatch]:
     """Where the records of a batch with a missing segment are now (rule R19).
 
     Deleted records are skipped without `failOnDataLoss`. Raises OffsetOutOfRange, UnknownTopic,
-    MissingObject.
+    MissingObject, NotATxlog.
     """
     # A task opens the log only for a batch that was moved since it was planned.
     cluster = connect(options.root, storage_options=dict(options.storage)).cluster
     # The planned topic itself, not a later one of its name (rule R11).
     topic = cluster.topic_of_id(span.topic, span.topic_id)
+    state = topic.journal.catch_up(linearizable=True)
+    # Otherwise the records would pass for deleted ones.
+    if cluster.log_id != log_id or topic.next_slot <= batch.slot:
+        raise NotATxlog(
+            f"{cluster.store.url} has the log {cluster.log_id} with {topic.next_slot} entries of "
+            f"topic {span.topic!r}; the driver has planned to read entry {batch.slot} of log "
+            f"{log_id}. Let all processes read the same log."
+        )
     first = max(span.start, batch.base_offset)
     try:
-        log_start = topic.catch_up(linearizable=True).bounds(batch.partition).log_start
+        log_start = state.bounds(batch.partition).log_start
         if first < log_start and options.fail_on_data_loss:
             raise records_are_gone(TopicPartition(span.topic, batch.partition), first, log_start)
         first = max(first, log_start)

@@ -96,5 +96,6 @@ class LogPresence(Presence):
                 "consumer or query, and send again what must not be lost.",
                 place=self._place,
                 log_id=self._log_id,
+                reason=there,
             )
         self.require()

@@ -17,6 +17,7 @@ from txlog.errors import (
     CorruptData,
     InvalidRecord,
     MissingObject,
+    NotATxlog,
     OffsetOutOfRange,
     UnknownPartition,
     UnknownTopic,
@@ -26,7 +27,7 @@ from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
 from txlog.layout import JournalLayout, LogLayout
 from txlog.model import PARTITIONS_MAX
-from txlog.storage.store import Store
+from txlog.storage.store import Store, is_near
 from txlog.topic.batch_index import (
     ChunkKey,
     ChunkRef,
@@ -43,7 +44,14 @@ from txlog.topic.machine import TopicMachine, require_own_batches
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.schema import decode_schema
 from txlog.topic.records.segment_writer import SegmentWriter, encode_segment
+from txlog.topic.rules import check_segment
 from txlog.topic.state import TopicState
+
+ONE_PLACE = (
+    "use an object store or a shared file system, at the same place for all processes that use "
+    "the log."
+)
+"""The remedy if processes see different disks."""
 
 ChunkContent: TypeAlias = tuple[IndexedBatch, ...] | tuple[ChunkRef, ...]
 
@@ -98,14 +106,23 @@ class TopicLog:
         """The slot after the last journal entry that this process has read."""
         return self.journal.next_slot
 
-    def catch_up(self, *, linearizable: bool = False) -> TopicState:
+    def catch_up(self, *, linearizable: bool = False, begins: bool = True) -> TopicState:
         """The current state; opens the journal first if necessary.
 
         Unless `linearizable`, it may lag for a few calls after old entries were pruned (R15).
-        Raises CorruptData if the journal is lost, and the store's errors.
+        Raises CorruptData if the journal is lost, UnknownTopic if there is none and `begins` is
+        false, as for an id that another process names, and the store's errors.
         """
         state = self.journal.catch_up(linearizable=linearizable)
         if not state.topic_id:
+            if not begins:
+                raise UnknownTopic(
+                    f"the log at {self.store.url} has never had a topic {self.name!r} with the id "
+                    f"{self.topic_id}, which another process has created (on another disk?): "
+                    f"{ONE_PLACE}",
+                    topic=self.name,
+                    topic_id=self.topic_id,
+                )
             # The cluster's journal names a topic before the topic's own journal begins. A crash
             # between the two leaves an empty folder; a folder with objects once had a journal,
             # which is lost.
@@ -194,6 +211,19 @@ class TopicLog:
             return segment
 
         return write
+
+    def require_staged(self, segments: Sequence[Segment]) -> None:
+        """Check segments that another process has staged. Raises as `check_segment`, and NotATxlog
+        for one that is missing on a near store: a copy of the log on that process's own disk takes
+        segments as well. A bucket is one place for all processes."""
+        for segment in segments:
+            check_segment(self.state, segment)
+            if is_near(self.store) and self.store.get_ranges(segment.path, ()) is None:
+                raise NotATxlog(
+                    f"{self.store.url} does not have {segment.path}, which another process has "
+                    f"written (on another disk?): {ONE_PLACE} Nothing was committed.",
+                    path=segment.path,
+                )
 
     def new_segment(self, schema_id: int, *, is_rewrite: bool = False) -> SegmentWriter:
         """Write one segment batch by batch. It has no name in the store before it is finished.

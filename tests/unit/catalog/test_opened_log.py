@@ -182,7 +182,8 @@ def test_log_replaced_while_being_opened_is_refused() -> None:
     created(store)
     with pytest.raises(NotATxlog, match="is there now") as caught:
         Cluster(store, old, manual_runtime(1), PROCESS, "host/7")
-    assert caught.value.facts == {"place": store.url, "log_id": old.log_id}
+    assert caught.value.facts["place"] == store.url
+    assert caught.value.facts["log_id"] == old.log_id
 
 
 def test_log_replaced_by_one_of_another_format_is_detected() -> None:

@@ -74,16 +74,17 @@ def test_setting_that_does_not_suit_the_columns_is_refused_before_the_tasks_of_a
         TxlogBatchWriter.for_job(parse_writer_options(options), FRAME, overwrite=False)
 
 
-def test_job_is_checked_before_its_tasks_without_creating_log_or_topic(tmp_path: Path) -> None:
+def test_job_is_checked_before_its_tasks_and_creates_the_log_but_no_topic(tmp_path: Path) -> None:
     """Only its tasks have the batch id, on which the permission to create topics depends."""
     root = tmp_path / "log"
     options = {"path": str(root), "topic": "copy"}
-    TxlogBatchWriter.for_job(parse_writer_options(options), FRAME, overwrite=False)
-    assert not root.exists()
     none = parse_writer_options({**options, "createTopics": "false"})
     with pytest.raises(NotATxlog, match="there is no log at"):
         TxlogBatchWriter.for_job(none, FRAME, overwrite=False)
-    admin = Admin(str(root), create=True)
+    assert not root.exists()
+    TxlogBatchWriter.for_job(parse_writer_options(options), FRAME, overwrite=False)
+    admin = Admin(str(root))
+    assert admin.list_topics() == []
     TxlogBatchWriter.for_job(parse_writer_options(options), FRAME, overwrite=False)
     with pytest.raises(UnknownTopic, match="there is no topic 'copy'"):
         TxlogBatchWriter.for_job(none, FRAME, overwrite=False)

@@ -8,7 +8,7 @@ import pytest
 
 from spark_plugin.options import WriterOptions
 from spark_plugin.python_worker import NO_BATCH
-from spark_plugin.sink.batch_writer import commit_version, is_in_log, opened_for
+from spark_plugin.sink.batch_writer import TxlogBatchWriter, commit_version, is_in_log
 from spark_plugin.sink.sink_topics import Creation
 from spark_plugin.sink.staging import Staging, TaskMessage, participants
 from tests.logs.memory_log import MemoryLog
@@ -153,14 +153,18 @@ def test_later_version_creates_only_new_topic_names_by_default(
     tmp_path: Path,
 ) -> None:
     first = replace(OPTIONS, root=str(tmp_path / "log"))
-    connection, allowed = opened_for(first, NO_BATCH)
+
+    def opened(options: WriterOptions, batch_id: int = NO_BATCH) -> tuple[Connection, Creation]:
+        return TxlogBatchWriter.for_job(options, FRAME, overwrite=False)._opened(batch_id)
+
+    connection, allowed = opened(first)
     assert allowed is Creation.ALL
     commit_version(connection, first, ())
     later = replace(first, txn_version=8)
-    assert opened_for(later, NO_BATCH)[1] is Creation.NEW_NAMES
-    assert opened_for(replace(later, create_topics=True), NO_BATCH)[1] is Creation.ALL
-    assert opened_for(replace(later, txn_app_id="another"), NO_BATCH)[1] is Creation.ALL
-    assert opened_for(replace(first, txn_app_id=None, txn_version=None), 1)[1] is Creation.NEW_NAMES
+    assert opened(later)[1] is Creation.NEW_NAMES
+    assert opened(replace(later, create_topics=True))[1] is Creation.ALL
+    assert opened(replace(later, txn_app_id="another"))[1] is Creation.ALL
+    assert opened(replace(first, txn_app_id=None, txn_version=None), 1)[1] is Creation.NEW_NAMES
 
 
 def test_job_whose_transaction_is_committed_but_not_complete_succeeds() -> None:
