@@ -23,6 +23,7 @@ from txlog.groups import machine
 from txlog.groups.state import OffsetsEvent
 from txlog.journal.boundaries.boundary import Boundary
 from txlog.journal.snapshot import SnapshotHead
+from txlog.sorted_map import SortedMap
 from txlog.stored import stored_form
 from txlog.topic import machine as topic_machine
 from txlog.topic.batch_index import IndexedBatch
@@ -91,7 +92,7 @@ def said(kind: Any, value: Any) -> Iterator[Said]:
     elif origin is tuple and isinstance(arguments[-1], EllipsisType):
         for item in value:
             yield from said(arguments[0], item)
-    elif origin is Mapping:
+    elif origin in (Mapping, SortedMap):
         pairs = value.items() if isinstance(value, dict) else value
         for key, item in pairs:
             yield from said(arguments[0], key)
@@ -125,9 +126,9 @@ def type_text(hint: Any) -> str:
         return f"[{type_text(arguments[0])}, ...]"
     if origin is tuple:
         return f"[{', '.join(map(type_text, arguments))}]"
-    if origin is Mapping and arguments[0] is str:
+    if origin in (Mapping, SortedMap) and arguments[0] is str:
         return f"{{text: {type_text(arguments[1])}, ...}}"
-    if origin is Mapping:
+    if origin in (Mapping, SortedMap):
         return f"[[{type_text(arguments[0])}, {type_text(arguments[1])}], ...]"
     return {int: "number", float: "number", str: "text", bool: "true or false"}[hint]
 

@@ -17,6 +17,7 @@ from txlog.errors import CorruptData, TopicExists, UnknownTopic
 from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.machine import Decided, SimpleMachine
 from txlog.model import ProducerId, WallMs
+from txlog.sorted_map import SortedMap
 from txlog.stored import stored
 from txlog.topic.events import TopicOpened
 
@@ -67,7 +68,7 @@ ClusterCommand: TypeAlias = TopicCreated | TopicDeleted | AllocateProducerIds
 class ClusterState:
     """The whole state of the cluster's journal."""
 
-    topics: Mapping[str, TopicCreated] = field(default_factory=dict)
+    topics: SortedMap[str, TopicCreated] = field(default_factory=SortedMap)
     next_pid: int = 0
 
 
@@ -157,10 +158,9 @@ class ClusterMachine(SimpleMachine):
         _require_plausible(state, event)
         match event:
             case TopicCreated():
-                return replace(state, topics={**state.topics, event.opened.name: event})
+                return replace(state, topics=state.topics.with_item(event.opened.name, event))
             case TopicDeleted():
-                kept = {name: topic for name, topic in state.topics.items() if name != event.name}
-                return replace(state, topics=kept)
+                return replace(state, topics=state.topics.without([event.name]))
             case ProducerIdsAllocated():
                 return replace(state, next_pid=event.next_pid)
 
@@ -183,4 +183,5 @@ class ClusterMachine(SimpleMachine):
         """The state of these sections. Raises CorruptData."""
         found = SECTIONS.decode(sections)
         (next_pid,) = found["next_producer_id"] or [0]
-        return ClusterState({topic.opened.name: topic for topic in found["topic"]}, next_pid)
+        topics = SortedMap((topic.opened.name, topic) for topic in found["topic"])
+        return ClusterState(topics, next_pid)

@@ -392,10 +392,10 @@ class Coordinator:
         """How a transaction ended, as far as rule R39 allows if its outcome was dropped."""
         state = self.catch_up()
         # A decision is the final outcome (I4), even if it is not applied everywhere yet.
-        for _, transaction in state.open_transactions():
-            if transaction.tx_id == tx_id:
-                decided = transaction.decided
-                return TransactionOutcome.OPEN if decided is None else decided.transaction_outcome
+        found = state.find(tx_id)
+        if found is not None and (transaction := found[1].open.get(tx_id)) is not None:
+            decided = transaction.decided
+            return TransactionOutcome.OPEN if decided is None else decided.transaction_outcome
         known = state.outcome(tx_id)
         return state.presumed_outcome(tx_id) if known is None else known.transaction_outcome
 

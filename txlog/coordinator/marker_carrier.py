@@ -20,10 +20,10 @@ from functools import partial
 from txlog.clock import Runtime, begun
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.state import CoordinatorState
-from txlog.coordinator.transaction import PREPARED
+from txlog.coordinator.transaction import OPEN, PREPARED
 from txlog.errors import TxlogError
 from txlog.topic.events import WriteMarker
-from txlog.topic.producer_state import NEW_PRODUCER, holds
+from txlog.topic.producer_state import APPLIED_SLOT, NEW_PRODUCER, holds
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
@@ -168,9 +168,9 @@ def markers_to_bring(
 
 
 def _decided(topic_id: str, number: int, state: CoordinatorState) -> Iterator[WriteMarker]:
-    for known in state.ids.values():
-        for tx_id in sorted(known.open):
-            transaction = known.open[tx_id]
+    for _, name in state.ids.indexed(OPEN):
+        known = state.ids[name]
+        for tx_id, transaction in known.open.items():
             if transaction.state not in PREPARED:
                 continue
             for participant in transaction.participants:
@@ -197,8 +197,12 @@ def _fits(topic: TopicState, marker: WriteMarker) -> bool:
 def active_coordinators(topic: TopicState) -> frozenset[int]:
     """The coordinators of recently finished transactions of the topic, which a carrier reads. A
     producer of any other coordinator writes its first marker itself."""
-    last = [producer.last for producer in topic.producers.values() if producer.last is not None]
-    newest = max((one.slot for one in last), default=0)
-    return frozenset(
-        one.coordinator for one in last if one.slot > newest - ACTIVE_SLOTS and one.coordinator >= 0
-    )
+    found: set[int] = set()
+    newest: int | None = None
+    for _, _, pid in topic.producers.indexed(APPLIED_SLOT):
+        last = topic.producers[pid].last
+        newest = last.slot if newest is None and last is not None else newest
+        if last is None or newest is None or last.slot <= newest - ACTIVE_SLOTS:
+            break
+        found.add(last.coordinator)
+    return frozenset(found - {-1})

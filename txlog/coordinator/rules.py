@@ -223,7 +223,9 @@ def _require_next(name: str, known: TransactionalId, tx_id: TxId) -> None:
     A concurrent instance may have several transactions open, but none of an earlier epoch: a topic
     skips markers of an epoch older than that of the last marker that it has applied (R6).
     """
-    older = any((o.pid, o.epoch) != (tx_id.pid, tx_id.epoch) for o in known.open)
+    # The lowest and the highest are enough, as the keys are in order.
+    ends = (known.open.first_key() or tx_id, known.open.last_key() or tx_id)
+    older = any((o.pid, o.epoch) != (tx_id.pid, tx_id.epoch) for o in ends)
     if known.open and (older or not known.concurrent):
         # The caller finishes a decided one and tries again; an ongoing one is its owner's to end.
         _require_nothing_prepared(name, known)

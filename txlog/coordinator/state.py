@@ -28,12 +28,17 @@ from txlog.coordinator.events import (
 )
 from txlog.coordinator.outcomes import Outcome, OutcomeGeneration, tagged
 from txlog.coordinator.transaction import (
+    HOLDER,
+    OPEN,
     Transaction,
     TransactionalId,
+    TransactionalIds,
     TransactionState,
+    transactional_ids,
     transition,
 )
 from txlog.model import Decision, TransactionOutcome, TxId
+from txlog.sorted_map import IndexedMap, IndexEntry, SortedMap
 
 OUTCOME_GENERATION = 128
 """Outcomes of one generation: those that each new outcome copies, and that are forgotten
@@ -45,14 +50,23 @@ coordinator. A process that asks for an older one gets OutcomeUnknown (R39). An 
 bytes, so every snapshot has up to 230 KB of them."""
 
 
+def owners_of(items: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> IndexedMap[str, str]:
+    """Consumer group -> transactional id, with an index by transactional id."""
+    return IndexedMap(_owner_entries, items)
+
+
+def _owner_entries(group: str, name: str) -> Iterator[IndexEntry]:
+    yield name, group
+
+
 @dataclass(frozen=True, slots=True)
 class CoordinatorState:
     """The transactions of a coordinator's journal."""
 
-    ids: Mapping[str, TransactionalId] = field(default_factory=dict)
-    owners: Mapping[str, str] = field(default_factory=dict)
+    ids: TransactionalIds = field(default_factory=transactional_ids)
+    owners: IndexedMap[str, str] = field(default_factory=owners_of)
     """Consumer group -> the transactional id that owns it (rule R12)."""
-    marks: Mapping[str, ReplayMark] = field(default_factory=dict)
+    marks: SortedMap[str, ReplayMark] = field(default_factory=SortedMap)
     """The newest micro-batch of each query (rule R2)."""
     horizon: str = ""
     """The staging horizon: the smallest segment id that can still be committed."""
@@ -77,10 +91,14 @@ class CoordinatorState:
 
     def may_have_forgotten(self, tx_id: TxId) -> bool:
         """Whether the transaction's outcome may have been dropped."""
-        holders = (known for known in self.ids.values() if known.pid == tx_id.pid)
+        holders = (known for _, known in self._holders(tx_id.pid) if known.pid == tx_id.pid)
         # An id's own mark: a live producer gets its outcome, however many transactions others end.
         highest = next((known.forgotten for known in holders), self.forgotten)
         return highest is not None and tx_id <= highest
+
+    def _holders(self, pid: int) -> Iterator[tuple[str, TransactionalId]]:
+        """Transactional ids that have the producer id, or an open transaction of it."""
+        return ((name, self.ids[name]) for _, _, name in self.ids.indexed(HOLDER, pid))
 
     def presumed_outcome(self, tx_id: TxId) -> TransactionOutcome:
         """The outcome of a transaction that is neither open nor has a kept outcome (rule R39): OPEN
@@ -113,8 +131,8 @@ class CoordinatorState:
 
     def open_transactions(self) -> Iterator[tuple[str, Transaction]]:
         """Transactional id and transaction, for all transactions that are not complete."""
-        for name, known in self.ids.items():
-            for transaction in known.open.values():
+        for _, name in self.ids.indexed(OPEN):
+            for transaction in self.ids[name].open.values():
                 yield name, transaction
 
     def open_transaction(self, name: str, tx_id: TxId) -> Transaction | None:
@@ -125,7 +143,7 @@ class CoordinatorState:
     def find(self, tx_id: TxId) -> tuple[str, TransactionalId] | None:
         """The transactional id that the transaction belongs to; an open one may have the id's
         previous producer id."""
-        for name, known in self.ids.items():
+        for name, known in self._holders(tx_id.pid):
             if known.pid == tx_id.pid or tx_id in known.open:
                 return name, known
         return None
@@ -159,8 +177,7 @@ def apply(state: CoordinatorState, event: CoordinatorEvent) -> CoordinatorState:
         case StagingHorizonAdvanced():
             return replace(state, horizon=event.segment_id)
         case GroupReleased():
-            kept = {group: name for group, name in state.owners.items() if group != event.group}
-            return replace(state, owners=kept)
+            return replace(state, owners=state.owners.without([event.group]))
         case TransactionalIdExpired():
             return _expired(state, event.transactional_id)
 
@@ -171,13 +188,13 @@ def _expired(state: CoordinatorState, name: str) -> CoordinatorState:
     return replace(
         state,
         forgotten=_higher(state.forgotten, None if known is None else known.forgotten),
-        ids={other: known for other, known in state.ids.items() if other != name},
-        owners={group: owner for group, owner in state.owners.items() if owner != name},
+        ids=state.ids.without([name]),
+        owners=state.owners.without([group for _, group in state.owners.indexed(name)]),
     )
 
 
 def _with_id(state: CoordinatorState, name: str, known: TransactionalId) -> CoordinatorState:
-    return replace(state, ids={**state.ids, name: known})
+    return replace(state, ids=state.ids.with_item(name, known))
 
 
 def _with_open(
@@ -192,7 +209,7 @@ def _with_open(
         begun_number = max(begun_number, tx_id.number)
     known = replace(
         known,
-        open={**known.open, tx_id: transaction},
+        open=known.open.with_item(tx_id, transaction),
         begun_number=begun_number,
         # A clock that lags must not make the id look idle.
         updated_ms=max(known.updated_ms, at_ms),
@@ -226,9 +243,9 @@ def _initialised(state: CoordinatorState, event: ProducerInitialised) -> Coordin
             last_tx_id=known.last_tx_id,
             superseded=known.superseded + ((known.instance,) if is_superseded else ()),
             forgotten=known.forgotten if has_same_pid else None,
-            open={tx_id: _aborting(found, fence_epoch) for tx_id, found in known.open.items()},
+            open=SortedMap((o, _aborting(found, fence_epoch)) for o, found in known.open.items()),
         )
-    owners = {**state.owners, **dict.fromkeys(event.groups, event.transactional_id)}
+    owners = state.owners.with_items(dict.fromkeys(event.groups, event.transactional_id))
     return _with_id(replace(state, owners=owners), event.transactional_id, renewed)
 
 
@@ -302,7 +319,7 @@ def _commit_prepared(state: CoordinatorState, event: CommitPrepared) -> Coordina
         content=event.content,
     )
     if event.mark is not None:
-        state = replace(state, marks={**state.marks, event.mark.key: event.mark})
+        state = replace(state, marks=state.marks.with_item(event.mark.key, event.mark))
     return _with_open(state, event.transactional_id, prepared, event.at_ms)
 
 
@@ -313,12 +330,12 @@ def _abort_prepared(state: CoordinatorState, event: AbortPrepared) -> Coordinato
         aborting = replace(ongoing, state=transition(ongoing.state, TransactionState.PREPARE_ABORT))
         return _with_open(state, event.transactional_id, aborting, event.at_ms)
     # A raised epoch aborts every ongoing transaction of the id.
-    opened = {
+    ongoing_ones = {
         tx_id: _aborting(transaction, event.epoch)
-        if transaction.state is TransactionState.ONGOING
-        else transaction
         for tx_id, transaction in known.open.items()
+        if transaction.state is TransactionState.ONGOING
     }
+    opened = known.open.with_items(ongoing_ones)
     # Numbers begin again at 0 in the new epoch; those of the old one are barred by it (R3).
     known = replace(known, epoch=event.epoch, begun_number=-1, open=opened, updated_ms=event.at_ms)
     return _with_id(state, event.transactional_id, known)
@@ -338,7 +355,7 @@ def _completed(state: CoordinatorState, event: TransactionCompleted) -> Coordina
     target = TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
     known = replace(
         known,
-        open={tx_id: other for tx_id, other in known.open.items() if tx_id != event.tx_id},
+        open=known.open.without([event.tx_id]),
         last_state=transition(transaction.state, target),
         last_tx_id=event.tx_id,
         updated_ms=event.at_ms,
@@ -366,15 +383,17 @@ def _without_outcomes(state: CoordinatorState, dropped: Iterable[TxId]) -> Coord
     highest: dict[int, TxId] = {}
     for tx_id in dropped:
         highest[tx_id.pid] = max(tx_id, highest.get(tx_id.pid, tx_id))
-    ids = {
-        name: replace(known, forgotten=_higher(known.forgotten, highest.pop(known.pid)))
-        if known.pid in highest
-        else known
-        for name, known in state.ids.items()
+    changed = {
+        name: replace(known, forgotten=_higher(known.forgotten, highest[known.pid]))
+        for pid in highest
+        for name, known in state._holders(pid)
+        if known.pid == pid
     }
-    # The ids have popped their own; the rest are of producer ids that no id holds.
+    for known in changed.values():
+        highest.pop(known.pid, None)
+    # The rest are of producer ids that no id holds.
     forgotten = _higher(state.forgotten, max(highest.values(), default=None))
-    return replace(state, ids=ids, forgotten=forgotten)
+    return replace(state, ids=state.ids.with_items(changed), forgotten=forgotten)
 
 
 def _higher(one: TxId | None, other: TxId | None) -> TxId | None:

@@ -6,15 +6,17 @@ KIP-890).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
 
 from txlog.clock import elapsed_ms
 from txlog.coordinator.events import CheckBack, Participant
 from txlog.coordinator.outcomes import Outcome
 from txlog.errors import InternalError, InvariantViolated
 from txlog.model import Decision, Epoch, EpochOrNone, Offset, OffsetOrNone, ProducerId, TxId, WallMs
+from txlog.sorted_map import IndexedMap, IndexEntry, SortedMap
 from txlog.stored import stored
 from txlog.topic.events import WriteMarker
 
@@ -192,12 +194,12 @@ class TransactionalId:
     """Whether it may leave batches out, and then does not commit its groups' offsets (rule R30)."""
     forgotten: TxId | None = None
     """The highest transaction of this producer id whose outcome was dropped (rule R39)."""
-    open: Mapping[TxId, Transaction] = field(default_factory=dict)
+    open: SortedMap[TxId, Transaction] = field(default_factory=SortedMap)
 
     @property
     def state(self) -> TransactionState:
         """The state of the newest open transaction, else of the last completed one."""
-        newest = max(self.open, default=None)
+        newest = self.open.last_key()
         return self.last_state if newest is None else self.open[newest].state
 
     def used_ms(self, now_ms: int) -> int:
@@ -209,7 +211,36 @@ class TransactionalId:
     def floor(self, tx_id: TxId) -> int:
         """The highest number up to which all transactions of the epoch are finished once `tx_id`
         is finished (rule R7)."""
-        others = [o.number for o in self.open if o.epoch == tx_id.epoch and o != tx_id]
+        for other, _ in self.open.items_from(TxId(tx_id.pid, tx_id.epoch, 0)):
+            if other != tx_id:
+                if (other.pid, other.epoch) == (tx_id.pid, tx_id.epoch):
+                    return other.number - 1
+                break
         # begun_number is of the present epoch only; of an older one no higher number is known.
         ceiling = self.begun_number if tx_id.epoch == self.epoch else tx_id.number
-        return min(others, default=max(ceiling, tx_id.number) + 1) - 1
+        return max(ceiling, tx_id.number)
+
+
+TransactionalIds: TypeAlias = IndexedMap[str, TransactionalId]
+
+HOLDER, OPEN = "holder", "open"
+"""What an index entry of a transactional id begins with: (HOLDER, producer id, name) of its
+producer id, and of an earlier one that still has an open transaction; (OPEN, name) if it has an
+open transaction."""
+
+
+def transactional_ids(
+    items: Mapping[str, TransactionalId] | Iterable[tuple[str, TransactionalId]] = (),
+) -> TransactionalIds:
+    """The transactional ids of a coordinator, by name."""
+    return IndexedMap(_index_entries, items)
+
+
+def _index_entries(name: str, known: TransactionalId) -> Iterator[IndexEntry]:
+    yield HOLDER, known.pid, name
+    # In order of their producer ids. A third one cannot be among them: a transactional id gets
+    # another producer id when nothing of an earlier one is left to complete (R5).
+    first = known.open.first_key()
+    if first is not None:
+        yield OPEN, name
+        yield HOLDER, first.pid, name

@@ -14,15 +14,16 @@ from typing import Any, get_args
 from txlog.coordinator.events import CoordinatorEvent, ReplayMark
 from txlog.coordinator.outcomes import OutcomeGeneration
 from txlog.coordinator.rules import decide as decide_transactions
-from txlog.coordinator.state import CoordinatorState
+from txlog.coordinator.state import CoordinatorState, owners_of
 from txlog.coordinator.state import apply as apply_transactions
-from txlog.coordinator.transaction import TransactionalId
+from txlog.coordinator.transaction import TransactionalId, transactional_ids
 from txlog.groups.state import CommittedOffset, GroupState, OffsetsEvent, OffsetsState, Pending
 from txlog.groups.state import apply as apply_offsets
 from txlog.groups.state import decide as decide_offsets
 from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.machine import Decided, SimpleMachine
 from txlog.model import Partition, TopicPartition, TxId, validate_segment_id
+from txlog.sorted_map import SortedMap
 from txlog.stored import stored, stored_list
 
 _OFFSETS_EVENTS = get_args(OffsetsEvent)
@@ -142,14 +143,14 @@ class CoordinatorMachine(SimpleMachine):
         if horizon:
             validate_segment_id(horizon)
         transactions = CoordinatorState(
-            ids={row.name: row.known for row in rows["transactional_id"]},
-            owners={row.group: row.transactional_id for row in rows["group_owner"]},
-            marks={mark.key: mark for mark in rows["replay_mark"]},
+            ids=transactional_ids((row.name, row.known) for row in rows["transactional_id"]),
+            owners=owners_of((row.group, row.transactional_id) for row in rows["group_owner"]),
+            marks=SortedMap((mark.key, mark) for mark in rows["replay_mark"]),
             horizon=horizon,
             outcomes=tuple(map(OutcomeGeneration.of_text, rows["outcomes"])) or ({},),
             forgotten=max(rows["forgotten"], default=None),
         )
-        groups = {row.name: _group_of(row) for row in rows["group"]}
+        groups = SortedMap((row.name, _group_of(row)) for row in rows["group"])
         return CoordinatorJournalState(transactions, OffsetsState(groups))
 
 
@@ -164,7 +165,7 @@ def _row_of(name: str, group: GroupState) -> _GroupRow:
 
 def _group_of(row: _GroupRow) -> GroupState:
     return GroupState(
-        {TopicPartition(p.topic, p.partition): p.committed for p in row.positions},
-        {pending.tx_id: pending.pending for pending in row.pending},
+        SortedMap((TopicPartition(p.topic, p.partition), p.committed) for p in row.positions),
+        SortedMap((pending.tx_id, pending.pending) for pending in row.pending),
         row.last_commit,
     )

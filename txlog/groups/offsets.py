@@ -43,6 +43,7 @@ from txlog.groups.state import (
 )
 from txlog.journal.replication.replica import Replica
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_group_id
+from txlog.sorted_map import SortedMap
 
 DELETED_POSITIONS_MAX = 3_000
 """Partitions in one command: its event takes 780 KB with the longest topic names, so it fits in an
@@ -184,10 +185,10 @@ class GroupOffsets:
         """Raises what `commit` with `whole`, `delete_offsets` or `delete` would raise now for this
         command. Writes nothing, so a transaction that it could end stays as it is."""
         group = self.group(command.group)
-        blocking = {tx: pend for tx, pend in group.pending.items() if self._is_undecided(tx, pend)}
+        done = [tx for tx, pend in group.pending.items() if not self._is_undecided(tx, pend)]
         known = group.committed or group.pending
-        groups = {command.group: replace(group, pending=blocking)} if known else {}
-        decide(OffsetsState(groups), command)
+        left = replace(group, pending=group.pending.without(done))
+        decide(OffsetsState(SortedMap({command.group: left} if known else {})), command)
 
     def _execute(self, command: OffsetsEvent) -> None:
         self.with_resolution(partial(self._journal_of(command.group).execute, command))

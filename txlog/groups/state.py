@@ -8,7 +8,7 @@ is the event that its caller proposes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ from txlog.journal.codec import encode
 from txlog.journal.machine import Decided
 from txlog.layout import SMALL_BYTES_MAX
 from txlog.model import Offset, OffsetOrNone, Partition, TopicPartition, TxId, WallMs
+from txlog.sorted_map import SortedMap
 from txlog.stored import stored, stored_list
 
 UNCHECKED = -1
@@ -131,8 +132,8 @@ class Pending:
 class GroupState:
     """One consumer group."""
 
-    committed: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
-    pending: Mapping[TxId, Pending] = field(default_factory=dict)
+    committed: SortedMap[TopicPartition, CommittedOffset] = field(default_factory=SortedMap)
+    pending: SortedMap[TxId, Pending] = field(default_factory=SortedMap)
     last_commit: TxId | None = None
     """LAST-COMMIT: the transaction that last committed offsets."""
 
@@ -144,7 +145,7 @@ EMPTY_GROUP = GroupState()
 class OffsetsState:
     """The consumer groups of a coordinator's journal."""
 
-    groups: Mapping[str, GroupState] = field(default_factory=dict)
+    groups: SortedMap[str, GroupState] = field(default_factory=SortedMap)
 
     def group(self, name: str) -> GroupState:
         """The group; empty if it has never committed."""
@@ -360,7 +361,7 @@ def apply(state: OffsetsState, event: OffsetsEvent) -> OffsetsState:
     group = state.group(event.group)
     match event:
         case OffsetsPended():
-            group = replace(group, pending={**group.pending, event.tx_id: event.pending})
+            group = replace(group, pending=group.pending.with_item(event.tx_id, event.pending))
         case PendingApplied():
             offsets = group.pending[event.tx_id].offsets
             group = _committed(_released(group, event.tx_id), offsets, event.at_ms)
@@ -370,19 +371,15 @@ def apply(state: OffsetsState, event: OffsetsEvent) -> OffsetsState:
         case OffsetsCommitted():
             group = _committed(group, event.offsets, event.at_ms)
         case OffsetsDeleted():
-            deleted = set(event.partitions)
-            kept = {where: at for where, at in group.committed.items() if where not in deleted}
-            group = replace(group, committed=kept)
+            deleted = [TopicPartition(*where) for where in event.partitions]
+            group = replace(group, committed=group.committed.without(deleted))
         case GroupDeleted():
-            others = {name: other for name, other in state.groups.items() if name != event.group}
-            return OffsetsState(others)
-    return OffsetsState({**state.groups, event.group: group})
+            return OffsetsState(state.groups.without([event.group]))
+    return OffsetsState(state.groups.with_item(event.group, group))
 
 
 def _released(group: GroupState, tx_id: TxId) -> GroupState:
-    return replace(
-        group, pending={known: p for known, p in group.pending.items() if known != tx_id}
-    )
+    return replace(group, pending=group.pending.without([tx_id]))
 
 
 def _committed(group: GroupState, offsets: tuple[PendingOffset, ...], at_ms: int) -> GroupState:
@@ -390,4 +387,4 @@ def _committed(group: GroupState, offsets: tuple[PendingOffset, ...], at_ms: int
         offset.where: CommittedOffset(offset.topic_id, offset.end, offset.metadata, at_ms)
         for offset in offsets
     }
-    return replace(group, committed={**group.committed, **changes})
+    return replace(group, committed=group.committed.with_items(changes))

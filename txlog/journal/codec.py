@@ -24,6 +24,7 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_t
 
 from txlog.errors import CorruptData, InternalError, UnsupportedFormat, UsageError
 from txlog.model import Within
+from txlog.sorted_map import SortedMap
 from txlog.stored import EVENT_NAME, StoredForm, stored_form
 
 Json: TypeAlias = Any
@@ -146,6 +147,9 @@ def _codec(kind: Any) -> tuple[Encoder, Decoder]:
         return _fixed(arguments)
     if origin in (dict, Mapping):
         return _mapping(*arguments)
+    if origin is SortedMap:
+        encode_items, decode_items = _mapping(*arguments)
+        return encode_items, lambda value: SortedMap(decode_items(value))
     if origin in (Union, types.UnionType) and types.NoneType in arguments:
         (inner,) = (argument for argument in arguments if argument is not types.NoneType)
         return _optional(inner)

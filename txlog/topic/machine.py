@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import get_args
 
 from txlog.errors import CorruptData
@@ -39,10 +40,18 @@ from txlog.topic.events import (
     TopicEvent,
     TopicOpened,
 )
-from txlog.topic.producer_state import ProducerStateEntry
+from txlog.topic.producer_state import ProducerStateEntry, producer_states
 from txlog.topic.records.batch import Segment
 from txlog.topic.rules import decide
-from txlog.topic.state import PartitionState, TopicState, TxDecision, apply, sealed_at
+from txlog.topic.state import (
+    PartitionState,
+    TopicState,
+    TxDecision,
+    apply,
+    decisions_of,
+    sealed_at,
+    tail_of_rows,
+)
 
 _EVENTS = EventCodec(*get_args(TopicEvent))
 
@@ -161,7 +170,7 @@ class TopicMachine:
                 "schema": state.schemas,
                 "partition": state.partitions,
                 "producer": (_Producer(*item) for item in state.producers.items()),
-                "tail": state.tail,
+                "tail": state.unsealed.values(),
                 "mark": (_Mark(*item) for item in state.decisions.items()),
                 "chunk": refs,
             }
@@ -174,6 +183,8 @@ class TopicMachine:
             raise CorruptData("a topic's snapshot lacks its section 'topic'")
         head: _Head = found["topic"][0]
         sealed = _sealed(head.level_count, found["chunk"])
+        if any(row.slot > following.slot for row, following in pairwise(found["tail"])):
+            raise CorruptData("the newest batches of the index are not consecutive")
         state = TopicState(
             topic_id=head.topic_id,
             name=head.name,
@@ -181,12 +192,12 @@ class TopicMachine:
             config=head.config,
             schemas=tuple(found["schema"]),
             partitions=tuple(found["partition"]),
-            producers={producer.pid: producer.state for producer in found["producer"]},
+            producers=producer_states((one.pid, one.state) for one in found["producer"]),
             retired=head.retired,
             horizon=head.horizon,
             cleaner=head.cleaner,
-            tail=tuple(found["tail"]),
-            decisions={mark.tx_id: mark.mark for mark in found["mark"]},
+            unsealed=tail_of_rows(found["tail"]),
+            decisions=decisions_of((mark.tx_id, mark.mark) for mark in found["mark"]),
             sealed=sealed,
             sealed_slot=head.sealed_slot,
         )
@@ -278,16 +289,14 @@ def require_sound(state: TopicState) -> None:
     if any(partition.log_start > partition.next_offset for partition in state.partitions):
         raise CorruptData("a partition begins after its end")
     held = {span.partition for ref in state.sealed.roots() for span in ref.spans}
-    held.update(row.partition for row in state.tail)
+    held.update(row.partition for row in state.unsealed.values())
     if max(held, default=-1) >= count:
         raise CorruptData(f"the index has batches of partitions beyond the last, {count - 1}")
     # The tail begins above the sealed slots (`sealed_at`): no batch is indexed twice.
-    slot = state.sealed_slot + 1
-    for row in state.tail:
-        if row.slot < slot:
-            raise CorruptData("the newest batches of the index are not consecutive")
-        slot = row.slot
+    first = state.unsealed.first_key()
+    if first is not None and first[0] <= state.sealed_slot:
+        raise CorruptData("the newest batches of the index are not consecutive")
     if any(ref.last_slot > state.sealed_slot for ref in state.sealed.roots()):
         raise CorruptData("a chunk of the index covers slots that are not sealed")
     folder = LogLayout("").topic(state.name, state.topic_id).segments
-    require_own_batches(folder, state.tail)
+    require_own_batches(folder, state.unsealed.values())

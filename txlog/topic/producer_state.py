@@ -11,7 +11,7 @@ make later events more expensive.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TypeAlias
@@ -25,10 +25,12 @@ from txlog.model import (
     Offset,
     OffsetOrNone,
     Partition,
+    ProducerId,
     SegmentMs,
     Slot,
     TxId,
 )
+from txlog.sorted_map import IndexedMap, IndexEntry
 from txlog.stored import stored, stored_list
 from txlog.topic.events import BatchesAppended, MarkerWritten
 
@@ -240,6 +242,31 @@ class ProducerStateEntry:
 
 
 NEW_PRODUCER = ProducerStateEntry(epoch=-1)
+
+ProducerStates: TypeAlias = IndexedMap[ProducerId, ProducerStateEntry]
+
+OPEN_OFFSET, OPEN_SLOT, APPLIED_SLOT, SHARED = "open offset", "open slot", "applied slot", "shared"
+"""What an index entry of a producer begins with: (OPEN_OFFSET, partition, first offset, producer
+id) and (OPEN_SLOT, first slot, producer id) of its open transaction; (APPLIED_SLOT, -slot, producer
+id) of its last one, so that the newest comes first; (SHARED, producer id) if one that it remembers
+wrote to several topics."""
+
+
+def producer_states(items: Iterable[tuple[int, ProducerStateEntry]] = ()) -> ProducerStates:
+    """The producers of a topic, by id."""
+    return IndexedMap(_index_entries, items)
+
+
+def _index_entries(pid: int, known: ProducerStateEntry) -> Iterator[IndexEntry]:
+    if known.open is not None:
+        yield OPEN_SLOT, known.open.first_slot, pid
+        for partition, offset in known.open.first_offsets.items():
+            yield OPEN_OFFSET, partition, offset, pid
+    if known.last is not None:
+        yield APPLIED_SLOT, -known.last.slot, pid
+        if known.last.topic_ids or known.earlier:
+            yield SHARED, pid
+
 
 # Sequences.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import takewhile
 
 from txlog.errors import (
     IllegalTransition,
@@ -94,7 +95,7 @@ def decide(state: TopicState, command: TopicCommand) -> Decided:
         case AdvanceLogStart():
             return _decide_log_start(state, command)
         case SealIndex():
-            return Decided((IndexSealed(),) if state.tail else ())
+            return Decided((IndexSealed(),) if state.unsealed else ())
         case ReplaceChunks():
             return _decide_chunks(state, command)
         case AdvanceCleaner():
@@ -299,13 +300,10 @@ def _staged_offsets(state: TopicState, tx_id: TxId) -> dict[int, int] | None:
     if decision is None:
         return None
     found: dict[int, int] = {}
-    # Only the tail, as a machine reads no chunks. Backwards, so that the first batch of a partition
-    # is the last that is noted.
-    for row in reversed(state.tail):
-        if row.slot < decision.slot:
-            break
-        if row.slot == decision.slot and row.tx_id == tx_id:
-            found[row.partition] = row.base_offset
+    # Only the tail, as a machine reads no chunks.
+    for row in takewhile(lambda row: row.slot == decision.slot, state.tail_since(decision.slot)):
+        if row.tx_id == tx_id:
+            found.setdefault(row.partition, row.base_offset)
     return found or None
 
 

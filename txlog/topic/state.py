@@ -6,14 +6,17 @@ transaction) and the last stable offset. `rules.py` decides which events a comma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import TypeAlias
 
 from txlog.errors import InvariantViolated
 from txlog.model import Decision, Offset, Slot, TxId
 from txlog.settings import TopicConfig
+from txlog.sorted_map import IndexedMap, IndexEntry
 from txlog.stored import stored
-from txlog.topic.batch_index import IndexedBatch, SealedIndex, by_partition
+from txlog.topic.batch_index import IndexedBatch, SealedIndex
 from txlog.topic.events import (
     NO_PRODUCER,
     BatchesAppended,
@@ -34,9 +37,12 @@ from txlog.topic.events import (
 )
 from txlog.topic.producer_state import (
     NEW_PRODUCER,
+    OPEN_OFFSET,
+    OPEN_SLOT,
     NumberRanges,
     OpenTransaction,
-    ProducerStateEntry,
+    ProducerStates,
+    producer_states,
     with_numbers,
 )
 from txlog.topic.records.batch import Segment
@@ -64,6 +70,41 @@ class TxDecision:
     topic_ids: tuple[str, ...] = ()
 
 
+Tail: TypeAlias = IndexedMap[tuple[int, int], IndexedBatch]
+"""(slot, number among the rows of that slot) -> row."""
+
+
+def tail_of_rows(rows: Iterable[IndexedBatch] = ()) -> Tail:
+    """The tail with these rows, which are in slot order."""
+    return IndexedMap(_tail_entries, _numbered(rows, (-1, -1)).items())
+
+
+def _numbered(
+    rows: Iterable[IndexedBatch], last: tuple[int, int]
+) -> dict[tuple[int, int], IndexedBatch]:
+    found = {}
+    for row in rows:
+        last = (row.slot, last[1] + 1 if row.slot == last[0] else 0)
+        found[last] = row
+    return found
+
+
+def _tail_entries(key: tuple[int, int], row: IndexedBatch) -> Iterator[IndexEntry]:
+    yield row.partition, row.next_offset, key
+
+
+Decisions: TypeAlias = IndexedMap[TxId, TxDecision]
+
+
+def decisions_of(items: Iterable[tuple[TxId, TxDecision]] = ()) -> Decisions:
+    """Decisions of transactions, with an index by the slots of their markers."""
+    return IndexedMap(_decision_entries, items)
+
+
+def _decision_entries(tx_id: TxId, decision: TxDecision) -> Iterator[IndexEntry]:
+    yield decision.slot, tx_id
+
+
 @dataclass(frozen=True, slots=True)
 class TopicState:
     """The whole state of a topic's journal."""
@@ -75,38 +116,38 @@ class TopicState:
     config: TopicConfig = _DEFAULTS
     schemas: tuple[str, ...] = ()
     partitions: tuple[PartitionState, ...] = ()
-    producers: Mapping[int, ProducerStateEntry] = field(default_factory=dict)
+    producers: ProducerStates = field(default_factory=producer_states)
     retired: NumberRanges = ()
     """Producer ids that are forgotten for good: an append of one is never taken for a new
     producer's (I7, I8). Ids rise and retire roughly in order, so the ranges are few."""
     horizon: str = ""
     """The staging horizon: segments with a smaller id are refused."""
     cleaner: CleanerCheckpoint = field(default_factory=CleanerCheckpoint)
-    tail: tuple[IndexedBatch, ...] = ()
-    decisions: Mapping[TxId, TxDecision] = field(default_factory=dict)
+    unsealed: Tail = field(default_factory=tail_of_rows)
+    """The tail of the index: rows that are not sealed yet."""
+    decisions: Decisions = field(default_factory=decisions_of)
     """Decided transactions with records in the tail, or whose marker is above the sealed slots."""
     sealed: SealedIndex = field(default_factory=SealedIndex)
     sealed_slot: int = -1
     """The last slot that the sealed index covers."""
-    # Derived from the fields above when they are first asked for: a consumer asks for each of its
-    # partitions, and would otherwise look through all producers and all of the tail each time.
-    _open_offsets: Mapping[int, int] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
-    _tail_rows: Mapping[int, Sequence[IndexedBatch]] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
 
     @property
     def newest_schema_id(self) -> int:
         """Id of the schema for new records."""
         return len(self.schemas) - 1
 
+    @property
+    def tail(self) -> tuple[IndexedBatch, ...]:
+        """All rows of the tail, in slot order. Their number grows with the age of the oldest open
+        transaction: what runs for each event or poll takes a part of `unsealed` instead."""
+        return tuple(self.unsealed.values())
+
     def open_transactions(self) -> Iterator[tuple[TxId, OpenTransaction]]:
-        """Transactions that have records here and no marker yet."""
-        for pid, producer in self.producers.items():
-            if producer.open is not None:
-                yield TxId(pid, producer.open.epoch, producer.open.number), producer.open
+        """Transactions that have records here and no marker yet, the oldest first."""
+        for _, _, pid in self.producers.indexed(OPEN_SLOT):
+            opened = self.producers[pid].open
+            if opened is not None:
+                yield TxId(pid, opened.epoch, opened.number), opened
 
     def bounds(self, partition: int) -> PartitionState:
         """Where a partition begins and ends; empty if the topic does not have it."""
@@ -118,19 +159,18 @@ class TopicState:
 
     def last_stable_offset(self, partition: int) -> int:
         """Offset of the first record of an open transaction, else the end (LSO)."""
-        first = self._open_offsets
-        if first is None:
-            first = _first_open_offsets(self.open_transactions())
-            object.__setattr__(self, "_open_offsets", first)
-        return first.get(partition, self.partitions[partition].next_offset)
+        end = self.partitions[partition].next_offset
+        opened = self.producers.indexed(OPEN_OFFSET, partition)
+        return next((offset for _, _, offset, _ in opened), end)
 
-    def tail_of(self, partition: int) -> Sequence[IndexedBatch]:
-        """The tail's rows of one partition, in order."""
-        rows = self._tail_rows
-        if rows is None:
-            rows = by_partition(self.tail)
-            object.__setattr__(self, "_tail_rows", rows)
-        return rows.get(partition, ())
+    def tail_of(self, partition: int, start: int = 0) -> Iterator[IndexedBatch]:
+        """The tail's rows of one partition that reach above offset `start`, in order."""
+        for _, _, key in self.unsealed.indexed_from((partition, start + 1), 1):
+            yield self.unsealed[key]
+
+    def tail_since(self, slot: int) -> Iterator[IndexedBatch]:
+        """The tail's rows from that slot on, in slot order."""
+        return (row for _, row in self.unsealed.items_from((slot, 0)))
 
     def decided(self, row: IndexedBatch) -> IndexedBatch:
         """A tail row with its transaction's decision, if there is a marker."""
@@ -145,15 +185,6 @@ class TopicState:
             aborted=decision.aborted,
             topic_ids=decision.topic_ids,
         )
-
-
-def _first_open_offsets(opened: Iterable[tuple[TxId, OpenTransaction]]) -> dict[int, int]:
-    """partition -> the first offset of an open transaction there."""
-    found: dict[int, int] = {}
-    for _, transaction in opened:
-        for partition, offset in transaction.first_offsets.items():
-            found[partition] = min(offset, found.get(partition, offset))
-    return found
 
 
 def apply(state: TopicState, event: TopicEvent, slot: int) -> TopicState:
@@ -218,18 +249,27 @@ def _log_start_advanced(state: TopicState, event: LogStartAdvanced) -> TopicStat
         known = partitions[partition]
         partitions[partition] = replace(known, log_start=max(log_start, known.log_start))
     log_starts = [partition.log_start for partition in partitions]
+    gone: list[tuple[int, int]] = []
+    for partition in event.log_starts:
+        for _, next_offset, key in state.unsealed.indexed(partition):
+            if next_offset > log_starts[partition]:
+                break
+            gone.append(key)
     return replace(
         state,
         partitions=tuple(partitions),
-        tail=tuple(row for row in state.tail if row.next_offset > log_starts[row.partition]),
+        unsealed=state.unsealed.without(gone),
         sealed=state.sealed.from_log_starts(log_starts),
     )
 
 
 def _producers_retired(state: TopicState, pids: Iterable[int]) -> TopicState:
     gone = set(pids)
-    kept = {pid: known for pid, known in state.producers.items() if pid not in gone}
-    return replace(state, producers=kept, retired=with_numbers(state.retired, gone))
+    return replace(
+        state,
+        producers=state.producers.without(gone),
+        retired=with_numbers(state.retired, gone),
+    )
 
 
 def _append(state: TopicState, event: BatchesAppended, slot: int) -> TopicState:
@@ -243,9 +283,10 @@ def _append(state: TopicState, event: BatchesAppended, slot: int) -> TopicState:
         for row in rows:
             row_counts[row.partition] = row_counts.get(row.partition, 0) + row.row_count
         known = producers.get(event.pid, NEW_PRODUCER)
-        producers = {**producers, event.pid: known.after_append(event, row_counts, slot)}
+        known = known.after_append(event, row_counts, slot)
+        producers = producers.with_item(event.pid, known)
     # One copy of the state for an event: a process that follows a busy topic applies many.
-    return replace(state, partitions=partitions, tail=tail, producers=producers)
+    return replace(state, partitions=partitions, unsealed=tail, producers=producers)
 
 
 def _indexed(
@@ -290,7 +331,7 @@ def _indexed(
 
 def _extended(
     state: TopicState, rows: tuple[IndexedBatch, ...], base_offsets: Mapping[int, int]
-) -> tuple[tuple[PartitionState, ...], tuple[IndexedBatch, ...]]:
+) -> tuple[tuple[PartitionState, ...], Tail]:
     """The partitions and the tail with these rows, which must begin where a partition ends (I2)."""
     partitions = list(state.partitions)
     for partition, base_offset in base_offsets.items():
@@ -303,7 +344,8 @@ def _extended(
     for row in rows:
         log_start = partitions[row.partition].log_start
         partitions[row.partition] = PartitionState(log_start, row.next_offset)
-    return tuple(partitions), state.tail + rows
+    last = state.unsealed.last_key() or (-1, -1)
+    return tuple(partitions), state.unsealed.with_items(_numbered(rows, last))
 
 
 def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
@@ -319,10 +361,10 @@ def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
     if rows or opened is not None:
         first_slot = slot if opened is None else opened.first_slot
         decision = TxDecision(slot, first_slot, event.decision is Decision.ABORT, event.topic_ids)
-        decisions = {**decisions, tx_id: decision}
-    producers = {**state.producers, tx_id.pid: producer.after_marker(event, slot)}
+        decisions = decisions.with_item(tx_id, decision)
+    producers = state.producers.with_item(tx_id.pid, producer.after_marker(event, slot))
     return replace(
-        state, partitions=partitions, tail=tail, decisions=decisions, producers=producers
+        state, partitions=partitions, unsealed=tail, decisions=decisions, producers=producers
     )
 
 
@@ -332,22 +374,22 @@ def sealed_at(state: TopicState, slot: int, window_slots: int) -> TopicState:
     Nothing at or above the first record of an open transaction is sealed, so a chunk never changes,
     and a consistent cut finds every undecided transaction in the tail (rule R13).
     """
-    first_open = min((t.first_slot for _, t in state.open_transactions()), default=slot + 1)
+    opened = state.producers.indexed(OPEN_SLOT)
+    first_open = next((first_slot for _, first_slot, _ in opened), slot + 1)
     limit = min(slot - window_slots, first_open - 1)
     if limit <= state.sealed_slot:
         return state
-    split = next(
-        (index for index, row in enumerate(state.tail) if row.slot > limit), len(state.tail)
-    )
-    rows = tuple(state.decided(row) for row in state.tail[:split])
-    tail = state.tail[split:]
+    old = dict(takewhile(lambda item: item[0][0] <= limit, state.unsealed.items()))
+    rows = tuple(state.decided(row) for row in old.values())
     # Decisions above the sealed slots stay, even if all of their batches are sealed: a cut over
-    # several topics compares them (I11, `catch_up_all`).
-    alive = {row.tx_id for row in tail}
-    decisions = {
-        tx_id: decision
-        for tx_id, decision in state.decisions.items()
-        if tx_id in alive or decision.slot > limit
-    }
+    # several topics compares them (I11, `catch_up_all`). Others have no batch in the tail, because
+    # none follows a marker (R10).
+    ended = takewhile(lambda entry: entry[0] <= limit, state.decisions.indexed())
     sealed = state.sealed.with_leaf(state.sealed_slot + 1, limit, rows) if rows else state.sealed
-    return replace(state, tail=tail, decisions=decisions, sealed=sealed, sealed_slot=limit)
+    return replace(
+        state,
+        unsealed=state.unsealed.without(old),
+        decisions=state.decisions.without([tx_id for _, tx_id in ended]),
+        sealed=sealed,
+        sealed_slot=limit,
+    )

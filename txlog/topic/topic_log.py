@@ -6,7 +6,8 @@ must not know transactions beyond their markers, nor consumer groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -299,6 +300,7 @@ class TopicLog:
             partition,
             lambda span: span.first_offset < end and span.next_offset > start,
             lambda row: row.base_offset < end and row.next_offset > start,
+            takewhile(lambda row: row.base_offset < end, state.tail_of(partition, start)),
         )
 
     def batches_at_time(
@@ -309,7 +311,7 @@ class TopicLog:
         def is_late(part: IndexedBatch | PartitionSpan) -> bool:
             return part.timestamp_max_ms >= timestamp_ms
 
-        return self._batches_in(state, partition, is_late, is_late)
+        return self._batches_in(state, partition, is_late, is_late, state.tail_of(partition))
 
     def _batches_in(
         self,
@@ -317,13 +319,14 @@ class TopicLog:
         partition: int,
         is_wanted_span: Callable[[PartitionSpan], bool],
         is_wanted: Callable[[IndexedBatch], bool],
+        tail: Iterable[IndexedBatch],
     ) -> Iterator[IndexedBatch]:
         """Batches of one partition. It looks at no row of another one: a consumer of all partitions
         would take time quadratic in their number."""
         self._require_index(state)
         for ref in state.sealed.roots():
             yield from filter(is_wanted, self._rows_in(state, ref, partition, is_wanted_span))
-        for row in filter(is_wanted, state.tail_of(partition)):
+        for row in filter(is_wanted, tail):
             yield state.decided(row)
 
     def _rows_in(
@@ -363,7 +366,10 @@ class TopicLog:
     def batches_from_slot(self, state: TopicState, first_slot: int) -> Iterator[IndexedBatch]:
         """Batches of every partition from that journal slot on, in slot order."""
         return self._batches_where(
-            state, lambda ref: ref.last_slot >= first_slot, lambda row: row.slot >= first_slot
+            state,
+            lambda ref: ref.last_slot >= first_slot,
+            lambda row: row.slot >= first_slot,
+            state.tail_since(first_slot),
         )
 
     def batches_since(self, state: TopicState, starts: Mapping[int, int]) -> Iterator[IndexedBatch]:
@@ -372,18 +378,26 @@ class TopicLog:
         def is_newer(part: IndexedBatch | PartitionSpan) -> bool:
             return part.partition in starts and part.next_offset > starts[part.partition]
 
-        return self._batches_where(state, lambda ref: any(map(is_newer, ref.spans)), is_newer)
+        firsts = [next(state.tail_of(p, start), None) for p, start in starts.items()]
+        slot = min((row.slot for row in firsts if row is not None), default=None)
+        return self._batches_where(
+            state,
+            lambda ref: any(map(is_newer, ref.spans)),
+            is_newer,
+            () if slot is None else state.tail_since(slot),
+        )
 
     def _batches_where(
         self,
         state: TopicState,
         is_wanted_chunk: Callable[[ChunkRef], bool],
         is_wanted: Callable[[IndexedBatch], bool],
+        tail: Iterable[IndexedBatch],
     ) -> Iterator[IndexedBatch]:
         self._require_index(state)
         for ref in state.sealed.roots():
             yield from filter(is_wanted, self._batches_of_chunk(state, ref, is_wanted_chunk))
-        for row in filter(is_wanted, state.tail):
+        for row in filter(is_wanted, tail):
             yield state.decided(row)
 
     def _require_index(self, state: TopicState) -> None:

@@ -160,7 +160,7 @@ def superseded_returns(patch: Patch) -> None:
     def decide(state: Any, command: Any) -> Any:
         known = state.ids.get(command.transactional_id)
         if known is not None:
-            ids = {**state.ids, command.transactional_id: replace(known, superseded=())}
+            ids = state.ids.with_item(command.transactional_id, replace(known, superseded=()))
             state = replace(state, ids=ids)
         return original(state, command)
 

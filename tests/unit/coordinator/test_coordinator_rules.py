@@ -33,7 +33,7 @@ from txlog.coordinator.events import (
     StagingHorizonAdvanced,
 )
 from txlog.coordinator.state import merged_participants
-from txlog.coordinator.transaction import TransactionState
+from txlog.coordinator.transaction import TransactionState, transactional_ids
 from txlog.errors import (
     CommitFailed,
     ConcurrentTransactions,
@@ -334,7 +334,9 @@ def test_R27_superseded_instance_that_is_not_a_run_can_register_again() -> None:
 def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
     coordinator = registered()
     state = coordinator.state.ids[NAME]
-    coordinator.state = replace(coordinator.state, ids={NAME: replace(state, epoch=EPOCH_MAX - 1)})
+    coordinator.state = replace(
+        coordinator.state, ids=transactional_ids({NAME: replace(state, epoch=EPOCH_MAX - 1)})
+    )
     assert coordinator.run(init("a", fresh_pid=50)).epoch == EPOCH_MAX
     answer = coordinator.run(init("b", fresh_pid=51))
     assert (answer.pid, answer.epoch) == (51, 0)
@@ -348,7 +350,9 @@ def test_I8_abort_of_the_last_epoch_fences_it_under_a_new_producer_id() -> None:
     """The new producer id's epoch 0 would not fence the old producer id."""
     coordinator = registered()
     state = coordinator.state.ids[NAME]
-    coordinator.state = replace(coordinator.state, ids={NAME: replace(state, epoch=EPOCH_MAX)})
+    coordinator.state = replace(
+        coordinator.state, ids=transactional_ids({NAME: replace(state, epoch=EPOCH_MAX)})
+    )
     coordinator.run(begin(tx(0, epoch=EPOCH_MAX)))
     coordinator.run(init("b", fresh_pid=51))
     found = transaction(coordinator, tx(0, epoch=EPOCH_MAX))
@@ -363,7 +367,9 @@ def test_open_transaction_of_an_earlier_producer_id_is_found_until_complete() ->
     """A blocked process can find the transaction only by that id."""
     coordinator = registered()
     state = coordinator.state.ids[NAME]
-    coordinator.state = replace(coordinator.state, ids={NAME: replace(state, epoch=EPOCH_MAX)})
+    coordinator.state = replace(
+        coordinator.state, ids=transactional_ids({NAME: replace(state, epoch=EPOCH_MAX)})
+    )
     left = tx(0, epoch=EPOCH_MAX)
     coordinator.run(begin(left))
     coordinator.run(init("b", fresh_pid=51))
@@ -376,7 +382,9 @@ def test_open_transaction_of_an_earlier_producer_id_is_found_until_complete() ->
 def test_timeout_at_the_last_epoch_aborts_without_raising_the_epoch() -> None:
     coordinator = registered()
     state = coordinator.state.ids[NAME]
-    coordinator.state = replace(coordinator.state, ids={NAME: replace(state, epoch=EPOCH_MAX)})
+    coordinator.state = replace(
+        coordinator.state, ids=transactional_ids({NAME: replace(state, epoch=EPOCH_MAX)})
+    )
     coordinator.run(begin(tx(0, epoch=EPOCH_MAX)))
     coordinator.run(abort(tx(0, epoch=EPOCH_MAX), fence=True))
     assert coordinator.state.ids[NAME].epoch == EPOCH_MAX

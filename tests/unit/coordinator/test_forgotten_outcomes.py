@@ -81,7 +81,7 @@ def in_a_later_epoch(coordinator: Coordinator) -> None:
 def with_another_producer_id(coordinator: Coordinator) -> None:
     known = coordinator.state.ids[NAME]
     last = replace(known, epoch=EPOCH_MAX)
-    coordinator.state = replace(coordinator.state, ids={**coordinator.state.ids, NAME: last})
+    coordinator.state = replace(coordinator.state, ids=coordinator.state.ids.with_item(NAME, last))
     coordinator.run(init("newer", fresh_pid=50))
     assert coordinator.state.ids[NAME].pid == 50
 

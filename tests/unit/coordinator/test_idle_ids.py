@@ -19,8 +19,14 @@ from tests.unit.coordinator.coordinator_commands import (
 )
 from txlog.coordinator.events import CheckClaimed, ExpireTransactionalId, GroupReleased
 from txlog.coordinator.state import CoordinatorState, apply
-from txlog.coordinator.transaction import Transaction, TransactionalId, TransactionState
+from txlog.coordinator.transaction import (
+    Transaction,
+    TransactionalId,
+    TransactionState,
+    transactional_ids,
+)
 from txlog.model import TxId
+from txlog.sorted_map import SortedMap
 
 
 def expire(coordinator: Coordinator, before_ms: int, name: str = NAME) -> bool:
@@ -129,9 +135,11 @@ def test_id_whose_transaction_a_process_with_a_lagging_clock_ends_does_not_look_
 def test_R4_event_of_an_older_epoch_does_not_raise_the_begun_number() -> None:
     left = TxId(PID, 3, 5)
     known = TransactionalId(
-        PID, 4, "i", 1, 1, open={left: Transaction(left, TransactionState.ONGOING, 0, 1)}
+        PID, 4, "i", 1, 1, open=SortedMap({left: Transaction(left, TransactionState.ONGOING, 0, 1)})
     )
-    state = apply(CoordinatorState({NAME: known}), CheckClaimed(NAME, left, 1, 2))
+    state = apply(
+        CoordinatorState(transactional_ids({NAME: known})), CheckClaimed(NAME, left, 1, 2)
+    )
     assert state.ids[NAME].begun_number == -1
 
 
@@ -140,6 +148,6 @@ def test_R7_floor_considers_only_numbers_of_the_same_epoch() -> None:
     assert known.floor(OWN) == 9
     assert known.floor(TxId(PID, 2, 5)) == 5
     waits = Transaction(NEXT, TransactionState.ONGOING, 0, 1)
-    known = TransactionalId(PID, 3, "i", 1, 1, begun_number=9, open={NEXT: waits})
+    known = TransactionalId(PID, 3, "i", 1, 1, begun_number=9, open=SortedMap({NEXT: waits}))
     assert known.floor(OWN) == NEXT.number - 1
     assert known.floor(TxId(PID, 2, 5)) == 5

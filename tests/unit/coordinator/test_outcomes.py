@@ -21,6 +21,7 @@ from txlog.coordinator.state import (
     TransactionalId,
     apply,
 )
+from txlog.coordinator.transaction import transactional_ids
 from txlog.errors import CorruptData
 from txlog.groups.machine import CoordinatorJournalState, CoordinatorMachine
 from txlog.model import Decision, TxId
@@ -55,7 +56,7 @@ def test_outcome_is_remembered_by_transaction_and_by_tag() -> None:
 @pytest.fixture(scope="module")
 def long_lived() -> CoordinatorState:
     """The state after somewhat more transactions than it remembers."""
-    state = CoordinatorState({"x": TransactionalId(PID, 0, "i", 1, 1)})
+    state = CoordinatorState(transactional_ids({"x": TransactionalId(PID, 0, "i", 1, 1)}))
     for number in range(REMEMBERED + 2 * OUTCOME_GENERATION + 5):
         state = apply(state, TransactionBarred("x", tx(number), 0))
     return state

@@ -27,7 +27,7 @@ from txlog.coordinator.events import (
     StagingHorizonAdvanced,
 )
 from txlog.coordinator.rules import decide, require_current
-from txlog.coordinator.state import CoordinatorState, apply
+from txlog.coordinator.state import CoordinatorState, apply, owners_of
 from txlog.coordinator.transaction import TransactionState
 from txlog.errors import DuplicateTransaction, GroupOwned, InvariantViolated, ProducerFenced
 from txlog.model import TxId
@@ -78,7 +78,7 @@ def test_R12_group_owned_error_names_the_owner_and_its_instance() -> None:
 
 def test_R12_group_owned_error_has_unknown_instance_for_a_forgotten_owner() -> None:
     with pytest.raises(GroupOwned) as caught:
-        decide(CoordinatorState(owners={"g": "gone"}), init(groups=("g",)))
+        decide(CoordinatorState(owners=owners_of({"g": "gone"})), init(groups=("g",)))
     assert caught.value.facts["owner_instance"] == "unknown"
 
 

@@ -13,6 +13,7 @@ from tests.unit.coordinator.coordinator_commands import (
     complete,
     registered,
 )
+from txlog.coordinator.transaction import transactional_ids
 from txlog.errors import OutcomeUnknown, TransactionAborted
 from txlog.model import TxId
 
@@ -31,7 +32,9 @@ def test_R4_no_number_at_or_below_the_highest_is_decided_again(last: str) -> Non
     else:
         coordinator.run(abort(tx(7)))
     known = replace(coordinator.state.ids[NAME], forgotten=tx(7))
-    coordinator.state = replace(coordinator.state, outcomes=({},), ids={NAME: known})
+    coordinator.state = replace(
+        coordinator.state, outcomes=({},), ids=transactional_ids({NAME: known})
+    )
     for number in (0, 6, 7):
         for command in (begin(tx(number)), commit(tx(number))):
             with pytest.raises(OutcomeUnknown):

@@ -8,6 +8,7 @@ from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import Effect, ScriptedStore, failing, unavailable
 from txlog.client.consumer.consumer import Consumer
 from txlog.coordinator.events import InitProducer
+from txlog.coordinator.transaction import transactional_ids
 from txlog.errors import CorruptData, StoreUnavailable, TransactionAborted
 from txlog.model import EPOCH_MAX, TopicPartition, TransactionOutcome
 from txlog.settings import LogSettings
@@ -100,7 +101,7 @@ def test_blocked_reader_aborts_transaction_of_ids_previous_producer_id(
     log.producer("a").close()
     used_up = replace(coordinator.state.ids["a"], epoch=EPOCH_MAX - 1)
     journal = coordinator.journal
-    transactions = replace(coordinator.state, ids={"a": used_up})
+    transactions = replace(coordinator.state, ids=transactional_ids({"a": used_up}))
     journal._at = replace(journal._at, state=replace(journal.state, transactions=transactions))
     journal.snapshot()
     producer = log.producer("a")

@@ -31,6 +31,7 @@ from txlog.journal.machine import Machine
 from txlog.layout import segment_id_at
 from txlog.model import PARTITIONS_MAX, WALL_MS_MAX
 from txlog.settings import COMPRESSION_TYPES, TopicConfig
+from txlog.sorted_map import SortedMap
 from txlog.stored import stored, stored_form, stored_list
 from txlog.topic.events import HorizonAdvanced, PartitionsAdded, TopicEvent, TopicOpened
 from txlog.topic.machine import TopicMachine
@@ -83,8 +84,9 @@ def valid(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(valid(arguments[0]), max_size=3).map(tuple)
     if origin is tuple:
         return st.tuples(*map(valid, arguments))
-    if origin is Mapping:
-        return st.dictionaries(*map(valid, arguments), max_size=3)
+    if origin in (Mapping, SortedMap):
+        found = st.dictionaries(*map(valid, arguments), max_size=3)
+        return found.map(SortedMap) if origin is SortedMap else found
     if origin in (Union, UnionType):
         return st.one_of([valid(argument) for argument in arguments])
     return st.from_type(kind)

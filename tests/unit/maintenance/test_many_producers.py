@@ -9,6 +9,7 @@ from tests.logs.memory_log import MemoryLog
 from txlog.maintenance.maintenance import RETIRED_PIDS_MAX, Maintenance
 from txlog.settings import ProcessSettings
 from txlog.storage import ENTRY_BYTES_MAX
+from txlog.topic.producer_state import producer_states
 
 COUNT = 70_000
 """In one event, this many ids would not fit into an entry (I16)."""
@@ -22,7 +23,7 @@ def test_I16_one_pass_retires_any_number_of_silent_producers(log: MemoryLog) -> 
     log.producer().send("u", b"1").get()
     topic = log.connection.cluster.topic("u")
     (known,) = topic.catch_up().producers.values()
-    silent = dict.fromkeys(range(FIRST_PID, FIRST_PID + 2 * COUNT, 2), known)
+    silent = producer_states((pid, known) for pid in range(FIRST_PID, FIRST_PID + 2 * COUNT, 2))
     assert len(json.dumps(list(silent))) > ENTRY_BYTES_MAX
     topic.journal._at = replace(topic.journal._at, state=replace(topic.state, producers=silent))
     topic.journal.snapshot()

@@ -35,7 +35,7 @@ from txlog.topic.events import (
     SealIndex,
 )
 from txlog.topic.producer_state import holds, with_numbers
-from txlog.topic.state import TopicState
+from txlog.topic.state import TopicState, tail_of_rows
 
 TX = TxId(9, 0, 0)
 LATER_MS = 1 << 50
@@ -117,7 +117,7 @@ def test_I2_snapshot_with_a_batch_in_a_chunk_and_in_the_tail_is_refused(
     (ref,) = topic.state.sealed.roots()
     assert ref.last_slot == topic.state.sealed_slot == newest.slot
     sealed_slot = newest.slot - sealed_slots_less
-    topic.state = replace(topic.state, tail=(newest,), sealed_slot=sealed_slot)
+    topic.state = replace(topic.state, unsealed=tail_of_rows([newest]), sealed_slot=sealed_slot)
     with pytest.raises(CorruptData, match="index"):
         topic.reopened()
 

@@ -54,7 +54,7 @@ def _worn_out(connection: Connection) -> None:
         worn = {n: replace(known, epoch=_EPOCHS[n]) for n, known in state.ids.items()}
         layout = cluster.layout.transactions(coordinator.partition)
         if worn:
-            worn_state = CoordinatorJournalState(replace(state, ids={**state.ids, **worn}))
+            worn_state = CoordinatorJournalState(replace(state, ids=state.ids.with_items(worn)))
             _as_snapshot(cluster.store, layout, worn_state)
     fresh = Cluster(cluster.store, cluster.file, cluster.runtime, cluster.process, "start")
     for coordinator in Connection(fresh).coordinators():

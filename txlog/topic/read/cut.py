@@ -22,7 +22,7 @@ from txlog.clock import FanOut
 from txlog.errors import PublishContention
 from txlog.model import Decision, TopicPartition, TxId
 from txlog.topic.batch_index import IndexedBatch
-from txlog.topic.producer_state import NEW_PRODUCER, AppliedTransaction, holds
+from txlog.topic.producer_state import NEW_PRODUCER, SHARED, AppliedTransaction, holds
 from txlog.topic.state import TopicState, TxDecision
 from txlog.topic.topic_log import TopicLog
 
@@ -123,7 +123,9 @@ def partly_applied(
 
 
 def _last_applied(state: TopicState) -> Iterator[tuple[TxId, AppliedTransaction]]:
-    for pid, producer in state.producers.items():
+    # Others cannot be applied in part. Most producers never write to several topics.
+    for _, pid in state.producers.indexed(SHARED):
+        producer = state.producers[pid]
         for applied in (producer.last, *producer.earlier):
             if applied is not None and applied.decision is not Decision.ABORT:
                 yield TxId(pid, applied.epoch, applied.number), applied

@@ -1,0 +1,89 @@
+"""Sorted maps behave as sorted dictionaries, and an update leaves the map that it began with."""
+
+import pickle
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from txlog.sorted_map import LEAF_MAX, IndexedMap, SortedMap
+
+
+def model_from(model: dict[int, int], key: int) -> list[tuple[int, int]]:
+    return sorted(item for item in model.items() if item[0] >= key)
+
+
+@pytest.mark.parametrize("spread", [LEAF_MAX // 8, 20 * LEAF_MAX])
+def test_random_updates_lead_to_the_items_of_a_dictionary(spread: int) -> None:
+    random = Random(spread)
+    found: SortedMap[int, int] = SortedMap()
+    model: dict[int, int] = {}
+    for step in range(2000):
+        size = random.choice((1, 1, 1, 40))
+        keys = [random.randrange(spread) for _ in range(size)]
+        before, known = found, dict(model)
+        if random.random() < (0.3 if step < 1200 else 0.7):
+            found = found.without(keys)
+            for key in keys:
+                model.pop(key, None)
+        else:
+            found = found.with_items(dict.fromkeys(keys, step))
+            model.update(dict.fromkeys(keys, step))
+        probe = random.randrange(spread)
+        assert (found.get(probe), probe in found) == (model.get(probe), probe in model)
+        if not step % 50:
+            assert dict(before) == known
+            assert list(found.items()) == sorted(model.items())
+            assert list(found.items_from(probe)) == model_from(model, probe)
+            assert (found.first_key(), found.last_key()) == (
+                min(model, default=None),
+                max(model, default=None),
+            )
+            assert len(found) == len(model)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_items_in_either_order_fill_their_leaves(order: int) -> None:
+    found: SortedMap[int, int] = SortedMap()
+    for key in range(0, order * 10 * LEAF_MAX, order):
+        found = found.with_item(key, key)
+    assert list(found) == sorted(found.values())
+    assert len(found._leaves) <= 20
+
+
+def test_removal_of_most_items_leaves_few_leaves() -> None:
+    found = SortedMap((key, key) for key in range(40 * LEAF_MAX))
+    for key in range(40 * LEAF_MAX):
+        if key % LEAF_MAX:
+            found = found.without([key])
+    assert len(found) == 40
+    assert len(found._leaves) <= 2
+
+
+def test_missing_key_raises_key_error() -> None:
+    for found in (SortedMap[int, int](), SortedMap({5: 1})):
+        for key in (0, 9):
+            with pytest.raises(KeyError):
+                found[key]
+            assert found.get(key, 7) == 7
+
+
+def _entries(key: int, value: str) -> Iterator[tuple[str, int]]:
+    yield from ((letter, key) for letter in value)
+
+
+def test_index_follows_every_update() -> None:
+    random = Random(1)
+    found = IndexedMap(_entries, {3: "ab"})
+    for step in range(600):
+        keys = [random.randrange(50) for _ in range(random.choice((1, 5)))]
+        if step % 3:
+            found = found.with_items({key: random.choice(("", "a", "bc", "cb")) for key in keys})
+        else:
+            found = found.without(keys)
+        expected = sorted({entry for item in found.items() for entry in _entries(*item)})
+        assert list(found.indexed()) == expected
+        assert list(found.indexed("b")) == [entry for entry in expected if entry[0] == "b"]
+        from_20 = [entry for entry in expected if entry[0] == "b" and entry[1] >= 20]
+        assert list(found.indexed_from(("b", 20), 1)) == from_20
+    assert pickle.loads(pickle.dumps(found)).with_item(99, "b").indexed("b")
