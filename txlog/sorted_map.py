@@ -21,9 +21,23 @@ T = TypeVar("T")
 V_co = TypeVar("V_co", covariant=True)
 
 LEAF_MAX = 128
-"""Items of a leaf. An update of a map of n items copies up to so many, and some n / 64 references."""
+"""Items of a leaf. An update of a map of n items copies up to so many, and n / 64 references."""
 
 IndexEntry: TypeAlias = tuple[Any, ...]
+
+
+class _Leaf(dict[Any, Any]):
+    """A few items in the order of their keys, which do not change once they are in a map."""
+
+    __slots__ = ("made",)
+
+    def __init__(self, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+        super().__init__(items)
+        self.made: Any = None
+        """What `by_leaf` has made of them."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Leaf, (list(self.items()),)
 
 
 class SortedMap(Mapping[K, V_co]):
@@ -33,10 +47,10 @@ class SortedMap(Mapping[K, V_co]):
 
     def __init__(self, items: Mapping[K, V_co] | Iterable[tuple[K, V_co]] = ()) -> None:
         pairs = sorted(dict(items).items(), key=itemgetter(0))
-        leaves = [dict(pairs[at : at + LEAF_MAX]) for at in range(0, len(pairs), LEAF_MAX)]
+        leaves = [_Leaf(pairs[at : at + LEAF_MAX]) for at in range(0, len(pairs), LEAF_MAX)]
         self._freeze([next(iter(leaf)) for leaf in leaves], leaves, len(pairs))
 
-    def _freeze(self, firsts: list[Any], leaves: list[dict[Any, Any]], size: int) -> None:
+    def _freeze(self, firsts: list[Any], leaves: list[_Leaf], size: int) -> None:
         self._firsts = tuple(firsts)
         self._leaves = tuple(leaves)
         self._size = size
@@ -72,6 +86,14 @@ class SortedMap(Mapping[K, V_co]):
             yield from ((found, leaf[found]) for found in keys[bisect_left(keys, key) :])
         for leaf in self._leaves[at + 1 :]:
             yield from leaf.items()
+
+    def by_leaf(self, make: Callable[[Iterable[tuple[K, V_co]]], T]) -> Iterator[T]:
+        """What `make` returns for the items of each leaf, in order. It is called once for a leaf,
+        which later maps share, so all maps of one kind must pass the same function."""
+        for leaf in self._leaves:
+            if leaf.made is None:
+                leaf.made = make(leaf.items())
+            yield leaf.made
 
     def first_key(self) -> K | None:
         """The lowest key; None if the map is empty."""
@@ -138,9 +160,7 @@ class _Values(ValuesView[V_co]):
 class _Draft:
     """A map under construction. Each leaf is copied once, when it is first changed."""
 
-    def __init__(
-        self, firsts: tuple[Any, ...], leaves: tuple[dict[Any, Any], ...], size: int
-    ) -> None:
+    def __init__(self, firsts: tuple[Any, ...], leaves: tuple[_Leaf, ...], size: int) -> None:
         self.firsts = list(firsts)
         self.leaves = list(leaves)
         self.size = size
@@ -149,7 +169,7 @@ class _Draft:
 
     def put(self, key: Any, value: Any) -> None:
         if not self.leaves:
-            self._insert(0, {key: value})
+            self._insert(0, _Leaf({key: value}))
             self.size = 1
             return
         at = max(bisect_right(self.firsts, key) - 1, 0)
@@ -160,7 +180,7 @@ class _Draft:
         self.size += 1
         is_last = key > next(reversed(leaf))
         if is_last and len(leaf) >= LEAF_MAX and at == len(self.leaves) - 1:
-            self._insert(at + 1, {key: value})  # So that rising keys fill their leaves.
+            self._insert(at + 1, _Leaf({key: value}))  # So that rising keys fill their leaves.
             return
         if is_last and len(leaf) < LEAF_MAX:
             leaf[key] = value
@@ -168,9 +188,9 @@ class _Draft:
         pairs = list(leaf.items())
         pairs.insert(bisect_left(list(leaf), key), (key, value))
         half = len(pairs) if len(pairs) <= LEAF_MAX else LEAF_MAX // 2
-        self._replace(at, dict(pairs[:half]))
+        self._replace(at, _Leaf(pairs[:half]))
         if pairs[half:]:
-            self._insert(at + 1, dict(pairs[half:]))
+            self._insert(at + 1, _Leaf(pairs[half:]))
 
     def remove(self, key: Any) -> None:
         at = bisect_right(self.firsts, key) - 1
@@ -184,24 +204,24 @@ class _Draft:
             pair = self.leaves[max(first, 0) : first + 2]
             if len(pair) == 2 and sum(map(len, pair)) <= LEAF_MAX // 2:
                 del self.leaves[first], self.firsts[first]
-                self._replace(first, {**pair[0], **pair[1]})
+                self._replace(first, _Leaf({**pair[0], **pair[1]}))
                 return
         if leaf:
             self.firsts[at] = next(iter(leaf))
         else:
             del self.leaves[at], self.firsts[at]
 
-    def _own(self, at: int) -> dict[Any, Any]:
+    def _own(self, at: int) -> _Leaf:
         if id(self.leaves[at]) not in self._owned:
-            self._replace(at, self.leaves[at].copy())
+            self._replace(at, _Leaf(self.leaves[at]))
         return self.leaves[at]
 
-    def _insert(self, at: int, leaf: dict[Any, Any]) -> None:
+    def _insert(self, at: int, leaf: _Leaf) -> None:
         self.leaves.insert(at, leaf)
         self.firsts.insert(at, None)
         self._replace(at, leaf)
 
-    def _replace(self, at: int, leaf: dict[Any, Any]) -> None:
+    def _replace(self, at: int, leaf: _Leaf) -> None:
         self.leaves[at] = leaf
         self.firsts[at] = next(iter(leaf))
         self._owned.add(id(leaf))

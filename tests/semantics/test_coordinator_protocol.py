@@ -7,6 +7,7 @@ import pytest
 
 from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import unavailable
+from tests.unit.machine_without_journal import sections_of
 from txlog.coordinator.coordinator import journal_of
 from txlog.coordinator.events import CommitPrepared, TransactionBegun
 from txlog.errors import StoreUnavailable, TxlogError
@@ -113,7 +114,7 @@ def test_snapshot_keeps_one_offset_per_partition_and_no_finished_pends(
     coordinator.journal.prune(0)
     journal = log.connection.cluster.layout.transactions(coordinator.partition)
     walk = walk_journal(log.memory, journal, CoordinatorMachine())
-    (row,) = [dict(row) for row in CoordinatorMachine().encode_state(walk.state)["group"]]
+    (row,) = sections_of(CoordinatorMachine(), walk.state)["group"]
     assert len(row["committed"]) == 1
     assert row["pending"] == []
     assert walk.state.offsets.group("g").last_commit == last

@@ -1,9 +1,11 @@
 """A machine without a journal: each command that leads to events is an entry of its own."""
 
+import json
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, Generic, TypeVar
 
+from txlog.journal.codec import Json, json_text
 from txlog.journal.machine import Machine
 
 PartT = TypeVar("PartT")
@@ -57,7 +59,10 @@ class MachineHarness(Generic[PartT]):
 
     def reopened(self) -> PartT:
         """The state that a snapshot of this one leads to."""
-        sections = {
-            name: list(rows) for name, rows in self.machine.encode_state(self.whole).items()
-        }
-        return self._part_of(self.machine.decode_state(sections))
+        return self._part_of(self.machine.decode_state(sections_of(self.machine, self.whole)))
+
+
+def sections_of(machine: Machine[Any], state: Any) -> dict[str, list[Json]]:
+    """The sections of a snapshot, as a process that opens the journal reads them."""
+    encoded = machine.encode_state(state)
+    return {name: [json.loads(json_text(row)) for row in rows] for name, rows in encoded.items()}

@@ -288,6 +288,24 @@ def test_rise_of_a_log_start_costs_what_it_removes() -> None:
     require_no_growth(lambda count: lambda: TopicMachine().apply(topic_state(count), event, MANY))
 
 
+@pytest.mark.parametrize(
+    ("machine", "state_at", "command"),
+    [
+        (TopicMachine(), topic_state, append({0: 1})),
+        (CoordinatorMachine(), coordinator_state, PendingApplied(GROUP, HELD, 1)),
+        (ClusterMachine(), cluster_state, created("new")),
+    ],
+    ids=["topic", "coordinator", "cluster"],
+)
+def test_snapshot_encodes_only_what_has_changed_since_the_one_before(
+    machine: Machine[Any], state_at: Callable[[int], Any], command: Any
+) -> None:
+    state = state_at(1000)
+    first = steps_of(lambda: machine.encode_state(state))
+    changed = after(machine, state, 5000, command)()
+    assert steps_of(lambda: machine.encode_state(changed)) < first / 4
+
+
 READS: dict[str, Callable[[TopicState], object]] = {
     "last stable offset": lambda state: state.last_stable_offset(0),
     "first open transaction": lambda state: next(state.open_transactions()),

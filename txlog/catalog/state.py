@@ -176,7 +176,10 @@ class ClusterMachine(SimpleMachine):
     def encode_state(self, state: ClusterState) -> Mapping[str, Iterable[Json]]:
         """Sections of a snapshot."""
         return SECTIONS.encode(
-            {"next_producer_id": [state.next_pid], "topic": state.topics.values()}
+            {
+                "next_producer_id": [state.next_pid],
+                "topic": SECTIONS.texts("topic", state.topics, lambda _, topic: topic),
+            }
         )
 
     def decode_state(self, sections: Mapping[str, list[Json]]) -> ClusterState:

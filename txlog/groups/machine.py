@@ -127,12 +127,14 @@ class CoordinatorMachine(SimpleMachine):
         return SECTIONS.encode(
             {
                 "staging_horizon": [transactions.horizon],
-                "transactional_id": (_Id(*item) for item in transactions.ids.items()),
-                "group_owner": (_Owner(*item) for item in transactions.owners.items()),
-                "replay_mark": transactions.marks.values(),
+                "transactional_id": SECTIONS.texts("transactional_id", transactions.ids, _Id),
+                "group_owner": SECTIONS.texts("group_owner", transactions.owners, _Owner),
+                "replay_mark": SECTIONS.texts(
+                    "replay_mark", transactions.marks, lambda _, mark: mark
+                ),
                 "forgotten": () if forgotten is None else (forgotten,),
                 "outcomes": (OutcomeGeneration.of(each).text for each in transactions.outcomes),
-                "group": (_row_of(name, group) for name, group in state.offsets.groups.items()),
+                "group": SECTIONS.texts("group", state.offsets.groups, _row_of),
             }
         )
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from itertools import chain
 from operator import attrgetter
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
@@ -95,6 +96,21 @@ class EventCodec:
         return _event(kind)[1](value)
 
 
+class JsonText(str):
+    """A row of a snapshot that is encoded already."""
+
+    __slots__ = ()
+
+
+def json_text(row: Json) -> str:
+    """A row of a snapshot as text."""
+    # In ASCII: a user's text may contain half a surrogate pair, which no Arrow text can hold.
+    return row if type(row) is JsonText else _ENCODER.encode(row)
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
 class SectionCodec:
     """Encodes and decodes the sections of one machine's snapshots: rows of one type in each."""
 
@@ -102,11 +118,23 @@ class SectionCodec:
         self.kinds: Mapping[str, Any] = kinds
 
     def encode(self, rows: Mapping[str, Iterable[Any]]) -> Mapping[str, Iterable[Json]]:
-        """The JSON values of all sections."""
+        """The JSON values of all sections, or their texts where `texts` has made them."""
         return {
-            name: [encode_row(row) for row in rows[name]]
+            name: [row if type(row) is JsonText else encode_row(row) for row in rows[name]]
             for name, (encode_row, _) in self._codecs()
         }
+
+    def texts(
+        self, name: str, items: SortedMap[Any, Any], row_of: Callable[[Any, Any], Any]
+    ) -> Iterator[JsonText]:
+        """The rows of a section, which are encoded once: a snapshot costs what has changed since
+        the one before it, as far as its rows can be shared."""
+        encode_row, _ = _codec(self.kinds[name])
+
+        def texts_of(pairs: Iterable[tuple[Any, Any]]) -> list[JsonText]:
+            return [JsonText(json_text(encode_row(row_of(*pair)))) for pair in pairs]
+
+        return chain.from_iterable(items.by_leaf(texts_of))
 
     def decode(self, sections: Mapping[str, list[Json]]) -> dict[str, list[Any]]:
         """The rows of all sections; a missing section has none. Raises CorruptData,

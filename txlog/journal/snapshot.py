@@ -18,7 +18,7 @@ from txlog.arrow_columns import text_column
 from txlog.distribution import VERSION
 from txlog.errors import CorruptData, UnsupportedFormat
 from txlog.journal.arrow_ipc import NotAnArrowFile, decode_file, encode_file
-from txlog.journal.codec import Json, decode, encode, parsed
+from txlog.journal.codec import Json, decode, encode, json_text, parsed
 from txlog.journal.entry import FORMAT_VERSION, not_understood, release, unsupported
 from txlog.model import Crc32, Slot, SlotOrNone
 from txlog.stored import stored
@@ -59,8 +59,7 @@ def encode_snapshot(head: SnapshotHead, sections: Mapping[str, Iterable[Json]]) 
     """The bytes of a snapshot."""
     names, rows = [_HEAD], [json.dumps({**encode(head), _TXLOG: VERSION})]
     for name, values in sections.items():
-        # In ASCII: a user's text may contain half a surrogate pair, which no Arrow text can hold.
-        texts = [json.dumps(value, separators=(",", ":")) for value in values]
+        texts = list(map(json_text, values))
         names.extend([name] * len(texts))
         rows.extend(texts)
     names.append(_TAIL)

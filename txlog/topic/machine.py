@@ -169,9 +169,9 @@ class TopicMachine:
                 "topic": [head],
                 "schema": state.schemas,
                 "partition": state.partitions,
-                "producer": (_Producer(*item) for item in state.producers.items()),
-                "tail": state.unsealed.values(),
-                "mark": (_Mark(*item) for item in state.decisions.items()),
+                "producer": SECTIONS.texts("producer", state.producers, _Producer),
+                "tail": SECTIONS.texts("tail", state.unsealed, lambda _, row: row),
+                "mark": SECTIONS.texts("mark", state.decisions, _Mark),
                 "chunk": refs,
             }
         )

@@ -12,6 +12,7 @@ from tests.unit.coordinator.coordinator_commands import (
     complete,
     registered,
 )
+from tests.unit.machine_without_journal import sections_of
 from txlog.coordinator.events import TransactionBarred
 from txlog.coordinator.outcomes import Outcome, OutcomeGeneration, tagged
 from txlog.coordinator.state import (
@@ -77,8 +78,7 @@ def test_newest_outcomes_are_remembered_and_the_oldest_is_dropped(
 
 def test_snapshot_keeps_the_outcome_generations(long_lived: CoordinatorState) -> None:
     machine, state = CoordinatorMachine(), CoordinatorJournalState(long_lived)
-    sections = {name: list(rows) for name, rows in machine.encode_state(state).items()}
-    assert machine.decode_state(sections) == state
+    assert machine.decode_state(sections_of(machine, state)) == state
 
 
 SOME = {

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.machine_without_journal import MachineHarness
+from tests.unit.machine_without_journal import MachineHarness, sections_of
 from tests.unit.segments import segment
 from tests.unit.topic_commands import ABORT, COMMIT, append, ends, marker, new_topic, plain, stable
 from txlog.errors import IllegalTransition, InternalError, InvalidRecord, TransactionAborted
@@ -173,7 +173,7 @@ def test_R7_finished_numbers_are_stored_as_ranges(topic: MachineHarness[TopicSta
     """While one transaction stays open there may be very many finished numbers."""
     for number in (5, 2, 3):
         topic.run(marker(TxId(1, 0, number), COMMIT, floor=0))
-    (row,) = topic.machine.encode_state(topic.state)["producer"]
+    (row,) = sections_of(topic.machine, topic.state)["producer"]
     assert row[1]["finished_above"] == [[2, 3], [5, 5]]
 
 

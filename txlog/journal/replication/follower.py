@@ -382,20 +382,22 @@ class Follower(Generic[StateT]):
     def _write_snapshot(self, check: bool = False) -> None:
         """Best effort: a commit never fails because a snapshot could not be written."""
         try:
-            is_written = self._saved(check)
+            size = self._saved(check)
         except TxlogError as error:
             slot = self._at.next_slot - 1
             log.warning("%s: no snapshot at slot %d: %s", self.layout.root, slot, error)
             return
-        if is_written:
-            self._at = replace(self._at, state=self._machine.without_unsaved(self.state))
+        if size:
+            state = self._machine.without_unsaved(self.state)
+            self._at = replace(self._at, state=state, snapshot_bytes=size)
 
-    def _saved(self, check: bool) -> bool:
-        """Write a snapshot of the present state; False if a damaged one has its name (rule R47)."""
+    def _saved(self, check: bool) -> int:
+        """Write a snapshot of the present state. Returns its size; 0 if a damaged one has its name
+        (rule R47)."""
         head = self._head()
-        done = write_snapshot(self._store, self.layout, self._machine, self.state, head, check)
-        self._is_snapshot_due = not done
-        return done
+        size = write_snapshot(self._store, self.layout, self._machine, self.state, head, check)
+        self._is_snapshot_due = not size
+        return size
 
     def _head(self) -> tuple[int, int, int]:
         """Last slot, CRC32 and boundary ordinal of a snapshot of the present state."""

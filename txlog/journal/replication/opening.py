@@ -39,6 +39,14 @@ ENTRIES_BEHIND_SNAPSHOT = 32
 """The entries after a snapshot that are requested with it, far away."""
 
 
+LARGE_SNAPSHOT_BYTES = 512 << 10
+"""From here on snapshots are twice as far apart, from twice as many bytes on four times."""
+
+ENTRIES_APART_MAX = 512
+"""Entries between two large snapshots at most: fewer than a run, after which a process that lags
+looks for a newer snapshot."""
+
+
 class Prefetch:
     """Reads of `store`, some of which are requested before they are needed. For one opening and one
     thread. Each prefetched answer is returned once: a second read sends a new request, because an
@@ -86,6 +94,8 @@ class Opened(Generic[StateT]):
     boundary: Boundary
     damaged: bool = False
     """Whether a snapshot could not be read, so that one must be written for another slot."""
+    snapshot_bytes: int = 0
+    """Size of the last snapshot that this process has read or written."""
 
 
 def open_journal(
@@ -157,7 +167,7 @@ def _from_snapshot(
         return None
     head, state = decoded_snapshot(layout, machine, slot, data)
     boundary = _boundary_of(store, layout, head, known)
-    return Opened(state, slot + 1, head.crc32, boundary)
+    return Opened(state, slot + 1, head.crc32, boundary, snapshot_bytes=len(data))
 
 
 def _boundary_of(
@@ -186,11 +196,12 @@ def write_snapshot(
     state: StateT,
     head: tuple[int, int, int],
     check: bool,
-) -> bool:
-    """Write the shared chunks, then the snapshot that refers to them, then the hint.
+) -> int:
+    """Write the shared chunks, then the snapshot that refers to them, then the hint. Returns the
+    snapshot's size.
 
     A crash between two steps leaves objects that a later snapshot refers to, or none.
-    With `check`, a snapshot that exists already is read first: if it is damaged, this returns False
+    With `check`, a snapshot that exists already is read first: if it is damaged, this returns 0
     and writes nothing, because this slot cannot have another one (rule R47). `head` is (slot,
     CRC32, boundary ordinal). Raises CorruptData for a damaged chunk.
     """
@@ -198,7 +209,7 @@ def write_snapshot(
     path = layout.snapshot(slot)
     if check and not _is_sound(store, layout, machine, slot, crc32):
         log.warning("%s is damaged; the next snapshot is written for another slot", path)
-        return False
+        return 0
     for chunk in machine.unsaved_chunks(state):
         _save_chunk(store, layout.chunk(chunk.first_slot, chunk.last_slot), chunk.data)
     data = encode_snapshot(
@@ -207,7 +218,15 @@ def write_snapshot(
     )
     _save(store, path, data)
     store.replace(layout.hint, json.dumps({"snapshot": slot}).encode())
-    return True
+    return len(data)
+
+
+def entries_apart(entries: int, snapshot_bytes: int) -> int:
+    """How many entries are between two snapshots: `entries`, the log's `journal.snapshot.entries`,
+    or more if they are large, so that they do not make each entry cost more. A process that opens
+    the journal then reads more entries, which takes less time than the snapshot itself."""
+    times: int = 1 << (snapshot_bytes // LARGE_SNAPSHOT_BYTES).bit_length()
+    return entries * max(min(times, ENTRIES_APART_MAX // entries), 1)
 
 
 def _is_sound(

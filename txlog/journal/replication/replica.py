@@ -37,6 +37,7 @@ from txlog.journal.replication.commit_queue import (
     unclear_slot,
 )
 from txlog.journal.replication.follower import Follower, ReplicaOptions
+from txlog.journal.replication.opening import entries_apart
 from txlog.layout import JournalLayout
 from txlog.storage.store import ENTRY_BYTES_MAX, CreateResult, Exists, Store, turn
 
@@ -392,7 +393,8 @@ class Replica(Follower[StateT]):
         self._latest = None
         self._require_no_fork(slot)
         # Only the winner of the slot writes its snapshot, so that one process does the work.
-        if self._is_snapshot_due or self._at.next_slot % self._options.snapshot_entries == 0:
+        apart = entries_apart(self._options.snapshot_entries, self._at.snapshot_bytes)
+        if self._is_snapshot_due or self._at.next_slot % apart == 0:
             self._is_snapshot_due = False
             self._write_snapshot()
         return _Slot.WON

@@ -8,6 +8,7 @@ from tests.stores.faulty_stores import HookedStore
 from tests.unit.journal.shelf_journal import LAYOUT, fill, limits, new_store, process
 from tests.unit.journal.shelf_machine import Put
 from txlog.errors import CorruptData, StoreUnavailable, UnsupportedFormat
+from txlog.journal.replication.opening import LARGE_SNAPSHOT_BYTES, entries_apart
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 from txlog.storage import MemoryStore, Store
 from txlog.testing.counting_store import CountingStore
@@ -45,6 +46,30 @@ def test_snapshot_is_written_each_time_snapshot_entries_were_added() -> None:
     assert hinted(store) == 7
     fill(replica, 8, "more")
     assert hinted(store) == 15
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "apart"),
+    [(0, 8), (LARGE_SNAPSHOT_BYTES - 1, 8), (LARGE_SNAPSHOT_BYTES, 16), (10**8, 512)],
+)
+def test_snapshots_are_the_farther_apart_the_larger_they_are(size_bytes: int, apart: int) -> None:
+    assert entries_apart(8, size_bytes) == apart
+    assert entries_apart(4096, size_bytes) == 4096
+
+
+def test_large_snapshot_is_followed_by_another_after_twice_as_many_entries() -> None:
+    store = new_store()
+    large = Put("x" * LARGE_SNAPSHOT_BYTES)
+    replica = process(store)
+    replica.execute(large)
+    fill(replica, 7)
+    assert hinted(store) == 7
+    for opened in (replica, process(store)):
+        fill(opened, 4, f"more of {id(opened)}")
+        assert hinted(store) == (7 if opened is replica else 15)
+    fill(process(store), 15, "later")
+    assert hinted(store) == 15
+    assert process(store).catch_up() == replica.catch_up()
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 15, 16, 100])
