@@ -342,6 +342,7 @@ def test_event_of_a_coordinator_costs_the_same_after_many_ids_and_groups(name: s
 
 ASKED: dict[str, Callable[[CoordinatorState], object]] = {
     "outcome": lambda state: state.outcome(HELD),
+    "decision": lambda state: state.is_decided_commit(HELD),
     "holder": lambda state: state.find(HELD),
     "forgotten": lambda state: state.may_have_forgotten(HELD),
     "presumed": lambda state: state.presumed_outcome(NEXT),

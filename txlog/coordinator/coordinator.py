@@ -392,8 +392,8 @@ class Coordinator:
         """How a transaction ended, as far as rule R39 allows if its outcome was dropped."""
         state = self.catch_up()
         # A decision is the final outcome (I4), even if it is not applied everywhere yet.
-        found = state.find(tx_id)
-        if found is not None and (transaction := found[1].open.get(tx_id)) is not None:
+        transaction = state.found_open(tx_id)
+        if transaction is not None:
             decided = transaction.decided
             return TransactionOutcome.OPEN if decided is None else decided.transaction_outcome
         known = state.outcome(tx_id)

@@ -84,10 +84,8 @@ class CoordinatorState:
 
     def is_decided_commit(self, tx_id: TxId) -> bool:
         """Whether the transaction is known to be decided COMMIT, complete or not."""
-        for _, transaction in self.open_transactions():
-            if transaction.tx_id == tx_id:
-                return _is_committed(transaction.decided)
-        return _is_committed(self.outcome(tx_id))
+        transaction = self.found_open(tx_id)
+        return _is_committed(self.outcome(tx_id) if transaction is None else transaction.decided)
 
     def may_have_forgotten(self, tx_id: TxId) -> bool:
         """Whether the transaction's outcome may have been dropped."""
@@ -139,6 +137,11 @@ class CoordinatorState:
         """The open transaction; None if it is complete, or its transactional id is forgotten."""
         known = self.ids.get(name)
         return None if known is None else known.open.get(tx_id)
+
+    def found_open(self, tx_id: TxId) -> Transaction | None:
+        """The same for a transaction whose transactional id the caller does not know."""
+        found = self.find(tx_id)
+        return None if found is None else found[1].open.get(tx_id)
 
     def find(self, tx_id: TxId) -> tuple[str, TransactionalId] | None:
         """The transactional id that the transaction belongs to; an open one may have the id's

@@ -92,7 +92,7 @@ class GroupOffsets:
         """The group once the pends whose transactions are decided COMMIT are applied: a caller
         that shows positions shows these, as their process may have died. Nothing is written. The
         caller has caught up with the coordinators after reading `state`."""
-        groups = OffsetsState({group: state})
+        groups = OffsetsState(SortedMap({group: state}))
         for tx_id, pending in state.pending.items():
             if self._coordinator(pending.coordinator).state.is_decided_commit(tx_id):
                 groups = apply(groups, self.apply_command(group, tx_id))
