@@ -13,7 +13,8 @@ from txlog.engine.transaction_session import TransactionSession
 from txlog.groups.state import PendingOffset
 from txlog.storage import MemoryStore
 from txlog.testing.counting_store import CountingStore, RequestCounts
-from txlog.topic.records.conversion import record_batch_from_rows, with_timestamp
+from txlog.topic.records.conversion import with_timestamp
+from txlog.topic.records.python_rows import record_batch_from_rows
 
 REQUESTS = Page(ROOT / "docs" / "request-counts.md")
 PARTITIONS = 3

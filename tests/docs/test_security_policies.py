@@ -23,7 +23,8 @@ from txlog.model import TopicPartition
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import manual_runtime
-from txlog.topic.records.conversion import record_batch_from_rows, with_timestamp
+from txlog.topic.records.conversion import with_timestamp
+from txlog.topic.records.python_rows import record_batch_from_rows
 
 pytestmark = pytest.mark.slow
 

@@ -33,7 +33,8 @@ from txlog.model import OffsetAndMetadata, TopicPartition, TxId
 from txlog.settings import LogSettings
 from txlog.testing.invariants import check_log
 from txlog.topic.events import AdvanceHorizon, RetireProducers, SealIndex
-from txlog.topic.records.conversion import record_batch_from_rows, with_timestamp
+from txlog.topic.records.conversion import with_timestamp
+from txlog.topic.records.python_rows import record_batch_from_rows
 from txlog.topic.upkeep.compaction import CompactionLimits, compact
 from txlog.topic.upkeep.merging import merge_segments
 

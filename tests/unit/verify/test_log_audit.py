@@ -17,7 +17,8 @@ from txlog.maintenance.vacuum import Vacuum
 from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore
 from txlog.testing.round_trips import RoundTrips
-from txlog.topic.records.conversion import record_batch_from_rows, with_timestamp
+from txlog.topic.records.conversion import with_timestamp
+from txlog.topic.records.python_rows import record_batch_from_rows
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.merging import merge_segments
 from txlog.verify.log_audit import LogReport, audit_log, stored_objects

@@ -1,8 +1,10 @@
 """From JSON, or the text of a cell, to the values of a column: the inverse of `record_json`.
 
-Values that cannot be represented exactly are refused: digits beyond a column's unit, a decimal as a
-JSON number with a fraction. Times become counts of the column's unit, as Python's own types do not
-hold nanoseconds. Pure; it must not know where a value comes from.
+A cell becomes the JSON value that it stands for, and is then read as JSON is. Numbers are exact:
+none passes through a binary float on its way into another type, and only digits of ASCII count.
+Values that cannot be represented exactly are refused: digits beyond a column's unit, a zone where
+the column has none. Times become counts of the column's unit, as Python's own types do not hold
+nanoseconds. Pure; it must not know where a value comes from.
 """
 
 from __future__ import annotations
@@ -12,35 +14,50 @@ import binascii
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal, DecimalException
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
 from txlog.cli.options.starting_point import time_with_fraction
+from txlog.cli.output.record_json import BASE64_PREFIX
 from txlog.errors import InvalidRecord
-
-Read: TypeAlias = Callable[[Any], Any]
+from txlog.topic.records.python_rows import python_value
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _DAY_MS = 86_400_000
 _TIME_OF_DAY = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+|(\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?)", re.ASCII)
+"""JSON's numbers, and what spreadsheets write: +5, 007, .5, 5."""
+_COUNT = re.compile(r"[+-]\d+", re.ASCII)
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _SHOWN_MAX = 60
 
 
-def json_value(text: str | bytes) -> Any:
-    """One JSON document. Raises InvalidRecord, also for duplicate names in an object."""
+def json_value(text: bytes | str) -> Any:
+    """One JSON document, in UTF-8; numbers with a fraction are Decimals. Raises InvalidRecord, also
+    for duplicate names in an object."""
     try:
+        if isinstance(text, bytes):
+            # json itself would guess the encoding; some programs begin with a byte order mark.
+            text = text.decode("utf-8-sig")
         # json alone would accept NaN, which is not JSON, and keep the last of two equal names.
-        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
+        return json.loads(
+            text, object_pairs_hook=_distinct, parse_constant=_no_constant, parse_float=_number
+        )
     except RecursionError as error:
         raise InvalidRecord("it is nested too deeply") from error
     except ValueError as error:
-        raise InvalidRecord(f"it is not JSON: {error}") from error
+        hint = "; if it is UTF-16, convert it: iconv -f UTF-16 -t UTF-8" if _is_wide(text) else ""
+        raise InvalidRecord(f"it is not JSON: {error}{hint}") from error
+
+
+def _is_wide(text: bytes | str) -> bool:
+    return text.startswith((b"\xff\xfe", b"\xfe\xff")) if isinstance(text, bytes) else "\0" in text
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -56,44 +73,73 @@ def _no_constant(text: str) -> Any:
     raise ValueError(f'{text} is not JSON; write it as the text "{text}"')
 
 
-def value_reader(field: pa.Field) -> Read | None:
-    """How to convert a JSON value to that column's; None if it needs no conversion.
+def json_column(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """How to convert JSON's values for a flat type; see `python_rows.FlatReader`. Bytes stay."""
+    types = pa.types
+    if types.is_timestamp(kind):
+        return partial(time_count, unit=kind.unit, has_zone=kind.tz is not None)
+    if types.is_date(kind):
+        return partial(_date, per_day=1 if types.is_date32(kind) else _DAY_MS)
+    if types.is_time(kind):
+        return partial(_time_of_day, unit=kind.unit)
+    if types.is_decimal(kind):
+        return _decimal
+    convert = python_value(kind)
+    if types.is_floating(kind) and convert is not None:
+        return lambda value: (
+            _NOT_FINITE.get(value, value) if isinstance(value, str) else convert(value)
+        )
+    is_bytes = types.is_binary(kind) or types.is_fixed_size_binary(kind)
+    return json_bytes if is_bytes else convert
 
-    Errors name the column.
-    """
-    return _named(field, _reader(field.type))
+
+def cell_value(text: str, kind: pa.DataType) -> Any:
+    """The JSON value that the text of a CSV cell stands for. Raises InvalidRecord."""
+    types = pa.types
+    if types.is_nested(kind):
+        return json_value(text)
+    if types.is_binary(kind) or types.is_fixed_size_binary(kind):
+        return json_value(text) if text.startswith(BASE64_PREFIX) else text
+    if types.is_boolean(kind):
+        if text.lower() not in ("true", "false"):
+            raise InvalidRecord(f"{_shown(text)} is neither true nor false")
+        return text.lower() == "true"
+    if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
+        # With its sign, as `export` writes it: 20130131 is a date.
+        return int(text) if _COUNT.fullmatch(text) and len(text) < _SHOWN_MAX else text
+    if types.is_string(kind) or (types.is_floating(kind) and text in _NOT_FINITE):
+        return text
+    return _number(text)
 
 
-def cell_reader(field: pa.Field) -> Read | None:
-    """How to convert the text of a CSV cell; None if it needs no conversion."""
-    return _named(field, _cell_reader(field.type))
+def _number(text: str) -> int | Decimal:
+    found = _NUMBER.fullmatch(text.strip(" "))
+    with suppress(ValueError, DecimalException):  # Of thousands of digits.
+        if found is not None:
+            return int(found[0]) if found[1] is None else Decimal(found[0])
+    raise InvalidRecord(f"{_shown(text)} is not a number; write digits, as in -1234.5 or 1e20")
 
 
-def json_bytes(value: Any) -> bytes | None:
-    """Text, {"base64": "..."} or null as bytes. Raises InvalidRecord."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return _encoded(value)
-    if isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str):
-        try:
+def json_bytes(value: Any) -> bytes:
+    """Text, {"base64": "..."} or bytes as bytes. Raises InvalidRecord."""
+    if isinstance(value, bytes):
+        return value
+    try:
+        if isinstance(value, str):
+            return value.encode()
+        if isinstance(value, dict) and [*value] == ["base64"] and isinstance(value["base64"], str):
             return base64.b64decode(value["base64"], validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise InvalidRecord(f"{_shown(value)} is not base64 ({error})") from error
+    except UnicodeEncodeError as error:  # JSON can express half a surrogate pair.
+        raise InvalidRecord(f"{_shown(value)} cannot be encoded in UTF-8") from error
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRecord(f"{_shown(value)} is not base64 ({error})") from error
     raise InvalidRecord(f'{_shown(value)} is neither text nor {{"base64": "..."}} nor null')
 
 
-def _encoded(value: str) -> bytes:
-    try:
-        return value.encode()
-    except UnicodeEncodeError as error:  # JSON can express half a surrogate pair.
-        raise InvalidRecord(f"{_shown(value)} cannot be encoded in UTF-8") from error
-
-
-def time_count(value: Any, unit: str) -> int:
+def time_count(value: Any, unit: str, has_zone: bool = True) -> int:
     """ISO 8601, or the count itself, as a count of units since 1970; UTC without a zone.
 
-    Raises InvalidRecord.
+    Raises InvalidRecord, also for a zone where the column has none.
     """
     # Not isinstance: True and False are ints.
     if type(value) is int:
@@ -104,11 +150,16 @@ def time_count(value: Any, unit: str) -> int:
         time, fraction = time_with_fraction(value)
     except ValueError as error:
         raise InvalidRecord(
-            f"{_shown(value)} is not a time; write it as 2013-01-31T12:00:00Z"
+            f"{_shown(value)} is not a time; write it as 2013-01-31T12:00:00"
+            + ("Z" if has_zone else "")
         ) from error
-    since = time - _EPOCH
-    seconds: int = since.days * 86_400 + since.seconds
-    return _scaled(seconds, fraction, unit, value)
+    if time.tzinfo is not None and not has_zone:
+        raise InvalidRecord(
+            f"{_shown(value)} names a zone, and the column has none; leave the zone out, or make "
+            "the column a timestamp in UTC"
+        )
+    since = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - _EPOCH
+    return _scaled(since.days * 86_400 + since.seconds, fraction, unit, value)
 
 
 def _scaled(seconds: int, fraction: str, unit: str, value: object) -> int:
@@ -142,125 +193,11 @@ def _date(value: Any, per_day: int) -> int:
 
 
 def _decimal(value: Any) -> Decimal:
-    if isinstance(value, str) or type(value) is int:
-        try:
+    with suppress(DecimalException):
+        # Not True, which Decimal takes for 1.
+        if type(value) in (int, Decimal) or (isinstance(value, str) and _NUMBER.fullmatch(value)):
             return Decimal(value)
-        except DecimalException as error:
-            raise InvalidRecord(f"{_shown(value)} is not a decimal number") from error
-    # json has already rounded a number with a fraction to a binary float.
-    raise InvalidRecord(f"{_shown(value)} may have lost digits; write a decimal as text")
-
-
-def _float(value: Any) -> Any:
-    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
-
-
-def _reader(kind: pa.DataType) -> Read | None:
-    """How to convert a JSON value that is not null; None if it stays as it is."""
-    types = pa.types
-    if types.is_timestamp(kind):
-        return partial(time_count, unit=kind.unit)
-    if types.is_date(kind):
-        return partial(_date, per_day=1 if types.is_date32(kind) else _DAY_MS)
-    if types.is_time(kind):
-        return partial(_time_of_day, unit=kind.unit)
-    if types.is_decimal(kind):
-        return _decimal
-    if types.is_floating(kind):
-        return _float
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        return json_bytes
-    return _nested_reader(kind)
-
-
-def _nested_reader(kind: pa.DataType) -> Read | None:
-    types = pa.types
-    if types.is_struct(kind):
-        inner = {field.name: _nullsafe(_reader(field.type)) for field in kind}
-        return partial(_struct, inner=inner)
-    if types.is_map(kind):
-        key, item = _nullsafe(_reader(kind.key_type)), _nullsafe(_reader(kind.item_type))
-        return partial(_map, key=key, item=item)
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return partial(_list, item=_nullsafe(_reader(kind.value_type)))
-    return None
-
-
-def _nullsafe(read: Read | None) -> Read:
-    if read is None:
-        return _same
-    return lambda value: None if value is None else read(value)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _struct(value: Any, inner: dict[str, Read]) -> Any:
-    if not isinstance(value, dict):
-        raise InvalidRecord(f"{_shown(value)} is not an object")
-    return {name: inner.get(name, _same)(item) for name, item in value.items()}
-
-
-def _map(value: Any, key: Read, item: Read) -> Any:
-    """[[key, value], ...] as `consume` prints it, or an object."""
-    pairs = list(value.items()) if isinstance(value, dict) else value
-    if isinstance(pairs, list) and all(isinstance(p, list | tuple) and len(p) == 2 for p in pairs):
-        return [(key(k), item(v)) for k, v in pairs]
-    raise InvalidRecord(f"{_shown(value)} is not a map; write it as [[key, value], ...]")
-
-
-def _list(value: Any, item: Read) -> Any:
-    if not isinstance(value, list):
-        raise InvalidRecord(f"{_shown(value)} is not an array")
-    return [item(each) for each in value]
-
-
-def _cell_reader(kind: pa.DataType) -> Read | None:
-    types = pa.types
-    if types.is_boolean(kind):
-        return _cell_bool
-    if types.is_integer(kind) or types.is_duration(kind):
-        return _cell_int
-    if types.is_floating(kind):
-        return _cell_float
-    if types.is_nested(kind):
-        read = _reader(kind) or _same
-        return lambda text: read(json_value(text))
-    return _reader(kind)
-
-
-def _cell_bool(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise InvalidRecord(f"{_shown(text)} is neither true nor false")
-    return text.lower() == "true"
-
-
-def _cell_int(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise InvalidRecord(f"{_shown(text)} is not a whole number") from error
-
-
-def _cell_float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise InvalidRecord(f"{_shown(text)} is not a number") from error
-
-
-def _named(field: pa.Field, read: Read | None) -> Read | None:
-    if read is None:
-        return None
-
-    def read_value(value: Any) -> Any:
-        try:
-            return None if value is None else read(value)
-        except InvalidRecord as error:
-            raise InvalidRecord(f"column {field.name!r} ({field.type}): {error.message}") from error
-
-    return read_value
+    raise InvalidRecord(f"{_shown(value)} is not a decimal number")
 
 
 def _shown(value: object) -> str:

@@ -4,18 +4,21 @@ JSON lines have the form in which `txlog consume -o json` prints them; CSV is RF
 has a header that names columns. It guards that no name in an object is silently ignored, and that
 an unknown column, a row of another length and an unclosed quote are refused with their line; the
 last of them within a limit (I16).
+
+Not by pyarrow.csv and pyarrow.json, which would need as much code around them: they store 1e400 as
+infinity, 0x1F as 31 and "a"b as ab, tell null from an empty text only in CSV, and lack types that a
+topic has: half floats, durations, dates and times (JSON), nested columns and wide decimals (CSV).
 """
 
 from __future__ import annotations
 
-import csv
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
-from txlog.cli.input.column_values import cell_reader, json_bytes, json_value, value_reader
+from txlog.cli.input.column_values import cell_value, json_value
 from txlog.cli.input.input_lines import LineBlock
 from txlog.cli.input.input_records import (
     ENVELOPE,
@@ -27,12 +30,14 @@ from txlog.cli.input.input_records import (
     at_place,
     parsed_record,
     record_block,
-    typed_row,
-    with_headers,
 )
 from txlog.errors import InvalidRecord
+from txlog.topic.records.conversion import TIMESTAMP_FIELD
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_CELL = re.compile(r'(?:"((?:[^"]|"")*+)"|([^",\r\n]*))(,|\r?\Z)')
+"""A cell in quotes or without, and what ends it."""
+_ENVELOPE_TYPES = {"timestamp": TIMESTAMP_FIELD.type, "partition": pa.int32()}
 
 
 def parse_text(line: bytes, form: RecordForm) -> ParsedRecord:
@@ -43,67 +48,39 @@ def parse_text(line: bytes, form: RecordForm) -> ParsedRecord:
         if not separator:
             raise InvalidRecord(f"it has no key: no {form.key_separator.decode()!r} is in it")
         key = before
-    own = {"key": key, "value": value, "headers": with_headers((), form)}
+    own: Row = {"key": key, "value": value}
     if form.null_marker is not None:
-        own |= {n: None for n in ("key", "value") if own[n] == form.null_marker}
-    return ParsedRecord(own)
+        own = {name: None if text == form.null_marker else text for name, text in own.items()}
+    return parsed_record(own, {}, form)
 
 
-def parse_json(line: bytes, form: RecordForm) -> ParsedRecord:
-    """An object as `txlog consume -o json` prints it; for a typed topic also only its columns."""
+def parse_json(line: bytes, form: RecordForm) -> ParsedRecord | None:
+    """An object as `txlog consume -o json` prints it; for a typed topic also only its columns. None
+    for an empty line."""
+    if not line.strip():
+        return None
     found = json_value(line)
     if not isinstance(found, dict):
         raise InvalidRecord("it is not a JSON object")
     if form.is_kafka:
         return _kafka_record(found, form)
-    if _is_envelope(found, form.schema):
-        return parsed_record(typed_row(found["value"], form, value_reader), found, form)
-    return parsed_record(typed_row(found, form, value_reader), {}, form)
-
-
-def _is_envelope(found: Row, schema: pa.Schema) -> bool:
-    """Whether it is a record with its envelope; not if all its names are columns of the topic."""
+    # Not with its envelope if all its names are columns of the topic.
     is_form = found.keys() <= ENVELOPE | {"value"} and isinstance(found.get("value"), dict)
-    return is_form and not found.keys() <= set(schema.names)
+    if is_form and not found.keys() <= set(form.schema.names):
+        return parsed_record(found["value"], found, form)
+    return parsed_record(found, {}, form)
 
 
 def _kafka_record(found: Row, form: RecordForm) -> ParsedRecord:
-    _require_names(found, ENVELOPE | KAFKA_NAMES)
-    if not found.keys() & KAFKA_NAMES:
-        raise InvalidRecord("it has neither key nor value nor headers")
-    own: Row = {}
-    for name in ("key", "value"):
-        try:
-            own[name] = json_bytes(found.get(name))
-        except InvalidRecord as error:
-            raise InvalidRecord(f"{name!r}: {error.message}") from error
-    if own["key"] is None:
-        own["key"] = form.key
-    own["headers"] = with_headers(json_headers(found.get("headers")), form)
-    return parsed_record(own, found, form)
-
-
-def _require_names(found: Row, known: frozenset[str]) -> None:
-    if not found.keys() <= known:
-        unknown = sorted(found.keys() - known)
+    if unknown := sorted(found.keys() - ENVELOPE - KAFKA_NAMES):
         raise InvalidRecord(
             f"{', '.join(map(repr, unknown))[:80]} is unknown; a record has key, value, headers, "
             "timestamp and partition"
         )
-
-
-def json_headers(found: Any) -> list[Row]:
-    """Headers as `consume` prints them. Raises InvalidRecord."""
-    if found is None:
-        return []
-    headers = []
-    for header in found if isinstance(found, list) else [found]:
-        if not isinstance(header, dict) or header.keys() != {"key", "value"}:
-            raise InvalidRecord('\'headers\' must be [{"key": ..., "value": ...}, ...]')
-        if not isinstance(header["key"], str):
-            raise InvalidRecord("the key of a header must be text")
-        headers.append({"key": header["key"], "value": json_bytes(header["value"])})
-    return headers
+    own = {name: found[name] for name in KAFKA_NAMES if name in found}
+    if not own:
+        raise InvalidRecord("it has neither key nor value nor headers")
+    return parsed_record(own, found, form)
 
 
 def csv_blocks(
@@ -111,8 +88,6 @@ def csv_blocks(
 ) -> Iterator[RecordBlock]:
     """One record a row. Raises InvalidRecord, naming the line."""
     rows = _Rows(row_bytes_max)
-    # Python's limit is 128 KiB a cell, less than a record may have; rows are limited already.
-    csv.field_size_limit(max(csv.field_size_limit(), row_bytes_max))
     header: list[str] | None = None
     for block in lines:
         numbered = rows.complete(block)
@@ -120,17 +95,15 @@ def csv_blocks(
             number, line = numbered.pop(0)
             header = _header(f"{block.origin} line {number}", line, form)
         if numbered and header is not None:
-            numbers, texts = zip(*numbered, strict=True)
             parse = partial(_parse, names=header, form=form)
-            yield record_block(block.origin, numbers, texts, form, parse)
+            yield record_block(block.origin, numbered, form, parse)
     rows.require_closed()
 
 
 class _Rows:
     """Joins lines whose cells contain line ends: a row ends with the line that closes its quotes.
 
-    In RFC 4180 the quotes of a row come in pairs. They are counted here because both csv.reader,
-    even if strict, and pyarrow.csv take a single quote in an unquoted cell as text.
+    In RFC 4180 the quotes of a row come in pairs.
     """
 
     def __init__(self, row_bytes_max: int) -> None:
@@ -171,18 +144,35 @@ class _Rows:
             )
 
 
-def _cells(line: bytes) -> list[str]:
+def _cells(line: bytes) -> list[str | None]:
+    """The texts of a row; None for an empty cell without quotes. Raises InvalidRecord."""
     try:
-        (row,) = csv.reader([line.decode()], strict=True)
-    except (UnicodeDecodeError, csv.Error, ValueError) as error:
-        raise InvalidRecord(f"it is not CSV in UTF-8: {error}") from error
-    return row
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRecord(
+            f"it is not CSV in UTF-8: {error}. Convert the file, from UTF-16 with iconv -f UTF-16 "
+            "-t UTF-8"
+        ) from error
+    cells: list[str | None] = []
+    place, end = 0, ","
+    while end == ",":
+        found = _CELL.match(text, place)
+        if found is None:
+            raise InvalidRecord(
+                f"it is not CSV: cell {len(cells) + 1} has a quote or a carriage return and is not "
+                "in quotes as a whole. Write quotes around it, and a quote within twice; if the "
+                "lines end with carriage returns alone, convert them: tr '\\r' '\\n'"
+            )
+        quoted, plain, end = found.groups()
+        cells.append(plain or None if quoted is None else quoted.replace('""', '"'))
+        place = found.end()
+    return cells
 
 
 def _header(place: str, line: bytes, form: RecordForm) -> list[str]:
     try:
         # Some programs begin a UTF-8 file with a byte order mark: the first name is what follows.
-        names = _cells(line.removeprefix(_BYTE_ORDER_MARK))
+        names = [name or "" for name in _cells(line.removeprefix(_BYTE_ORDER_MARK))]
         known = {*form.schema.names, *(_prefix(form) + name for name in ENVELOPE)}
         if len(set(names)) < len(names):
             raise InvalidRecord("a column occurs twice in the header")
@@ -206,30 +196,25 @@ def _parse(line: bytes, names: Sequence[str], form: RecordForm) -> ParsedRecord:
         raise InvalidRecord(f"it has {len(cells)} cells, and the header has {len(names)}")
     found = dict(zip(names, cells, strict=True))
     own: Row = {
-        name: _cell(text, form.schema.field(name), form)
-        for name, text in found.items()
-        if name in form.schema.names
+        field.name: _value(found[field.name], field, form)
+        for field in form.schema
+        if field.name in found
     }
-    envelope: Row = {n: found[_prefix(form) + n] for n in ENVELOPE if found.get(_prefix(form) + n)}
-    # Any other text stays as it is, and parsed_record refuses it.
-    if envelope.get("partition", "").isdecimal():
-        envelope["partition"] = int(envelope["partition"])
-    if not form.is_kafka:
-        return parsed_record(typed_row(own, form, cell_reader), envelope, form)
-    if own.get("key") is None:
-        own["key"] = form.key
-    own["headers"] = with_headers(own.get("headers") or (), form)
+    envelope: Row = {
+        name: cell_value(text, kind)
+        for name, kind in _ENVELOPE_TYPES.items()
+        if (text := found.get(_prefix(form) + name))
+    }
     return parsed_record(own, envelope, form)
 
 
-def _cell(text: str, column: pa.Field, form: RecordForm) -> object:
-    """The text of a cell, or None. An empty cell is null unless the column can hold empty text."""
-    if form.null_marker is not None and text.encode() == form.null_marker:
-        return None
-    if form.is_kafka:
-        if column.name == "headers":
-            return json_headers(json_value(text or "null"))
-        return text.encode()
-    kind = column.type
-    is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
-    return text if text or is_text else None
+def _value(text: str | None, column: pa.Field, form: RecordForm) -> object:
+    """The JSON value of a cell. An empty one without quotes is null, if no text is named for it."""
+    if form.null_marker is not None:
+        is_text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+        is_null = text is not None and text.encode() == form.null_marker
+        text = None if is_null else text or ("" if is_text else None)
+    try:
+        return None if text is None else cell_value(text, column.type)
+    except InvalidRecord as error:
+        raise InvalidRecord(f"column {column.name!r} ({column.type}): {error.message}") from error

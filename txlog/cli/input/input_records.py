@@ -6,17 +6,18 @@ refused with their line, before any record of their block is written. It must no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from txlog.cli.input.column_values import Read, time_count
+from txlog.cli.input.column_values import json_column, time_count
 from txlog.cli.input.input_lines import LineBlock
 from txlog.errors import InvalidRecord, TxlogError
 from txlog.settings import LONG_MAX
-from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD, record_batch_from_rows
+from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
+from txlog.topic.records.python_rows import record_batch_from_rows
 
 PARTITION_COLUMN = "_partition"
 ENVELOPE = frozenset({"topic", "partition", "offset", "timestamp"})
@@ -24,7 +25,6 @@ ENVELOPE = frozenset({"topic", "partition", "offset", "timestamp"})
 KAFKA_NAMES = frozenset({"key", "value", "headers"})
 
 Row: TypeAlias = dict[str, Any]
-ReaderOf: TypeAlias = Callable[[pa.Field], Read | None]
 ErrorT = TypeVar("ErrorT", bound=TxlogError)
 
 
@@ -60,9 +60,6 @@ class RecordForm:
     timestamp_ms: int | None = None
     """The timestamp of all records."""
     keeps_partitions: bool = False
-    readers: dict[ReaderOf, dict[str, Read | None]] = field(default_factory=dict)
-    """The conversion of each column's values, for each kind of input, created for its first record:
-    the text 5 of a cell is a number, and that of a JSON value is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,28 +72,32 @@ class ParsedRecord:
 
 
 def blocks_of(
-    lines: Iterator[LineBlock], form: RecordForm, parse: Callable[[bytes, RecordForm], ParsedRecord]
+    lines: Iterator[LineBlock],
+    form: RecordForm,
+    parse: Callable[[bytes, RecordForm], ParsedRecord | None],
 ) -> Iterator[RecordBlock]:
-    """One record a line. Raises InvalidRecord, naming the line."""
+    """One record a line, or none. Raises InvalidRecord, naming the line."""
     for block in lines:
-        numbers = range(block.first_number, block.first_number + len(block.lines))
-        yield record_block(block.origin, numbers, block.lines, form, lambda line: parse(line, form))
+        numbered = enumerate(block.lines, block.first_number)
+        yield record_block(block.origin, numbered, form, lambda line: parse(line, form))
 
 
 def record_block(
     origin: str,
-    numbers: Sequence[int],
-    items: Sequence[Any],
+    numbered: Iterable[tuple[int, bytes]],
     form: RecordForm,
-    parse: Callable[[Any], ParsedRecord],
+    parse: Callable[[bytes], ParsedRecord | None],
 ) -> RecordBlock:
-    """Parse the items, one record each. Raises InvalidRecord, naming the line."""
-    parsed = []
-    for number, item in zip(numbers, items, strict=True):
+    """Parse lines with their numbers. Raises InvalidRecord, naming the line."""
+    numbers, parsed = [], []
+    for number, line in numbered:
         try:
-            parsed.append(parse(item))
+            record = parse(line)
         except InvalidRecord as error:
             raise at_place(f"{origin} line {number}", error) from error
+        if record is not None:
+            numbers.append(number)
+            parsed.append(record)
     try:
         batch = _batch(parsed, form)
     except InvalidRecord:
@@ -121,13 +122,13 @@ def _require_each(
     """Raise the error of the first record that cannot be stored, which Arrow may not name."""
     for number, each in zip(numbers, parsed, strict=True):
         try:
-            record_batch_from_rows([each.row], form.schema)
+            record_batch_from_rows([each.row], form.schema, json_column)
         except InvalidRecord as error:
             raise at_place(f"{origin} line {number}", error) from error
 
 
 def _batch(parsed: Sequence[ParsedRecord], form: RecordForm) -> pa.RecordBatch:
-    batch = record_batch_from_rows([each.row for each in parsed], form.schema)
+    batch = record_batch_from_rows([each.row for each in parsed], form.schema, json_column)
     stamps = [each.timestamp_ms for each in parsed]
     if form.timestamp_ms is not None:
         stamps = [form.timestamp_ms] * len(parsed)
@@ -140,14 +141,14 @@ def _batch(parsed: Sequence[ParsedRecord], form: RecordForm) -> pa.RecordBatch:
     return batch
 
 
-def with_headers(own: Sequence[Mapping[str, Any]], form: RecordForm) -> list[dict[str, Any]] | None:
-    """The record's headers and those of the command line; None if there are none."""
-    added = [{"key": name, "value": value} for name, value in form.headers]
-    return [*map(dict, own), *added] or None
-
-
 def parsed_record(row: Row, envelope: Row, form: RecordForm) -> ParsedRecord:
-    """A record with its envelope's timestamp and partition. Raises InvalidRecord."""
+    """A record with its envelope's timestamp and partition, and with the command line's key and
+    headers. Raises InvalidRecord."""
+    if form.is_kafka:
+        if row.get("key") is None:
+            row["key"] = form.key
+        added = [{"key": name, "value": value} for name, value in form.headers]
+        row["headers"] = [*_headers(row.get("headers")), *added] or None
     stamp = envelope.get("timestamp")
     timestamp_ms = None if stamp is None else time_count(stamp, "ms")
     if timestamp_ms is not None and abs(timestamp_ms) > LONG_MAX:
@@ -160,12 +161,10 @@ def parsed_record(row: Row, envelope: Row, form: RecordForm) -> ParsedRecord:
     return ParsedRecord(row, timestamp_ms, partition)
 
 
-def typed_row(found: Row, form: RecordForm, reader: ReaderOf) -> Row:
-    """The columns of one record, read by `reader`; other names are kept unchanged."""
-    if reader not in form.readers:
-        form.readers[reader] = {column.name: reader(column) for column in form.schema}
-    row = dict(found)
-    for name, read in form.readers[reader].items():
-        if read is not None and name in row:
-            row[name] = read(row[name])
-    return row
+def _headers(found: Any) -> list[Row]:
+    """Headers as `consume` prints them. Raises InvalidRecord."""
+    headers = found if isinstance(found, list) else [] if found is None else [found]
+    for header in headers:
+        if not isinstance(header, dict) or header.keys() != {"key", "value"}:
+            raise InvalidRecord('\'headers\' must be [{"key": ..., "value": ...}, ...]')
+    return headers

@@ -61,17 +61,18 @@ def milliseconds(text: str) -> int:
             f"{text!r:.60} is not a time; write it as 2013-01-31T12:00:00Z (ISO 8601; UTC if no "
             "zone is named), or in milliseconds since 1970."
         ) from error
-    return round(time.timestamp() * 1000)
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def time_with_fraction(text: str) -> tuple[datetime, str]:
-    """A time in ISO 8601, in UTC if it names no zone, and the digits of its fraction of a second,
-    of which Python drops those after the sixth. Raises ValueError."""
+    """A time in ISO 8601, and the digits of its fraction of a second, of which Python drops those
+    after the sixth. Raises ValueError."""
+    # Between date and time Python takes any character, a digit, too.
+    if len(text) > len("2013-01-31") and not re.search("[Tt ]", text):
+        raise ValueError("between date and time stands T")
     found = _FRACTION.search(text)
     fraction = found[1] if found else ""
     time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
     zone = time.utcoffset() or timedelta()
     if time.microsecond != int(fraction[:6].ljust(6, "0")) or zone.microseconds:
         raise ValueError("only seconds may have a fraction")

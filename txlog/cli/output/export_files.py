@@ -18,7 +18,13 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from txlog.cli.output.record_json import finite, plain_values, text_or_base64
+from txlog.cli.output.record_json import (
+    BASE64_PREFIX,
+    base64_object,
+    finite,
+    plain_values,
+    text_or_base64,
+)
 from txlog.topic.records.schema import is_kafka_schema
 
 ROW_GROUP_RECORDS = 131_072
@@ -131,13 +137,20 @@ def _is_plain(kind: pa.DataType) -> bool:
 def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     if _is_plain(column.type):
         return column
-    return pa.array([None if v is None else _cell(v) for v in plain_values(column)], pa.string())
+    is_time = pa.types.is_temporal(column.type) and not pa.types.is_duration(column.type)
+    values = plain_values(column)
+    return pa.array([None if v is None else _cell(v, is_time) for v in values], pa.string())
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, is_time: bool) -> str:
     value = finite(value)
     if isinstance(value, bytes):
-        value = text_or_base64(value)
+        text = text_or_base64(value)
+        # A text that looks like base64 would be read as the bytes that it names.
+        is_like = isinstance(text, str) and text.startswith(BASE64_PREFIX)
+        value = base64_object(value) if is_like else text
     if isinstance(value, str):
         return value
+    if is_time:  # With its sign: 20130131 is a date, and the count of a day in the year 57084.
+        return f"{value:+d}"
     return json.dumps(value, default=partial(text_or_base64), ensure_ascii=False, allow_nan=False)

@@ -27,6 +27,9 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the zone is added to the text
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _DAY_MS = 86_400_000
 
+BASE64_PREFIX = '{"base64"'
+"""The beginning of such an object, where the form of bytes is a text, as in CSV."""
+
 Converter: TypeAlias = Callable[[Any], Any]
 
 
@@ -76,7 +79,12 @@ def text_or_base64(data: object) -> object:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode("ascii")}
+        return base64_object(data)
+
+
+def base64_object(data: bytes) -> dict[str, str]:
+    """The form of bytes that are not UTF-8."""
+    return {"base64": base64.b64encode(data).decode("ascii")}
 
 
 def finite(value: Any) -> Any:

@@ -6,7 +6,7 @@ copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -25,7 +25,7 @@ from txlog.engine.append.producer_batch import (
 )
 from txlog.engine.append.record_preparation import check_partition, too_large
 from txlog.errors import InvalidRecord
-from txlog.topic.records.conversion import record_batch_from_rows
+from txlog.topic.records.python_rows import record_batch_from_rows
 from txlog.topic.records.schema import physical_schema
 from txlog.topic.topic_log import TopicLog
 
@@ -88,7 +88,7 @@ class TypedProducerBatch(ProducerBatch):
     def to_arrow(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
         """See ProducerBatch."""
         self._drop_torn(len(self.result.timestamps))
-        rows = _together(self._rows, self._schema)
+        rows = record_batch_from_rows(self._rows, self._schema)
         key_column = self.topic.state.config.key_column
         keys = binary_column(self._keys)
         count = len(self.topic.state.partitions)
@@ -107,14 +107,6 @@ class TypedProducerBatch(ProducerBatch):
     def _drop_torn(self, count: int) -> None:
         del self._rows[count:]
         super()._drop_torn(count)
-
-
-def _together(rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> pa.RecordBatch:
-    """One batch of rows that `add` has accepted one by one."""
-    try:
-        return record_batch_from_rows(rows, schema)
-    except InvalidRecord:  # Arrow takes a struct as a dict or as pairs, and not both in one column.
-        return pa.concat_batches([record_batch_from_rows([row], schema) for row in rows])
 
 
 def _copied(value: object) -> object:

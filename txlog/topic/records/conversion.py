@@ -1,18 +1,11 @@
-"""Bring Arrow batches and Python rows into a topic's schema without loss.
+"""Bring Arrow batches into a topic's schema without loss.
 
 Pure functions. A value that cannot be kept exactly is refused with the name of its column before
 anything is written: a column that the topic lacks, a null where none may be, a type that does not
-fit. Arrow's own casts and conversions would drop a field, cut 1.5 to 1, and a datetime to a date.
+fit. Arrow's own casts would drop a field.
 """
 
 from __future__ import annotations
-
-import datetime as dt
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
-from numbers import Number
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,13 +19,6 @@ TIMESTAMP_FIELD = pa.field(TIMESTAMP_COLUMN, pa.timestamp("ms", "UTC"), nullable
 OFFSET_COLUMN = "_offset"
 OFFSET_FIELD = pa.field(OFFSET_COLUMN, pa.int64(), nullable=False)
 """Only in batches from which compaction has removed records: the offset of each that is left."""
-
-_FLOAT16_MAX = 65_519.99
-_FLOAT32_MAX = 3.4028235677973366e38
-"""Above these, rounding gives infinity."""
-
-_UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
-_CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def adapt(batch: pa.RecordBatch, target_schema: pa.Schema) -> pa.RecordBatch:
@@ -226,158 +212,3 @@ def _children(values: pa.Array) -> list[tuple[pa.Field, pa.Array]]:
         first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
         return [(kind.item_field, values.items.slice(first, last - first))]
     return [(kind.value_field, values.flatten())]
-
-
-# Python rows.
-
-
-def record_batch_from_rows(
-    rows: Sequence[Mapping[str, object]], schema: pa.Schema
-) -> pa.RecordBatch:
-    """One batch of `schema`, with a row for each mapping from column name to Python value.
-
-    A missing key becomes a null. Datetimes with a zone are converted to UTC; those without a zone
-    are taken as UTC. Raises InvalidRecord, which names row and column, for an unknown key, a value
-    that its column cannot hold unchanged, and a null in a column that is not nullable.
-    """
-    names = frozenset(schema.names)
-    for index, row in enumerate(rows):
-        if not row.keys() <= names:
-            unknown = sorted(map(str, row.keys() - names))
-            raise InvalidRecord(
-                f"row {index} has {unknown}, and the topic has no such columns; it has "
-                f"{', '.join(schema.names)}. Drop them, or add them to the topic's schema first.",
-                row=index,
-                columns=unknown,
-            )
-    columns = [column_from_values([row.get(f.name) for row in rows], f) for f in schema]
-    return adapt(pa.RecordBatch.from_arrays(columns, schema=schema), schema)
-
-
-def column_from_values(values: Sequence[object], field: pa.Field) -> pa.Array:
-    """One column of `field.type`. Raises InvalidRecord, naming the row, if a value does not fit."""
-    try:
-        column = pa.array(values, type=field.type)
-    except _CONVERSION_ERRORS as error:
-        raise _row_misfit(values, field, error) from error
-    lost = _first_lossy(values, field.type)
-    if lost is not None:
-        raise InvalidRecord(
-            f"column {field.name!r} ({field.type}) cannot hold {lost} unchanged; convert the "
-            "value yourself, or choose a wider type for the column.",
-            column=field.name,
-        )
-    return column
-
-
-def _row_misfit(values: Sequence[object], field: pa.Field, error: Exception) -> InvalidRecord:
-    # Arrow does not say which value it has refused.
-    row = next((i for i, value in enumerate(values) if not _converts(value, field.type)), 0)
-    kind = type(values[row]).__name__
-    return InvalidRecord(
-        f"row {row}, column {field.name!r}: a value of Python type {kind} does not fit "
-        f"{field.type} ({error}). Convert the value, or change the topic's schema.",
-        row=row,
-        column=field.name,
-        expected=str(field.type),
-    )
-
-
-def _converts(value: object, kind: pa.DataType) -> bool:
-    try:
-        pa.array([value], type=kind)
-    except _CONVERSION_ERRORS:
-        return False
-    return True
-
-
-def _first_lossy(values: Iterable[Any], kind: pa.DataType) -> str | None:
-    """Describes the first value that Arrow has changed to make it fit `kind`, or None.
-
-    Call it after a successful conversion, which has checked the shapes of nested values.
-    """
-    if not (pa.types.is_nested(kind) or _may_change(kind)):
-        return None
-    present = [value for value in values if value is not None]
-    if pa.types.is_struct(kind):
-        return _first_lossy_field(present, kind)
-    if pa.types.is_map(kind):
-        pairs = [pair for value in present for pair in _pairs(value)]
-        return _first_lossy((key for key, _ in pairs), kind.key_type) or _first_lossy(
-            (item for _, item in pairs), kind.item_type
-        )
-    if pa.types.is_nested(kind):
-        # Arrow takes a text for the list of its characters.
-        text = next((repr(value) for value in present if isinstance(value, str)), None)
-        return text or _first_lossy(chain.from_iterable(present), kind.value_type)
-    return next((repr(value) for value in present if _changes(value, kind)), None)
-
-
-def _may_change(kind: pa.DataType) -> bool:
-    small_float = pa.types.is_float32(kind) or pa.types.is_float16(kind)
-    return bool(pa.types.is_integer(kind) or small_float or pa.types.is_temporal(kind))
-
-
-def _first_lossy_field(values: list[Any], kind: pa.DataType) -> str | None:
-    names = [field.name for field in kind]
-    known = frozenset(names)
-    mappings = [dict(_pairs(value)) for value in values if not isinstance(value, tuple)]
-    for mapping in mappings:
-        if not mapping.keys() <= known:
-            return f"the keys {sorted(map(str, mapping.keys() - known))} of a struct"
-    tuples = [value for value in values if isinstance(value, tuple)]
-    for index, field in enumerate(kind):
-        given = [mapping.get(field.name) for mapping in mappings]
-        lost = _first_lossy([*given, *(value[index] for value in tuples)], field.type)
-        if lost is not None:
-            return lost
-    return None
-
-
-def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
-    return value.items() if isinstance(value, Mapping) else value
-
-
-def _changes(value: Any, kind: pa.DataType) -> bool:
-    # Not those of numpy that are a time or a duration, which are integers to Python.
-    if isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64):
-        # Arrow refuses whole numbers that do not fit exactly, but rounds them to half floats.
-        return pa.types.is_float16(kind) and float(pa.scalar(value, kind).as_py()) != value
-    if pa.types.is_integer(kind):
-        return bool(int(value) != value)
-    if pa.types.is_floating(kind):
-        limit = _FLOAT16_MAX if pa.types.is_float16(kind) else _FLOAT32_MAX
-        # As numpy would compare them, the limit is beyond the numbers of a smaller type.
-        return bool(math.isfinite(value) and abs(float(value)) > limit)
-    return _time_changes(value, kind)
-
-
-def _time_changes(value: Any, kind: pa.DataType) -> bool:
-    """Whether a time loses its fraction, its unit or its zone, or a date its time of day."""
-    if isinstance(value, (np.datetime64, np.timedelta64)):
-        return _numpy_time_changes(value, kind)
-    if isinstance(value, Number):
-        return bool(value % 1)  # type: ignore[operator]
-    if isinstance(value, dt.timedelta):
-        fraction_us, rest_ns = value.microseconds, getattr(value, "nanoseconds", 0)
-    else:
-        # Timestamps of pandas have nanoseconds; Python's have none.
-        fraction_us, rest_ns = getattr(value, "microsecond", 0), getattr(value, "nanosecond", 0)
-    # Arrow converts timestamps to UTC; from dates and times of day it only removes the zone.
-    if not pa.types.is_timestamp(kind) and _is_outside_utc(value):
-        return True
-    if pa.types.is_date(kind):
-        return isinstance(value, dt.datetime) and (value.time() != dt.time() or bool(rest_ns))
-    return bool(fraction_us % _UNIT_US[kind.unit] or (rest_ns and kind.unit != "ns"))
-
-
-def _is_outside_utc(value: Any) -> bool:
-    # The offset of a time of day is None if it depends on the date.
-    return getattr(value, "tzinfo", None) is not None and value.utcoffset() != dt.timedelta(0)
-
-
-def _numpy_time_changes(value: np.datetime64 | np.timedelta64, kind: pa.DataType) -> bool:
-    """Whether Arrow takes a number of another unit, or of another kind, for one of this type. It
-    does so with the items of a numpy array."""
-    is_kind = pa.types.is_timestamp if isinstance(value, np.datetime64) else pa.types.is_duration
-    return not is_kind(kind) or np.datetime_data(value.dtype) != (kind.unit, 1)

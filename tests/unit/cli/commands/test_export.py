@@ -91,12 +91,6 @@ def test_exported_file_can_be_produced_again(suffix: str, log: SampleLog, tmp_pa
         assert done.code == 0, done.err
         copy = run("consume", topic, root=root).json_lines
         original = run("consume", topic, *wanted, root=log.root).json_lines
-        if suffix == "csv" and topic == "flights":
-            # An empty cell of a text column is an empty text. Bytes that are not text are written
-            # as `consume` prints them.
-            assert [r["value"]["carrier"] for r in copy] == ["UA", ""]
-            assert [r["value"]["delay"] for r in copy] == [2, None]
-            continue
         assert [r["value"] for r in copy] == [r["value"] for r in original]
         assert [r["timestamp"] for r in copy] == [r["timestamp"] for r in original]
 

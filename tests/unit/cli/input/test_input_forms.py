@@ -1,7 +1,9 @@
 """How lines, JSON and CSV are parsed: every record that `consume` prints can be read back."""
 
 import base64
+import datetime as dt
 import json
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +52,72 @@ def csv_rows(form: RecordForm, *lines: bytes) -> list[dict[str, Any]]:
 def printed(batch: pa.RecordBatch) -> list[bytes]:
     table = pa.Table.from_batches([arrow_batch("t", FetchedBatch(3, 7, batch))])
     return [line.encode() for line in json_lines(table)]
+
+
+def one(kind: pa.DataType, json: str | None = None, cell: str | None = None) -> Any:
+    """The value that a column of that type gets from a JSON value, or from a cell."""
+    form = typed(("a", kind))
+    if json is not None:
+        return rows(form, f'{{"a": {json}}}'.encode())[0]["a"]
+    return csv_rows(form, b"a", f"{cell}".encode())[0]["a"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (pa.int64(), "9007199254740993.0", 2**53 + 1),
+        (pa.int64(), "-1e3", -1000),
+        (pa.float64(), "100000000000000000000", 1e20),
+        (pa.float64(), "1e23", 1e23),
+        (pa.float64(), "-0.0", -0.0),
+        (pa.float32(), "16777218", 16_777_218.0),
+        (pa.decimal128(20, 2), "1.5", Decimal("1.50")),
+        (pa.decimal256(60, 0), "1" + "0" * 50, Decimal(10**50)),
+        (pa.uint64(), "18446744073709551615", 2**64 - 1),
+        (pa.duration("s"), "5", dt.timedelta(seconds=5)),
+    ],
+)
+def test_json_and_csv_read_one_number_alike_and_exactly(
+    kind: pa.DataType, text: str, value: object
+) -> None:
+    assert repr(one(kind, json=text)) == repr(one(kind, cell=text)) == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cell", "value"),
+    [
+        (pa.int8(), " +5", 5),
+        (pa.int8(), "007", 7),
+        (pa.float64(), ".5", 0.5),
+        (pa.float64(), "5.", 5.0),
+        (pa.float64(), "-Infinity", float("-inf")),
+        (pa.date32(), "20130131", dt.date(2013, 1, 31)),
+        (pa.date32(), "+20130131", 20_130_131),
+        (pa.timestamp("s"), "-99999999999", -99_999_999_999),
+        (pa.binary(), '"{""base64"": ""/w==""}"', b"\xff"),
+        (pa.string(), '"{""base64"": ""/w==""}"', '{"base64": "/w=="}'),
+        (pa.string(), '""', ""),
+        (pa.binary(), '""', b""),
+    ],
+)
+def test_cell_that_has_no_json_form_has_one_meaning(
+    kind: pa.DataType, cell: str, value: object
+) -> None:
+    found = csv_rows_as_stored(kind, cell)
+    assert found == pa.array([value], kind)
+
+
+def csv_rows_as_stored(kind: pa.DataType, cell: str) -> pa.Array:
+    blocks = [LineBlock(FILE, number, [line]) for number, line in enumerate((b"a", cell.encode()))]
+    (found,) = csv_blocks(iter(blocks), typed(("a", kind)), 1_000)
+    return found.batch.column("a")
+
+
+def test_empty_lines_between_json_records_are_skipped_and_counted() -> None:
+    found = read(typed(("a", pa.int8())), b"", b'{"a": 1}', b" \r", b'\xef\xbb\xbf{"a": 2}')
+    assert [(block.batch.to_pylist(), list(block.numbers)) for block in found] == [
+        ([{"a": 1}, {"a": 2}], [2, 4])
+    ]
 
 
 # JSON.
@@ -116,7 +184,9 @@ def test_command_line_key_headers_and_timestamp_are_applied() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"", "is not JSON"),
+        (b"{} {}", "is not JSON"),
+        ('{"value": "x"}'.encode("utf-16"), "if it is UTF-16, convert it: iconv"),
+        ('{"value": "x"}'.encode("utf-16-le"), "if it is UTF-16, convert it: iconv"),
         (b"{", "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
         (b"[]", "not a JSON object"),
@@ -125,18 +195,19 @@ def test_command_line_key_headers_and_timestamp_are_applied() -> None:
         (b'{"offset": 1}', "neither key nor value nor headers"),
         (b'{"value": "a", "value": "b"}', "'value' occurs twice"),
         (b'{"value": "a", "extra": 1}', "'extra' is unknown"),
-        (b'{"value": 1}', "'value': 1 is neither text nor"),
+        (b'{"value": 1}', "column 'value' .*: 1 is neither text nor"),
         (b'{"value": {"a": 1}}', "is neither text nor"),
         (b'{"value": {"base64": "?"}}', "is not base64"),
         (b'{"value": "\\ud800"}', "cannot be encoded in UTF-8"),
-        (b'{"key": ["k"], "value": ""}', "'key': "),
+        (b'{"key": ["k"], "value": ""}', "column 'key' .*is neither text nor"),
         (b'{"value": "a", "headers": [{"key": "h"}]}', "'headers' must be"),
         (b'{"value": "a", "headers": "h"}', "'headers' must be"),
-        (b'{"value": "a", "headers": [{"key": 1, "value": null}]}', "key of a header"),
+        (b'{"value": "a", "headers": [{"key": 1, "value": null}]}', "column 'headers'"),
         (b'{"value": "a", "timestamp": "soon"}', "'soon' is not a time"),
         (b'{"value": "a", "timestamp": true}', "True is not a time"),
         (b'{"value": "a", "timestamp": 9223372036854775808}', "beyond the range of times"),
         (b'{"value": NaN}', "NaN is not JSON"),
+        (b'{"value": 1e99999999999999999999}', "1e9+' is not a number"),
         (b"[" * 200_000, "nested too deeply"),
         (b'{"value": ' + b"1" * 5_000 + b"}", "is not JSON"),
     ],
@@ -156,7 +227,23 @@ def test_invalid_line_is_refused_with_its_line_number(line: bytes, reason: str) 
         (pa.string(), "5", "does not fit"),
         (pa.string(), '"\\ud800"', "does not fit"),
         (pa.float64(), '"much"', "does not fit"),
-        (pa.decimal128(9, 2), "1.5", "may have lost digits"),
+        (pa.decimal128(9, 2), "1.505", "'a'"),
+        (pa.decimal128(9, 2), "true", "not a decimal"),
+        (pa.decimal128(9, 2), '"1_0"', "not a decimal"),
+        (pa.int64(), "9007199254740993.5", "does not fit"),
+        (pa.int64(), "1.000000000000000005", "does not fit"),
+        (pa.int64(), "1e999999999", "does not fit"),
+        (pa.int64(), "true", "does not fit"),
+        (pa.duration("s"), "1.5", "does not fit"),
+        (pa.float64(), "true", "does not fit"),
+        (pa.float64(), "9007199254740993", "does not fit"),
+        (pa.float64(), "1e400", "does not fit"),
+        (pa.float32(), "1e40", "does not fit"),
+        (pa.list_(pa.float64()), "[1, [2]]", "does not fit"),
+        (pa.timestamp("us"), '"2013-01-31T12:00:00+05:00"', "names a zone"),
+        (pa.timestamp("us"), '"2013-01-31T12:00:00Z"', "names a zone"),
+        (pa.timestamp("us"), '"201301319120000"', "is not a time"),
+        (pa.timestamp("us"), "5.0", "is not a time"),
         (pa.decimal128(9, 2), '"1.234"', "'a'"),
         (pa.decimal128(9, 2), '"x"', "not a decimal"),
         (pa.date32(), '"2013-02-30"', "is not a date"),
@@ -165,11 +252,11 @@ def test_invalid_line_is_refused_with_its_line_number(line: bytes, reason: str) 
         (pa.time32("s"), '"12:00:00.5"', "more precise than the column"),
         (pa.timestamp("s", "UTC"), '"2013-01-31T12:00:00.5Z"', "more precise than the column"),
         (pa.timestamp("us"), '"2013-13-01"', "is not a time"),
-        (pa.list_(pa.int8()), "5", "is not an array"),
+        (pa.list_(pa.int8()), "5", "Give a list"),
         (pa.list_(pa.int8()), "[1, 300]", "'a'"),
-        (pa.struct([("x", pa.int8())]), "[1]", "is not an object"),
+        (pa.struct([("x", pa.int8())]), "[1]", "A struct is a mapping of x"),
         (pa.struct([("x", pa.int8())]), '{"y": 1}', "'y'"),
-        (pa.map_(pa.string(), pa.int8()), "[[1]]", "is not a map"),
+        (pa.map_(pa.string(), pa.int8()), "[[1]]", "A map is a mapping"),
         (pa.binary(2), '"abc"', "'a'"),
     ],
 )
@@ -239,7 +326,7 @@ def test_a_csv_header_names_the_columns_in_any_order() -> None:
         b"",
         b",,,,,,",
     )
-    assert [row["s"] for row in found] == ['a "quoted",\ncell', ""]
+    assert [row["s"] for row in found] == ['a "quoted",\ncell', None]
     assert (found[0]["tags"], str(found[0]["d"]), str(found[0]["day"])) == (
         ["x"], "1.50", "2013-01-31",
     )  # fmt: skip
@@ -271,10 +358,16 @@ def test_csv_for_a_kafka_shaped_topic_may_set_every_field() -> None:
         ([b"id,nope", b"1,2"], "line 1: the topic has no column 'nope'"),
         ([b"id,id", b"1,2"], "line 1: a column occurs twice"),
         ([b"id,s", b"1"], "line 2: it has 1 cells, and the header has 2"),
-        ([b"id,s", b"1,a", b"x,b"], "line 3: column 'id' .*'x' is not a whole number"),
+        ([b"id,s", b"1,a", b"x,b"], "line 3: column 'id' .*'x' is not a number"),
         ([b"id,s", b'1,"a', b"2,b"], "line 2: a quote is opened and not closed"),
         ([b"id,s", b"1,\xff"], "line 2: it is not CSV in UTF-8"),
-        ([b"id,s", b'1,"a"b'], "line 2: it is not CSV"),
+        ([b"id,s", b'1,"a"b'], "line 2: it is not CSV: cell 2 has a quote"),
+        ([b"id,s", b'1, "a"'], "line 2: it is not CSV: cell 2 has a quote"),
+        ([b"id,s\r1,a\r2,b"], "line 1: it is not CSV: cell 2 .*convert them: tr"),
+        ("id,s\n1,a".encode("utf-16").split(b"\n"), "line 1: it is not CSV in UTF-8: .*iconv"),
+        ([b"id,s", b"1_000,a"], "line 2: column 'id' .*'1_000' is not a number"),
+        ([b"id,s", "\u0661,a".encode()], "line 2: column 'id' .*is not a number"),
+        ([b"id,s", b"1.5,a"], "line 2: column 'id' .*does not fit"),
         ([b"\xff", b"1"], "line 1: it is not CSV in UTF-8"),
         ([b"id,s", b'1,"a', *[b"x" * 100] * 11], "line 2: a quote is opened and not closed"),
     ],

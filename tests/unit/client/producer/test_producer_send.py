@@ -343,7 +343,7 @@ def test_buffer_used_again_after_send_does_not_change_the_record(
         ({"delay": 3}, "'carrier' is declared not null"),
         ({"carrier": "AA", "delay": "late"}, "column 'delay'.*does not fit int32"),
         ({"carrier": "AA", "delay": 2**31}, "column 'delay'"),
-        ({"carrier": "AA", "delay": 1.5}, "cannot hold 1.5 unchanged|does not fit"),
+        ({"carrier": "AA", "delay": 1.5}, "1.5 does not fit unchanged"),
         ({"carrier": "\ud800"}, "column 'carrier'"),
     ],
 )

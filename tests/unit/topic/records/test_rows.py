@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.unit.topic.records.arrow_strategies import batches, schemas
 from txlog.errors import InvalidRecord
-from txlog.topic.records.conversion import record_batch_from_rows
+from txlog.topic.records.python_rows import record_batch_from_rows
 from txlog.topic.records.schema import KAFKA_SCHEMA
 
 UTC = dt.UTC
@@ -123,6 +123,16 @@ def test_unconvertible_value_error_names_row_and_column(value: Any, kind: pa.Dat
         ({"k": 1.5}, pa.map_(pa.string(), pa.int8())),
         ([(1.5, 1)], pa.map_(pa.int8(), pa.int8())),
         (np.array([1.5]), pa.list_(pa.int8())),
+        (np.True_, pa.int64()),
+        (True, pa.float64()),
+        (True, pa.float16()),
+        ([True], pa.list_(pa.float32())),
+        (np.True_, pa.date32()),
+        (NOON.replace(tzinfo=EAST), pa.timestamp("us")),
+        (NOON.replace(tzinfo=UTC), pa.timestamp("us")),
+        (pd.Timestamp(NOON, tz="UTC"), pa.timestamp("ns")),
+        ([{"p": NOON.replace(tzinfo=EAST)}], pa.list_(pa.struct([("p", pa.timestamp("us"))]))),
+        ([("p", 1), ("p", 2)], pa.struct([("p", pa.int8())])),
         ("red", pa.list_(pa.string())),
         ([["a"], ""], pa.list_(pa.list_(pa.string()))),
     ],
@@ -137,6 +147,12 @@ def test_value_that_arrow_would_silently_change_is_refused(value: Any, kind: pa.
     ("value", "kind", "expected"),
     [
         (1.0, pa.int64(), 1),
+        (10**20, pa.float64(), 1e20),
+        (2**24 + 2, pa.float32(), float(2**24 + 2)),
+        (decimal.Decimal("0.1"), pa.float64(), 0.1),
+        (decimal.Decimal("9007199254740993.0"), pa.int64(), 2**53 + 1),
+        (np.float32(0.5), pa.float16(), 0.5),
+        ({"p": [decimal.Decimal("1e2")]}, pa.struct([("p", pa.list_(pa.float64()))]), {"p": [100]}),
         (2_048, pa.float16(), 2_048),
         (np.int64(2_048), pa.float16(), 2_048),
         (np.float16(0.5), pa.float32(), 0.5),
@@ -171,6 +187,37 @@ def test_equivalent_value_of_another_type_is_converted(
     value: Any, kind: pa.DataType, expected: Any
 ) -> None:
     assert converted(value, kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (2**53 + 1, pa.float64()),
+        (10**400, pa.float64()),
+        (decimal.Decimal("1e400"), pa.float64()),
+        (decimal.Decimal("-1e40"), pa.float32()),
+        (decimal.Decimal("1e999999999"), pa.int64()),
+        (decimal.Decimal("1e999999999"), pa.timestamp("us")),
+        (decimal.Decimal("1.000000000000000005"), pa.int64()),
+        (float("nan"), pa.int64()),
+        (float("inf"), pa.int64()),
+        ({"a": 1}, pa.list_(pa.string())),
+        ([1, 2], pa.map_(pa.int8(), pa.int8())),
+        ([], pa.struct([("p", pa.int8())])),
+    ],
+)
+def test_number_or_shape_that_its_column_cannot_hold_is_refused(
+    value: Any, kind: pa.DataType
+) -> None:
+    with pytest.raises(InvalidRecord, match="row 1, column 'x'.*unchanged"):
+        record_batch_from_rows([{"x": None}, {"x": value}], one(kind))
+
+
+def test_structs_of_one_column_may_be_mappings_pairs_and_tuples() -> None:
+    kind = pa.struct([("p", pa.int8()), ("q", pa.string())])
+    rows = [{"x": value} for value in ({"q": "a", "p": 1}, [("q", "a"), ("p", 1)], (1, "a"))]
+    found = record_batch_from_rows(rows, one(kind)).column(0).to_pylist()
+    assert found == [{"p": 1, "q": "a"}] * 3
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from txlog.errors import (
 )
 from txlog.topic.records import segment_writer
 from txlog.topic.records.batch import SegmentBatch
-from txlog.topic.records.conversion import adapt, record_batch_from_rows, with_timestamp
+from txlog.topic.records.conversion import adapt, with_timestamp
+from txlog.topic.records.python_rows import record_batch_from_rows
 from txlog.topic.records.schema import KAFKA_SCHEMA, physical_schema
 from txlog.topic.records.segment_reader import decode_batch
 
