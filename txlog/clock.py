@@ -7,6 +7,7 @@ a thread (enforced by ruff's banned API list).
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
 import threading
@@ -129,6 +130,9 @@ class Background(Protocol):
 
     def begin(self, call: Callable[[], object]) -> None:
         """Make that call once, in the background. The process may end before the call does."""
+
+    def at_exit(self, call: Callable[[], object]) -> Callable[[], None]:
+        """Make that call when the process ends normally; the returned function takes that back."""
 
 
 def clock_that_counts_sleep(system: object) -> int | None:
@@ -322,6 +326,10 @@ class ThreadBackground:
 
     def begin(self, call: Callable[[], object]) -> None:
         threading.Thread(target=call, name="txlog-background", daemon=True).start()
+
+    def at_exit(self, call: Callable[[], object]) -> Callable[[], None]:
+        atexit.register(call)
+        return partial(atexit.unregister, call)
 
     def repeat(self, call: Callable[[], object], interval_ms: float) -> Callable[[], None]:
         ended = threading.Event()

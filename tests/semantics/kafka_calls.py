@@ -1,5 +1,8 @@
 """One check for each row of the second table of docs/kafka-users.md, call by call."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 from tests.logs.memory_log import MemoryLog
@@ -18,7 +21,9 @@ from txlog.client.admin import NewTopic
 from txlog.client.admin.offset_reset import (
     ToEarliest,
 )
-from txlog.engine.producer_config import IN_LOG
+from txlog.client.producer.producer import Producer
+from txlog.engine.connection import open_connection
+from txlog.engine.producer_config import IN_LOG, TRANSACTION_RECORDS
 from txlog.errors import (
     IllegalTransition,
     InvalidConfig,
@@ -26,6 +31,7 @@ from txlog.errors import (
     InvalidRecord,
     NoOffsetForPartition,
     OffsetOutOfRange,
+    ProducerFenced,
     RecordTooLarge,
     TxlogError,
     UnknownGroup,
@@ -35,11 +41,23 @@ from txlog.errors import (
 )
 from txlog.model import OffsetAndMetadata, TopicPartition
 from txlog.settings import TopicConfig
+from txlog.testing.clock import StillBackground
 
 CALLS: dict[str, Check] = {}
 """The first cell of a row -> its check."""
 
 shows = shows_in(CALLS)
+
+
+class AtExit(StillBackground):
+    """Keeps what a process would call at its end."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], object]] = []
+
+    def at_exit(self, call: Callable[[], object]) -> Callable[[], None]:
+        self.calls.append(call)
+        return lambda: self.calls.remove(call)
 
 
 @shows("`commit` of offsets that a transaction has pending")
@@ -264,6 +282,44 @@ def refused_outside_transactions(log: MemoryLog) -> None:
     keyed = producer.send("c", b"x", key=b"k")
     producer.send("c", b"x")
     refuses(InvalidRecord, producer.flush, keyed.get)
+
+
+@shows("records that a program sends and never flushes")
+def never_flushed(log: MemoryLog) -> None:
+    background = AtExit()
+    runtime = replace(log.connection.runtime, background=background)
+    for name in (None, "p"):
+        producer = Producer(open_connection(log.memory, runtime), transactional_id=name)
+        if name is not None:
+            producer.init_transactions()
+            producer.begin_transaction()
+        producer.send("u", b"x")
+    (at_exit,) = background.calls
+    at_exit()
+    assert (background.calls, log.values("u")) == ([], [b"x"])
+
+
+@shows("timeouts of a future's `get`, of `flush` and `close`")
+def ignored_timeouts(log: MemoryLog) -> None:
+    producer = log.producer()
+    assert producer.send("u", b"0").get(timeout=0).offset == 0
+    producer.send("u", b"1")
+    producer.flush(timeout=0)
+    producer.send("u", b"2")
+    producer.close(timeout=0)
+    assert log.values("u") == [b"0", b"1", b"2"]
+
+
+@shows("the future of a record whose transaction fails")
+def future_of_a_failed_transaction(log: MemoryLog) -> None:
+    for records in TRANSACTION_RECORDS:
+        producer = log.producer("p", transaction_records=records)
+        producer.begin_transaction()
+        future = producer.send("u", b"x", partition=0)
+        producer.flush()
+        log.elsewhere("p")
+        refuses(ProducerFenced, producer.commit_transaction)
+        assert future.succeeded() == (records == IN_LOG)
 
 
 @shows("limits of times and sizes that change while records wait")

@@ -56,15 +56,15 @@ def test_exactly_once_retry_is_deduplicated_by_the_log(log: MemoryLog) -> None:
 def test_committed_means_durable_and_acknowledged(log: MemoryLog) -> None:
     producer = log.producer()
     future = producer.send("t", b"x", partition=0)
-    assert not future.is_done()
+    assert not future.is_done
     log.store.on("create", ENTRY, answer_lost)
     log.store.on("create", ENTRY, never_lands, times=100)
     with pytest.raises(OutcomeUnknown):
         producer.flush()
-    assert not future.is_done()
+    assert not future.is_done
     log.store.heal()
     producer.flush()
-    assert future.is_done()
+    assert future.is_done
     assert log.values("t") == [b"x"]
 
 

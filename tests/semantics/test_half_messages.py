@@ -133,6 +133,49 @@ def test_local_transaction_state_decides_the_outcome(
     log.check()
 
 
+FASTER = {
+    "an operator rolled it back": (COMMIT, TransactionOutcome.ABORTED),
+    "a check rolled it back": (COMMIT, TransactionOutcome.ABORTED),
+    "its checks were used up": (COMMIT, TransactionOutcome.DEAD_LETTERED),
+    "a check committed it": (ROLLBACK, TransactionOutcome.COMMITTED),
+    "a check committed it as well": (COMMIT, TransactionOutcome.COMMITTED),
+    "an operator rolled it back as well": (ROLLBACK, TransactionOutcome.ABORTED),
+    "nothing was faster, and the store is gone": (COMMIT, TransactionOutcome.OPEN),
+}
+
+
+@pytest.mark.parametrize("what", FASTER)
+def test_result_says_how_a_half_transaction_ended_that_was_decided_meanwhile(
+    log: MemoryLog, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    returned, outcome = FASTER[what]
+    checked = UNKNOW if "used up" in what else COMMIT if "committed" in what else ROLLBACK
+    checker = started_elsewhere(log, Listener(checked=checked))
+
+    class Slow(Listener):
+        def execute_local_transaction(self, half: HalfTransaction, arg: Any) -> State | None:
+            if "operator" in what:
+                log.process_admin().abort_transaction(half.tx_id)
+            elif "store" in what:
+                log.store.on("create", TRANSACTIONS, unavailable, times=99)
+            else:
+                for _ in range(2):
+                    log.clock.advance(INTERVAL_MS)
+                    checker.check()
+            return returned
+
+    result = send(started(log, Slow(), transaction_check_max=1))
+    assert (result.local_transaction_state, result.outcome) == (returned, outcome)
+    is_refused = "as well" not in what
+    assert bool(result.remark) == is_refused
+    assert ("is left to a check" in caplog.text) == (outcome is TransactionOutcome.OPEN)
+    assert (f"is {outcome}" in caplog.text) == (is_refused and outcome is not outcome.OPEN)
+    log.store.heal()
+    if outcome is not TransactionOutcome.OPEN:
+        assert log.admin.outcome(result.transaction_id) is outcome
+    log.check()
+
+
 def test_exception_of_the_local_transaction_becomes_the_remark_of_the_result(
     log: MemoryLog,
 ) -> None:

@@ -321,8 +321,8 @@ def _is_decided(
             tx_id=str(tx_id),
         )
     return TransactionAborted(
-        f"transaction {tx_id} is {shown}: it was ended by a timeout, an operator or a newer "
-        "instance. Abort it here, then begin again.",
+        f"transaction {tx_id} is {shown}: it was ended by a timeout, a check, an operator or a "
+        "newer instance. Abort it, then send all of it again.",
         tx_id=str(tx_id),
     )
 

@@ -63,6 +63,10 @@ class StillBackground(ThreadBackground):
     def begin(self, call: Callable[[], object]) -> None:
         """Ignore the work."""
 
+    def at_exit(self, call: Callable[[], object]) -> Callable[[], None]:
+        """Ignore the call: this process never ends."""
+        return lambda: None
+
 
 def manual_runtime(seed: int = 0, clock: ManualClock | None = None) -> Runtime:
     """A Runtime without threads, with a manual clock and with random numbers from `seed`."""

@@ -221,6 +221,10 @@ class _NoBackground:
     def begin(self, call: Callable[[], object]) -> None:
         """See Background.begin; nothing is started."""
 
+    def at_exit(self, call: Callable[[], object]) -> Callable[[], None]:
+        """See Background.at_exit; nothing is called."""
+        return lambda: None
+
 
 class RoundTrips:
     """A store one round trip away, a runtime for it, and the count of round trips."""

@@ -44,7 +44,7 @@ def test_I7_record_in_doubt_keeps_its_sequence_after_denial(log: MemoryLog, outa
     with pytest.raises(OutcomeUnknown, match="403 ExpiredToken"):
         producer.flush()
     log.store.heal()
-    assert not first.is_done()
+    assert not first.is_done
     second = producer.send("t", b"second", partition=0)
     producer.flush()
     assert (first.get().offset, second.get().offset) == (1, 2)

@@ -80,7 +80,7 @@ def test_R9_a_commit_is_refused_until_the_outcome_of_every_append_is_known(
     for call in (producer.flush, future.get, producer.commit_transaction, producer.flush):
         with pytest.raises(OutcomeUnknown):
             call()
-        assert not future.is_done()
+        assert not future.is_done
     assert log.values("t", "u") == []
     log.store.heal()
     producer.commit_transaction()

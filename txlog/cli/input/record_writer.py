@@ -126,7 +126,7 @@ class RecordWriter:
             self._handed_over = before
             raise self._located(block, error) from error
 
-    def _add(self, delivered: Sequence[BatchMetadata]) -> None:
+    def _add(self, _: TxlogError | None, delivered: Sequence[BatchMetadata]) -> None:
         for part in delivered:
             written = self.partitions.setdefault(part.partition, Written())
             written.add(part.base_offset, part.records)

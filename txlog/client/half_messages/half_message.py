@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
-from txlog.model import OFFSET_MAX, TxId, validate_topic_name
+from txlog.model import OFFSET_MAX, TransactionOutcome, TxId, validate_topic_name
 from txlog.settings import SettingsGroup
 
 CHECK_MAX = 10_000
@@ -102,8 +102,11 @@ class TransactionSendResult:
     transaction_id: str
     tx_id: TxId
     local_transaction_state: LocalTransactionState
+    outcome: TransactionOutcome
+    """COMMITTED: the messages are sent. ABORTED, DEAD_LETTERED: they are not, whatever the local
+    transaction returned: a check or an operator may have been faster. OPEN: a check decides."""
     remark: str = ""
-    """The error that the local transaction raised, if any."""
+    """The error that the local transaction or the decision raised, if any."""
 
 
 @dataclass(frozen=True, slots=True)

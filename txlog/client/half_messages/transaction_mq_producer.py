@@ -40,7 +40,13 @@ from txlog.errors import (
     TxlogError,
     UsageError,
 )
-from txlog.model import OFFSET_MAX, as_whole_number, validate_producer_group, validate_tag
+from txlog.model import (
+    OFFSET_MAX,
+    TransactionOutcome,
+    as_whole_number,
+    validate_producer_group,
+    validate_tag,
+)
 
 log = logging.getLogger(__name__)
 
@@ -165,12 +171,13 @@ class TransactionMQProducer(InOneProcess):
                 half.transaction_id,
                 half.tx_id,
                 LocalTransactionState.ROLLBACK_MESSAGE,
+                _outcome(store, half),
             )
         self._count("sent")
         state, remark = self._executed(listener, half, arg)
-        self._end(half, state)
+        outcome, refusal = self._end(store, half, state)
         return TransactionSendResult(
-            SendStatus.SEND_OK, half.transaction_id, half.tx_id, state, remark
+            SendStatus.SEND_OK, half.transaction_id, half.tx_id, state, outcome, remark or refusal
         )
 
     def send_half(
@@ -252,17 +259,29 @@ class TransactionMQProducer(InOneProcess):
             log.exception("local transaction %s", half.transaction_id)
             return LocalTransactionState.UNKNOW, f"{type(error).__name__}: {error}"
 
-    def _end(self, half: HalfTransaction, state: LocalTransactionState) -> None:
-        """Decide in one attempt, as RocketMQ does; after an error a check decides."""
+    def _end(
+        self, store: HalfStore, half: HalfTransaction, state: LocalTransactionState
+    ) -> tuple[TransactionOutcome, str]:
+        """Decide in one attempt, as RocketMQ does; returns the outcome, and why it may be another
+        one. After an error a check decides, unless it is decided already."""
         try:
-            if state is LocalTransactionState.COMMIT_MESSAGE:
-                self.commit(half)
-            elif state is LocalTransactionState.ROLLBACK_MESSAGE:
-                self.rollback(half)
-            else:
-                self._count("unknown")
+            match state:
+                case LocalTransactionState.COMMIT_MESSAGE:
+                    self.commit(half)
+                    return TransactionOutcome.COMMITTED, ""
+                case LocalTransactionState.ROLLBACK_MESSAGE:
+                    self.rollback(half)
+                    return TransactionOutcome.ABORTED, ""
+            self._count("unknown")
+            return TransactionOutcome.OPEN, ""
         except TxlogError as error:
-            log.warning("half transaction %s is left to a check: %s", half.transaction_id, error)
+            outcome, name = _outcome(store, half), half.transaction_id
+            if outcome is TransactionOutcome.OPEN:
+                log.warning("half transaction %s is left to a check: %s", name, error)
+            else:
+                told = "half transaction %s is %s, and its local transaction returned %s: %s"
+                log.warning(told, name, outcome, state, error)
+            return outcome, error.message
 
     def _started(self, method: str) -> HalfStore:
         if getpid() != self._process:
@@ -301,6 +320,14 @@ class TransactionMQProducer(InOneProcess):
         with self._lock:
             changed = {what: getattr(self._statistics, what) + 1}
             self._statistics = replace(self._statistics, **changed)
+
+
+def _outcome(store: HalfStore, half: HalfTransaction) -> TransactionOutcome:
+    """The outcome after an error; OPEN if that cannot be read, because a check will decide."""
+    try:
+        return store.coordinator.outcome(half.tx_id)
+    except TxlogError:
+        return TransactionOutcome.OPEN
 
 
 def _checked_messages(messages: object) -> tuple[Message, ...]:

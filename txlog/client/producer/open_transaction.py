@@ -60,7 +60,8 @@ class _StagedFlush:
     topic: TopicLog
     segments: tuple[Segment, ...]
     result: Callable[[], ProduceRequestResult | None]
-    """The result for the sender of the records, unless the sender has dropped it."""
+    """The result for the sender of the records, unless the sender has dropped it. Weak, so that a
+    long transaction keeps no results of futures that the program dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +89,22 @@ class StagedRecords:
     """Topic id -> a topic of which the transaction commits consumer offsets."""
     _appended: dict[str, Mapping[int, int]] = field(default_factory=dict)
     """Topic id -> base offsets of segments that were appended before the decision."""
+    _kept: set[ProduceRequestResult] = field(default_factory=set)
+    """Results with a callback, which is called even if the program keeps nothing."""
 
     def clear(self) -> None:
         """Start the next transaction."""
         self._flushes, self._checks, self._inputs = {}, {}, {}
-        self._by_topic, self._appended = None, {}
+        self._by_topic, self._appended, self._kept = None, {}, set()
+
+    def keep(self, result: ProduceRequestResult) -> None:
+        """Keep a result, because it has a callback."""
+        self._kept.add(result)
+
+    def results(self) -> list[ProduceRequestResult]:
+        """The results whose futures or callbacks the program keeps."""
+        found = (flush.result() for flush in self._flushes.values())
+        return [result for result in found if result is not None]
 
     @property
     def is_empty(self) -> bool:
@@ -125,11 +137,8 @@ class StagedRecords:
         result: ProduceRequestResult,
     ) -> None:
         """Add a stored flush. Idempotent, because Ctrl-C may repeat this call."""
-        # Weak, so that a long transaction keeps no results of futures that the program dropped. A
-        # callback has to be called at the commit, even if the program keeps nothing.
-        kept = (lambda: result) if result.has_callback else ref(result)
         self._by_topic = None
-        self._flushes[number] = _StagedFlush(topic, segments, kept)
+        self._flushes[number] = _StagedFlush(topic, segments, ref(result))
 
     def add_appended(self, topic: TopicLog, base_offsets: Mapping[int, int]) -> None:
         """Record that the topic's staged segments were appended before the decision, because one
@@ -213,13 +222,6 @@ class StagedRecords:
                 results.append(result)
             rows.update({(topic_id, p): count for p, count in counts.items()})
         return results
-
-    def abort(self) -> None:
-        """Drop all records, because the transaction is being aborted."""
-        for flush in self._flushes.values():
-            if (result := flush.result()) is not None:
-                result.abort()
-        self.clear()
 
 
 class InputOffsets:
@@ -339,12 +341,16 @@ class StagedWriter:
         self._session.require_in_time()
         with suppress(StoreUnavailable, OutcomeUnknown, StoreDenied):  # The commit checks again.
             self._records.require_open(flush.topic)
-        flush.result.succeed_staged(flush.partitions)
+        flush.result.succeed_staged(flush.partitions, self._records.keep)
         self._records.add(flush.number, flush.topic, segments, flush.result)
+
+    def results(self) -> list[ProduceRequestResult]:
+        """See FlushWriter."""
+        return self._records.results()
 
     def abort(self) -> None:
         """See FlushWriter. The vacuum deletes the uploaded segments."""
-        self._records.abort()
+        self._records.clear()
 
 
 def make_decidable(session: TransactionSession, appender: Appender, staged: StagedRecords) -> None:

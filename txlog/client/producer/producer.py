@@ -6,6 +6,7 @@ It decides nothing of the protocol: see `coordinator/rules.py` and `topic/rules.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -52,6 +53,8 @@ from txlog.errors import (
 )
 from txlog.model import OffsetAndMetadata, TopicPartition, TxId, validate_tag, validate_topic_name
 from txlog.topic.topic_log import TopicLog
+
+log = logging.getLogger(__name__)
 
 Serializer = Callable[[Any], bytes | None]
 
@@ -121,6 +124,8 @@ class Producer(InOneProcess):
         if self.config.transactional_id:
             self._transaction = TransactionSession.of_producer(self._connection, self.config)
         self._sender = self._new_sender()
+        self._forget_exit: Callable[[], None] | None = None
+        """Takes back that this producer is flushed when its process ends."""
 
     def _new_sender(self) -> Sender:
         cluster, config, session = self._connection.cluster, self.config, self._transaction
@@ -155,7 +160,8 @@ class Producer(InOneProcess):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
-        """Add one record to the buffer, which the next flush or commit writes.
+        """Add one record to the buffer, which the next flush or commit writes, or the normal end
+        of the program outside of a transaction.
 
         `value` is bytes, or a dict of columns for a typed topic. A full buffer is written first,
         and so are buffered records of a topic that has changed. Raises UnknownTopic, InvalidRecord,
@@ -189,7 +195,29 @@ class Producer(InOneProcess):
                 return self._added(batch, value, key, headers, partition, timestamp_ms)
             except Exception as error:
                 self._status.handle_refusal("a record", error)
+                self._fail_records()
                 raise
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One call at a time, and the callbacks that it makes due are called at its end."""
+        with self._lock:
+            try:
+                yield
+            except Exception:
+                self._fail_records()
+                raise
+            self._sender.fire_callbacks()  # Last: a callback may raise, or begin a transaction.
+
+    def _fail_records(self) -> None:
+        """After an error. If the producer is in an error state, its records cannot get into their
+        topics any more: their futures and callbacks get the error now, as after an abort."""
+        if self._status.error is not None:
+            self._sender.fail(self._status.error)
+        try:
+            self._sender.fire_callbacks()
+        except Exception:  # The caller gets the error that the callback was called for.
+            log.exception("a callback failed")
 
     def send_batch(
         self,
@@ -205,15 +233,16 @@ class Producer(InOneProcess):
 
         `key` names the column whose hash selects the partition (default: the topic's key.column,
         or `key` for Kafka-shaped topics), `partition` a column or one partition for all records,
-        `timestamp` the column with the records' times. `on_delivery` is called with the records'
-        offsets once they are in the topic, by default at the commit; an exception of the callback
-        is raised by `send_batch`, `flush` or the commit, and the records stay stored.
+        `timestamp` the column with the records' times. `on_delivery(error, batches)` is called with
+        None and the records' offsets once they are in the topic, by default at the commit, or with
+        the error that keeps them from it; an exception of the callback is raised by `send_batch`,
+        `flush`, the commit or the abort, and changes nothing.
 
         Raises as `send` does, and the error that kept earlier records from being stored, before
         any of the table is written. After OutcomeUnknown or a retriable error the producer keeps
         the table: call `flush()` or commit, not `send_batch` again.
         """
-        with self._lock:
+        with self._turn():
             self._status.require_sendable("send_batch")
             try:
                 checked_function("on_delivery", on_delivery)
@@ -242,18 +271,34 @@ class Producer(InOneProcess):
             log = self._connection.cluster.present_topic(topic, linearizable=True)
         return log, None, *prepared_batch(log, *given, sticky)
 
-    def flush(self) -> None:
+    def flush(self, timeout: float | None = None) -> None:
         """Write all records that were sent: they are durable, but those of a transaction are by
-        default in no topic before the commit. Raises the error that kept them from being stored."""
-        with self._lock:
+        default in no topic before the commit. Raises the error that kept them from being stored.
+
+        `timeout` is accepted as in kafka-python and ignored: the store's own deadline applies."""
+        with self._turn():
             if not self._sender.is_empty:
                 self._status.require_sendable("flush")
                 self._sender.flush()
-            self._sender.fire_callbacks()
+            forget, self._forget_exit = self._forget_exit, None
+            if forget is not None:
+                forget()
 
     def _new_batch(self, topic: str) -> ProducerBatch:
         self._status.require_sendable("send")
+        # In a transaction they belong to a commit, which does not come any more.
+        if self._transaction is None and self._forget_exit is None:
+            background = self._connection.runtime.background
+            self._forget_exit = background.at_exit(self._flush_at_exit)
         return self._sender.new_batch(topic, self.flush)
+
+    def _flush_at_exit(self) -> None:
+        """Write records of a program that ends without `flush` or `close`."""
+        if self._status.is_own_process:
+            try:
+                self.flush()
+            except TxlogError as error:
+                log.error("records that were sent and not flushed are lost: %s", error)
 
     def _added(
         self,
@@ -352,7 +397,7 @@ class Producer(InOneProcess):
         offsets again, and does not happen without them. After any other error the transaction can
         only be aborted.
         """
-        with self._lock:
+        with self._turn():
             session = self._session("send_offsets_to_transaction")
             self._status.require_sendable("send_offsets_to_transaction")
             self._offsets.add(offsets, group)
@@ -365,7 +410,7 @@ class Producer(InOneProcess):
         After OutcomeUnknown or a retriable error call it again. After ProducerFenced or an
         abortable error nothing of the transaction is, or will be, visible.
         """
-        with self._lock:
+        with self._turn():
             session = self._session("commit_transaction")
             self._status.require_no_error("commit_transaction")
             if self._status.state is ProducerState.IN_TRANSACTION:
@@ -384,17 +429,16 @@ class Producer(InOneProcess):
                 raise
             # Before the state is READY: if Ctrl-C interrupts this, the repeated call does it.
             self._offsets.complete()
-            self._sender.add_stored(staged.complete(base_offsets))
+            self._sender.add_settled(staged.complete(base_offsets))
             self._status.advance(ProducerState.READY, "commit_transaction")
             staged.clear()
-            self._sender.fire_callbacks()  # Last: a callback may raise, or begin a transaction.
 
     def abort_transaction(self) -> None:
         """Drop the buffer and abort the transaction. Allowed after an abortable error.
 
         Raises ProducerFenced if a newer instance has aborted it.
         """
-        with self._lock:
+        with self._turn():
             session = self._session("abort_transaction")
             self._status.advance(ProducerState.ABORTING, "abort_transaction")
             # Only a new epoch refuses an append or a pend of unknown outcome (R3, R9, KIP-360).
@@ -441,11 +485,12 @@ class Producer(InOneProcess):
             raise refusal(ProducerState.CLOSED, "partitions_for")
         return list(range(len(self._connection.cluster.present_topic(topic).state.partitions)))
 
-    def close(self) -> None:
-        """Flush, or abort the open transaction. In a fork this does nothing."""
+    def close(self, timeout: float | None = None) -> None:
+        """Flush, or abort the open transaction. In a fork this does nothing. `timeout` is ignored,
+        as in `flush`."""
         if not self._status.is_own_process:
             return
-        with self._lock:
+        with self._turn():
             if self._status.state is ProducerState.CLOSED:
                 return
             try:
@@ -456,7 +501,6 @@ class Producer(InOneProcess):
                         self.abort_transaction()
                 if self._transaction is not None:
                     self._transaction.close()
-                self._sender.fire_callbacks()
             finally:
                 self._status.state = ProducerState.CLOSED
 

@@ -83,6 +83,9 @@ class FlushWriter(Protocol):
         error that kept the flush from being stored.
         """
 
+    def results(self) -> list[ProduceRequestResult]:
+        """The results of written records that are in no topic yet."""
+
     def abort(self) -> None:
         """Drop the records of the transaction, which is being aborted."""
 
@@ -155,6 +158,10 @@ class InLogWriter:
                 return found
         return None
 
+    def results(self) -> list[ProduceRequestResult]:
+        """See FlushWriter."""
+        return []
+
     def abort(self) -> None:
         """See FlushWriter."""
 
@@ -185,7 +192,7 @@ class Sender:
         """Bytes of all flushes, also of those that are written."""
         self._unwritten: deque[Flush] = deque()
         self._uncalled: dict[ProduceRequestResult, None] = {}
-        """Results of stored records whose callbacks are still to be called, in order."""
+        """Results of stored or failed records whose callbacks are still to be called, in order."""
         self._deferred_error: TxlogError | None = None
         """Why records were given up; the next flush raises it at its end."""
         self._sticky = int(runtime.entropy.uniform(0, 1 << 30))
@@ -336,24 +343,33 @@ class Sender:
         except TxlogError as error:
             self._handle_failure(flush, error)
             return
-        self.add_stored([flush.result])
+        self.add_settled([flush.result])
         self._unwritten.popleft()
         self.appender.forget()
         # Last, because a callback may raise or flush: stored records must not be sent again.
         self.fire_callbacks()
 
-    def add_stored(self, results: Iterable[ProduceRequestResult]) -> None:
-        """Add results of stored records, whose callbacks `fire_callbacks` calls."""
+    def add_settled(self, results: Iterable[ProduceRequestResult]) -> None:
+        """Add results of stored or failed records, whose callbacks `fire_callbacks` calls."""
         self._uncalled.update((result, None) for result in results if result.has_callback)
 
+    def fail(self, error: TxlogError | None) -> None:
+        """All records that are in no topic yet have failed; without an error because their
+        transaction is being aborted. They stay here until `abort`."""
+        results = [batch.result for batch in self.batches.values()]
+        results += [flush.result for flush in self._unwritten] + self.writer.results()
+        for result in results:
+            result.fail(error)
+        self.add_settled(results)
+
     def fire_callbacks(self) -> None:
-        """Call the callbacks of stored records, also those that Ctrl-C kept from being called
-        before. Raises what the first that fails raises, after all others were called."""
+        """Call the callbacks of stored and failed records, also those that Ctrl-C kept from being
+        called before. Raises what the first that fails raises, after all others were called."""
         errors: list[Exception] = []
         while self._uncalled:
             result = next(iter(self._uncalled))
             try:
-                result.fire_callback()
+                result.fire_callbacks()
             except Exception as error:  # noqa: BLE001 - raised once every callback was called
                 errors.append(error)
             # It may be gone: a callback that flushes has the others called.
@@ -370,6 +386,7 @@ class Sender:
             self._unwritten.popleft()
             self.appender.forget()
             flush.result.fail(error)
+            self.add_settled([flush.result])
         # A flush that is kept comes first: the next one would get its sequences (I7). And the rest
         # of a transaction that lacks records is not worth writing.
         if not is_lost or self._config.transactional_id or not isinstance(error, UsageError):
@@ -381,9 +398,7 @@ class Sender:
 
     def abort(self) -> None:
         """Drop all records, because the transaction is being aborted."""
-        buffered = [batch.result for batch in self.batches.values()]
-        for result in buffered + [flush.result for flush in self._unwritten]:
-            result.abort()
+        self.fail(None)
         self.batches = {}
         self._unwritten.clear()
         self._deferred_error = None

@@ -9,7 +9,9 @@ its future gives its metadata then, as in Kafka's clients. No I/O of its own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,6 +25,7 @@ from txlog.engine.append.record_preparation import (
     checked_headers,
     too_large,
 )
+from txlog.engine.argument_checks import checked_function
 from txlog.errors import InvalidRecord, OutcomeUnknown, TransactionAborted, TxlogError
 from txlog.topic.records.conversion import TIMESTAMP_FIELD
 from txlog.topic.records.schema import KAFKA_SCHEMA, is_kafka_schema, physical_schema
@@ -69,8 +72,13 @@ class BatchMetadata(NamedTuple):
     records: int
 
 
-OnDelivery: TypeAlias = Callable[[Sequence[BatchMetadata]], None]
-"""Called once, when the records of a table are in their topic; named as in confluent-kafka."""
+OnDelivery: TypeAlias = Callable[[TxlogError | None, Sequence[BatchMetadata]], object]
+"""Called once as in confluent-kafka: with None and the offsets when the records of a table are in
+their topic, or with the error that keeps them from it and no offsets."""
+
+
+_Arguments: TypeAlias = Callable[["ProduceRequestResult"], tuple[object, ...] | None]
+"""What a callback is called with; None if it is not called for such a result."""
 
 
 class ProduceRequestResult:
@@ -80,31 +88,49 @@ class ProduceRequestResult:
         self, topic: str, flush: Callable[[], None], on_delivery: OnDelivery | None = None
     ) -> None:
         self.topic = topic
-        self._on_delivery = on_delivery
         self.timestamps: list[int] = []
         self._flush = flush
+        self._callbacks: deque[tuple[Callable[..., object], _Arguments]] = deque()
+        """What is still to be called once the records are in their topic or have failed."""
+        self._is_table = on_delivery is not None
+        if on_delivery is not None:
+            self._callbacks.append((on_delivery, lambda result: (result.error, result.batches())))
+        self._keep: Callable[[ProduceRequestResult], None] | None = None
+        """Keeps the result of open records, which the sender may have dropped, if a callback is
+        added."""
         self._partitions: Partitions | None = None
         self._counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         """Records of each partition, of a table with a callback."""
         self._base_offsets: Mapping[int, int] = {}
         self._offsets: NDArray[np.int64] | None = None
-        self._error: TxlogError | None = None
+        self.error: TxlogError | None = None
+        """Why the records are not, and will not be, in their topic."""
         self._is_open = False
         """Whether the records are staged in an open transaction."""
 
     @property
     def done(self) -> bool:
-        """Whether the records are stored, or known not to be stored."""
-        return self._partitions is not None or self._error is not None
+        """Whether the records are stored, or have failed."""
+        return self._partitions is not None or self.error is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the records are in their topic, or have failed."""
+        return self.error is not None or (self._partitions is not None and not self._is_open)
 
     @property
     def has_callback(self) -> bool:
-        """Whether the caller gave a callback."""
-        return self._on_delivery is not None
+        """Whether a callback is still to be called."""
+        return bool(self._callbacks)
 
-    def succeed_staged(self, partitions: Partitions) -> None:
-        """The records are staged, and get offsets when their transaction commits."""
-        self._is_open = True
+    def succeed_staged(
+        self, partitions: Partitions, keep: Callable[[ProduceRequestResult], None]
+    ) -> None:
+        """The records are staged, and get offsets when their transaction commits. `keep` is called
+        with this result if it has a callback or gets one."""
+        self._is_open, self._keep = True, keep
+        if self._callbacks:
+            keep(self)
         self.succeed(partitions, {})
 
     def set_committed(self, base_offsets: Mapping[int, int]) -> None:
@@ -117,37 +143,57 @@ class ProduceRequestResult:
         """The records are stored; `partitions` has one value a record, in order of `send`."""
         # The offsets first: to other threads, the result is done once it has partitions.
         self._base_offsets = base_offsets
-        if self._on_delivery is not None:  # No record of a table has a future.
+        if self._is_table:  # No record of a table has a future.
             self._counts = np.bincount(partitions)
             partitions = np.empty(0, dtype=np.int32)
         self._partitions = partitions
 
-    def fire_callback(self) -> None:
-        """Call the callback if the records are stored and committed, and it was not called before.
-        Raises what it raises."""
-        is_stored = self._partitions is not None and self._error is None
-        if self._on_delivery is None or self._is_open or not is_stored:
-            return
-        metadata = [
+    def batches(self) -> Sequence[BatchMetadata]:
+        """The offsets of a table's records in each partition; empty if they have failed."""
+        if self.error is not None:
+            return ()
+        return [
             BatchMetadata(self.topic, partition, base, int(self._counts[partition]))
             for partition, base in sorted(self._base_offsets.items())
         ]
-        # With no call in between: after Ctrl-C the next attempt calls it, or it was called.
-        on_delivery, self._on_delivery = self._on_delivery, None
-        on_delivery(metadata)
 
-    def fail(self, error: TxlogError) -> None:
-        """The records are not stored."""
-        self._error = error
+    def add_callback(self, callback: Callable[..., object], arguments: _Arguments) -> None:
+        """Call it once the records are in their topic or have failed, which may be now; then this
+        raises what the callback raises."""
+        self._callbacks.append((callback, arguments))
+        if self._keep is not None and self._is_open:
+            self._keep(self)
+        self.fire_callbacks()
 
-    def abort(self) -> None:
-        """The transaction was aborted before the records were in their topic."""
-        self.fail(
-            TransactionAborted(
+    def fire_callbacks(self) -> None:
+        """Call the callbacks that are due and were not called before. Raises what the first that
+        fails raises, after all others were called."""
+        errors: list[Exception] = []
+        waiting = self._callbacks
+        while self.is_settled and waiting:
+            first = waiting[0]
+            callback, arguments = first
+            given = arguments(self)
+            if not waiting or waiting[0] is not first:  # Another thread has called it.
+                continue
+            try:
+                # With no call in between: after Ctrl-C the next attempt calls it, or it was called.
+                del waiting[0]
+                if given is not None:
+                    callback(*given)
+            except Exception as error:  # noqa: BLE001 - raised once every callback was called
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def fail(self, error: TxlogError | None) -> None:
+        """The records are not, and will not be, in their topic; without an error because their
+        transaction was aborted. Changes nothing if they are there, or have failed before."""
+        if not self.is_settled:
+            self.error = error or TransactionAborted(
                 f"the transaction was aborted before this record was in topic {self.topic!r}; send "
                 "it again in the next transaction."
             )
-        )
 
     def metadata(self, index: int) -> RecordMetadata:
         """The metadata of a record, after a flush if it is not stored yet. A staged record of an
@@ -155,8 +201,8 @@ class ProduceRequestResult:
         """
         if not self.done:
             self._flush()
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         if self._partitions is None:
             raise OutcomeUnknown(
                 f"topic {self.topic!r}: the flush of this record was refused and interrupted. "
@@ -183,8 +229,23 @@ def _offsets(partitions: Partitions, base_offsets: Mapping[int, int]) -> NDArray
     return offsets
 
 
+class Answer(int):
+    """True or false, read or called: kafka-python's `is_done` is an attribute, and an `if` that
+    reads a method would always be true; Java's is a method."""
+
+    def __call__(self) -> bool:
+        return bool(self)
+
+    __repr__ = __str__ = lambda self: repr(bool(self))
+
+
 class RecordFuture:
-    """kafka-python's future of one record."""
+    """kafka-python's future of one record.
+
+    Callbacks of staged records are called at the commit. An exception of a callback is raised by
+    the call of the producer that stores the records, which stay stored, or by `add_callback` itself
+    if they are stored by then.
+    """
 
     __slots__ = ("_index", "_result")
 
@@ -192,18 +253,56 @@ class RecordFuture:
         self._result = result
         self._index = index
 
-    def is_done(self) -> bool:
-        """Whether the record is stored, or known not to be stored."""
-        return self._result.done
+    @property
+    def is_done(self) -> Answer:
+        """Whether the record is stored, or has failed."""
+        return Answer(self._result.done)
 
-    def get(self, timeout_ms: int | None = None) -> RecordMetadata:
+    @property
+    def exception(self) -> TxlogError | None:
+        """The error that keeps the record from its topic, if it has failed."""
+        return self._result.error
+
+    def succeeded(self) -> bool:
+        """Whether the record is stored; a staged one can still fail with its transaction."""
+        return self._result.done and self._result.error is None
+
+    def failed(self) -> bool:
+        """Whether the record is not, and will not be, in its topic."""
+        return self._result.error is not None
+
+    def get(self, timeout: float | None = None) -> RecordMetadata:
         """The record's metadata; flushes the producer if the record is not stored yet. A staged
         record gets its offset at the commit.
 
-        `timeout_ms` is accepted for compatibility with kafka-python and ignored: the store's own
-        deadline applies. Raises the error that kept the record from being stored.
+        `timeout`, in seconds, is accepted as in kafka-python and ignored: the store's own deadline
+        applies. Raises the error that kept the record from being stored.
         """
         return self._result.metadata(self._index)
+
+    def add_callback(
+        self, callback: Callable[..., object], *args: Any, **kwargs: Any
+    ) -> RecordFuture:
+        """Call `callback(*args, metadata, **kwargs)` once the record is in its topic; returns this
+        future."""
+        index = self._index
+        checked_function("callback", callback)
+        self._result.add_callback(
+            partial(callback, *args, **kwargs),
+            lambda result: None if result.error else (result.metadata(index),),
+        )
+        return self
+
+    def add_errback(
+        self, errback: Callable[..., object], *args: Any, **kwargs: Any
+    ) -> RecordFuture:
+        """Call `errback(*args, error, **kwargs)` if the record fails; returns this future."""
+        checked_function("errback", errback)
+        self._result.add_callback(
+            partial(errback, *args, **kwargs),
+            lambda result: None if result.error is None else (result.error,),
+        )
+        return self
 
 
 class ProducerBatch(ABC):

@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,9 +22,15 @@ from txlog.client.half_messages.half_message import HalfTransaction, LocalTransa
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.client.producer.producer import Producer
 from txlog.client.producer.producer_states import ProducerState
-from txlog.engine.append.producer_batch import BatchMetadata, RecordFuture
+from txlog.engine.append.producer_batch import BatchMetadata, OnDelivery, RecordFuture
 from txlog.engine.producer_config import TRANSACTION_RECORDS
 from txlog.model import TopicPartition
+
+
+def adds_to(told: list[Any]) -> OnDelivery:
+    """A callback that notes the offsets; between its call and the note Ctrl-C does not come."""
+    return lambda _, found: told.append(found)
+
 
 pytestmark = [pytest.mark.slow, pytest.mark.bytecode]
 
@@ -161,7 +168,7 @@ def test_I7_rows_and_tables_sent_around_ctrl_c_are_stored_once() -> None:
                 story.certain += story.under_way
             story.under_way = [7]
             table = pa.table({"n": [7], "m": ["x"]})
-            producer.send_batch("n", table, partition=1, on_delivery=told.append)
+            producer.send_batch("n", table, partition=1, on_delivery=adds_to(told))
             story.certain += story.under_way
         producer.send("n", {"n": 10, "m": "x"})
         story.certain.append(10)
@@ -246,7 +253,7 @@ def test_offsets_of_stored_records_are_told_after_ctrl_c(records: str | None) ->
             futures.append(producer.send("t", b"first", partition=0))
             for number in range(2):
                 table = pa.table({"n": [number], "m": ["x"]})
-                producer.send_batch("n", table, partition=number, on_delivery=told.append)
+                producer.send_batch("n", table, partition=number, on_delivery=adds_to(told))
             producer.flush() if records is None else producer.commit_transaction()
         # A repeated commit may find the transaction complete, and cannot know the offsets then.
         known = {0, -1} if producer._status.state is ProducerState.COMMITTING else {0}

@@ -139,7 +139,7 @@ def test_acknowledged_record_has_stored_segment_and_entry(log: MemoryLog) -> Non
     producer = log.producer()
     future = producer.send("u", b"x")
     before = log.objects()
-    assert not future.is_done()
+    assert not future.is_done
     future.get()
     written = {path for path in log.objects() if path not in before}
     assert {path.split("/")[3] for path in written} == {"segments", "entries"}

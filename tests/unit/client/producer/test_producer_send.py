@@ -112,20 +112,20 @@ def test_futures_return_dense_offsets_per_partition(log: MemoryLog) -> None:
 def test_a_future_is_done_when_its_record_is_stored(log: MemoryLog) -> None:
     producer = log.producer()
     future = producer.send("u", b"x", timestamp_ms=7)
-    assert not future.is_done()
+    assert not future.is_done
     assert log.values("u") == []
-    assert future.get(timeout_ms=5) == RecordMetadata("u", 0, 0, 7)
-    assert future.is_done()
+    assert future.get(timeout=5) == RecordMetadata("u", 0, 0, 7)
+    assert future.is_done
     assert log.values("u") == [b"x"]
 
 
 def test_full_buffer_is_flushed_before_next_record_is_accepted(log: MemoryLog) -> None:
     producer = log.producer(buffer_memory=1_000)
     first = producer.send("u", bytes(2_000))
-    assert not first.is_done()
+    assert not first.is_done
     second = producer.send("u", b"next")
-    assert first.is_done()
-    assert not second.is_done()
+    assert first.is_done
+    assert not second.is_done
 
 
 def test_I16_key_of_a_typed_record_counts_towards_the_buffer_and_the_limit(log: MemoryLog) -> None:
@@ -135,7 +135,7 @@ def test_I16_key_of_a_typed_record_counts_towards_the_buffer_and_the_limit(log: 
     producer = log.producer(buffer_memory=1_000)
     first = producer.send("keyed", {"id": 1}, key=bytes(5_000))
     producer.send("keyed", {"id": 2}, key=b"k")
-    assert first.is_done()
+    assert first.is_done
     with pytest.raises(RecordTooLarge, match="a record of 5001 bytes"):
         producer.send("keyed", {"id": 3}, key=bytes(5_001))
 
@@ -159,7 +159,7 @@ def test_repeated_flush_writes_only_what_failed(log: MemoryLog) -> None:
     log.store.on("put_new", "topics/u", unavailable)
     with pytest.raises(StoreUnavailable):
         producer.flush()
-    assert [future.is_done() for future in futures] == [True, False, True]
+    assert [future.is_done for future in futures] == [True, False, True]
     futures.append(producer.send("u", b"y"))
     producer.flush()
     assert log.values("t", "u") == [b"x", b"x", b"x", b"y"]

@@ -126,20 +126,21 @@ def test_future_of_aborted_record_raises(log: MemoryLog) -> None:
     assert log.values("u", isolation="read_uncommitted") == []
 
 
-def test_delivery_callbacks_run_at_commit_and_not_on_abort(log: MemoryLog) -> None:
-    told: list[Sequence[BatchMetadata]] = []
+def test_delivery_callbacks_run_at_the_end_of_the_transaction(log: MemoryLog) -> None:
+    told: list[tuple[type, list[BatchMetadata]]] = []
     producer = log.producer("a")
     for end in (producer.abort_transaction, producer.commit_transaction):
         producer.begin_transaction()
-        producer.send_batch("u", TABLE, on_delivery=told.append)
+        producer.send_batch("u", TABLE, on_delivery=lambda e, b: told.append((type(e), list(b))))
         producer.flush()
-        assert told == []
+        before = len(told)
         end()
-    assert told == [[BatchMetadata("u", 0, 0, 3)]]
+        assert len(told) == before + 1
+    assert told == [(TransactionAborted, []), (type(None), [BatchMetadata("u", 0, 0, 3)])]
 
 
 def test_raising_callback_does_not_undo_commit(log: MemoryLog) -> None:
-    def fails(_: object) -> None:
+    def fails(*_: object) -> None:
         raise ValueError("a mistake")
 
     producer = log.producer("a")
@@ -156,13 +157,13 @@ def test_callbacks_after_a_raising_one_are_called(log: MemoryLog) -> None:
     told: list[Sequence[BatchMetadata]] = []
     failed: list[ValueError] = []
 
-    def fails(_: object) -> None:
+    def fails(*_: object) -> None:
         failed.append(ValueError(f"mistake {len(failed)}"))
         raise failed[-1]
 
     producer = log.producer("a")
     producer.begin_transaction()
-    for callback in (fails, told.append, fails, told.append):
+    for callback in (fails, lambda _, found: told.append(found)) * 2:
         producer.send_batch("u", TABLE, on_delivery=callback)
     with pytest.raises(ValueError, match="mistake 0"):
         producer.commit_transaction()

@@ -7,12 +7,12 @@ import pytest
 
 from tests.logs.memory_log import MemoryLog
 from txlog.engine.append.producer_batch import BatchMetadata
-from txlog.errors import IllegalTransition, UnknownTopic
+from txlog.errors import IllegalTransition, TxlogError, UnknownTopic
 
 TABLE = pa.table({"value": [b"a", b"b"]})
 
 
-def fails(found: Sequence[BatchMetadata]) -> None:
+def fails(error: TxlogError | None, found: Sequence[BatchMetadata]) -> None:
     raise ValueError("a mistake of the callback's")
 
 
@@ -41,7 +41,7 @@ def test_raising_delivery_callback_does_not_duplicate_records_of_transaction(
 def test_a_callback_may_send_and_flush(log: MemoryLog) -> None:
     producer = log.producer()
 
-    def report(found: Sequence[BatchMetadata]) -> None:
+    def report(error: TxlogError | None, found: Sequence[BatchMetadata]) -> None:
         producer.send("t", b"%d stored" % found[0].records, partition=0)
         producer.flush()
 

@@ -333,7 +333,9 @@ def test_staged_table_keeps_counts_per_partition_and_nothing_per_record(
     producer = log.producer("a")
     producer.begin_transaction()
     for _ in range(3):
-        producer.send_batch("t", pa.table({"value": [b"x"] * 100}), on_delivery=told.append)
+        producer.send_batch(
+            "t", pa.table({"value": [b"x"] * 100}), on_delivery=lambda _, p: told.append(p)
+        )
     producer.flush()
     kept = [flush.result() for flush in producer._staged._flushes.values()]
     assert [delivery._partitions.nbytes for delivery in kept if delivery] == [0, 0, 0]

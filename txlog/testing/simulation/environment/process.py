@@ -143,6 +143,10 @@ class SpawnedBackground:
 
         self._network.world_state.scheduler.spawn(f"{self._network.process}, beside", live)
 
+    def at_exit(self, call: Callable[[], object]) -> Callable[[], None]:
+        """See Background.at_exit. A simulated process never ends normally."""
+        return lambda: None
+
 
 class SimulatedProcess:
     """One life of a process. It is created and used in the turns of its actors only."""
