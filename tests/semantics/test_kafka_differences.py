@@ -201,6 +201,25 @@ def unknown_group(log: MemoryLog) -> None:
     refuses(UnknownGroup, lambda: log.admin.describe_group("g"))
 
 
+@shows("offsets that are sent after an abort, without `seek` back")
+def not_sought_back(log: MemoryLog) -> None:
+    put(log, U0, 4)
+    consumer, producer = log.consumer("u", group_id="g"), log.producer("p")
+    for seeks_back, read in ((True, [b"0", b"1", b"0", b"1"]), (False, [b"2", b"3"])):
+        found: list[bytes] = []
+        for end in (producer.abort_transaction, producer.commit_transaction):
+            producer.begin_transaction()
+            (records,) = consumer.poll(max_records=2 if seeks_back else 1).values()
+            found += [record.value for record in records]
+            position = {U0: consumer.position(U0)}
+            producer.send_offsets_to_transaction(position, consumer.group_metadata())
+            end()
+            if seeks_back and end == producer.abort_transaction:
+                consumer.seek(U0, consumer.committed(U0) or 0)
+        assert found == read
+    assert consumer.committed(U0) == 4
+
+
 @shows("negative times, of records and to look for")
 def negative_times(log: MemoryLog) -> None:
     consumer = log.consumer("u")

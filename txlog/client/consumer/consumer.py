@@ -420,9 +420,12 @@ class Consumer(InOneProcess):
         return self._group.metadata()
 
     def _auto_commit(self) -> None:
-        waited_ms = self._now_ms() - self._committed_at_ms
-        if self._commits_automatically and waited_ms >= self.config.auto_commit_interval_ms:
+        if self._commits_automatically and self._is_commit_due:
             self._commit_automatically()
+
+    @property
+    def _is_commit_due(self) -> bool:
+        return self._now_ms() - self._committed_at_ms >= self.config.auto_commit_interval_ms
 
     @property
     def _commits_automatically(self) -> bool:
@@ -442,13 +445,17 @@ class Consumer(InOneProcess):
 
     def _commit_given_up(self, before: Mapping[TopicPartition, PartitionFetcher]) -> None:
         """Commit the positions in partitions of `before` that are no longer assigned: no later
-        commit covers them. An error is logged, as the change of the assignment has succeeded."""
+        commit covers them. And in all others if an automatic commit is due, as in Kafka. An error
+        is logged, as the change of the assignment has succeeded."""
         if not self._commits_automatically or self._assigned.is_empty:
             return
-        kept = self._assigned.partitions
-        given_up = {w: f for w, f in before.items() if w not in kept and not f.is_beyond()}
+        is_due = self._is_commit_due
+        kept = set() if is_due else self._assigned.partitions
+        covered = {w: f for w, f in before.items() if w not in kept and not f.is_beyond()}
         try:
-            self._group.commit(self._in_present_topics(given_up), skip_unchanged=True)
+            self._group.commit(self._in_present_topics(covered), skip_unchanged=True)
+            if is_due:
+                self._committed_at_ms = self._now_ms()
         except TxlogError as error:
             log.warning("positions of given up partitions are not committed: %s", error)
 

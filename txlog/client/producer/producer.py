@@ -436,7 +436,9 @@ class Producer(InOneProcess):
     def abort_transaction(self) -> None:
         """Drop the buffer and abort the transaction. Allowed after an abortable error.
 
-        Raises ProducerFenced if a newer instance has aborted it.
+        A consumer does not go back: `seek` to the group's offsets, or process the same records
+        again, before the next `send_offsets_to_transaction`; otherwise they count as read. Raises
+        ProducerFenced if a newer instance has aborted it.
         """
         with self._turn():
             session = self._session("abort_transaction")

@@ -38,6 +38,26 @@ def test_partitions_that_assign_gives_up_are_committed(filled: MemoryLog) -> Non
     assert committed(filled) == {T0: 3}, "a kept partition waits for the interval, as before"
 
 
+@pytest.mark.parametrize("change", ["assign", "subscribe"])
+def test_kept_partitions_are_committed_with_a_change_if_a_commit_is_due(
+    filled: MemoryLog, change: str
+) -> None:
+    """As in Kafka: a program that assigns in its loop would else commit at `close` only."""
+    consumer = automatic(filled)
+    consumer.assign([T0, T1])
+    consumer.poll(max_records=6)
+    consumer.seek(T1, 9)
+    filled.clock.advance(consumer.config.auto_commit_interval_ms)
+    if change == "assign":
+        consumer.assign([T0, T1, U0])
+    else:
+        consumer.subscribe(["t", "u"])
+    assert committed(filled) == {T0: 3}, "nothing was read at 9"
+    consumer.poll(max_records=6)
+    consumer.assign([T0, T1])
+    assert committed(filled) == {T0: 3, U0: 3}, "the interval begins again"
+
+
 def test_partitions_that_subscribe_gives_up_are_committed(filled: MemoryLog) -> None:
     consumer = automatic(filled)
     consumer.subscribe("t")
