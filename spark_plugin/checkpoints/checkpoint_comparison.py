@@ -358,7 +358,8 @@ def _owned_by_another(comparison: CheckpointComparison) -> CheckpointComparison 
                 comparison,
                 next_start=NextStart.REFUSED,
                 reason=f"group {group!r} belongs to {owner!r}, which is another query.",
-                remedy="If that query is gone for ever, use group.takeover=true in the sink.",
+                remedy="If that query is gone for ever, use group.takeover=true in the sink, until "
+                "a batch is committed.",
             )
     return None
 

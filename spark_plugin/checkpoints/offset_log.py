@@ -322,7 +322,7 @@ def _unequal(
     return CheckpointConflict(
         f"in {where} two sources of group {group} read different ranges of {topic} "
         f"({'; '.join(differing)}), so no offset is true for both. Read the topic once and use "
-        "that DataFrame twice, or give the second source a group.id of its own.",
+        f"that DataFrame twice, and {NEW_CHECKPOINT}.",
         group=group,
         topic=topic,
     )
@@ -350,7 +350,7 @@ def _topic_ids(
                 raise CheckpointConflict(
                     f"two sources of the query read topic {name} under different ids "
                     f"({found[name]} and {known.topic_id}): it was deleted and created again in "
-                    f"between. Restart the query; {NEW_CHECKPOINT}.",
+                    f"between. Restart the query, and {NEW_CHECKPOINT}.",
                     topic=name,
                 )
     return dict(sorted(found.items()))

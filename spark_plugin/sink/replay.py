@@ -48,7 +48,7 @@ Reasons:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum, auto
 from typing import TypeAlias
 
@@ -62,7 +62,7 @@ Committed: TypeAlias = Mapping[GroupTopicPartition, int | None]
 
 A_GROUP_EACH = (
     "If both queries should read every record, load a DataFrame for each, with a group.id of its "
-    "own: two queries on one DataFrame share its group."
+    "own, and give this one a new checkpointLocation: two queries on one DataFrame share its group."
 )
 """The remedy for two queries on one DataFrame."""
 
@@ -279,16 +279,19 @@ def _distance(planned: PartitionRange, at: int) -> str:
 
 
 def _remedy(ranges: Ranges, group_answer: GroupAnswer, mark_answer: MarkAnswer) -> str:
-    command = _describe_command(ranges)
+    groups = sorted({key.group for key in ranges})
+    shown = f" ('txlog group describe {groups[0]}' shows its offsets)" if groups else ""
+    # Without a group only the checkpoint has the positions of the sources.
+    or_lost = f", or {NEW_CHECKPOINT}{shown}" if groups else ""
     if mark_answer in (MarkAnswer.OLDER, MarkAnswer.OTHER, MarkAnswer.AFTER_OTHER):
         return (
             "If another run of this query uses the checkpoint, stop this one. If an older state of "
-            f"the checkpoint was restored, restore its newest, or {NEW_CHECKPOINT}{command}."
+            f"the checkpoint was restored, restore its newest{or_lost}."
         )
     if mark_answer is MarkAnswer.LATER:
         return (
             "If the checkpoint was used with another sink in between, or copied from elsewhere, "
-            f"{NEW_CHECKPOINT}{command}."
+            f"give this query its own{or_lost}."
         )
     if mark_answer is MarkAnswer.UNSEEN:
         what = (
@@ -298,14 +301,9 @@ def _remedy(ranges: Ranges, group_answer: GroupAnswer, mark_answer: MarkAnswer) 
         )
         return (
             f"{what} {A_GROUP_EACH} If that query will not run again, and this one "
-            f"should continue after it, {NEW_CHECKPOINT}{command}."
+            f"should continue after it, {NEW_CHECKPOINT}{shown}."
         )
     return (
         "Another query, a consumer or a reset has moved the group. To continue from the group's "
-        f"offsets, {NEW_CHECKPOINT}{command}."
+        f"offsets, {NEW_CHECKPOINT}{shown}."
     )
-
-
-def _describe_command(ranges: Iterable[GroupTopicPartition]) -> str:
-    groups = sorted({key.group for key in ranges})
-    return f" ('txlog group describe {groups[0]}' shows them)" if groups else ""

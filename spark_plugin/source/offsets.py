@@ -7,8 +7,8 @@ accepts it). One line is
     {"type": "txlog", "version": 1, "log": <log id>, "group": <group or null>, "topics":
      {<name>: {"id": <topic id>, "partitions": {"0": {"from": 5, "to": 9}, ...}}, ...}}
 
-A deleted topic stays in the lines with the offsets that were read; the first line of the next topic
-of that name contains the id of the old one ("replaced").
+A topic that was deleted, or that is no longer subscribed to, stays in the lines with the offsets
+that were read; the first line of the next topic of its name contains the old one's id ("replaced").
 
 Spark compares offsets as strings, so equal offsets must encode to equal strings: everything below
 the first level is in order of name or number. It must not read a log or a file.
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -40,11 +40,12 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 NEW_CHECKPOINT = (
-    "start with a new checkpointLocation and startingOffsets=committed "
-    "(and group.takeover=true in the sink, as it is a new query)"
+    "treat the checkpoint as lost: a stateless query whose sources and sink are in one log "
+    "continues with a new checkpointLocation, startingOffsets=committed and, until a batch is "
+    "committed, group.takeover=true in the sink"
 )
-"""The remedy that loses and repeats nothing for a stateless query: it begins at the group's
-offsets."""
+"""The remedy that loses and repeats nothing for such a query: it begins at the group's offsets. It
+is no remedy for a query whose group has changed."""
 
 
 class PartitionRange(NamedTuple):
@@ -219,31 +220,35 @@ def _with_ranges(
 
 
 def require_own(
-    offset: SourceOffset,
-    log_id: str,
-    group: str | None,
-    topic_ids: Mapping[str, str],
-    *,
-    may_grow: bool = False,
-    gone: Collection[str] = (),
+    offset: SourceOffset, log_id: str, group: str | None, subscribes: Callable[[str], bool]
 ) -> None:
-    """Refuse an offset of another source (rule R25). `may_grow`: topics may have been added.
-    `gone`: deleted topics, without which the query continues.
+    """Refuse an offset of another source (rule R25). `subscribes`: to a topic of that name.
 
     Spark silently passes source B's offset to source A if `b.union(a)` is restarted as
     `a.union(b)`. Raises CheckpointConflict, which names the differences.
     """
     differences = _different_owner(offset, log_id, group)
-    expected = {n: i for n, i in topic_ids_of(offset).items() if n not in gone}
-    differences += _different_topics(expected, topic_ids, may_grow)
+    if offset.topics and not any(map(subscribes, offset.topics)):
+        differences.append(f"topics {', '.join(offset.topics)} there, none of them here")
     if differences:
         raise CheckpointConflict(
-            f"the checkpoint's offset belongs to another source: {'; '.join(differences)}. If the "
-            "query's sources were reordered or replaced, restore the old query, or "
-            f"{NEW_CHECKPOINT}. If a topic was deleted, set failOnDataLoss=false in the source to "
-            "continue without it.",
+            f"the checkpoint's offset belongs to another source: {'; '.join(differences)}. "
+            f"{_owner_remedy(offset, log_id, group)}",
             differences=differences,
         )
+
+
+def _owner_remedy(offset: SourceOffset, log_id: str, group: str | None) -> str:
+    reordered = "If the query's sources were reordered or replaced, restore the old query"
+    if offset.group != group:
+        old = "leave group.id out again" if offset.group is None else f"set group.id={offset.group}"
+        return f"{reordered}. Otherwise {old}: in another group the query would begin anew."
+    if offset.log_id != log_id:
+        return (
+            f"{reordered}. Otherwise give the root of that log; or, if this one was restored from "
+            f"a backup of it, {NEW_CHECKPOINT}."
+        )
+    return f"{reordered}, or {NEW_CHECKPOINT}."
 
 
 def require_successor(previous: SourceOffset, current: SourceOffset, where: str) -> None:
@@ -258,14 +263,15 @@ def require_successor(previous: SourceOffset, current: SourceOffset, where: str)
         if known.replaced and topic_ids_of(previous).get(name) == known.replaced
     }
     there = {n: i for n, i in topic_ids_of(previous).items() if n not in replaced}
-    differences += _different_topics(there, topic_ids_of(current), True)
+    differences += _different_topics(there, topic_ids_of(current))
     # A repeated line (R23) has the ranges of its own batch, which do not begin where they end.
     if not differences and current != previous:
         differences = _gaps(previous, current, replaced)
     if differences:
+        lost = f", or {NEW_CHECKPOINT}" if previous.group == current.group else ""
         raise CheckpointConflict(
             f"{where} does not follow the batch before it: {'; '.join(differences)}. The "
-            f"checkpoint was changed by hand or is of another query; {NEW_CHECKPOINT}.",
+            f"checkpoint was changed by hand or is of another query: restore it{lost}.",
             where=where,
             differences=differences,
         )
@@ -280,12 +286,8 @@ def _different_owner(offset: SourceOffset, log_id: str, group: str | None) -> li
     return found
 
 
-def _different_topics(
-    there: Mapping[str, str], here: Mapping[str, str], may_grow: bool
-) -> list[str]:
+def _different_topics(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
     found = [f"topic {name} there, not here" for name in sorted(there.keys() - here.keys())]
-    if not may_grow:
-        found += [f"topic {name} here, not there" for name in sorted(here.keys() - there.keys())]
     found += [
         f"topic {name} was deleted and created again (id {there[name]} there, {here[name]} here)"
         for name in sorted(there.keys() & here.keys())

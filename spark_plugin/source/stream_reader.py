@@ -9,7 +9,7 @@ partitions; after a restart it calls partitions first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -150,15 +150,11 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Tasks for the ranges that `end` itself contains; Spark's `start` is not used (R20)."""
         # An end that this process has just planned needs no check.
         planned = offsets.from_json(end, _WHERE) if end == self._planned else self._own(end)
-        ids, planned_ids = self._ids(), offsets.topic_ids_of(planned)
-        # A repeated line advances nothing (R23), though it has the ranges of its own batch. Of a
-        # topic that is gone there is nothing to plan; with `failOnDataLoss` `_own` has refused it.
-        wanted = {
-            where: moved
-            for where, moved in offsets.ranges(planned).items()
-            if start != end and ids.get(where.topic) == planned_ids[where.topic]
-        }
-        return plan_reads(self._topics, wanted, self._options)
+        # A repeated line advances nothing (R23), though it has the ranges of its own batch.
+        moved = offsets.ranges(planned) if start != end else {}
+        topics = self._planned_topics(planned, {where.topic for where in moved})
+        wanted = {where: found for where, found in moved.items() if where.topic in topics}
+        return plan_reads(topics, wanted, self._options)
 
     def read(self, partition: ReadTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """The records of one task. Runs in an executor."""
@@ -209,15 +205,21 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = offsets.from_json(value, _WHERE)
         begun = offsets.topic_ids_of(offset)
         self._open(begun)
-        offsets.require_own(
-            offset,
-            self._log().cluster.log_id,
-            self._options.group_id,
-            self._ids(),
-            may_grow=True,
-            gone=self._subscription.gone(self._log(), self._subscribed, begun),
-        )
+        log_id, group = self._log().cluster.log_id, self._options.group_id
+        offsets.require_own(offset, log_id, group, self._options.reads)
+        self._subscription.require_begun(self._log(), self._subscribed, begun)
         return offset
+
+    def _planned_topics(self, planned: SourceOffset, names: Set[str]) -> dict[str, TopicLog]:
+        """Those of the named topics that exist: of a topic that is gone there is nothing to read,
+        and with `failOnDataLoss` `_own` has refused it. A topic that is no longer subscribed to is
+        read as it was planned, as the batch moves the group past these records."""
+        begun, topics = offsets.topic_ids_of(planned), dict(self._topics)
+        for name in sorted(names - topics.keys()):
+            topic = self._log().cluster.find_topic(name)
+            if topic is not None:
+                topics |= self._subscription.readable({name: topic}, begun)
+        return {n: topics[n] for n in names if n in topics and topics[n].topic_id == begun[n]}
 
     def _require_reached(self, current: SourceOffset) -> None:
         """Refuse an offset above the end of the log. An old check of a pruned journal only lags

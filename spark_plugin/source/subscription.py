@@ -1,9 +1,9 @@
 """The topics that a source reads: those that exist, and that fit the columns of its query.
 
 It guards that Spark gets no offset of a topic that cannot be read, because a checkpoint keeps it
-permanently, and R25: a topic that was deleted is distinguished from one that another source reads.
-With `failOnDataLoss=false` a query continues without topics that are gone or do not fit. It must
-not know offsets beyond the topics that they name.
+permanently. With `failOnDataLoss=false` a query continues without topics that were deleted, that
+its options do not name any more, or that do not fit. It must not know offsets beyond the topics
+that they name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_plugin.arrow_schema import common_schema, schema_difference
 from spark_plugin.options import ReaderOptions
 from txlog.clock import begun
 from txlog.engine.connection import Connection
-from txlog.errors import IncompatibleSchema, InvalidOption, UnknownTopic
+from txlog.errors import CheckpointConflict, IncompatibleSchema, InvalidOption, UnknownTopic
 from txlog.topic.read.cut import catch_up_all
 from txlog.topic.topic_log import TopicLog
 
@@ -127,23 +127,36 @@ class QuerySubscription:
             self._warn(f"topic {name} is left out, as it does not fit the query: {difference}")
         return found
 
-    def gone(
+    def require_begun(
         self, connection: Connection, topics: Mapping[str, TopicLog], begun: Mapping[str, str]
-    ) -> set[str]:
-        """Names of the topics that the query has read and that were deleted, even if a new topic
-        has the name. Empty with `failOnDataLoss`: then the query may not continue."""
-        if self._options.fail_on_data_loss:
-            return set()
-        missing = {n: i for n, i in begun.items() if n not in topics or topics[n].topic_id != i}
-        found = {name: connection.cluster.find_topic(name) for name in sorted(missing)}
-        gone = {
-            name
-            for name, topic in found.items()
-            if topic is None or topic.topic_id != missing[name]
-        }
-        for name in sorted(gone):
-            self._warn(f"topic {name} was deleted, with those of its records that were not read")
-        return gone
+    ) -> None:
+        """With `failOnDataLoss`, refuse to continue without a topic that the query has read.
+
+        It was deleted, even if a new topic has the name, or is not subscribed to any more. Raises
+        CheckpointConflict; without `failOnDataLoss` warns once.
+        """
+        for name, topic_id in sorted(begun.items()):
+            if name in topics and topics[name].topic_id == topic_id:
+                continue
+            if not self._options.reads(name):
+                facts = f"topic {name} is not subscribed to any more; its position is kept"
+                remedy = "Subscribe to it again; or, to continue without it,"
+            else:
+                found = connection.cluster.find_topic(name)
+                if found is not None and found.topic_id == topic_id:
+                    continue
+                facts = f"topic {name} was deleted, with those of its records that were not read"
+                remedy = "To continue without it"
+                if found is not None:
+                    facts += f", and created again (id {topic_id} there, {found.topic_id} here)"
+                    remedy = "To continue at the beginning of the new topic"
+            if self._options.fail_on_data_loss:
+                raise CheckpointConflict(
+                    f"{facts}. The checkpoint was not changed. {remedy} set failOnDataLoss=false "
+                    "in the source.",
+                    topic=name,
+                )
+            self._warn(facts)
 
     def explained(self, error: UnknownTopic, begun: Mapping[str, str]) -> UnknownTopic:
         """The error for a missing topic, with another message if the query has read the topic."""
@@ -151,8 +164,8 @@ class QuerySubscription:
         if name not in begun:
             return error
         return UnknownTopic(
-            f"topic {name!r} was deleted while it was read. The checkpoint was not changed: to "
-            "continue without the topic set failOnDataLoss=false in the source.",
+            f"topic {name!r} was deleted since the query read it. The checkpoint was not changed: "
+            "to continue without the topic set failOnDataLoss=false in the source.",
             topic=name,
         )
 

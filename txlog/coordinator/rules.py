@@ -159,10 +159,11 @@ def _check_owners(
             instance = state.ids[owner].instance if owner in state.ids else "unknown"
             raise GroupOwned(
                 f"consumer group {group!r} is owned by {owner!r} (instance {instance}), not by "
-                f"{name!r}. If both queries should see every record, load a DataFrame for each "
-                "query, with a group.id each: two queries on one DataFrame share its group. "
-                "If the other query will not run again, let this one take over the group with the "
-                "option group.takeover=true.",
+                f"{name!r}. If both queries should see every record, load a DataFrame for each, "
+                "with a group.id of its own, and give this one a new checkpoint: two queries on "
+                "one DataFrame share its group. If the other query will not run again, let this "
+                "one take over the group, with the option group.takeover=true until a batch of it "
+                "is committed.",
                 group=group,
                 owner=owner,
                 owner_instance=instance,

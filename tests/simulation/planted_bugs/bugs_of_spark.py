@@ -15,6 +15,7 @@ from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset
 from spark_plugin.source.read_plan import plan_reads
 from spark_plugin.source.stream_reader import TxlogStreamReader
+from spark_plugin.source.subscription import QuerySubscription
 from tests.simulation import micro_batch_scenarios
 from tests.simulation.planted_bugs.mutant import Mutant, Patch
 from txlog.coordinator import rules
@@ -119,7 +120,9 @@ def no_R24(patch: Patch) -> None:
 def no_R25(patch: Patch) -> None:
     """Neither the source nor the sink checks that a line is its own."""
     patch.setattr(offsets, "_different_owner", lambda offset, log_id, group: [])
-    patch.setattr(offsets, "_different_topics", lambda there, here, may_grow: [])
+    patch.setattr(offsets, "require_own", lambda offset, log_id, group, subscribes: None)
+    patch.setattr(QuerySubscription, "require_begun", lambda self, connection, topics, begun: None)
+    patch.setattr(offsets, "_different_topics", lambda there, here: [])
 
 
 def no_R26(patch: Patch) -> None:

@@ -39,6 +39,8 @@ class Stream:
         self.reader = _reader(self.process, given, columns)
         self.batch = 0
         self.end: dict[str, Any] | None = None
+        self.ends: list[dict[str, Any]] = []
+        """The ends of the planned batches."""
 
     def plan(self) -> int:
         """Plan a batch. Returns the number of records that it reads."""
@@ -46,6 +48,7 @@ class Stream:
         self.end = self.reader.latestOffset(start, ReadAllAvailable())
         file = self.query.folder / "offsets" / str(self.batch)
         file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(self.end)}')
+        self.ends.append(self.end)
         return self.read(start, self.end)
 
     def read(self, start: dict[str, Any], end: dict[str, Any]) -> int:
@@ -57,7 +60,7 @@ class Stream:
         """The next run of the query, on the same checkpoint, with other options of its source."""
         new = object.__new__(Stream)
         new.query, new.process = self.query, self.query.log.process()
-        new.batch, new.end = self.batch, self.end
+        new.batch, new.end, new.ends = self.batch, self.end, [*self.ends]
         given = {**self.given, **options}
         new.given, new.columns = given, self.columns
         new.reader = _reader(new.process, given, self.columns)

@@ -103,6 +103,16 @@ def test_exported_reset_plan_is_applied_from_a_file(settled: SampleLog, tmp_path
     assert position(settled) == {O0: 12, O1: 1}
 
 
+def test_group_is_copied_by_an_exported_plan(settled: SampleLog, tmp_path: Path) -> None:
+    """So a Spark query's group is renamed (docs/spark-recovery.md)."""
+    words = ("--all-topics", "--to-current", "--export")
+    file = tmp_path / "positions.csv"
+    file.write_text(run("group", "reset", "billing", *words, root=settled.root).out)
+    words = ("--from-file", str(file), "--execute")
+    assert run("group", "reset", "renamed", *words, root=settled.root).code == 0
+    assert position(settled, "renamed") == position(settled)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
