@@ -53,9 +53,16 @@ def binary_column(values: Sequence[bytes | None], kind: pa.DataType | None = Non
     """A column of bytes; None is null. If `kind` is text, the values must be UTF-8.
 
     Raises InternalError for 2 GiB and more, which no caller may collect (I16)."""
-    kind = pa.binary() if kind is None else kind
-    count = len(values)
-    lengths = np.fromiter((len(value or b"") for value in values), np.int64, count)
+    lengths = np.fromiter((len(value or b"") for value in values), np.int64, len(values))
+    data = b"".join(value for value in values if value)
+    return _joined(lengths, data, pa.binary() if kind is None else kind, _validity(values))
+
+
+def _joined(
+    lengths: npt.NDArray[np.int64], data: bytes, kind: pa.DataType, validity: pa.Buffer | None
+) -> pa.Array:
+    """A column of values of these lengths, which follow each other in `data`."""
+    count = len(lengths)
     ends = np.cumsum(lengths)
     if count and ends[-1] > _INT32_MAX:
         raise InternalError(
@@ -63,13 +70,17 @@ def binary_column(values: Sequence[bytes | None], kind: pa.DataType | None = Non
         )
     offsets = np.zeros(count + 1, dtype=np.int32)
     offsets[1:] = ends
-    data = pa.py_buffer(b"".join(value for value in values if value))
-    return pa.Array.from_buffers(kind, count, [_validity(values), pa.py_buffer(offsets), data])
+    return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def text_column(values: Sequence[str]) -> pa.Array:
     """A column of strings."""
-    return binary_column([value.encode() for value in values], pa.string())
+    joined = "".join(values)
+    if not joined.isascii():
+        return binary_column([value.encode() for value in values], pa.string())
+    # Each character is a byte: a large snapshot is one copy then, and not one for each row.
+    lengths = np.fromiter(map(len, values), np.int64, len(values))
+    return _joined(lengths, joined.encode(), pa.string(), None)
 
 
 def list_column(counts: Sequence[int | None], items: pa.Array, kind: pa.DataType) -> pa.Array:

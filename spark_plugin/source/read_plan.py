@@ -41,6 +41,7 @@ from txlog.topic.read.reader import (
     BatchSource,
     FetchedBatch,
     SourceRead,
+    TopicSchemas,
     read_sources,
     relocated_batches,
     sliced,
@@ -261,7 +262,7 @@ def _wanted(
     options: ReaderOptions,
 ) -> SourceRead:
     """What to fetch for a span: its batches, and in them the columns that Spark asks for."""
-    schemas = {n: decode_schema(text) for n, text in enumerate(task.schemas[span.topic])}
+    schemas = TopicSchemas(task.schemas[span.topic])
     relocate = partial(_relocated, options, task.log_id, span)
     source = BatchSource(store, span.topic, schemas, len(schemas) - 1, relocate)
     # At least one column: asked for none, the reader would decompress all of them.

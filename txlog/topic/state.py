@@ -70,26 +70,21 @@ class TxDecision:
     topic_ids: tuple[str, ...] = ()
 
 
-Tail: TypeAlias = IndexedMap[tuple[int, int], IndexedBatch]
-"""(slot, number among the rows of that slot) -> row."""
+TailKey: TypeAlias = tuple[int, int, int]
+"""Slot, partition and first offset of a row, which no two rows share."""
+Tail: TypeAlias = IndexedMap[TailKey, IndexedBatch]
 
 
 def tail_of_rows(rows: Iterable[IndexedBatch] = ()) -> Tail:
-    """The tail with these rows, which are in slot order."""
-    return IndexedMap(_tail_entries, _numbered(rows, (-1, -1)).items())
+    """The tail with these rows."""
+    return IndexedMap(_tail_entries, _by_key(rows))
 
 
-def _numbered(
-    rows: Iterable[IndexedBatch], last: tuple[int, int]
-) -> dict[tuple[int, int], IndexedBatch]:
-    found = {}
-    for row in rows:
-        last = (row.slot, last[1] + 1 if row.slot == last[0] else 0)
-        found[last] = row
-    return found
+def _by_key(rows: Iterable[IndexedBatch]) -> dict[TailKey, IndexedBatch]:
+    return {(row.slot, row.partition, row.base_offset): row for row in rows}
 
 
-def _tail_entries(key: tuple[int, int], row: IndexedBatch) -> Iterator[IndexEntry]:
+def _tail_entries(key: TailKey, row: IndexedBatch) -> Iterator[IndexEntry]:
     yield row.partition, row.next_offset, key
 
 
@@ -170,7 +165,7 @@ class TopicState:
 
     def tail_since(self, slot: int) -> Iterator[IndexedBatch]:
         """The tail's rows from that slot on, in slot order."""
-        return (row for _, row in self.unsealed.items_from((slot, 0)))
+        return (row for _, row in self.unsealed.items_from((slot,)))
 
     def decided(self, row: IndexedBatch) -> IndexedBatch:
         """A tail row with its transaction's decision, if there is a marker."""
@@ -249,7 +244,7 @@ def _log_start_advanced(state: TopicState, event: LogStartAdvanced) -> TopicStat
         known = partitions[partition]
         partitions[partition] = replace(known, log_start=max(log_start, known.log_start))
     log_starts = [partition.log_start for partition in partitions]
-    gone: list[tuple[int, int]] = []
+    gone: list[TailKey] = []
     for partition in event.log_starts:
         for _, next_offset, key in state.unsealed.indexed(partition):
             if next_offset > log_starts[partition]:
@@ -344,8 +339,7 @@ def _extended(
     for row in rows:
         log_start = partitions[row.partition].log_start
         partitions[row.partition] = PartitionState(log_start, row.next_offset)
-    last = state.unsealed.last_key() or (-1, -1)
-    return tuple(partitions), state.unsealed.with_items(_numbered(rows, last))
+    return tuple(partitions), state.unsealed.with_items(_by_key(rows))
 
 
 def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:

@@ -80,6 +80,15 @@ def test_I12_log_start_cannot_advance_past_an_open_transaction(
     assert topic.run(AdvanceLogStart({0: 6})) == {0: 6}
 
 
+@pytest.mark.parametrize("partition", [0, 1])
+def test_I15_state_is_that_of_its_snapshot_after_a_log_start_rose_within_an_entry(
+    topic: MachineHarness[TopicState], partition: int
+) -> None:
+    topic.run(plain({0: [1, 1], 1: [1, 1]}))
+    topic.run(AdvanceLogStart({partition: ends(topic)[partition] - 1}))
+    assert topic.reopened() == topic.state
+
+
 def test_log_start_of_unknown_partition_is_refused(topic: MachineHarness[TopicState]) -> None:
     with pytest.raises(UnknownPartition):
         topic.run(AdvanceLogStart({3: 0}))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from txlog.model import IsolationLevel
 from txlog.storage.store import ByteRange, Bytes, Store
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.records.conversion import OFFSET_COLUMN, adapt
-from txlog.topic.records.schema import compacted_schema, physical_schema
+from txlog.topic.records.schema import compacted_schema, decode_schema, physical_schema
 from txlog.topic.records.segment_reader import batch_head, decode_batch
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
@@ -105,6 +105,27 @@ def visible_batches(
             yield batch
 
 
+class TopicSchemas(Mapping[int, pa.Schema]):
+    """A topic's schemas by id, of which a read decodes only those of its batches."""
+
+    def __init__(
+        self, texts: Sequence[str], schema: Callable[[int], pa.Schema] | None = None
+    ) -> None:
+        self._texts = texts
+        self._schema = schema or cache(lambda number: decode_schema(texts[number]))
+
+    def __getitem__(self, number: int) -> pa.Schema:
+        if 0 <= number < len(self._texts):
+            return self._schema(number)
+        raise KeyError(number)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self._texts)))
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
 @dataclass(frozen=True, slots=True)
 class BatchSource:
     """What is needed to read batches of one topic without its journal, so that tasks can."""
@@ -129,11 +150,10 @@ def batch_source(topic: TopicLog, state: TopicState, start: int | None = None) -
         wanted = state.partitions[batch.partition].log_start if start is None else start
         return relocated_batches(topic, batch, wanted)
 
-    schemas = {number: topic.schema(number) for number in range(len(state.schemas))}
     return BatchSource(
         topic.store,
         topic.name,
-        schemas,
+        TopicSchemas(state.schemas, topic.schema),
         state.newest_schema_id,
         relocate,
     )
