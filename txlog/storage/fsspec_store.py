@@ -8,8 +8,10 @@ created. `object_store.py` uses the client. This module must not know any protoc
 
 from __future__ import annotations
 
+import dis
 import inspect
 import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -76,11 +78,13 @@ def _open_files(url: str, options: Mapping[str, object]) -> tuple[AbstractFileSy
 
 
 def _refuse_check_then_write(kind: type[AbstractFileSystem], scheme: str) -> None:
-    """Raises StoreNotAtomic unless the class brings its own `pipe_file` with a mode."""
+    """Raises StoreNotAtomic unless the class has a `pipe_file` of its own that uses the mode: that
+    of HTTP takes a mode, and overwrites whatever it is."""
     is_async = issubclass(kind, AsyncFileSystem)
     own = kind._pipe_file if is_async else kind.pipe_file
     inherited = AsyncFileSystem._pipe_file if is_async else AbstractFileSystem.pipe_file
-    if own is inherited or "mode" not in inspect.signature(own).parameters:
+    used = {one.argval for one in dis.get_instructions(inspect.unwrap(own))}
+    if own is inherited or "mode" not in used or "mode" not in inspect.signature(own).parameters:
         raise StoreNotAtomic(
             f"{scheme}:// cannot hold a log: its file system ({kind.__name__}) has no exclusive "
             "create, only a check before a write, so two writers could both win. Use a local disk "
@@ -212,7 +216,10 @@ def _failure(error: Exception) -> Failure:
     """The failure of a request that may be repeated."""
     if not isinstance(error, OSError) or not error.errno:
         return _refusal_or_unclear(error)
-    reason = os.strerror(error.errno)
+    # The numbers of name resolution are negative, and os.strerror does not know them.
+    reason = os.strerror(error.errno) if error.errno > 0 else error.strerror or type(error).__name__
+    if error.errno == socket.EAI_NONAME:
+        return Failure(Meaning.DENIED, reason)
     match store_error(error, "", ""):
         case StoreFull():
             return Failure(Meaning.FULL, reason)

@@ -1,15 +1,19 @@
 """A URL opens the right kind of store; one that cannot hold a log is refused with the reason."""
 
+import socket
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from txlog.clock import Runtime
 from txlog.errors import InvalidOption, StoreDenied, StoreNotAtomic, UsageError
 from txlog.storage import FsspecStore, LocalStore, MemoryStore, S3Store, Store, open_store
+from txlog.testing.clock import manual_runtime
 
 KEYS = {"key": "k", "secret": "hush-hush"}
 
@@ -116,13 +120,34 @@ class _ReadOnlyServer(SimpleHTTPRequestHandler):
         """Write nothing to stderr."""
 
 
-def test_http_url_opens_but_create_is_denied(tmp_path: Path) -> None:
-    """fsspec's HTTP file system accepts a mode, so only a request shows that it cannot create."""
+def test_http_url_is_refused_without_a_request() -> None:
+    """fsspec's HTTP file system takes a mode, and overwrites whatever it is. Regression: an unknown
+    host took 19 s to say "Unknown error -2"."""
+    with pytest.raises(StoreNotAtomic, match=r"http:// cannot hold a log: .* no exclusive create"):
+        _open("http://no-such-host.invalid/log")
+
+
+class Unresolved(LocalFileSystem):  # type: ignore[misc]
+    """A file system whose host has a name that no server knows."""
+
+    def cat_file(self, path: str, *bounds: object, **named: object) -> bytes:
+        """What the resolver raises."""
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+def test_unknown_host_is_named_as_such_and_not_tried_again() -> None:
+    store = FsspecStore(Unresolved(), "/log", "there://host/log", manual_runtime())
+    with pytest.raises(StoreDenied, match=r"Name or service not known"):
+        store.get("a")
+
+
+def test_store_that_lacks_an_operation_denies_it(tmp_path: Path) -> None:
     handler = partial(_ReadOnlyServer, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        store = _open(f"http://127.0.0.1:{server.server_port}/log")
-        assert isinstance(store, FsspecStore)
+        url = f"http://127.0.0.1:{server.server_port}/log"
+        files = fsspec.filesystem("http", skip_instance_cache=True)
+        store = FsspecStore(files, url, url, Runtime())
         for write in (store.create, store.put_new):
             with pytest.raises(StoreDenied, match="cannot create http://.*/log/a"):
                 write("a", b"x")
