@@ -10,7 +10,9 @@ CorruptData that names the object, never another error. They must not know what 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -195,11 +197,25 @@ def decoded_snapshot(
     """The content of the object that has the name of that slot's snapshot. Raises CorruptData if it
     is damaged, or is the snapshot of another slot, journal or log."""
     path = layout.snapshot(slot)
-    head, sections = decode_snapshot(data, path)
-    require_own(head, layout, path)
-    if head.slot != slot:
-        raise CorruptData(f"{path} says that it covers slot {head.slot}.", path=path)
-    return head, decoded_state(machine, sections, path, data)
+    with _no_collection():
+        head, sections = decode_snapshot(data, path)
+        require_own(head, layout, path)
+        if head.slot != slot:
+            raise CorruptData(f"{path} says that it covers slot {head.slot}.", path=path)
+        return head, decoded_state(machine, sections, path, data)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection meanwhile. A large snapshot becomes very many values without cycles,
+    and half of the time to open it would go into searching them for cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def decoded_state(

@@ -154,9 +154,16 @@ class TopicState:
 
     def last_stable_offset(self, partition: int) -> int:
         """Offset of the first record of an open transaction, else the end (LSO)."""
-        end = self.partitions[partition].next_offset
-        opened = self.producers.indexed(OPEN_OFFSET, partition)
-        return next((offset for _, _, offset, _ in opened), end)
+        found = self.first_open(partition)
+        return self.partitions[partition].next_offset if found is None else found[0]
+
+    def first_open(self, partition: int) -> tuple[Offset, TxId] | None:
+        """The lowest first offset of an open transaction in that partition, and the transaction."""
+        for _, _, offset, pid in self.producers.indexed(OPEN_OFFSET, partition):
+            opened = self.producers[pid].open
+            if opened is not None:
+                return offset, TxId(pid, opened.epoch, opened.number)
+        return None
 
     def tail_of(self, partition: int, start: int = 0) -> Iterator[IndexedBatch]:
         """The tail's rows of one partition that reach above offset `start`, in order."""

@@ -370,14 +370,10 @@ class Assignment:
 def _blocking(fetcher: PartitionFetcher) -> TxId | None:
     """The open transaction that hides the record at the position. `seek`, or a group's offset that
     was committed at read_uncommitted, may put the position above its first record."""
-    begun = [
-        (transaction.first_offsets[fetcher.partition], tx_id)
-        for tx_id, transaction in fetcher.topic.state.open_transactions()
-        if fetcher.partition in transaction.first_offsets
-    ]
-    if not begun:
+    begun = fetcher.topic.state.first_open(fetcher.partition)
+    if begun is None:
         return None
-    first_offset, tx_id = min(begun)
+    first_offset, tx_id = begun
     return tx_id if first_offset <= fetcher.position else None
 
 

@@ -1,5 +1,6 @@
 """Opening is quick with a good hint and correct with any: old, wrong or missing (R16)."""
 
+import gc
 import json
 
 import pytest
@@ -224,6 +225,23 @@ def test_a_damaged_snapshot_is_rebuilt_from_the_journal() -> None:
     replica.execute(Put("t16"))
     assert is_sound(store, 16)
     assert hinted(store) == 16
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_garbage_collection_is_as_before_after_an_opening(
+    is_enabled: bool, is_damaged: bool
+) -> None:
+    store = new_store()
+    fill(process(store), 9)
+    if is_damaged:
+        spoil(store, LAYOUT.snapshot(7))
+    try:
+        (gc.enable if is_enabled else gc.disable)()
+        assert len(process(store).catch_up()) == 9
+        assert gc.isenabled() == is_enabled
+    finally:
+        gc.enable()
 
 
 def test_damaged_snapshot_of_pruned_journal_is_rebuilt_from_the_boundarys_snapshot() -> None:
