@@ -15,7 +15,7 @@ from time import perf_counter
 
 import pyarrow as pa
 
-from benchmarks import sample
+from benchmarks import growth_of_states, sample
 from benchmarks.figures import Figure, at_most, latency
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source.offsets import PartitionRange
@@ -61,6 +61,7 @@ def run(folder: Path) -> Sequence[Figure]:
         Figure(f"requests at {SHORT} commits, median", short.requests(), "requests"),
         Figure(f"requests at {LONG:,} commits, median", long.requests(), "requests"),
         Figure("LIST requests", short.lists() + long.lists(), "requests", at_most(0)),
+        *growth_of_states.figures(folder / "states"),
     )
 
 

@@ -31,10 +31,8 @@ class _Leaf(dict[Any, Any]):
 
     __slots__ = ("made",)
 
-    def __init__(self, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
-        super().__init__(items)
-        self.made: Any = None
-        """What `by_leaf` has made of them."""
+    made: Any
+    """What `by_leaf` has made of them; unset before."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Leaf, (list(self.items()),)
@@ -48,35 +46,33 @@ class SortedMap(Mapping[K, V_co]):
     def __init__(self, items: Mapping[K, V_co] | Iterable[tuple[K, V_co]] = ()) -> None:
         pairs = sorted(dict(items).items(), key=itemgetter(0))
         leaves = [_Leaf(pairs[at : at + LEAF_MAX]) for at in range(0, len(pairs), LEAF_MAX)]
-        self._freeze([next(iter(leaf)) for leaf in leaves], leaves, len(pairs))
-
-    def _freeze(self, firsts: list[Any], leaves: list[_Leaf], size: int) -> None:
-        self._firsts = tuple(firsts)
+        self._firsts = tuple(next(iter(leaf)) for leaf in leaves)
         self._leaves = tuple(leaves)
-        self._size = size
+        self._size = len(pairs)
+
+    def changed(self, gone: Iterable[K], items: Mapping[K, Any]) -> Self:
+        """The map without the keys `gone`, which it need not have, and with these items."""
+        draft = _Draft(self._firsts, self._leaves, self._size)
+        for key in gone:
+            draft.remove(key)
+        for key, value in items.items():
+            draft.put(key, value)
+        made = object.__new__(type(self))
+        made._firsts, made._leaves = tuple(draft.firsts), tuple(draft.leaves)
+        made._size = draft.size
+        return made
 
     def with_items(self, items: Mapping[K, Any]) -> Self:
         """The map with these items added or replaced."""
-        draft = _Draft(self._firsts, self._leaves, self._size)
-        for key, value in items.items():
-            draft.put(key, value)
-        return self._of(draft)
+        return self.changed((), items)
 
     def with_item(self, key: K, value: Any) -> Self:
         """The map with one item added or replaced."""
-        return self.with_items({key: value})
+        return self.changed((), {key: value})
 
     def without(self, keys: Iterable[K]) -> Self:
         """The map without these keys, which it need not have."""
-        draft = _Draft(self._firsts, self._leaves, self._size)
-        for key in keys:
-            draft.remove(key)
-        return self._of(draft)
-
-    def _of(self, draft: _Draft) -> Self:
-        made = object.__new__(type(self))
-        made._freeze(draft.firsts, draft.leaves, draft.size)
-        return made
+        return self.changed(keys, {})
 
     def items_from(self, key: Any) -> Iterator[tuple[K, V_co]]:
         """The items from that key on, in order. A tuple is below those that it is the start of."""
@@ -91,7 +87,7 @@ class SortedMap(Mapping[K, V_co]):
         """What `make` returns for the items of each leaf, in order. It is called once for a leaf,
         which later maps share, so all maps of one kind must pass the same function."""
         for leaf in self._leaves:
-            if leaf.made is None:
+            if not hasattr(leaf, "made"):
                 leaf.made = make(leaf.items())
             yield leaf.made
 
@@ -259,22 +255,14 @@ class IndexedMap(SortedMap[K, V]):
                 return
             yield found
 
-    def with_items(self, items: Mapping[K, V]) -> Self:
-        """The map with these items added or replaced."""
-        return self._reindexed(super().with_items(items), items, items)
-
-    def without(self, keys: Iterable[K]) -> Self:
-        """The map without these keys, which it need not have."""
-        gone = tuple(keys)
-        return self._reindexed(super().without(gone), gone, {})
-
-    def _reindexed(self, changed: Self, keys: Iterable[K], added: Mapping[K, V]) -> Self:
-        entries_of = changed._entries_of = self._entries_of
-        before = {e for key in keys if key in self for e in entries_of(key, self[key])}
-        after = {entry for item in added.items() for entry in entries_of(*item)}
-        changed._index = self._index
-        if before - after:
-            changed._index = changed._index.without(before - after)
-        if after - before:
-            changed._index = changed._index.with_items(dict.fromkeys(after - before))
-        return changed
+    def changed(self, gone: Iterable[K], items: Mapping[K, V]) -> Self:
+        """The map without the keys `gone`, which it need not have, and with these items."""
+        gone = tuple(gone)
+        made = super().changed(gone, items)
+        entries_of = made._entries_of = self._entries_of
+        before = {e for key in (*gone, *items) if key in self for e in entries_of(key, self[key])}
+        after = {entry for item in items.items() for entry in entries_of(*item)}
+        made._index = self._index
+        if before != after:
+            made._index = self._index.changed(before - after, dict.fromkeys(after - before))
+        return made

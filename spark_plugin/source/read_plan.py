@@ -82,13 +82,13 @@ class ReadTask(InputPartition):
     def __init__(
         self,
         spans: tuple[ReadSpan, ...],
-        schemas: Mapping[str, tuple[str, ...]],
+        schemas: Mapping[str, Mapping[int, str]],
         log_id: str,
     ) -> None:
         super().__init__(None)
         self.spans = spans
         self.schemas = schemas
-        """topic -> its stored schemas, by id."""
+        """topic -> those of its stored schemas that the task needs, by id."""
         self.log_id = log_id
         """The log that the driver has planned."""
 
@@ -104,12 +104,23 @@ def plan_reads(
     the isolation level does not allow reading them yet.
     """
     spans = [_span_of(topics[tp.topic], tp.partition, r, options) for tp, r in ranges.items()]
-    schemas = {tp.topic: topics[tp.topic].state.schemas for tp in ranges}
     tasks = plan_tasks(spans, options.bytes_per_task, options.min_partitions or 1)
     log_id = next((topic.layout.log_id for topic in topics.values()), "")
-    return [
-        ReadTask(task, {span.topic: schemas[span.topic] for span in task}, log_id) for task in tasks
-    ]
+    return [ReadTask(task, _schemas_of(topics, task), log_id) for task in tasks]
+
+
+def _schemas_of(
+    topics: Mapping[str, TopicLog], task: Iterable[ReadSpan]
+) -> dict[str, dict[int, str]]:
+    """topic -> the schemas that a task needs: the newest, and those of its batches, which merging
+    and compaction leave as they are."""
+    found: dict[str, dict[int, str]] = {}
+    for span in task:
+        state = topics[span.topic].state
+        wanted = {state.newest_schema_id, *(row.schema_id for row in span.batches)}
+        texts = {n: state.schemas[n] for n in sorted(wanted) if n in state.schemas}
+        found.setdefault(span.topic, {}).update(texts)
+    return found
 
 
 def _span_of(
@@ -230,7 +241,8 @@ def _joined(run: Iterable[_Wanted]) -> Iterator[ReadSpan]:
 
 def layouts_of(task: ReadTask, wanted: StructType) -> dict[str, ReadLayout]:
     """topic -> how to convert its batches to the DataFrame's columns. Raises InvalidOption."""
-    return {n: read_layout(decode_schema(texts[-1]), wanted) for n, texts in task.schemas.items()}
+    newest = {name: texts[max(texts)] for name, texts in task.schemas.items()}
+    return {name: read_layout(decode_schema(text), wanted) for name, text in newest.items()}
 
 
 def read_task(
@@ -264,7 +276,7 @@ def _wanted(
     """What to fetch for a span: its batches, and in them the columns that Spark asks for."""
     schemas = TopicSchemas(task.schemas[span.topic])
     relocate = partial(_relocated, options, task.log_id, span)
-    source = BatchSource(store, span.topic, schemas, len(schemas) - 1, relocate)
+    source = BatchSource(store, span.topic, schemas, max(schemas), relocate)
     # At least one column: asked for none, the reader would decompress all of them.
     columns = list(layouts[span.topic].stored_columns)
     return SourceRead(source, span.batches, columns or [schemas[source.newest_schema_id].names[0]])

@@ -66,6 +66,7 @@ from txlog.topic.events import (
     AlterConfig,
     LogStartAdvanced,
     RetireProducers,
+    SchemaEvolved,
     SealIndex,
     TopicOpened,
 )
@@ -119,6 +120,7 @@ def topic_state(count: int) -> TopicState:
         decisions=decisions_of(decided.items()),
         retired=tuple((10**6 + 2 * at, 10**6 + 2 * at) for at in range(LAST)),
         sealed_slot=0,
+        schemas=SortedMap((number, f"schema {number}") for number in range(count)),
     )
 
 
@@ -283,8 +285,8 @@ def test_event_of_a_topic_costs_the_same_after_many_producers(name: str) -> None
     require_no_growth(lambda count: after(TopicMachine(), topic_state(count), slot, TOPIC[name]))
 
 
-def test_rise_of_a_log_start_costs_what_it_removes() -> None:
-    event = LogStartAdvanced({0: 3})
+@pytest.mark.parametrize("event", [LogStartAdvanced({0: 3}), SchemaEvolved("new")], ids=str)
+def test_event_that_depends_on_the_state_costs_the_same(event: Any) -> None:
     require_no_growth(lambda count: lambda: TopicMachine().apply(topic_state(count), event, MANY))
 
 

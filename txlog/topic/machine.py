@@ -19,6 +19,7 @@ from txlog.journal.machine import Chunk, Decided
 from txlog.layout import LogLayout
 from txlog.model import ProducerId, SlotOrNone, TxId, validate_segment_id
 from txlog.settings import TopicConfig
+from txlog.sorted_map import SortedMap
 from txlog.stored import stored, stored_list
 from txlog.topic.batch_index import (
     ChunkRef,
@@ -167,7 +168,7 @@ class TopicMachine:
         return SECTIONS.encode(
             {
                 "topic": [head],
-                "schema": state.schemas,
+                "schema": SECTIONS.texts("schema", state.schemas, lambda _, text: text),
                 "partition": state.partitions,
                 "producer": SECTIONS.texts("producer", state.producers, _Producer),
                 "tail": SECTIONS.texts("tail", state.unsealed, lambda _, row: row),
@@ -190,7 +191,7 @@ class TopicMachine:
             name=head.name,
             closed=head.closed,
             config=head.config,
-            schemas=tuple(found["schema"]),
+            schemas=SortedMap(enumerate(found["schema"])),
             partitions=tuple(found["partition"]),
             producers=producer_states((one.pid, one.state) for one in found["producer"]),
             retired=head.retired,

@@ -434,7 +434,7 @@ def _decide_partitions(state: TopicState, command: AddPartitions) -> Decided:
 
 
 def _decide_schema(state: TopicState, command: EvolveSchema) -> Decided:
-    if command.schema == state.schemas[-1]:
+    if command.schema == state.schemas[state.newest_schema_id]:
         return Decided((), state.newest_schema_id)
     if command.expected_id != state.newest_schema_id:
         raise PublishContention(

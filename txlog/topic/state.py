@@ -14,7 +14,7 @@ from typing import TypeAlias
 from txlog.errors import InvariantViolated
 from txlog.model import Decision, Offset, Slot, TxId
 from txlog.settings import TopicConfig
-from txlog.sorted_map import IndexedMap, IndexEntry
+from txlog.sorted_map import IndexedMap, IndexEntry, SortedMap
 from txlog.stored import stored
 from txlog.topic.batch_index import IndexedBatch, SealedIndex
 from txlog.topic.events import (
@@ -109,7 +109,8 @@ class TopicState:
     name: str = ""
     closed: bool = False
     config: TopicConfig = _DEFAULTS
-    schemas: tuple[str, ...] = ()
+    schemas: SortedMap[int, str] = field(default_factory=SortedMap)
+    """By id: 0, 1, 2 and so on."""
     partitions: tuple[PartitionState, ...] = ()
     producers: ProducerStates = field(default_factory=producer_states)
     retired: NumberRanges = ()
@@ -202,7 +203,7 @@ def apply(state: TopicState, event: TopicEvent, slot: int) -> TopicState:
             added = event.partition_count - len(state.partitions)
             return replace(state, partitions=state.partitions + (PartitionState(),) * added)
         case SchemaEvolved():
-            return replace(state, schemas=(*state.schemas, event.schema))
+            return replace(state, schemas=state.schemas.with_item(len(state.schemas), event.schema))
         case ConfigAltered():
             return replace(state, config=event.config)
         case HorizonAdvanced():
@@ -227,7 +228,7 @@ def _open(event: TopicOpened) -> TopicState:
         topic_id=event.topic_id,
         name=event.name,
         config=event.config,
-        schemas=(event.schema,),
+        schemas=SortedMap({0: event.schema}),
         partitions=(PartitionState(),) * event.partition_count,
     )
 

@@ -332,7 +332,7 @@ def _dense(
 
 
 def _source(topic: TopicLog, state: TopicState) -> BatchSource:
-    schemas = {number: decode_schema(text) for number, text in enumerate(state.schemas)}
+    schemas = {number: decode_schema(text) for number, text in state.schemas.items()}
     return BatchSource(
         topic.store,
         topic.name,

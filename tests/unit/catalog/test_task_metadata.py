@@ -12,6 +12,7 @@ from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import InternalError, NotATxlog
 from txlog.layout import CLUSTER_FILE
 from txlog.settings import LogSettings
+from txlog.sorted_map import SortedMap
 from txlog.testing.round_trips import RoundTrips
 from txlog.topic.events import AdvanceHorizon, AppendBatches
 from txlog.topic.records.conversion import with_timestamp
@@ -88,9 +89,11 @@ def test_R31_handed_over_state_is_readable_but_decides_nothing() -> None:
     topic = driver.topic()
     shown = topic.state
     topic.journal.show(
-        type(shown)(topic_id=topic.topic_id, name="out", schemas=("a", "b"), horizon="f")
+        type(shown)(
+            topic_id=topic.topic_id, name="out", schemas=SortedMap({0: "a", 1: "b"}), horizon="f"
+        )
     )
-    assert topic.state.schemas == ("a", "b")
+    assert list(topic.state.schemas.values()) == ["a", "b"]
     state = topic.catch_up(linearizable=True)
     assert state == driver.log.connection.cluster.present_topic("out", linearizable=True).state
     assert driver.asked("/boundaries/")

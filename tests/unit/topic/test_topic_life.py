@@ -136,7 +136,7 @@ def test_schema_evolves_only_from_the_newest_one(topic: MachineHarness[TopicStat
     with pytest.raises(PublishContention):
         topic.run(EvolveSchema("schema 2", 0))
     assert topic.run(EvolveSchema("schema 2", 1)) == 2
-    assert topic.state.schemas == ("schema 0", "schema 1", "schema 2")
+    assert list(topic.state.schemas.values()) == ["schema 0", "schema 1", "schema 2"]
 
 
 def test_segment_with_unknown_schema_id_is_refused(topic: MachineHarness[TopicState]) -> None:

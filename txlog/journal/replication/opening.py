@@ -40,9 +40,10 @@ ENTRIES_BEHIND_SNAPSHOT = 32
 
 
 LARGE_SNAPSHOT_BYTES = 512 << 10
-"""From here on snapshots are twice as far apart, from twice as many bytes on four times."""
+"""For each so many bytes of a snapshot the next one is written later by `journal.snapshot.entries`:
+half as many bytes would halve what each entry pays for them, and double what an opening reads."""
 
-ENTRIES_APART_MAX = 512
+ENTRIES_APART_MAX = 960
 """Entries between two large snapshots at most: fewer than a run, after which a process that lags
 looks for a newer snapshot."""
 
@@ -225,7 +226,7 @@ def entries_apart(entries: int, snapshot_bytes: int) -> int:
     """How many entries are between two snapshots: `entries`, the log's `journal.snapshot.entries`,
     or more if they are large, so that they do not make each entry cost more. A process that opens
     the journal then reads more entries, which takes less time than the snapshot itself."""
-    times: int = 1 << (snapshot_bytes // LARGE_SNAPSHOT_BYTES).bit_length()
+    times = 1 + snapshot_bytes // LARGE_SNAPSHOT_BYTES
     return entries * max(min(times, ENTRIES_APART_MAX // entries), 1)
 
 

@@ -109,18 +109,18 @@ class TopicSchemas(Mapping[int, pa.Schema]):
     """A topic's schemas by id, of which a read decodes only those of its batches."""
 
     def __init__(
-        self, texts: Sequence[str], schema: Callable[[int], pa.Schema] | None = None
+        self, texts: Mapping[int, str], schema: Callable[[int], pa.Schema] | None = None
     ) -> None:
         self._texts = texts
         self._schema = schema or cache(lambda number: decode_schema(texts[number]))
 
     def __getitem__(self, number: int) -> pa.Schema:
-        if 0 <= number < len(self._texts):
+        if number in self._texts:
             return self._schema(number)
         raise KeyError(number)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(len(self._texts)))
+        return iter(self._texts)
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -377,8 +377,8 @@ def _decode(
     if batch.schema_id not in source.schemas:
         raise CorruptData(
             f"the index of topic {source.topic!r} says that {batch.segment} has schema "
-            f"{batch.schema_id}, but the topic has {len(source.schemas)} schemas. Run 'txlog "
-            "verify' to find the entry or snapshot that says so.",
+            f"{batch.schema_id}, which the topic does not have. Run 'txlog verify' to find the "
+            "entry or snapshot that says so.",
             path=batch.segment,
         )
     schema = source.schemas[batch.schema_id]

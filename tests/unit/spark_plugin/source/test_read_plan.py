@@ -20,7 +20,8 @@ from txlog.client.producer.producer import Producer
 from txlog.engine.connection import Connection, connect
 from txlog.errors import OffsetOutOfRange
 from txlog.model import IsolationLevel, TopicPartition
-from txlog.topic.events import AdvanceLogStart, SealIndex
+from txlog.topic.events import AdvanceLogStart, EvolveSchema, SealIndex
+from txlog.topic.records.schema import encode_schema
 from txlog.topic.upkeep.merging import merge_segments
 
 WHERE = TopicPartition("t", 0)
@@ -85,6 +86,20 @@ def test_R15_stale_process_plans_records_of_a_since_added_partition(log: MemoryL
     assert len(stale.cluster.present_topic("t").state.partitions) == 1, "it lags"
     tasks = plan_reads({"t": topic}, {TopicPartition("t", 1): PartitionRange(0, 1)}, OPTIONS)
     assert [span.batches[0].record_count for task in tasks for span in task.spans] == [1]
+
+
+def test_task_carries_the_newest_schema_and_those_of_its_batches(log: MemoryLog) -> None:
+    put(log, 1)
+    topic = log.connection.cluster.topic("t")
+    for number in range(4):
+        schema = topic.schema().append(pa.field(f"added{number}", pa.int64()))
+        topic.execute(EvolveSchema(encode_schema(schema), number))
+        if number == 1:
+            log.producer().send("t", {"value": b"in the third schema"}).get()
+    for wanted, ids in ((PartitionRange(0, 1), [0, 4]), (PartitionRange(0, 2), [0, 2, 4])):
+        (task,) = plan_reads({"t": topic}, {WHERE: wanted}, OPTIONS)
+        assert list(task.schemas["t"]) == ids
+        assert task.schemas["t"].items() <= topic.state.schemas.items()
 
 
 def test_range_above_end_of_restored_log_is_refused_or_skipped(log: MemoryLog) -> None:
