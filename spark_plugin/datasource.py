@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.arrow_schema import source_schema
 from spark_plugin.connections import open_log
-from spark_plugin.options import parse_reader_options, parse_writer_options
+from spark_plugin.options import ReaderOptions, parse_reader_options, parse_writer_options
 from spark_plugin.sink.batch_writer import TxlogBatchWriter
 from spark_plugin.sink.stream_writer import TxlogStreamWriter
 from spark_plugin.source.batch_reader import TxlogBatchReader
@@ -29,6 +29,10 @@ from txlog.topic.topic_log import TopicLog
 
 class TxlogDataSource(DataSource):
     """Topics of a txlog as streams and as tables. Options: docs/spark.md."""
+
+    _is_inferred = False
+    """Whether Spark asked for the columns. Spark pickles the object after that, and makes the
+    readers of this copy."""
 
     @classmethod
     def name(cls) -> str:
@@ -46,15 +50,29 @@ class TxlogDataSource(DataSource):
             topics = subscribed_topics(connection, options, may_miss=True)
         topics = topics or subscribed_topics(connection, options)
         stored = inferred_schema(topics, options)
+        self._is_inferred = True
         return source_schema(stored, options.columns, include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> TxlogBatchReader:
         """`spark.read`."""
-        return TxlogBatchReader(parse_reader_options(self.options, streaming=False), schema)
+        options = parse_reader_options(self.options, streaming=False)
+        return TxlogBatchReader(options, schema, has_all_columns=self._has_all_columns(options))
 
     def streamReader(self, schema: StructType) -> TxlogStreamReader:
         """`spark.readStream`."""
-        return TxlogStreamReader(parse_reader_options(self.options, streaming=True), schema)
+        options = parse_reader_options(self.options, streaming=True)
+        return TxlogStreamReader(options, schema, has_all_columns=self._has_all_columns(options))
+
+    def _has_all_columns(self, options: ReaderOptions) -> bool:
+        """Whether the DataFrame has all columns that the topics had when it was loaded."""
+        has_all = self._is_inferred and options.columns is None
+        if options.fail_on_new_columns and not has_all:
+            raise InvalidOption(
+                "option 'failOnNewColumns' is for a DataFrame with all columns of its topics; "
+                "leave out option 'columns' and the reader's schema, or this option.",
+                option="failOnNewColumns",
+            )
+        return has_all
 
     def writer(self, schema: StructType, overwrite: bool) -> TxlogBatchWriter:
         """`df.write`."""

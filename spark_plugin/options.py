@@ -86,6 +86,9 @@ class ReaderOptions:
         ("kafka.isolation.level",),
     )
     fail_on_data_loss: bool = _option(True, "failOnDataLoss", values.flag)
+    fail_on_new_columns: bool = _option(False, "failOnNewColumns", values.flag)
+    """Stop at a topic that has more columns than the DataFrame, which has all that it had when it
+    was loaded."""
     include_headers: bool = _option(False, "includeHeaders", values.flag)
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
     """Options for the store. They may contain credentials, and are never printed."""

@@ -12,13 +12,11 @@ import os
 import random
 import threading
 import time
-import weakref
-from _thread import start_new_thread
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Generic, NoReturn, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -177,102 +175,7 @@ class SystemEntropy:
         return random.uniform(low, high)
 
 
-class _Threads:
-    """Threads that make queued calls: one for each call that is not finished, up to a limit. They
-    end once their owner is closed or gone.
-
-    Ctrl-C is raised in the main thread, between any two steps of Python code, the standard
-    library's as well. Within `Thread.start` it leaves a thread that no pool knows, for which the
-    interpreter waits for ever; within a Condition a RuntimeError takes its place, and it is lost.
-    So the main thread passes work on, and starts threads, by calls of C functions alone, which are
-    done or not done. The rest is left to the started threads: no signal interrupts them.
-    """
-
-    _is_closed = False
-    """On the class: whether the interpreter ends."""
-
-    def __init__(self, owner: object, workers_max: int) -> None:
-        self._workers_max = workers_max
-        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._unfinished = 0
-        self._running: list[threading.Lock] = []
-        """Of each thread, a lock that it releases when it ends."""
-        # The reference itself is then the last item of the queue. A finalizer in Python could be
-        # interrupted, and what it raises is ignored.
-        self._owner = weakref.ref(owner, self._calls.put)
-        _pools.add(self)
-
-    def submit(self, call: Callable[[], object]) -> None:
-        """Queue a call, which must not raise. Raises RuntimeError if there can be no thread: once
-        the interpreter ends, or if the system has none left. Then it may be queued all the same."""
-        with self._lock:
-            if self._is_closed:
-                raise RuntimeError("these threads have ended.")
-            self._unfinished += 1
-            self._calls.put(call)
-        if len(self._running) < min(self._unfinished, self._workers_max):
-            start_new_thread(self._work, ())
-
-    def _work(self) -> None:
-        mine = threading.Lock()
-        with self._lock:
-            # Other threads may have begun meanwhile, or `close` waits for those before this one.
-            if self._is_closed or len(self._running) >= self._workers_max:
-                return
-            mine.acquire()
-            self._running.append(mine)
-        try:
-            while (call := self._calls.get()) is not None and call is not self._owner:
-                try:
-                    call()
-                finally:
-                    with self._lock:
-                        self._unfinished -= 1
-                del call  # Not kept until the next call comes.
-            self._calls.put(None)  # For the next thread.
-        finally:
-            with self._lock:
-                self._running.remove(mine)
-                if not self._running and self._owner() is None:
-                    _pools.discard(self)
-            mine.release()
-
-    def close(self) -> None:
-        """Wait until every queued call is made. The threads end."""
-        with self._lock:
-            self._is_closed = True
-            running = list(self._running)
-        self._calls.put(None)
-        for thread in running:
-            with thread:
-                pass
-        # A thread that was just started begins no call from here on.
-        with suppress(Empty):
-            while True:
-                call = self._calls.get_nowait()
-                if call is not None and call is not self._owner:
-                    call()
-        _pools.discard(self)
-
-
-_pools: set[_Threads] = set()
-"""Those that may have calls to make before the interpreter ends."""
-
-
-def _finish_calls() -> None:
-    _Threads._is_closed = True
-    for pool in list(_pools):
-        pool.close()
-
-
-# Where ThreadPoolExecutor waits for its threads, too: other libraries still work there.
-getattr(threading, "_register_atexit", atexit.register)(_finish_calls)
-# A forked process has no threads, and would wait for its parent's.
-os.register_at_fork(after_in_child=_pools.clear)
-
-
-@dataclass(slots=True, weakref_slot=True)
+@dataclass(slots=True)
 class ThreadFanOut:
     """Threads, started on first use; a single call runs on the caller's own thread.
 
@@ -284,8 +187,8 @@ class ThreadFanOut:
     """Requests that a process has under way at once. Threads of Python share a core: of more than
     so many, those with an answer would wait for each other. With fewer, reading all coordinators of
     a log on an object store (32) would take two round trips."""
-    _pool: _Threads | None = field(default=None, repr=False)
-    _waiting_pool: _Threads | None = field(default=None, repr=False)
+    _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
+    _waiting_pool: ThreadPoolExecutor | None = field(default=None, repr=False)
     """For postponed calls, so that their delays do not occupy the threads of other calls."""
     _process: int = field(default=0, repr=False)
 
@@ -317,7 +220,7 @@ class ThreadFanOut:
         """End the threads once they are idle. The next call starts new ones."""
         for pool in (self._pool, self._waiting_pool):
             if pool is not None:
-                pool.close()
+                pool.shutdown()
         self._pool = self._waiting_pool = None
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
@@ -327,23 +230,23 @@ class ThreadFanOut:
 
     def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
         # A thread of a pool waits, so that the interpreter waits for the call when it ends.
-        is_over = ThreadEvent()
+        is_over = threading.Event()
         postponed = Postponed(call, on_end=is_over.set)
 
         def begin_after_delay() -> None:
-            is_over.wait_ms(delay_ms)
+            is_over.wait(delay_ms / 1000)
             postponed.begin()
 
         self._forget_parents_threads()
         if self._waiting_pool is None:
-            self._waiting_pool = _Threads(self, self.workers_max)
+            self._waiting_pool = ThreadPoolExecutor(self.workers_max, "txlog-later")
         _submit(self._waiting_pool, begin_after_delay, postponed)
         return postponed
 
-    def _threads(self) -> _Threads:
+    def _threads(self) -> ThreadPoolExecutor:
         self._forget_parents_threads()
         if self._pool is None:
-            self._pool = _Threads(self, self.workers_max)
+            self._pool = ThreadPoolExecutor(self.workers_max, thread_name_prefix="txlog")
         return self._pool
 
     def _forget_parents_threads(self) -> None:
@@ -352,7 +255,7 @@ class ThreadFanOut:
             self._process = os.getpid()
 
 
-def _submit(pool: _Threads, begin: Callable[[], object], call: Postponed[T]) -> None:
+def _submit(pool: ThreadPoolExecutor, begin: Callable[[], object], call: Postponed[T]) -> None:
     """Have a thread of the pool begin the call. If there can be none, the call is made here and
     now: pools take no more work once the main thread has ended, and other threads may still write;
     and the system may have no thread left. A pool may then have queued the call all the same."""
@@ -406,52 +309,43 @@ def _raise(error: Exception) -> NoReturn:
 
 
 class ThreadEvent:
-    """For the threads of one process. Not `threading.Event`: see `_Threads` about Ctrl-C."""
+    """For the threads of one process."""
 
     def __init__(self) -> None:
-        self._marks: SimpleQueue[None] = SimpleQueue()
+        self._event = threading.Event()
 
     def wait_ms(self, timeout_ms: float) -> bool:
-        try:
-            self._marks.get(timeout=max(0.0, timeout_ms) / 1000)
-        except Empty:
-            return False
-        self._marks.put(None)  # It stays set.
-        return True
+        return self._event.wait(timeout_ms / 1000)
 
     def set(self) -> None:
-        self._marks.put(None)
+        self._event.set()
 
 
 class ThreadBackground:
     """A thread for each call, which does not keep the process alive."""
 
     def begin(self, call: Callable[[], object]) -> None:
-        start_new_thread(call, ())
+        threading.Thread(target=call, name="txlog-background", daemon=True).start()
 
     def at_exit(self, call: Callable[[], object]) -> Callable[[], None]:
         atexit.register(call)
         return partial(atexit.unregister, call)
 
     def repeat(self, call: Callable[[], object], interval_ms: float) -> Callable[[], None]:
-        ended, process, running = ThreadEvent(), os.getpid(), threading.Lock()
-        running.acquire()
+        ended = threading.Event()
 
         def run() -> None:
-            try:
+            while True:
                 call()
-                while not ended.wait_ms(interval_ms):
-                    call()
-            finally:
-                running.release()
+                if ended.wait(interval_ms / 1000):
+                    return
 
-        start_new_thread(run, ())
+        thread = threading.Thread(target=run, name="txlog-background", daemon=True)
+        thread.start()
 
         def end() -> None:
             ended.set()
-            if process == os.getpid():  # A forked process has no threads.
-                with running:
-                    pass
+            thread.join()
 
         return end
 

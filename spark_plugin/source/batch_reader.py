@@ -2,29 +2,69 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from spark_plugin.connections import open_log
 from spark_plugin.options import ReaderOptions
+from spark_plugin.python_worker import TaskIdentity, task_identity
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
 from spark_plugin.source.starting_points import refuse_unknown, resolve, starting_offset
 from spark_plugin.source.subscription import QuerySubscription, subscribed_topics
+from txlog.clock import SystemEntropy
 from txlog.errors import InvalidOption
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.topic.read.cut import stable_ends, view_of
+
+log = logging.getLogger(__name__)
+
+PLANS_MAX = 1_000
+"""Plans that a process remembers. Without a limit a query that loads a DataFrame in each of its
+batches would fill the memory; one that is forgotten is warned of again."""
+
+_first_batches: dict[tuple[str, str], int | None] = {}
+"""(plan, query) -> the batch in which this process first read it; None after the warning."""
+
+
+def warn_of_old_plan(plan_id: str, topics: str, task: TaskIdentity) -> None:
+    """Log once that a micro-batch reads the records of an earlier one, and none that are newer.
+
+    Spark plans a DataFrame once: the static side of a join never grows (docs/spark.md).
+    """
+    if not task.is_of_batch:
+        return
+    key = (plan_id, task.query_id)
+    first = _first_batches.setdefault(key, task.batch_id)
+    if first not in (None, task.batch_id):
+        log.warning(
+            "batch %d reads %s as it was in batch %d, without later records: Spark plans this "
+            "DataFrame once. To read them set spark.sql.python.filterPushdown.enabled=true and "
+            "filter it (a join with a column that may be null does), or load it in foreachBatch",
+            task.batch_id,
+            topics,
+            first,
+        )
+        _first_batches[key] = None
+    if len(_first_batches) > PLANS_MAX:
+        del _first_batches[next(iter(_first_batches))]
 
 
 class TxlogBatchReader(DataSourceReader):
     """Reads from `startingOffsets` (default: earliest) to `endingOffsets` (default: latest)."""
 
-    def __init__(self, options: ReaderOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: ReaderOptions, schema: StructType, *, has_all_columns: bool = False
+    ) -> None:
         self._options = options
         self._schema = schema
+        self._has_all_columns = has_all_columns
+        self._plan_id = SystemEntropy().token()
 
     def partitions(self) -> Sequence[ReadTask]:
         """Tasks of about `bytesPerTask`. Raises OffsetOutOfRange, InvalidOption."""
@@ -33,7 +73,10 @@ class TxlogBatchReader(DataSourceReader):
         # Linearizable (R15): a job reads once, and what a lagging process does not see it would
         # never read.
         every = subscribed_topics(connection, options, linearizable=True)
-        topics = QuerySubscription(options, self._schema, is_job=True).readable(every, {})
+        subscription = QuerySubscription(
+            options, self._schema, is_job=True, has_all_columns=self._has_all_columns
+        )
+        topics = subscription.readable(every, {})
         views = [view_of(topic) for topic in topics.values()]
         wheres = [view.where(p) for view in views for p in range(len(view.state.partitions))]
         if options.isolation_level is IsolationLevel.READ_COMMITTED:
@@ -67,6 +110,9 @@ class TxlogBatchReader(DataSourceReader):
 
     def read(self, partition: ReadTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """The records of one task. Runs in an executor."""
+        if TaskContext.get() is not None:
+            topics = ", ".join(self._options.subscribe) or str(self._options.subscribe_pattern)
+            warn_of_old_plan(self._plan_id, topics, task_identity())
         if not partition.spans:
             return iter(())
         return read_task(partition, layouts_of(partition, self._schema), self._options)

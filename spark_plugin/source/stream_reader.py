@@ -53,11 +53,13 @@ _WHERE = "the offset that Spark passed to the source"
 class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """`spark.readStream.format("txlog")`."""
 
-    def __init__(self, options: ReaderOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: ReaderOptions, schema: StructType, *, has_all_columns: bool = False
+    ) -> None:
         self._options = options
         self._schema = schema
         self._connection: Connection | None = None
-        self._subscription = QuerySubscription(options, schema)
+        self._subscription = QuerySubscription(options, schema, has_all_columns=has_all_columns)
         self._subscribed: dict[str, TopicLog] = {}
         self._topics: dict[str, TopicLog] = {}
         """The subscribed topics that fit the query's columns."""

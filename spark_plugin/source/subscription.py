@@ -22,6 +22,7 @@ from txlog.clock import begun
 from txlog.engine.connection import Connection
 from txlog.errors import CheckpointConflict, IncompatibleSchema, InvalidOption, UnknownTopic
 from txlog.topic.read.cut import catch_up_all
+from txlog.topic.records.schema import is_kafka_schema
 from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
@@ -92,9 +93,18 @@ def _are_all_open(
 class QuerySubscription:
     """Decides which of the subscribed topics a query reads, as topics come and go."""
 
-    def __init__(self, options: ReaderOptions, schema: StructType, *, is_job: bool = False) -> None:
-        """`is_job`: `spark.read`, which has no checkpoint."""
+    def __init__(
+        self,
+        options: ReaderOptions,
+        schema: StructType,
+        *,
+        is_job: bool = False,
+        has_all_columns: bool = False,
+    ) -> None:
+        """`is_job`: `spark.read`, which has no checkpoint. `has_all_columns`: the user chose no
+        columns, so the schema has all that the topics had when the DataFrame was loaded."""
         self._is_job = is_job
+        self._has_all_columns = has_all_columns
         self._options = options
         self._schema = schema
         self._differences: dict[tuple[str, int], str] = {}
@@ -107,12 +117,14 @@ class QuerySubscription:
         """The topics that fit. `begun`: name -> id of the topics that the query has read.
 
         Raises IncompatibleSchema for a topic that does not fit, unless the query has not read it,
-        a pattern matches it, and `failOnDataLoss` is false: then it is left out.
+        a pattern matches it, and `failOnDataLoss` is false: then it is left out. With
+        `failOnNewColumns` also for a topic that has more columns, which are not read otherwise.
         """
         found = {}
         for name, topic in topics.items():
             difference = self._difference(topic)
             if not difference:
+                self._check_new_columns(topic)
                 found[name] = topic
                 continue
             has_begun = begun.get(name) == topic.topic_id
@@ -124,8 +136,28 @@ class QuerySubscription:
                     f"{'' if self._is_job else 'The checkpoint was not changed. '}{remedy}",
                     topic=name,
                 )
-            self._warn(f"topic {name} is left out, as it does not fit the query: {difference}")
+            self._warn(
+                f"topic {name} is left out, as it does not fit the query: {difference} "
+                "(failOnDataLoss is false)"
+            )
         return found
+
+    def _check_new_columns(self, topic: TopicLog) -> None:
+        schema = topic.schema()
+        new = sorted({*schema.names} - {*self._schema.names})
+        if not (new and self._has_all_columns) or is_kafka_schema(schema):
+            return
+        facts = f"topic {topic.name} has columns that this DataFrame lacks: {', '.join(new)}"
+        if self._options.fail_on_new_columns:
+            raise IncompatibleSchema(
+                f"{facts}. They were added since it was loaded: restart the query to load them.",
+                topic=topic.name,
+                columns=new,
+            )
+        self._warn(
+            f"{facts}; their values are not read until it is loaded again. "
+            "failOnNewColumns=true stops the query instead"
+        )
 
     def require_begun(
         self, connection: Connection, topics: Mapping[str, TopicLog], begun: Mapping[str, str]
@@ -156,7 +188,7 @@ class QuerySubscription:
                     "in the source.",
                     topic=name,
                 )
-            self._warn(facts)
+            self._warn(f"{facts} (failOnDataLoss is false)")
 
     def explained(self, error: UnknownTopic, begun: Mapping[str, str]) -> UnknownTopic:
         """The error for a missing topic, with another message if the query has read the topic."""
@@ -179,7 +211,7 @@ class QuerySubscription:
         """Log a warning once."""
         if text not in self._warned:
             self._warned.add(text)
-            log.warning("%s (failOnDataLoss is false)", text)
+            log.warning("%s", text)
 
 
 def inferred_schema(topics: Mapping[str, TopicLog], options: ReaderOptions) -> pa.Schema:

@@ -6,7 +6,6 @@ nowhere else. A test that covers these places covers everything that a user can 
 
 import dis
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
@@ -16,9 +15,7 @@ from typing import Any
 
 import txlog
 
-_ROOTS = (Path(txlog.__file__).parent, Path(threading.__file__).parent)
-"""The product, and the standard library, whose Python code is interrupted as well as ours."""
-
+_ROOT = Path(txlog.__file__).parent
 _LOOKS_FOR_SIGNALS = ("CALL", "RESUME", "JUMP_BACKWARD", "POP_JUMP_BACKWARD")
 
 Place = tuple[str, int]
@@ -37,7 +34,9 @@ class Interruption:
         self.places: list[Place] = []
         """The places that the block has passed, in order."""
         self.has_come = False
-        self._files = {_file(module) for module in modules}
+        self._files = {str(_ROOT / module) for module in modules}
+        for file in self._files:
+            assert Path(file).is_file(), f"no module {file}"
         self._place: Place | None = None
         self._passes_left = 0
 
@@ -87,12 +86,6 @@ class Interruption:
             if not self._passes_left:
                 self.has_come = True
                 raise KeyboardInterrupt
-
-
-def _file(module: str) -> str:
-    found = [str(root / module) for root in _ROOTS if (root / module).is_file()]
-    assert found, f"no module {module}"
-    return found[0]
 
 
 def once_each(places: list[Place]) -> list[int]:

@@ -272,10 +272,54 @@ def test_column_added_later_is_visible_to_the_next_query(bench: Bench) -> None:
     assert frame.count() == 3
 
 
+def test_column_added_to_a_running_query_stops_it_with_fail_on_new_columns(bench: Bench) -> None:
+    typed(bench, 2)
+    options = {"failOnNewColumns": "true", "group.id": None, "startingOffsets": "earliest"}
+    frame = bench.source("typed", options)
+    wider = TYPED.append(pa.field("more", pa.int32()))
+    bench.log.admin.evolve_schema("typed", wider)
+    with pytest.raises(PySparkException, match="lacks: more.* restart the query"):
+        bench.batches(frame)
+    assert len(bench.batches(bench.source("typed", options))) == 1
+    for reader in (bench.spark.read.schema("n int"), bench.spark.read.option("columns", "n")):
+        reader = reader.format("txlog").options(subscribe="typed", failOnNewColumns="true")
+        with pytest.raises(PySparkException, match="leave out option 'columns' and the reader's"):
+            reader.load(bench.log.url).collect()
+
+
 def test_topics_of_different_schemas_are_refused_without_a_user_schema(bench: Bench) -> None:
     typed(bench, 1)
     with pytest.raises(PySparkException, match="'numbers' and 'typed' have different schemas"):
         bench.source("numbers,typed").printSchema()
+
+
+@pytest.mark.parametrize("plans_again", [False, True], ids=["by default", "filter pushdown"])
+def test_static_side_of_a_join_grows_only_with_filter_pushdown(
+    bench: Bench, plans_again: bool
+) -> None:
+    """A Parquet folder behaves alike; Kafka's batch source and Delta are read in each batch."""
+    admin, url = bench.log.admin, bench.log.url
+    admin.create_topic("dim", 1, pa.schema([("n", pa.int64()), ("name", pa.string())]))
+    found: list[list[str]] = []
+
+    def collect(rows: DataFrame, batch: int) -> None:
+        found.append(sorted(row.name for row in rows.collect()))
+        with bench.log.producer.transaction():
+            bench.log.producer.send("dim", {"n": 0, "name": f"after {batch}"})
+
+    for _ in range(3):
+        bench.log.put("numbers", 1)
+    bench.spark.conf.set("spark.sql.python.filterPushdown.enabled", plans_again)
+    try:
+        static = bench.spark.read.format("txlog").option("subscribe", "dim").load(url)
+        stream = bench.numbers(options={"maxOffsetsPerTrigger": 1, "group.id": None,
+                                        "startingOffsets": "earliest"})  # fmt: skip
+        joined = stream.select((stream.n * 0).alias("n")).join(static, "n")
+        bench.run_each(joined, collect)
+    finally:
+        bench.spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    grown = [[], ["after 0"], ["after 0", "after 1"]]
+    assert found == (grown if plans_again else [[], [], []])
 
 
 # A batch query.

@@ -24,7 +24,6 @@ from tests.unit.coordinator.coordinator_commands import (
 from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.segments import segment
 from tests.unit.topic_commands import marker, new_topic
-from txlog import clock
 from txlog.client.admin import Admin
 from txlog.clock import SerialFanOut, ThreadBackground
 from txlog.coordinator.events import Participant
@@ -335,11 +334,11 @@ def test_carrier_for_which_no_thread_is_left_fails_no_command_and_makes_none_wai
     monkeypatch.setattr(carriers, "_carry_on", lambda topic: carried.set())
     topic: Any = SimpleNamespace(topic_id=A, name="a", journal=SimpleNamespace(is_carrying=True))
 
-    def refused(function: object, arguments: object) -> None:
+    def refused(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as no_thread:
-        no_thread.setattr(clock, "start_new_thread", refused)
+        no_thread.setattr(threading.Thread, "start", refused)
         carriers.begin(topic)
     assert not topic.journal.is_carrying
     carriers.begin(topic)

@@ -83,6 +83,7 @@ class Stream:
 
 
 def _reader(process: Connection, given: dict[str, Any], columns: StructType) -> TxlogStreamReader:
-    reader = TxlogStreamReader(ReaderOptions("memory://log", **given), columns)
+    options = ReaderOptions("memory://log", **given)
+    reader = TxlogStreamReader(options, columns, has_all_columns=True)
     reader._connection = process
     return reader

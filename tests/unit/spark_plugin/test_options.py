@@ -34,6 +34,7 @@ EVERY_READER_OPTION = {
     "bytespertask": "16m",
     "isolation.level": "read_uncommitted",
     "failondataloss": "false",
+    "failonnewcolumns": "true",
     "includeheaders": "true",
     "storage.endpoint_url": "http://127.0.0.1:9000",
     "storage.anon": "true",
@@ -77,6 +78,7 @@ def test_every_reader_option_is_parsed() -> None:
         bytes_per_task=16 << 20,
         isolation_level=IsolationLevel.READ_UNCOMMITTED,
         fail_on_data_loss=False,
+        fail_on_new_columns=True,
         include_headers=True,
         storage={
             "endpoint_url": "http://127.0.0.1:9000",

@@ -77,9 +77,6 @@ JOURNAL = [
     "journal/replication/opening.py",
     "journal/machine.py",
 ]
-LIBRARY = ["contextlib.py"]
-"""Of the standard library; `tests/processes/interrupted_threads.py` is about its threads."""
-
 JOURNAL_AGAIN = pytest.param(JOURNAL, marks=pytest.mark.extra)
 """Transactions, positions and polls pass the same places in the same way."""
 
@@ -134,7 +131,7 @@ def interrupted_everywhere(
 # Sending.
 
 
-@pytest.mark.parametrize("modules", [SENDING, APPENDING, JOURNAL, LIBRARY])
+@pytest.mark.parametrize("modules", [SENDING, APPENDING, JOURNAL])
 def test_I7_records_sent_around_ctrl_c_are_stored_once(modules: list[str]) -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
         producer = story.log.producer()
@@ -205,8 +202,6 @@ def test_futures_resolve_after_ctrl_c_during_flush() -> None:
         (COORDINATOR, "staged"),
         (JOURNAL, "staged"),
         (STAGING, "staged"),
-        (LIBRARY, "in.log"),
-        (LIBRARY, "staged"),
     ],
 )
 def test_transaction_is_atomic_after_ctrl_c(modules: list[str], records: str) -> None:
@@ -300,7 +295,7 @@ def test_abort_can_be_repeated_after_ctrl_c(records: str, is_over: bool) -> None
 
 
 @pytest.mark.parametrize("records", TRANSACTION_RECORDS)
-@pytest.mark.parametrize("modules", [TRANSACTIONS, OFFSETS, LIBRARY, JOURNAL])
+@pytest.mark.parametrize("modules", [TRANSACTIONS, OFFSETS, JOURNAL])
 def test_I6_transactional_copy_loop_resumes_after_ctrl_c(modules: list[str], records: str) -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
         consumer = Consumer("t", root=story.log.process(), group_id="g", **FROM_THE_START)
@@ -347,7 +342,7 @@ def copy_two(consumer: Consumer, producer: Producer) -> bool:
 # Half messages.
 
 
-@pytest.mark.parametrize("modules", [HALVES, COORDINATOR, LIBRARY, JOURNAL_AGAIN])
+@pytest.mark.parametrize("modules", [HALVES, COORDINATOR, JOURNAL_AGAIN])
 def test_half_messages_follow_local_transaction_outcome_after_ctrl_c(
     modules: list[str],
 ) -> None:
@@ -398,7 +393,7 @@ def send_order(producer: TransactionMQProducer, number: int) -> None:
 # Reading.
 
 
-@pytest.mark.parametrize("modules", [READING, LOOKING, LIBRARY, JOURNAL_AGAIN])
+@pytest.mark.parametrize("modules", [READING, LOOKING, JOURNAL_AGAIN])
 def test_record_iteration_resumes_after_ctrl_c(modules: list[str]) -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
         consumer = reader(story)
@@ -418,7 +413,7 @@ def test_record_iteration_resumes_after_ctrl_c(modules: list[str]) -> None:
     interrupted_everywhere(modules, scenario, lambda: Story(*something_to_read()))
 
 
-@pytest.mark.parametrize("modules", [READING, LOOKING, ["groups/offsets.py"], LIBRARY, JOURNAL])
+@pytest.mark.parametrize("modules", [READING, LOOKING, ["groups/offsets.py"], JOURNAL])
 def test_I6_polls_and_commits_resume_after_ctrl_c(modules: list[str]) -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
         consumer = reader(story)

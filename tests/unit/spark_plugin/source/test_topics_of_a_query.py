@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import IntegerType, LongType, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions
@@ -153,14 +153,23 @@ def test_widened_column_fails_latest_offset_of_running_query(
     assert again.restarted().run("second run") == 1
 
 
-def test_added_column_does_not_fail_running_query(log: MemoryLog, tmp_path: Path) -> None:
+def test_added_column_fails_running_query_only_with_fail_on_new_columns(
+    log: MemoryLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     log.admin.create_topic("even", 1, TYPED)
     columns = StructType().add("n", IntegerType())
     stream = Stream(log, tmp_path / "first", EARLIEST, columns=columns, subscribe=("even",))
     stream.run()
     log.admin.evolve_schema("even", TYPED.append(pa.field("m", pa.string())))
     log.producer().send("even", {"n": 2, "m": "more"}).get()
-    assert stream.run() == 1
+    strict = stream.restarted(fail_on_new_columns=True)
+    with pytest.raises(IncompatibleSchema, match="even has columns .*lacks: m.* restart the query"):
+        latest(strict)
+    strict.columns = StructType().add("n", IntegerType()).add("m", StringType())
+    assert strict.restarted().plan() == 1
+    assert (stream.run(), stream.run()) == (1, 0)
+    told = [record.message for record in caplog.records if "lacks: m" in record.message]
+    assert len(told) == 1, "once a run"
 
 
 # Columns of a DataFrame without a schema.

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -168,13 +167,13 @@ def test_I16_stalled_lock_holder_costs_one_thread_and_one_open_file(tmp_path: Pa
     store = _with_folders(LocalStore(tmp_path, replace(Runtime(), clock=clock)))
     with locked(tmp_path / FOLDER):
         with turn(store, FOLDER):  # Finds that the holder stalls.
-            open_files, threads = len(os.listdir("/proc/self/fd")), len(sys._current_frames())
+            open_files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
         for _ in range(20):
             clock.sleep_ms(LONG_MS)
             with turn(store, FOLDER) as others_had_it:
                 assert others_had_it
         assert len(os.listdir("/proc/self/fd")) <= open_files
-        assert len(sys._current_frames()) <= threads
+        assert threading.active_count() <= threads
 
 
 class NoThreadLeft(ThreadBackground):
