@@ -272,7 +272,7 @@ class TopicConfig(SettingsGroup):
     """Target size of the segments that small ones are merged into."""
     message_timestamp_type: str = "CreateTime"
     """CreateTime: a record has the time that its sender gave it, or else the time of `send`.
-    LogAppendTime: it has the time at which the producer writes it."""
+    LogAppendTime: it has the time of its append, which for a staged record is its marker."""
     message_timestamp_before_max_ms: int = LONG_MAX
     """CreateTime only: how far a record's time may lie before now (Kafka's default: any)."""
     message_timestamp_after_max_ms: int = 3_600_000

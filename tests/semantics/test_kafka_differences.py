@@ -46,6 +46,9 @@ TABLES = (
 """The line above each table."""
 
 ELSEWHERE: dict[str, str] = {
+    "`message.timestamp.type=LogAppendTime` in a transaction": (
+        "test_times_of_staged_records_are_the_markers_and_do_not_fall"
+    ),
     "brokers keep the log": (
         "test_control_records_go_to_the_coordinator_and_data_straight_to_its_topic"
     ),

@@ -317,7 +317,7 @@ class Coordinator:
         def write_marker(participant: Participant) -> Mapping[int, int] | None:
             topic = self._cluster.topic_of_id(participant.topic, participant.topic_id)
             base_offsets: Mapping[int, int] | None = topic.execute(
-                transaction.marker(participant, floor, self.partition)
+                transaction.marker(participant, floor, self.partition, self._now_ms())
             )
             return base_offsets
 

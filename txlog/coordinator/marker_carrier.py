@@ -113,7 +113,7 @@ class MarkerCarriers:
                 calls.insert(0, partial(topic.journal.publish_carried, markers))
             self._runtime.fan_out.run_all(calls)
             states = [(coordinator.partition, coordinator.state) for coordinator in active]
-            markers = markers_to_bring(topic.state, states)
+            markers = markers_to_bring(topic.state, states, self._runtime.clock.wall_ms())
             idle = 0 if markers else idle + 1
             if not markers:
                 took_ms = self._runtime.clock.monotonic_ms() - begun_ms
@@ -148,7 +148,7 @@ class MarkerCarriers:
 
 
 def markers_to_bring(
-    topic: TopicState, coordinators: Iterable[tuple[int, CoordinatorState]]
+    topic: TopicState, coordinators: Iterable[tuple[int, CoordinatorState]], now_ms: int
 ) -> tuple[WriteMarker, ...]:
     """Markers that those coordinators show as decided and that the topic does not have yet.
 
@@ -158,7 +158,7 @@ def markers_to_bring(
     found: list[WriteMarker] = []
     batches = 0
     for number, state in coordinators:
-        for marker in _decided(topic.topic_id, number, state):
+        for marker in _decided(topic.topic_id, number, state, now_ms):
             batches += sum(len(segment.batches) for segment in marker.segments)
             if len(found) == BROUGHT_MAX or batches > BROUGHT_BATCHES_MAX:
                 return tuple(found)
@@ -167,7 +167,9 @@ def markers_to_bring(
     return tuple(found)
 
 
-def _decided(topic_id: str, number: int, state: CoordinatorState) -> Iterator[WriteMarker]:
+def _decided(
+    topic_id: str, number: int, state: CoordinatorState, now_ms: int
+) -> Iterator[WriteMarker]:
     for _, name in state.ids.indexed(OPEN):
         known = state.ids[name]
         for tx_id, transaction in known.open.items():
@@ -175,7 +177,7 @@ def _decided(topic_id: str, number: int, state: CoordinatorState) -> Iterator[Wr
                 continue
             for participant in transaction.participants:
                 if participant.topic_id == topic_id:
-                    yield transaction.marker(participant, known.floor(tx_id), number)
+                    yield transaction.marker(participant, known.floor(tx_id), number, now_ms)
 
 
 def _fits(topic: TopicState, marker: WriteMarker) -> bool:

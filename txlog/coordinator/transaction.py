@@ -124,7 +124,9 @@ class Transaction:
             raise InternalError(f"transaction {self.tx_id} is not decided. Please report this.")
         return decision
 
-    def marker(self, participant: Participant, floor: int, coordinator: int) -> WriteMarker:
+    def marker(
+        self, participant: Participant, floor: int, coordinator: int, now_ms: int
+    ) -> WriteMarker:
         """The marker for one topic, if it is decided."""
         topic_ids = tuple(one.topic_id for one in self.participants)
         return WriteMarker(
@@ -137,6 +139,7 @@ class Transaction:
             # (I11).
             topic_ids=topic_ids if len(topic_ids) > 1 else (),
             segments=participant.segments,
+            at_ms=now_ms,
         )
 
     def is_check_due(self, now_ms: int) -> bool:

@@ -263,6 +263,8 @@ class AppendBatches:
     epoch: int = -1
     tx_id: TxId | None = None
     base_sequences: Mapping[int, int] = field(default_factory=dict)
+    at_ms: int = -1
+    """The time of the append, which a topic with LogAppendTime gives its records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +289,8 @@ class WriteMarker:
     fence_epoch: int = -1
     topic_ids: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
+    at_ms: int = -1
+    """The marker's time, which a topic with LogAppendTime gives the staged records."""
 
 
 @dataclass(frozen=True, slots=True)

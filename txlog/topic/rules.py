@@ -121,7 +121,7 @@ def _decide_append(state: TopicState, command: AppendBatches) -> Decided:
     row_counts = _row_counts(command.segments)
     if command.pid == NO_PRODUCER:
         base_offsets = {p: state.partitions[p].next_offset for p in row_counts}
-        event = BatchesAppended(command.segments, base_offsets)
+        event = BatchesAppended(_timed(state, command.segments, command.at_ms), base_offsets)
         # Without sequences a topic cannot recognise a repeat: a retry would store the records twice
         # (I7).
         return Decided((event,), AppendResult(base_offsets), once=True)
@@ -238,7 +238,7 @@ def _decide_sequenced(
     if not fresh:
         return Decided((), result)
     event = BatchesAppended(
-        segments=_without(command.segments, repeated),
+        segments=_timed(state, _without(command.segments, repeated), command.at_ms),
         base_offsets=fresh,
         pid=command.pid,
         epoch=command.epoch,
@@ -287,10 +287,22 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
         coordinator=command.coordinator,
         fence_epoch=command.fence_epoch,
         topic_ids=command.topic_ids,
-        segments=segments,
+        segments=_timed(state, segments, command.at_ms),
         base_offsets=base_offsets,
     )
     return Decided((event,), base_offsets)
+
+
+def _timed(state: TopicState, segments: tuple[Segment, ...], at_ms: int) -> tuple[Segment, ...]:
+    """The segments as the event names them: with LogAppendTime the index has the time of the
+    append, which readers give each record of a batch with one time (`topic/read/reader.py`)."""
+    if at_ms < 0 or not state.config.is_append_time:
+        return segments
+    times = {"timestamp_min_ms": at_ms, "timestamp_max_ms": at_ms}
+    return tuple(
+        replace(segment, batches=tuple(replace(batch, **times) for batch in segment.batches))
+        for segment in segments
+    )
 
 
 def _staged_offsets(state: TopicState, tx_id: TxId) -> dict[int, int] | None:

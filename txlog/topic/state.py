@@ -171,6 +171,16 @@ class TopicState:
         for _, _, key in self.unsealed.indexed_from((partition, start + 1), 1):
             yield self.unsealed[key]
 
+    def append_times(self, base_offsets: Mapping[int, int]) -> dict[int, int]:
+        """In a topic with LogAppendTime: partition -> the time of the record at that offset, as far
+        as the tail still has it."""
+        found: dict[int, int] = {}
+        for partition, base_offset in base_offsets.items() if self.config.is_append_time else ():
+            row = next(self.tail_of(partition, base_offset), None)
+            if row is not None and row.base_offset <= base_offset:
+                found[partition] = row.timestamp_max_ms
+        return found
+
     def tail_since(self, slot: int) -> Iterator[IndexedBatch]:
         """The tail's rows from that slot on, in slot order."""
         return (row for _, row in self.unsealed.items_from((slot,)))

@@ -47,6 +47,7 @@ from txlog.topic.state import TopicState
 
 T = TypeVar("T")
 A = "aaaaaaaaaaaaaaaa"
+AT_MS = 1_000_000
 STAGED = Participant(A, "t", segments=(segment({0: 2}, folder=f"topics/t/{A}"),))
 
 
@@ -62,7 +63,7 @@ def brought(
     topic: MachineHarness[TopicState], *states: CoordinatorState
 ) -> tuple[WriteMarker, ...]:
     """Markers that a process with these coordinators, numbered from 3, brings."""
-    return markers_to_bring(topic.state, list(enumerate(states, 3)))
+    return markers_to_bring(topic.state, list(enumerate(states, 3)), AT_MS)
 
 
 def concurrent(*numbers: int) -> MachineHarness[CoordinatorState]:
@@ -89,6 +90,7 @@ def test_R44_marker_matches_the_coordinators_state_of_the_transaction(
         fence_epoch=-1,
         topic_ids=(A, other.topic_id),
         segments=STAGED.segments,
+        at_ms=AT_MS,
     )
 
 
@@ -130,7 +132,7 @@ def test_R44_no_marker_is_brought_to_another_incarnation_of_the_topic(
     known = concurrent(4)
     known.run(commit(TxId(PID, 3, 4)))
     state = replace(topic.state, topic_id="bbbbbbbbbbbbbbbb")
-    assert markers_to_bring(state, [(0, known.state)]) == ()
+    assert markers_to_bring(state, [(0, known.state)], AT_MS) == ()
 
 
 def test_R44_marker_that_the_topic_has_or_cannot_apply_is_left_out(
@@ -145,7 +147,7 @@ def test_R44_marker_that_the_topic_has_or_cannot_apply_is_left_out(
         {"closed": True},
     ):
         changed = replace(topic.state, **changes)
-        assert markers_to_bring(changed, [(0, known.state)]) == ()
+        assert markers_to_bring(changed, [(0, known.state)], AT_MS) == ()
     topic.run(marker(TxId(PID, 3, 4), segments=STAGED.segments))
     assert brought(topic, known.state) == ()
 

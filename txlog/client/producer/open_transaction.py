@@ -218,7 +218,7 @@ class StagedRecords:
             counts = row_counts_of(flush.segments)
             if (result := flush.result()) is not None:
                 bases = {p: first[p] + rows[topic_id, p] if p in first else -1 for p in counts}
-                result.set_committed(bases)
+                result.set_committed(bases, flush.topic.state.append_times(bases))
                 results.append(result)
             rows.update({(topic_id, p): count for p, count in counts.items()})
         return results

@@ -126,7 +126,8 @@ class InLogWriter:
             self._appender.forget()  # First: its sequences are those of the deleted topic.
             flush.topic, flush.topic_check = successor, None
             base_offsets = self._append(flush)
-        flush.result.succeed(flush.partitions, base_offsets)
+        times = flush.topic.state.append_times(base_offsets)
+        flush.result.succeed(flush.partitions, base_offsets, times)
 
     def _append(self, flush: Flush) -> Mapping[int, int]:
         """The base offset of each partition. The topic is checked during the upload."""
@@ -184,7 +185,6 @@ class Sender:
         self.batches: dict[str, ProducerBatch] = {}
         """Buffered records by topic, to which `Producer.send` adds."""
         self.buffered_bytes = 0
-        self._clock = runtime.clock
         self._config = config
         self._on_error = on_error
         self._last_number = 0
@@ -275,13 +275,10 @@ class Sender:
         against (rule R11)."""
         if not self.batches:
             return
-        now_ms = self._clock.wall_ms()
         unwritten = self._unwritten.copy()
         for batch in self.batches.values():
             if not batch.result.timestamps:  # Every record for the topic was refused.
                 continue
-            if batch.topic.state.config.is_append_time:
-                batch.result.timestamps = [now_ms] * len(batch.result.timestamps)
             records, partitions = batch.to_arrow(self.next_sticky())
             unwritten.append(
                 self._new_flush(batch.topic, records, partitions, batch.result, batch.topic_check)

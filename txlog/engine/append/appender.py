@@ -275,7 +275,8 @@ class Appender:
     ) -> AppendResult:
         """Append once, and again while the outcome is unknown. Without a producer id a repeat would
         be another append, which `append` makes with new segments."""
-        command = AppendBatches(segments, self.pid, self.epoch, tx_id, base_sequences)
+        now_ms = self._runtime.clock.wall_ms()
+        command = AppendBatches(segments, self.pid, self.epoch, tx_id, base_sequences, now_ms)
         repeats = self._repeats() if self.pid != NO_PRODUCER else iter(())
         while True:
             # The records may be stored from here on, unless the log refuses them.

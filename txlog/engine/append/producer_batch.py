@@ -54,7 +54,7 @@ class RecordMetadata(NamedTuple):
     another process finished the transaction, or the topic was deleted during the commit."""
     timestamp: int
     """Milliseconds since 1970, UTC: the time that the record was sent with, or in a topic with
-    LogAppendTime that of its append."""
+    LogAppendTime that of its append, once its offset is known."""
 
     @property
     def has_offset(self) -> bool:
@@ -102,6 +102,8 @@ class ProduceRequestResult:
         self._counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         """Records of each partition, of a table with a callback."""
         self._base_offsets: Mapping[int, int] = {}
+        self._append_times: Mapping[int, int] = {}
+        """Partition -> the time of the records there, if it is that of their append."""
         self._offsets: NDArray[np.int64] | None = None
         self.error: TxlogError | None = None
         """Why the records are not, and will not be, in their topic."""
@@ -131,18 +133,26 @@ class ProduceRequestResult:
         self._is_open, self._keep = True, keep
         if self._callbacks:
             keep(self)
-        self.succeed(partitions, {})
+        self.succeed(partitions, {}, {})
 
-    def set_committed(self, base_offsets: Mapping[int, int]) -> None:
+    def set_committed(
+        self, base_offsets: Mapping[int, int], append_times: Mapping[int, int]
+    ) -> None:
         """The transaction is committed, and the staged records have these offsets. Of repeated
         calls the first counts: a repeated commit may no longer know them."""
         if self._is_open:
-            self._base_offsets, self._offsets, self._is_open = base_offsets, None, False
+            self._base_offsets, self._append_times = base_offsets, append_times
+            self._offsets, self._is_open = None, False
 
-    def succeed(self, partitions: Partitions, base_offsets: Mapping[int, int]) -> None:
+    def succeed(
+        self,
+        partitions: Partitions,
+        base_offsets: Mapping[int, int],
+        append_times: Mapping[int, int],
+    ) -> None:
         """The records are stored; `partitions` has one value a record, in order of `send`."""
         # The offsets first: to other threads, the result is done once it has partitions.
-        self._base_offsets = base_offsets
+        self._base_offsets, self._append_times = base_offsets, append_times
         if self._is_table:  # No record of a table has a future.
             self._counts = np.bincount(partitions)
             partitions = np.empty(0, dtype=np.int32)
@@ -210,12 +220,9 @@ class ProduceRequestResult:
             )
         if self._offsets is None:
             self._offsets = _offsets(self._partitions, self._base_offsets)
-        return RecordMetadata(
-            self.topic,
-            int(self._partitions[index]),
-            int(self._offsets[index]),
-            self.timestamps[index],
-        )
+        partition = int(self._partitions[index])
+        time_ms = self._append_times.get(partition, self.timestamps[index])
+        return RecordMetadata(self.topic, partition, int(self._offsets[index]), time_ms)
 
 
 def _offsets(partitions: Partitions, base_offsets: Mapping[int, int]) -> NDArray[np.int64]:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txlog.arrow_columns import whole_numbers
+from txlog.arrow_columns import numbers_column, whole_numbers
 from txlog.clock import FanOut, begun
 from txlog.errors import CorruptData, MissingObject
 from txlog.journal.arrow_ipc import MessageHead
@@ -25,7 +25,12 @@ from txlog.layout import is_segment
 from txlog.model import IsolationLevel
 from txlog.storage.store import ByteRange, Bytes, Store
 from txlog.topic.batch_index import IndexedBatch
-from txlog.topic.records.conversion import OFFSET_COLUMN, adapt
+from txlog.topic.records.conversion import (
+    OFFSET_COLUMN,
+    TIMESTAMP_COLUMN,
+    TIMESTAMP_FIELD,
+    adapt,
+)
 from txlog.topic.records.schema import compacted_schema, decode_schema, physical_schema
 from txlog.topic.records.segment_reader import batch_head, decode_batch
 from txlog.topic.state import TopicState
@@ -394,8 +399,21 @@ def _decode(
     if batch.stored_rows >= 0:
         offsets = _checked_offsets(batch, records)
         records = records.drop_columns([OFFSET_COLUMN])
-    records = _in_newest_schema(source, batch, records, columns)
+    records = _in_newest_schema(source, batch, _with_index_time(batch, records), columns)
     return FetchedBatch(batch.partition, batch.base_offset, records, offsets)
+
+
+def _with_index_time(batch: IndexedBatch, records: pa.RecordBatch) -> pa.RecordBatch:
+    """The records with the time that the index gives them, if it gives all of them one. It is in
+    their bytes, except with LogAppendTime: there they were written before their append, whose time
+    the index has (`topic/rules.py`)."""
+    column = records.schema.get_field_index(TIMESTAMP_COLUMN)
+    if column < 0 or batch.timestamp_min_ms != batch.timestamp_max_ms:
+        return records
+    times_ms = np.full(records.num_rows, batch.timestamp_min_ms, dtype=np.int64)
+    return records.set_column(
+        column, TIMESTAMP_FIELD, numbers_column(times_ms, TIMESTAMP_FIELD.type)
+    )
 
 
 def _checked_offsets(batch: IndexedBatch, records: pa.RecordBatch) -> npt.NDArray[np.int64]:

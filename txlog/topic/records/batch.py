@@ -6,7 +6,7 @@ is encoded, nor the offsets of its records, which are given when a journal slot 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, TypeAlias
 
 from txlog.model import ByteCount, Crc32, Offset, Partition, Within
@@ -59,6 +59,14 @@ class SegmentBatch:
         """The same as of an index row, which may have fewer records than offsets."""
         return self.row_count
 
+    def agrees_with(self, stored: SegmentBatch) -> bool:
+        """Whether an entry or the index may describe that stored batch so. With LogAppendTime it
+        gives all records the time of their append, which is later than the one in their bytes."""
+        if self.timestamp_min_ms == self.timestamp_max_ms:
+            time_ms = self.timestamp_min_ms
+            stored = replace(stored, timestamp_min_ms=time_ms, timestamp_max_ms=time_ms)
+        return self == stored
+
 
 @stored("segment", path="path", schema_id="schema_id", batches="batches")
 @dataclass(frozen=True, slots=True)
@@ -71,3 +79,9 @@ class Segment:
     path: str
     schema_id: Offset
     batches: tuple[SegmentBatch, ...]
+
+    def agrees_with(self, stored: Segment) -> bool:
+        """The same for all batches of a segment."""
+        here, there = self.batches, stored.batches
+        same = (self.path, self.schema_id, len(here)) == (stored.path, stored.schema_id, len(there))
+        return same and all(map(SegmentBatch.agrees_with, here, there))

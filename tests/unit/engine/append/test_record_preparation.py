@@ -138,7 +138,7 @@ def test_altered_timestamp_limit_applies_to_next_record(now: MemoryLog) -> None:
 # LogAppendTime.
 
 
-def test_log_append_time_is_the_flush_time_and_overrides_the_sender(now: MemoryLog) -> None:
+def test_log_append_time_is_that_of_the_append_and_overrides_the_sender(now: MemoryLog) -> None:
     now.admin.create_topic("new", 1, config=APPEND_TIME)
     producer = now.producer()
     futures = [producer.send("new", b"1", timestamp_ms=5), producer.send("new", b"2")]
