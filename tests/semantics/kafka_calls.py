@@ -17,13 +17,14 @@ from tests.semantics.kafka_rows import (
     shows_in,
     values,
 )
+from tests.stores.scripted_store import Call
 from txlog.client.admin import NewTopic
 from txlog.client.admin.offset_reset import (
     ToEarliest,
 )
 from txlog.client.producer.producer import Producer
 from txlog.engine.connection import open_connection
-from txlog.engine.producer_config import IN_LOG, TRANSACTION_RECORDS
+from txlog.engine.producer_config import IN_LOG, STAGED, TRANSACTION_RECORDS
 from txlog.errors import (
     IllegalTransition,
     InvalidConfig,
@@ -31,15 +32,19 @@ from txlog.errors import (
     InvalidRecord,
     NoOffsetForPartition,
     OffsetOutOfRange,
+    OutcomeUnknown,
     ProducerFenced,
     RecordTooLarge,
+    TransactionAborted,
     TxlogError,
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
+    UnknownTransaction,
     UnstableOffsetCommit,
 )
-from txlog.model import OffsetAndMetadata, TopicPartition
+from txlog.maintenance.maintenance import Maintenance
+from txlog.model import OffsetAndMetadata, TopicPartition, TransactionOutcome
 from txlog.settings import TopicConfig
 from txlog.testing.clock import StillBackground
 
@@ -186,6 +191,121 @@ def refused_record(log: MemoryLog) -> None:
     assert log.values("u") == []
 
 
+@shows("a commit after the transaction's timeout")
+def late_commit(log: MemoryLog) -> None:
+    for records in TRANSACTION_RECORDS:
+        producer = log.producer(records, transaction_records=records, transaction_timeout_ms=5)
+        producer.begin_transaction()
+        producer.send("u", b"late").get()
+        log.clock.advance(6)
+        if records == IN_LOG:
+            Maintenance(log.process()).run_once()
+        refuses(TransactionAborted, producer.commit_transaction)
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.send("u", records.encode())
+    assert log.values("u") == [records.encode() for records in TRANSACTION_RECORDS]
+
+
+@shows("listing and aborting an open transaction")
+def open_transactions(log: MemoryLog) -> None:
+    for records, is_known in ((STAGED, False), (IN_LOG, True)):
+        producer = log.producer("p", transaction_records=records)
+        tx_id = producer.begin_transaction()
+        producer.send("u", b"x").get()
+        (listed,) = log.admin.list_transactions()
+        assert [one.tx_id for one in listed.all_open] == [tx_id] * is_known
+        if is_known:
+            assert log.admin.abort_transaction(tx_id).outcome is TransactionOutcome.ABORTED
+        else:
+            refuses(UnknownTransaction, lambda tx_id=tx_id: log.admin.abort_transaction(tx_id))
+            log.elsewhere("p")
+        refuses(TxlogError, producer.commit_transaction)
+    assert log.values("u") == []
+
+
+@shows("the state of an id after `init_transactions`")
+def state_after_init(log: MemoryLog) -> None:
+    for state in ("Empty", "CompleteCommit"):
+        producer = log.producer("p")
+        assert [one.state for one in log.admin.list_transactions()] == [state]
+        with producer.transaction():
+            producer.send("u", b"x")
+        producer.close()
+
+
+@shows("`begin_transaction` of a fenced producer with a tag, or with records in the log")
+def fenced_with_a_tag(log: MemoryLog) -> None:
+    tagged, in_log = log.producer("q"), log.producer("r", transaction_records=IN_LOG)
+    for name in ("q", "r"):
+        log.elsewhere(name)
+    refuses(ProducerFenced, in_log.begin_transaction, lambda: tagged.begin_transaction("a tag"))
+
+
+@shows("`max.message.bytes`")
+def limit_of_a_record(log: MemoryLog) -> None:
+    log.admin.alter_topic_config("u", {"max.message.bytes": 100})
+    producer = log.producer()
+    for _ in range(5):
+        producer.send("u", b"x" * 90, key=b"k" * 10)
+    producer.flush()
+    assert len(log.values("u")) == 5
+    refuses(RecordTooLarge, lambda: producer.send("u", b"x" * 91, key=b"k" * 10))
+
+
+@shows("topics `x.y` and `x_y`")
+def names_that_would_collide(log: MemoryLog) -> None:
+    for name in ("x.y", "x_y"):
+        log.admin.create_topic(name)
+    assert {"x.y", "x_y"} <= set(log.admin.list_topics())
+
+
+@shows("`transaction.timeout.ms` of 0, or above 900000")
+def timeouts_out_of_range(log: MemoryLog) -> None:
+    for timeout_ms in (0, 900_001):
+        refuses(InvalidConfig, lambda ms=timeout_ms: log.producer(transaction_timeout_ms=ms))
+    log.producer("p", transaction_timeout_ms=900_000)
+
+
+@shows("`buffer.memory=0`")
+def no_buffer(log: MemoryLog) -> None:
+    refuses(InvalidConfig, lambda: log.producer(buffer_memory=0))
+
+
+@shows("`delivery.timeout.ms=1`")
+def no_repeat(log: MemoryLog) -> None:
+    producer = log.producer(delivery_timeout_ms=1)
+    producer.send("u", b"x")
+
+    def late(call: Call) -> object:
+        log.clock.advance(2)
+        raise OutcomeUnknown("no answer")
+
+    lost = log.store.on("create", "topics/u/", late, times=9)
+    refuses(OutcomeUnknown, producer.flush)
+    assert lost.met == 1
+    log.store.heal()
+    producer.flush()
+    assert log.values("u") == [b"x"]
+
+
+@shows("`subscribe`, or `enable.auto.commit=true`, without a `group.id`")
+def no_group(log: MemoryLog) -> None:
+    put(log, U0)
+    consumer = log.consumer("u", enable_auto_commit=True, auto_commit_interval_ms=0)
+    assert (values(consumer), values(consumer)) == ([b"0", b"1"], [])
+    consumer.close()
+    assert log.admin.list_groups() == []
+
+
+@shows("`auto.offset.reset=by_duration` without a young enough record")
+def no_young_record(log: MemoryLog) -> None:
+    put(log, U0)
+    log.clock.advance(DAY_MS)
+    consumer = log.consumer("u", group_id="g", auto_offset_reset="by_duration:PT0.5S")
+    assert consumer.position(U0) == 2
+
+
 @shows("offsets that a transaction refuses")
 def refused_offsets(log: MemoryLog) -> None:
     producer = log.producer("p")
@@ -235,8 +355,11 @@ def same_partition_count(log: MemoryLog) -> None:
     refuses(InvalidConfig, lambda: log.admin.create_partitions("t", 1))
 
 
-@shows("`group.id`")
-def group_ids(log: MemoryLog) -> None:
+@shows("`group.id`, `transactional.id`")
+def ids(log: MemoryLog) -> None:
+    log.producer("\u00fc b/c:" + "x" * 500)
+    for name in ("a\nb", "x" * 513):
+        refuses(InvalidName, lambda name=name: log.producer(name))
     for name in ("a b/c:d", "\u00fc\u65e5", "x" * 512):
         log.consumer(group_id=name).commit({U0: 0})
     assert len(log.admin.list_groups()) == 3

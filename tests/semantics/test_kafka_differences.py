@@ -46,6 +46,12 @@ TABLES = (
 """The line above each table."""
 
 ELSEWHERE: dict[str, str] = {
+    "a topic that is deleted and made again while it is read": (
+        "test_R11_auto_committing_consumer_continues_in_the_recreated_topic"
+    ),
+    "`retention.ms` of records that are not in order of time": (
+        "test_expired_record_behind_a_retained_one_is_kept"
+    ),
     "`message.timestamp.type=LogAppendTime` in a transaction": (
         "test_times_of_staged_records_are_the_markers_and_do_not_fall"
     ),
@@ -253,15 +259,25 @@ def deleted_and_learned_of(log: MemoryLog) -> None:
 
 @shows("`begin_transaction` after another instance has taken over")
 def fenced_at_begin(log: MemoryLog) -> None:
-    producer, tagged = log.producer("p"), log.producer("q")
-    in_log = log.producer("r", transaction_records=IN_LOG)
-    for name in ("p", "q", "r"):
-        log.elsewhere(name)
-    refuses(ProducerFenced, in_log.begin_transaction, lambda: tagged.begin_transaction("a tag"))
-    if producer.config.transaction_records == STAGED:
+    for fails in (
+        lambda producer: producer.flush(),
+        lambda producer: producer.send_offsets_to_transaction({U0: 0}, "g"),
+        lambda producer: producer.commit_transaction(),
+    ):
+        producer = log.producer("p", transaction_records=STAGED)
+        log.elsewhere("p")
         producer.begin_transaction()
         producer.send("u", b"x")
-        refuses(ProducerFenced, producer.flush, producer.commit_transaction)
+        refuses(ProducerFenced, lambda p=producer, fails=fails: fails(p))
+
+
+@shows("`auto.commit.interval.ms=0`, `fetch.max.bytes=0`")
+def zeros_of_a_consumer(log: MemoryLog) -> None:
+    put(log, U0)
+    options = {"auto_commit_interval_ms": 0, "fetch_max_bytes": 0, "enable_auto_commit": True}
+    consumer = log.consumer("u", group_id="g", **options)
+    assert [values(consumer) for _ in range(3)] == [[b"0"], [b"1"], []]
+    assert consumer.committed(U0) == 2
 
 
 @shows("an empty `poll` at `read_committed`")

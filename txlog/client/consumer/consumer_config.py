@@ -12,10 +12,9 @@ from txlog.errors import InvalidConfig
 from txlog.model import IsolationLevel, validate_group_id
 from txlog.settings import SettingsGroup
 
+_FROM_ZERO_UP = ("auto.commit.interval.ms", "fetch.max.bytes", "metadata.max.age.ms")
 _FROM_ONE_UP = (
-    "auto.commit.interval.ms",
     "max.poll.records",
-    "fetch.max.bytes",
     "fetch.interval.ms",
     "fetch.interval.max.ms",
     "fetch.max.in.flight",
@@ -39,7 +38,7 @@ class ConsumerConfig(SettingsGroup):
     enable_auto_commit: bool = True
     """Commit positions at `poll` every `auto.commit.interval.ms`, and at `close`."""
     auto_commit_interval_ms: int = 5_000
-    """How often `poll` commits positions."""
+    """How often `poll` commits positions; with 0 each one does."""
     max_poll_records: int = 500
     """Maximum of records that one `poll` returns."""
     fetch_max_bytes: int = 52_428_800
@@ -63,8 +62,7 @@ class ConsumerConfig(SettingsGroup):
                 "read_uncommitted."
             )
         AutoOffsetReset.parse(self.auto_offset_reset)
-        for name in _FROM_ONE_UP:
-            if getattr(self, name.replace(".", "_")) < 1:
-                raise InvalidConfig(f"{name} must be at least 1.")
-        if self.metadata_max_age_ms < 0:
-            raise InvalidConfig("metadata.max.age.ms must be at least 0.")
+        for name in _FROM_ZERO_UP + _FROM_ONE_UP:
+            least = 0 if name in _FROM_ZERO_UP else 1
+            if getattr(self, name.replace(".", "_")) < least:
+                raise InvalidConfig(f"{name} must be at least {least}.")

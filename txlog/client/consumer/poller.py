@@ -130,7 +130,8 @@ class Poller:
         order = [
             w for w in order[self._turn :] + order[: self._turn] if w not in self._assigned.paused
         ]
-        room = _Room(limit, self._config.fetch_max_bytes, self._config.fetch_max_bytes)
+        fetch_bytes = max(self._config.fetch_max_bytes, 1)  # With 0, too, one batch is read.
+        room = _Room(limit, fetch_bytes, fetch_bytes)
         if self._connection.cluster.is_far:
             fetchers = [self._assigned.fetchers[where] for where in order]
             fan_out = self._connection.runtime.fan_out

@@ -108,8 +108,9 @@ BY_DURATION = "by_duration"
 _WORDS = ("earliest", "latest", "none")
 
 _DURATION = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)S)?)?",
-    re.ASCII,  # Otherwise \d matches the digits of every script.
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?"
+    r"(?:(?P<seconds>\d+)(?:[.,](?P<fraction>\d{0,9}))?S)?)?",
+    re.ASCII | re.IGNORECASE,  # ASCII: otherwise \d matches the digits of every script.
 )
 _UNIT_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 _DIGITS_MAX = 18
@@ -141,7 +142,7 @@ class AutoOffsetReset:
                 ) from error
         raise InvalidConfig(
             f"auto.offset.reset is {text!r:.80}; it must be one of {', '.join(_WORDS)} and "
-            f"{BY_DURATION}:PnDTnHnMnS."
+            f"{BY_DURATION}:PnDTnHnMn.nS."
         )
 
     def offset(
@@ -165,8 +166,10 @@ def duration_ms(text: str) -> int:
     """An ISO 8601 duration of days or less, as Kafka's tools take it. Raises UsageError."""
     match = _DURATION.fullmatch(text)
     parts = {unit: found for unit, found in match.groupdict().items() if found} if match else {}
+    fraction = parts.pop("fraction", "")
     if not parts or any(len(found) > _DIGITS_MAX for found in parts.values()):
         raise UsageError(
             f"{text!r:.60} is not a duration; write it as P1D, PT12H or P1DT6H30M (ISO 8601)."
         )
-    return sum(int(found) * _UNIT_MS[unit] for unit, found in parts.items())
+    whole_ms = sum(int(found) * _UNIT_MS[unit] for unit, found in parts.items())
+    return whole_ms + int(f"{fraction}000"[:3])

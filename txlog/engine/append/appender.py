@@ -115,7 +115,8 @@ class Appender:
         row_counts = {int(p): int(counts[p]) for p in np.flatnonzero(counts)}
         base_sequences = self._sequences(topic, batch, row_counts)
         # With a producer id `_append` itself repeats, and sends the same segments and sequences.
-        repeats = self._repeats() if self.pid == NO_PRODUCER else iter(())
+        begun_ms = self._runtime.clock.monotonic_ms()
+        repeats = self._repeats(begun_ms) if self.pid == NO_PRODUCER else iter(())
         for _ in range(self._process.finish_attempts_max):
             try:
                 with self._doubted(topic):
@@ -275,9 +276,10 @@ class Appender:
     ) -> AppendResult:
         """Append once, and again while the outcome is unknown. Without a producer id a repeat would
         be another append, which `append` makes with new segments."""
-        now_ms = self._runtime.clock.wall_ms()
-        command = AppendBatches(segments, self.pid, self.epoch, tx_id, base_sequences, now_ms)
-        repeats = self._repeats() if self.pid != NO_PRODUCER else iter(())
+        clock = self._runtime.clock
+        at_ms, begun_ms = clock.wall_ms(), clock.monotonic_ms()
+        command = AppendBatches(segments, self.pid, self.epoch, tx_id, base_sequences, at_ms)
+        repeats = self._repeats(begun_ms) if self.pid != NO_PRODUCER else iter(())
         while True:
             # The records may be stored from here on, unless the log refuses them.
             was_in_doubt, self._is_in_doubt = self._is_in_doubt, True
@@ -296,11 +298,11 @@ class Appender:
                 self._is_in_doubt = was_in_doubt
                 raise
 
-    def _repeats(self) -> Iterator[int]:
+    def _repeats(self, begun_ms: float) -> Iterator[int]:
         """Yields before each repeat of an append of unknown outcome, after a wait, within the
         limits of `retries`, `append.attempts.max` and `delivery.timeout.ms`."""
         clock = self._runtime.clock
-        deadline_ms = clock.monotonic_ms() + self._config.delivery_timeout_ms
+        deadline_ms = begun_ms + self._config.delivery_timeout_ms
         for attempt in range(min(self._process.append_attempts_max - 1, self._config.retries)):
             if clock.monotonic_ms() >= deadline_ms:
                 return

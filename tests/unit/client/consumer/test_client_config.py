@@ -250,10 +250,10 @@ def test_unsupported_kafka_consumer_option_error_suggests_remedy(
         {"isolation_level": None},
         {"auto_offset_reset": "newest"},
         {"enable_auto_commit": "sometimes"},
-        {"auto_commit_interval_ms": 0},
+        {"auto_commit_interval_ms": -1},
+        {"fetch_max_bytes": -1},
         {"max_poll_records": 0},
         {"max_poll_records": "many"},
-        {"fetch_max_bytes": 0},
     ],
 )
 def test_invalid_consumer_option_value_is_refused(log: MemoryLog, options: dict[str, Any]) -> None:

@@ -71,13 +71,24 @@ def test_invalid_auto_offset_reset_is_refused(log: MemoryLog, value: str) -> Non
 
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
-    [("P1D", 86_400_000), ("PT1H", HOUR_MS), ("P1DT6H30M5S", 109_805_000), ("PT0S", 0)],
+    [
+        ("P1D", 86_400_000),
+        ("PT1H", HOUR_MS),
+        ("P1DT6H30M5S", 109_805_000),
+        ("PT0S", 0),
+        ("PT1.5S", 1_500),
+        ("PT0,0019S", 1),
+        ("PT2.S", 2_000),
+        ("p1dt1s", 86_401_000),
+    ],
 )
 def test_durations_are_iso_8601(text: str, milliseconds: int) -> None:
     assert duration_ms(text) == milliseconds
 
 
-@pytest.mark.parametrize("text", ["", "P", "PT", "P1Y", "1D", "PT1.5S", "p1d", "PT\u0661H", "P1D "])
+@pytest.mark.parametrize(
+    "text", ["", "P", "PT", "P1Y", "1D", "PT1.5H", "PT.5S", "PT\u0661H", "P1D "]
+)
 def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a duration"):
         duration_ms(text)
