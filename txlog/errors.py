@@ -48,8 +48,9 @@
 
 This module is vocabulary: every layer imports it, and it imports nothing of txlog but the removal
 of secrets from texts. A message states the facts and ends with the remedy; the text may change,
-`code` never does. No error contains a secret that `redact` recognises: errors are logged, shown by
-Spark and sent to other processes.
+`code` never does. No error contains a secret that `redact` recognises, or more than MESSAGE_MAX
+characters of a text that a stranger may have stored: errors are logged, shown by Spark and sent to
+other processes.
 """
 
 from __future__ import annotations
@@ -57,6 +58,17 @@ from __future__ import annotations
 from typing import ClassVar
 
 from txlog.redaction import redact
+
+MESSAGE_MAX = 8_000
+"""Characters of a message, and of a text in its facts: some screens. The middle of a longer one is
+left out."""
+
+
+def _shown(text: str) -> str:
+    half = MESSAGE_MAX // 2
+    if len(text) > MESSAGE_MAX:
+        text = f"{text[:half]} ... {text[-half:]}"
+    return redact(text)
 
 
 class TxlogError(Exception):
@@ -72,11 +84,11 @@ class TxlogError(Exception):
         cls.code = code
 
     def __init__(self, message: str, **facts: object) -> None:
-        shown = redact(message)
+        shown = _shown(message)
         super().__init__(shown)
         self.message = shown
         self.facts: dict[str, object] = {
-            name: redact(fact) if isinstance(fact, str) else fact for name, fact in facts.items()
+            name: _shown(fact) if isinstance(fact, str) else fact for name, fact in facts.items()
         }
 
     def during(self, what: str) -> TxlogError:

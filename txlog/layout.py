@@ -37,6 +37,9 @@ SEGMENT_TIME_DIGITS = 12
 SEGMENT_RANDOM_DIGITS = 20
 """Hexadecimal digits of a segment's id: milliseconds since 1970, then random ones."""
 
+SEGMENT_NAME_LENGTH = SEGMENT_TIME_DIGITS + SEGMENT_RANDOM_DIGITS + len(".arrow")
+"""Characters of a segment's name."""
+
 HINT_BYTES_MAX = 1_000
 """Limit of a hint, which holds one slot in some 30 bytes: a forged one costs no more to read
 (I16)."""

@@ -59,6 +59,13 @@ EpochOrNone: TypeAlias = Annotated[int, Within(-1, EPOCH_MAX + 1)]
 Crc32: TypeAlias = Annotated[int, Within(0, (1 << 32) - 1)]
 ByteCount: TypeAlias = Annotated[int, Within(0, OFFSET_MAX)]
 
+COORDINATORS_MAX = 1_024
+"""Coordinators of a log: each of them is a journal, and an audit reads all of them."""
+
+CoordinatorNumber: TypeAlias = Annotated[int, Within(0, COORDINATORS_MAX - 1)]
+CoordinatorNumberOrNone: TypeAlias = Annotated[int, Within(-1, COORDINATORS_MAX - 1)]
+"""A coordinator, by its partition of the transaction log."""
+
 NAME_LENGTH_MAX = 249
 """Kafka's limit on topic names; used for topics and groups of producers."""
 
@@ -67,9 +74,16 @@ ID_LENGTH_MAX = 512
 
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SEGMENT_ID = re.compile(r"[0-9a-f]{1,32}")
-_CONTROLS = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+_UNSEEN = re.compile(
+    # Controls, separators of lines, half surrogate pairs, notes between lines.
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufff9-\ufffb"
+    # Unicode's Default_Ignorable_Code_Point; the characters that change the direction are in it.
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+"""Given as ranges, and not by Python's knowledge of Unicode, which differs between releases: what
+one process stores as a column's name another one must read."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _TX_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}-[0-9]{1,19}")
 """Numbers of 64 bits have at most 19 digits; Python reads none of more than 4,300."""
@@ -166,10 +180,11 @@ def as_whole_number(value: object) -> int | None:
         return None
 
 
-def has_control_characters(text: str) -> bool:
+def has_unseen_characters(text: str) -> bool:
     """Whether the text has control characters, line separators or characters that change the
-    direction of text, which a terminal would interpret, or is not valid Unicode."""
-    return _CONTROLS.search(text) is not None
+    direction of text, which a terminal would interpret, or characters that are not shown, such as
+    U+200B, or is not valid Unicode."""
+    return _UNSEEN.search(text) is not None
 
 
 def validate_topic_name(name: object, *, internal: bool = False) -> str:

@@ -48,9 +48,9 @@ _NAMED = re.compile(
 )
 _OPTION = re.compile(rf"((?<!\S)(?=-){_WORDS}\s+)({_VALUE})", re.IGNORECASE)
 # Repetitions have limits, so that a long text takes linear time. A number after the colon is a
-# port, not a password.
+# port, not a password. A URL that was taken for a path has one slash left.
 _USER_INFO = re.compile(
-    r"((?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}://)"
+    r"((?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}:/{1,2})"
     r"([^/\s\"'@:]{0,300}:(?!\d{1,5}(?:[/?\s\"']|$))[^\s\"'@]{0,2000}@(?:[^/\s\"'@]{0,300}@)*"
     r"|(?:[^/\s\"'@]{0,2000}@)+)",
     re.IGNORECASE,

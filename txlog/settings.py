@@ -15,7 +15,7 @@ from numbers import Real
 from typing import ClassVar, TypeVar, get_type_hints
 
 from txlog.errors import InvalidConfig
-from txlog.model import as_whole_number, has_control_characters
+from txlog.model import COORDINATORS_MAX, as_whole_number, has_unseen_characters
 from txlog.stored import stored
 
 _type_hints = cache(get_type_hints)  # Slower than the rest of a client's construction.
@@ -196,7 +196,7 @@ class LogSettings(SettingsGroup):
     the store's own dates (rule R14): 7 days; at least twice `boundary.trust.ms` (rule R32)."""
 
     def __post_init__(self) -> None:
-        self._require_range("transaction.state.log.num.partitions", 1, 1024)
+        self._require_range("transaction.state.log.num.partitions", 1, COORDINATORS_MAX)
         self._require_range("journal.snapshot.entries", 2, 4096)
         self._require_range("boundary.trust.ms", 0, LONG_MAX)
         twice_ms = 2 * self.boundary_trust_ms
@@ -296,7 +296,7 @@ class TopicConfig(SettingsGroup):
     def __post_init__(self) -> None:
         # As in Kafka, spaces after the comma do not matter.
         object.__setattr__(self, "cleanup_policy", ",".join(_policies(self.cleanup_policy)))
-        if has_control_characters(self.key_column):
+        if has_unseen_characters(self.key_column):
             raise InvalidConfig(
                 f"topic configuration 'key.column' is {self.key_column!a}; no column has such a "
                 "name."

@@ -327,10 +327,14 @@ def test_I15_index_row_that_names_another_topics_segment_is_refused() -> None:
 
 
 NAMES = ["a\x1b[31mred", "tab\tbed", "line\nfeed", "\u202eesrever", "\u2066isolated", "nul\0"]
+NAMES += [
+    "\u200b",
+    *(f"a{unseen}b" for unseen in "\u200b\u200d\u00ad\u2060\ufeff\u3164\ufe0f\U000e0041"),
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_column_name_with_control_characters_is_refused(name: str) -> None:
+def test_column_name_with_control_or_unseen_characters_is_refused(name: str) -> None:
     """When the topic is created, and when its schema is read."""
     for schema in (
         pa.schema([(name, pa.int64())]),
@@ -340,6 +344,7 @@ def test_column_name_with_control_characters_is_refused(name: str) -> None:
         with pytest.raises(IncompatibleSchema, match="control characters") as caught:
             validate_schema(schema)
         assert name not in caught.value.message
+        assert caught.value.message.isascii()
         with pytest.raises(CorruptData):
             decode_schema(encode_schema(schema))
 

@@ -132,6 +132,8 @@ def test_empty_url_or_unknown_protocol_is_refused(url: str, message: str) -> Non
         ("FILE://host/x", "as in file:///host/x"),
         ("s3://", "s3://bucket/prefix"),
         ("s3://me:hu5h@bucket/x", "with no credentials in it"),
+        ("file://me:hu5h@host/x", "names the host 'host'"),
+        ("file://me:h@hu5h@host/x", "as in file:///host/x"),
     ],
 )
 def test_mistyped_url_is_refused_and_not_used_as_a_folder(

@@ -32,10 +32,17 @@ def scanned(
 def segment(
     rows: Mapping[int, int | Sequence[int]], name: str = "s", folder: str = "topics/t/id"
 ) -> Segment:
-    """A segment with these batches: partition -> row count, or the row counts of its batches."""
+    """A segment with these batches: partition -> row count, or the row counts of its batches. Its
+    name is `name` in hexadecimal digits."""
     batches: list[SegmentBatch] = []
     for partition, counts in sorted(rows.items()):
         for count in [counts] if isinstance(counts, int) else counts:
             position = 8 + 100 * len(batches)
             batches.append(SegmentBatch(partition, count, position, 100, 0, 0, 0))
-    return Segment(f"{folder}/segments/{name}.arrow", 0, tuple(batches))
+    return Segment(f"{folder}/segments/{segment_name(name)}.arrow", 0, tuple(batches))
+
+
+def segment_name(name: str) -> str:
+    """32 hexadecimal digits that begin with the name, if it has such digits only."""
+    is_hex = all(digit in "0123456789abcdef" for digit in name)
+    return f"{name if is_hex else name.encode().hex():0<32}"

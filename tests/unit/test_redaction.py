@@ -46,6 +46,7 @@ FORMS = [
     # (a text with a secret, the secret)
     ("sftp://me:hu5h@host/log", "hu5h"),
     ("sftp://me:h@u5h@host/log", "u5h"),
+    ("sftp:/me:hu5h@host/log", "hu5h"),
     ("sftp://:hu5h@host:22/log", "hu5h"),
     ("s3://AK:hu5h/x+y@bucket/log", "hu5h"),
     ("https://hu5h@host/x", "hu5h"),

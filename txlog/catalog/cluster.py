@@ -20,6 +20,7 @@ from txlog.catalog.cluster_file import (
     read_cluster_file,
 )
 from txlog.catalog.state import (
+    PRODUCER_ID_BLOCK,
     AllocateProducerIds,
     ClusterMachine,
     ClusterState,
@@ -51,11 +52,6 @@ from txlog.topic.state import PartitionState, TopicState
 from txlog.topic.topic_log import TopicLog
 
 T = TypeVar("T")
-
-PRODUCER_ID_BLOCK = 100
-"""Producer ids that a process takes from the cluster's journal in one entry. With fewer, new
-producers would write more entries to the one journal that all processes share; ids that a process
-does not use are lost, of 2 to the 62nd."""
 
 TOPICS_KEPT_MIN = 32
 """With fewer topics a process does not look for deleted ones among them."""

@@ -15,11 +15,17 @@ from typing import TypeAlias, get_args
 
 from txlog.errors import CorruptData, TopicExists, UnknownTopic
 from txlog.journal.codec import EventCodec, Json, SectionCodec
+from txlog.journal.entry import EVENTS_MAX
 from txlog.journal.machine import Decided, SimpleMachine
 from txlog.model import ProducerId, WallMs
 from txlog.sorted_map import SortedMap
 from txlog.stored import stored
 from txlog.topic.events import TopicOpened
+
+PRODUCER_ID_BLOCK = 100
+"""Producer ids that a process takes from the cluster's journal in one entry. With fewer, new
+producers would write more entries to the one journal that all processes share; ids that a process
+does not use are lost, of 2 to the 62nd."""
 
 COMPARED_MAX = 100
 """Names with which the error for an unknown topic compares the given name."""
@@ -116,16 +122,21 @@ def _require_plausible(state: ClusterState, event: ClusterEvent) -> None:
                 raise CorruptData(f"topic {event.name!r} is deleted and does not exist")
         case ProducerIdsAllocated():
             # Topics would take the records of a second producer for a repeat of the first's (I7).
-            if event.next_pid < state.next_pid:
+            given = event.next_pid - state.next_pid
+            if given <= 0:
                 raise CorruptData("producer ids are given out a second time")
+            if given > PRODUCER_ID_BLOCK:
+                raise CorruptData(f"{given} producer ids are given out at once")
 
 
 _EVENTS = EventCodec(*get_args(ClusterEvent))
-SECTIONS = SectionCodec(next_producer_id=ProducerId, topic=TopicCreated)
+SECTIONS = SectionCodec({"next_producer_id": 1}, next_producer_id=ProducerId, topic=TopicCreated)
 
 
 class ClusterMachine(SimpleMachine):
     """The cluster's rules as a machine on a journal."""
+
+    rows_max = SECTIONS.rows_max
 
     def initial(self) -> ClusterState:
         """No topics."""
@@ -188,3 +199,9 @@ class ClusterMachine(SimpleMachine):
         (next_pid,) = found["next_producer_id"] or [0]
         topics = SortedMap((topic.opened.name, topic) for topic in found["topic"])
         return ClusterState(topics, next_pid)
+
+    def require_reachable(self, state: ClusterState, slot: int) -> None:
+        """Raises CorruptData if more producer ids were given out than so many entries can give: a
+        forged number near the last one would leave none for new producers."""
+        if state.next_pid > (slot + 1) * EVENTS_MAX * PRODUCER_ID_BLOCK:
+            raise CorruptData(f"{state.next_pid} producer ids were given out in {slot + 1} entries")

@@ -3,7 +3,8 @@
 Outcomes are kept in generations. The newest is a plain mapping; a full one never changes, is one
 short text in every snapshot, and is decoded only when it is needed. So commits and the opening of a
 journal cost the same after many transactions as after few. It guards I15: a text must be exactly
-`OutcomeColumns`. It must not know how a transaction is decided.
+`OutcomeColumns`, and I16: it has no more outcomes than a generation. It must not know how a
+transaction is decided.
 """
 
 from __future__ import annotations
@@ -15,8 +16,16 @@ from itertools import accumulate, pairwise
 
 from txlog.errors import CorruptData
 from txlog.journal.codec import decode, encode, parsed
-from txlog.model import Decision, Epoch, Offset, ProducerId, TransactionOutcome, TxId
+from txlog.model import WALL_MS_MAX, Decision, Epoch, Offset, ProducerId, TransactionOutcome, TxId
 from txlog.stored import stored
+
+OUTCOME_GENERATION = 128
+"""Outcomes of one generation: those that each new outcome copies, and that are forgotten
+together."""
+
+_TEXT_MAX = OUTCOME_GENERATION * 8_000
+"""Characters of a generation's text. An outcome's numbers take 80, and its tag at most 12 for each
+of its ID_LENGTH_MAX characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +158,25 @@ def _encoded(outcomes: Mapping[TxId, Outcome]) -> str:
 
 def _decoded(text: str) -> Mapping[TxId, Outcome]:
     try:
+        if len(text) > _TEXT_MAX:
+            raise ValueError(f"{len(text)} characters")
         columns: OutcomeColumns = decode(OutcomeColumns, parsed(text))
+        if len(columns.pids) > OUTCOME_GENERATION:
+            raise ValueError(f"{len(columns.pids)} outcomes")
         contents = columns.contents or (0,) * len(columns.pids)
         found = (columns.pids, columns.epochs, columns.numbers, columns.steps_ms, contents)
         rows = list(zip(*found, strict=True))
+        times = list(accumulate(columns.steps_ms))
+        if not all(-1 <= at_ms <= WALL_MS_MAX for at_ms in times):
+            raise ValueError("a time that no clock shows")
     # RecursionError: a forged text may nest too deep for the JSON parser.
-    except (ValueError, RecursionError) as error:
+    except (CorruptData, ValueError, RecursionError) as error:
         raise CorruptData(
             f"a coordinator's snapshot holds outcomes that cannot be read ({error!s:.100}). "
             "'txlog verify' names the snapshot. Restore it from a backup, or delete it: it is "
             "rebuilt from the journal.",
         ) from error
     aborted, dead = frozenset(columns.aborted), frozenset(columns.dead_letters)
-    times = accumulate(columns.steps_ms)
     return {
         TxId(pid, epoch, number): Outcome(
             Decision.ABORT if place in aborted else Decision.COMMIT,

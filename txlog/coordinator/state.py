@@ -26,7 +26,7 @@ from txlog.coordinator.events import (
     TransactionBegun,
     TransactionCompleted,
 )
-from txlog.coordinator.outcomes import Outcome, OutcomeGeneration, tagged
+from txlog.coordinator.outcomes import OUTCOME_GENERATION, Outcome, OutcomeGeneration, tagged
 from txlog.coordinator.transaction import (
     HOLDER,
     OPEN,
@@ -39,10 +39,6 @@ from txlog.coordinator.transaction import (
 )
 from txlog.model import Decision, TransactionOutcome, TxId
 from txlog.sorted_map import IndexedMap, IndexEntry, SortedMap
-
-OUTCOME_GENERATION = 128
-"""Outcomes of one generation: those that each new outcome copies, and that are forgotten
-together."""
 
 OUTCOME_GENERATIONS_MAX = 128
 """Older generations that are kept, so the outcomes of at least the last 16,384 transactions of a

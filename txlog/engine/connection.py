@@ -77,7 +77,7 @@ class Connection(InOneProcess):
                 journal = Replica(
                     cluster.store,
                     cluster.layout.transactions(partition),
-                    CoordinatorMachine(),
+                    CoordinatorMachine(cluster.file.settings.transaction_state_log_num_partitions),
                     cluster.runtime,
                     cluster.options,
                 )

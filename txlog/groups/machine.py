@@ -14,15 +14,23 @@ from typing import Any, get_args
 from txlog.coordinator.events import CoordinatorEvent, ReplayMark
 from txlog.coordinator.outcomes import OutcomeGeneration
 from txlog.coordinator.rules import decide as decide_transactions
-from txlog.coordinator.state import CoordinatorState, owners_of
+from txlog.coordinator.state import OUTCOME_GENERATIONS_MAX, CoordinatorState, owners_of
 from txlog.coordinator.state import apply as apply_transactions
 from txlog.coordinator.transaction import TransactionalId, transactional_ids
-from txlog.groups.state import CommittedOffset, GroupState, OffsetsEvent, OffsetsState, Pending
+from txlog.errors import CorruptData
+from txlog.groups.state import (
+    CommittedOffset,
+    GroupState,
+    OffsetsEvent,
+    OffsetsPended,
+    OffsetsState,
+    Pending,
+)
 from txlog.groups.state import apply as apply_offsets
 from txlog.groups.state import decide as decide_offsets
 from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.machine import Decided, SimpleMachine
-from txlog.model import Partition, TopicPartition, TxId, validate_segment_id
+from txlog.model import COORDINATORS_MAX, Partition, TopicPartition, TxId, validate_segment_id
 from txlog.sorted_map import SortedMap
 from txlog.stored import stored, stored_list
 
@@ -72,6 +80,7 @@ class _GroupRow:
 
 
 SECTIONS = SectionCodec(
+    {"staging_horizon": 1, "forgotten": 1, "outcomes": OUTCOME_GENERATIONS_MAX + 1},
     staging_horizon=str,
     transactional_id=_Id,
     group_owner=_Owner,
@@ -94,6 +103,14 @@ class CoordinatorJournalState:
 class CoordinatorMachine(SimpleMachine):
     """The rules of `coordinator/rules.py` and `groups/state.py` on one journal."""
 
+    rows_max = SECTIONS.rows_max
+
+    def __init__(self, count: int = COORDINATORS_MAX, decodes_all: bool = False) -> None:
+        """`count` is the number of coordinators of the log. `decodes_all`: an audit also decodes
+        the outcomes of a snapshot, which others decode when they are needed."""
+        self._count = count
+        self._decodes_all = decodes_all
+
     def initial(self) -> CoordinatorJournalState:
         """No transactional ids and no groups."""
         return CoordinatorJournalState()
@@ -107,7 +124,10 @@ class CoordinatorMachine(SimpleMachine):
     def apply(
         self, state: CoordinatorJournalState, event: Any, slot: int
     ) -> CoordinatorJournalState:
-        """Change the part that the event belongs to."""
+        """Change the part that the event belongs to. Raises CorruptData for a pend of a coordinator
+        that the log does not have."""
+        if isinstance(event, OffsetsPended):
+            self._require_coordinator(event.pending)
         if isinstance(event, _OFFSETS_EVENTS):
             return replace(state, offsets=apply_offsets(state.offsets, event))
         return replace(state, transactions=apply_transactions(state.transactions, event))
@@ -153,7 +173,18 @@ class CoordinatorMachine(SimpleMachine):
             forgotten=max(rows["forgotten"], default=None),
         )
         groups = SortedMap((row.name, _group_of(row)) for row in rows["group"])
+        for group in groups.values():
+            for pending in group.pending.values():
+                self._require_coordinator(pending)
+        for generation in transactions.outcomes if self._decodes_all else ():
+            len(generation)
         return CoordinatorJournalState(transactions, OffsetsState(groups))
+
+    def _require_coordinator(self, pending: Pending) -> None:
+        if pending.coordinator >= self._count:
+            raise CorruptData(
+                f"a pend names coordinator {pending.coordinator}, and the log has {self._count}"
+            )
 
 
 def _row_of(name: str, group: GroupState) -> _GroupRow:

@@ -16,7 +16,15 @@ from txlog.errors import CommitFailed, UnknownGroup, UnstableOffsetCommit, Usage
 from txlog.journal.codec import encode
 from txlog.journal.machine import Decided
 from txlog.layout import SMALL_BYTES_MAX
-from txlog.model import Offset, OffsetOrNone, Partition, TopicPartition, TxId, WallMs
+from txlog.model import (
+    CoordinatorNumber,
+    Offset,
+    OffsetOrNone,
+    Partition,
+    TopicPartition,
+    TxId,
+    WallMs,
+)
 from txlog.sorted_map import SortedMap
 from txlog.stored import stored, stored_list
 
@@ -122,7 +130,7 @@ class Pending:
     """Offsets that a transaction will commit, and the coordinator that decides it."""
 
     transactional_id: str
-    coordinator: Offset
+    coordinator: CoordinatorNumber
     offsets: tuple[PendingOffset, ...]
     pended_ms: WallMs
     timeout_ms: Offset

@@ -114,7 +114,9 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 class SectionCodec:
     """Encodes and decodes the sections of one machine's snapshots: rows of one type in each."""
 
-    def __init__(self, **kinds: Any) -> None:
+    def __init__(self, rows_max: Mapping[str, int] | None = None, /, **kinds: Any) -> None:
+        """`rows_max` are the most rows that a section can need, where the format knows it."""
+        self.rows_max = rows_max or {}
         self.kinds: Mapping[str, Any] = kinds
 
     def encode(self, rows: Mapping[str, Iterable[Any]]) -> Mapping[str, Iterable[Json]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from txlog.distribution import VERSION
-from txlog.errors import CorruptData, UnsupportedFormat
+from txlog.errors import CorruptData, InternalError, UnsupportedFormat
 from txlog.journal.codec import Json, parsed
 from txlog.layout import JournalLayout
 from txlog.model import OFFSET_MAX
@@ -28,6 +28,11 @@ HEADER_BYTES_MAX = 256
 """The longest first line of a sealed object: txlog writes 60 bytes, which leaves room for the
 fields of later formats. The end of the line is searched no further, whatever the size of a damaged
 object."""
+
+EVENTS_MAX = 1_000
+"""Events of an entry. A process puts up to `publish.batch.max` commands of one or two events into
+one; an event may cost a reader a look through the whole state, so a forged entry of a million bytes
+must not have one in every fifty."""
 
 GENESIS_CRC32 = 0
 """The checksum of the entry before slot 0, which does not exist."""
@@ -72,7 +77,12 @@ class Entry:
 
 
 def encode_entry(entry: Entry) -> tuple[bytes, int]:
-    """The bytes of an entry and the CRC32 of its body."""
+    """The bytes of an entry and the CRC32 of its body. Raises InternalError for too many events."""
+    if len(entry.events) > EVENTS_MAX:
+        raise InternalError(
+            f"an entry of {entry.journal} would have {len(entry.events)} events, and a reader "
+            f"takes at most {EVENTS_MAX}. Nothing was written; please report this."
+        )
     body = json.dumps(
         {
             "log_id": entry.log_id,
@@ -106,6 +116,10 @@ def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
         raise _damaged(path, f"its body is not a journal entry ({type(error).__name__})") from error
     if entry.slot != slot:
         raise _damaged(path, f"it says that it fills slot {entry.slot!r}")
+    if len(entry.events) > EVENTS_MAX:
+        raise _damaged(
+            path, f"it has {len(entry.events)} events, and at most {EVENTS_MAX} are read"
+        )
     return entry, zlib.crc32(body)
 
 

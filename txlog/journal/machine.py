@@ -20,7 +20,7 @@ from txlog.errors import CorruptData, InvariantViolated, UnsupportedFormat, Usag
 from txlog.journal.codec import Json
 from txlog.journal.entry import Entry, not_understood, require_own
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, snapshot_release
-from txlog.layout import JournalLayout
+from txlog.layout import JournalLayout, parse_number
 
 StateT = TypeVar("StateT")
 
@@ -60,6 +60,11 @@ class Chunk:
 class Machine(Protocol[StateT]):
     """The pure rules of one kind of journal."""
 
+    @property
+    def rows_max(self) -> Mapping[str, int]:
+        """Section of a snapshot -> the most rows that it can have; other sections have no limit but
+        the size of a snapshot."""
+
     def initial(self) -> StateT:
         """The state of an empty journal."""
 
@@ -83,6 +88,9 @@ class Machine(Protocol[StateT]):
 
     def decode_state(self, sections: Mapping[str, list[Json]]) -> StateT:
         """The state of such sections. Raises CorruptData."""
+
+    def require_reachable(self, state: StateT, slot: int) -> None:
+        """Raises CorruptData if no entries up to `slot` can lead to a decoded state."""
 
     def unsaved_chunks(self, state: StateT) -> tuple[Chunk, ...]:
         """Shared parts that the state refers to and that may not be in the store yet."""
@@ -114,9 +122,17 @@ def decided_in(
 class SimpleMachine:
     """Defaults for a machine whose whole state goes into each snapshot."""
 
+    @property
+    def rows_max(self) -> Mapping[str, int]:
+        """No section has a limit."""
+        return {}
+
     def close_entry(self, state: Any, slot: int) -> Any:
         """Nothing to do."""
         return state
+
+    def require_reachable(self, state: Any, slot: int) -> None:
+        """Nothing in the state depends on the number of entries."""
 
     def unsaved_chunks(self, state: Any) -> tuple[Chunk, ...]:
         """The state has none."""
@@ -198,7 +214,7 @@ def decoded_snapshot(
     is damaged, or is the snapshot of another slot, journal or log."""
     path = layout.snapshot(slot)
     with _no_collection():
-        head, sections = decode_snapshot(data, path)
+        head, sections = decode_snapshot(data, path, machine.rows_max)
         require_own(head, layout, path)
         if head.slot != slot:
             raise CorruptData(f"{path} says that it covers slot {head.slot}.", path=path)
@@ -223,7 +239,9 @@ def decoded_state(
 ) -> StateT:
     """The state in the snapshot `data`. Raises CorruptData or UnsupportedFormat naming `path`."""
     try:
-        return machine.decode_state(sections)
+        state = machine.decode_state(sections)
+        machine.require_reachable(state, parse_number(path) or 0)
+        return state
     except UnsupportedFormat as error:
         raise not_understood(path, "a state", error.message, snapshot_release(data)) from error
     except (CorruptData, UsageError, *_SENSELESS) as error:

@@ -40,6 +40,9 @@ def _without_host(url: str, place: str) -> str:
         return slash + path
     if host in (".", "..", "~"):
         return place
+    # A part of a URL without its scheme: `redact` would not recognise a password in it.
+    *users, host = host.split("@")
+    place = place.removeprefix("@".join([*users, ""]))
     raise UsageError(
         f"{redact_url(url)!r} names the host {host!r}; for a folder of this machine write three "
         f"slashes, as in file:///{place}, or its path alone."

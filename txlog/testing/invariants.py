@@ -121,8 +121,10 @@ def _read(store: Store, file: ClusterFile) -> LogFacts:
             store, layout.topic(name, topic_id), TopicMachine(settings.journal_snapshot_entries)
         )
         facts.topics[topic_id] = topic_facts(store, walk, name, topic_id)
-    for partition in range(settings.transaction_state_log_num_partitions):
-        shared = walk_journal(store, layout.transactions(partition), CoordinatorMachine())
+    count = settings.transaction_state_log_num_partitions
+    machine = CoordinatorMachine(count, decodes_all=True)
+    for partition in range(count):
+        shared = walk_journal(store, layout.transactions(partition), machine)
         transactions = shared.part(lambda state: state.transactions, *get_args(CoordinatorEvent))
         facts.coordinators.append(coordinator_facts(partition, transactions))
         offsets = shared.part(lambda state: state.offsets, *get_args(OffsetsEvent))

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from txlog.errors import InvalidConfig
 from txlog.model import (
     PARTITIONS_MAX,
+    CoordinatorNumberOrNone,
     Decision,
     EpochOrNone,
     Offset,
@@ -138,7 +139,7 @@ class MarkerWritten:
     decision: Decision
     floor: OffsetOrNone
     """Every transaction of this pid and epoch up to this number is finished (rule R7)."""
-    coordinator: OffsetOrNone
+    coordinator: CoordinatorNumberOrNone
     """The coordinator that decided, by its partition of the transaction log."""
     fence_epoch: EpochOrNone = -1
     """Appends of this pid below this epoch are refused from this marker on."""

@@ -16,8 +16,8 @@ from typing import get_args
 from txlog.errors import CorruptData
 from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.machine import Chunk, Decided
-from txlog.layout import LogLayout
-from txlog.model import ProducerId, SlotOrNone, TxId, validate_segment_id
+from txlog.layout import SEGMENT_NAME_LENGTH, LogLayout, is_segment
+from txlog.model import PARTITIONS_MAX, ProducerId, SlotOrNone, TxId, validate_segment_id
 from txlog.settings import TopicConfig
 from txlog.sorted_map import SortedMap
 from txlog.stored import stored, stored_list
@@ -106,6 +106,7 @@ class _Leveled:
 
 
 SECTIONS = SectionCodec(
+    {"topic": 1, "partition": PARTITIONS_MAX},
     topic=_Head,
     schema=str,
     partition=PartitionState,
@@ -118,6 +119,8 @@ SECTIONS = SectionCodec(
 
 class TopicMachine:
     """The rules of one topic. A snapshot is taken every `window_slots` entries."""
+
+    rows_max = SECTIONS.rows_max
 
     def __init__(self, window_slots: int = 64) -> None:
         self._window_slots = window_slots
@@ -205,6 +208,12 @@ class TopicMachine:
         require_sound(state)
         return state
 
+    def require_reachable(self, state: TopicState, slot: int) -> None:
+        """Raises CorruptData if the index covers later slots."""
+        last = state.unsealed.last_key()
+        if state.sealed_slot > slot or (last is not None and last[0] > slot):
+            raise CorruptData(f"the index covers slots after {slot}")
+
     def unsaved_chunks(self, state: TopicState) -> tuple[Chunk, ...]:
         """Chunks that no snapshot is known to have saved."""
         return state.sealed.unsaved
@@ -239,7 +248,7 @@ def require_own_segments(topic: str, topic_id: str, segments: Iterable[Segment])
     # The folder of a topic has the topic's id in its name, and not the log's.
     folder = LogLayout("").topic(topic, topic_id).segments
     for segment in segments:
-        if not segment.path.startswith(folder):
+        if not (segment.path.startswith(folder) and is_segment(segment.path)):
             text = f"{segment.path!r:.200} is not a segment of topic {topic!r} ({folder})"
             raise CorruptData(text)
         end = 0
@@ -258,15 +267,18 @@ def require_plausible(state: TopicState, event: TopicEvent) -> None:
             if state.topic_id:
                 raise CorruptData(f"topic {state.name!r} is opened a second time")
         case PartitionsAdded():
-            if event.partition_count < len(state.partitions):
-                raise CorruptData(f"topic {state.name!r} loses partitions, which no topic does")
+            if event.partition_count <= len(state.partitions):
+                raise CorruptData(f"topic {state.name!r} gains no partitions")
         case HorizonAdvanced():
             if event.segment_id < state.horizon:
                 raise CorruptData("the staging horizon falls, which no horizon does")
         case LogStartAdvanced():
             for partition, log_start in event.log_starts.items():
-                if log_start > state.bounds(partition).next_offset:
-                    raise CorruptData(f"partition {partition} would begin after its end")
+                known = state.bounds(partition)
+                if not known.log_start < log_start <= known.next_offset:
+                    raise CorruptData(
+                        f"partition {partition} would not begin later, or after its end"
+                    )
         case ChunksReplaced():
             if any(
                 len(state.partitions) <= span.partition for r in event.added for span in r.spans
@@ -276,9 +288,11 @@ def require_plausible(state: TopicState, event: TopicEvent) -> None:
 
 def require_own_batches(folder: str, rows: Iterable[IndexedBatch]) -> None:
     """Check that rows of the index name segments in that folder, or none. Raises CorruptData."""
+    length = len(folder) + SEGMENT_NAME_LENGTH
     for row in rows:
         # Compaction leaves batches without records, which name no segment.
-        if not row.segment.startswith(folder) and row.record_count:
+        is_own = row.segment.startswith(folder) and len(row.segment) == length
+        if not is_own and (row.record_count or row.segment):
             raise CorruptData(f"{row.segment!r:.200} is not a segment in {folder}")
 
 

@@ -19,6 +19,7 @@ from typing import TypeAlias
 from txlog.errors import OutOfOrderSequence
 from txlog.layout import segment_time_ms
 from txlog.model import (
+    CoordinatorNumberOrNone,
     Decision,
     Epoch,
     EpochOrNone,
@@ -98,7 +99,7 @@ class AppliedTransaction:
     slot: Slot
     decision: Decision
     topic_ids: tuple[str, ...] = ()
-    coordinator: OffsetOrNone = -1
+    coordinator: CoordinatorNumberOrNone = -1
     first_offsets: Mapping[Partition, Offset] = field(default_factory=dict)
     """partition -> offset of its first record here; empty unless it wrote to several topics."""
 

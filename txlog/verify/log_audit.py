@@ -162,9 +162,11 @@ class _LogAudit:
         settings, layout = self._cluster.file.settings, self._cluster.layout
         cluster = self._cluster_audit()
         yield _report(cluster, cluster.layout.name)
+        count = settings.transaction_state_log_num_partitions
+        machine = CoordinatorMachine(count, decodes_all=True)
         calls: list[Callable[[], Audit[Any]]] = [
-            partial(self._audit, self._ahead(), layout.transactions(n), CoordinatorMachine())
-            for n in range(settings.transaction_state_log_num_partitions)
+            partial(self._audit, self._ahead(), layout.transactions(n), machine)
+            for n in range(count)
         ]
         for found in self._cluster.answers(calls):
             self._staged += _staged(found)

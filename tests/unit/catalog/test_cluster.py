@@ -10,13 +10,9 @@ import pytest
 
 from tests.protocol.world import NAMES, SCHEMA, World
 from tests.stores.faulty_stores import HookedStore
-from txlog.catalog.cluster import (
-    PRODUCER_ID_BLOCK,
-    TOPICS_KEPT_MIN,
-    Cluster,
-    open_cluster,
-)
+from txlog.catalog.cluster import TOPICS_KEPT_MIN, Cluster, open_cluster
 from txlog.catalog.cluster_file import create_cluster, decode_cluster_file, read_cluster_file
+from txlog.catalog.state import PRODUCER_ID_BLOCK
 from txlog.clock import SerialFanOut
 from txlog.errors import CorruptData, NotATxlog, StoreUnavailable, UnknownTopic
 from txlog.layout import CLUSTER_FILE, TOPICS, number

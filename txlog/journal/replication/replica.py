@@ -23,7 +23,7 @@ from txlog.errors import CorruptData, InternalError, OutcomeUnknown, PublishCont
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import Boundary
 from txlog.journal.boundaries.pruning import Pruner
-from txlog.journal.entry import Entry, encode_entry
+from txlog.journal.entry import EVENTS_MAX, Entry, encode_entry
 from txlog.journal.machine import Machine, StateT, decided_in
 from txlog.journal.replication.carrier_rules import entries_ahead, leaves_to_carrier
 from txlog.journal.replication.commit_queue import (
@@ -267,9 +267,10 @@ class Replica(Follower[StateT]):
                     reads += 1
                     trip_ms = self._read_next()
                     continue
-                data, crc32 = self._encoded(events, lost)
-                # One command that is too large by itself is refused by `create`.
-                if len(data) > ENTRY_BYTES_MAX and len(commands) > 1:
+                # One command that is too large by itself is refused when it is encoded or created.
+                is_large = len(events) > EVENTS_MAX and len(commands) > 1
+                data, crc32 = (b"", 0) if is_large else self._encoded(events, lost)
+                if is_large or (len(data) > ENTRY_BYTES_MAX and len(commands) > 1):
                     self._publish_parts(commands, may_be_stored)
                     return
                 # The winner's entry was returned by the create; after a second loss, read further.

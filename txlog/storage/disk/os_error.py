@@ -43,9 +43,12 @@ def store_error(error: OSError, action: str, place: str) -> TxlogError:
             **facts,
         )
     if number in _DENIED:
+        is_refused = number in (errno.EACCES, errno.EPERM)
+        shared = " (if several users share the log, the umask of each must let the others in)"
         return StoreDenied(
-            f"cannot {action} {place}: {reason}. Check that this user may read and write there, "
-            "and that no file or folder of another program is in the way.",
+            f"cannot {action} {place}: {reason}. Check that this user may read and write there"
+            f"{shared if is_refused else ''}, and that no file or folder of another program is in "
+            "the way.",
             **facts,
         )
     return StoreUnavailable(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 
 from txlog.errors import IncompatibleSchema
-from txlog.model import has_control_characters
+from txlog.model import has_unseen_characters
 
 NESTING_DEPTH_MAX = 32
 """Levels of lists, structs and maps. Arrow's IPC reader supports 64, and a map takes two of them; a
@@ -112,19 +112,20 @@ def _canonical_item(field: pa.Field, path: str, depth: int) -> pa.Field:
 
 
 def require_distinct_names(names: Iterable[str], path: str = "") -> None:
-    """Check the names of columns. Raises IncompatibleSchema if there are none, for an empty name,
-    for control characters (also those that change the direction of text), and for two names that
-    differ only in case, which Spark cannot tell apart.
+    """Check the names of columns. Raises IncompatibleSchema if there are none, for an empty name
+    or one of blanks, for control characters (also those that change the direction of text) and
+    characters that are not shown, and for two names that differ only in case, which Spark cannot
+    tell apart.
     """
     place = f"struct {path!r}" if path else "the schema"
     seen: dict[str, str] = {}
     for name in names:
-        if not name:
+        if not name.strip():
             raise IncompatibleSchema(f"{place} has a column without a name; name it.", path=path)
-        if has_control_characters(name):
+        if has_unseen_characters(name):
             raise IncompatibleSchema(
                 f"{place} has a column {name!a} with control characters, which terminals and "
-                "readers would obey. Rename it.",
+                "readers would obey, or with characters that are not shown. Rename it.",
                 path=path,
             )
         folded = name.casefold()

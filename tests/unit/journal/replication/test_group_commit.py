@@ -17,7 +17,9 @@ from tests.processes.interruption import Interruption
 from tests.stores.faulty_stores import HookedStore
 from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, limits, new_store, process, written
 from tests.unit.journal.shelf_machine import Look, Put, Shelf, Take
-from txlog.errors import IllegalTransition, OutcomeUnknown, StoreUnavailable
+from txlog.errors import IllegalTransition, InternalError, OutcomeUnknown, StoreUnavailable
+from txlog.journal.entry import EVENTS_MAX
+from txlog.journal.machine import Together
 from txlog.journal.replication.commit_queue import GROUP_DELAY_MS, QueuedCommand
 from txlog.journal.replication.replica import Replica
 from txlog.storage.store import ENTRY_BYTES_MAX
@@ -210,6 +212,18 @@ def test_I16_entry_holds_at_most_publish_batch_max_commands() -> None:
     futures = while_first_publishes(store, replica, Put("first"), others)
     assert [outcome(future) for future in futures] == [True] * 11
     assert [len(written(store, slot)) for slot in range(replica.next_slot)] == [1, 4, 4, 2]
+
+
+def test_I16_commands_with_too_many_events_for_one_entry_are_divided() -> None:
+    store = new_store()
+    replica = process(store)
+    count = EVENTS_MAX // 2 + 1
+    many = [Together(tuple(Put(f"{of}, {number}") for number in range(count))) for of in "abc"]
+    assert replica.execute_each(many) == [[True] * count] * 3
+    assert [len(written(store, slot)) for slot in range(replica.next_slot)] == [count] * 3
+    with pytest.raises(InternalError, match="at most 1000"):
+        replica.execute(Together(tuple(Put(f"{number}") for number in range(EVENTS_MAX + 1))))
+    assert replica.next_slot == 3
 
 
 def test_grouped_commands_are_answered_or_refused_one_by_one() -> None:

@@ -32,5 +32,11 @@ def test_errno_maps_to_store_error_that_names_the_place(
     assert error.facts["errno"] == errno.errorcode[number]
 
 
+def test_refused_permission_names_the_umask_of_other_users() -> None:
+    for number, is_refused in ((errno.EACCES, True), (errno.EPERM, True), (errno.EROFS, False)):
+        error = store_error(OSError(number, ""), "read", "/data/log/a")
+        assert ("umask" in error.message) is is_refused
+
+
 def test_os_error_without_errno_is_store_unavailable() -> None:
     assert type(store_error(TimeoutError(), "read", "/x")) is StoreUnavailable

@@ -49,7 +49,8 @@ class Topic:
         """Append a batch in its own entry."""
         times = (batch.timestamp_ms, batch.timestamp_ms)
         stored = SegmentBatch(batch.partition, batch.rows, 8, batch.length, 0, *times)
-        self.harness.run(AppendBatches((Segment("topics/t/id/segments/s.arrow", 0, (stored,)),)))
+        path = f"topics/t/id/segments/{'0' * 32}.arrow"
+        self.harness.run(AppendBatches((Segment(path, 0, (stored,)),)))
         end = self.harness.state.end_offset(batch.partition)
         self.batches.append(replace(batch, next_offset=end))
 
