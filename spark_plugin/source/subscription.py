@@ -177,10 +177,12 @@ class QuerySubscription:
                 found = connection.cluster.find_topic(name)
                 if found is not None and found.topic_id == topic_id:
                     continue
-                facts = f"topic {name} was deleted, with those of its records that were not read"
-                remedy = "To continue without it"
-                if found is not None:
-                    facts += f", and created again (id {topic_id} there, {found.topic_id} here)"
+                if found is None:
+                    facts = f"topic {name} was deleted, with those of its records not read yet"
+                    remedy = "To continue without it"
+                else:
+                    ids = f"id {topic_id} there, {found.topic_id} here"
+                    facts = f"topic {name} was deleted and created again ({ids})"
                     remedy = "To continue at the beginning of the new topic"
             if self._options.fail_on_data_loss:
                 raise CheckpointConflict(

@@ -6,6 +6,7 @@ rows. A query without its checkpoint therefore continues exactly there.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,25 @@ def test_I16_positions_too_large_for_one_entry_are_committed_in_parts(
     monkeypatch.setattr(offsets_state, "OFFSETS_BYTES_MAX", 400)
     stream.commit()
     assert group_positions(log) == {f"events-{n}": OLD if n < 2 else 0 for n in range(12)}
+    log.check()
+
+
+def test_R12_take_over_is_needed_until_a_batch_is_committed(log: MemoryLog, tmp_path: Path) -> None:
+    """A run that is killed before its first commit has taken over nothing."""
+    plain = WriterOptions(root="memory://log")
+    Stream(log, tmp_path / "first", LATEST).run()
+    second = Stream(log, tmp_path / "second", COMMITTED)
+    second.query.options = replace(plain, group_takeover=True)
+    put(log, 3, 0)
+    assert second.plan() == 3
+    second.query.options = plain
+    with pytest.raises(GroupOwned, match=r"group\.takeover=true until a batch of it is committed"):
+        second.commit("second run", log.process())
+    second.query.options = replace(plain, group_takeover=True)
+    second.commit("third run", log.process())
+    second.query.options = plain
+    put(log, 2, 0)
+    assert second.run("fourth run") == 2
     log.check()
 
 

@@ -265,7 +265,7 @@ def test_recreated_topic_is_read_from_beginning_only_without_fail_on_data_loss(
     log.admin.delete_topics(["extras"])
     log.admin.create_topic("extras", 1)
     put(log, "extras", 5)
-    with pytest.raises(CheckpointConflict, match="^topic extras was deleted, .* and created again"):
+    with pytest.raises(CheckpointConflict, match="^topic extras was deleted and created again"):
         latest(stream)
     again = stream.restarted(**LOSES)
     assert again.plan() == 5
