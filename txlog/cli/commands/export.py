@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated
 
 import typer
 
 from txlog.cli.options.starting_point import Edge, parse_starting_point
-from txlog.cli.output.export_files import FileFormat, file_schema, record_file
+from txlog.cli.output.export_files import FileFormat, file_schema, record_file, require_types
 from txlog.cli.output.output import grid_of
 from txlog.cli.output.progress import record_progress
 from txlog.cli.session import Session, topic_names, with_session
@@ -98,6 +98,8 @@ def export(
     ranges = topics_at_cut(
         connection, topics, isolation, _bound("--from", start), _bound("--until", until)
     )
+    for wanted in ranges:
+        require_types(targets[wanted.topic.name][1], file_schema(wanted.schema))
     chosen = [_only(wanted, partitions) for wanted in ranges]
     total = sum(end - begin for wanted in chosen for begin, end in wanted.offsets.values())
     done: list[_Exported] = []
@@ -161,7 +163,7 @@ def _only(wanted: TopicRange, partitions: Sequence[int] | None) -> TopicRange:
                 partition=partition,
             )
     offsets = {number: wanted.offsets[number] for number in sorted(set(partitions))}
-    return TopicRange(wanted.topic, wanted.schema, offsets)
+    return replace(wanted, offsets=offsets)
 
 
 def _export(

@@ -7,16 +7,19 @@ not decided here.
 
 from __future__ import annotations
 
+import base64
 import difflib
 import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from txlog.errors import UsageError
 from txlog.topic.records.column_types import NESTING_DEPTH_MAX
+from txlog.topic.records.schema import RESERVED_NAMES
 
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^\s:,<>()\[\]"]+|[:,<>()\[\]])')
 _BARE_NAME = re.compile(r'[^\s:,<>()\[\]"]+')
@@ -45,11 +48,17 @@ _SHAPES = ("timestamp[us, UTC]", "decimal128(10, 2)", "fixed_size_binary[4]", "l
 _SHAPES_NESTED = ("list<int32>[3]", "map<string, int32>", "struct<a: int32>")
 
 
+IGNORED = re.compile(r"_topic|_offset|__index_level_\d+__")
+"""Columns of files that are not the topic's: readers add them, and pandas, for its index."""
+INT96_UNIT = "us"
+"""Of times of Spark and Hive in Parquet's old type: the unit that has all their years."""
+
+
 def parse_schema(text: str) -> pa.Schema:
     """The schema of `name: type [not null], ...`, or of the file in `@file`. Raises UsageError."""
     if text.startswith("@"):
         # Not Path.expanduser, which raises RuntimeError for a user that does not exist.
-        return _schema_of_file(Path(os.path.expanduser(text[1:])))
+        return _schema_of_file(os.path.expanduser(text[1:]))
     try:
         return pa.schema(_Parser(text).fields(_END, 0))
     # UsageError is a ValueError, too, and has its own message.
@@ -92,24 +101,37 @@ def _item_text(field: pa.Field) -> str:
     return type_text(field.type) + ("" if field.nullable else " not null")
 
 
-def _schema_of_file(path: Path) -> pa.Schema:
+def _schema_of_file(path: str) -> pa.Schema:
+    """The columns of a file that a topic may have: not those that readers and pandas add."""
     try:
-        with path.open("rb") as file:
-            magic = file.read(6)
-        if magic[:4] == b"PAR1":
-            import pyarrow.parquet as pq
+        with Path(path).open("rb") as stream:
+            mark = stream.read(6)
+            stream.seek(0)
+            if mark[:4] == b"PAR1":
+                import pyarrow.parquet as pq
 
-            return pq.read_schema(path)
-        with pa.OSFile(str(path)) as source:
-            if magic == b"ARROW1":
-                return pa.ipc.open_file(source).schema
-            # A stream begins without a magic word, so it is what is left.
-            return pa.ipc.open_stream(source).schema
+                file = pq.ParquetFile(stream, coerce_int96_timestamp_unit=INT96_UNIT)
+                schema = written_schema(file)
+            elif mark == b"ARROW1":
+                schema = pa.ipc.open_file(stream).schema
+            else:  # A stream begins without a mark.
+                schema = pa.ipc.open_stream(stream).schema
     except (OSError, pa.ArrowException) as error:
         raise UsageError(
             f"no schema can be read from {path} ({str(error)[:200]}); name a Parquet or Arrow "
             "file, or write the columns: --schema 'name: type, ...'."
         ) from error
+    added = [n for n in schema.names if n in RESERVED_NAMES or IGNORED.fullmatch(n)]
+    return pa.schema([field for field in schema if field.name not in added])
+
+
+def written_schema(file: Any) -> pa.Schema:
+    """The columns of a ParquetFile as Arrow, which wrote it, had them, or else as it reads them."""
+    stored = (file.metadata.metadata or {}).get(b"ARROW:schema")
+    written = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored))) if stored else None
+    # Another program may have rewritten the file and kept the note.
+    is_known = written is not None and written.names == file.schema_arrow.names
+    return written if is_known else file.schema_arrow
 
 
 class _Parser:

@@ -7,6 +7,7 @@ cannot hold it. It must not know where the file is.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from txlog.cli.output.record_json import (
     plain_values,
     text_or_base64,
 )
+from txlog.errors import UsageError
 from txlog.topic.records.schema import is_kafka_schema
 
 ROW_GROUP_RECORDS = 131_072
@@ -86,6 +88,18 @@ def file_schema(topic_schema: pa.Schema) -> pa.Schema:
     return pa.schema([*fields[:-1], *added, fields[-1]])
 
 
+def require_types(file_format: FileFormat, schema: pa.Schema) -> None:
+    """Raises UsageError for a column that a file of this format cannot have."""
+    for field in schema if file_format is FileFormat.PARQUET else ():
+        try:
+            pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
+        except (pa.ArrowException, OSError) as error:
+            raise UsageError(
+                f"column {field.name!r} ({field.type}) has no form in Parquet ({error}); "
+                "give --format arrow or csv."
+            ) from error
+
+
 def _writer(file: BinaryIO, file_format: FileFormat, schema: pa.Schema) -> Any:
     if file_format is FileFormat.PARQUET:
         return pq.ParquetWriter(file, schema, compression="zstd")
@@ -96,7 +110,12 @@ def _writer(file: BinaryIO, file_format: FileFormat, schema: pa.Schema) -> Any:
 
 def _write(writer: Any, table: pa.Table, file_format: FileFormat) -> None:
     if file_format is FileFormat.PARQUET:
-        writer.write_table(table, row_group_size=ROW_GROUP_RECORDS)
+        try:
+            writer.write_table(table, row_group_size=ROW_GROUP_RECORDS)
+        except pa.ArrowException as error:
+            raise UsageError(
+                f"Parquet has no form for a value ({error}); give --format arrow or csv."
+            ) from error
     elif file_format is FileFormat.ARROW:
         writer.write_table(table)
     else:

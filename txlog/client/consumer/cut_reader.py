@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from txlog.arrow_columns import flags_column, whole_numbers
 from txlog.client.consumer.consumer_record import arrow_batch
 from txlog.client.consumer.fetcher import PartitionFetcher
 from txlog.client.positions.listed_offsets import offset_for_time
@@ -41,7 +42,7 @@ class AtOffset:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class AtTime:
     """The first record at or after this time, in milliseconds since 1970, UTC."""
 
@@ -54,12 +55,22 @@ RangeBound: TypeAlias = AtOffset | AtTime
 
 @dataclass(frozen=True, slots=True)
 class TopicRange:
-    """Offsets [start, end) of each partition of a topic that is read."""
+    """Offsets [start, end) of each partition of a topic that is read, and times [start, end)."""
 
     topic: TopicLog
     schema: pa.Schema
     """The topic's columns at the cut, then `_timestamp`."""
     offsets: dict[int, tuple[int, int]]
+    start: RangeBound | None = None
+    until: RangeBound | None = None
+
+    def within(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The records between the times: they need not be in the order of their offsets."""
+        for bound, is_start in ((self.start, True), (self.until, False)):
+            if isinstance(bound, AtTime):
+                times_ms = whole_numbers(batch.column("_timestamp").view(pa.int64()))
+                batch = batch.filter(flags_column((times_ms >= bound.timestamp_ms) == is_start))
+        return batch
 
 
 def topics_at_cut(
@@ -70,11 +81,14 @@ def topics_at_cut(
     until: RangeBound | None = None,
 ) -> list[TopicRange]:
     """The topics as they are now, from `start` (default: the beginning) to the cut, or to `until`.
+    A time means all records from that time, or before it, wherever they are.
 
     At read_uncommitted the end is the end of each partition. An offset below a log start means the
     log start; one beyond the cut, the cut. Raises UnknownTopic, OffsetOutOfRange (the range would
     end before it starts).
     """
+    if isinstance(start, AtTime) and isinstance(until, AtTime) and until < start:
+        raise OffsetOutOfRange("the range would end before it starts. Correct the times.")
     find = connection.cluster.present_topic
     topics = connection.runtime.fan_out.run_all(
         [partial(find, n, linearizable=True) for n in names]
@@ -107,8 +121,10 @@ def _range_of(
     for number, part in enumerate(topic.state.partitions):
         end = ends[TopicPartition(topic.name, number)]
         first = _bound(topic, number, start, isolation, part.log_start, end)
-        last = _bound(topic, number, until, isolation, end, end)
-        if last < first and start is not None and until is not None:
+        # A record before a time may be anywhere up to the end.
+        at_offset = until if isinstance(until, AtOffset) else None
+        last = _bound(topic, number, at_offset, isolation, end, end)
+        if last < first and start is not None and at_offset is not None:
             raise OffsetOutOfRange(
                 f"the range of {topic.name!r} partition {number} would end at {last}, before it "
                 f"starts at {first}. Correct the bounds.",
@@ -116,7 +132,7 @@ def _range_of(
                 partition=number,
             )
         offsets[number] = (min(first, last), last)
-    return TopicRange(topic, physical_schema(topic.schema()), offsets)
+    return TopicRange(topic, physical_schema(topic.schema()), offsets, start, until)
 
 
 def _bound(
@@ -156,5 +172,6 @@ def read_partition(
             fetcher.fill(FETCH_BYTES_MAX)
             continue
         kept = evolved(sliced(taken, position, end), wanted.schema)
-        if kept.batch.num_rows:
-            yield arrow_batch(wanted.topic.name, kept)
+        found = wanted.within(arrow_batch(wanted.topic.name, kept))
+        if found.num_rows:
+            yield found

@@ -86,6 +86,8 @@ def partition_for_keys(
     if pa.types.is_dictionary(keys.type) and keys.dictionary.null_count:
         # null_count does not count nulls in the dictionary.
         keys = keys.dictionary_decode()
+    if pa.types.is_string_view(keys.type) or pa.types.is_binary_view(keys.type):
+        keys = keys.cast(pa.large_binary())  # Arrow drops no nulls from views.
     if not keys.null_count:
         return _partitions(_hashes(keys), partition_count)
     missing = missing_values(keys)
@@ -155,7 +157,7 @@ def _as_bytes(keys: pa.Array) -> pa.Array:
     types, kind = pa.types, keys.type
     if any(is_kind(kind) for is_kind in _TEXT_OR_BYTES):
         return keys
-    if types.is_string_view(kind) or types.is_binary_view(kind) or types.is_null(kind):
+    if types.is_null(kind):
         return keys.cast(pa.large_binary())
     if types.is_fixed_size_binary(kind):
         return keys.cast(pa.binary())

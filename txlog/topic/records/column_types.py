@@ -58,19 +58,28 @@ def canonical_field(field: pa.Field, path: str, depth: int = 0) -> pa.Field:
 def canonical_type(kind: pa.DataType, path: str, depth: int = 0) -> pa.DataType:
     """The form in which a topic stores `kind`; `path` names the column in errors.
 
-    Large strings, binaries and lists become plain ones, every name of UTC becomes "UTC", and list
-    items get Arrow's default name. Raises IncompatibleSchema for a type that is not supported.
+    Large strings, binaries and lists become plain ones, dictionaries (pandas' categories) and views
+    what they hold, small decimals decimal128; every name of UTC becomes "UTC", and list items get
+    Arrow's default name. Raises IncompatibleSchema for a type that is not supported.
     """
     if depth > NESTING_DEPTH_MAX:
         raise IncompatibleSchema(
             f"column {path!r} nests deeper than {NESTING_DEPTH_MAX} levels; flatten it.", path=path
         )
+    if (_types.is_fixed_size_binary(kind) and not kind.byte_width) or (
+        _types.is_fixed_size_list(kind) and not kind.list_size
+    ):  # Parquet and Arrow's own kernels lose which of such values are null.
+        raise _unsupported(kind, path)
     if any(accepts(kind) for accepts in _PLAIN):
         return kind
-    if _types.is_large_string(kind):
+    if _types.is_large_string(kind) or _types.is_string_view(kind):
         return pa.string()
-    if _types.is_large_binary(kind):
+    if _types.is_large_binary(kind) or _types.is_binary_view(kind):
         return pa.binary()
+    if _types.is_decimal(kind):  # Of 32 or 64 bits.
+        return pa.decimal128(kind.precision, kind.scale)
+    if _types.is_dictionary(kind):
+        return canonical_type(kind.value_type, path, depth)
     if _types.is_timestamp(kind):
         return _canonical_timestamp(kind, path)
     if _types.is_nested(kind):
@@ -149,14 +158,10 @@ def _unsupported(kind: pa.DataType, path: str) -> IncompatibleSchema:
 
 
 def _remedy(kind: pa.DataType) -> str:
-    if _types.is_dictionary(kind) or _types.is_run_end_encoded(kind):
+    if _types.is_run_end_encoded(kind):
         return f"cast it to its value type, {kind.value_type}"
     if isinstance(kind, pa.BaseExtensionType):
         return f"cast it to its storage type, {kind.storage_type}"
-    if _types.is_string_view(kind):
-        return "cast it to string"
-    if _types.is_binary_view(kind):
-        return "cast it to binary"
     if _types.is_list_view(kind) or _types.is_large_list_view(kind):
         return f"cast it to {pa.list_(kind.value_field)}"
     if _types.is_union(kind):
@@ -197,6 +202,8 @@ def fits(source: pa.DataType, target: pa.DataType) -> bool:
 def _plain_layout(kind: pa.DataType) -> pa.DataType:
     if _types.is_large_string(kind) or _types.is_string_view(kind):
         return pa.string()
+    if _types.is_large_binary(kind) or _types.is_binary_view(kind):
+        return pa.binary()
     if _types.is_large_binary(kind) or _types.is_binary_view(kind):
         return pa.binary()
     if _types.is_timestamp(kind) and kind.tz and kind.tz.lower() in _UTC_NAMES:

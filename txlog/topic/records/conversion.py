@@ -50,7 +50,9 @@ def with_timestamp(batch: pa.RecordBatch, timestamp_ms: int) -> pa.RecordBatch:
         constant = np.full(batch.num_rows, timestamp_ms, dtype=np.int64)
         stamps = numbers_column(constant, TIMESTAMP_FIELD.type)
     else:
-        stamps = _convert(batch.column(index), pa.field(TIMESTAMP_COLUMN, TIMESTAMP_FIELD.type))
+        stamps = converted_column(
+            batch.column(index), pa.field(TIMESTAMP_COLUMN, TIMESTAMP_FIELD.type)
+        )
         batch = batch.remove_column(index)
         if stamps.null_count:
             stamps = stamps.fill_null(pa.scalar(timestamp_ms, TIMESTAMP_FIELD.type))
@@ -86,7 +88,7 @@ def _require_known_columns(batch: pa.RecordBatch, target: pa.Schema) -> None:
 def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     index = batch.schema.get_field_index(field.name)
     if index >= 0:
-        return _convert(batch.column(index), field)
+        return converted_column(batch.column(index), field)
     if not field.nullable and batch.num_rows:
         raise InvalidRecord(
             f"column {field.name!r} ({field.type}, not null) is missing from the batch; add it.",
@@ -95,7 +97,8 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     return null_array(batch.num_rows, field.type)
 
 
-def _convert(values: pa.Array, field: pa.Field) -> pa.Array:
+def converted_column(values: pa.Array, field: pa.Field) -> pa.Array:
+    """The column as the field's type, its values unchanged. Raises InvalidRecord."""
     if values.type.equals(field.type, check_metadata=True):
         return values
     if pa.types.is_null(values.type):
@@ -106,12 +109,12 @@ def _convert(values: pa.Array, field: pa.Field) -> pa.Array:
         if pa.types.is_dictionary(values.type):
             # Arrow lacks direct casts from a dictionary to many types.
             values = values.dictionary_decode()
-        return _cast(values, field.type)
+        return cast_exactly(values, field.type)
     except (pa.ArrowException, OverflowError) as error:
         raise _misfit(values, field, str(error)) from error
 
 
-def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def cast_exactly(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """The column as that type, which changes no value. Raises the errors of Arrow's cast.
 
     Below a null struct everything is null, also what may not be null elsewhere. Arrow's cast

@@ -160,6 +160,26 @@ def test_from_and_until_limit_the_exported_offsets(
     assert "_offset" in pq.read_schema(file).names
 
 
+def test_times_limit_records_that_are_not_in_the_order_of_their_times(tmp_path: Path) -> None:
+    root = empty_log(tmp_path / "log")
+    Admin(root).create_topic("t", 1)
+    times_ms = [50, 10, 40, 20, 30, 10]
+    with Producer(root) as producer:
+        for time_ms in times_ms:
+            producer.send("t", b"%d" % time_ms, timestamp_ms=time_ms)
+    for start, until in ((10, 40), (20, 50), (11, 51), (60, 70), (40, 40)):
+        bounds = ("--from", f"@{start}", "--until", f"@{until}")
+        file = tmp_path / f"{start}.csv"
+        done = run("export", "t", "--file", file, *bounds, "-o", "json", root=root)
+        wanted = [time for time in times_ms if start <= time < until]
+        assert done.json["records"] == len(wanted)
+        assert [int(str(record["v"], "ascii")) for record in records(file)] == wanted
+    done = run(
+        "export", "t", "--file", tmp_path / "x.csv", "--from", "@9", "--until", "@8", root=root
+    )
+    assert (done.code, "before it starts" in done.err) == (2, True)
+
+
 def test_json_summary_lists_files_and_exported_ranges(log: SampleLog, tmp_path: Path) -> None:
     file = tmp_path / "orders.parquet"
     done = exported(log, file, "-o", "json")

@@ -43,6 +43,7 @@ def test_text_is_hashed_as_utf8_in_every_layout(keys: list[str]) -> None:
     expected = [partition_for_key(key.encode(), 1000) for key in keys]
     for kind in (pa.string(), pa.large_string(), pa.string_view()):
         assert partitions_of(pa.array(keys, kind)) == expected
+        assert partitions_of(pa.array([*keys, None], kind)) == [*expected, 0]
     assert partitions_of(pa.array(keys, pa.string()).dictionary_encode()) == expected
     assert partitions_of(pa.chunked_array([keys[:3], [], keys[3:]], pa.string())) == expected
 
