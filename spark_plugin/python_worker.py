@@ -77,9 +77,10 @@ def errors_of_task() -> Iterator[None]:
     try:
         yield
     except NotATxlog as error:
+        reason = str(error.facts.get("reason", error.reason)).rstrip(".")
         raise NotATxlog(
-            f"{host} ({error.facts.get('reason', error.reason)}): this executor does not see the "
-            f"driver's log (another disk?): {ONE_PLACE}",
+            f"{host} ({reason}): this executor does not see the driver's log (another disk?): "
+            f"{ONE_PLACE}",
             **error.facts,
         ) from error
     except TxlogError as error:
