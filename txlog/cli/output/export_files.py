@@ -20,6 +20,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from txlog.cli.output.record_json import (
+    ADDED,
     BASE64_PREFIX,
     base64_object,
     finite,
@@ -35,8 +36,6 @@ ROW_GROUP_BYTES = 32 << 20
 
 CSV_RECORDS = 4_096
 """Records whose texts are in memory at once."""
-
-ADDED = ("_topic", "_partition", "_offset", "_timestamp")
 
 WriteBatch: TypeAlias = Callable[[pa.RecordBatch], None]
 

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
 from txlog.cli.output.output import json_text
+from txlog.topic.records.python_rows import Convert, converted_values
 from txlog.topic.records.schema import is_kafka_schema
 
-_ADDED = ("_topic", "_partition", "_offset", "_timestamp")
+ADDED = ("_topic", "_partition", "_offset", "_timestamp")
 """Columns that the consumer adds to those of the topic."""
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the zone is added to the text
@@ -29,8 +30,6 @@ _DAY_MS = 86_400_000
 
 BASE64_PREFIX = '{"base64"'
 """The beginning of such an object, where the form of bytes is a text, as in CSV."""
-
-Converter: TypeAlias = Callable[[Any], Any]
 
 
 def json_lines(table: pa.Table) -> Iterator[str]:
@@ -45,8 +44,8 @@ def json_lines(table: pa.Table) -> Iterator[str]:
 
 def json_records(table: pa.Table) -> Iterator[dict[str, Any]]:
     """Records as dicts; bytes are still bytes, and floats may not be finite."""
-    topic, partitions, offsets, stamps = (plain_values(table[name]) for name in _ADDED)
-    user = table.drop_columns(list(_ADDED))
+    topic, partitions, offsets, stamps = (plain_values(table[name]) for name in ADDED)
+    user = table.drop_columns(list(ADDED))
     names = user.column_names
     columns = [plain_values(user[name]) for name in names]
     is_kafka = is_kafka_schema(user.schema)
@@ -63,13 +62,22 @@ def json_records(table: pa.Table) -> Iterator[dict[str, Any]]:
         }
 
 
-def plain_values(column: pa.ChunkedArray) -> list[Any]:
+def plain_values(column: pa.ChunkedArray) -> Sequence[Any]:
     """A column as Python values that JSON can represent."""
     if pa.types.is_dictionary(column.type):
         return list(column.to_pylist())
-    target, convert = _plain_type(column.type), _converter(column.type)
+    target = _plain_type(column.type)
     values = (column if target == column.type else column.cast(target)).to_pylist()
-    return values if convert is None else [convert(value) for value in values]
+    return converted_values(values, column.type, _text_of)
+
+
+def _text_of(kind: pa.DataType) -> Convert | None:
+    """The conversion of a value after the cast; None if it needs none."""
+    if pa.types.is_timestamp(kind):
+        return partial(time_text, unit=kind.unit, zone="Z" if kind.tz else "")
+    if pa.types.is_date(kind):
+        return partial(_date_text, per_day=1 if pa.types.is_date32(kind) else _DAY_MS)
+    return None
 
 
 def text_or_base64(data: object) -> object:
@@ -124,37 +132,6 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 def _plain_field(field: pa.Field) -> pa.Field:
     return field.with_type(_plain_type(field.type))
-
-
-def _converter(kind: pa.DataType) -> Converter | None:
-    """The conversion of a value after the cast; None if it needs none."""
-    types = pa.types
-    if types.is_timestamp(kind):
-        return _nullsafe(partial(time_text, unit=kind.unit, zone="Z" if kind.tz else ""))
-    if types.is_date(kind):
-        per_day = 1 if types.is_date32(kind) else _DAY_MS
-        return _nullsafe(lambda value: _date_text(value, per_day))
-    if types.is_struct(kind):
-        inner = {field.name: _converter(field.type) for field in kind}
-        changed = {name: convert for name, convert in inner.items() if convert is not None}
-        if not changed:
-            return None
-        return _nullsafe(lambda row: row | {n: c(row[n]) for n, c in changed.items()})
-    if types.is_map(kind):
-        key, item = _converter(kind.key_type) or _same, _converter(kind.item_type) or _same
-        return _nullsafe(lambda pairs: [[key(k), item(v)] for k, v in pairs])
-    if types.is_list(kind) or types.is_fixed_size_list(kind):
-        convert = _converter(kind.value_type)
-        return None if convert is None else _nullsafe(lambda items: [convert(i) for i in items])
-    return None
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _nullsafe(convert: Converter) -> Converter:
-    return lambda value: None if value is None else convert(value)
 
 
 def time_text(value: int, unit: str, zone: str) -> str | int:

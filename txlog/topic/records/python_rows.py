@@ -75,7 +75,7 @@ def record_batch_from_rows(
 
 def _column(values: Sequence[object], field: pa.Field, flat: FlatReader, row: int = 0) -> pa.Array:
     try:
-        return pa.array(_converted(values, field.type, flat), field.type)
+        return pa.array(converted_values(values, field.type, flat), field.type)
     except InvalidRecord as error:
         reason = error.message
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -94,13 +94,14 @@ def _column(values: Sequence[object], field: pa.Field, flat: FlatReader, row: in
     )
 
 
-def _converted(values: Sequence[Any], kind: pa.DataType, flat: FlatReader) -> Sequence[Any]:
-    """The values in the form that `pa.array` takes for that type. Raises InvalidRecord."""
+def converted_values(values: Sequence[Any], kind: pa.DataType, flat: FlatReader) -> Sequence[Any]:
+    """The values of a column, with `flat` applied to all that are not nested: a struct is a dict, a
+    map a list of pairs. Raises InvalidRecord."""
     if pa.types.is_struct(kind):
         names = dict.fromkeys(field.name for field in kind)
         rows = [None if value is None else _fields(value, names) for value in values]
         columns = [
-            _converted(
+            converted_values(
                 [None if row is None else row.get(field.name) for row in rows], field.type, flat
             )
             for field in kind
@@ -119,12 +120,14 @@ def _converted(values: Sequence[Any], kind: pa.DataType, flat: FlatReader) -> Se
     lists = [None if value is None else read(value) for value in values]
     flattened = list(chain.from_iterable(items for items in lists if items is not None))
     if pa.types.is_map(kind):
-        keys = _converted([key for key, _ in flattened], kind.key_type, flat)
+        keys = converted_values([key for key, _ in flattened], kind.key_type, flat)
         flattened = list(
-            zip(keys, _converted([v for _, v in flattened], kind.item_type, flat), strict=True)
+            zip(
+                keys, converted_values([v for _, v in flattened], kind.item_type, flat), strict=True
+            )
         )
     else:
-        flattened = list(_converted(flattened, kind.value_type, flat))
+        flattened = list(converted_values(flattened, kind.value_type, flat))
     rest = iter(flattened)
     return [None if items is None else list(islice(rest, len(items))) for items in lists]
 
