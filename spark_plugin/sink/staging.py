@@ -31,8 +31,12 @@ from spark_plugin.sink.sink_topics import (
 )
 from txlog.catalog.cluster import LogMetadata, TopicMetadata
 from txlog.coordinator.events import Participant
-from txlog.engine.append.partitioner import Partitions, partition_for_keys, split_by_partition
-from txlog.engine.append.record_preparation import require_small_records, with_record_times
+from txlog.engine.append.partitioner import Partitions, split_by_partition
+from txlog.engine.append.record_preparation import (
+    partitions_of_keys,
+    require_small_records,
+    with_record_times,
+)
 from txlog.engine.connection import Connection
 from txlog.errors import CheckpointConflict, InvalidRecord, UnknownPartition
 from txlog.topic.records.batch import Segment
@@ -251,7 +255,7 @@ class Staging:
         index = rows.schema.get_field_index(column) if column else -1
         if index < 0:
             return self._sticky % count
-        return partition_for_keys(rows.column(index), count, self._sticky % count)
+        return partitions_of_keys(topic, column, rows.column(index), self._sticky)
 
 
 def _split(rows: pa.RecordBatch, partitions: Partitions | int) -> dict[int, pa.RecordBatch]:

@@ -24,6 +24,7 @@ from txlog.topic.records.conversion import (
     TIMESTAMP_COLUMN,
     TIMESTAMP_FIELD,
     adapt,
+    converted_column,
     with_timestamp,
 )
 from txlog.topic.records.schema import is_kafka_schema, physical_schema
@@ -251,7 +252,17 @@ def _partitions(
         key = "key"
     if not key:
         return np.full(batch.num_rows, sticky % count, dtype=np.int32)
-    return partition_for_keys(_column(batch, key), count, sticky % count)
+    return partitions_of_keys(topic, key, _column(batch, key), sticky)
+
+
+def partitions_of_keys(topic: TopicLog, name: str, keys: pa.Array, sticky: int) -> Partitions:
+    """The partition of each key. A column of the topic counts as the topic stores it: the number 5
+    has other bytes in a narrower type, and would be in another partition. Raises InvalidRecord."""
+    schema = topic.schema()
+    if name in schema.names:
+        keys = converted_column(keys, schema.field(name))
+    count = len(topic.state.partitions)
+    return partition_for_keys(keys, count, sticky % count)
 
 
 def _explicit(topic: TopicLog, column: pa.Array) -> Partitions:

@@ -56,6 +56,22 @@ def test_key_is_the_topics_key_column_by_default_or_any_column(log: MemoryLog) -
     assert len(partitions[3]) == 2
 
 
+@pytest.mark.parametrize("is_category", [False, True])
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32()])
+def test_key_of_a_narrower_type_is_in_the_partition_that_send_chooses(
+    kind: pa.DataType, is_category: bool, log: MemoryLog
+) -> None:
+    log.admin.create_topic("typed", 50, TYPED, {"key.column": "id"})
+    producer = log.producer()
+    producer.send("typed", {"id": 5})
+    keys = pa.array([5], kind)
+    producer.send_batch(
+        "typed", pa.table({"id": keys.dictionary_encode() if is_category else keys})
+    )
+    (first, *_), (second, *_) = stored(log, "typed")
+    assert first == second
+
+
 def test_partition_may_be_a_number_or_a_column(log: MemoryLog) -> None:
     producer = log.producer()
     table = pa.table({"value": [b"1", b"2"], "p": pa.array([1, 0], pa.uint8())})

@@ -111,6 +111,16 @@ def test_column_type_that_differs_from_topic_is_refused(log: MemoryLog) -> None:
     assert segments(log) == []
 
 
+def test_key_of_a_narrower_type_is_in_the_partition_of_the_topics_type(log: MemoryLog) -> None:
+    log.admin.create_topic("keyed", 50, pa.schema([("n", pa.int64())]), {"key.column": "n"})
+    used = [
+        [batch.partition for segment in topic.segments for batch in segment.batches]
+        for kind in (pa.int32(), pa.int64())
+        for topic in staged(log, {"n": pa.array([5], kind)}, topic="keyed")
+    ]
+    assert used[0] == used[1]
+
+
 RECORD = (
     StructType()
     .add("value", BinaryType())
