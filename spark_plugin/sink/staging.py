@@ -147,7 +147,9 @@ class Staging:
         self._under_way: deque[Callable[[], Segment]] = deque()
 
     def add_all(self, batches: Iterable[pa.RecordBatch]) -> tuple[StagedTopic, ...]:
-        """Stage every row. Raises UnknownTopic, InvalidName, InvalidRecord, UnknownPartition."""
+        """Stage every row. Raises UnknownTopic, InvalidName, InvalidRecord, UnknownPartition, and
+        NotATxlog if another log, or none, is at this place: a task may be given another endpoint
+        than the driver."""
         try:
             for batch in batches:
                 if batch.num_rows:
@@ -159,6 +161,15 @@ class Staging:
             for draft in self._drafts.values():
                 draft.discard()
             raise
+        cluster = self._connection.cluster
+        # In parallel with the last uploads, as nothing else here asks a bucket which log it has.
+        return (
+            cluster.options.presence.check_during(self._staged)
+            if cluster.is_far
+            else self._staged()
+        )
+
+    def _staged(self) -> tuple[StagedTopic, ...]:
         return tuple(
             StagedTopic(
                 name,

@@ -17,14 +17,21 @@ from spark_plugin.options import parse_writer_options
 from spark_plugin.sink.sink_topics import Creation, SinkTopics
 from spark_plugin.sink.staging import StagedTopic, Staging
 from tests.logs.memory_log import MemoryLog
+from txlog.catalog.cluster import LogMetadata
+from txlog.catalog.cluster_file import create_cluster
+from txlog.engine.connection import open_connection
 from txlog.errors import (
     IncompatibleSchema,
     InvalidName,
     InvalidRecord,
+    NotATxlog,
     TxlogError,
     UnknownPartition,
     UnknownTopic,
 )
+from txlog.storage.memory import MemoryStore
+from txlog.testing.clock import manual_runtime
+from txlog.testing.round_trips import RoundTrips
 
 FRAME = StructType().add("n", LongType()).add("p", IntegerType()).add("topic", StringType())
 NUMBERS = pa.array(range(4), pa.int64())
@@ -190,3 +197,24 @@ def test_offset_column_of_wrong_type_is_refused_for_kafka_shaped_topic(log: Memo
     with pytest.raises(InvalidRecord, match="'offset'"):
         Staging(log.connection, options, frame).add_all([row])
     assert segments(log) == []
+
+
+@pytest.mark.parametrize("there", ["another log", "no log", "the log"])
+def test_task_with_another_endpoint_than_the_driver_is_refused(log: MemoryLog, there: str) -> None:
+    """The endpoint may come from each host's environment, and buckets of one name are anywhere.
+    The task has the driver's metadata, and makes no other request than its uploads."""
+    driver = log.connection.cluster
+    known = LogMetadata.of(driver, [driver.present_topic("out")])
+    store = MemoryStore(manual_runtime(7))
+    if there == "another log":
+        create_cluster(store, manual_runtime(7))
+    rounds = RoundTrips(log.memory if there == "the log" else store)
+    task = open_connection(rounds.store, rounds.runtime, cluster_file=known.file)
+    options = parse_writer_options({"path": "s3://bucket/log", "topic": "out"})
+    staging = Staging(task, options, FRAME, metadata=known.topics)
+    batch = pa.record_batch({"n": NUMBERS})
+    if there == "the log":
+        assert sum(map(rows, staging.add_all([batch]))) == 4
+        return
+    with pytest.raises(NotATxlog, match="is there now" if there == "another log" else "no log now"):
+        staging.add_all([batch])
