@@ -205,7 +205,7 @@ def test_R9_producer_id_retired_between_a_flush_and_its_retry_is_not_replaced(
         forget_silent_producers(log)
         raise OutcomeUnknown("no answer came; ask again.")
 
-    producer = log.producer()
+    producer = log.producer(delivery_timeout_ms=1 << 40)
     producer.send("t", b"x")
     log.store.on("create", ENTRY, answer_lost_and_producer_forgotten)
     with pytest.raises(UnknownProducerId):
