@@ -49,6 +49,7 @@ from txlog.topic.read.reader import (
     visible_batches,
     visible_end,
 )
+from txlog.topic.records.batch import DECODED_BYTES_MAX
 from txlog.topic.records.schema import decode_schema
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
@@ -74,6 +75,8 @@ class ReadSpan:
     batches: Sequence[IndexedBatch]
     timestamp_type: int = CREATE_TIME
     """By the topic's configuration when the task was planned."""
+    batch_bytes_max: int = DECODED_BYTES_MAX
+    """Memory that one batch of the topic can take."""
 
 
 class ReadTask(InputPartition):
@@ -130,7 +133,16 @@ def _span_of(
     # Without failOnDataLoss a range may begin below the log start.
     start = max(wanted.start, topic.state.bounds(partition).log_start)
     timestamps = APPEND_TIME if topic.state.config.is_append_time else CREATE_TIME
-    return ReadSpan(topic.name, topic.topic_id, partition, start, wanted.end, batches, timestamps)
+    return ReadSpan(
+        topic.name,
+        topic.topic_id,
+        partition,
+        start,
+        wanted.end,
+        batches,
+        timestamps,
+        topic.state.batch_bytes_max,
+    )
 
 
 def _visible(
@@ -276,7 +288,8 @@ def _wanted(
     """What to fetch for a span: its batches, and in them the columns that Spark asks for."""
     schemas = TopicSchemas(task.schemas[span.topic])
     relocate = partial(_relocated, options, task.log_id, span)
-    source = BatchSource(store, span.topic, schemas, max(schemas), relocate)
+    newest_id = max(schemas)
+    source = BatchSource(store, span.topic, schemas, newest_id, span.batch_bytes_max, relocate)
     # At least one column: asked for none, the reader would decompress all of them.
     columns = list(layouts[span.topic].stored_columns)
     return SourceRead(source, span.batches, columns or [schemas[source.newest_schema_id].names[0]])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,10 @@ from txlog.journal.snapshot import ROWS_MAX, decode_snapshot
 from txlog.layout import parse_number
 from txlog.model import OFFSET_MAX, PARTITIONS_MAX
 from txlog.settings import LogSettings
+from txlog.topic.events import AppendBatches
+from txlog.topic.records.batch import Segment
+from txlog.topic.records.schema import physical_schema
+from txlog.topic.records.segment_writer import encode_segment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -206,3 +211,53 @@ def test_a_long_text_is_shown_with_its_beginning_and_its_end() -> None:
     assert error.message.endswith(" last")
     assert len(str(error.facts["path"])) < MESSAGE_MAX + 10
     assert error.facts["count"] == 3
+
+
+# A record that its topic cannot hold.
+
+
+def with_large_record(log: MemoryLog, size_bytes: int) -> str:
+    """The segment of one record of so many bytes in topic `z`, whatever the topic's limit is."""
+    topic = log.process().cluster.topic("z")
+    value = pa.py_buffer(bytes(size_bytes))
+    offsets = pa.py_buffer(struct.pack("<ii", 0, size_bytes))
+    schema = physical_schema(topic.schema())
+    columns = [pa.nulls(1, field.type) for field in schema]
+    columns[schema.get_field_index("value")] = pa.BinaryArray.from_buffers(
+        pa.binary(), 1, [None, offsets, value]
+    )
+    columns[-1] = pa.array([1], schema[-1].type)
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    body, parts = encode_segment({0: [batch]}, compression="zstd")
+    segment = Segment(topic.layout.segment(topic.new_name()), 0, parts)
+    topic.store.put_new(segment.path, body)
+    topic.execute(AppendBatches((segment,)))
+    return segment.path
+
+
+def log_with_a_small_limit(size_bytes: int) -> tuple[MemoryLog, str]:
+    log = MemoryLog()
+    log.admin.create_topic("z", 1, config={"max.message.bytes": 1_000_000})
+    return log, with_large_record(log, size_bytes)
+
+
+def test_I16_record_far_over_its_topics_limit_is_refused_before_it_is_decoded() -> None:
+    log, path = log_with_a_small_limit(400 << 20)
+    assert len(log.objects()[path]) < 1_000_000
+    for isolation in ("read_committed", "read_uncommitted"):
+        found = seen(log, lambda log, level=isolation: log.values("z", isolation=level))
+        assert isinstance(found, CorruptData)
+        assert path in found.message
+    assert any(path in text for text in damage(log))
+
+
+def test_records_of_an_earlier_larger_limit_are_read_after_a_snapshot_too() -> None:
+    log = MemoryLog(LogSettings(journal_snapshot_entries=2))
+    log.admin.create_topic("z", 1, config={"max.message.bytes": 200 << 20})
+    producer = log.elsewhere()
+    producer.send("z", bytes(100 << 20))
+    producer.close()
+    for limit in (1_000_000, 2_000_000, 1_000):
+        log.admin.alter_topic_config("z", {"max.message.bytes": limit})
+    assert [len(value) for value in log.values("z")] == [100 << 20]
+    log.check()

@@ -437,6 +437,7 @@ class TopicMetadata:
             topic_id=topic.topic_id,
             name=topic.name,
             config=known.config,
+            earlier_message_bytes_max=known.earlier_message_bytes_max,
             schemas=known.schemas,
             partitions=(PartitionState(),) * len(known.partitions),
             horizon=known.horizon,

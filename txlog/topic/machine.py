@@ -17,7 +17,7 @@ from txlog.errors import CorruptData
 from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.machine import Chunk, Decided
 from txlog.layout import SEGMENT_NAME_LENGTH, LogLayout, is_segment
-from txlog.model import PARTITIONS_MAX, ProducerId, SlotOrNone, TxId, validate_segment_id
+from txlog.model import PARTITIONS_MAX, Offset, ProducerId, SlotOrNone, TxId, validate_segment_id
 from txlog.settings import TopicConfig
 from txlog.sorted_map import SortedMap
 from txlog.stored import stored, stored_list
@@ -68,6 +68,7 @@ _EVENTS = EventCodec(*get_args(TopicEvent))
     level_count="level_count",
     cleaner="cleaner",
     retired="retired_producer_ids",
+    earlier_message_bytes_max="earlier_max_message_bytes",
 )
 @dataclass(frozen=True, slots=True)
 class _Head:
@@ -82,6 +83,7 @@ class _Head:
     level_count: LevelCount
     cleaner: CleanerCheckpoint = field(default_factory=CleanerCheckpoint)
     retired: tuple[tuple[ProducerId, ProducerId], ...] = ()
+    earlier_message_bytes_max: Offset = 0
 
 
 @stored_list("producer", pid="producer_id", state="state")
@@ -166,6 +168,7 @@ class TopicMachine:
             len(levels),
             state.cleaner,
             state.retired,
+            state.earlier_message_bytes_max,
         )
         refs = (_Leveled(level, ref) for level, found in enumerate(levels) for ref in found)
         return SECTIONS.encode(
@@ -195,6 +198,7 @@ class TopicMachine:
             closed=head.closed,
             config=head.config,
             schemas=SortedMap(enumerate(found["schema"])),
+            earlier_message_bytes_max=head.earlier_message_bytes_max,
             partitions=tuple(found["partition"]),
             producers=producer_states((one.pid, one.state) for one in found["producer"]),
             retired=head.retired,

@@ -45,7 +45,7 @@ from txlog.topic.producer_state import (
     producer_states,
     with_numbers,
 )
-from txlog.topic.records.batch import Segment
+from txlog.topic.records.batch import Segment, batch_bytes_max
 
 _DEFAULTS = TopicConfig()
 
@@ -109,6 +109,8 @@ class TopicState:
     name: str = ""
     closed: bool = False
     config: TopicConfig = _DEFAULTS
+    earlier_message_bytes_max: Offset = 0
+    """The largest `max.message.bytes` of earlier configurations, whose records are still here."""
     schemas: SortedMap[int, str] = field(default_factory=SortedMap)
     """By id: 0, 1, 2 and so on."""
     partitions: tuple[PartitionState, ...] = ()
@@ -126,6 +128,12 @@ class TopicState:
     sealed: SealedIndex = field(default_factory=SealedIndex)
     sealed_slot: int = -1
     """The last slot that the sealed index covers."""
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """Memory that one batch of the topic can take; see `batch_bytes_max`."""
+        largest = max(self.earlier_message_bytes_max, self.config.max_message_bytes)
+        return batch_bytes_max(largest)
 
     @property
     def newest_schema_id(self) -> int:
@@ -215,7 +223,8 @@ def apply(state: TopicState, event: TopicEvent, slot: int) -> TopicState:
         case SchemaEvolved():
             return replace(state, schemas=state.schemas.with_item(len(state.schemas), event.schema))
         case ConfigAltered():
-            return replace(state, config=event.config)
+            known = max(state.earlier_message_bytes_max, state.config.max_message_bytes)
+            return replace(state, config=event.config, earlier_message_bytes_max=known)
         case HorizonAdvanced():
             return replace(state, horizon=event.segment_id)
         case LogStartAdvanced():

@@ -204,6 +204,7 @@ class TopicLog:
             batches,
             compression=self.state.config.compression_type,
             batch_bytes_max=self._options.process.batch_bytes,
+            record_bytes_max=self.state.batch_bytes_max,
         )
         segment = Segment(self.layout.segment(self.new_name()), schema_id, parts)
 
@@ -237,6 +238,7 @@ class TopicLog:
             schema_id,
             compression=self.state.config.compression_type,
             batch_bytes_max=self._options.process.batch_bytes,
+            record_bytes_max=self.state.batch_bytes_max,
             # A topic that became compacted later may hold records without a key, and they stay.
             require=(lambda batch: None) if is_rewrite else self.require_keys,
         )

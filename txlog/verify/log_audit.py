@@ -340,6 +340,7 @@ def _source(topic: TopicLog, state: TopicState) -> BatchSource:
         topic.name,
         schemas,
         state.newest_schema_id,
+        state.batch_bytes_max,
         lambda row: relocated_batches(topic, row, state.partitions[row.partition].log_start),
     )
 

@@ -129,6 +129,7 @@ def make() -> tuple[MemoryLog, list[str]]:
     log.admin.create_topic("long", 1)
     log.admin.create_topic("newest", 1, config={"cleanup.policy": "compact"})
     log.admin.create_topic("merged", 1)
+    log.admin.alter_topic_config("plain", {"max.message.bytes": 2_000_000})
     make_deleted(log)
     asked = [str(tx_id) for tx_id in make_plain(log)]
     make_typed(log)

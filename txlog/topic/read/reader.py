@@ -25,6 +25,7 @@ from txlog.layout import is_segment
 from txlog.model import IsolationLevel
 from txlog.storage.store import ByteRange, Bytes, Store
 from txlog.topic.batch_index import IndexedBatch
+from txlog.topic.records.batch import STORED_MORE_BYTES_MAX
 from txlog.topic.records.conversion import (
     OFFSET_COLUMN,
     TIMESTAMP_COLUMN,
@@ -140,6 +141,8 @@ class BatchSource:
     schemas: Mapping[int, pa.Schema]
     """Schema id -> topic schema: of the batches to read, and the newest."""
     newest_schema_id: int
+    batch_bytes_max: int
+    """Memory that one batch of the topic can take."""
     relocate: Callable[[IndexedBatch], Sequence[IndexedBatch]]
     """Called for a batch whose segment is missing. Returns the batches that have its records after
     merging or compaction. Raises OffsetOutOfRange for deleted records, or MissingObject."""
@@ -160,6 +163,7 @@ def batch_source(topic: TopicLog, state: TopicState, start: int | None = None) -
         topic.name,
         TopicSchemas(state.schemas, topic.schema),
         state.newest_schema_id,
+        state.batch_bytes_max,
         relocate,
     )
 
@@ -290,6 +294,15 @@ def _fetched(
             "'txlog verify' to find the entry or snapshot that says so.",
             path=path,
         )
+    for batch in group:
+        # Before it is fetched; Arrow stores what it cannot compress, and a head.
+        if batch.length > source.batch_bytes_max + STORED_MORE_BYTES_MAX:
+            raise CorruptData(
+                f"topic {source.topic!r} says that offset {batch.base_offset} of partition "
+                f"{batch.partition} is in a batch of {batch.length} bytes of {path}, and no batch "
+                f"of the topic takes more than {source.batch_bytes_max}. Run 'txlog verify'.",
+                path=path,
+            )
     ranges = [ByteRange(batch.position, batch.length) for batch in group]
     found = source.store.get_ranges(path, ranges)
     return list(zip(group, [None] * len(group) if found is None else found, strict=True))
@@ -393,7 +406,13 @@ def _decode(
     if present is not None and batch.stored_rows >= 0:
         present.append(OFFSET_COLUMN)
     records = decode_batch(
-        data, batch, written, columns=present, object_name=batch.segment, head=head
+        data,
+        batch,
+        written,
+        columns=present,
+        object_name=batch.segment,
+        decoded_bytes_max=source.batch_bytes_max,
+        head=head,
     )
     offsets = None
     if batch.stored_rows >= 0:

@@ -51,6 +51,7 @@ class SegmentWriter:
         *,
         compression: str,
         batch_bytes_max: int,
+        record_bytes_max: int = DECODED_BYTES_MAX,
         require: Callable[[pa.RecordBatch], None] = lambda batch: None,
     ) -> None:
         """`require` raises for records that the topic cannot hold."""
@@ -62,6 +63,7 @@ class SegmentWriter:
             self._object.write,
             compression=compression,
             batch_bytes_max=batch_bytes_max,
+            record_bytes_max=record_bytes_max,
             # All pieces are in memory to the end anyway, and a reader of a bucket then gets a
             # partition's batches as adjacent bytes.
             groups_partitions=self._object.is_kept_in_memory,
@@ -108,15 +110,18 @@ class SegmentEncoder:
         *,
         compression: str = "none",
         batch_bytes_max: int = BATCH_BYTES_MAX,
+        record_bytes_max: int = DECODED_BYTES_MAX,
         groups_partitions: bool = False,
     ) -> None:
-        """`groups_partitions`: each partition's batches are together, so all are kept to the end.
+        """A record, and so a batch, takes at most `record_bytes_max` of memory.
+        `groups_partitions`: each partition's batches are together, so all are kept to the end.
 
         Raises InvalidConfig.
         """
         self._write = write
         self._options = pa.ipc.IpcWriteOptions(compression=_codec(compression))
-        self._batch_bytes_max = batch_bytes_max
+        self._batch_bytes_max = min(batch_bytes_max, record_bytes_max)
+        self._record_bytes_max = record_bytes_max
         self._groups_partitions = groups_partitions
         self._output = _Output()
         self._file: pa.ipc.RecordBatchFileWriter | None = None
@@ -152,7 +157,7 @@ class SegmentEncoder:
         """Write that partition's records, apart from those that are added later."""
         batches = self._waiting.pop(partition, ())
         self._waiting_bytes.pop(partition, None)
-        for batch in _resized(batches, self._batch_bytes_max):
+        for batch in _resized(batches, self._batch_bytes_max, self._record_bytes_max):
             self._write_batch(partition, batch)
 
     def _write_batch(self, partition: int, batch: pa.RecordBatch) -> None:
@@ -202,6 +207,7 @@ def encode_segment(
     *,
     compression: str = "none",
     batch_bytes_max: int = BATCH_BYTES_MAX,
+    record_bytes_max: int = DECODED_BYTES_MAX,
 ) -> tuple[tuple[memoryview, ...], tuple[SegmentBatch, ...]]:
     """One segment of these batches, given by partition, and where each of its batches is.
 
@@ -212,6 +218,7 @@ def encode_segment(
         body.extend,
         compression=compression,
         batch_bytes_max=batch_bytes_max,
+        record_bytes_max=record_bytes_max,
         groups_partitions=True,
     )
     for partition, added in batches.items():
@@ -277,34 +284,39 @@ def _described(
     )
 
 
-def _resized(batches: Sequence[pa.RecordBatch], bytes_max: int) -> Iterator[pa.RecordBatch]:
+def _resized(
+    batches: Sequence[pa.RecordBatch], bytes_max: int, record_bytes_max: int
+) -> Iterator[pa.RecordBatch]:
     """The same records in batches that are neither too large nor needlessly small."""
     group: list[pa.RecordBatch] = []
     group_bytes = 0
     for batch in batches:
         size = batch.nbytes
         if group and group_bytes + size > bytes_max:
-            yield from _split(_merged(group), bytes_max)
+            yield from _split(_merged(group), bytes_max, record_bytes_max)
             group, group_bytes = [], 0
         group.append(batch)
         group_bytes += size
     if group:
-        yield from _split(_merged(group), bytes_max)
+        yield from _split(_merged(group), bytes_max, record_bytes_max)
 
 
 def _merged(group: list[pa.RecordBatch]) -> pa.RecordBatch:
     return group[0] if len(group) == 1 else pa.concat_batches(group)
 
 
-def _split(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+def _split(
+    batch: pa.RecordBatch, bytes_max: int, record_bytes_max: int
+) -> Iterator[pa.RecordBatch]:
     batch, size = _compact(batch)
     if size <= bytes_max:
         yield batch
     elif batch.num_rows == 1:
-        if size > DECODED_BYTES_MAX:
+        if size > record_bytes_max:
             raise RecordTooLarge(
-                f"a record takes {size} bytes; no reader accepts more than {DECODED_BYTES_MAX}. "
-                "Split it, or store a reference to it.",
+                f"a record takes {size} bytes of memory; readers of this topic accept at most "
+                f"{record_bytes_max}. Split it, store a reference to it, or raise "
+                "max.message.bytes.",
                 size=size,
             )
         yield batch
@@ -313,7 +325,7 @@ def _split(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
         parts = min(batch.num_rows, size * 33 // (bytes_max * 32) + 1)
         row_count = -(-batch.num_rows // parts)
         for start in range(0, batch.num_rows, row_count):
-            yield from _split(batch.slice(start, row_count), bytes_max)
+            yield from _split(batch.slice(start, row_count), bytes_max, record_bytes_max)
 
 
 def _compact(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:

@@ -102,6 +102,18 @@ def test_task_carries_the_newest_schema_and_those_of_its_batches(log: MemoryLog)
         assert task.schemas["t"].items() <= topic.state.schemas.items()
 
 
+def test_I16_task_carries_the_memory_that_a_batch_of_its_topic_can_take(log: MemoryLog) -> None:
+    put(log, 1)
+    limits = []
+    for size in (100 << 20, 1_000):
+        log.admin.alter_topic_config("t", {"max.message.bytes": size})
+        topic = log.process().cluster.topic("t")
+        topic.catch_up()
+        (task,) = plan_reads({"t": topic}, {WHERE: PartitionRange(0, 1)}, OPTIONS)
+        limits += [span.batch_bytes_max for span in task.spans]
+    assert limits == [200 << 20] * 2
+
+
 def test_range_above_end_of_restored_log_is_refused_or_skipped(log: MemoryLog) -> None:
     put(log, 3)
     for where in (PartitionRange(2, 5), PartitionRange(5, 7)):

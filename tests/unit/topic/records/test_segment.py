@@ -20,7 +20,6 @@ from txlog.errors import (
     RecordTooLarge,
     UsageError,
 )
-from txlog.topic.records import segment_writer
 from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.records.conversion import adapt, with_timestamp
 from txlog.topic.records.python_rows import record_batch_from_rows
@@ -175,10 +174,10 @@ def test_slice_of_empty_lists_is_stored_without_unused_child_offsets(
     assert len(written) < 1.3 * batch.nbytes
 
 
-def test_record_above_the_decoded_size_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_writer, "DECODED_BYTES_MAX", 10_000)
-    with pytest.raises(RecordTooLarge, match="accepts more than 10000"):
-        encode_segment({0: [kafka_batch(1, value_bytes=20_000)]}, batch_bytes_max=1_000)
+def test_record_above_the_memory_limit_of_its_topic_is_refused() -> None:
+    large = {0: [kafka_batch(1, value_bytes=20_000)]}
+    with pytest.raises(RecordTooLarge, match="accept at most 10000"):
+        encode_segment(large, batch_bytes_max=1_000, record_bytes_max=10_000)
 
 
 # Bad calls.

@@ -11,7 +11,7 @@ from txlog.storage import LocalStore, MemoryStore, Store
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.conversion import with_timestamp
 from txlog.topic.records.segment_reader import decode_batch, scan_segment
-from txlog.topic.records.segment_writer import SegmentWriter
+from txlog.topic.records.segment_writer import SegmentWriter, encode_segment
 
 PATH = "topics/t/segments/s"
 
@@ -103,3 +103,12 @@ def test_a_batch_of_another_schema_is_refused(store: Store) -> None:
     with pytest.raises(InvalidRecord, match="differ in schema"):
         new.add(1, with_timestamp(other, 7))
     new.discard()
+
+
+def test_I16_no_batch_takes_more_than_a_record_of_the_topic_may() -> None:
+    """Whatever `batch.bytes` is: a reader would refuse the batch."""
+    _, parts = encode_segment(
+        {0: [numbers(0, 10_000)]}, batch_bytes_max=1 << 40, record_bytes_max=20_000
+    )
+    assert len(parts) > 4
+    assert max(part.length for part in parts) <= 20_000
