@@ -24,6 +24,7 @@ from txlog.journal.replication.opening import (
     Opened,
     Prefetch,
     exists,
+    hinted_slot,
     open_journal,
     write_snapshot,
 )
@@ -219,6 +220,9 @@ class Follower(Generic[StateT]):
     def _skip_ahead(self) -> None:
         """After a full run, continue from the newest snapshot if it is further on. This is only a
         short cut: the entries lead to the same state."""
+        slot = hinted_slot(self._store, self.layout)
+        if slot is None or slot < self._at.next_slot:
+            return  # A snapshot may have many megabytes.
         try:
             opened = self._read_opening(self._at.boundary)
         except CorruptData as error:

@@ -43,9 +43,9 @@ LARGE_SNAPSHOT_BYTES = 512 << 10
 """For each so many bytes of a snapshot the next one is written later by `journal.snapshot.entries`:
 half as many bytes would halve what each entry pays for them, and double what an opening reads."""
 
-ENTRIES_APART_MAX = 960
-"""Entries between two large snapshots at most: fewer than a run, after which a process that lags
-looks for a newer snapshot."""
+ENTRIES_APART_MAX = 1920
+"""Entries between two large snapshots at most. They are from 15 MB on, which take longer to decode
+than so many entries to read."""
 
 
 class Prefetch:

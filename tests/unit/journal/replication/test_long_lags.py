@@ -67,6 +67,20 @@ def test_R16_long_lag_without_a_usable_snapshot_is_read_to_the_tip(
     assert counts.puts == 0
 
 
+def test_long_lag_reads_no_snapshot_that_is_not_further_on() -> None:
+    """A snapshot may have many megabytes."""
+    store = CountingStore(new_store())
+    seldom = replace(OPTIONS, snapshot_entries=RUN_ENTRIES_MAX + 300)
+    writer, follower = process(store, seldom), process(store, seldom)
+    fill(writer, seldom.snapshot_entries)
+    follower.catch_up()
+    fill(writer, RUN_ENTRIES_MAX + 100, "more")
+    store.reset()
+    assert follower.catch_up() == writer.state
+    counts = store.reset()
+    assert (counts.of("get", "hint"), counts.of("get", "snapshot")) == (1, 0)
+
+
 def test_run_of_entries_is_also_limited_in_bytes() -> None:
     counting = CountingStore(new_store())
     follower, writer = lagging(counting, 0)

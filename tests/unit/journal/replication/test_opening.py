@@ -51,7 +51,7 @@ def test_snapshot_is_written_each_time_snapshot_entries_were_added() -> None:
 
 @pytest.mark.parametrize(
     ("size_bytes", "apart"),
-    [(0, 8), (LARGE_SNAPSHOT_BYTES - 1, 8), (LARGE_SNAPSHOT_BYTES, 16), (10**8, 960)],
+    [(0, 8), (LARGE_SNAPSHOT_BYTES - 1, 8), (LARGE_SNAPSHOT_BYTES, 16), (10**9, 1920)],
 )
 def test_snapshots_are_the_farther_apart_the_larger_they_are(size_bytes: int, apart: int) -> None:
     assert entries_apart(8, size_bytes) == apart
