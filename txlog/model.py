@@ -50,6 +50,9 @@ state of the topic, and every snapshot, has an item for each."""
 
 Partition: TypeAlias = Annotated[int, Within(0, PARTITIONS_MAX - 1)]
 
+TopicNumber: TypeAlias = Annotated[int, Within(0, (1 << 32) - 1)]
+"""The first half of a topic's id, which has 8 hexadecimal digits."""
+
 ProducerId: TypeAlias = Annotated[int, Within(0, OFFSET_MAX)]
 ProducerIdOrNone: TypeAlias = Annotated[int, Within(-1, OFFSET_MAX)]
 Epoch: TypeAlias = Annotated[int, Within(0, EPOCH_MAX + 1)]
@@ -72,7 +75,7 @@ NAME_LENGTH_MAX = 249
 ID_LENGTH_MAX = 512
 """Characters of a group id, a transactional id or a tag: every entry about it contains it."""
 
-_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TOPIC_ID = re.compile(r"[0-9a-f]{16}")
 _SEGMENT_ID = re.compile(r"[0-9a-f]{1,32}")
 _UNSEEN = re.compile(
     # Controls, separators of lines, half surrogate pairs, notes between lines.
@@ -208,7 +211,19 @@ def validate_topic_id(topic_id: object) -> str:
     """Refuse an invalid id of a topic, which becomes part of paths. Raises InvalidName."""
     if isinstance(topic_id, str) and _TOPIC_ID.fullmatch(topic_id):
         return topic_id
-    raise InvalidName(f"{topic_id!r:.80} is not a topic's id; ids have 1 to 64 letters and digits.")
+    raise InvalidName(f"{topic_id!r:.80} is not a topic's id; ids have 16 hexadecimal digits.")
+
+
+def numbered_topic_id(number: int, token: str) -> str:
+    """The id of the log's topic of that number, the first is 0. The last 8 digits are the token's:
+    topics of two logs have different ids."""
+    return f"{number:08x}{token[-8:]}"
+
+
+def topic_number(topic_id: str) -> int:
+    """The topic's number in its log: topics are numbered as they are created (rule R55). -1 for an
+    id that no topic can have."""
+    return int(topic_id[:8], 16) if _TOPIC_ID.fullmatch(topic_id) else -1
 
 
 def validate_segment_id(segment_id: object) -> str:

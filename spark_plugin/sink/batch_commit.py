@@ -25,7 +25,8 @@ staged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -37,6 +38,7 @@ from spark_plugin.sink.staging import BatchIdentity, TaskMessage, participants
 from spark_plugin.source.starting_points import UNSTABLE_WAIT_MS, UNSTABLE_WAITS_MAX
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import Participant, ReplayMark
+from txlog.coordinator.rules import require_not_deleted
 from txlog.engine.append import appender
 from txlog.engine.append.appender import Appender
 from txlog.engine.connection import Connection
@@ -106,8 +108,13 @@ class BatchCommitter:
     def commit(self) -> None:
         """Commit the batch exactly once, however often it is replayed.
 
-        Raises CheckpointConflict, GroupOwned, ProducerFenced, and the store's errors.
+        Raises CheckpointConflict, GroupOwned, ProducerFenced, UnknownTopic (R40), and the store's
+        errors.
         """
+        with refused_if_deleted(self._connection):
+            self._commit()
+
+    def _commit(self) -> None:
         batch_id = self._identity.batch_id
         for attempt in range(DECIDE_ATTEMPTS_MAX):
             self._read()
@@ -192,11 +199,10 @@ class BatchCommitter:
     # The state of the log.
 
     def _read(self) -> None:
-        """Catch up the coordinator, require the topics, and read the groups, all at once.
+        """Catch up the coordinator and read the groups, all at once.
 
         The answers are of different times and may disagree: the pend and PREPARE check again what
-        follows from them. Raises UnknownTopic (R40), InvalidRecord, InternalError, and the store's
-        errors.
+        follows from them. Raises InvalidRecord, InternalError, and the store's errors.
         """
         # The checkpoint first: a batch that it refuses reads nothing of the log.
         groups, coordinator = list(self._batch.by_group()), self._coordinator
@@ -209,7 +215,7 @@ class BatchCommitter:
         elsewhere = [g for g in groups if offsets.partition_of(g) != coordinator.partition]
         calls: list[Callable[[], Any]] = [
             coordinator.catch_up,
-            *(partial(_require_topic, self._connection, topic) for topic in self._staged),
+            partial(require_topics, self._connection, self._staged),
             *(partial(offsets.group, group) for group in elsewhere),
         ]
         states = cluster.fan_out.run_all(calls)[len(calls) - len(elsewhere) :]
@@ -311,6 +317,8 @@ class BatchCommitter:
 
     def _run(self) -> None:
         staged = self._staged
+        # Before anything is written. PREPARE asks again.
+        require_not_deleted(self._coordinator.state, staged)
         # A large batch registers again: the sequences of an epoch begin at 0, and an earlier large
         # batch has used them (0011).
         is_too_large = is_large(staged, self._mark)
@@ -439,26 +447,32 @@ def _newest(marks: Iterable[ReplayMark | None]) -> ReplayMark | None:
 
 
 def require_topics(connection: Connection, staged: Sequence[Participant]) -> None:
-    """Raises UnknownTopic if a topic was deleted since rows were staged for it (R40),
-    InvalidRecord."""
-    calls = [partial(_require_topic, connection, participant) for participant in staged]
-    connection.cluster.fan_out.run_all(calls)
+    """Require that this process sees what the tasks have staged, and that the topics have its
+    partitions and schemas. A bucket is one place for all processes, and is not asked. Raises
+    NotATxlog, InvalidRecord, InternalError."""
+    if connection.cluster.is_far:
+        return
+    for participant in staged:
+        topic = connection.cluster.topic_of_id(participant.topic, participant.topic_id)
+        if not topic.catch_up(linearizable=True, begins=False).closed:
+            topic.require_staged(participant.segments)
 
 
-def _require_topic(connection: Connection, participant: Participant) -> None:
-    """Require that the topic exists, with the partitions and the schema of the staged records, so
-    that its marker cannot be refused for one of these; and that the segments are there."""
-    topic = connection.cluster.topic_of_id(participant.topic, participant.topic_id)
-    state = topic.catch_up(linearizable=True, begins=False)
-    if state.closed:
+@contextmanager
+def refused_if_deleted(connection: Connection) -> Iterator[None]:
+    """Within it a decision is made. If it is refused because of a deleted topic (R40), whose
+    deletion may be interrupted, this finishes the deletion, and says what to do."""
+    try:
+        yield
+    except UnknownTopic as error:
+        topic = str(error.facts["topic"])
+        connection.cluster.finish_deletion(topic)
         raise UnknownTopic(
-            f"topic {participant.topic!r} was deleted since rows were staged for it; nothing of "
-            "this batch was committed. Write it again, or restart the query: its rows then go into "
-            "the present topic of that name, or into a new one if createTopics is true.",
-            topic=participant.topic,
-            topic_id=participant.topic_id,
-        )
-    topic.require_staged(participant.segments)
+            f"topic {topic!r} was deleted since rows were staged for it; nothing of this batch was "
+            "committed. Write it again, or restart the query: its rows then go into the present "
+            "topic of that name, or into a new one if createTopics is true.",
+            **error.facts,
+        ) from error
 
 
 def is_large(staged: Sequence[Participant], mark: ReplayMark | None = None) -> bool:

@@ -37,6 +37,7 @@ from spark_plugin.sink.batch_commit import (
     BatchCommitter,
     append_first,
     is_large,
+    refused_if_deleted,
     require_topics,
 )
 from spark_plugin.sink.sink_topics import Creation, SinkTopics, creation, prepare_job
@@ -372,10 +373,11 @@ def commit_once(
     """Commit the only transaction of a job. Raises UnknownTopic (R40), and as `commit_version`."""
     require_topics(connection, staged)
     session.begin()
-    if is_large(staged):
-        append_first(connection, session, staged)
-        staged = ()
-    session.commit(tuple(staged), mark)
+    with refused_if_deleted(connection):
+        if is_large(staged):
+            append_first(connection, session, staged)
+            staged = ()
+        session.commit(tuple(staged), mark)
     # No transaction of this session follows that would wait for the completion.
     session.close()
 

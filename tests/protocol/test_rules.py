@@ -356,21 +356,21 @@ def test_R10_records_after_the_abort_marker_are_refused(world: World) -> None:
     assert is_sound(world)
 
 
-def test_R11_transaction_writes_nothing_to_a_recreated_topic(
+def test_R11_R40_transaction_of_a_deleted_topic_is_refused_and_writes_nothing(
     world: World,
 ) -> None:
     process, slow, other = world.process(), world.process(), world.process()
     tx = tx_of(register(process, "i"))
     staged = participant(process, "a", 1), participant(process, "b", 1)
     old, segment = slow.topic("a"), slow.stage("a", [2])
-    other.connection.cluster.delete_topic("a")
+    other.connection.cluster.delete_topics(["a"])
     world.create_topics("a")
-    prepare(process, tx, *staged, groups=())
-    finish(process, tx)
+    with pytest.raises(UnknownTopic, match="deleted while records for it waited"):
+        prepare(process, tx, *staged, groups=())
     with pytest.raises(UnknownTopic, match="deleted while it was in use"):
         old.execute(AppendBatches((segment,)))
     assert world.process().topic("a").topic_id != old.topic_id
-    assert (shown(world, "a"), shown(world, "b")) == ([], [1])
+    assert (shown(world, "a"), shown(world, "b")) == ([], [])
     assert is_sound(world)
 
 

@@ -80,6 +80,6 @@ def test_only_segments_not_named_by_the_log_are_unreferenced() -> None:
     assert unreferenced(looker) == []
     left = process.stage("a", [2])
     assert unreferenced(looker) == [left.path]
-    process.connection.cluster.delete_topic("a")
+    process.connection.cluster.delete_topics(["a"])
     assert len(unreferenced(looker)) == 2
     assert shown(world, "b") == []

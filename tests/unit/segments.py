@@ -30,7 +30,9 @@ def scanned(
 
 
 def segment(
-    rows: Mapping[int, int | Sequence[int]], name: str = "s", folder: str = "topics/t/id"
+    rows: Mapping[int, int | Sequence[int]],
+    name: str = "s",
+    folder: str = "topics/t/0123456789abcdef",
 ) -> Segment:
     """A segment with these batches: partition -> row count, or the row counts of its batches. Its
     name is `name` in hexadecimal digits."""

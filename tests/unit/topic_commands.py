@@ -10,7 +10,7 @@ from txlog.topic.events import AppendBatches, TopicOpened, WriteMarker
 from txlog.topic.machine import TopicMachine
 from txlog.topic.state import TopicState
 
-OPENED = TopicOpened("id", "t", 3, "schema 0", TopicConfig())
+OPENED = TopicOpened("0123456789abcdef", "t", 3, "schema 0", TopicConfig())
 COMMIT, ABORT = Decision.COMMIT, Decision.ABORT
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from txlog.catalog.cluster_file import (
     ClusterFile,
@@ -40,7 +40,7 @@ from txlog.journal.lost_journal import require_not_lost
 from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
 from txlog.layout import CLUSTER_FILE, TOPICS, LogLayout
-from txlog.model import validate_topic_name
+from txlog.model import numbered_topic_id, validate_topic_name
 from txlog.settings import (
     LogSettings,
     ProcessSettings,
@@ -52,6 +52,22 @@ from txlog.topic.state import PartitionState, TopicState
 from txlog.topic.topic_log import TopicLog
 
 T = TypeVar("T")
+
+
+class Deletions(Protocol):
+    """Deletions of topics in the coordinators' journals (rule R54)."""
+
+    def begin(self, topics: Sequence[TopicLog]) -> None:
+        """From here on no decision names these topics, and they have the markers of all earlier
+        ones. May be repeated."""
+
+    def begun(self) -> Sequence[str]:
+        """Ids of topics whose deletion has begun; any process can finish it."""
+
+
+DELETED_TOGETHER_MAX = 500
+"""Topics whose deletion is one entry in each coordinator. Coordinators keep twice as many ids in
+full, so that any process can finish a deletion that is interrupted."""
 
 TOPICS_KEPT_MIN = 32
 """With fewer topics a process does not look for deleted ones among them."""
@@ -114,6 +130,8 @@ class Cluster:
         )
         self.carry: Callable[[TopicLog], None] | None = None
         """`Replica.carry` of the topics that are opened from now on, each with its topic."""
+        self.deletions: Deletions | None = None
+        """None in a log without coordinators."""
         self._topics: dict[str, TopicLog] = {}
         self._topics_max = 2 * TOPICS_KEPT_MIN
         """Above this number the deleted ones are dropped."""
@@ -199,7 +217,7 @@ class Cluster:
     def known_topic(self, name: str) -> TopicLog:
         """The topic as this process last saw it, without a request if it has. Raises UnknownTopic.
 
-        For records and positions that are checked again before a decision names them (R40).
+        For records and positions that a coordinator refuses if the topic is deleted (R40).
         """
         topic = self.topic(name)
         return topic if topic.state.topic_id else self.present_topic(name)
@@ -211,6 +229,12 @@ class Cluster:
         with self._lock:
             if opened.name not in self._topics:
                 self._topic_log(opened)
+
+    def successor(self, name: str) -> TopicLog:
+        """The topic that has the name now, for a process that has learned of the deletion of the
+        one that it knows; finishes the deletion if it was interrupted. Raises UnknownTopic."""
+        self.finish_deletion(name)
+        return self.present_topic(name, linearizable=True)
 
     def find_topic(self, name: str) -> TopicLog | None:
         """The current topic of that name, or None. For callers that go through all names."""
@@ -276,13 +300,16 @@ class Cluster:
         """Create a topic; `schema` is encoded. Raises InvalidName, InvalidConfig, TopicExists."""
         validate_topic_name(name)
         partition_count = check_partition_count(name, partition_count)
-        topic_id = self.runtime.entropy.token()[:16]
-        opened = TopicOpened(topic_id, name, partition_count, schema, config)
-        topic = self._new_topic_log(opened)
+        # The next number, unless another process creates a topic at the same time.
+        topic_id = numbered_topic_id(self.journal.state.next_topic, self.runtime.entropy.token())
+        expected = TopicOpened(topic_id, name, partition_count, schema, config)
+        topic = self._new_topic_log(expected)
         # The topic's journal is read in parallel with the entry that names the topic.
         caught_up = self.fan_out.start(topic.journal.catch_up)
-        self._execute(TopicCreated(opened, self.runtime.clock.wall_ms()))
+        opened: TopicOpened = self._execute(TopicCreated(expected, self.runtime.clock.wall_ms()))
         caught_up()
+        if opened != expected:
+            topic = self._new_topic_log(opened)
         with self._lock:
             topic = self._known_or_kept(topic)
         # A new topic id has had no other process: its journal cannot be a lost one.
@@ -301,19 +328,31 @@ class Cluster:
             self._keep(new)
         return new
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic. Raises UnknownTopic.
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics. Raises UnknownTopic before any is deleted.
 
-        Its journal is closed before its name is freed. A process that dies between the two leaves a
-        topic that takes no records, and any process can call `finish_deletion`. In the other order,
-        writers that have it open would still write records, which no reader could find.
+        The coordinators come first (R54). Then each topic's journal is closed before its name is
+        freed: in the other order, writers that have it open would still write records, which no
+        reader could find. A process that dies in between leaves a topic that takes no transactions,
+        or no records at all; any process can call `finish_deletion`.
         """
-        topic = self._topic_of(name, linearizable=True)
-        topic.execute(CloseTopic())
-        self._free_name(topic)
+        self._delete([self._topic_of(name, linearizable=True) for name in names])
+
+    def _delete(self, topics: Sequence[TopicLog]) -> None:
+        for at in range(0, len(topics), DELETED_TOGETHER_MAX):
+            together = topics[at : at + DELETED_TOGETHER_MAX]
+            if self.deletions is not None:
+                self.deletions.begin(together)
+            for topic in together:
+                topic.execute(CloseTopic())
+                self._free_name(topic)
+
+    def deletions_begun(self) -> Sequence[str]:
+        """Ids of topics whose deletion has begun, newest last; of most it is finished."""
+        return () if self.deletions is None else self.deletions.begun()
 
     def finish_deletion(self, name: str) -> bool:
-        """Free the name of a topic whose deletion was interrupted after its journal was closed.
+        """Finish the deletion of a topic that was interrupted before the name was free.
 
         Returns whether the name had such a topic. Idempotent; any process may call it.
         """
@@ -321,9 +360,10 @@ class Cluster:
         if created is None:
             return False
         topic = self.topic_of_id(name, created.opened.topic_id)
-        if not topic.catch_up(linearizable=True).closed:
+        is_closed = topic.catch_up(linearizable=True).closed
+        if not is_closed and topic.topic_id not in self.deletions_begun():
             return False
-        self._free_name(topic)
+        self._delete([topic])
         return True
 
     def _free_name(self, topic: TopicLog) -> None:
@@ -421,7 +461,7 @@ class TopicMetadata:
 
     It guards R31: it contains no boundary check, no registration, and no state that a decision
     rests on. It may be old when it is used: the coordinator refuses segments below its horizon, and
-    a topic is read again before a decision that names records for it (R40).
+    decisions that name a deleted topic (R40).
     """
 
     opened: TopicOpened

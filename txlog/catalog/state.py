@@ -17,7 +17,7 @@ from txlog.errors import CorruptData, TopicExists, UnknownTopic
 from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.entry import EVENTS_MAX
 from txlog.journal.machine import Decided, SimpleMachine
-from txlog.model import ProducerId, WallMs
+from txlog.model import ProducerId, TopicNumber, WallMs, numbered_topic_id, topic_number
 from txlog.sorted_map import SortedMap
 from txlog.stored import stored
 from txlog.topic.events import TopicOpened
@@ -34,7 +34,9 @@ COMPARED_MAX = 100
 @stored("topic_created", opened="topic", created_ms="created_ms")
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
-    """The name has a topic from now on; `opened` is the first event of the topic's journal."""
+    """The name has a topic from now on; `opened` is the first event of the topic's journal.
+
+    As a command: the topic gets the next number (R55). Answer: `opened` with the id that has it."""
 
     opened: TopicOpened
     created_ms: WallMs
@@ -76,6 +78,8 @@ class ClusterState:
 
     topics: SortedMap[str, TopicCreated] = field(default_factory=SortedMap)
     next_pid: int = 0
+    next_topic: int = 0
+    """The number of the next topic: more than those of all topics that ever existed (rule R55)."""
 
 
 def unknown_topic(name: str, state: ClusterState, url: str = "") -> UnknownTopic:
@@ -116,6 +120,9 @@ def _require_plausible(state: ClusterState, event: ClusterEvent) -> None:
         case TopicCreated():
             if event.opened.name in state.topics:
                 raise CorruptData(f"topic {event.opened.name!r} is created a second time")
+            # Coordinators would take it for an earlier topic, which may be deleted (R55).
+            if topic_number(event.opened.topic_id) < state.next_topic:
+                raise CorruptData(f"topic {event.opened.name!r} has the number of an earlier one")
         case TopicDeleted():
             found = state.topics.get(event.name)
             if found is None or found.opened.topic_id != event.topic_id:
@@ -130,7 +137,12 @@ def _require_plausible(state: ClusterState, event: ClusterEvent) -> None:
 
 
 _EVENTS = EventCodec(*get_args(ClusterEvent))
-SECTIONS = SectionCodec({"next_producer_id": 1}, next_producer_id=ProducerId, topic=TopicCreated)
+SECTIONS = SectionCodec(
+    {"next_producer_id": 1, "next_topic_number": 1},
+    next_producer_id=ProducerId,
+    next_topic_number=TopicNumber,
+    topic=TopicCreated,
+)
 
 
 class ClusterMachine(SimpleMachine):
@@ -152,7 +164,9 @@ class ClusterMachine(SimpleMachine):
                         f"topic {name!r} exists already; use it, or choose another name.",
                         topic=name,
                     )
-                return Decided((command,))
+                topic_id = numbered_topic_id(state.next_topic, command.opened.topic_id)
+                opened = replace(command.opened, topic_id=topic_id)
+                return Decided((replace(command, opened=opened),), opened)
             case TopicDeleted():
                 found = state.topics.get(command.name)
                 # By the id: another process may have freed the name and created its next topic
@@ -169,7 +183,9 @@ class ClusterMachine(SimpleMachine):
         _require_plausible(state, event)
         match event:
             case TopicCreated():
-                return replace(state, topics=state.topics.with_item(event.opened.name, event))
+                topics = state.topics.with_item(event.opened.name, event)
+                next_topic = topic_number(event.opened.topic_id) + 1
+                return replace(state, topics=topics, next_topic=next_topic)
             case TopicDeleted():
                 return replace(state, topics=state.topics.without([event.name]))
             case ProducerIdsAllocated():
@@ -189,6 +205,7 @@ class ClusterMachine(SimpleMachine):
         return SECTIONS.encode(
             {
                 "next_producer_id": [state.next_pid],
+                "next_topic_number": [state.next_topic],
                 "topic": SECTIONS.texts("topic", state.topics, lambda _, topic: topic),
             }
         )
@@ -197,11 +214,16 @@ class ClusterMachine(SimpleMachine):
         """The state of these sections. Raises CorruptData."""
         found = SECTIONS.decode(sections)
         (next_pid,) = found["next_producer_id"] or [0]
+        (next_topic,) = found["next_topic_number"] or [0]
         topics = SortedMap((topic.opened.name, topic) for topic in found["topic"])
-        return ClusterState(topics, next_pid)
+        if any(topic_number(one.opened.topic_id) >= next_topic for one in found["topic"]):
+            raise CorruptData("a topic has a number that is not given out yet")
+        return ClusterState(topics, next_pid, next_topic)
 
     def require_reachable(self, state: ClusterState, slot: int) -> None:
-        """Raises CorruptData if more producer ids were given out than so many entries can give: a
-        forged number near the last one would leave none for new producers."""
+        """Raises CorruptData if more producer ids or topics were given out than so many entries can
+        give: a forged number near the last one would leave none for new ones."""
         if state.next_pid > (slot + 1) * EVENTS_MAX * PRODUCER_ID_BLOCK:
             raise CorruptData(f"{state.next_pid} producer ids were given out in {slot + 1} entries")
+        if state.next_topic > (slot + 1) * EVENTS_MAX:
+            raise CorruptData(f"{state.next_topic} topics were created in {slot + 1} entries")

@@ -322,6 +322,19 @@ class TransactionalIdExpired:
     transactional_id: str
 
 
+@stored("topic_deletion_begun", topic_ids="topic_ids")
+@dataclass(frozen=True, slots=True)
+class TopicDeletionBegun:
+    """These topics are being deleted: no decision names them from here on (rule R40)."""
+
+    topic_ids: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Raises InvalidName."""
+        for topic_id in self.topic_ids:
+            validate_topic_id(topic_id)
+
+
 CoordinatorEvent: TypeAlias = (
     ProducerInitialised
     | TransactionBegun
@@ -334,6 +347,7 @@ CoordinatorEvent: TypeAlias = (
     | StagingHorizonAdvanced
     | GroupReleased
     | TransactionalIdExpired
+    | TopicDeletionBegun
 )
 
 # Commands whose fields differ from their event's.
@@ -414,4 +428,5 @@ CoordinatorCommand: TypeAlias = (
     | StagingHorizonAdvanced
     | GroupReleased
     | ExpireTransactionalId
+    | TopicDeletionBegun
 )

@@ -158,7 +158,7 @@ def markers_to_bring(
     found: list[WriteMarker] = []
     batches = 0
     for number, state in coordinators:
-        for marker in _decided(topic.topic_id, number, state, now_ms):
+        for marker in decided_markers(topic.topic_id, number, state, now_ms):
             batches += sum(len(segment.batches) for segment in marker.segments)
             if len(found) == BROUGHT_MAX or batches > BROUGHT_BATCHES_MAX:
                 return tuple(found)
@@ -167,9 +167,11 @@ def markers_to_bring(
     return tuple(found)
 
 
-def _decided(
+def decided_markers(
     topic_id: str, number: int, state: CoordinatorState, now_ms: int
 ) -> Iterator[WriteMarker]:
+    """The markers for that topic of the transactions that the coordinator shows as decided and not
+    complete, those of one transactional id in the order of the decisions."""
     for _, name in state.ids.indexed(OPEN):
         known = state.ids[name]
         for tx_id, transaction in known.open.items():

@@ -1,5 +1,6 @@
-"""The coordinator's rules: from a command to events or an error. R2-R5, R12, R27, R35, R39. Pure.
+"""The coordinator's rules: from a command to events or an error. Pure.
 
+They guard R2 to R5, R12, R27, R35, R39 and R40.
 COMMIT and ABORT of a transaction compete for the same slot, so the first event decides (I4). After
 a newer epoch is registered, commands of older ones are refused (I8).
 """
@@ -24,6 +25,7 @@ from txlog.coordinator.events import (
     ProducerInitialised,
     Registration,
     StagingHorizonAdvanced,
+    TopicDeletionBegun,
     TransactionalIdExpired,
     TransactionBarred,
     TransactionBegun,
@@ -49,6 +51,7 @@ from txlog.errors import (
     ProducerFenced,
     SegmentExpired,
     TransactionAborted,
+    UnknownTopic,
 )
 from txlog.journal.machine import Decided
 from txlog.layout import segment_id_of
@@ -78,6 +81,9 @@ def decide(state: CoordinatorState, command: CoordinatorCommand) -> Decided:
             return Decided((command,) if command.group in state.owners else ())
         case ExpireTransactionalId():
             return _decide_expiry(state, command)
+        case TopicDeletionBegun():
+            new = tuple(one for one in command.topic_ids if one not in state.deleted_topics)
+            return Decided((TopicDeletionBegun(new),) if new else ())
 
 
 def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
@@ -253,11 +259,13 @@ def _decide_begin(state: CoordinatorState, command: TransactionBegun) -> Decided
     if transaction is not None and transaction.state is TransactionState.ONGOING:
         # A BEGIN repeated after its answer was lost may name another topic. It is added: without a
         # marker there, that topic's readers would wait for ever.
+        require_not_deleted(state, command.participants)
         return _added(command, transaction)
     if transaction is not None or _outcome(state, known, command.tx_id) is not None:
         raise _is_decided(state, command.tx_id, transaction)
     require_remembered(state, command.tx_id)
     _require_next(command.transactional_id, known, command.tx_id)
+    require_not_deleted(state, command.participants)
     _check_horizon(state, command.participants)
     return Decided((command,))
 
@@ -279,6 +287,7 @@ def _decide_add(state: CoordinatorState, command: ParticipantsAdded) -> Decided:
     if transaction is None or transaction.state is not TransactionState.ONGOING:
         raise _is_decided(state, command.tx_id, transaction)
     _check_owners(state, command.transactional_id, command.groups, take_over=False)
+    require_not_deleted(state, command.participants)
     return _added(command, transaction, command.groups)
 
 
@@ -352,6 +361,9 @@ def _decide_commit(state: CoordinatorState, command: CommitPrepared) -> Decided:
     # Declared groups are checked again: another id may have taken them over since (R12).
     groups = command.groups if transaction is None else (*transaction.groups, *command.groups)
     _check_owners(state, name, groups, take_over=False)
+    # Dead letters replace the messages, whose topics may be deleted.
+    declared = () if transaction is None or command.dead_letter else transaction.participants
+    require_not_deleted(state, (*declared, *command.participants))
     # Vacuum keeps the segments that BEGIN has named, which were checked then.
     _check_horizon(state, command.participants)
     _check_mark(state, command)  # At most one of the two applies: a micro-batch has no tag.
@@ -397,6 +409,24 @@ def require_remembered(state: CoordinatorState, tx_id: TxId) -> None:
             "producer can only be closed.",
             tx_id=str(tx_id),
         )
+
+
+def require_not_deleted(state: CoordinatorState, participants: tuple[Participant, ...]) -> None:
+    """Raises UnknownTopic if one of the topics is deleted, or its deletion has begun (R40)."""
+    for participant in participants:
+        if participant.topic_id in state.deleted_topics:
+            raise deleted_topic(participant.topic, participant.topic_id)
+
+
+def deleted_topic(name: str, topic_id: str) -> UnknownTopic:
+    """The error for records of a topic that was deleted after they were sent."""
+    return UnknownTopic(
+        f"topic {name!r} was deleted while records for it waited for a decision: nothing of this "
+        "transaction was, or will be, committed. Abort it, and begin again: records then go to the "
+        "topic of that name, if there is one.",
+        topic=name,
+        topic_id=topic_id,
+    )
 
 
 def _check_horizon(state: CoordinatorState, participants: tuple[Participant, ...]) -> None:

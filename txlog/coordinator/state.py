@@ -21,6 +21,7 @@ from txlog.coordinator.events import (
     ProducerInitialised,
     ReplayMark,
     StagingHorizonAdvanced,
+    TopicDeletionBegun,
     TransactionalIdExpired,
     TransactionBarred,
     TransactionBegun,
@@ -37,8 +38,10 @@ from txlog.coordinator.transaction import (
     transactional_ids,
     transition,
 )
-from txlog.model import Decision, TransactionOutcome, TxId
+from txlog.model import Decision, TopicNumber, TransactionOutcome, TxId, topic_number
 from txlog.sorted_map import IndexedMap, IndexEntry, SortedMap
+from txlog.stored import stored
+from txlog.topic.producer_state import holds, with_numbers
 
 OUTCOME_GENERATIONS_MAX = 128
 """Older generations that are kept, so the outcomes of at least the last 16,384 transactions of a
@@ -53,6 +56,33 @@ def owners_of(items: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> Inde
 
 def _owner_entries(group: str, name: str) -> Iterator[IndexEntry]:
     yield name, group
+
+
+DELETIONS_NEWEST = 1_000
+"""Ids of deleted topics that are kept in full. Maintenance finishes no deletion that was cut short
+before as many others; the next `delete_topics` does. An id takes 19 bytes of each snapshot."""
+
+
+@stored("deleted_topics", numbers="topic_numbers", newest="newest_topic_ids")
+@dataclass(frozen=True, slots=True)
+class DeletedTopics:
+    """Every topic of the log whose deletion has begun (rule R55)."""
+
+    numbers: tuple[tuple[TopicNumber, TopicNumber], ...] = ()
+    """Ranges of topics' numbers, first and last. None is ever dropped: a process may know a topic
+    for as long as it lives. Between two ranges is a topic that exists, so there are never more
+    ranges than topics, and one."""
+    newest: tuple[str, ...] = ()
+    """The ids of the newest, by which any process can finish an interrupted deletion. A number is
+    not enough to delete a topic: a cluster's journal from an old backup gives it out again."""
+
+    def __contains__(self, topic_id: str) -> bool:
+        return holds(self.numbers, topic_number(topic_id))
+
+    def with_topics(self, topic_ids: tuple[str, ...]) -> DeletedTopics:
+        """These and more."""
+        numbers = with_numbers(self.numbers, map(topic_number, topic_ids))
+        return DeletedTopics(numbers, (*self.newest, *topic_ids)[-DELETIONS_NEWEST:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +102,8 @@ class CoordinatorState:
     forgotten: TxId | None = None
     """The highest transaction whose outcome was dropped, of all producer ids that no longer belong
     to a transactional id; one value for all of them, so that it stays small (rule R39)."""
+    deleted_topics: DeletedTopics = DeletedTopics()
+    """Topics that no decision names any more (rule R40)."""
 
     def outcome(self, tx_id: TxId) -> Outcome | None:
         """How the transaction ended; None if it has not ended, or its outcome was dropped."""
@@ -179,6 +211,9 @@ def apply(state: CoordinatorState, event: CoordinatorEvent) -> CoordinatorState:
             return replace(state, owners=state.owners.without([event.group]))
         case TransactionalIdExpired():
             return _expired(state, event.transactional_id)
+        case TopicDeletionBegun():
+            deleted = state.deleted_topics.with_topics(event.topic_ids)
+            return replace(state, deleted_topics=deleted)
 
 
 def _expired(state: CoordinatorState, name: str) -> CoordinatorState:

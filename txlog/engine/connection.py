@@ -20,6 +20,7 @@ from txlog.catalog.cluster_file import ClusterFile, read_cluster_file
 from txlog.clock import Runtime
 from txlog.coordinator.coordinator import Coordinator, journal_of
 from txlog.coordinator.marker_carrier import MarkerCarriers
+from txlog.coordinator.topic_deletion import CoordinatedDeletion
 from txlog.errors import (
     InvalidConfig,
     NotATxlog,
@@ -68,6 +69,7 @@ class Connection(InOneProcess):
         self._lock = threading.Lock()
         # Topics are opened by a layer that knows no coordinators, so what carries is handed to it.
         cluster.carry = MarkerCarriers(cluster.runtime, self.coordinators).begin
+        cluster.deletions = CoordinatedDeletion(cluster, self.coordinators)
 
     def coordinator(self, partition: int) -> Coordinator:
         """The coordinator with that number."""

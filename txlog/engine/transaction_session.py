@@ -23,6 +23,7 @@ from txlog.coordinator.events import (
     Registration,
     ReplayMark,
 )
+from txlog.coordinator.rules import require_current
 from txlog.coordinator.transaction import TransactionalId
 from txlog.engine.connection import Connection
 from txlog.engine.producer_config import STAGED, ProducerConfig
@@ -39,6 +40,7 @@ from txlog.errors import (
     StoreUnavailable,
     TransactionAborted,
     TxlogError,
+    UnknownTopic,
     UnstableOffsetCommit,
 )
 from txlog.groups.state import OffsetsPended, Pending, PendingOffset
@@ -87,8 +89,10 @@ class TransactionSession:
         """Whether BEGIN is written."""
         self._opened_ms = 0.0
         """When `begin` was called, by the monotonic clock."""
-        self._fencing_check: Callable[[], None] | None = None
-        """The check for a newer instance, running or done."""
+        self._state_at_begin: Callable[[], Any] | None = None
+        """The coordinator's journal when `begin` was called, or shortly after."""
+        self._fencing_check: Callable[[], Any] | None = None
+        """The read for the next check for a newer instance, running or done."""
         self.may_be_decided = False
         """Whether PREPARE_COMMIT was sent, and not refused because the transaction is aborted."""
         self._declared: dict[str, set[int]] = {}
@@ -159,41 +163,64 @@ class TransactionSession:
 
         With `checks_fencing` one request checks whether another instance has taken over, so that a
         fenced instance does no useless work; a staged transaction without a tag makes this check
-        during its first upload. Raises ProducerFenced, DuplicateTransaction.
+        during its first upload, and only begins to read which topics are deleted. Raises
+        ProducerFenced, DuplicateTransaction.
 
         The previous transaction may still be completing (R8); the next request that needs the
         coordinator waits for it.
         """
-        if checks_fencing and (not self._is_staged or tag):
+        is_awaited = checks_fencing and (not self._is_staged or tag != "")
+        if is_awaited:
             # The number rises after the check, so that a refused begin uses none.
             following = replace(self.tx_id, number=self._number + 1)
             self._coordinator.require_current(self.transactional_id, following, tag)
         self._number += 1
-        self._fencing_check = None
+        self._fencing_check = self._state_at_begin = None
         self._opened_ms = self._connection.runtime.clock.monotonic_ms()
         self._tag = tag
         self.has_begun = self.may_be_decided = False
         self._declared = {}
         self._groups = []
+        if checks_fencing and not is_awaited:
+            self._state_at_begin = self._begin_read()
         return self.tx_id
 
-    def begin_fencing_check(self) -> None:
-        """Start to check in the background whether another instance has taken over."""
-        check = partial(
-            self._coordinator.require_current, self.transactional_id, self.tx_id, self._tag
-        )
-        self._fencing_check = begun(self._connection.cluster.fan_out, check)
+    def _begin_read(self) -> Callable[[], Any]:
+        return begun(self._connection.cluster.fan_out, self._coordinator.journal.follow)
+
+    def ensure_fencing_check(self) -> None:
+        """Start to check in the background whether another instance has taken over, unless a check
+        is running, or was not yet asked for its result."""
+        if self._fencing_check is None:
+            self._fencing_check = self._begin_read()
 
     def require_not_fenced(self) -> None:
         """Raises the result of the check: ProducerFenced, TransactionAborted."""
-        if self._fencing_check is None:
+        read, self._fencing_check = self._fencing_check, None
+        if read is None:
             return
         with self.aborted_unless_fenced():
             try:
-                self._fencing_check()
+                state = read().transactions
+                require_current(state, self.transactional_id, self.tx_id, self._tag)
             # The check only saves useless work: PREPARE_COMMIT is refused all the same (I8).
             except (StoreUnavailable, OutcomeUnknown, StoreDenied) as error:
                 log.info("%s: the check for a fence failed: %s", self.transactional_id, error)
+
+    def has_deleted(self, topic: TopicLog) -> bool:
+        """Whether the coordinator, as this process last read it, refuses decisions that name the
+        topic (R40)."""
+        return topic.topic_id in self._coordinator.state.deleted_topics
+
+    def had_deleted(self, topic: TopicLog) -> bool:
+        """Whether it did so when the transaction began, as far as is known: then its records were
+        sent to the topic that has the name now."""
+        if self._state_at_begin is None:
+            return False
+        try:
+            return topic.topic_id in self._state_at_begin().transactions.deleted_topics
+        except TxlogError:
+            return False
 
     def has_declared(self, topic: TopicLog, partitions: set[int]) -> bool:
         """Whether records may be appended to these partitions now."""
@@ -269,7 +296,7 @@ class TransactionSession:
             self.pend_staged(group, offsets)
             return
         # At the same time as the pend, so that the check costs no wait.
-        self.begin_fencing_check()
+        self._fencing_check = self._begin_read()
         try:
             self.pend_staged(group, offsets)
         # If it is a newer instance that has committed, or pended, these first, this one is fenced.
@@ -383,6 +410,9 @@ class TransactionSession:
         )
         try:
             self._after_completion(prepare)
+        except UnknownTopic:  # Refused by the newest state (R40), so nothing was sent.
+            self.may_be_decided = False
+            raise
         except TransactionAborted:
             self.may_be_decided = False
             self._require_newest()

@@ -14,7 +14,12 @@ from typing import Any, get_args
 from txlog.coordinator.events import CoordinatorEvent, ReplayMark
 from txlog.coordinator.outcomes import OutcomeGeneration
 from txlog.coordinator.rules import decide as decide_transactions
-from txlog.coordinator.state import OUTCOME_GENERATIONS_MAX, CoordinatorState, owners_of
+from txlog.coordinator.state import (
+    OUTCOME_GENERATIONS_MAX,
+    CoordinatorState,
+    DeletedTopics,
+    owners_of,
+)
 from txlog.coordinator.state import apply as apply_transactions
 from txlog.coordinator.transaction import TransactionalId, transactional_ids
 from txlog.errors import CorruptData
@@ -80,13 +85,19 @@ class _GroupRow:
 
 
 SECTIONS = SectionCodec(
-    {"staging_horizon": 1, "forgotten": 1, "outcomes": OUTCOME_GENERATIONS_MAX + 1},
+    {
+        "staging_horizon": 1,
+        "forgotten": 1,
+        "outcomes": OUTCOME_GENERATIONS_MAX + 1,
+        "deleted_topics": 1,
+    },
     staging_horizon=str,
     transactional_id=_Id,
     group_owner=_Owner,
     replay_mark=ReplayMark,
     forgotten=TxId,
     outcomes=str,
+    deleted_topics=DeletedTopics,
     group=_GroupRow,
 )
 """Sections of a snapshot. A row of `outcomes` is the text of one generation (`outcomes.py`)."""
@@ -154,6 +165,7 @@ class CoordinatorMachine(SimpleMachine):
                 ),
                 "forgotten": () if forgotten is None else (forgotten,),
                 "outcomes": (OutcomeGeneration.of(each).text for each in transactions.outcomes),
+                "deleted_topics": [transactions.deleted_topics],
                 "group": SECTIONS.texts("group", state.offsets.groups, _row_of),
             }
         )
@@ -171,6 +183,7 @@ class CoordinatorMachine(SimpleMachine):
             horizon=horizon,
             outcomes=tuple(map(OutcomeGeneration.of_text, rows["outcomes"])) or ({},),
             forgotten=max(rows["forgotten"], default=None),
+            deleted_topics=next(iter(rows["deleted_topics"]), DeletedTopics()),
         )
         groups = SortedMap((row.name, _group_of(row)) for row in rows["group"])
         for group in groups.values():

@@ -207,6 +207,18 @@ class GroupOffsets:
         execute = partial(self._journal_of(command.group).execute_each, (*before, command))
         self.with_resolution(execute, command.tx_id)
 
+    def has_deleted(self, group: str, topic_id: str) -> bool:
+        """Whether the group's coordinator, as this process last read it, has the topic as
+        deleted."""
+        return topic_id in self._journal_of(group).state.transactions.deleted_topics
+
+    def require_topics(self, group: str, pended: Iterable[PendingOffset]) -> None:
+        """Raises CommitFailed if a topic was deleted before these offsets were pended (R11). Their
+        entry was decided on a state that this process has read."""
+        for offset in pended:
+            if self.has_deleted(group, offset.topic_id):
+                raise deleted_meanwhile(offset.topic)
+
     def apply_command(self, group: str, tx_id: TxId) -> PendingApplied:
         """The command that `apply_pending` executes, for an entry that holds others, too."""
         return PendingApplied(group, tx_id, self._cluster.runtime.clock.wall_ms())

@@ -75,6 +75,8 @@ class Maintenance:
         self._candidates: Candidates | None = None
         self._kept_entries: dict[str, int] = {}
         """Subject -> entries that its last pruning kept until their boundary is old enough."""
+        self._being_deleted: frozenset[str] = frozenset()
+        """Ids of topics whose deletion has begun."""
         self._report = MaintenanceReport()
 
     def run_once(self, *, vacuum: bool = True) -> MaintenanceReport:
@@ -87,6 +89,7 @@ class Maintenance:
         if not self._topics:
             self._transactions()
         self._open_all(topics)
+        self._attempt("deletion", "coordinator 0", self._find_deletions)
         for topic in topics:
             self._attempt("opening", topic.name, partial(self._topic, topic))
         if not self._topics:
@@ -162,7 +165,8 @@ class Maintenance:
     # Topics.
 
     def _topic(self, topic: TopicLog) -> str:
-        if topic.catch_up(linearizable=True).closed:
+        is_closed = topic.catch_up(linearizable=True).closed
+        if is_closed or topic.topic_id in self._being_deleted:
             # The name is still taken: the process that deletes the topic died, or has yet to free
             # it. Vacuum deletes the rest.
             self._attempt("deletion", topic.name, partial(self._finish_deletion, topic.name))
@@ -176,6 +180,10 @@ class Maintenance:
         }
         for task, call in tasks.items():
             self._attempt(task, topic.name, partial(_unless_deleted, topic, call))
+        return ""
+
+    def _find_deletions(self) -> str:
+        self._being_deleted = frozenset(self._connection.cluster.deletions_begun())
         return ""
 
     def _finish_deletion(self, name: str) -> str:

@@ -110,6 +110,7 @@ def log_facts(source: Connection | Store) -> LogFacts:
         for group in journal.groups.values():
             _check_group(facts, journal, group)
     _check_producer_ids(facts)
+    _check_deletions(facts)
     return facts
 
 
@@ -227,12 +228,30 @@ def _check_applied(
     for participant in transaction.participants:
         topic = facts.topics.get(participant.topic_id)
         if topic is not None and (topic.is_closed or topic.is_finished(transaction.tx_id)):
+            _check_closed(facts, topic, transaction)
             continue
         if transaction.is_complete:
             text = f"{transaction.tx_id} is complete, and topic {participant.topic!r} has no marker"
             facts.report("I5", root, text)
         elif transaction.decision is Decision.COMMIT:
             _check_staged(facts, root, transaction, participant)
+
+
+def _check_closed(facts: LogFacts, topic: TopicFacts, transaction: TransactionFacts) -> None:
+    """A topic that is closed has the markers of all commits that name it (R54)."""
+    is_missing = topic.is_closed and not topic.is_finished(transaction.tx_id)
+    if is_missing and transaction.decision is Decision.COMMIT and not topic.walk.is_pruned:
+        text = f"{transaction.tx_id} is committed, and {topic.name!r} was closed before its marker"
+        facts.report("I5", topic.walk.layout.root, f"{text} (rule R54)")
+
+
+def _check_deletions(facts: LogFacts) -> None:
+    """A topic is closed after every coordinator refuses decisions that name it (R54)."""
+    for topic_id, topic in facts.topics.items():
+        for coordinator in facts.coordinators if topic.is_closed else ():
+            if topic_id not in coordinator.walk.state.deleted_topics:
+                text = f"topic {topic.name!r} is closed, and coordinator {coordinator.partition}"
+                facts.report("I5", topic.walk.layout.root, f"{text} does not know it (rule R54)")
 
 
 def _check_staged(

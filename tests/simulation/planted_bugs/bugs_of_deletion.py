@@ -11,6 +11,8 @@ from tests.simulation.planted_bugs.mutant import Mutant
 from txlog.client.admin import record_deletion
 from txlog.client.consumer.consumer_group import GroupPositions
 from txlog.coordinator import rules as coordinator_rules
+from txlog.coordinator import topic_deletion
+from txlog.coordinator.topic_deletion import CoordinatedDeletion
 from txlog.engine.connection import Connection
 from txlog.errors import MissingObject
 from txlog.groups import state as offsets_state
@@ -198,12 +200,34 @@ def producers_retired_at_once(patch: Patch) -> None:
 _RETIRED = topic_rules._decide_retired
 
 
+def no_R40(patch: Patch) -> None:
+    """A coordinator decides without regard to deletions."""
+    patch.setattr(coordinator_rules, "require_not_deleted", lambda state, participants: None)
+
+
+def closed_without_the_coordinators(patch: Patch) -> None:
+    """A topic is closed at once, as if only its own writers mattered."""
+    patch.setattr(CoordinatedDeletion, "begin", lambda self, topics: None)
+
+
+def closed_before_the_markers(patch: Patch) -> None:
+    """What was decided before is left to its own process, which finds the topic closed."""
+    patch.setattr(topic_deletion, "decided_markers", lambda *of: ())
+
+
 OF_DELETION: dict[str, Mutant] = {
     "without R11, deleted topic accepts records": Mutant(no_R11_in_topics, "mortals", 5),
     "without R11, positions kept by topic name": Mutant(
         no_R11_for_positions, "mortals", 111, unseen_seeds=500
     ),
     "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 2),
+    "without R40": Mutant(no_R40, "mortals", 28),
+    "without R54, topic closed without the coordinators": Mutant(
+        closed_without_the_coordinators, "mortals", 0
+    ),
+    "without R54, topic closed before the markers": Mutant(
+        closed_before_the_markers, "mortals", 20
+    ),
     "without R17, append not checked": Mutant(no_R17, "late-appends", 2),
     "without R17, PREPARE_COMMIT not checked": Mutant(no_horizon_for_staged, "collected", 1),
     "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 209),

@@ -1,5 +1,5 @@
-"""Planted bugs in the state that Spark's driver passes to tasks, and in reading it again
-nevertheless.
+"""Planted bugs in the state that Spark's driver passes to tasks, and in what coordinators know of
+state that is old.
 
 Simulated queries pass no state, so that only direct tests detect these.
 """
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from spark_plugin.sink import batch_commit
 from txlog.coordinator import rules
+from txlog.coordinator.state import DeletedTopics
 from txlog.engine.transaction_session import TransactionSession
 from txlog.journal.replication.follower import Follower
 
@@ -32,9 +32,9 @@ def _instances_pickled(patch: Patch) -> None:
     patch.setattr(TransactionSession, "__reduce__", object.__reduce__)
 
 
-def _without_R40(patch: Patch) -> None:
-    """A micro-batch is committed to the topics as its tasks saw them, without a new check."""
-    patch.setattr(batch_commit, "_require_topic", lambda connection, participant: None)
+def _without_R55(patch: Patch) -> None:
+    """Only the newest deleted topics are remembered."""
+    patch.setattr(DeletedTopics, "__contains__", lambda self, topic_id: topic_id in self.newest)
 
 
 def _content_not_compared(patch: Patch) -> None:
@@ -44,7 +44,7 @@ def _content_not_compared(patch: Patch) -> None:
 
 _CONTENT = "tests/unit/coordinator/test_content.py::"
 _METADATA = "tests/unit/catalog/test_task_metadata.py::"
-_LOOK = "tests/unit/spark_plugin/sink/test_topics_of_a_commit.py::"
+_DELETION = "tests/unit/coordinator/test_topic_deletion.py::"
 
 BUGS_OF_METADATA: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "state passed by the driver counts as read (R31)": (
@@ -59,9 +59,9 @@ BUGS_OF_METADATA: Mapping[str, tuple[Callable[[Patch], None], str]] = {
         _content_not_compared,
         f"{_CONTENT}test_R35_commit_by_a_copied_producer_with_other_records_is_fenced",
     ),
-    "without R40 in a query": (
-        _without_R40,
-        f"{_LOOK}test_R40_batch_for_deleted_topic_is_refused_without_a_decision",
+    "without R55": (
+        _without_R55,
+        f"{_DELETION}test_R55_deleted_topics_are_never_forgotten_and_take_little_space",
     ),
 }
 """Planted bug -> the function that plants it, and the test that detects it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from txlog.client.producer.open_transaction import InputOffsets, StagedRecords
+from txlog.client.producer.open_transaction import InputOffsets
 from txlog.engine.transaction_completion import Completion
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import OutcomeUnknown
@@ -53,12 +53,6 @@ def _without_R38(patch: Patch) -> None:
     patch.setattr(TransactionSession, "abort", abort)
 
 
-def _without_R40(patch: Patch) -> None:
-    """No topic is checked before the decision."""
-    patch.setattr(StagedRecords, "require_topics", lambda self: None)
-    patch.setattr(StagedRecords, "require_open", lambda self, topic: None)
-
-
 def _without_R41(patch: Patch) -> None:
     """Every pend without BEGIN expires after ten seconds."""
     original = TransactionSession.pend_staged
@@ -78,7 +72,6 @@ def _without_R42(patch: Patch) -> None:
     patch.setattr(TransactionSession, "require_in_time", lambda self: None)
 
 
-_DELETED = "tests/unit/client/producer/test_staged_into_deleted_topics.py::"
 _TESTS = "tests/unit/client/producer/test_staged_transactions.py::"
 
 BUGS_OF_STAGING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
@@ -90,10 +83,6 @@ BUGS_OF_STAGING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "without R38": (
         _without_R38,
         f"{_TESTS}test_R38_abort_after_commit_was_prepared_is_refused",
-    ),
-    "without R40": (
-        _without_R40,
-        f"{_DELETED}test_R40_a_commit_into_a_deleted_topic_decides_nothing",
     ),
     "without R41": (
         _without_R41,

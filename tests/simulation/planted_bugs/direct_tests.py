@@ -119,6 +119,17 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
         "start offsets not compared (I6)": "test_command_outcome_matches_the_grid",
         "pending offsets not checked (I6)": "test_command_outcome_matches_the_grid",
     },
+    "tests/unit/coordinator/test_topic_deletion.py": {
+        "without R54, topic closed without the coordinators": (
+            "test_R54_every_coordinator_refuses_the_topic_before_it_is_closed"
+        ),
+    },
+    "tests/unit/client/producer/test_staged_into_deleted_topics.py": {
+        "without R40": "test_R40_a_commit_into_a_deleted_topic_decides_nothing",
+        "without R54, topic closed before the markers": (
+            "test_R54_deletion_finishes_in_the_topic_what_was_decided_before"
+        ),
+    },
     "tests/unit/groups/test_offsets_rules.py": {
         "without R6 in groups": ("test_R6_pend_is_applied_only_under_its_transaction_id"),
         "without R11, positions kept by topic name": (

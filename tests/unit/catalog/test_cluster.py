@@ -68,7 +68,7 @@ def test_deleted_topics_are_not_kept_as_long_as_the_process_lives(world: World) 
     for day in range(4 * TOPICS_KEPT_MIN):
         create(other, f"day-{day}")
         topic = reader.topic(f"day-{day}")
-        other.delete_topic(topic.name)
+        other.delete_topics([topic.name])
         assert topic.catch_up().closed
         seen.append(weakref.ref(topic))
     del topic
@@ -104,7 +104,7 @@ def test_internal_topic_name_is_looked_up(world: World) -> None:
 def test_R11_each_incarnation_is_found_by_its_id(world: World) -> None:
     cluster, other = cluster_of(world), cluster_of(world)
     old = cluster.topic("a").topic_id
-    cluster.delete_topic("a")
+    cluster.delete_topics(["a"])
     new = create(cluster)
     for one in (cluster, other):
         assert one.topic("a").topic_id == new
@@ -132,7 +132,7 @@ def test_R15_closed_successor_of_a_closed_topic_is_not_found(world: World) -> No
     old.catch_up()
 
     def replace_and_close() -> None:
-        other.delete_topic("a")
+        other.delete_topics(["a"])
         new = create(other)
         cluster.topic_of_id("a", new).catch_up()
         lengthen(other, "a")
@@ -149,15 +149,15 @@ def test_R15_deletion_applies_to_the_current_incarnation(world: World) -> None:
     cluster.topic("a").catch_up()
     lengthen(other, "a")
     old = other.topic("a")
-    other.delete_topic("a")
+    other.delete_topics(["a"])
     old.journal.prune(keep_entries=1)
     create(other)
-    cluster.delete_topic("a")
+    cluster.delete_topics(["a"])
     with pytest.raises(UnknownTopic):
         cluster_of(world).topic("a")
 
 
-@pytest.mark.parametrize("verb", ["delete_topic", "finish_deletion"])
+@pytest.mark.parametrize("verb", ["delete_topics", "finish_deletion"])
 def test_R11_deletion_spares_recreated_topic_of_same_name(world: World, verb: str) -> None:
     process, other = world.process(), cluster_of(world)
     cluster = process.connection.cluster
@@ -186,12 +186,12 @@ def test_R11_deletion_leaves_the_opened_next_topic_of_the_name_open(world: World
     opened: list[TopicLog] = []
 
     def delete_and_open_next() -> None:
-        other.delete_topic("a")
+        other.delete_topics(["a"])
         create(other)
         opened.extend(cluster.topics())
 
     process.store.before("create", old.layout.entry(old.next_slot), delete_and_open_next)
-    cluster.delete_topic("a")
+    cluster.delete_topics(["a"])
     assert process.store.is_met
     assert cluster.topic("a") is opened[0]
     assert opened[0].topic_id != old.topic_id
@@ -219,7 +219,7 @@ def test_R11_creation_leaves_the_opened_next_topic_of_the_name_open(world: World
     opened: list[TopicLog] = []
 
     def delete_and_open_next() -> None:
-        other.delete_topic("b")
+        other.delete_topics(["b"])
         create(other, "b")
         opened.extend(topic for topic in cluster.topics() if topic.name == "b")
 

@@ -311,7 +311,7 @@ def test_R11_learned_topic_does_not_replace_a_known_one() -> None:
     created(store)
     cluster = opened(store)
     old = cluster.create_topic("a", 1, "schema", TopicConfig()).opened
-    cluster.delete_topic("a")
+    cluster.delete_topics(["a"])
     new = cluster.create_topic("a", 1, "schema", TopicConfig())
     cluster.learn_topic(old)
     assert cluster.topic("a") is new

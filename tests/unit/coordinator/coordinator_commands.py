@@ -26,8 +26,8 @@ PID = 7
 USED, OWN, NEXT = (TxId(PID, 3, number) for number in (4, 5, 6))
 """In every state but Empty, USED is complete, OWN is in that state, and NEXT is unknown."""
 
-TOPIC_A = Participant("id-a", "a", (0,))
-TOPIC_B = Participant("id-b", "b", (0,))
+TOPIC_A = Participant("00000001aaaaaaaa", "a", (0,))
+TOPIC_B = Participant("00000002bbbbbbbb", "b", (0,))
 
 
 def init(instance: str = "i", name: str = NAME, **changes: Any) -> InitProducer:

@@ -405,7 +405,9 @@ def test_I8_timeout_fences_the_owner_and_resets_the_begun_number() -> None:
 
 
 def staged(name: str) -> Participant:
-    return Participant("id-a", "a", segments=(segment({0: 1}, name, "topics/a/id-a"),))
+    return Participant(
+        "00000001aaaaaaaa", "a", segments=(segment({0: 1}, name, "topics/a/00000001aaaaaaaa"),)
+    )
 
 
 def test_a_segment_below_the_staging_horizon_is_not_committed() -> None:
@@ -443,10 +445,12 @@ def test_repeated_prepare_is_accepted_after_the_horizon_rose() -> None:
 
 
 def test_participants_of_one_topic_are_merged() -> None:
-    more = (Participant("id-a", "a", (2, 0)), staged("s"), TOPIC_B)
+    more = (Participant("00000001aaaaaaaa", "a", (2, 0)), staged("s"), TOPIC_B)
     merged = merged_participants((TOPIC_A,), more)
     assert merged == (
-        Participant("id-a", "a", (0, 2), (segment({0: 1}, "s", "topics/a/id-a"),)),
+        Participant(
+            "00000001aaaaaaaa", "a", (0, 2), (segment({0: 1}, "s", "topics/a/00000001aaaaaaaa"),)
+        ),
         TOPIC_B,
     )
 
@@ -454,10 +458,13 @@ def test_participants_of_one_topic_are_merged() -> None:
 def test_transaction_collects_participants_groups_and_tag() -> None:
     coordinator = SITUATIONS["Ongoing"]()
     coordinator.run(add(OWN, groups=("g",)))
-    coordinator.run(add(OWN, Participant("id-a", "a", (1,)), groups=("g", "h")))
+    coordinator.run(add(OWN, Participant("00000001aaaaaaaa", "a", (1,)), groups=("g", "h")))
     coordinator.run(commit(OWN, participants=(staged("s"),), groups=("k",), tag="tag"))
     found = transaction(coordinator, OWN)
-    assert [participant.topic_id for participant in found.participants] == ["id-a", "id-b"]
+    assert [participant.topic_id for participant in found.participants] == [
+        "00000001aaaaaaaa",
+        "00000002bbbbbbbb",
+    ]
     assert found.participants[0].partitions == (0, 1)
     assert (found.groups, found.tag) == (("g", "h", "k"), "tag")
     assert USED not in coordinator.state.ids[NAME].open
@@ -476,7 +483,7 @@ def test_repeated_begin_with_another_topic_adds_the_participant() -> None:
 
 
 def test_R11_recreated_topic_of_same_name_is_a_separate_participant() -> None:
-    another = Participant("id-new-a", "a", (0,))
+    another = Participant("00000003aaaaaaaa", "a", (0,))
     for command in (add(OWN, another), begin(OWN, participants=(another,))):
         coordinator = SITUATIONS["Ongoing"]()
         coordinator.run(command)

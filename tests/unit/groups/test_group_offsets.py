@@ -54,7 +54,7 @@ def pended(process: Process, name: str = NAME, number: int = 0) -> TxId:
 
 def recreate_src(world: World, process: Process) -> None:
     """Delete topic `src` and create another one with its name."""
-    process.connection.cluster.delete_topic("src")
+    process.connection.cluster.delete_topics(["src"])
     world.create_topics("src")
 
 
@@ -250,7 +250,7 @@ def test_R11_group_advances_only_to_the_current_incarnation(world: World) -> Non
     old = process.topic("src").topic_id
     commit_position(process, 5)
     committed = offsets(process).group(GROUP).committed[SRC]
-    other.connection.cluster.delete_topic("src")
+    other.connection.cluster.delete_topics(["src"])
     with pytest.raises(CommitFailed, match="was deleted after its records were read"):
         offsets(process).replaced(SRC, "another", committed)
     world.create_topics("src")

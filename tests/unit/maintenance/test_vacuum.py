@@ -14,6 +14,7 @@ from txlog.client.half_messages.half_store import stage as staged
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.clock import Runtime, SerialFanOut
 from txlog.engine.connection import open_connection
+from txlog.engine.producer_config import STAGED
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import SegmentExpired, StoreFull, UnknownTopic
 from txlog.maintenance.maintenance import Maintenance
@@ -449,11 +450,15 @@ def test_alternating_maintenance_passes_of_two_processes_do_not_fail(log: Memory
 
 @pytest.mark.both_ways
 def test_R17_horizon_set_by_a_clock_far_ahead_does_not_block_writers(
-    log: MemoryLog,
+    log: MemoryLog, transaction_records: str
 ) -> None:
-    """Names of segments are above the horizon, whatever the writer's clock says."""
+    """Names of segments are above the horizon, whatever the writer's clock says. A producer that
+    stages without reading the topic learns of the horizon by one refusal."""
     vacuum_far_ahead(log)
     producer = log.producer("a")
+    if transaction_records == STAGED:
+        with pytest.raises(SegmentExpired), producer.transaction():
+            producer.send("u", b"refused")
     with producer.transaction():
         producer.send("u", b"written")
     log.elsewhere().send("u", b"and written").get()

@@ -10,7 +10,6 @@ from tests.protocol.steps import (
     TIMEOUT_MS,
     append,
     coordinator,
-    finish,
     participant,
     pend,
     prepare,
@@ -29,7 +28,7 @@ from tests.unit.testing.intact_log import (
 from txlog.coordinator.events import (
     ProducerInitialised,
 )
-from txlog.errors import CorruptData, NotATxlog
+from txlog.errors import CorruptData, NotATxlog, UnknownTopic
 from txlog.journal.audit import Finding
 from txlog.journal.boundaries.boundary import Boundary
 from txlog.journal.boundaries.boundary import create as create_boundary
@@ -90,9 +89,10 @@ def test_records_of_a_topic_deleted_before_the_commit_are_not_reported(
     declared = participant(process, "b", logged=True)
     coordinator(process).begin("p", tx, TIMEOUT_MS, (declared,))
     append(process, "b", tx, 3, 3)
-    process.connection.cluster.delete_topic("b")
-    prepare(process, tx, name="p", groups=())
-    finish(process, tx, "p")
+    process.connection.cluster.delete_topics(["b"])
+    with pytest.raises(UnknownTopic):
+        prepare(process, tx, name="p", groups=())
+    coordinator(process).abort("p", tx)
     assert check_log(log.store) == []
     assert coordinator(process).journal.prune(0)
     assert check_log(log.store) == []

@@ -17,6 +17,7 @@ from txlog.topic.topic_log import TopicLog
 
 PARTITIONS = 2
 TOPICS = ("a", "b")
+_OPENED = {name: TopicOpened(16 * name, name, PARTITIONS, "", TopicConfig()) for name in TOPICS}
 
 
 @dataclass
@@ -38,10 +39,7 @@ class World:
         store = MemoryStore(self.runtime)
         options = ReplicaOptions(snapshot_entries=3)
         self.logs = {
-            name: TopicLog(
-                store, TopicOpened(name, name, PARTITIONS, "", TopicConfig()), self.runtime, options
-            )
-            for name in TOPICS
+            name: TopicLog(store, opened, self.runtime, options) for name, opened in _OPENED.items()
         }
         for log in self.logs.values():
             log.catch_up()
@@ -100,7 +98,7 @@ class World:
         if not self.pending:
             return
         transaction, topic = self.pending.pop(choice % len(self.pending))
-        tx_id = transaction.tx_id
+        tx_id, topics = transaction.tx_id, sorted(transaction.topics)
         staged = transaction.staged.get(topic) if transaction.committed else None
         before = [p.next_offset for p in self.logs[topic].state.partitions]
         self.logs[topic].execute(
@@ -109,7 +107,7 @@ class World:
                 Decision.COMMIT if transaction.committed else Decision.ABORT,
                 tx_id.number,
                 0,
-                topic_ids=tuple(sorted(transaction.topics)) if len(transaction.topics) > 1 else (),
+                topic_ids=tuple(16 * name for name in topics) if len(topics) > 1 else (),
                 segments=(staged,) if staged else (),
             )
         )

@@ -25,7 +25,7 @@ from txlog.topic.machine import TopicMachine
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
-OPENED = TopicOpened("id", "t", PARTITIONS, "c2NoZW1h", TopicConfig())
+OPENED = TopicOpened("0123456789abcdef", "t", PARTITIONS, "c2NoZW1h", TopicConfig())
 
 
 class LoggedTopic:

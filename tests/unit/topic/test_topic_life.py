@@ -100,7 +100,7 @@ def test_commands_without_effect_write_no_entry(topic: MachineHarness[TopicState
 
 def test_opening_a_topic_again_changes_nothing(topic: MachineHarness[TopicState]) -> None:
     before = topic.state
-    topic.run(TopicOpened("other", "t", 9, "schema", TopicConfig()))
+    topic.run(TopicOpened("fedcba9876543210", "t", 9, "schema", TopicConfig()))
     assert topic.state == before
 
 

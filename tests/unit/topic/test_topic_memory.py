@@ -47,12 +47,12 @@ def test_row_without_producer_has_no_transaction_or_sequence(
 def test_a_staged_row_has_its_transaction_and_no_sequence(
     topic: MachineHarness[TopicState],
 ) -> None:
-    topic.run(marker(FIRST, segments=(segment({0: 4}),), topic_ids=("id", "other")))
+    topic.run(marker(FIRST, segments=(segment({0: 4}),), topic_ids=("0123456789abcdef", "other")))
     (row,) = topic.state.tail
     assert (row.tx_id, row.base_sequence) == (FIRST, -1)
     found = topic.state.decided(row)
     assert (found.first_slot, found.decided_slot, found.aborted) == (1, 1, False)
-    assert found.topic_ids == ("id", "other")
+    assert found.topic_ids == ("0123456789abcdef", "other")
 
 
 def test_sequences_are_consecutive_within_each_partition(topic: MachineHarness[TopicState]) -> None:
@@ -87,8 +87,8 @@ def test_marker_records_first_offsets_of_its_transaction(topic: MachineHarness[T
     topic.run(append({0: 2}, tx=FIRST))
     topic.run(append({1: 3}, sequence=0, tx=FIRST))
     staged = segment({0: 1, 2: 5}, "staged")
-    topic.run(marker(FIRST, segments=(staged,), topic_ids=("id", "other")))
-    assert topic.state.decisions == {FIRST: TxDecision(3, 1, False, ("id", "other"))}
+    topic.run(marker(FIRST, segments=(staged,), topic_ids=("0123456789abcdef", "other")))
+    assert topic.state.decisions == {FIRST: TxDecision(3, 1, False, ("0123456789abcdef", "other"))}
     assert producer(topic).open is None
     last = producer(topic).last
     assert last is not None
@@ -108,8 +108,8 @@ def test_marker_of_another_transaction_leaves_the_open_one_open(
 ) -> None:
     topic.run(append({0: 2}, tx=SECOND))
     staged = segment({1: 1}, "staged")
-    topic.run(marker(FIRST, floor=-1, segments=(staged,), topic_ids=("id", "other")))
-    assert topic.state.decisions == {FIRST: TxDecision(2, 2, False, ("id", "other"))}
+    topic.run(marker(FIRST, floor=-1, segments=(staged,), topic_ids=("0123456789abcdef", "other")))
+    assert topic.state.decisions == {FIRST: TxDecision(2, 2, False, ("0123456789abcdef", "other"))}
     opened, last = producer(topic).open, producer(topic).last
     assert opened is not None
     assert last is not None
@@ -152,7 +152,7 @@ def test_closed_topic_keeps_only_identity_config_schemas_and_partitions(
     config = topic.state.config
     topic.run(CloseTopic())
     assert topic.state == TopicState(
-        "id", "t", True, config, topic.state.schemas, topic.state.partitions
+        "0123456789abcdef", "t", True, config, topic.state.schemas, topic.state.partitions
     )
     assert isinstance(config, TopicConfig)
 
@@ -211,17 +211,17 @@ def test_multi_topic_transactions_above_the_floor_are_remembered(
 ) -> None:
     """Four transactions are open at once; the first one is finished last."""
     for number in (1, 2, 3):
-        topic.run(marker(TxId(7, 0, number), floor=-1, topic_ids=("id", "other")))
+        topic.run(marker(TxId(7, 0, number), floor=-1, topic_ids=("0123456789abcdef", "other")))
     assert [one.number for one in producer(topic).earlier] == [1, 2]
-    topic.run(marker(TxId(7, 0, 0), floor=1, topic_ids=("id", "other")))
+    topic.run(marker(TxId(7, 0, 0), floor=1, topic_ids=("0123456789abcdef", "other")))
     assert [one.number for one in producer(topic).earlier] == [2, 3]
 
 
 def test_multi_topic_transaction_at_the_floor_is_forgotten(
     topic: MachineHarness[TopicState],
 ) -> None:
-    topic.run(marker(TxId(7, 0, 0), topic_ids=("id", "other")))
-    topic.run(marker(TxId(7, 0, 2), floor=0, topic_ids=("id", "other")))
+    topic.run(marker(TxId(7, 0, 0), topic_ids=("0123456789abcdef", "other")))
+    topic.run(marker(TxId(7, 0, 2), floor=0, topic_ids=("0123456789abcdef", "other")))
     assert producer(topic).earlier == ()
 
 

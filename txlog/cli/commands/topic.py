@@ -80,6 +80,11 @@ def _show(session: Session, admin: Admin, name: str) -> None:
     topic = admin.describe_topic(name)
     document = _document(topic)
     session.show(document, _sections(topic, document))
+    if topic.is_being_deleted:
+        session.say(
+            f"Its deletion has begun, and it takes no transactions. 'txlog topic delete {name}' or "
+            "'txlog maintain' finishes the deletion if it was interrupted."
+        )
 
 
 def _document(topic: TopicDescription) -> dict[str, Any]:
@@ -102,6 +107,7 @@ def _document(topic: TopicDescription) -> dict[str, Any]:
             for part in topic.partitions
         ],
         "open_transactions": [str(tx_id) for tx_id in topic.open_transactions],
+        "is_being_deleted": topic.is_being_deleted,
     }
 
 
@@ -113,6 +119,7 @@ def _sections(topic: TopicDescription, document: Mapping[str, Any]) -> Iterable[
             ("SchemaId", topic.schema_id),
             *document["config"].items(),
             ("OpenTransactions", ", ".join(document["open_transactions"])),
+            ("IsBeingDeleted", document["is_being_deleted"]),
         )
     )
     yield grid_of(document["schema"], ("column", "type", "nullable"))

@@ -35,6 +35,9 @@ class TopicDescription:
     config: TopicConfig
     partitions: tuple[PartitionDescription, ...]
     open_transactions: tuple[TxId, ...]
+    is_being_deleted: bool = False
+    """Whether its deletion has begun, and is in progress or was interrupted: it takes no
+    transactions (R40). `delete_topics` and maintenance finish the deletion."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from txlog.catalog.state import unknown_topic
 from txlog.client.admin.descriptions import PartitionDescription, TopicDescription
 from txlog.client.admin.record_deletion import delete_records
 from txlog.client.positions.position_arguments import checked_names
+from txlog.clock import begun
 from txlog.engine.connection import Connection
 from txlog.engine.new_topic import NewTopic, check_configuration, checked_topic, create_topic
 from txlog.errors import (
@@ -95,14 +96,20 @@ class TopicAdmin:
 
     def describe_topic(self, name: str) -> TopicDescription:
         """One topic. Raises UnknownTopic."""
-        return _described(self.connection.cluster.present_topic(name, linearizable=True))
+        return self.describe_topics([name])[0]
 
     def describe_topics(self, names: Iterable[str] | str | None = None) -> list[TopicDescription]:
         """Several topics, by default all. Raises UnknownTopic for a given name."""
-        fan_out = self.connection.runtime.fan_out
-        if names is not None:
-            return fan_out.run_all([partial(self.describe_topic, n) for n in checked_names(names)])
-        return [_described(topic) for topic in self._present(self.connection.cluster.topics())]
+        cluster = self.connection.cluster
+        deletions = begun(self.connection.runtime.fan_out, cluster.deletions_begun)
+        if names is None:
+            topics = self._present(cluster.topics())
+        else:
+            find = partial(cluster.present_topic, linearizable=True)
+            calls = [partial(find, name) for name in checked_names(names)]
+            topics = self.connection.runtime.fan_out.run_all(calls)
+        being_deleted = deletions()
+        return [_described(topic, topic.topic_id in being_deleted) for topic in topics]
 
     def _present(self, topics: list[TopicLog]) -> list[TopicLog]:
         """The topics that still exist, caught up. Many topics on a quick store are read one after
@@ -133,8 +140,7 @@ class TopicAdmin:
         for name in doomed:
             if name not in state.topics:
                 raise unknown_topic(name, state)
-        for name in dict.fromkeys(doomed):
-            self.connection.cluster.delete_topic(name)
+        self.connection.cluster.delete_topics(dict.fromkeys(doomed))
 
     def create_partitions(self, name: str, total_count: int) -> None:
         """Add partitions, up to this number in all; existing records stay where they are. From then
@@ -205,7 +211,7 @@ def _checked_topics(topics: object) -> list[NewTopic]:
     return found
 
 
-def _described(topic: TopicLog) -> TopicDescription:
+def _described(topic: TopicLog, is_being_deleted: bool) -> TopicDescription:
     state = topic.state
     partitions = tuple(
         PartitionDescription(
@@ -221,4 +227,5 @@ def _described(topic: TopicLog) -> TopicDescription:
         state.config,
         partitions,
         tuple(sorted(tx_id for tx_id, _ in state.open_transactions())),
+        is_being_deleted,
     )

@@ -7,7 +7,7 @@ another consumer of the group has committed since. It must not know the records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -49,10 +49,11 @@ def pending_offsets(
     connection: Connection,
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
     group: ConsumerGroupMetadata | str,
-    check_later: Callable[[TopicLog], None] | None = None,
+    *,
+    are_pended: bool = False,
 ) -> tuple[PendingOffset, ...]:
-    """The offsets with their topics' ids and the group's last known offsets. `check_later` begins
-    to check a topic in the background, for a caller that commits the offsets later.
+    """The offsets with their topics' ids and the group's last known offsets. `are_pended`:
+    the caller pends them, which checks that the topics are not deleted (R11).
 
     Raises InvalidName, UnknownTopic, UnknownPartition, OffsetOutOfRange, InvalidRecord (an offset
     that is not a whole number, metadata that is not text or too long), and CommitFailed if the
@@ -67,8 +68,11 @@ def pending_offsets(
     validate_group_id(known.group_id)
     given = {checked_partition(w): at for w, at in checked_mapping(offsets, "23").items()}
     names = dict.fromkeys(where.topic for where in given)
-    # A linearizable read, as a group never returns to a deleted topic (rule R11).
-    logs = {name: _topic(connection, name, check_later) for name in names}
+    find = partial(_known_topic, connection, known.group_id)
+    if not are_pended:
+        # A linearizable read, as a group never returns to a deleted topic (rule R11).
+        find = partial(connection.cluster.present_topic, linearizable=True)
+    logs = {name: find(name) for name in names}
     pending = []
     for where, wanted in given.items():
         log = logs[where.topic]
@@ -91,15 +95,10 @@ def pending_offsets(
     return tuple(pending)
 
 
-def _topic(
-    connection: Connection, name: str, check_later: Callable[[TopicLog], None] | None
-) -> TopicLog:
-    if check_later is None:
-        return connection.cluster.present_topic(name, linearizable=True)
-    # The state in memory is enough: the caller awaits the check before the decision (R11).
+def _known_topic(connection: Connection, group: str, name: str) -> TopicLog:
     topic = connection.cluster.known_topic(name)
-    check_later(topic)
-    return topic
+    is_deleted = connection.offsets.has_deleted(group, topic.topic_id)
+    return connection.cluster.successor(name) if is_deleted else topic
 
 
 def _check_end(log: TopicLog, partition: int, offset: int) -> None:

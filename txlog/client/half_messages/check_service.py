@@ -20,7 +20,7 @@ from txlog.client.half_messages.half_store import commit, read_half
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.transaction import PREPARED, Transaction
 from txlog.engine.connection import Connection
-from txlog.errors import CorruptData, DuplicateTransaction, TxlogError
+from txlog.errors import CorruptData, DuplicateTransaction, TxlogError, UnknownTopic
 from txlog.model import TxId
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,14 @@ class CheckService:
         half = self._readable(claimed)
         if half is None:
             return False
-        self._end(name, tx_id, self._state_of(half))
+        try:
+            self._end(name, tx_id, self._state_of(half))
+        except UnknownTopic as error:
+            # It can never commit (R40), and its local transaction may have: the messages for other
+            # topics become dead letters.
+            log.warning("half transaction %s: %s", half.transaction_id, error)
+            self._connection.cluster.finish_deletion(str(error.facts["topic"]))
+            return self._give_up(name, claimed)
         return True
 
     def _readable(self, transaction: Transaction) -> HalfTransaction | None:

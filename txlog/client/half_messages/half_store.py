@@ -27,6 +27,7 @@ from txlog.errors import (
     MissingObject,
     OutcomeUnknown,
     TxlogError,
+    UnknownTopic,
 )
 from txlog.model import TxId, validate_topic_name
 from txlog.storage.store import ByteRange
@@ -85,6 +86,9 @@ class HalfStore:
                     transaction_id,
                     check_back,
                 )
+            except UnknownTopic as error:  # Its deletion may be interrupted (R54).
+                self._connection.cluster.finish_deletion(str(error.facts["topic"]))
+                raise
             except OutcomeUnknown as error:
                 log.warning("half transaction %s: %s", transaction_id, error)
                 # The local transaction will not run: a BEGIN that is stored needs no checks.
@@ -97,7 +101,8 @@ class HalfStore:
 
 
 def commit(coordinator: Coordinator, transactional_id: str, tx_id: TxId) -> None:
-    """Show the messages. Raises TransactionAborted if it was decided otherwise."""
+    """Show the messages. Raises TransactionAborted if it was decided otherwise, and UnknownTopic if
+    a topic of theirs is deleted: then all of them stay invisible (R40)."""
     coordinator.prepare_commit(transactional_id, tx_id)
     coordinator.finish(transactional_id, tx_id)
 
@@ -123,7 +128,7 @@ def stage(
 def _participant(
     connection: Connection, name: str, messages: Sequence[Message], transaction_id: str
 ) -> Participant:
-    # A linearizable read (R15): a commit would leave out records for a deleted topic.
+    # A linearizable read (R15): BEGIN is refused for a deleted topic (R40).
     topic = connection.cluster.present_topic(name, linearizable=True)
     batch = new_batch(topic, lambda: None)
     now_ms = connection.runtime.clock.wall_ms()

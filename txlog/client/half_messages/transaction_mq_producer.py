@@ -202,7 +202,8 @@ class TransactionMQProducer(InOneProcess):
         return half
 
     def commit(self, half: HalfTransaction) -> None:
-        """Show the messages. Raises TransactionAborted if they were dropped before."""
+        """Show the messages. Raises TransactionAborted if they were dropped before, UnknownTopic if
+        a topic of theirs was deleted: roll it back, or leave it to a check (`check_service.py`)."""
         store = self._started("commit")
         _require_half(half)
         commit(store.coordinator, store.transactional_id, half.tx_id)

@@ -119,8 +119,8 @@ class Producer(InOneProcess):
         self._needs_new_epoch = False
         self._status = ProducerStatus(is_transactional=bool(self.config.transactional_id))
         self._transaction: TransactionSession | None = None
-        self._staged = StagedRecords(self._connection.runtime, self._connection.cluster.fan_out)
-        self._offsets = InputOffsets(self._connection, self._staged, self._status.handle_refusal)
+        self._staged = StagedRecords()
+        self._offsets = InputOffsets(self._connection, self._status.handle_refusal)
         if self.config.transactional_id:
             self._transaction = TransactionSession.of_producer(self._connection, self.config)
         self._sender = self._new_sender()

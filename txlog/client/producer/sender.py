@@ -104,13 +104,17 @@ class InLogWriter:
 
     def topic(self, name: str) -> tuple[TopicLog, TopicCheck | None]:
         """See FlushWriter. On a far store the cached topic, while a check of it is running."""
-        cluster = self._cluster
-        known = cluster.topic(name) if cluster.is_far else None
+        cluster, session = self._cluster, self._session
+        topic, check = cluster.topic(name), None
         # Without a topic id this process has not read the topic's journal, so it has no schema.
-        if known is None or not known.state.topic_id:
-            return cluster.present_topic(name), None
-        check = begun(cluster.runtime.fan_out, partial(cluster.present_topic, name))
-        return known, _with_one_answer(check)
+        if cluster.is_far and topic.state.topic_id:
+            present = begun(cluster.runtime.fan_out, partial(cluster.present_topic, name))
+            check = _with_one_answer(present)
+        else:
+            topic = cluster.present_topic(name)
+        if session is not None and session.has_deleted(topic):
+            return cluster.successor(name), None
+        return topic, check
 
     def start(self, flush: Flush) -> None:
         """See FlushWriter."""
@@ -435,12 +439,25 @@ def _require_same(topic: TopicLog, topic_check: TopicCheck) -> None:
     except (StoreUnavailable, OutcomeUnknown, StoreDenied):
         return
     if found.topic_id != topic.topic_id:
-        raise UnknownTopic(
-            f"topic {topic.name!r} was deleted and created again, and now takes other records than "
-            "those that were sent. Send them again.",
-            topic=topic.name,
-            topic_id=topic.topic_id,
-        )
+        raise _is_another(topic)
+
+
+def _is_another(topic: TopicLog) -> UnknownTopic:
+    return UnknownTopic(
+        f"topic {topic.name!r} was deleted and created again, and now takes other records than "
+        "those that were sent. Send them again.",
+        topic=topic.name,
+        topic_id=topic.topic_id,
+    )
+
+
+def require_alike(cluster: Cluster, topic: TopicLog) -> TopicLog:
+    """The topic that has the name of a deleted one. Raises UnknownTopic if there is none, or it
+    takes other records."""
+    found = cluster.successor(topic.name)
+    if not _are_alike(topic, found):
+        raise _is_another(topic)
+    return found
 
 
 def _are_alike(before: TopicLog, after: TopicLog) -> bool:

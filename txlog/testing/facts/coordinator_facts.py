@@ -1,4 +1,4 @@
-"""Checks a coordinator's stored transactions against I4, I8 and I10.
+"""Checks a coordinator's stored transactions against I4, I5 (rule R40), I8 and I10.
 
 A ledger counts epochs, numbers and decisions anew from the events, without the coordinator's own
 state machine. It must not read topics: `invariants.py` compares the two.
@@ -15,6 +15,7 @@ from txlog.coordinator.events import (
     ParticipantsAdded,
     ProducerInitialised,
     ReplayMark,
+    TopicDeletionBegun,
     TransactionalIdExpired,
     TransactionBarred,
     TransactionBegun,
@@ -119,6 +120,8 @@ class _Ledger:
     def __init__(self, facts: CoordinatorFacts) -> None:
         self._facts = facts
         self._marks = {key: mark.batch_id for key, mark in facts.walk.base.marks.items()}
+        self._deleted: set[str] = set()
+        """Ids of topics whose deletion has begun in the live entries."""
 
     def note(self, step: Step) -> None:
         """Take one event into account."""
@@ -127,6 +130,7 @@ class _Ledger:
                 self._initialised(step, step.event)
             case TransactionBegun():
                 self._opened(step, step.event.transactional_id, step.event.tx_id)
+                self._require_not_deleted(step, step.event.tx_id, step.event.participants)
                 self._join(step.event.tx_id, step.event.participants, ())
             case ParticipantsAdded():
                 self._added(step, step.event)
@@ -140,6 +144,8 @@ class _Ledger:
                 self._completed(step, step.event)
             case TransactionalIdExpired():
                 self._expired(step, step.event)
+            case TopicDeletionBegun():
+                self._deleted.update(step.event.topic_ids)
 
     def _expired(self, step: Step, event: TransactionalIdExpired) -> None:
         holder = self._facts.holders.pop(event.transactional_id, None)
@@ -179,6 +185,7 @@ class _Ledger:
         known = self._facts.transactions.get(event.tx_id)
         if known is None or known.decision is not None:
             self._report("I4", step, f"{event.tx_id} grows, but it is not open")
+        self._require_not_deleted(step, event.tx_id, event.participants)
         self._join(event.tx_id, event.participants, event.groups)
 
     def _prepared(self, step: Step, event: CommitPrepared) -> None:
@@ -192,6 +199,7 @@ class _Ledger:
         if event.dead_letter:  # Dead letters replace the messages.
             self._facts.transactions[tx_id].participants = ()
         self._join(tx_id, event.participants, event.groups)
+        self._require_not_deleted(step, tx_id, self._facts.transactions[tx_id].participants)
         if event.mark is not None:
             self._marked(step, event.mark)
 
@@ -251,6 +259,15 @@ class _Ledger:
         if known is not None:
             known.participants = merged_participants(known.participants, participants)
             known.groups = tuple(dict.fromkeys((*known.groups, *groups)))
+
+    def _require_not_deleted(
+        self, step: Step, tx_id: TxId, participants: tuple[Participant, ...]
+    ) -> None:
+        for participant in participants:
+            topic_id, base = participant.topic_id, self._facts.walk.base
+            if topic_id in self._deleted or topic_id in base.deleted_topics:
+                text = f"{tx_id} names topic {participant.topic!r} ({topic_id}), which is deleted"
+                self._report("I5", step, f"{text} (rule R40)")
 
     def _report(self, invariant: str, step: Step, message: str) -> None:
         self._facts.walk.report(invariant, step.path, message)

@@ -177,7 +177,7 @@ def test_table_that_was_given_up_is_reported_to_its_callback(log: MemoryLog) -> 
     log.admin.create_topic("gone", 1)
     producer = log.producer()
     producer.send_batch("gone", TABLE)
-    log.process().cluster.delete_topic("gone")
+    log.process().cluster.delete_topics(["gone"])
     with pytest.raises(UnknownTopic):
         producer.send_batch("gone", TABLE, on_delivery=lambda e, b: told.append((type(e), b)))
     assert told == [(UnknownTopic, ())]

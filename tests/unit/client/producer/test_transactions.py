@@ -316,18 +316,21 @@ def test_commit_is_refused_after_failed_send(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
-def test_deletion_of_participant_topic_does_not_prevent_commit(
-    log: MemoryLog,
-) -> None:
-    """Records in the deleted topic have no readers any more; all others are committed."""
+def test_R40_deletion_of_participant_topic_refuses_the_commit(log: MemoryLog) -> None:
+    """Without its records the rest would be half of the transaction."""
     producer = log.producer("a")
     producer.begin_transaction()
     for topic in ("t", "u"):
         producer.send(topic, b"x")
     producer.flush()
     log.admin.delete_topics(["u"])
-    producer.commit_transaction()
-    assert log.values("t") == [b"x"]
+    with pytest.raises(UnknownTopic):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert log.values("t") == []
+    with producer.transaction():
+        producer.send("t", b"y")
+    assert log.values("t") == [b"y"]
     log.check()
 
 

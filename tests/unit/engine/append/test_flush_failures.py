@@ -55,7 +55,7 @@ def test_send_batch_raises_error_of_earlier_record_before_writing_its_table(
     log.admin.create_topic("gone", 1)
     producer = log.producer()
     producer.send("gone", b"lost")
-    log.process().cluster.delete_topic("gone")
+    log.process().cluster.delete_topics(["gone"])
     with pytest.raises(UnknownTopic, match="gone"):
         producer.send_batch("u", TABLE)
     assert log.values("u") == []
@@ -69,7 +69,7 @@ def test_deleted_topic_does_not_block_records_of_other_topics(log: MemoryLog, ho
     producer = log.producer()
     lost = producer.send("gone", b"lost")
     kept = [producer.send(topic, b"kept", partition=0) for topic in ("t", "u")]
-    log.process().cluster.delete_topic("gone")
+    log.process().cluster.delete_topics(["gone"])
     with pytest.raises(UnknownTopic, match="gone"):
         getattr(producer, how)()
     assert [future.get().offset for future in kept] == [0, 0]
@@ -82,7 +82,7 @@ def test_error_of_a_lost_record_is_raised_only_once(log: MemoryLog) -> None:
     log.admin.create_topic("gone", 1)
     producer = log.producer()
     producer.send("gone", b"lost")
-    log.process().cluster.delete_topic("gone")
+    log.process().cluster.delete_topics(["gone"])
     with pytest.raises(UnknownTopic):
         producer.flush()
     producer.flush()
@@ -100,7 +100,7 @@ def test_transaction_that_lost_a_record_cannot_commit_and_writes_nothing_more(
     producer.begin_transaction()
     producer.send("gone", b"lost")
     producer.send("u", b"of the same")
-    log.process().cluster.delete_topic("gone")
+    log.process().cluster.delete_topics(["gone"])
     with pytest.raises(UnknownTopic):
         producer.commit_transaction()
     assert log.values("u", isolation="read_uncommitted") == []

@@ -43,13 +43,13 @@ class Topic:
 
     def __post_init__(self) -> None:
         self.harness: MachineHarness[TopicState] = MachineHarness(TopicMachine(window_slots=2))
-        self.harness.run(TopicOpened("id", "t", PARTITIONS, "schema", TopicConfig()))
+        self.harness.run(TopicOpened("0123456789abcdef", "t", PARTITIONS, "schema", TopicConfig()))
 
     def append(self, batch: Stored) -> None:
         """Append a batch in its own entry."""
         times = (batch.timestamp_ms, batch.timestamp_ms)
         stored = SegmentBatch(batch.partition, batch.rows, 8, batch.length, 0, *times)
-        path = f"topics/t/id/segments/{'0' * 32}.arrow"
+        path = f"topics/t/0123456789abcdef/segments/{'0' * 32}.arrow"
         self.harness.run(AppendBatches((Segment(path, 0, (stored,)),)))
         end = self.harness.state.end_offset(batch.partition)
         self.batches.append(replace(batch, next_offset=end))
