@@ -25,9 +25,7 @@ from tests.unit.testing.intact_log import (
     first,
     invariants,
 )
-from txlog.coordinator.events import (
-    ProducerInitialised,
-)
+from txlog.coordinator.events import CommitPrepared, ProducerInitialised, TopicDeletionBegun
 from txlog.errors import CorruptData, NotATxlog, UnknownTopic
 from txlog.journal.audit import Finding
 from txlog.journal.boundaries.boundary import Boundary
@@ -38,7 +36,7 @@ from txlog.model import Decision, TxId
 from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
 from txlog.testing.invariants import check_log
-from txlog.topic.events import AppendBatches, BatchesAppended, MarkerWritten
+from txlog.topic.events import AppendBatches, BatchesAppended, CloseTopic, MarkerWritten
 
 
 @pytest.fixture
@@ -289,3 +287,36 @@ def test_I9_segment_of_another_topic_is_reported(log: IntactLog) -> None:
         log.process.topic("a").execute(AppendBatches((foreign,)))
     log.edit(log.topic("b"), changing(BatchesAppended, segments=(foreign,)))
     assert invariants(log) >= {"I9", "I15"}
+
+
+# Deleted topics: R40, R54.
+
+
+def test_I5_decision_that_names_a_deleted_topic_is_reported(log: IntactLog) -> None:
+    topic_id = log.process.topic("a").topic_id
+    log.process.connection.cluster.delete_topics(["a"])
+    assert check_log(log.store) == []
+
+    def change(events: Events) -> None:
+        entry, index = first(events, TopicDeletionBegun)
+        deletion = entry.pop(index)
+        prepared, _ = first(events, CommitPrepared)
+        prepared.insert(0, deletion)
+
+    log.edit(COORDINATOR, change)
+    found = [str(finding) for finding in check_log(log.store)]
+    assert any(f"names topic 'a' ({topic_id}), which is deleted (rule R40)" in one for one in found)
+
+
+def test_I5_topic_that_was_closed_before_a_commits_marker_is_reported(log: IntactLog) -> None:
+    layout = log.topic("a")
+    log.process.connection.cluster.delete_topics(["a"])
+    log.edit(layout, dropping(MarkerWritten, 1))
+    found = [str(finding) for finding in check_log(log.store)]
+    assert any("is committed, and 'a' was closed before its marker (rule R54)" in f for f in found)
+
+
+def test_I5_closed_topic_that_a_coordinator_does_not_know_is_reported(log: IntactLog) -> None:
+    log.process.topic("a").execute(CloseTopic())
+    found = [str(finding) for finding in check_log(log.store)]
+    assert len([one for one in found if "'a' is closed, and coordinator" in one]) >= 1

@@ -66,6 +66,20 @@ def test_describe_shows_the_schema_and_the_configuration(log: SampleLog) -> None
     assert ["0", "0", "2", "2"] in rows
 
 
+def test_describe_says_that_a_deletion_was_interrupted_and_delete_finishes_it(
+    own_log: SampleLog,
+) -> None:
+    assert ["IsBeingDeleted", "no"] in run("topic", "describe", "flights", root=own_log.root).rows
+    cluster = own_log.admin.connection.cluster
+    assert cluster.deletions is not None
+    cluster.deletions.begin([cluster.present_topic("flights")])
+    done = run("topic", "describe", "flights", root=own_log.root)
+    assert ["IsBeingDeleted", "yes"] in done.rows
+    assert "'txlog topic delete flights' or 'txlog maintain' finishes the deletion" in done.err
+    assert run("topic", "delete", "flights", "--execute", root=own_log.root).code == 0
+    assert own_log.admin.list_topics() == ["orders"]
+
+
 def test_create_also_creates_the_log_and_stores_schema_and_configuration(tmp_path: Path) -> None:
     root = tmp_path / "new" / "log"
     done = run(
