@@ -29,7 +29,7 @@ from txlog.errors import (
 from txlog.journal.machine import Decided
 from txlog.layout import segment_id_of
 from txlog.model import PARTITIONS_MAX, Decision, TxId
-from txlog.settings import LOG_APPEND_TIME, TopicConfig
+from txlog.settings import TopicConfig
 from txlog.topic.events import (
     NO_PRODUCER,
     AddPartitions,
@@ -296,7 +296,7 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
 def _timed(state: TopicState, segments: tuple[Segment, ...], at_ms: int) -> tuple[Segment, ...]:
     """The segments as the event names them: with LogAppendTime the index has the time of the
     append, which readers give each record of a batch with one time (`topic/read/reader.py`)."""
-    if at_ms < 0 or state.config.message_timestamp_type != LOG_APPEND_TIME:
+    if at_ms < 0 or not state.config.is_append_time:
         return segments
     times = {"timestamp_min_ms": at_ms, "timestamp_max_ms": at_ms}
     return tuple(

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from txlog.errors import InvariantViolated
 from txlog.model import Decision, Offset, Slot, TxId
-from txlog.settings import LOG_APPEND_TIME, TopicConfig
+from txlog.settings import TopicConfig
 from txlog.sorted_map import IndexedMap, IndexEntry, SortedMap
 from txlog.stored import stored
 from txlog.topic.batch_index import IndexedBatch, SealedIndex
@@ -183,9 +183,7 @@ class TopicState:
         """In a topic with LogAppendTime: partition -> the time of the record at that offset, as far
         as the tail still has it."""
         found: dict[int, int] = {}
-        if self.config.message_timestamp_type != LOG_APPEND_TIME:
-            return found
-        for partition, base_offset in base_offsets.items():
+        for partition, base_offset in base_offsets.items() if self.config.is_append_time else ():
             row = next(self.tail_of(partition, base_offset), None)
             if row is not None and row.base_offset <= base_offset:
                 found[partition] = row.timestamp_max_ms
