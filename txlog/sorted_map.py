@@ -44,7 +44,10 @@ class SortedMap(Mapping[K, V_co]):
     __slots__ = ("_firsts", "_leaves", "_size")
 
     def __init__(self, items: Mapping[K, V_co] | Iterable[tuple[K, V_co]] = ()) -> None:
-        pairs = sorted(dict(items).items(), key=itemgetter(0))
+        self._fill(dict(items))
+
+    def _fill(self, items: Mapping[Any, Any]) -> None:
+        pairs = sorted(items.items(), key=itemgetter(0))
         leaves = [_Leaf(pairs[at : at + LEAF_MAX]) for at in range(0, len(pairs), LEAF_MAX)]
         self._firsts = tuple(next(iter(leaf)) for leaf in leaves)
         self._leaves = tuple(leaves)
@@ -52,12 +55,18 @@ class SortedMap(Mapping[K, V_co]):
 
     def changed(self, gone: Iterable[K], items: Mapping[K, Any]) -> Self:
         """The map without the keys `gone`, which it need not have, and with these items."""
+        made = object.__new__(type(self))
+        # More than an item for each leaf or so: each would copy a leaf, and most leaves change.
+        if len(items) > max(LEAF_MAX, self._size // LEAF_MAX):
+            gone = frozenset(gone)
+            kept = {key: value for key, value in self.items() if key not in gone}
+            made._fill({**kept, **items})
+            return made
         draft = _Draft(self._firsts, self._leaves, self._size)
         for key in gone:
             draft.remove(key)
         for key, value in items.items():
             draft.put(key, value)
-        made = object.__new__(type(self))
         made._firsts, made._leaves = tuple(draft.firsts), tuple(draft.leaves)
         made._size = draft.size
         return made

@@ -18,6 +18,9 @@ from tests.bad_input.fuzzing import journal_of, snapshot_of
 from tests.bad_input.small_log import copy, everything
 from tests.bad_input.test_forgeries import snapshot_rows
 from tests.bad_input.test_hostile_objects import (
+    COORDINATORS,
+    OF_A,
+    TOPIC_ID,
     bounded,
     damage,
     newest,
@@ -40,9 +43,6 @@ from txlog.topic.records.segment_writer import encode_segment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-COORDINATORS = journal_of(newest("entry", "transactions/")).rpartition("/")[0]
-OF_A = f"{COORDINATORS}/{coordinator_of('a', 8)}"
-"""The coordinator of producer `a`, which every use of the log opens."""
 OF_G = f"{COORDINATORS}/{coordinator_of('g', 8)}"
 
 
@@ -112,6 +112,15 @@ def test_I16_entry_of_too_many_events_is_refused_and_not_written() -> None:
     assert path in found.message
 
 
+def test_I16_event_with_30_000_groups_costs_what_its_bytes_justify() -> None:
+    event = {"type": "producer_initialised", "transactional_id": "n", "producer_id": 99}
+    event |= {"producer_epoch": 0, "instance": "i", "timeout_ms": 1, "at_ms": 1}
+    groups = [f"{number * 7919 % 30_011}" for number in range(30_000)]
+    changed = next_entry(OF_A, {**event, "groups": groups})
+    seen(copy(changed))
+    damage(copy(changed))
+
+
 def pend(coordinator: int) -> dict[str, Any]:
     offsets = [["u", SNAPSHOT_OF_U.split("/")[2], 0, 0, 7]]
     pending = {"transactional_id": "a", "coordinator": coordinator, "offsets": offsets}
@@ -119,7 +128,7 @@ def pend(coordinator: int) -> dict[str, Any]:
     return {"type": "offsets_pended", "group": "g", "tx_id": [0, 0, 50], "pending": pending}
 
 
-LONG_PATH = f"topics/w/id/segments/{'a' * 101_000}.arrow"
+LONG_PATH = f"topics/w/{TOPIC_ID}/segments/{'a' * 101_000}.arrow"
 MARKER = {"type": "marker_written", "tx_id": [0, 0, 5], "decision": "ABORT", "finished_floor": 0}
 HOSTILE_NUMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "a pend of coordinator 2^62": (OF_G, pend(OFFSET_MAX)),

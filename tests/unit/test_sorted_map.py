@@ -87,3 +87,24 @@ def test_index_follows_every_update() -> None:
         from_20 = [entry for entry in expected if entry[0] == "b" and entry[1] >= 20]
         assert list(found.indexed_from(("b", 20), 1)) == from_20
     assert pickle.loads(pickle.dumps(found)).with_item(99, "b").indexed("b")
+
+
+@pytest.mark.parametrize("size", [0, 10, 20_000])
+@pytest.mark.parametrize("count", [1, LEAF_MAX, LEAF_MAX + 1, 5_000])
+def test_change_of_many_items_equals_one_of_each(size: int, count: int) -> None:
+    """Built anew or leaf by leaf, which the number of items decides."""
+    before = {3 * number: number for number in range(size)}
+    items = {7 * number + 1: -number for number in range(count)}
+    gone = [0, 1, 9, 10**9]
+    expected = {key: value for key, value in before.items() if key not in gone} | items
+    made = SortedMap(before).changed(gone, items)
+    assert list(made.items()) == sorted(expected.items())
+    assert len(made) == len(expected)
+    index = IndexedMap(by_last_digit, before).changed(gone, items)
+    assert list(index.indexed()) == sorted(
+        e for item in expected.items() for e in by_last_digit(*item)
+    )
+
+
+def by_last_digit(key: int, value: int) -> list[tuple[int, int]]:
+    return [(value % 10, key)]
