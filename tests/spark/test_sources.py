@@ -301,11 +301,15 @@ def test_static_side_of_a_join_grows_only_with_filter_pushdown(
     admin, url = bench.log.admin, bench.log.url
     admin.create_topic("dim", 1, pa.schema([("n", pa.int64()), ("name", pa.string())]))
     found: list[list[str]] = []
+    counts: list[int] = []
+
+    def grow(number: int) -> None:
+        with bench.log.producer.transaction():
+            bench.log.producer.send("dim", {"n": 0, "name": f"after {number}"})
 
     def collect(rows: DataFrame, batch: int) -> None:
         found.append(sorted(row.name for row in rows.collect()))
-        with bench.log.producer.transaction():
-            bench.log.producer.send("dim", {"n": 0, "name": f"after {batch}"})
+        grow(batch)
 
     for _ in range(3):
         bench.log.put("numbers", 1)
@@ -316,10 +320,14 @@ def test_static_side_of_a_join_grows_only_with_filter_pushdown(
                                         "startingOffsets": "earliest"})  # fmt: skip
         joined = stream.select((stream.n * 0).alias("n")).join(static, "n")
         bench.run_each(joined, collect)
+        for number in (3, 4):
+            counts.append(static.where("n = 0").count())
+            grow(number)
     finally:
         bench.spark.conf.unset("spark.sql.python.filterPushdown.enabled")
     grown = [[], ["after 0"], ["after 0", "after 1"]]
     assert found == (grown if plans_again else [[], [], []])
+    assert counts == ([3, 4] if plans_again else [0, 0])
 
 
 # A batch query.
