@@ -31,6 +31,12 @@ class Presence:
     def require(self) -> None:
         """Raises NotATxlog if the log was found to be gone. Makes no request."""
 
+    def check(self) -> None:
+        """Raises NotATxlog if the log is gone now."""
+
+    def lose(self, error: NotATxlog) -> None:
+        """Let `require` raise this error from now on: the log lacks what this process has read."""
+
 
 class LogPresence(Presence):
     """One process's checks that a log still exists. Safe to use from threads."""
@@ -77,6 +83,9 @@ class LogPresence(Presence):
     def require(self) -> None:
         if self._gone is not None:
             raise self._gone
+
+    def lose(self, error: NotATxlog) -> None:
+        self._gone = error
 
     def check(self) -> None:
         """Read the log's id. Raises NotATxlog, for good, if the log is gone or was replaced.

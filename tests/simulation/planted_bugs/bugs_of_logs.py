@@ -1,4 +1,4 @@
-"""Planted bugs about a removed or replaced log, and about foreign objects in a log.
+"""Planted bugs about a removed or replaced log, a lost past, and foreign objects in a log.
 
 No simulated world puts a second log in the place of its first, so only direct tests detect these.
 """
@@ -10,7 +10,9 @@ import pytest
 
 from txlog.journal import entry, machine
 from txlog.journal.boundaries import boundary, pruning
+from txlog.journal.boundaries.boundary import Past, PastChecks
 from txlog.journal.log_presence import LogPresence
+from txlog.journal.replication.replica import Replica
 from txlog.layout import JournalLayout, LogLayout
 from txlog.storage import memory
 from txlog.storage.disk import folder_walk, local, root_folder
@@ -110,6 +112,75 @@ def _raised_once(patch: Patch) -> None:
     patch.setattr(LogPresence, "require", lambda self: None)
 
 
+def _any_past(patch: Patch) -> None:
+    """The journal is assumed to keep what was read of it."""
+    patch.setattr(PastChecks, "require", lambda self, past: None)
+
+
+def _past_left_out_of(patch: Patch, method: str) -> None:
+    original = getattr(Replica, method)
+
+    def without(self: Any, *arguments: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(PastChecks, "require_at_each_use", lambda self, past: None)
+            return original(self, *arguments)
+
+    patch.setattr(Replica, method, without)
+
+
+def _past_checked_before_only(patch: Patch) -> None:
+    """The entry below is read before a write, but not after it."""
+    _past_left_out_of(patch, "_counts")
+
+
+def _past_checked_after_only(patch: Patch) -> None:
+    """The entry below is read after a write only, when the refused entry exists."""
+    _past_left_out_of(patch, "_created")
+
+
+def _past_by_the_entry_below(patch: Patch) -> None:
+    """A busy writer of a bucket takes its own entry above a hole for the journal's."""
+    original = PastChecks._check
+
+    def check(self: Any, past: Past) -> None:
+        self._anchor = None
+        original(self, past)
+
+    patch.setattr(PastChecks, "_check", check)
+
+
+def _past_by_the_last_check(patch: Patch) -> None:
+    """Only the entry of the check before is read again: later ones may be lost."""
+    original = PastChecks._check
+
+    def check(self: Any, past: Past) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            require = PastChecks.require
+            is_later = self._anchor is not None and self._anchor.slot < past.slot
+            if is_later:
+                inner.setattr(
+                    PastChecks,
+                    "require",
+                    lambda self, asked: None if asked is past else require(self, asked),
+                )
+            original(self, past)
+
+    patch.setattr(PastChecks, "_check", check)
+
+
+def _boundary_remembered(patch: Patch) -> None:
+    """A boundary that was read once covers its entries for ever."""
+    patch.setattr(
+        boundary,
+        "_is_covered",
+        lambda store, layout, past: (
+            past.boundary.snapshot_slot >= past.slot
+            or boundary.read_newest(store, layout, past.boundary).snapshot_slot >= past.slot
+        ),
+    )
+
+
+_PAST = "tests/unit/journal/replication/test_past_checks.py::"
 _ROOT = "tests/unit/storage/disk/test_local_root.py::"
 _GONE = "tests/unit/engine/test_log_gone.py::"
 _SIZE = "tests/unit/storage/test_size_limit.py::"
@@ -168,6 +239,30 @@ BUGS_OF_LOGS: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "error that the log is gone raised only once": (
         _raised_once,
         f"{_BUCKET}test_producer_of_deleted_log_fails_for_good_after_presence_interval",
+    ),
+    "without R62": (
+        _any_past,
+        f"{_PAST}test_R62_write_is_refused_and_changes_nothing_once_past_is_taken_away",
+    ),
+    "entry below read before a write only (R62)": (
+        _past_checked_before_only,
+        f"{_PAST}test_R62_write_while_past_is_taken_away_is_not_acknowledged",
+    ),
+    "entry below read after a write only (R62)": (
+        _past_checked_after_only,
+        f"{_PAST}test_R62_write_is_refused_and_changes_nothing_once_past_is_taken_away",
+    ),
+    "own entry above a hole counts as the past (R62)": (
+        _past_by_the_entry_below,
+        f"{_PAST}test_R62_distant_writer_is_refused_within_the_interval",
+    ),
+    "only the past of the last check is read (R62)": (
+        _past_by_the_last_check,
+        f"{_PAST}test_R62_backup_that_is_newer_than_the_last_check_is_noticed",
+    ),
+    "remembered boundary covers a lost entry (R62)": (
+        _boundary_remembered,
+        f"{_PAST}test_R62_older_backup_is_noticed_although_the_newest_entries_were_pruned",
     ),
 }
 """Planted bug -> the function that plants it, and the test that detects it."""

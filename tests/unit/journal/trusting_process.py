@@ -11,7 +11,7 @@ from txlog.testing.clock import SeededEntropy
 
 TRUST_MS = 1_000
 GRACE_MS = 7_000
-TRUSTING = replace(OPTIONS, trust_ms=TRUST_MS, grace_ms=GRACE_MS)
+TRUSTING = replace(OPTIONS, trust_ms=TRUST_MS, grace_ms=GRACE_MS, is_far=True)
 _seeds = iter(range(1 << 20, 1 << 30))
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -31,6 +32,8 @@ from txlog.clock import Clock, Runtime
 from txlog.errors import (
     CorruptData,
     InternalError,
+    NotATxlog,
+    StoreUnavailable,
     UnsupportedFormat,
 )
 from txlog.journal.codec import decode, encode, parsed
@@ -288,3 +291,117 @@ class BoundaryChecks:
             check = self.check(known)
             verdict = judge(slot, arrived, check, self._trust_ms, process, sent_after=True)
         return verdict is Verdict.BELIEVED
+
+
+# Whether a journal still has what this process has read of it (R62).
+#
+# A user may put an older backup of a log in its place, or remove a journal's folder, while
+# processes have it open. The log's id and names stay, so a writer would create its next entry above
+# a hole, where no other process finds it. The entry below the next slot is the evidence: it was
+# read once, with its CRC32, and only pruning removes it, which leaves a boundary.
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The newest entry that a process has read, and the newest boundary."""
+
+    slot: int
+    """-1 if there is no entry."""
+    crc32: int
+    boundary: Boundary
+
+
+class PastChecks:
+    """One process's checks in one journal, for the thread that holds the replica's lock.
+
+    On a disk and in memory each use of the journal is checked, before and after a write. On a
+    bucket a check is a request, so there is one in `log.presence.interval.ms`, in parallel with
+    another request. The entry below may then be one that this process itself has added above a
+    hole, so the newest entry of the last check is read, too: it is older than any such entry.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        layout: JournalLayout,
+        runtime: Runtime,
+        presence: Presence,
+        interval_ms: int,
+    ) -> None:
+        """With `interval_ms` 0 each use of the journal is checked, which costs no round trip."""
+        self._store = store
+        self._layout = layout
+        self._clock = runtime.clock
+        self._fan_out = runtime.fan_out
+        self._presence = presence
+        self._interval_ms = interval_ms
+        self._checked_ms = 0.0
+        self._anchor: Past | None = None
+        """What was the past at the last check."""
+
+    def begin(self) -> None:
+        """Called when the journal is about to be opened: what is read then is there."""
+        self._checked_ms, self._anchor = self._clock.monotonic_ms(), None
+
+    def during(self, past: Past, call: Callable[[], T]) -> T:
+        """The result of `call`. If a check is due in a distant store, it runs in parallel.
+
+        Raises NotATxlog, even if `call` has succeeded.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if not self._interval_ms or now_ms - self._checked_ms < self._interval_ms:
+            return call()
+        found: list[T] = []
+        self._fan_out.run_all([lambda: found.append(call()), lambda: self._check(past)])
+        return found[0]
+
+    def require_at_each_use(self, past: Past) -> None:
+        """As `require`, where that costs no round trip; elsewhere `during` checks now and then."""
+        if not self._interval_ms:
+            self.require(past)
+
+    def require(self, past: Past) -> None:
+        """Raises NotATxlog, for the whole log and for good, if the journal lacks `past`."""
+        if past.slot < 0:
+            return
+        data = self._store.get(self._layout.entry(past.slot))
+        is_there = data is not None and _crc32_of_body(data) == past.crc32
+        # Below a boundary entries are deleted, and a stalled writer may fill a freed number.
+        if not (is_there or _is_covered(self._store, self._layout, past)):
+            self._lose(past.slot)
+
+    def _check(self, past: Past) -> None:
+        # Before the requests: an entry that is added meanwhile is not the anchor of the next check.
+        checked_ms, anchor = self._clock.monotonic_ms(), self._anchor
+        try:
+            self.require(past)
+            if anchor is not None and anchor.slot != past.slot:
+                self.require(anchor)
+        except StoreUnavailable:
+            return  # It proves nothing: the next call checks again.
+        self._checked_ms, self._anchor = checked_ms, past
+
+    def _lose(self, slot: int) -> NoReturn:
+        self._presence.check()  # If the log itself is gone, its error says so.
+        path = self._layout.entry(slot)
+        error = NotATxlog(
+            f"{path} is not the entry any more that this process has read: an older state of the "
+            "log was put in its place, or a part of it was removed. This process writes nothing "
+            "more. Open the log with a new producer, consumer or query, and send again what must "
+            "not be lost; 'txlog verify' says whether the log is whole.",
+            path=path,
+        )
+        self._presence.lose(error)
+        raise error
+
+
+def _crc32_of_body(data: bytes) -> int:
+    return zlib.crc32(data[data.find(b"\n") + 1 : -1])
+
+
+def _is_covered(store: Store, layout: JournalLayout, past: Past) -> bool:
+    """Whether the snapshot of a boundary that is stored now covers the entry."""
+    known = past.boundary
+    if known.ordinal >= 0 and read_boundary(store, layout, known.ordinal) != known:
+        return False
+    return read_newest(store, layout, known).snapshot_slot >= past.slot

@@ -8,14 +8,20 @@ and never skipped (I15). It writes snapshots, which only make opening quick, but
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Generic
+from typing import Generic, TypeVar
 
 from txlog.clock import Runtime
 from txlog.errors import BoundaryMoved, CorruptData, MissingObject, TxlogError
-from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary, BoundaryChecks
+from txlog.journal.boundaries.boundary import (
+    NO_BOUNDARY,
+    Boundary,
+    BoundaryChecks,
+    Past,
+    PastChecks,
+)
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
 from txlog.journal.log_presence import Presence
 from txlog.journal.machine import Machine, StateT, after_entry
@@ -33,6 +39,8 @@ from txlog.settings import ProcessSettings
 from txlog.storage.store import Reads, Store
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 EXPECTED_MAX = 6
 """Entries that are requested in advance: a process that finds five new entries at each read, as of
@@ -112,6 +120,8 @@ class Follower(Generic[StateT]):
         """How far this process has followed: one value, so that Ctrl-C cannot leave half of it."""
         trust_ms = self._options.trust_ms
         self._checks = BoundaryChecks(store, layout, runtime, self._options.presence, trust_ms)
+        interval_ms = self._options.process.log_presence_interval_ms if self._options.is_far else 0
+        self._past_checks = PastChecks(store, layout, runtime, self._options.presence, interval_ms)
         self._openings = 0
         self._idle_polls = 0
         self._is_snapshot_due = False
@@ -153,6 +163,7 @@ class Follower(Generic[StateT]):
     def _read_opening(self, known: Boundary) -> Opened[StateT]:
         """The newest available state."""
         self._prefetch = None
+        self._past_checks.begin()
         store: Reads = self._store
         if self._options.is_far:
             store = self._prefetch = Prefetch(store, self._runtime.fan_out)
@@ -178,7 +189,7 @@ class Follower(Generic[StateT]):
         self._open()
         reopened = 0
         while reopened < self._options.process.publish_attempts_max:
-            run = self._checks.during(partial(self._read_run, found, reads_on))
+            run = self._during(partial(self._read_run, found, reads_on))
             if found is None:
                 self._found_last = min(len(run.entries), EXPECTED_MAX)
             # Used once: the next run begins above it, or after another opening.
@@ -191,6 +202,8 @@ class Follower(Generic[StateT]):
                 self._reopen()
                 reopened += 1
                 continue
+            if not run.entries:  # The first of new entries proves the same by its checksum.
+                self._past_checks.require_at_each_use(self._past)
             for entry, crc32 in run.entries:
                 self._ingest(entry, crc32)
             if not run.is_full:
@@ -200,6 +213,15 @@ class Follower(Generic[StateT]):
             f"{self.layout.root}: its old entries were removed faster than they could be read; try "
             "again, and prune less often."
         )
+
+    @property
+    def _past(self) -> Past:
+        return Past(self._at.next_slot - 1, self._at.crc32, self._at.boundary)
+
+    def _during(self, call: Callable[[], T]) -> T:
+        """The result of a request; what a distant store must prove now and then is read in
+        parallel."""
+        return self._past_checks.during(self._past, partial(self._checks.during, call))
 
     def _is_believed(self, slot: int) -> bool:
         """Whether the last answers about `slot` and the slots above it count (R15)."""
@@ -336,6 +358,7 @@ class Follower(Generic[StateT]):
     def _ingest(self, entry: Entry, crc32: int) -> None:
         path = self.layout.entry(entry.slot)
         if entry.prior_crc32 != self._at.crc32:
+            self._past_checks.require(self._past)  # Not damage, if the past was replaced as well.
             raise CorruptData(
                 f"{path} follows an entry with checksum {entry.prior_crc32}, but the one before it "
                 f"has {self._at.crc32}: an entry was changed or replaced. Restore the journal from "

@@ -404,10 +404,11 @@ class Replica(Follower[StateT]):
         """Create the entry of `slot`. Raises what the store raises, and OutcomeUnknown if the check
         that the log still exists failed while the create succeeded."""
         path = self.layout.entry(slot)
+        self._past_checks.require_at_each_use(self._past)
         # Kept outside the call: if the check in parallel raises, the entry may exist all the same.
         made: list[CreateResult] = []
         try:
-            self._checks.during(lambda: made.append(self._store.create(path, data)))
+            self._during(lambda: made.append(self._store.create(path, data)))
         except TxlogError as error:
             if not made:
                 raise
@@ -434,6 +435,7 @@ class Replica(Follower[StateT]):
         Raises OutcomeUnknown if that cannot be read, because the entry was created."""
         try:
             if self._is_believed(slot):
+                self._past_checks.require_at_each_use(self._past)
                 return True
             self._reopen()
             self._catch_up()
@@ -458,6 +460,7 @@ class Replica(Follower[StateT]):
     def _advance_boundary(self, lowest: int, *, closed: bool = False) -> None:
         """Raise the boundary, unless its snapshot cannot be written or read now."""
         # A pruner that knows only the boundary before this one deletes snapshots below its own.
+        self._past_checks.require(self._past)
         if not self._reaches_boundarys_snapshot():
             log.info("%s: another process prunes it at the same time", self.layout.root)
             return

@@ -119,13 +119,15 @@ class LocalStore:
         """See Store.create. After OutcomeUnknown the file is visible, but perhaps not on disk."""
         check_path(path)
         check_entry_body(path, data)
-        self._root.require_same()
         for _ in range(CREATE_ATTEMPTS_MAX):
-            found = self.get(path)  # Takes microseconds; saves a loser its writes.
+            # Takes microseconds, and saves a loser its writes. Where it finds nothing, it has also
+            # checked that the log is still the opened one.
+            found = self.get(path)
             if found is None:
                 if self._write(path, data):
                     return _CREATED
                 continue  # Another writer won since the read: read its object.
+            self._root.require_same()
             if found != data:
                 return Exists(found)
             self._sync_again(path)  # The link's answer was lost, or this call was repeated.
