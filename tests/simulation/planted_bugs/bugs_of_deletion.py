@@ -216,7 +216,7 @@ def closed_before_the_markers(patch: Patch) -> None:
 
 
 OF_DELETION: dict[str, Mutant] = {
-    "without R11, deleted topic accepts records": Mutant(no_R11_in_topics, "mortals", 5),
+    "without R11, deleted topic accepts records": Mutant(no_R11_in_topics, "mortals", 84),
     "without R11, positions kept by topic name": Mutant(
         no_R11_for_positions, "mortals", 111, unseen_seeds=500
     ),
@@ -230,8 +230,8 @@ OF_DELETION: dict[str, Mutant] = {
     ),
     "without R17, append not checked": Mutant(no_R17, "late-appends", 2),
     "without R17, PREPARE_COMMIT not checked": Mutant(no_horizon_for_staged, "collected", 1),
-    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 209),
-    "without R18": Mutant(no_R18, "collected", 42),
+    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 190),
+    "without R18": Mutant(no_R18, "collected", 64),
     "without R19": Mutant(no_R19, "retention", 1),
     "retention above the last stable offset (I12)": Mutant(
         retention_above_the_lso, "retention", 3, 1000

@@ -383,7 +383,7 @@ OF_RULES: Mapping[str, Mutant] = {
     "without R5, BEGIN does not wait for the prepared transaction": Mutant(
         rules_out.without_R5_before_begin, "producers", 3, beside=applied_later
     ),
-    "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 40),
+    "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 50),
     "without R8, offsets applied before the topics": Mutant(rules_out.without_R8, "witnessed", 80),
     "without R8, maintenance skips prepared transactions": Mutant(
         prepared_left_to_owners, "bank", 153

@@ -210,13 +210,13 @@ MUTANTS: dict[str, Mutant] = {
     "marker by pid instead of TxId": Mutant(marker_by_pid, "late", 236),
     "no pend": Mutant(no_pend, "copiers", 0),
     "start offsets not compared (I6)": Mutant(rules_out.without_I6_compare, "copiers", 5),
-    "pending offsets not checked (I6)": Mutant(rules_out.without_I6_pending, "copiers", 36),
+    "pending offsets not checked (I6)": Mutant(rules_out.without_I6_pending, "copiers", 54),
     "snapshot one entry short": Mutant(short_snapshot, "producers", 1),
     "no consistent cut": Mutant(no_cut, "bank", 1),
     "cut checks only each producer's last transaction": Mutant(cut_of_several_moments, "bank", 41),
     "replay detected by batch id alone": Mutant(replay_by_batch_id, "numbers", 4),
     "no replay check": Mutant(no_replay_check, "numbers", 0),
-    "previous batch not compared (R2)": Mutant(batch_before_not_compared, "numbers", 257),
+    "previous batch not compared (R2)": Mutant(batch_before_not_compared, "numbers", 56),
     "without R1": Mutant(no_R1, "queries", 221, 500),
     "without R3, pend released before the abort": Mutant(
         rules_out.without_R3_release_before_abort, "wrong-clocks", 0
@@ -228,9 +228,9 @@ MUTANTS: dict[str, Mutant] = {
         rules_out.without_R5_before_init, "producers", 45
     ),
     "without R6 in topics": Mutant(rules_out.without_R6_in_topics, "halves", 41),
-    "without R7": Mutant(rules_out.without_R7, "halves", 54),
+    "without R7": Mutant(rules_out.without_R7, "halves", 68),
     "without R9": Mutant(no_R9, "producers", 166),
-    "without R10, markers not recorded": Mutant(rules_out.without_R10_record, "producers", 0, 500),
+    "without R10, markers not recorded": Mutant(rules_out.without_R10_record, "producers", 40, 500),
     "without R15 for writers": Mutant(rules_out.without_R15_for_writers, "storm", 12, 500),
     "without R15 for readers": Mutant(rules_out.without_R15_for_readers, "storm", 3),
     **OF_RULES,
