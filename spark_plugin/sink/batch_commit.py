@@ -454,7 +454,7 @@ def require_topics(connection: Connection, staged: Sequence[Participant]) -> Non
         return
     for participant in staged:
         topic = connection.cluster.topic_of_id(participant.topic, participant.topic_id)
-        if not topic.catch_up(linearizable=True, begins=False).closed:
+        if not topic.catch_up(linearizable=True, is_named=False).closed:
             topic.require_staged(participant.segments)
 
 

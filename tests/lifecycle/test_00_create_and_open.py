@@ -13,7 +13,10 @@ def test_log_is_created_once_and_opened_by_every_process(place: LogPlace) -> Non
         place.process()
     assert list(place.store.list_after("")) == []
     created = place.process(create=True)
-    assert [found.path for found in place.store.list_after("")] == ["txlog.json"]
+    settings = created.cluster.file.settings
+    names = [found.path for found in place.store.list_after("")]
+    assert [path for path in names if not path.endswith(f"/entries/{0:020}.json")] == ["txlog.json"]
+    assert len(names) == 2 + settings.transaction_state_log_num_partitions
     again = place.process(create=True)
     opened = place.process()
     assert created.cluster.log_id == again.cluster.log_id == opened.cluster.log_id

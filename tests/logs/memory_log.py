@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from tests.logs.empty_log import cluster_file
+from tests.logs.empty_log import objects_of_new_log
 from tests.stores.scripted_store import ScriptedStore
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
@@ -12,7 +12,6 @@ from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime, SerialFanOut
 from txlog.engine.connection import Connection, open_connection
 from txlog.engine.producer_config import STAGED
-from txlog.layout import CLUSTER_FILE
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore
@@ -40,7 +39,7 @@ class MemoryLog:
         self.clock = ManualClock()
         self._seeds = count(len(objects or ()))
         self.memory = MemoryStore(Runtime(self.clock))
-        stored = objects or {CLUSTER_FILE: cluster_file(settings or LogSettings())}
+        stored = objects or objects_of_new_log(settings or LogSettings())
         for path, data in stored.items():
             self.memory.put_new(path, data)
         self.store = ScriptedStore(self.memory)
@@ -99,4 +98,5 @@ class MemoryLog:
 
     def check(self) -> None:
         """Check every invariant from the stored bytes alone."""
-        assert check_log(self.process()) == []
+        found = check_log(self.process())
+        assert found == [], found

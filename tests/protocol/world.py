@@ -1,18 +1,16 @@
 """A small log in memory, processes that share nothing but its store, and a reader of everything."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from tests.stores.faulty_stores import DyingStore
-from txlog.catalog.cluster_file import ClusterFile
+from txlog.catalog.cluster_file import ClusterFile, encode_cluster_file, first_entries
 from txlog.clock import Runtime, SerialFanOut
 from txlog.engine.connection import Connection, open_connection
 from txlog.errors import UnstableOffsetCommit
-from txlog.journal.codec import encode
-from txlog.journal.entry import FORMAT_VERSION, seal
+from txlog.journal.entry import FORMAT_VERSION
 from txlog.layout import CLUSTER_FILE, LogLayout
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.settings import LogSettings, ProcessSettings, TopicConfig
@@ -62,11 +60,11 @@ class World:
     _seed: int = 0
 
     def __post_init__(self) -> None:
-        self.store: Store = MemoryStore(self.runtime())
-        body = json.dumps(
-            encode(ClusterFile(FORMAT_VERSION, NAMES.log_id, 0, SETTINGS, "{}"))
-        ).encode()
-        self.store.create(CLUSTER_FILE, seal(body))
+        self.store: Store = MemoryStore(runtime := self.runtime())
+        file = ClusterFile(FORMAT_VERSION, NAMES.log_id, 0, SETTINGS, "{}")
+        for path, data in first_entries(file, runtime).items():
+            self.store.create(path, data)
+        self.store.create(CLUSTER_FILE, encode_cluster_file(file))
 
     def runtime(self) -> Runtime:
         """The runtime of a process: all share the clock, each has its own tokens."""

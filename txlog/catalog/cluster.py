@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from txlog.catalog.cluster_file import (
     ClusterFile,
@@ -27,19 +27,22 @@ from txlog.catalog.state import (
     TopicCreated,
     TopicDeleted,
     half_deleted_topic,
+    topic_exists,
     unknown_topic,
 )
 from txlog.clock import FanOut, Runtime, SerialFanOut
 from txlog.errors import (
     InvalidConfig,
     NotATxlog,
+    PublishContention,
+    TopicExists,
     UnknownTopic,
 )
+from txlog.journal.beginning import first_entry
 from txlog.journal.log_presence import LogPresence
-from txlog.journal.lost_journal import require_not_lost
 from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
-from txlog.layout import CLUSTER_FILE, TOPICS, LogLayout
+from txlog.layout import CLUSTER_FILE, LogLayout
 from txlog.model import numbered_topic_id, validate_topic_name
 from txlog.settings import (
     LogSettings,
@@ -48,6 +51,7 @@ from txlog.settings import (
 )
 from txlog.storage.store import Store, hold, is_near
 from txlog.topic.events import CloseTopic, TopicOpened, check_partition_count
+from txlog.topic.machine import TopicMachine
 from txlog.topic.state import PartitionState, TopicState
 from txlog.topic.topic_log import TopicLog
 
@@ -115,6 +119,7 @@ class Cluster:
             writer,
             self._presence,
             file.log_id,
+            is_begun=True,
             reads_in_turn=self._is_held,
             is_far=self.is_far,
             # On a near store a check after each answer costs nothing, so no clock is relied on
@@ -300,20 +305,43 @@ class Cluster:
         """Create a topic; `schema` is encoded. Raises InvalidName, InvalidConfig, TopicExists."""
         validate_topic_name(name)
         partition_count = check_partition_count(name, partition_count)
+        for _ in range(self.process.publish_attempts_max):
+            topic = self._begun_topic(name, partition_count, schema, config)
+            # The topic's journal is read in parallel with the entry that names the topic.
+            caught_up = self.fan_out.start(topic.journal.catch_up)
+            try:
+                self.journal.execute(TopicCreated(topic.opened, self.runtime.clock.wall_ms()))
+            except (TopicExists, PublishContention) as error:
+                self.store.delete(topic.layout.entry(0))  # Nothing will ever name it.
+                if isinstance(error, TopicExists):
+                    raise
+                continue
+            caught_up()
+            with self._lock:
+                return self._known_or_kept(topic)
+        raise PublishContention(
+            f"topic {name!r} was not created: other processes created topics all the time; try "
+            "again.",
+            topic=name,
+        )
+
+    def _begun_topic(
+        self, name: str, partition_count: int, schema: str, config: TopicConfig
+    ) -> TopicLog:
+        """A new topic whose first entry is stored, before the entry that names it (R63). A process
+        that dies between the two leaves one small object that nothing names. Raises TopicExists."""
+        journal = self.journal
+        if not journal.is_open:
+            journal.catch_up()
+        if name in journal.state.topics and name in journal.catch_up(linearizable=True).topics:
+            raise topic_exists(name)
         # The next number, unless another process creates a topic at the same time.
-        topic_id = numbered_topic_id(self.journal.state.next_topic, self.runtime.entropy.token())
-        expected = TopicOpened(topic_id, name, partition_count, schema, config)
-        topic = self._new_topic_log(expected)
-        # The topic's journal is read in parallel with the entry that names the topic.
-        caught_up = self.fan_out.start(topic.journal.catch_up)
-        opened: TopicOpened = self._execute(TopicCreated(expected, self.runtime.clock.wall_ms()))
-        caught_up()
-        if opened != expected:
-            topic = self._new_topic_log(opened)
-        with self._lock:
-            topic = self._known_or_kept(topic)
-        # A new topic id has had no other process: its journal cannot be a lost one.
-        topic.journal.execute(opened)
+        topic_id = numbered_topic_id(journal.state.next_topic, self.runtime.entropy.token())
+        opened = TopicOpened(topic_id, name, partition_count, schema, config)
+        topic = self._new_topic_log(opened)
+        event = TopicMachine(self.options.snapshot_entries).encode_event(opened)
+        data = first_entry(topic.layout, self.runtime, self.options.writer, [event])
+        self.store.create(topic.layout.entry(0), data)
         return topic
 
     def _known_or_kept(self, new: TopicLog) -> TopicLog:
@@ -363,6 +391,8 @@ class Cluster:
         is_closed = topic.catch_up(linearizable=True).closed
         if not is_closed and topic.topic_id not in self.deletions_begun():
             return False
+        if is_closed:
+            topic.journal.require_rebuilt()  # It may be a forged state that says so (R64).
         self._delete([topic])
         return True
 
@@ -375,22 +405,13 @@ class Cluster:
             if known is not None and known.topic_id == topic.topic_id:
                 del self._topics[topic.name]
 
-    def _execute(self, command: TopicCreated | AllocateProducerIds) -> Any:
-        """Run a command. The first command of a log begins the cluster's journal, which must not
-        be lost: there is no topic before it."""
-        if self.journal.next_slot == 0:
-            self.journal.catch_up()
-        if self.journal.next_slot == 0:
-            require_not_lost(self.store, self.layout.cluster(), f"{TOPICS}/")
-        return self.journal.execute(command)
-
     # Producer ids.
 
     def producer_id(self) -> int:
         """A unique producer id, from a block of this process: a fork does not use its parent's."""
         with self._lock:
             if not self._pids or self._pids_taken_by != os.getpid():
-                first: int = self._execute(AllocateProducerIds(PRODUCER_ID_BLOCK))
+                first: int = self.journal.execute(AllocateProducerIds(PRODUCER_ID_BLOCK))
                 self._pids = list(range(first + PRODUCER_ID_BLOCK - 1, first - 1, -1))
                 self._pids_taken_by = os.getpid()
             return self._pids.pop()

@@ -7,12 +7,21 @@ that a root without a log, a newer format and damage are different errors.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 
 from txlog.clock import Runtime, SerialFanOut, begun
-from txlog.errors import CorruptData, NotATxlog, StoreUnavailable, UnsupportedFormat
+from txlog.errors import (
+    CorruptData,
+    NotATxlog,
+    StoreDenied,
+    StoreUnavailable,
+    TxlogError,
+    UnsupportedFormat,
+)
+from txlog.journal.beginning import first_entry
 from txlog.journal.codec import decode, encode, parsed
 from txlog.journal.entry import (
     FORMAT_VERSION,
@@ -22,8 +31,14 @@ from txlog.journal.entry import (
     unsupported,
     written_by,
 )
-from txlog.journal.lost_journal import first_below
-from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL, is_log_id
+from txlog.layout import (
+    CLUSTER_FILE,
+    CLUSTER_JOURNAL,
+    LogLayout,
+    is_log_id,
+    journal_root,
+    parse_number,
+)
 from txlog.model import WallMs
 from txlog.settings import (
     BOUNDARY_GRACE_MS,
@@ -102,30 +117,63 @@ def create_cluster(
 ) -> ClusterFile:
     """Create a log: probe the store, then write the cluster file. An existing log stays as it is.
 
+    The journals' first entries are stored before the file (R63). A process that dies in between
+    leaves them in folders whose id no log will have; otherwise they are removed if the file is not
+    written.
+
     Raises StoreNotAtomic if the store fails the probe, CorruptData if a log has lost its cluster
     file, what `require_place` raises if there is no log, and what `read_cluster_file` raises.
     """
     fan_out = SerialFanOut() if is_near(store) else runtime.fan_out
     # All answers that a new log needs are requested at once: far away they cost one round trip. For
     # an existing log the last two are not used, and their errors do not matter.
-    listed = begun(fan_out, partial(first_below, store, f"{CLUSTER_JOURNAL}/"))
+    listed = begun(fan_out, partial(_first_of_log, store))
     allowed = begun(fan_out, require_place)
     existing = read_cluster_file(store) or _created_meanwhile(store, listed())
     if existing is not None:
         return existing
     allowed()
-    result: ProbeResult = probe(store, runtime)
+    log_id, created_ms = runtime.entropy.token(), runtime.clock.wall_ms()
     file = ClusterFile(
-        FORMAT_VERSION,
-        runtime.entropy.token(),
-        runtime.clock.wall_ms(),
-        settings or default_log_settings(store),
-        json.dumps(result.as_json()),
+        FORMAT_VERSION, log_id, created_ms, settings or default_log_settings(store), ""
     )
-    data = seal(json.dumps(encode(file), separators=(",", ":")).encode())
-    answer = store.create(CLUSTER_FILE, data)
+    firsts = first_entries(file, runtime)
+    # Far away they take no round trip of their own beside those of the probe.
+    stored = [begun(fan_out, partial(store.create, path, firsts[path])) for path in firsts]
+    try:
+        result: ProbeResult = probe(store, runtime)
+        for each in stored:
+            each()
+    except TxlogError:
+        _remove(store, firsts)
+        raise
+    file = replace(file, probe=json.dumps(result.as_json()))
+    answer = store.create(CLUSTER_FILE, encode_cluster_file(file))
+    if not isinstance(answer, Exists):
+        return file
     # Of two processes that create a log, the second takes the settings of the first.
-    return decode_cluster_file(answer.data, store.url) if isinstance(answer, Exists) else file
+    _remove(store, firsts)
+    return decode_cluster_file(answer.data, store.url)
+
+
+def encode_cluster_file(file: ClusterFile) -> bytes:
+    """The bytes of a cluster file."""
+    return seal(json.dumps(encode(file), separators=(",", ":")).encode())
+
+
+def first_entries(file: ClusterFile, runtime: Runtime, writer: str = "txlog") -> dict[str, bytes]:
+    """What is stored before the file of a log: the first entry of each of its journals (R63)."""
+    layout = LogLayout(file.log_id)
+    count = file.settings.transaction_state_log_num_partitions
+    journals = [layout.cluster(), *map(layout.transactions, range(count))]
+    return {journal.entry(0): first_entry(journal, runtime, writer) for journal in journals}
+
+
+def _remove(store: Store, paths: Iterable[str]) -> None:
+    """Remove objects with a log's id that no file names, as far as the store allows it."""
+    with suppress(TxlogError):
+        for path in paths:
+            store.delete(path)
 
 
 def default_log_settings(store: Store) -> LogSettings:
@@ -140,10 +188,25 @@ def default_log_settings(store: Store) -> LogSettings:
     )
 
 
+def _first_of_log(store: Store) -> str:
+    """The first object of a cluster's journal that is written after the log's file; "" if there is
+    none, or the process may not list."""
+    try:
+        paths = (stored.path for stored in store.list_after(f"{CLUSTER_JOURNAL}/"))
+        return next((path for path in paths if journal_root(path) and not _is_first(path)), "")
+    except StoreDenied:
+        return ""
+
+
+def _is_first(path: str) -> bool:
+    """Whether it is the first entry of a journal, which is stored before the log's file (R63)."""
+    return path.endswith("/entries/" + path.rpartition("/")[2]) and parse_number(path) == 0
+
+
 def _created_meanwhile(store: Store, first: str) -> ClusterFile | None:
-    """None if no other process has begun a log there: `first`, the first listed object of the
-    cluster's journal, is empty. The file is written before that journal and has the number of
-    coordinators: with another number a transactional id could change its coordinator (I4)."""
+    """None if no other process has created a log there: `first` is empty. The file comes before all
+    entries but the first, and has the number of coordinators: with another number a transactional
+    id could change its coordinator (I4)."""
     if not first:
         return None
     file = read_cluster_file(store)

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, get_args
 
-from txlog.errors import CorruptData, TopicExists, UnknownTopic
+from txlog.errors import CorruptData, PublishContention, TopicExists, UnknownTopic
 from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.entry import EVENTS_MAX
 from txlog.journal.machine import Decided, SimpleMachine
-from txlog.model import ProducerId, TopicNumber, WallMs, numbered_topic_id, topic_number
+from txlog.model import ProducerId, TopicNumber, WallMs, topic_number
 from txlog.sorted_map import SortedMap
 from txlog.stored import stored
 from txlog.topic.events import TopicOpened
@@ -80,6 +80,13 @@ class ClusterState:
     next_pid: int = 0
     next_topic: int = 0
     """The number of the next topic: more than those of all topics that ever existed (rule R55)."""
+
+
+def topic_exists(name: str) -> TopicExists:
+    """The error for a name that is taken."""
+    return TopicExists(
+        f"topic {name!r} exists already; use it, or choose another name.", topic=name
+    )
 
 
 def unknown_topic(name: str, state: ClusterState, url: str = "") -> UnknownTopic:
@@ -160,13 +167,10 @@ class ClusterMachine(SimpleMachine):
             case TopicCreated():
                 name = command.opened.name
                 if name in state.topics:
-                    raise TopicExists(
-                        f"topic {name!r} exists already; use it, or choose another name.",
-                        topic=name,
-                    )
-                topic_id = numbered_topic_id(state.next_topic, command.opened.topic_id)
-                opened = replace(command.opened, topic_id=topic_id)
-                return Decided((replace(command, opened=opened),), opened)
+                    raise topic_exists(name)
+                if command.opened.topic_id[:8] != f"{state.next_topic:08x}":
+                    raise PublishContention("another process has created a topic; try again.")
+                return Decided((command,))
             case TopicDeleted():
                 found = state.topics.get(command.name)
                 # By the id: another process may have freed the name and created its next topic

@@ -160,6 +160,11 @@ def checked_body(data: bytes, path: str) -> tuple[bytes, int]:
     return body, zlib.crc32(body)
 
 
+def crc32_of_body(data: bytes) -> int:
+    """The CRC32 of what follows the header, without a check: to compare with a known entry's."""
+    return zlib.crc32(data[data.find(b"\n") + 1 : -1])
+
+
 def _opened(data: bytes, path: str) -> tuple[dict[str, object], bytes]:
     """Header and body of a sealed object. Raises CorruptData or UnsupportedFormat."""
     end = data.find(b"\n", 0, HEADER_BYTES_MAX)

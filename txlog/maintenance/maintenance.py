@@ -165,6 +165,8 @@ class Maintenance:
     # Topics.
 
     def _topic(self, topic: TopicLog) -> str:
+        # Every step writes or deletes by what the state says (R64).
+        topic.journal.require_rebuilt()
         is_closed = topic.catch_up(linearizable=True).closed
         if is_closed or topic.topic_id in self._being_deleted:
             # The name is still taken: the process that deletes the topic died, or has yet to free

@@ -77,9 +77,7 @@ class Vacuum:
         listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
         roots = frozenset(topic.layout.root for topic in present_topics(self._connection))
         found = list(self._unreferenced(listed, horizon, roots))
-        ending = [
-            topic.name for topic in self._deleted(listed, _ENTRIES) if topic.journal.is_close_due()
-        ]
+        ending = [topic.name for topic in self._ending(listed)]
         now_ms = self._connection.runtime.clock.monotonic_ms()
         return Candidates(tuple(found), tuple(ending), now_ms)
 
@@ -89,7 +87,9 @@ class Vacuum:
         Raises CorruptData, StoreUnavailable; after these it may be called again.
         """
         report = VacuumReport()
-        # First of all: from here on nothing below the horizon can get a reference (R17), so what
+        # Before anything is written: a forged state must not lead to further entries.
+        self._require_rebuilt(before.objects)
+        # From here on nothing below the horizon can get a reference (R17), so what
         # the journals do not name afterwards stays unreferenced.
         roots, horizon = self._advance_horizon(before)
         known = {stored.path for stored in before.objects}
@@ -102,6 +102,20 @@ class Vacuum:
         report.objects = len(again)
         report.bytes = sum(stored.size_bytes for stored in again)
         return report
+
+    def _require_rebuilt(self, doomed: Sequence[StoredObject]) -> None:
+        """Raises CorruptData unless the journals that do not name these objects are what their
+        entries lead to (R64)."""
+        if not doomed:
+            return
+        cluster = self._connection.cluster
+        roots = sorted({_parts(stored.path)[0] for stored in doomed})
+        topics = [cluster.topic_of_id(*root.split("/")[1:]) for root in roots]
+        journals = [topic.journal for topic in topics]
+        # A segment that is staged is named by a coordinator only.
+        journals += [coordinator.journal for coordinator in self._connection.coordinators()]
+        for _ in cluster.answers([journal.require_rebuilt for journal in journals]):
+            pass
 
     def _wanted_horizon(self) -> str:
         now_ms = self._connection.runtime.clock.wall_ms()
@@ -134,13 +148,19 @@ class Vacuum:
     def _end_deleted(self, listed: Sequence[StoredObject]) -> list[str]:
         """Write the last boundary of every deleted topic that still lacks it (rule R14)."""
         ended = []
+        for topic in self._ending(listed):
+            topic.journal.require_rebuilt()  # It may be a forged state that says so (R64).
+            topic.journal.close()
+            ended.append(topic.name)
+        return ended
+
+    def _ending(self, listed: Sequence[StoredObject]) -> Iterator[TopicLog]:
+        """Deleted topics whose journals are not ended yet."""
         # The listing and the names only propose topics: a topic's own journal says that it was
-        # deleted (I14).
+        # deleted (I14). One whose creation was interrupted has a first entry that says nothing.
         for topic in self._deleted(listed, _ENTRIES):
             if _is_ended(topic) and topic.journal.is_close_due():
-                topic.journal.close()
-                ended.append(topic.name)
-        return ended
+                yield topic
 
     def _deleted(self, listed: Iterable[StoredObject], kinds: Container[str]) -> Iterator[TopicLog]:
         """Deleted topics that have objects of these kinds. The objects were listed before the names

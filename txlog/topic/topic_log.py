@@ -23,7 +23,6 @@ from txlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from txlog.journal.lost_journal import require_not_lost
 from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
 from txlog.layout import JournalLayout, LogLayout
@@ -107,29 +106,26 @@ class TopicLog:
         """The slot after the last journal entry that this process has read."""
         return self.journal.next_slot
 
-    def catch_up(self, *, linearizable: bool = False, begins: bool = True) -> TopicState:
+    def catch_up(self, *, linearizable: bool = False, is_named: bool = True) -> TopicState:
         """The current state; opens the journal first if necessary.
 
         Unless `linearizable`, it may lag for a few calls after old entries were pruned (R15).
-        Raises CorruptData if the journal is lost, UnknownTopic if there is none and `begins` is
-        false, as for an id that another process names, and the store's errors.
+        Raises CorruptData if the journal is lost; UnknownTopic in place of that if `is_named` is
+        false, as for an id that another process names and this log's list of topics may not; and
+        the store's errors.
         """
-        state = self.journal.catch_up(linearizable=linearizable)
-        if not state.topic_id:
-            if not begins:
-                raise UnknownTopic(
-                    f"the log at {self.store.url} has never had a topic {self.name!r} with the id "
-                    f"{self.topic_id}, which another process has created (on another disk?): "
-                    f"{ONE_PLACE}",
-                    topic=self.name,
-                    topic_id=self.topic_id,
-                )
-            # The cluster's journal names a topic before the topic's own journal begins. A crash
-            # between the two leaves an empty folder; a folder with objects once had a journal,
-            # which is lost.
-            require_not_lost(self.store, self.layout)
-            self.journal.execute(self.opened)
-            state = self.journal.state
+        try:
+            state = self.journal.catch_up(linearizable=linearizable)
+        except CorruptData as error:
+            if is_named or error.facts.get("path") != self.layout.root:
+                raise
+            raise UnknownTopic(
+                f"the log at {self.store.url} has never had a topic {self.name!r} with the id "
+                f"{self.topic_id}, which another process has created (on another disk?): "
+                f"{ONE_PLACE}",
+                topic=self.name,
+                topic_id=self.topic_id,
+            ) from error
         if state.topic_id != self.topic_id:
             raise CorruptData(
                 f"{self.layout.root} holds the journal of topic {state.name!r} (id "

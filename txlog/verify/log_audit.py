@@ -19,8 +19,8 @@ from txlog.coordinator.events import Participant
 from txlog.engine.connection import Connection
 from txlog.errors import BoundaryMoved, CorruptData, OffsetOutOfRange
 from txlog.groups.machine import CoordinatorJournalState, CoordinatorMachine
-from txlog.journal.audit import ATTEMPTS_MAX, Audit, Finding, audit_journal
-from txlog.journal.lost_journal import lost_journal, not_begun, objects_without_journal
+from txlog.journal.audit import ATTEMPTS_MAX, Audit, Finding, OnStep, audit_journal
+from txlog.journal.beginning import lost_journal
 from txlog.journal.machine import Machine
 from txlog.layout import (
     CLUSTER_FILE,
@@ -45,6 +45,7 @@ from txlog.topic.records.segment_reader import segment_problem
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 from txlog.verify.index_audit import IndexAudit
+from txlog.verify.torn_transactions import AuditedCoordinator, FinishedTransactions, has_torn
 
 OnBytes = Callable[[int], object]
 
@@ -64,8 +65,6 @@ class JournalReport:
     records: int = 0
     size_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    """Facts for the operator that are not damage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +87,14 @@ class LogReport:
     journals: tuple[JournalReport, ...]
     unreferenced: tuple[Unreferenced, ...] = ()
     """Empty for single topics, and for a damaged log, where references are missing."""
+    may_be_torn: bool = False
+    """Whether a transaction looks as if it could never be finished everywhere. In a log in use the
+    check of the journals against each other may find that it can."""
 
     @property
     def findings(self) -> list[Finding]:
         """All findings, by journal."""
         return [finding for journal in self.journals for finding in journal.findings]
-
-    @property
-    def notes(self) -> list[str]:
-        """Facts for the operator that are not damage."""
-        return [note for journal in self.journals for note in journal.notes]
 
 
 def stored_objects(connection: Connection) -> list[StoredObject]:
@@ -124,7 +121,8 @@ def audit_log(
     # A damaged object may hold the only reference to a sound one.
     if report.findings:
         return report
-    return LogReport(journals, tuple(_unreferenced(audit.known, audit.named, listed)))
+    unreferenced = tuple(_unreferenced(audit.known, audit.named, listed))
+    return LogReport(journals, unreferenced, audit.may_be_torn())
 
 
 class _LogAudit:
@@ -142,6 +140,8 @@ class _LogAudit:
         """Held while a batch is decoded: one at a time, as it may take a thousand times its stored
         size in memory."""
         self._staged: list[tuple[str, TxId, Participant]] = []
+        self._coordinators: dict[int, AuditedCoordinator] = {}
+        self._topic_states: dict[str, TopicState] = {}
         self.known: set[str] = set()
         """Folders of the log's journals."""
         self.named: set[str] = set()
@@ -159,20 +159,40 @@ class _LogAudit:
 
     def everything(self) -> Iterator[JournalReport]:
         """Audit all journals: the cluster's, the coordinators', the topics'."""
-        settings, layout = self._cluster.file.settings, self._cluster.layout
         cluster = self._cluster_audit()
         yield _report(cluster, cluster.layout.name)
-        count = settings.transaction_state_log_num_partitions
-        machine = CoordinatorMachine(count, decodes_all=True)
-        calls: list[Callable[[], Audit[Any]]] = [
-            partial(self._audit, self._ahead(), layout.transactions(n), machine)
-            for n in range(count)
-        ]
-        for found in self._cluster.answers(calls):
+        for found in self._read_coordinators():
             self._staged += _staged(found)
             self.named.update(staged_segments(found.state.transactions))
             yield _report(found, found.layout.name)
         yield from self._topics(self._topic_ids(cluster))
+
+    def may_be_torn(self) -> bool:
+        """Whether a transaction looks torn, in coordinators that are read after the topics. Call it
+        after `everything`, for a log without damage."""
+        if not has_torn(self._coordinators, self._topic_states):
+            return False
+        for _ in self._read_coordinators():
+            pass
+        return has_torn(self._coordinators, self._topic_states)
+
+    def _read_coordinators(self) -> Iterator[Audit[CoordinatorJournalState]]:
+        count = self._cluster.file.settings.transaction_state_log_num_partitions
+        finished = [FinishedTransactions() for _ in range(count)]
+        calls = [partial(self._coordinator, number, finished[number]) for number in range(count)]
+        for number, found in enumerate(self._cluster.answers(calls)):
+            self._coordinators[number] = AuditedCoordinator(
+                found.state.transactions, finished[number], found.is_pruned
+            )
+            yield found
+
+    def _coordinator(
+        self, number: int, finished: FinishedTransactions
+    ) -> Audit[CoordinatorJournalState]:
+        layout = self._cluster.layout.transactions(number)
+        count = self._cluster.file.settings.transaction_state_log_num_partitions
+        machine = CoordinatorMachine(count, decodes_all=True)
+        return self._audit(self._ahead(), layout, machine, finished.clear, finished.note)
 
     def _topics(self, topics: Sequence[tuple[str, str]]) -> Iterator[JournalReport]:
         return self._cluster.answers([partial(self._topic, *topic) for topic in topics])
@@ -183,29 +203,30 @@ class _LogAudit:
             return self._store
         return ReadAheadStore(self._store, self._cluster.fan_out, self._listed)
 
-    def _audit(self, store: Store, layout: JournalLayout, machine: Machine[Any]) -> Audit[Any]:
+    def _audit(
+        self,
+        store: Store,
+        layout: JournalLayout,
+        machine: Machine[Any],
+        on_begin: Callable[[], object] = lambda: None,
+        on_step: OnStep = lambda _: None,
+    ) -> Audit[Any]:
         self.known.add(layout.root)
-        return audit_journal(store, layout, machine, on_bytes=self._count)
+        found = audit_journal(
+            store, layout, machine, on_begin=on_begin, on_step=on_step, on_bytes=self._count
+        )
+        # A journal is begun before anything names it (R63).
+        if found.is_whole and found.tip < 0 and self._store.get(layout.entry(0)) is None:
+            found.report("I15", layout.root, lost_journal(layout).message)
+            found.is_whole = False
+        return found
 
     def _count(self, count: int) -> None:
         with self._counting:
             self._on_bytes(count)
 
     def _cluster_audit(self) -> Audit[ClusterState]:
-        """Audit the cluster's journal. If it is empty and a topic exists, it is lost."""
-        layout = self._cluster.layout.cluster()
-        # Listed before the journal is read, or a topic that is created in between would look lost.
-        try:
-            of_a_topic = next((one.path for one in self._store.list_after(f"{TOPICS}/")), "")
-            unlisted = []
-        except CorruptData as error:
-            of_a_topic, unlisted = "", [_finding(error, TOPICS)]
-        found = self._audit(self._ahead(), layout, ClusterMachine())
-        found.findings += unlisted
-        if of_a_topic and _is_empty(found):
-            found.findings.append(lost_journal(layout.root, [of_a_topic]))
-            found.is_whole = False
-        return found
+        return self._audit(self._ahead(), self._cluster.layout.cluster(), ClusterMachine())
 
     def _topic_ids(self, cluster: Audit[ClusterState]) -> list[tuple[str, str]]:
         """Name and id of each topic. If the cluster's journal is damaged, also by the folders of
@@ -213,7 +234,7 @@ class _LogAudit:
         """
         found = {(name, topic.opened.topic_id) for name, topic in cluster.state.topics.items()}
         if not cluster.is_whole:
-            with suppress(CorruptData):  # `_cluster_audit` has reported it.
+            with suppress(CorruptData):  # The audits of the topics that are known report it.
                 for stored in self._store.list_after(f"{TOPICS}/"):
                     if root := journal_root(stored.path):
                         found.add((root.split("/")[1], root.split("/")[2]))
@@ -229,32 +250,28 @@ class _LogAudit:
         for _ in range(ATTEMPTS_MAX - 1):
             with suppress(BoundaryMoved):  # Merging or compaction has moved the records meanwhile.
                 return self._read_once(topic)
-        return self._read_once(topic)
+        return self._read_once(topic, is_last=True)
 
-    def _read_once(self, topic: TopicLog) -> JournalReport:
-        """Raises BoundaryMoved."""
+    def _read_once(self, topic: TopicLog, is_last: bool = False) -> JournalReport:
+        """Raises BoundaryMoved, except in the last attempt, which reports it."""
         window = self._cluster.file.settings.journal_snapshot_entries
         found = self._audit(topic.store, topic.layout, TopicMachine(window))
         report = _report(found, topic.name)
-        self._read_topic(topic, found.state, report)
+        try:
+            self._read_topic(topic, found.state, report)
+        except BoundaryMoved as error:
+            if not is_last:
+                raise
+            path = str(error.facts.get("path", topic.layout.root))
+            text = "it is missing, or moved at each attempt to read it; verify again"
+            report.findings.append(Finding(path, "I15", text))
         # If entries are missing, a transaction that was applied may look staged.
         if found.is_whole:
             self._check_staged(topic.topic_id, found.state, report)
-            self._check_begun(topic, found, report)
+            self._topic_states[topic.topic_id] = found.state
         # Several checks may meet one damaged object.
         report.findings[:] = dict.fromkeys(report.findings)
         return report
-
-    def _check_begun(
-        self, topic: TopicLog, found: Audit[TopicState], report: JournalReport
-    ) -> None:
-        """Report a topic without a journal: the journal is lost, or the creation was
-        interrupted."""
-        left = objects_without_journal(self._store, topic.layout) if _is_empty(found) else None
-        if left:
-            report.findings.append(lost_journal(topic.layout.root, left))
-        elif left is not None:
-            report.notes.append(not_begun(topic.name, topic.layout.root))
 
     def _read_topic(self, topic: TopicLog, state: TopicState, report: JournalReport) -> None:
         """Decode every batch of the index, and check that the offsets are dense."""
@@ -353,11 +370,6 @@ def _report(found: Audit[Any], name: str) -> JournalReport:
         size_bytes=found.size_bytes,
         findings=list(found.findings),
     )
-
-
-def _is_empty(found: Audit[Any]) -> bool:
-    """Whether the journal has neither entries nor boundaries, not even damaged ones."""
-    return found.is_whole and found.tip < 0
 
 
 def _finding(error: CorruptData, path: str) -> Finding:

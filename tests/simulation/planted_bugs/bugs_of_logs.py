@@ -8,14 +8,24 @@ from typing import Any
 
 import pytest
 
+from txlog.catalog import cluster_file
+from txlog.catalog.cluster import Cluster
+from txlog.catalog.state import TopicCreated
 from txlog.journal import entry, machine
+from txlog.journal.beginning import first_entry
 from txlog.journal.boundaries import boundary, pruning
 from txlog.journal.boundaries.boundary import Past, PastChecks
 from txlog.journal.log_presence import LogPresence
+from txlog.journal.replication import opening, replica
+from txlog.journal.replication.follower import Follower
 from txlog.journal.replication.replica import Replica
 from txlog.layout import JournalLayout, LogLayout
+from txlog.model import numbered_topic_id
 from txlog.storage import memory
 from txlog.storage.disk import folder_walk, local, root_folder
+from txlog.topic.events import TopicOpened
+from txlog.topic.machine import TopicMachine
+from txlog.verify import log_audit
 
 Patch = pytest.MonkeyPatch
 
@@ -180,6 +190,78 @@ def _boundary_remembered(patch: Patch) -> None:
     )
 
 
+def _begun_by_any_process(patch: Patch) -> None:
+    """A process begins a journal without its first entry, as if it were a new one."""
+    original = Follower._require_no_hole
+
+    def require_no_hole(self: Any, slot: int, later: list[bytes | None]) -> None:
+        if slot or any(later):
+            original(self, slot, later)
+
+    patch.setattr(Follower, "_require_no_hole", require_no_hole)
+
+
+def _file_before_journals(patch: Patch) -> None:
+    """The log's file is written first, and coordinators are begun when they are needed."""
+    patch.setattr(cluster_file, "first_entries", lambda file, runtime: {})
+
+
+def _named_before_begun(patch: Patch) -> None:
+    """A topic is named first, and its journal is begun then."""
+
+    def create_topic(self: Any, name: str, partitions: int, schema: str, config: Any) -> Any:
+        number = self.journal.catch_up().next_topic
+        topic_id = numbered_topic_id(number, self.runtime.entropy.token())
+        opened = TopicOpened(topic_id, name, partitions, schema, config)
+        topic = self._new_topic_log(opened)
+        self.journal.execute(TopicCreated(opened, 0))
+        event = TopicMachine(self.options.snapshot_entries).encode_event(opened)
+        data = first_entry(topic.layout, self.runtime, "planted", [event])
+        self.store.create(topic.layout.entry(0), data)
+        topic.catch_up()
+        return self._known_or_kept(topic)
+
+    patch.setattr(Cluster, "create_topic", create_topic)
+
+
+def _snapshot_above_a_hole(patch: Patch) -> None:
+    """A journal is opened from a snapshot whose entries are gone."""
+    patch.setattr(opening, "_require_last_entry", lambda store, layout, head, boundary: None)
+
+
+def _any_state(patch: Patch) -> None:
+    """The state in a snapshot is believed by a process that deletes."""
+    patch.setattr(Replica, "_require_rebuilt", lambda self: None)
+
+
+def _any_older_state(patch: Patch) -> None:
+    """The state is compared with itself: with the snapshot from which it was opened."""
+    original = replica.require_rebuilt
+
+    def require(store: Any, layout: Any, machine: Any, at: Any, slot: int, fetch: Any) -> None:
+        original(store, layout, machine, at, slot + 1, fetch)
+
+    patch.setattr(replica, "require_rebuilt", require)
+
+
+def _never_torn(patch: Patch) -> None:
+    """A sound journal is taken for one of the same moment as the others."""
+    patch.setattr(log_audit, "has_torn", lambda coordinators, topics: False)
+
+
+def _torn_at_once(patch: Patch) -> None:
+    """A transaction that was decided during the audit counts as torn."""
+    patch.setattr(
+        log_audit._LogAudit,
+        "may_be_torn",
+        lambda self: log_audit.has_torn(self._coordinators, self._topic_states),
+    )
+
+
+_LOST = "tests/unit/maintenance/test_lost_journals.py::"
+_FORGED = "tests/unit/maintenance/test_forged_states.py::"
+_TORN = "tests/unit/verify/test_torn_transactions.py::"
+_OPENING = "tests/unit/journal/replication/test_opening.py::"
 _PAST = "tests/unit/journal/replication/test_past_checks.py::"
 _ROOT = "tests/unit/storage/disk/test_local_root.py::"
 _GONE = "tests/unit/engine/test_log_gone.py::"
@@ -263,6 +345,38 @@ BUGS_OF_LOGS: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "remembered boundary covers a lost entry (R62)": (
         _boundary_remembered,
         f"{_PAST}test_R62_older_backup_is_noticed_although_the_newest_entries_were_pruned",
+    ),
+    "without R63": (
+        _begun_by_any_process,
+        f"{_LOST}test_R63_coordinator_without_its_beginning_is_lost",
+    ),
+    "log's file written before its journals (R63)": (
+        _file_before_journals,
+        f"{_LOST}test_R63_log_has_the_first_entries_of_all_its_journals_once_it_has_its_file",
+    ),
+    "topic named before its journal is begun (R63)": (
+        _named_before_begun,
+        f"{_LOST}test_R63_interrupted_creation_leaves_no_topic_and_harms_no_other",
+    ),
+    "snapshot above lost entries is used (R63)": (
+        _snapshot_above_a_hole,
+        f"{_OPENING}test_R63_snapshot_above_the_last_entry_is_refused",
+    ),
+    "without R64": (
+        _any_state,
+        f"{_FORGED}test_R64_maintenance_deletes_nothing_by_a_forged_topic_state",
+    ),
+    "state rebuilt from its own snapshot (R64)": (
+        _any_older_state,
+        f"{_FORGED}test_R64_pruning_keeps_the_entries_that_show_a_forged_state",
+    ),
+    "torn transactions not looked for (I5)": (
+        _never_torn,
+        f"{_TORN}test_I5_transaction_that_a_copy_has_in_one_journal_only_is_found",
+    ),
+    "transaction decided during an audit counts as torn": (
+        _torn_at_once,
+        f"{_TORN}test_transaction_decided_during_the_audit_is_not_torn",
     ),
 }
 """Planted bug -> the function that plants it, and the test that detects it."""

@@ -13,7 +13,7 @@ from txlog.catalog.state import (
     TopicDeleted,
     unknown_topic,
 )
-from txlog.errors import CorruptData, TopicExists, UnknownTopic
+from txlog.errors import CorruptData, PublishContention, TopicExists, UnknownTopic
 from txlog.settings import TopicConfig
 from txlog.topic.events import TopicOpened
 
@@ -58,10 +58,15 @@ def test_R55_topics_are_numbered_in_the_order_of_their_creation(
     cluster: MachineHarness[ClusterState],
 ) -> None:
     """Also if two processes expect the same number, and after the newest topic was deleted."""
-    assert cluster.run(TopicCreated(opened(B, "first"), 1)).topic_id == "00000000bbbbbbbb"
-    assert cluster.run(TopicCreated(opened(A, "second"), 1)).topic_id == "00000001aaaaaaaa"
+    cluster.run(TopicCreated(opened("00000000bbbbbbbb", "first"), 1))
+    for taken in ("00000000aaaaaaaa", "00000002aaaaaaaa"):
+        with pytest.raises(PublishContention):
+            cluster.run(TopicCreated(opened(taken, "second"), 1))
+    cluster.run(TopicCreated(opened("00000001aaaaaaaa", "second"), 1))
     cluster.run(TopicDeleted("second", "00000001aaaaaaaa"))
-    assert cluster.run(TopicCreated(opened(A, "third"), 1)).topic_id == "00000002aaaaaaaa"
+    with pytest.raises(PublishContention):
+        cluster.run(TopicCreated(opened("00000001aaaaaaaa", "third"), 1))
+    cluster.run(TopicCreated(opened("00000002aaaaaaaa", "third"), 1))
     assert cluster.reopened() == cluster.state
 
 

@@ -123,10 +123,10 @@ def test_cluster_journal_entry_names_the_process_as_writer() -> None:
     created(store)
     cluster = opened(store)
     cluster.producer_id()
-    path = cluster.layout.cluster().entry(0)
+    path = cluster.layout.cluster().entry(1)
     data = store.get(path)
     assert data is not None
-    assert decode_entry(data, path, 0)[0].writer == "host/7"
+    assert decode_entry(data, path, 1)[0].writer == "host/7"
 
 
 # Whether the log is still there.

@@ -45,13 +45,13 @@ def test_coordinator_snapshots_follow_the_log_settings(world: World) -> None:
 
 def test_coordinator_journal_is_pruned_to_keep_entries(world: World) -> None:
     process = world.process()
-    commit_some(process, 10)  # 21 entries.
+    commit_some(process, 10)  # 22 entries with the first one.
     layout = NAMES.transactions(0)
     assert coordinator(process).journal.prune(keep_entries=15, apart_entries=100) == 0
-    assert coordinator(process).journal.prune(keep_entries=15) == 6
-    kept = [slot for slot in range(21) if world.store.get(layout.entry(slot)) is not None]
-    assert kept == list(range(6, 21))
-    assert coordinator(process).journal.prune(keep_entries=14) == 1
+    assert coordinator(process).journal.prune(keep_entries=16) == 6
+    kept = [slot for slot in range(22) if world.store.get(layout.entry(slot)) is not None]
+    assert kept == list(range(6, 22))
+    assert coordinator(process).journal.prune(keep_entries=15) == 1
 
 
 def test_expire_ids_forgets_idle_ids_but_no_run_or_open_transaction(world: World) -> None:

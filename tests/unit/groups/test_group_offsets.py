@@ -280,12 +280,12 @@ def test_whole_commit_too_large_for_one_entry_is_refused(world: World) -> None:
 def test_coordinator_journal_is_snapshotted_and_pruned_as_requested(world: World) -> None:
     process = world.process()
     for end in range(10):
-        commit_position(process, end)  # 10 entries; every fourth has a snapshot.
+        commit_position(process, end)  # 11 entries with the first one; every fourth has a snapshot.
     layout, journal = NAMES.transactions(0), coordinator(process).journal
     assert world.store.get(layout.snapshot(3)) is not None
-    assert journal.prune(keep_entries=6, apart_entries=100) == 0
-    assert journal.prune(keep_entries=6) == 4
-    assert journal.prune(keep_entries=5) == 1
+    assert journal.prune(keep_entries=7, apart_entries=100) == 0
+    assert journal.prune(keep_entries=7) == 4
+    assert journal.prune(keep_entries=6) == 1
 
 
 def test_only_positions_of_the_given_partitions_are_deleted(world: World) -> None:

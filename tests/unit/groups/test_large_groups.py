@@ -14,6 +14,7 @@ from txlog.groups.state import (
     PendingOffset,
     in_parts,
 )
+from txlog.layout import parse_number
 from txlog.model import PARTITIONS_MAX, TopicPartition, TxId
 
 ID = "0123456789abcdef"
@@ -43,8 +44,9 @@ def pend(log: MemoryLog, offsets: tuple[PendingOffset, ...]) -> None:
 
 
 def entries(log: MemoryLog) -> int:
-    """The number of entries in the coordinators' journals."""
-    return sum("transactions/" in path and "/entries/" in path for path in log.objects())
+    """The number of entries in the coordinators' journals, beside the first ones."""
+    paths = [path for path in log.objects() if "transactions/" in path and "/entries/" in path]
+    return sum(parse_number(path) != 0 for path in paths)
 
 
 def committed(log: MemoryLog) -> dict[TopicPartition, int]:

@@ -42,7 +42,7 @@ class World:
             name: TopicLog(store, opened, self.runtime, options) for name, opened in _OPENED.items()
         }
         for log in self.logs.values():
-            log.catch_up()
+            log.journal.execute(log.opened)
         self.open: dict[int, Transaction] = {}
         self.numbers: dict[int, int] = defaultdict(int)
         self.sequences: dict[tuple[int, str, int], int] = defaultdict(int)

@@ -34,6 +34,8 @@ class LoggedTopic:
     def __init__(self, store: Store, snapshot_entries: int, seed: int = 1) -> None:
         options = ReplicaOptions(snapshot_entries)
         self.log = TopicLog(store, OPENED, manual_runtime(seed), options)
+        if store.get(self.log.layout.entry(0)) is None:
+            self.log.journal.execute(OPENED)
 
     def run(self, command: TopicCommand) -> Any:
         return self.log.execute(command)

@@ -236,39 +236,33 @@ def test_I15_lost_topic_journal_is_damage(log: MemoryLog) -> None:
     for path in paths(log, f"^{root}/(entries|snapshots|hint)"):
         log.memory.delete(path)
     report = audit(log)
-    assert f"{root} has neither an entry nor a boundary" in named(report)
+    assert f"{root}: the journal is lost" in named(report)
     assert unreferenced(report) == {}
     assert [found.path for found in audit_log(log.process(), ("u",)).findings] == [root]
 
 
-@pytest.mark.parametrize("is_cut_off", [True, False])
-def test_topic_with_an_empty_folder_is_a_note_and_not_damage(
-    log: MemoryLog, is_cut_off: bool
-) -> None:
-    """A process that dies after the cluster's entry leaves no other object of the topic. That is
-    not damage."""
-    if is_cut_off:
-        log.store.on("create", "^topics/w/", unavailable)
-        with pytest.raises(StoreUnavailable):
-            log.admin.create_topic("w", 1)
-    else:
+def test_R63_topic_with_an_empty_folder_is_damage(log: MemoryLog) -> None:
+    """Its first entry came before the entry that names it."""
+    log.admin.create_topic("w", 1)
+    for path in paths(log, "^topics/w/"):
+        log.memory.delete(path)
+    assert "the journal is lost" in named(audit(log))
+    assert audit_log(log.process(), ("w",)).findings
+
+
+@pytest.mark.parametrize("stops_at", ["^topics/w/", "^cluster/"])
+def test_R63_interrupted_creation_of_a_topic_is_not_damage(log: MemoryLog, stops_at: str) -> None:
+    log.store.on("create", stops_at, unavailable)
+    with pytest.raises(StoreUnavailable):
         log.admin.create_topic("w", 1)
-        for path in paths(log, "^topics/w/"):
-            log.memory.delete(path)
-    report = audit(log)
-    assert report.findings == []
-    (note,) = report.notes
-    assert "topic 'w' has no journal" in note
-    assert audit_log(log.process(), ("w",)).notes == [note]
-    log.consumer("w").poll()  # The first use of the topic creates its journal.
-    assert audit(log).notes == []
+    assert audit(log).findings == []
 
 
 def test_I15_lost_cluster_journal_is_damage_and_hides_no_topic(log: MemoryLog) -> None:
     for path in paths(log, "^cluster/"):
         log.memory.delete(path)
     report = audit(log)
-    assert "has neither an entry nor a boundary" in named(report)
+    assert "the journal is lost" in named(report)
     assert {"u", "v"} < {journal.name for journal in report.journals}
     assert unreferenced(report) == {}
 

@@ -73,7 +73,7 @@ def verify(
         report = audit_log(connection, tuple(topics or ()), listed, advance)
     # The checker reads the same bytes, so it finds the same damage again.
     known = {(finding.path, finding.invariant) for finding in report.findings}
-    proof = proven(connection) if at_rest else []
+    proof = proven(connection) if at_rest or report.may_be_torn else []
     broken = [finding for finding in proof if (finding.path, finding.invariant) not in known]
     session.show(_document(report, broken), _sections(report, broken))
     if report.findings or broken:
@@ -96,7 +96,6 @@ def _document(report: LogReport, broken: list[Finding]) -> dict[str, object]:
             {"object": f.path, "invariant": f.invariant, "found": f.sentence}
             for f in (*report.findings, *broken)
         ],
-        "notes": report.notes,
         "unreferenced": [
             {
                 "kind": found.kind,
@@ -118,8 +117,6 @@ def _sections(report: LogReport, broken: list[Finding]) -> Iterator[Section]:
         yield Grid(
             ("VIOLATED", "WHERE", "FOUND"), [(f.invariant, f.path, f.message) for f in broken]
         )
-    if report.notes:
-        yield Grid(("NOTE",), [(note,) for note in report.notes])
     if report.unreferenced:
         rows = [
             (found.kind, len(found.objects), found.size_bytes, found.objects[0].path)

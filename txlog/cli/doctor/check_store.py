@@ -2,10 +2,9 @@
 can be read.
 
 The checks write a few small objects below `probes/` and remove them; nothing else is written. The
-log is opened read-only, because opening it for writing would begin a topic whose creation was
-interrupted; a missing folder is not created. Dates matter a little: pruned entries are deleted by
-the store's dates, and a process trusts a boundary check for a time that its own clocks measure
-(rules R14, R15).
+log is opened read-only; a missing folder is not created. Dates matter a little: pruned entries are
+deleted by the store's dates, and a process trusts a boundary check for a time that its own clocks
+measure (rules R14, R15).
 """
 
 from __future__ import annotations
@@ -14,20 +13,13 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from txlog.catalog.cluster import Cluster
 from txlog.catalog.cluster_file import read_cluster_file
 from txlog.cli.doctor.check import Check, failed_with, passed, warned
 from txlog.cli.output.output import counted
 from txlog.clock import Runtime
 from txlog.engine.connection import open_connection
-from txlog.errors import CorruptData, TxlogError
-from txlog.journal.lost_journal import (
-    lost_journal,
-    not_begun,
-    objects_without_journal,
-    require_not_lost,
-)
-from txlog.layout import PROBES, TOPICS
+from txlog.errors import TxlogError
+from txlog.layout import PROBES
 from txlog.storage.disk.local import LocalStore
 from txlog.storage.open import open_store
 from txlog.storage.policy.probe import probe
@@ -88,39 +80,15 @@ def _log(store: Store, runtime: Runtime) -> Check:
             found = f"there is no log at {store.url}"
             return warned(LOG, found, "'txlog topic create' creates one")
         cluster = open_connection(ReadOnlyStore(store), runtime).cluster
-        topics, notes = _topics(cluster)
+        topics = cluster.state(linearizable=True).topics
+        # Raises CorruptData for a topic whose journal is lost or cannot be read.
+        found_topics = cluster.answers(
+            [partial(cluster.find_topic, name) for name in sorted(topics)]
+        )
+        count = sum(topic is not None for topic in found_topics)
     except TxlogError as error:
         return failed_with(LOG, error)
-    found = f"format version {file.format_version}, {counted(topics, 'topic')}"
-    if not notes:
-        return passed(LOG, found)
-    facts, _, remedy = notes[0].partition(". ")
-    more = f" (and {len(notes) - 1} more)" if len(notes) > 1 else ""
-    return warned(LOG, f"{found}; {facts}{more}", remedy)
-
-
-def _topics(cluster: Cluster) -> tuple[int, list[str]]:
-    """The number of topics, and a note for each that was never begun. Raises CorruptData for a
-    missing or unreadable journal."""
-    # Without its journal the list of topics reads as empty, and the log would pass as one without
-    # topics (I15).
-    require_not_lost(cluster.store, cluster.layout.cluster(), f"{TOPICS}/")
-    topics = sorted(cluster.state(linearizable=True).topics.items())
-    reads = [partial(_topic, cluster, name, created.opened.topic_id) for name, created in topics]
-    found = list(cluster.answers(reads))
-    return sum(is_there for is_there, _ in found), [note for _, note in found if note]
-
-
-def _topic(cluster: Cluster, name: str, topic_id: str) -> tuple[bool, str]:
-    """Whether the topic still exists, and a note if it was never begun."""
-    layout = cluster.layout.topic(name, topic_id)
-    left = objects_without_journal(cluster.store, layout)
-    if left:
-        raise CorruptData(lost_journal(layout.root, left).message, path=layout.root)
-    # No object at all: a process may have died while it created the topic. That is not damage.
-    if left is not None:
-        return True, not_begun(name, layout.root)
-    return cluster.find_topic(name) is not None, ""
+    return passed(LOG, f"format version {file.format_version}, {counted(count, 'topic')}")
 
 
 def date_check(store: Store, runtime: Runtime) -> Check:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -37,7 +36,14 @@ from txlog.errors import (
     UnsupportedFormat,
 )
 from txlog.journal.codec import decode, encode, parsed
-from txlog.journal.entry import checked_body, not_understood, require_own, seal, written_by
+from txlog.journal.entry import (
+    checked_body,
+    crc32_of_body,
+    not_understood,
+    require_own,
+    seal,
+    written_by,
+)
 from txlog.journal.log_presence import Presence
 from txlog.layout import JournalLayout, parse_number
 from txlog.model import Slot, SlotOrNone
@@ -365,7 +371,7 @@ class PastChecks:
         if past.slot < 0:
             return
         data = self._store.get(self._layout.entry(past.slot))
-        is_there = data is not None and _crc32_of_body(data) == past.crc32
+        is_there = data is not None and crc32_of_body(data) == past.crc32
         # Below a boundary entries are deleted, and a stalled writer may fill a freed number.
         if not (is_there or _is_covered(self._store, self._layout, past)):
             self._lose(past.slot)
@@ -393,10 +399,6 @@ class PastChecks:
         )
         self._presence.lose(error)
         raise error
-
-
-def _crc32_of_body(data: bytes) -> int:
-    return zlib.crc32(data[data.find(b"\n") + 1 : -1])
 
 
 def _is_covered(store: Store, layout: JournalLayout, past: Past) -> bool:

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 from txlog.clock import Runtime
 from txlog.errors import BoundaryMoved, CorruptData, MissingObject, TxlogError
+from txlog.journal.beginning import lost_journal
 from txlog.journal.boundaries.boundary import (
     NO_BOUNDARY,
     Boundary,
@@ -68,6 +69,8 @@ class ReplicaOptions:
     """Checks whether the log still exists."""
     log_id: str = ""
     """The log whose journals these are."""
+    is_begun: bool = False
+    """Every journal has a first entry, so that one without it is lost (R63)."""
     reads_in_turn: bool = False
     """The store answers faster than a thread starts, so entries are read one by one."""
     is_far: bool = False
@@ -124,6 +127,11 @@ class Follower(Generic[StateT]):
         self._past_checks = PastChecks(store, layout, runtime, self._options.presence, interval_ms)
         self._openings = 0
         self._idle_polls = 0
+        self._opened_slot = -1
+        """The slot of the snapshot from which the journal was opened."""
+        self._is_rebuilt = False
+        """Whether the entries are known to lead to this state: it does not rest on one snapshot
+        (R64)."""
         self._is_snapshot_due = False
         """Whether the snapshot of the last slot is damaged, so that the next slot must have one
         (rule R47)."""
@@ -172,6 +180,7 @@ class Follower(Generic[StateT]):
 
     def _adopt(self, opened: Opened[StateT]) -> None:
         self._at = opened
+        self._opened_slot, self._is_rebuilt = opened.next_slot - 1, opened.next_slot == 0
         self._first_window = 2
         self._opened = True
         # Reads on first: the new snapshot needs another slot than the damaged one (R47).
@@ -194,12 +203,17 @@ class Follower(Generic[StateT]):
                 self._found_last = min(len(run.entries), EXPECTED_MAX)
             # Used once: the next run begins above it, or after another opening.
             found, reads_on = None, True
-            if not (run.entries or linearizable or self._is_absence_judged()):
+            # Its first entry has come, or was pruned, since it was found absent (R63).
+            is_unread = self._options.is_begun and not (self._at.next_slot or run.entries)
+            if not (run.entries or linearizable or is_unread or self._is_absence_judged()):
                 return
             # Judged by the first slot of the run, after its last answer: a boundary above the first
             # slot may have freed any of them while the run was read (R15).
             if not self._is_believed(self._at.next_slot):
                 self._reopen()
+                reopened += 1
+                continue
+            if is_unread:
                 reopened += 1
                 continue
             if not run.entries:  # The first of new entries proves the same by its checksum.
@@ -333,21 +347,22 @@ class Follower(Generic[StateT]):
         return max(self._first_window, 1 + expected)
 
     def _require_no_hole(self, slot: int, later: list[bytes | None]) -> None:
-        """Raises MissingObject if the entry of `slot` is lost.
+        """Raises CorruptData if the entry of `slot` is lost.
 
         A writer creates an entry only above an existing one, so a later entry proves that this one
-        existed, and so does the snapshot of a boundary. It may have been created between the two
-        requests, or have been pruned, which only a boundary check that is sent now can tell (R34);
-        otherwise it is lost.
+        existed, and so does the snapshot of a boundary. The first entry has always existed (R63).
+        It may have been created between the two requests, or have been pruned, which only a
+        boundary check that is sent now can tell (R34); otherwise it is lost.
         """
         path, known = self.layout.entry(slot), self._at.boundary
+        is_first = slot == 0 and self._options.is_begun
         is_covered = known.lowest_slot <= slot <= known.snapshot_slot
-        has_existed = is_covered or any(data is not None for data in later)
+        has_existed = is_first or is_covered or any(data is not None for data in later)
         if not has_existed or self._store.get(path) is not None:
             return
         self._read_boundary()
         if self._at.boundary.lowest_slot <= slot:
-            raise missing_entry(path)
+            raise lost_journal(self.layout) if is_first else missing_entry(path)
 
     def _fetch(self, slot: int, count: int) -> list[bytes | None]:
         names = [self.layout.entry(slot + index) for index in range(count)]

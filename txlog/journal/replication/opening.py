@@ -20,7 +20,7 @@ from txlog.clock import FanOut, begun
 from txlog.errors import CorruptData, InternalError, MissingObject, StoreDenied, UnsupportedFormat
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
-from txlog.journal.entry import FORMAT_VERSION, GENESIS_CRC32
+from txlog.journal.entry import FORMAT_VERSION, GENESIS_CRC32, crc32_of_body
 from txlog.journal.machine import Machine, StateT, decoded_snapshot
 from txlog.journal.snapshot import SnapshotHead, encode_snapshot
 from txlog.layout import SLOT_DIGITS, JournalLayout, bytes_max
@@ -36,7 +36,7 @@ requests in vain, once a process."""
 # Half of the entries between two snapshots: all 64 would double the requests of an opening, and
 # save a round trip in every second one only (design note 0026).
 ENTRIES_BEHIND_SNAPSHOT = 32
-"""The entries after a snapshot that are requested with it, far away."""
+"""The entries that are requested with a snapshot, far away: its last one, and those after it."""
 
 
 LARGE_SNAPSHOT_BYTES = 512 << 10
@@ -162,13 +162,45 @@ def _from_snapshot(
     store: Reads, layout: JournalLayout, machine: Machine[StateT], slot: int, known: Boundary
 ) -> Opened[StateT] | None:
     prefetch(store, [path := layout.snapshot(slot)])
-    prefetch(store, map(layout.entry, range(slot + 1, slot + 1 + ENTRIES_BEHIND_SNAPSHOT)))
+    prefetch(store, map(layout.entry, range(slot, slot + ENTRIES_BEHIND_SNAPSHOT)))
     data = store.get(path)
     if data is None:
         return None
     head, state = decoded_snapshot(layout, machine, slot, data)
     boundary = _boundary_of(store, layout, head, known)
+    _require_last_entry(store, layout, head, boundary)
     return Opened(state, slot + 1, head.crc32, boundary, snapshot_bytes=len(data))
+
+
+def _require_last_entry(
+    store: Reads, layout: JournalLayout, head: SnapshotHead, boundary: Boundary
+) -> None:
+    """Raises CorruptData if the snapshot covers an entry that the journal does not have (R63).
+
+    Its entries may be lost, and then a process would go on above a hole. Or an older backup was put
+    in the place of the log, and a writer that had not noticed it wrote the snapshot.
+    """
+    path = layout.entry(head.slot)
+    data = store.get(path)
+    if data is None:  # It may have been created, with its snapshot, since the request (R34).
+        data = unprefetched(store).get(path)
+    if data is not None and crc32_of_body(data) == head.crc32:
+        return
+    # Only below a boundary may an entry be gone, or a freed number be filled again.
+    if boundaries.read_newest(unprefetched(store), layout, boundary).snapshot_slot >= head.slot:
+        return
+    snapshot = layout.snapshot(head.slot)
+    if data is None:
+        raise MissingObject(
+            f"{path} is missing, and {snapshot} covers it. Restore it from a backup. If an older "
+            "backup of the log was put in its place, remove that snapshot, which is newer.",
+            path=path,
+        )
+    raise CorruptData(
+        f"{snapshot} is not one of this journal's entries: {path} has another checksum. It is not "
+        "used.",
+        path=snapshot,
+    )
 
 
 def _boundary_of(

@@ -38,6 +38,7 @@ from txlog.journal.replication.commit_queue import (
 )
 from txlog.journal.replication.follower import Follower, ReplicaOptions
 from txlog.journal.replication.opening import entries_apart
+from txlog.journal.replication.rebuilding import require_rebuilt
 from txlog.layout import JournalLayout
 from txlog.storage.store import ENTRY_BYTES_MAX, CreateResult, Exists, Store, turn
 
@@ -217,6 +218,26 @@ class Replica(Follower[StateT]):
             known = self._at.boundary
             return not known.closed or self._pruner.deletable(known).lowest_slot > 0
 
+    def require_rebuilt(self) -> None:
+        """Called before anything is deleted that the state does not name. Raises CorruptData unless
+        an older snapshot and the entries lead to this state (R64), and as `catch_up` does. It reads
+        them once for each time that this process opens the journal."""
+        with self._lock:
+            self._catch_up()
+            self._require_rebuilt()
+
+    def _require_rebuilt(self) -> None:
+        if not self._is_rebuilt:
+            require_rebuilt(
+                self._store,
+                self.layout,
+                self._machine,
+                self._at,
+                self._opened_slot,
+                self._fetch,
+            )
+            self._is_rebuilt = True
+
     # Writing.
 
     def _publish(self) -> None:
@@ -370,7 +391,7 @@ class Replica(Follower[StateT]):
             slot=self._at.next_slot,
             token=self._runtime.entropy.token(),
             writer=self._options.writer,
-            written_at_ms=self._runtime.clock.wall_ms(),
+            written_at_ms=max(self._runtime.clock.wall_ms(), 0),  # No entry is from before 1970.
             prior_crc32=self._at.crc32,
             events=tuple(self._machine.encode_event(event) for event in events),
             carries=self._may_carry and (self.is_carrying or lost > 0),
@@ -464,6 +485,7 @@ class Replica(Follower[StateT]):
         if not self._reaches_boundarys_snapshot():
             log.info("%s: another process prunes it at the same time", self.layout.root)
             return
+        self._require_rebuilt()
         # Only this snapshot keeps the state of the entries below the boundary: it must be readable.
         if not self._saved(check=True):
             log.warning("%s: it can be pruned only after the next entry", self.layout.root)

@@ -58,6 +58,8 @@ def _worn_out(connection: Connection) -> None:
             _as_snapshot(cluster.store, layout, worn_state)
     fresh = Cluster(cluster.store, cluster.file, cluster.runtime, cluster.process, "start")
     for coordinator in Connection(fresh).coordinators():
+        coordinator.catch_up()
+        coordinator.journal._is_rebuilt = True  # No entries lead to such epochs (R64).
         coordinator.journal.prune(0)
 
 

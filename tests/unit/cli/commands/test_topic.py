@@ -34,10 +34,10 @@ def test_list_in_json_is_one_document(log: SampleLog) -> None:
     ]
 
 
-def test_list_without_offsets_reads_no_topic(log: SampleLog) -> None:
+def test_list_without_offsets_reads_no_topic(own_log: SampleLog) -> None:
     """So 5,000 topics are listed as fast as one, on a bucket, too."""
-    shutil.rmtree(Path(log.root, "topics"))
-    assert run("topic", "list", root=log.root).out == "TOPIC\nflights\norders\n"
+    shutil.rmtree(Path(own_log.root, "topics"))
+    assert run("topic", "list", root=own_log.root).out == "TOPIC\nflights\norders\n"
 
 
 def test_list_of_an_empty_log_prints_a_hint_on_stderr(tmp_path: Path) -> None:

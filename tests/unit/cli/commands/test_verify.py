@@ -134,15 +134,30 @@ def test_I15_lost_topic_journal_is_reported_and_not_recreated(
     assert files(own_log.root) == before
 
 
-def test_topic_without_any_object_is_a_note_and_not_damage(own_log: SampleLog) -> None:
+def test_R63_topic_without_any_object_is_damage(own_log: SampleLog) -> None:
     shutil.rmtree(own_log.root / "topics" / "flights")
     before = files(own_log.root)
-    done = run("verify", root=own_log.root)
-    assert done.code == 0
-    assert "topic 'flights' has no journal" in done.out.split("NOTE\n")[1]
-    (note,) = run("verify", "-o", "json", root=own_log.root).json["notes"]
-    assert "its creation was interrupted" in note
+    done = run("verify", "-o", "json", root=own_log.root)
+    assert done.code == 1
+    assert "the journal is lost" in damage_of(done)[0]
     assert files(own_log.root) == before
+
+
+def test_I5_copy_of_a_log_in_use_with_a_torn_transaction_is_not_whole(own_log: SampleLog) -> None:
+    """What `cp -r` makes: the coordinators were copied before the topics."""
+    earlier = own_log.root.with_name("earlier")
+    shutil.copytree(own_log.root / "transactions", earlier)
+    producer = Producer(own_log.connection, transactional_id="torn")
+    producer.init_transactions()
+    with producer.transaction():
+        producer.send("orders", b"x")
+    producer.close()
+    assert run("verify", root=own_log.root).code == 0
+    shutil.rmtree(own_log.root / "transactions")
+    shutil.copytree(earlier, own_log.root / "transactions")
+    done = run("verify", "-o", "json", root=own_log.root)
+    assert done.code == 1
+    assert [line["invariant"] for line in done.json["damage"]] == ["I4"]
 
 
 def test_unreferenced_objects_are_listed_and_are_not_damage(own_log: SampleLog) -> None:
@@ -164,7 +179,6 @@ def test_at_rest_compares_the_journals_with_each_other(own_log: SampleLog) -> No
     topic = own_log.connection.cluster.topic("flights")
     tx_id = TxId(70, 0, 0)
     topic.execute(WriteMarker(tx_id, Decision.COMMIT, floor=0, coordinator=0))
-    assert run("verify", root=own_log.root).code == 0
     done = run("verify", "--at-rest", "-o", "json", root=own_log.root)
     assert done.code == 1
     assert [(line["invariant"], str(tx_id) in line["found"]) for line in done.json["damage"]] == [

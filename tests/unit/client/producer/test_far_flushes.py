@@ -156,7 +156,7 @@ def test_unanswered_topic_check_does_not_fail_flush(log: FarLog, producer: Produ
     log.between(scripted)
     producer.send("t", b"x").get()
     assert rule.met == 1
-    assert values(log) == [b"first", b"x"]
+    assert sorted(values(log)) == [b"first", b"x"]
 
 
 def test_flush_to_deleted_topic_raises_if_topic_check_is_unanswered(
@@ -178,7 +178,7 @@ def test_producer_id_expired_by_topic_is_replaced(log: FarLog, producer: Produce
     report = Maintenance(log.process()).run_once(vacuum=False)
     assert "producer ids t" in [f"{action.task} {action.subject}" for action in report.actions]
     producer.send("t", b"x").get()
-    assert values(log) == [b"first", b"x"]
+    assert sorted(values(log)) == [b"first", b"x"]
 
 
 def test_flush_of_unknown_outcome_is_not_redirected_to_recreated_topic(

@@ -2,13 +2,15 @@
 
 import gc
 import json
+from dataclasses import replace
 
 import pytest
 
 from tests.stores.faulty_stores import HookedStore
-from tests.unit.journal.shelf_journal import LAYOUT, fill, limits, new_store, process
+from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, fill, limits, new_store, process
 from tests.unit.journal.shelf_machine import Put
-from txlog.errors import CorruptData, StoreUnavailable, UnsupportedFormat
+from txlog.errors import CorruptData, MissingObject, StoreUnavailable, UnsupportedFormat
+from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.opening import LARGE_SNAPSHOT_BYTES, entries_apart
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 from txlog.storage import MemoryStore, Store
@@ -82,6 +84,11 @@ def test_a_journal_of_any_length_opens_to_the_state_of_its_writer(length: int) -
     assert replica.next_slot == length
 
 
+FAR_AND_NEAR = pytest.mark.parametrize(
+    "options", [OPTIONS, replace(OPTIONS, is_far=True)], ids=["near", "far"]
+)
+
+
 def test_number_of_requests_to_open_does_not_grow_with_the_journal() -> None:
     requests = {}
     for length in (8, 80, 800):
@@ -93,7 +100,7 @@ def test_number_of_requests_to_open_does_not_grow_with_the_journal() -> None:
         assert (counts.puts, counts.lists) == (0, 0)
         requests[length] = counts.gets
     assert set(requests.values()) == {requests[8]}
-    assert requests[8] <= 5, "hint, snapshot, boundary, two entries that are not there"
+    assert requests[8] <= 6, "hint, snapshot, its last entry, boundary, two that are not there"
 
 
 @pytest.mark.parametrize(
@@ -314,4 +321,44 @@ def test_snapshot_can_be_requested_at_any_journal_length() -> None:
     assert hinted(store) == 2
     counting = CountingStore(store)
     assert process(counting, limits(boundary_probe_polls=100)).catch_up() == names(3)
-    assert counting.reset().of("get", "entry") == 2, "the next one, and one after it (I15)"
+    # The last one of the snapshot (R63), the next one, and one after it (I15).
+    assert counting.reset().of("get", "entry") == 3
+
+
+# What a snapshot covers must be there (R63).
+
+
+@FAR_AND_NEAR
+def test_R63_snapshot_above_the_last_entry_is_refused(options: ReplicaOptions) -> None:
+    """Entries are lost, and a process that went on above them would begin another history."""
+    store = new_store()
+    fill(process(store), 16)
+    for slot in range(10, 16):
+        store.delete(LAYOUT.entry(slot))
+    with pytest.raises(MissingObject, match=LAYOUT.entry(15)):
+        process(store, options).catch_up()
+
+
+@FAR_AND_NEAR
+def test_R63_snapshot_of_another_history_is_not_used(options: ReplicaOptions) -> None:
+    """A writer that had not noticed an older backup in the log's place wrote it."""
+    store, other = new_store(), new_store()
+    fill(process(store), 17)
+    fill(process(other), 17, "other")
+    store.replace(LAYOUT.snapshot(15), other.get(LAYOUT.snapshot(15)) or b"")
+    reader = process(store, options)
+    assert reader.catch_up() == names(17)
+    assert reader.execute(Put("more"))
+    assert process(store).catch_up() == reader.state
+
+
+@FAR_AND_NEAR
+@pytest.mark.parametrize("kept", [0, 3])
+def test_R63_snapshot_whose_last_entry_was_pruned_is_used(
+    options: ReplicaOptions, kept: int
+) -> None:
+    store = new_store()
+    writer = process(store)
+    fill(writer, 16)
+    assert writer.prune(keep_entries=kept) == 16 - kept
+    assert process(store, options).catch_up() == names(16)

@@ -70,7 +70,7 @@ def test_a_journal_that_was_pruned_opens_to_the_state_of_its_writer(length: int)
         (FIRST_ENTRIES - 2, 64, 1),
         (FIRST_ENTRIES + 1, 64, 2),
         (64, 64, 2),
-        (64 + ENTRIES_BEHIND_SNAPSHOT - 2, 64, 2),
+        (64 + ENTRIES_BEHIND_SNAPSHOT - 3, 64, 2),
         (64 + ENTRIES_BEHIND_SNAPSHOT + 1, 64, 3),
     ],
 )

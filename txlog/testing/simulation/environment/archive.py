@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from txlog.catalog.state import ClusterMachine, TopicCreated
 from txlog.journal.entry import decode_entry
 from txlog.journal.machine import decoded_events
-from txlog.layout import JournalLayout, LogLayout, journal_root
+from txlog.layout import CLUSTER_JOURNAL, JournalLayout, LogLayout, parse_number
 from txlog.model import TxId
 from txlog.settings import TopicConfig
 from txlog.testing.simulation.history import Record
@@ -110,12 +111,23 @@ class Incarnation:
 
 def incarnations(archive: Archive, names: Collection[str]) -> list[Incarnation]:
     """Every topic that ever had one of these names, in the order of their creation."""
-    roots = {journal_root(path) or "" for path in archive}
-    parts = [root.split("/")[1:] for root in roots if root.startswith("topics/")]
-    found = [_Fold(archive, LogLayout("").topic(*part)).run() for part in parts if part[0] in names]
+    parts = [(name, topic_id) for name, topic_id in _created(archive) if name in names]
+    found = [_Fold(archive, LogLayout("").topic(*part)).run() for part in parts]
     known = sorted((one for one in found if one is not None), key=lambda one: one.opened_at)
     _check_completeness(archive, known)
     return known
+
+
+def _created(archive: Archive) -> Iterator[tuple[str, str]]:
+    """Name and id of each topic that the cluster's journal names. A creation that was interrupted
+    has a first entry, and nothing names it (R63)."""
+    machine = ClusterMachine()
+    for path, stored in archive.items():
+        if path.startswith(f"{CLUSTER_JOURNAL}/") and "/entries/" in path:
+            entry, _ = decode_entry(stored.data, path, parse_number(path) or 0)
+            for event in decoded_events(machine, entry, path):
+                if isinstance(event, TopicCreated):
+                    yield event.opened.name, event.opened.topic_id
 
 
 def _check_completeness(archive: Archive, known: Sequence[Incarnation]) -> None:

@@ -17,13 +17,12 @@ from functools import cache
 import pyarrow as pa
 
 from txlog.catalog.cluster import open_cluster
-from txlog.catalog.cluster_file import ClusterFile
+from txlog.catalog.cluster_file import ClusterFile, encode_cluster_file, first_entries
 from txlog.client.admin import Admin
 from txlog.clock import Runtime, SerialFanOut
 from txlog.engine.connection import Connection
 from txlog.errors import UnknownPartition, UnknownTopic
-from txlog.journal.codec import encode
-from txlog.journal.entry import FORMAT_VERSION, seal
+from txlog.journal.entry import FORMAT_VERSION
 from txlog.layout import CLUSTER_FILE
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage.memory import MemoryStore
@@ -284,8 +283,10 @@ def _new_log(
     """The objects of a log with these topics. Created once: every world begins with a copy."""
     runtime = Runtime(ManualClock(EPOCH_MS), SeededEntropy("log"), SerialFanOut())
     store = MemoryStore(runtime)
-    body = json.dumps(encode(ClusterFile(FORMAT_VERSION, LOG_ID, 0, settings, "{}"))).encode()
-    store.create(CLUSTER_FILE, seal(body))
+    file = ClusterFile(FORMAT_VERSION, LOG_ID, 0, settings, "{}")
+    for path, data in first_entries(file, runtime).items():
+        store.create(path, data)
+    store.create(CLUSTER_FILE, encode_cluster_file(file))
     admin = Admin(Connection(open_cluster(store, runtime, writer="start")))
     for name, partitions in topics:
         admin.create_topic(name, partitions, schema_of(name), config_of(name))
