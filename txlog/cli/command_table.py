@@ -60,6 +60,14 @@ COMMANDS = {
         "commands.verify",
         "Read the log and name every damaged or missing object; exit code 1 if there is one.",
     ),
+    "backup": CommandModule(
+        "commands.backup",
+        "Copy the log to another place as it is at one moment; writers go on.",
+    ),
+    "restore": CommandModule(
+        "commands.backup",
+        "Copy a backup to --root, which must be empty, as a log with an id of its own.",
+    ),
     "maintain": CommandModule(
         "commands.maintain",
         "End late transactions, delete old records, compact and merge, once or repeatedly.",

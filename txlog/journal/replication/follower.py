@@ -156,6 +156,11 @@ class Follower(Generic[StateT]):
         """The slot above the last entry that was applied."""
         return self._at.next_slot
 
+    @property
+    def position(self) -> Opened[StateT]:
+        """The state, its next slot and the CRC32 of its last entry, all of one moment."""
+        return self._at
+
     def show(self, state: StateT) -> None:
         """Show `state`, which another process has seen, until this process opens the journal. It
         may be read, but nothing is decided by it, and it is not a boundary check (R31)."""
