@@ -22,7 +22,12 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from txlog.catalog.state import ClusterEvent, ClusterMachine
-from txlog.coordinator.events import CoordinatorEvent, Participant, StagingHorizonAdvanced
+from txlog.coordinator.events import (
+    CoordinatorEvent,
+    Participant,
+    StagingHorizonAdvanced,
+    TopicDeletionBegun,
+)
 from txlog.errors import CorruptData, InternalError, UnsupportedFormat
 from txlog.groups.machine import CoordinatorMachine
 from txlog.groups.state import OffsetsEvent
@@ -44,7 +49,7 @@ MACHINES: list[tuple[Machine[Any], Any]] = [
 ]
 QUICK = settings(max_examples=examples(60), derandomize=True)
 
-IDS = st.from_regex(r"[a-f0-9]{1,16}", fullmatch=True)
+IDS = st.from_regex(r"[a-f0-9]{16}", fullmatch=True)
 NAMES = st.from_regex(r"[a-z][A-Za-z0-9._-]{0,8}", fullmatch=True)
 COUNTS = st.integers(1, PARTITIONS_MAX)
 HORIZONS = st.integers(0, WALL_MS_MAX).map(segment_id_at)
@@ -56,6 +61,7 @@ SPECIAL: dict[tuple[Any, str], st.SearchStrategy[Any]] = {
     (Participant, "topic_id"): IDS,
     (Participant, "topic"): NAMES,
     (Participant, "segments"): st.just(()),
+    (TopicDeletionBegun, "topic_ids"): st.lists(IDS, max_size=3).map(tuple),
     (HorizonAdvanced, "segment_id"): HORIZONS,
     (StagingHorizonAdvanced, "segment_id"): HORIZONS,
 }

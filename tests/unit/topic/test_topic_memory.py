@@ -152,7 +152,12 @@ def test_closed_topic_keeps_only_identity_config_schemas_and_partitions(
     config = topic.state.config
     topic.run(CloseTopic())
     assert topic.state == TopicState(
-        "0123456789abcdef", "t", True, config, topic.state.schemas, topic.state.partitions
+        "0123456789abcdef",
+        "t",
+        closed=True,
+        config=config,
+        schemas=topic.state.schemas,
+        partitions=topic.state.partitions,
     )
     assert isinstance(config, TopicConfig)
 

@@ -99,10 +99,20 @@ def test_arrow_file_that_is_not_a_segment_is_refused(
         scanned(arrow_file(batch.schema, batch, **label), "seg")
 
 
-def test_segment_with_unsupported_column_type_is_corrupt_data() -> None:
-    words = pa.array(["a"]).dictionary_encode()
-    batch = with_timestamp(pa.record_batch({"x": words}), 1)
-    with pytest.raises(CorruptData, match="column 'x' has type dictionary"):
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (pa.nulls(1), "column 'x' has type null"),
+        (pa.array(["a"]).dictionary_encode(), "not that of a topic"),  # A topic holds the values.
+        (pa.array(["a"], pa.large_string()), "not that of a topic"),
+    ],
+    ids=["null", "dictionary", "large string"],
+)
+def test_segment_with_a_column_type_that_no_topic_has_is_corrupt_data(
+    column: pa.Array, reason: str
+) -> None:
+    batch = with_timestamp(pa.record_batch({"x": column}), 1)
+    with pytest.raises(CorruptData, match=reason):
         scanned(arrow_file(batch.schema, batch, partition="0"), "seg")
 
 
