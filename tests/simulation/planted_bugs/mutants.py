@@ -202,7 +202,7 @@ def no_R9(patch: Patch) -> None:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "no read-back": Mutant(no_read_back, "followers", 104, kind="made up position"),
+    "no read-back": Mutant(no_read_back, "followers", 186, kind="made up position"),
     "no epoch check (I8)": Mutant(rules_out.without_I8, "producers", 3),
     "overwrite instead of create": Mutant(overwrite, "producers", 0),
     "entry published before its segments are stored": Mutant(commit_before_upload, "producers", 7),
@@ -213,11 +213,11 @@ MUTANTS: dict[str, Mutant] = {
     "pending offsets not checked (I6)": Mutant(rules_out.without_I6_pending, "copiers", 54),
     "snapshot one entry short": Mutant(short_snapshot, "producers", 1),
     "no consistent cut": Mutant(no_cut, "bank", 1),
-    "cut checks only each producer's last transaction": Mutant(cut_of_several_moments, "bank", 41),
+    "cut checks only each producer's last transaction": Mutant(cut_of_several_moments, "bank", 47),
     "replay detected by batch id alone": Mutant(replay_by_batch_id, "numbers", 4),
     "no replay check": Mutant(no_replay_check, "numbers", 0),
-    "previous batch not compared (R2)": Mutant(batch_before_not_compared, "numbers", 56),
-    "without R1": Mutant(no_R1, "queries", 221, 500),
+    "previous batch not compared (R2)": Mutant(batch_before_not_compared, "numbers", 196),
+    "without R1": Mutant(no_R1, "queries", 365, 500),
     "without R3, pend released before the abort": Mutant(
         rules_out.without_R3_release_before_abort, "wrong-clocks", 0
     ),
