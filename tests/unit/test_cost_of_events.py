@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from tests.logs.steps import steps_of
-from tests.unit.coordinator.coordinator_commands import abort, add, begin, commit, complete, init
+from tests.unit.coordinator.coordinator_commands import (
+    TOPIC_A,
+    abort,
+    add,
+    begin,
+    commit,
+    complete,
+    init,
+)
 from tests.unit.topic_commands import ABORT, append, marker, new_topic, plain
 from txlog.catalog.state import (
     AllocateProducerIds,
@@ -24,7 +32,6 @@ from txlog.catalog.state import (
 from txlog.coordinator.events import (
     ExpireTransactionalId,
     GroupReleased,
-    Participant,
     ReplayMark,
     StagingHorizonAdvanced,
 )
@@ -57,7 +64,7 @@ from txlog.groups.state import (
     PendingReleased,
 )
 from txlog.journal.machine import Machine
-from txlog.model import Decision, TopicPartition, TxId
+from txlog.model import Decision, TopicPartition, TxId, numbered_topic_id
 from txlog.settings import TopicConfig
 from txlog.sorted_map import SortedMap
 from txlog.topic.batch_index import IndexedBatch
@@ -141,7 +148,7 @@ TOPIC: dict[str, Any] = {
 
 def transaction(tx_id: TxId) -> Transaction:
     """An ongoing one."""
-    return Transaction(tx_id, TransactionState.ONGOING, 0, 60_000, (Participant("a", "a", (0,)),))
+    return Transaction(tx_id, TransactionState.ONGOING, 0, 60_000, (TOPIC_A,))
 
 
 def pending(tx_id: TxId) -> Pending:
@@ -228,20 +235,22 @@ COORDINATOR: dict[str, tuple[Any, ...]] = {
 }
 
 
-def created(name: str) -> TopicCreated:
-    """The event that creates a topic."""
-    return TopicCreated(TopicOpened(f"id{name}", name, 1, "schema", TopicConfig()), 1)
+def created(number: int) -> TopicCreated:
+    """The event that creates the log's topic of that number."""
+    topic_id = numbered_topic_id(number, "0123456789abcdef")
+    return TopicCreated(TopicOpened(topic_id, f"t{number:05}", 1, "schema", TopicConfig()), 1)
 
 
 @cache
 def cluster_state(count: int) -> ClusterState:
-    """That many topics."""
-    return ClusterState(SortedMap((f"t{at:05}", created(f"t{at:05}")) for at in range(count)), 5)
+    """That many topics; the next one has the number MANY."""
+    topics = map(created, range(count))
+    return ClusterState(SortedMap((topic.opened.name, topic) for topic in topics), 5, MANY)
 
 
 CLUSTER: dict[str, Any] = {
-    "created": created("new"),
-    "deleted": TopicDeleted("t00005", "idt00005"),
+    "created": created(MANY),
+    "deleted": TopicDeleted("t00005", created(5).opened.topic_id),
     "producer ids": AllocateProducerIds(7),
 }
 
@@ -295,7 +304,7 @@ def test_event_that_depends_on_the_state_costs_the_same(event: Any) -> None:
     [
         (TopicMachine(), topic_state, append({0: 1})),
         (CoordinatorMachine(), coordinator_state, PendingApplied(GROUP, HELD, 1)),
-        (ClusterMachine(), cluster_state, created("new")),
+        (ClusterMachine(), cluster_state, created(MANY)),
     ],
     ids=["topic", "coordinator", "cluster"],
 )
