@@ -71,6 +71,8 @@ CASES: dict[str, tuple[str, ...]] = {
     "doctor": ("", EMPTY, "--checkpoint {checkpoint}"),
     "drill": ("--job {failing_job} --checkpoint {tmp}/none --kills 1",),
     "verify": ("", EMPTY, "--at-rest", "--topic orders"),
+    "backup": ("--to {tmp}/copy", EMPTY + "--to {tmp}/copy"),
+    "restore": ("--from {empty} --root {tmp}/copy",),
     "maintain": ("--once --no-vacuum", "--once " + DELETIONS, EMPTY + "--once"),
     "vacuum": ("", EMPTY, DELETIONS, "--execute " + DELETIONS, EMPTY + "--execute"),
 }  # fmt: skip

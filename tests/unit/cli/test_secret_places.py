@@ -23,6 +23,8 @@ CALLS = [
     ("-v", "verify", "{}"),
     ("-o", "json", "verify", "{}"),
     ("doctor", "--root", "{}"),
+    ("backup", "--to", "{}"),
+    ("restore", "--from", "{}"),
     ("--storage-option", "{}", "topic", "list"),
     ("--storage-option", "a={}", "topic", "list"),
 ]

@@ -95,6 +95,8 @@ def test_options_before_and_after_the_command_reach_the_store(log: SampleLog) ->
         ("verify",),
         ("maintain", "--once"),
         ("vacuum",),
+        ("backup", "--to", "/nowhere"),
+        ("restore", "--from", "/nowhere"),
         ("dlq", "list"),
         ("doctor", "--checkpoint", "/nowhere"),
         ("drill",),
