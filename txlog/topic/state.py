@@ -45,7 +45,7 @@ from txlog.topic.producer_state import (
     producer_states,
     with_numbers,
 )
-from txlog.topic.records.batch import Segment, batch_bytes_max
+from txlog.topic.records.batch import BATCH_BYTES_MIN, DECODED_BYTES_MAX, Segment
 
 _DEFAULTS = TopicConfig()
 
@@ -131,9 +131,10 @@ class TopicState:
 
     @property
     def batch_bytes_max(self) -> int:
-        """Memory that one batch of the topic can take; see `batch_bytes_max`."""
+        """Memory that one batch of the topic can take: a writer stores no larger one, and a reader
+        refuses it. Offsets and flags of values come on top of the largest record."""
         largest = max(self.earlier_message_bytes_max, self.config.max_message_bytes)
-        return batch_bytes_max(largest)
+        return min(max(BATCH_BYTES_MIN, 2 * largest), DECODED_BYTES_MAX)
 
     @property
     def newest_schema_id(self) -> int:

@@ -254,14 +254,6 @@ def write_snapshot(
     return len(data)
 
 
-def entries_apart(entries: int, snapshot_bytes: int) -> int:
-    """How many entries are between two snapshots: `entries`, the log's `journal.snapshot.entries`,
-    or more if they are large, so that they do not make each entry cost more. A process that opens
-    the journal then reads more entries, which takes less time than the snapshot itself."""
-    times = 1 + snapshot_bytes // LARGE_SNAPSHOT_BYTES
-    return entries * max(min(times, ENTRIES_APART_MAX // entries), 1)
-
-
 def _is_sound(
     store: Store, layout: JournalLayout, machine: Machine[StateT], slot: int, crc32: int
 ) -> bool:

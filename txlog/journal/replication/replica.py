@@ -37,7 +37,7 @@ from txlog.journal.replication.commit_queue import (
     unclear_slot,
 )
 from txlog.journal.replication.follower import Follower, ReplicaOptions
-from txlog.journal.replication.opening import entries_apart
+from txlog.journal.replication.opening import ENTRIES_APART_MAX, LARGE_SNAPSHOT_BYTES
 from txlog.journal.replication.rebuilding import require_rebuilt
 from txlog.layout import JournalLayout
 from txlog.storage.store import ENTRY_BYTES_MAX, CreateResult, Exists, Store, turn
@@ -519,3 +519,11 @@ class Replica(Follower[StateT]):
     def _delete_below_boundary(self) -> int:
         deleted, self.kept_entries = self._pruner.delete_below(self._at.boundary)
         return deleted
+
+
+def entries_apart(entries: int, snapshot_bytes: int) -> int:
+    """How many entries are between two snapshots: `entries`, the log's `journal.snapshot.entries`,
+    or more if they are large, so that they do not make each entry cost more. A process that opens
+    the journal then reads more entries, which takes less time than the snapshot itself."""
+    times = 1 + snapshot_bytes // LARGE_SNAPSHOT_BYTES
+    return entries * max(min(times, ENTRIES_APART_MAX // entries), 1)

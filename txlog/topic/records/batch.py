@@ -27,13 +27,6 @@ BATCH_LENGTH_MAX = DECODED_BYTES_MAX + STORED_MORE_BYTES_MAX
 BATCH_BYTES_MIN = 64 << 20
 """A batch of any topic may take so much memory: `batch.bytes` may be that large."""
 
-
-def batch_bytes_max(message_bytes_max: int) -> int:
-    """Memory that a batch can take in a topic whose records have so many bytes at most: a writer
-    stores no larger one, and a reader refuses it. Offsets and flags of values come on top."""
-    return min(max(BATCH_BYTES_MIN, 2 * message_bytes_max), DECODED_BYTES_MAX)
-
-
 PARTITION_LABEL = "partition"
 """Name of the label by which a segment's batch carries its partition."""
 

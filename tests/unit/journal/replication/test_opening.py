@@ -11,7 +11,8 @@ from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, fill, limits, new_
 from tests.unit.journal.shelf_machine import Put
 from txlog.errors import CorruptData, MissingObject, StoreUnavailable, UnsupportedFormat
 from txlog.journal.replication.follower import ReplicaOptions
-from txlog.journal.replication.opening import LARGE_SNAPSHOT_BYTES, entries_apart
+from txlog.journal.replication.opening import LARGE_SNAPSHOT_BYTES
+from txlog.journal.replication.replica import entries_apart
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 from txlog.storage import MemoryStore, Store
 from txlog.testing.counting_store import CountingStore
