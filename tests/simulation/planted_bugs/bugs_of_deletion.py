@@ -226,7 +226,7 @@ OF_DELETION: dict[str, Mutant] = {
         closed_without_the_coordinators, "mortals", 0
     ),
     "without R54, topic closed before the markers": Mutant(
-        closed_before_the_markers, "mortals", 20
+        closed_before_the_markers, "mortals", 246
     ),
     "without R17, append not checked": Mutant(no_R17, "late-appends", 2),
     "without R17, PREPARE_COMMIT not checked": Mutant(no_horizon_for_staged, "collected", 1),
@@ -234,12 +234,12 @@ OF_DELETION: dict[str, Mutant] = {
     "without R18": Mutant(no_R18, "collected", 64),
     "without R19": Mutant(no_R19, "retention", 1),
     "retention above the last stable offset (I12)": Mutant(
-        retention_above_the_lso, "retention", 3, 1000
+        retention_above_the_lso, "retention", 42, 1000
     ),
     "retention deletes incomplete transactions (I12)": Mutant(
         retention_of_the_incomplete, "retention", 234, 800, beside=left_unfinished
     ),
-    "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 124),
+    "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 51),
     "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 0),
     "compaction renumbers offsets (I2)": Mutant(rewriting_with_new_offsets, "retention", 5),
     "batches of several transactions merged (I9)": Mutant(
