@@ -305,15 +305,19 @@ def _relocated(
     """
     # A task opens the log only for a batch that was moved since it was planned.
     cluster = connect(options.root, storage_options=dict(options.storage)).cluster
+    # On another disk, the records would pass for deleted ones, or the log for damaged.
+    if cluster.log_id != log_id:
+        raise NotATxlog(
+            f"{cluster.store.url} has the log {cluster.log_id}; the driver has planned to read log "
+            f"{log_id}. Let all processes read the same log."
+        )
     # The planned topic itself, not a later one of its name (rule R11).
     topic = cluster.topic_of_id(span.topic, span.topic_id)
-    state = topic.journal.catch_up(linearizable=True)
-    # Otherwise the records would pass for deleted ones.
-    if cluster.log_id != log_id or topic.next_slot <= batch.slot:
+    state = topic.catch_up(linearizable=True, is_named=False)
+    if topic.next_slot <= batch.slot:
         raise NotATxlog(
-            f"{cluster.store.url} has the log {cluster.log_id} with {topic.next_slot} entries of "
-            f"topic {span.topic!r}; the driver has planned to read entry {batch.slot} of log "
-            f"{log_id}. Let all processes read the same log."
+            f"{cluster.store.url} has {topic.next_slot} entries of topic {span.topic!r}; the "
+            f"driver has planned to read entry {batch.slot}. Let all processes read the same log."
         )
     first = max(span.start, batch.base_offset)
     try:

@@ -110,7 +110,7 @@ class TopicLog:
         """The current state; opens the journal first if necessary.
 
         Unless `linearizable`, it may lag for a few calls after old entries were pruned (R15).
-        Raises CorruptData if the journal is lost; UnknownTopic in place of that if `is_named` is
+        Raises CorruptData if the journal is lost; NotATxlog in place of that if `is_named` is
         false, as for an id that another process names and this log's list of topics may not; and
         the store's errors.
         """
@@ -119,7 +119,7 @@ class TopicLog:
         except CorruptData as error:
             if is_named or error.facts.get("path") != self.layout.root:
                 raise
-            raise UnknownTopic(
+            raise NotATxlog(
                 f"the log at {self.store.url} has never had a topic {self.name!r} with the id "
                 f"{self.topic_id}, which another process has created (on another disk?): "
                 f"{ONE_PLACE}",
