@@ -1,15 +1,13 @@
 """A full disk in the middle of a commit: the transaction ends whole or not at all, and work
 continues."""
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.logs.memory_log import MemoryLog
 from tests.processes.command_line import run as run_command
+from tests.processes.room_on_disk import room_for
 from tests.stores.scripted_store import WRITES, full
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
@@ -171,17 +169,6 @@ def on_disk(tmp_path: Path) -> Connection:
     connection = open_connection(store, runtime, create=True)
     Admin(connection).create_topic("t", 1)
     return connection
-
-
-@contextmanager
-def room_for(size_bytes: int) -> Iterator[None]:
-    """Limits the size of every file of this process (EFBIG, as with a quota)."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_segment_that_does_not_fit_on_the_disk_leaves_nothing_behind(

@@ -2,12 +2,12 @@
 unclear."""
 
 import os
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.processes.room_on_disk import room_for
 from txlog.clock import Runtime
 from txlog.storage import LocalStore, Store
 from txlog.storage.disk.new_file import publish_exclusively, rename_exclusively
@@ -67,12 +67,8 @@ class TestFullLocalStore(FullStoreConformance):
 
     @pytest.fixture
     def full_store(self, tmp_path: Path) -> Iterator[Store]:
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-        try:
+        with room_for(100_000):
             yield LocalStore(tmp_path, Runtime())
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert sorted(os.listdir(tmp_path)) == ["hint", "small"]
 
 

@@ -61,6 +61,14 @@ class Commands(TyperGroup):
         # Not summary.format_help, which is this method again.
         super(Commands, summary).format_help(ctx, formatter)
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except EOFError as error:
+            # typer takes each one for Ctrl-D, and ends silently. No command asks for input, so it
+            # is of a damaged file, such as a module of which a full disk took only a part.
+            raise RuntimeError(f"EOFError: {error}") from error
+
     def main(
         self,
         args: Sequence[str] | None = None,

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import typer
 from tests.processes.command_line import PROCESS_TIMEOUT_S, command, environment, run
 from tests.unit.cli.sample_log import SampleLog
 from txlog import errors
-from txlog.cli import start
+from txlog.cli import commands, main, start
 from txlog.cli.exit_codes import INTERRUPTED, exit_code, run_to_exit_code, wants_json
 from txlog.errors import TxlogError
 
@@ -234,6 +235,20 @@ def test_unexpected_exception_exits_1_and_asks_for_a_report(
         "txlog: internal error: KeyError: 'pid'. Run it again with -v, and please report what that "
         "prints.\n"
     )
+
+
+def test_damaged_module_is_an_internal_error_and_no_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: it exited with 130 and said nothing, as typer does for an EOFError."""
+    (tmp_path / "verify.pyc").write_bytes(MAGIC_NUMBER + bytes(12))
+    monkeypatch.setattr(commands, "__path__", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "txlog.cli.commands.verify", raising=False)
+    anew = typer.main.get_command(main.app)  # That of other tests has imported the module.
+    assert anew.main(["verify"], standalone_mode=False) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("txlog: internal error: RuntimeError: EOFError: ")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), typer.Abort()])
