@@ -11,6 +11,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from txlog.catalog.cluster_file import first_entries, read_cluster_file
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
@@ -23,6 +24,7 @@ from txlog.errors import (
     TxlogError,
     UsageError,
 )
+from txlog.layout import CLUSTER_FILE
 from txlog.storage import open_store
 from txlog.storage.root_url import roots_above
 from txlog.testing.s3_server import S3Server
@@ -64,7 +66,7 @@ def test_plain_http_server_is_refused(tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for open_log in opened_by_every_client(f"http://127.0.0.1:{server.server_port}/log"):
-            with pytest.raises((NotATxlog, StoreDenied)):
+            with pytest.raises(StoreNotAtomic):
                 open_log()
         server.shutdown()
     assert list(tmp_path.iterdir()) == []
@@ -96,11 +98,14 @@ def test_probe_detects_non_atomic_store_and_removes_its_objects() -> None:
     assert list(CarelessFileSystem.store) == ["/log/.notes"]
 
 
-def test_successful_probe_leaves_only_the_cluster_file() -> None:
+def test_successful_probe_leaves_only_the_cluster_file_and_first_entries() -> None:
     root = "memory://places-probe"
     Admin(root, create=True)
     store = open_store(root, Runtime())
-    assert [found.path for found in store.list_after("")] == ["txlog.json"]
+    file = read_cluster_file(store)
+    assert file is not None
+    wanted = sorted([CLUSTER_FILE, *first_entries(file, Runtime())])
+    assert [found.path for found in store.list_after("")] == wanted
 
 
 # Places that are not a log.
