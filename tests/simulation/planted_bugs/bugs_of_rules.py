@@ -389,7 +389,7 @@ OF_RULES: Mapping[str, Mutant] = {
     "without R8, maintenance skips prepared transactions": Mutant(
         prepared_left_to_owners, "bank", 79
     ),
-    "without R10, late records accepted": Mutant(rules_out.without_R10_refusal, "worn", 39),
+    "without R10, late records accepted": Mutant(rules_out.without_R10_refusal, "worn", 274),
     "without R13, connected group split": Mutant(no_R13_group, "bank", 2),
     "without R13, limit ignored": Mutant(no_R13_limit, "bank", 1),
     "without R14, losing boundary trusted": Mutant(no_R14_believed, "pruned", 300),

@@ -224,7 +224,7 @@ def no_R30_skips(patch: Patch) -> None:
 OF_SPARK: Mapping[str, Mutant] = {
     "without R12": Mutant(no_R12, "rivals", 1),
     "without R12, owner checked at registration only": Mutant(no_R12_at_prepare, "rivals", 128),
-    "without R12, source moves the group": Mutant(moved_by_the_source, "queries", 114, 700),
+    "without R12, source moves the group": Mutant(moved_by_the_source, "queries", 380, 700),
     "idle positions not committed (I10)": Mutant(idle_positions_not_committed, "latest", 24),
     "without R20": Mutant(no_R20, "hasty", 13),
     "without R21": Mutant(no_R21, "self-unions", 11),
