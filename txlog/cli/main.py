@@ -62,11 +62,11 @@ class Commands(TyperGroup):
         super(Commands, summary).format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
+        """Run the command. An EOFError, which typer would take for Ctrl-D and end silently, is of a
+        damaged file: no command asks for input. A full disk may take only a part of a module."""
         try:
             return super().invoke(ctx)
         except EOFError as error:
-            # typer takes each one for Ctrl-D, and ends silently. No command asks for input, so it
-            # is of a damaged file, such as a module of which a full disk took only a part.
             raise RuntimeError(f"EOFError: {error}") from error
 
     def main(
