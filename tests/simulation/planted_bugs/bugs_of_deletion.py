@@ -237,7 +237,7 @@ OF_DELETION: dict[str, Mutant] = {
         retention_above_the_lso, "retention", 42, 1000
     ),
     "retention deletes incomplete transactions (I12)": Mutant(
-        retention_of_the_incomplete, "retention", 234, 800, beside=left_unfinished
+        retention_of_the_incomplete, "retention", 202, 800, beside=left_unfinished
     ),
     "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 51),
     "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 0),

@@ -370,7 +370,7 @@ OF_RULES: Mapping[str, Mutant] = {
     "sequences not checked (I7)": Mutant(rules_out.without_I7, "flaky", 55),
     "entries deleted without a boundary (I12)": Mutant(no_boundary, "storm", 0),
     "staged segments deleted after an unknown outcome (I13)": Mutant(
-        deleted_on_unknown_outcome, "bank", 179
+        deleted_on_unknown_outcome, "denied", 411
     ),
     "unlisted objects count as absent (I14)": Mutant(
         tip_by_listing, "producers", 215, unseen_seeds=1_300
