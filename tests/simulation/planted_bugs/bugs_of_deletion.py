@@ -1,6 +1,6 @@
 """Planted bugs in deleting or moving records, segments and whole topics."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -216,12 +216,12 @@ def closed_before_the_markers(patch: Patch) -> None:
 
 
 OF_DELETION: dict[str, Mutant] = {
-    "without R11, deleted topic accepts records": Mutant(no_R11_in_topics, "mortals", 84),
+    "without R11, deleted topic accepts records": Mutant(no_R11_in_topics, "mortals", 5),
     "without R11, positions kept by topic name": Mutant(
         no_R11_for_positions, "mortals", 111, unseen_seeds=500
     ),
-    "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 2),
-    "without R40": Mutant(no_R40, "mortals", 28),
+    "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 29),
+    "without R40": Mutant(no_R40, "mortals", 5),
     "without R54, topic closed without the coordinators": Mutant(
         closed_without_the_coordinators, "mortals", 0
     ),
@@ -229,9 +229,8 @@ OF_DELETION: dict[str, Mutant] = {
         closed_before_the_markers, "mortals", 246
     ),
     "without R17, append not checked": Mutant(no_R17, "late-appends", 2),
-    "without R17, PREPARE_COMMIT not checked": Mutant(no_horizon_for_staged, "collected", 1),
-    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 190),
-    "without R18": Mutant(no_R18, "collected", 64),
+    "without R17, PREPARE_COMMIT not checked": Mutant(no_horizon_for_staged, "collected", 4),
+    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 29),
     "without R19": Mutant(no_R19, "retention", 1),
     "retention above the last stable offset (I12)": Mutant(
         retention_above_the_lso, "retention", 42, 1000
@@ -240,9 +239,20 @@ OF_DELETION: dict[str, Mutant] = {
         retention_of_the_incomplete, "retention", 202, 800, beside=left_unfinished
     ),
     "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 51),
-    "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 0),
-    "compaction renumbers offsets (I2)": Mutant(rewriting_with_new_offsets, "retention", 5),
+    "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 4),
+    "compaction renumbers offsets (I2)": Mutant(rewriting_with_new_offsets, "retention", 4),
     "batches of several transactions merged (I9)": Mutant(
-        merging_of_transactions, "upkeep", 2, 800
+        merging_of_transactions, "upkeep", 3, 800
     ),
 }
+
+BUGS_OF_DELETION: Mapping[str, tuple[Callable[[Patch], None], str]] = {
+    "without R18": (
+        no_R18,
+        (
+            "tests/protocol/test_segment_references.py::"
+            "test_R18_segment_moving_from_coordinator_to_topic_is_never_missed"
+        ),
+    ),
+}
+"""Planted bug -> the function that plants it, and the test that detects it."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from tests.simulation.planted_bugs.bugs_of_carrying import BUGS_OF_CARRYING
+from tests.simulation.planted_bugs.bugs_of_deletion import BUGS_OF_DELETION
 from tests.simulation.planted_bugs.bugs_of_entries import BUGS_OF_ENTRIES
 from tests.simulation.planted_bugs.bugs_of_logs import BUGS_OF_LOGS
 from tests.simulation.planted_bugs.bugs_of_metadata import BUGS_OF_METADATA
@@ -14,6 +15,7 @@ from tests.simulation.planted_bugs.bugs_of_waits import BUGS_OF_WAITS
 
 DIRECT_BUGS: Mapping[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     **BUGS_OF_CARRYING,
+    **BUGS_OF_DELETION,
     **BUGS_OF_ENTRIES,
     **BUGS_OF_METADATA,
     **BUGS_OF_LOGS,

@@ -25,9 +25,6 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
             "test_R8_maintenance_finishes_a_prepared_transaction_without_pends"
         ),
     },
-    "tests/protocol/test_segment_references.py": {
-        "without R18": ("test_R18_segment_moving_from_coordinator_to_topic_is_never_missed"),
-    },
     "tests/semantics/test_coordinator_protocol.py": {
         "every commit is fenced": (
             "test_offsets_and_metadata_are_kept_by_group_topic_and_partition"

@@ -208,31 +208,31 @@ MUTANTS: dict[str, Mutant] = {
     "entry published before its segments are stored": Mutant(commit_before_upload, "producers", 7),
     "LSO ignored": Mutant(no_lso, "producers", 0),
     "marker by pid instead of TxId": Mutant(marker_by_pid, "late", 236),
-    "no pend": Mutant(no_pend, "copiers", 0),
+    "no pend": Mutant(no_pend, "copiers", 1),
     "start offsets not compared (I6)": Mutant(rules_out.without_I6_compare, "copiers", 5),
-    "pending offsets not checked (I6)": Mutant(rules_out.without_I6_pending, "copiers", 54),
+    "pending offsets not checked (I6)": Mutant(rules_out.without_I6_pending, "copiers", 28),
     "snapshot one entry short": Mutant(short_snapshot, "producers", 1),
     "no consistent cut": Mutant(no_cut, "bank", 1),
     "cut checks only each producer's last transaction": Mutant(cut_of_several_moments, "bank", 47),
-    "replay detected by batch id alone": Mutant(replay_by_batch_id, "numbers", 4),
+    "replay detected by batch id alone": Mutant(replay_by_batch_id, "numbers", 6),
     "no replay check": Mutant(no_replay_check, "numbers", 0),
     "previous batch not compared (R2)": Mutant(batch_before_not_compared, "numbers", 196),
     "without R1": Mutant(no_R1, "queries", 365, 500),
     "without R3, pend released before the abort": Mutant(
-        rules_out.without_R3_release_before_abort, "wrong-clocks", 0
+        rules_out.without_R3_release_before_abort, "wrong-clocks", 7
     ),
     "without R3, unknown transaction not barred": Mutant(
-        rules_out.without_R3_bar, "wrong-clocks", 9
+        rules_out.without_R3_bar, "wrong-clocks", 0
     ),
     "without R5, init does not wait for prepared transactions": Mutant(
         rules_out.without_R5_before_init, "producers", 45
     ),
-    "without R6 in topics": Mutant(rules_out.without_R6_in_topics, "halves", 41),
+    "without R6 in topics": Mutant(rules_out.without_R6_in_topics, "halves", 21),
     "without R7": Mutant(rules_out.without_R7, "halves", 68),
     "without R9": Mutant(no_R9, "producers", 166),
     "without R10, markers not recorded": Mutant(rules_out.without_R10_record, "producers", 40, 500),
-    "without R15 for writers": Mutant(rules_out.without_R15_for_writers, "storm", 12, 500),
-    "without R15 for readers": Mutant(rules_out.without_R15_for_readers, "storm", 3),
+    "without R15 for writers": Mutant(rules_out.without_R15_for_writers, "storm", 18, 500),
+    "without R15 for readers": Mutant(rules_out.without_R15_for_readers, "storm", 12),
     **OF_RULES,
     **OF_DELETION,
     **OF_SPARK,
