@@ -227,7 +227,7 @@ MUTANTS: dict[str, Mutant] = {
     "without R5, init does not wait for prepared transactions": Mutant(
         rules_out.without_R5_before_init, "producers", 45
     ),
-    "without R6 in topics": Mutant(rules_out.without_R6_in_topics, "halves", 21),
+    "without R6 in topics": Mutant(rules_out.without_R6_in_topics, "halves", 64),
     "without R7": Mutant(rules_out.without_R7, "halves", 68),
     "without R9": Mutant(no_R9, "producers", 166),
     "without R10, markers not recorded": Mutant(rules_out.without_R10_record, "producers", 40, 500),
