@@ -12,6 +12,7 @@ from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.half_store import stage
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import SegmentExpired, StoreUnavailable
+from txlog.journal.beginning import first_entry
 from txlog.maintenance.vacuum import Vacuum
 from txlog.topic.events import AppendBatches
 
@@ -112,3 +113,21 @@ def test_R17_horizon_recorded_only_in_topics_allows_no_deletion(log: MemoryLog) 
     slow.coordinator.maintain()
     assert log.values("u") == [b"slow"]
     log.check()
+
+
+def test_R63_creation_that_is_withdrawn_between_listing_and_reading_is_not_damage(
+    log: MemoryLog,
+) -> None:
+    """Of two processes that create a topic, the second one removes its first entry."""
+    layout = log.connection.cluster.layout.topic("v", "00000009deadbeef")
+    path = layout.entry(0)
+    log.memory.put_new(path, first_entry(layout, log.process().runtime, "test"))
+    store = ScriptedStore(log.memory)
+
+    def withdrawn(call: Call) -> object:
+        log.memory.delete(path)
+        return call()
+
+    rule = store.on("get", path, withdrawn)
+    assert Vacuum(log.process(store), DAY_MS).find_candidates().topics == ()
+    assert rule.met == 1
