@@ -20,7 +20,6 @@ from txlog.catalog.cluster_file import (
     ClusterFile,
     default_log_settings,
     encode_cluster_file,
-    read_cluster_file,
 )
 from txlog.catalog.state import ClusterMachine
 from txlog.engine.connection import Connection
@@ -95,14 +94,15 @@ def copy_log(
 ) -> CopyReport:
     """Copy the log to the empty place `target`, as it was at one moment after this call began.
 
-    `on_bytes` is called with the size of each copied object. A call that was cut off may be
-    repeated. Raises UsageError if there is a log at the target, CorruptData and MissingObject for
-    damage of the original, StoreNotAtomic, and the stores' errors.
+    `on_bytes` is called with the size of each copied object. A call that was cut off leaves
+    objects, and no log. Raises UsageError if the target is not empty, CorruptData and MissingObject
+    for damage of the original, StoreNotAtomic, and the stores' errors.
     """
-    if read_cluster_file(target) is not None:
+    # Not even the remains of a copy: their journals belong to a log with another id.
+    if (first := next(iter(target.list_after("")), None)) is not None:
         raise UsageError(
-            f"there is a log at {target.url}, and a copy needs a place of its own: give an empty "
-            "folder or prefix."
+            f"{target.url} is not empty (there is {first.path!r:.120}), and a copy needs a place "
+            "of its own: give an empty folder or prefix, or remove what an interrupted copy left."
         )
     probed = probe(target, source.runtime)
     file = replace(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.logs.memory_log import MemoryLog
+from tests.stores.faulty_stores import DyingStore, ProcessDied
 from tests.stores.scripted_store import Call
 from txlog.backup.log_copy import copy_log
 from txlog.client.admin import Admin
@@ -17,6 +18,7 @@ from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime, SerialFanOut
 from txlog.engine.connection import Connection, open_connection
+from txlog.errors import NotATxlog, UsageError
 from txlog.maintenance.maintenance import Maintenance
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings
@@ -160,3 +162,22 @@ def test_I3_I6_copy_among_writers_has_no_transaction_in_part_and_no_group_ahead(
         for topic in OUTPUTS:
             copied = sorted(map(int, values(copy, f"{topic}-{name}")))
             assert copied == list(range(end)), (name, topic)
+
+
+@pytest.mark.parametrize("write", [1, 20, 40, 60])
+def test_copy_that_is_cut_off_is_no_log_and_is_not_gone_on_with(write: int) -> None:
+    """Its journals have an id that no log will have."""
+    writers = Writers(0, "staged")
+    target = MemoryStore(manual_runtime())
+    store = DyingStore(target)
+    store.die_at(write, after=True)
+    with pytest.raises(ProcessDied):
+        copy_log(writers.log.connection, store)
+    with pytest.raises(NotATxlog):
+        reading(target)
+    with pytest.raises(UsageError, match="is not empty"):
+        copy_log(writers.log.connection, target)
+    for found in list(target.list_after("")):
+        target.delete(found.path)
+    copy_log(writers.log.connection, target)
+    assert check_log(reading(target)) == []

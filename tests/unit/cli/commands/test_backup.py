@@ -63,8 +63,8 @@ def test_copy_is_refused_where_a_log_or_other_files_are_and_changes_nothing(
     files.mkdir()
     (files / "notes.txt").write_text("mine")
     for place, said in (
-        (other, "there is a log at"),
-        (root, "there is a log at"),
+        (other, "is not empty"),
+        (root, "is not empty"),
         (root / "backup", "is within the log at"),
         (files, "files that belong to no log"),
     ):
