@@ -22,6 +22,7 @@ from txlog.catalog.cluster_file import (
     encode_cluster_file,
 )
 from txlog.catalog.state import ClusterMachine
+from txlog.clock import SerialFanOut
 from txlog.engine.connection import Connection
 from txlog.errors import BoundaryMoved, MissingObject, UsageError
 from txlog.groups.machine import CoordinatorJournalState, CoordinatorMachine
@@ -145,15 +146,18 @@ def _copied(
         for one in kept
         for chunk in one.journal.machine.unsaved_chunks(one.state)
     }
+    # Either of the two places may be a round trip away.
+    is_far = cluster.is_far or not is_near(target)
+    fan_out = cluster.runtime.fan_out if is_far else SerialFanOut()
     size_bytes = 0
     wanted = [path for path in paths if path not in unsaved]
     for first in range(0, len(wanted), OBJECTS_AT_ONCE):
         part = wanted[first : first + OBJECTS_AT_ONCE]
-        for size in cluster.answers([partial(_copy_object, cluster, target, p) for p in part]):
+        for size in fan_out.run_all([partial(_copy_object, cluster, target, p) for p in part]):
             size_bytes += size
             on_bytes(size)
-    for one in kept:
-        _write(target, one, file.log_id, cluster.runtime.entropy.token())
+    token = cluster.runtime.entropy.token
+    fan_out.run_all([partial(_write, target, one, file.log_id, token()) for one in kept])
     answer = target.create(CLUSTER_FILE, encode_cluster_file(file))
     if isinstance(answer, Exists):
         raise UsageError(
