@@ -8,16 +8,20 @@ arrives as minpartitions, "8"), so names are compared in lower case. It must not
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
+from spark_plugin import foreign_options
 from spark_plugin import option_values as values
 from spark_plugin.option_values import OffsetPoint, OffsetSpec, Parser
 from txlog.errors import InvalidOption
 from txlog.model import IsolationLevel, validate_transactional_id
 from txlog.settings import TopicConfig
+
+log = logging.getLogger(__name__)
 
 STORAGE_PREFIX = "storage."
 TOPIC_PREFIX = "topic."
@@ -92,6 +96,8 @@ class ReaderOptions:
     include_headers: bool = _option(False, "includeHeaders", values.flag)
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
     """Options for the store. They may contain credentials, and are never printed."""
+    without_effect: tuple[str, ...] = ()
+    """Accepted options of other connectors, each with the reason (`foreign_options`)."""
 
     def reads(self, topic: str) -> bool:
         """Whether that topic is subscribed to."""
@@ -136,6 +142,8 @@ class WriterOptions:
     Delta."""
     storage: Mapping[str, object] = field(default_factory=dict, repr=False)
     """Options for the store. They may contain credentials, and are never printed."""
+    without_effect: tuple[str, ...] = ()
+    """Accepted options of other connectors, each with the reason (`foreign_options`)."""
 
 
 def options_of(kind: type[ReaderOptions] | type[WriterOptions]) -> dict[str, Option]:
@@ -144,36 +152,6 @@ def options_of(kind: type[ReaderOptions] | type[WriterOptions]) -> dict[str, Opt
 
 
 _READER, _WRITER = options_of(ReaderOptions), options_of(WriterOptions)
-
-_OFFSETS_OF_TIMES = (
-    "give offsets as JSON in '{}'; Consumer.offsets_for_times finds those of a timestamp"
-)
-
-_HINTS = {
-    "kafka.bootstrap.servers": "a txlog has no brokers: give the log's URL as 'root'",
-    "assign": "name topics with 'subscribe'",
-    "paths": "a txlog has one root: give load one path",
-    "startingtimestamp": _OFFSETS_OF_TIMES.format("startingOffsets"),
-    "startingoffsetsbytimestamp": _OFFSETS_OF_TIMES.format("startingOffsets"),
-    "startingoffsetsbytimestampstrategy": _OFFSETS_OF_TIMES.format("startingOffsets"),
-    "endingtimestamp": _OFFSETS_OF_TIMES.format("endingOffsets"),
-    "endingoffsetsbytimestamp": _OFFSETS_OF_TIMES.format("endingOffsets"),
-    "kafkaconsumer.polltimeoutms": "there is no broker to wait for",
-    "fetchoffset.numretries": "the store retries by itself",
-    "fetchoffset.retryintervalms": "the store retries by itself",
-    "maxrecordsperpartition": "tasks are divided by bytes: set 'bytesPerTask'",
-    "maxbytespertrigger": "a batch is limited by 'maxOffsetsPerTrigger'",
-    "maxfilespertrigger": "a batch is limited by 'maxOffsetsPerTrigger'",
-    "auto.offset.reset": "use 'startingOffsets'",
-    "kafka.auto.offset.reset": "use 'startingOffsets'",
-    "enable.auto.commit": "the sink commits the offsets, in the transaction of the records",
-    "groupidprefix": "name the group with 'group.id'",
-    **dict.fromkeys(
-        ("compression", "compression.type", "kafka.compression.type"),
-        "it is a setting of the topic; for one that the sink creates set 'topic.compression.type'",
-    ),
-}
-"""Options of Kafka's and Delta's connectors that do not exist here, and what to use instead."""
 
 
 def parse_reader_options(
@@ -256,7 +234,7 @@ def _parse(
     }
     # First: otherwise the error would name 'provider', an option that Spark adds and no user gives.
     _refuse_catalog_table(options)
-    found: dict[str, Any] = {"storage": {}}
+    found: dict[str, Any] = {"storage": {}, "without_effect": ()}
     texts: dict[str, str] = {}
     for name, value in options.items():
         if name.lower().startswith(STORAGE_PREFIX):
@@ -267,7 +245,11 @@ def _parse(
             found.setdefault("topic_config", {})[name[len(TOPIC_PREFIX) :].lower()] = value
             continue
         if name.lower() not in known:
-            raise _unknown(kind, name, table, others)
+            foreign = foreign_options.found(foreign_options.IGNORED, name)
+            if foreign is None:
+                raise _unknown(kind, name, table, others)
+            found["without_effect"] += ("{} ({})".format(*foreign),)
+            continue
         target, option = known[name.lower()]
         # Equal values are accepted: `load(root)` sets 'path' beside a given option 'root'.
         if texts.setdefault(target, value) != value:
@@ -278,6 +260,20 @@ def _parse(
             )
         found[target] = option.parse(option.name, value)
     return found
+
+
+def warn_of_options_without_effect(options: ReaderOptions | WriterOptions) -> None:
+    """Log one warning for all of them, once in a process for each log and each set of options.
+
+    Spark parses a query's options again in each batch, and often in the same process.
+    """
+    key = (options.root, options.without_effect)
+    if options.without_effect and key not in _warned:
+        _warned.add(key)
+        log.warning("options without effect in txlog: %s", "; ".join(options.without_effect))
+
+
+_warned: set[tuple[str, tuple[str, ...]]] = set()
 
 
 def _refuse_catalog_table(options: Mapping[str, str]) -> None:
@@ -310,10 +306,12 @@ _VIEW_INSTEAD = (
 def _unknown(
     kind: str, name: str, table: Mapping[str, Option], others: Mapping[str, Option]
 ) -> InvalidOption:
-    hint = _HINTS.get(name.lower())
-    if hint is not None:
+    refused = foreign_options.found(foreign_options.REFUSED, name)
+    if refused is not None:
+        hint = refused[1]
         return InvalidOption(f"{kind} option {name!r} does not exist here; {hint}.", option=name)
-    if name.lower() in {option.name.lower() for option in others.values()}:
+    spellings = (s for option in others.values() for s in (option.name, *option.aliases))
+    if name.lower() in map(str.lower, spellings):
         other = "writer" if kind == "reader" else "reader"
         return InvalidOption(
             f"option {name!r} is an option of the {other}, not of the {kind}; leave it out here.",

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.checkpoints.checkpoint import BatchPlan, query_checkpoint
 from spark_plugin.connections import open_log
-from spark_plugin.options import WriterOptions
+from spark_plugin.options import WriterOptions, warn_of_options_without_effect
 from spark_plugin.python_worker import (
     TaskIdentity,
     errors_of_task,
@@ -94,6 +94,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
             raise InvalidOption(
                 "a log can only be appended to; use mode('append'), or delete the topic first."
             )
+        warn_of_options_without_effect(options)
         plan = _newest_plan(options) if options.checkpoint_location else None
         is_later = plan is not None and plan.batch_id > 0
         log, is_new = prepare_job(options, schema, creation(options.create_topics, is_later))

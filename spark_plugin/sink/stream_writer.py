@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.checkpoints.checkpoint import BatchPlan, query_checkpoint
 from spark_plugin.connections import open_log
-from spark_plugin.options import WriterOptions
+from spark_plugin.options import WriterOptions, warn_of_options_without_effect
 from spark_plugin.python_worker import (
     errors_of_task,
     freeze_modules,
@@ -58,6 +58,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         if is_for_commits():
             return cls(options, schema, None)
         _refuse_label(options)
+        warn_of_options_without_effect(options)
         checkpoint = query_checkpoint(options)
         plan = checkpoint.plan()
         log = prepare_topics(options, schema, _allowed(options, plan.batch_id))

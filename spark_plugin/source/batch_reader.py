@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from spark_plugin.connections import open_log
-from spark_plugin.options import ReaderOptions
+from spark_plugin.options import ReaderOptions, warn_of_options_without_effect
 from spark_plugin.python_worker import TaskIdentity, task_identity
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
@@ -69,6 +69,7 @@ class TxlogBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[ReadTask]:
         """Tasks of about `bytesPerTask`. Raises OffsetOutOfRange, InvalidOption."""
         options = self._options
+        warn_of_options_without_effect(options)
         connection = open_log(options)
         # Linearizable (R15): a job reads once, and what a lagging process does not see it would
         # never read.

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_plugin.connections import open_log
-from spark_plugin.options import ReaderOptions
+from spark_plugin.options import ReaderOptions, warn_of_options_without_effect
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
@@ -181,6 +181,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _log(self) -> Connection:
         if self._connection is None:
+            warn_of_options_without_effect(self._options)
             self._connection = open_log(self._options)
         return self._connection
 

@@ -2,17 +2,19 @@
 
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
 from spark_plugin import options
+from spark_plugin.foreign_options import IGNORED, REFUSED, found
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import (
     ReaderOptions,
     WriterOptions,
     parse_reader_options,
     parse_writer_options,
+    warn_of_options_without_effect,
 )
 from txlog.errors import InvalidConfig, InvalidName, InvalidOption
 from txlog.model import IsolationLevel, TopicPartition
@@ -150,7 +152,7 @@ def test_writer_accepts_every_setting_of_a_topic(name: str) -> None:
         ({"topic.compression.type": "gzip"}, "must be one of none, lz4, zstd"),
         ({"topic.retention.ms": "1", "createTopics": "false"}, "'createTopics' is false"),
         ({"topic.key.column": "a", "key": "b"}, "leave one of them out"),
-        ({"kafka.compression.type": "zstd"}, "set 'topic.compression.type'"),
+        ({"compression": "zstd"}, "set 'topic.compression.type'"),
     ],
 )
 def test_wrong_setting_of_a_topic_is_refused(given: dict[str, str], why: str) -> None:
@@ -165,29 +167,86 @@ def test_option_given_under_two_names_must_have_one_value() -> None:
         parse_writer_options({"path": "/log", "root": "/other"})
 
 
-KAFKA_SOURCE = [
-    "kafka.bootstrap.servers assign subscribe subscribePattern startingTimestamp",
-    "startingOffsetsByTimestamp startingOffsetsByTimestampStrategy startingOffsets",
-    "endingTimestamp endingOffsetsByTimestamp endingOffsets failOnDataLoss",
-    "kafkaConsumer.pollTimeoutMs fetchOffset.numRetries fetchOffset.retryIntervalMs",
-    "maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay minPartitions",
-    "maxRecordsPerPartition groupIdPrefix kafka.group.id includeHeaders",
-]
-"""Every option of Kafka's source in Spark 4."""
-
-
-@pytest.mark.parametrize("name", " ".join(KAFKA_SOURCE).split())
-def test_kafka_source_option_is_supported_or_refused_with_a_specific_hint(
-    name: str,
-) -> None:
+@pytest.mark.parametrize("name", [n for n in REFUSED if "*" not in n])
+def test_refused_option_of_another_connector_has_its_own_hint(name: str) -> None:
     """A suggestion would name another option, which may do the opposite."""
-    if name.lower() in options._HINTS:
-        with pytest.raises(InvalidOption, match="does not exist here; "):
-            parse_reader_options({**READER, name: "1"})
-        return
-    known = {o.name for o in options._READER.values()}
-    aliases = {alias for o in options._READER.values() for alias in o.aliases}
-    assert name in known | aliases
+    for parse, given in ((parse_reader_options, READER), (parse_writer_options, WRITER)):
+        with pytest.raises(InvalidOption) as raised:
+            parse({**given, name.lower(): "secret"})
+        assert f"does not exist here; {REFUSED[name]}." in str(raised.value)
+        assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.security.protocol",
+        "kafka.sasl.jaas.config",
+        "kafka.ssl.truststore.location",
+        "kafka.key.deserializer",
+        "kafka.value.serializer",
+    ],
+)
+def test_refused_pattern_matches_kafkas_own_options(name: str) -> None:
+    with pytest.raises(InvalidOption, match="does not exist here; "):
+        parse_reader_options({**READER, name: "x"})
+
+
+TUNING = {
+    "kafka.max.poll.records": "500",
+    "kafka.session.timeout.ms": "45000",
+    "kafka.fetch.max.bytes": "1",
+    "kafka.acks": "all",
+    "kafka.linger.ms": "5",
+    "kafka.max.request.size": "1",
+    "kafka.client.id": "job",
+    "groupidprefix": "spark",
+    "skipchangecommits": "true",
+}
+
+
+def test_accepted_options_of_other_connectors_change_nothing_and_are_named_with_reasons() -> None:
+    for parse, given in ((parse_reader_options, READER), (parse_writer_options, WRITER)):
+        parsed = parse({**given, **TUNING})
+        assert replace(parsed, without_effect=()) == parse(given)
+        assert [text.partition(" (")[0] for text in parsed.without_effect] == [
+            *list(TUNING)[:-2],
+            "groupIdPrefix",
+            "skipChangeCommits",
+        ]
+
+
+def test_accepted_options_are_warned_of_together_and_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for _ in range(2):
+        warn_of_options_without_effect(parse_reader_options({**READER, **TUNING}))
+    warn_of_options_without_effect(parse_reader_options(READER))
+    (warning,) = caplog.messages
+    assert warning.startswith("options without effect in txlog: kafka.max.poll.records (")
+    assert "; skipChangeCommits (records are never changed)" in warning
+
+
+def test_option_of_other_kind_is_named_as_such_under_its_kafka_name() -> None:
+    with pytest.raises(InvalidOption, match="is an option of the reader, not of the writer"):
+        parse_writer_options({**WRITER, "kafka.group.id": "g"})
+    with pytest.raises(InvalidOption, match="is an option of the writer, not of the reader"):
+        parse_reader_options({**READER, "kafka.transactional.id": "x"})
+
+
+def test_no_option_is_both_accepted_and_refused_or_known() -> None:
+    known = {
+        spelling.lower()
+        for table in (options._READER, options._WRITER)
+        for option in table.values()
+        for spelling in (option.name, *option.aliases)
+    }
+    for name in [*REFUSED, *IGNORED]:
+        both = found(REFUSED, name) is not None, found(IGNORED, name) is not None
+        assert both in ((True, False), (False, True)), name
+        # The sink of Kafka's connector has it, too, where it means nothing here.
+        assert name.lower() not in known or name == "includeHeaders"
+    assert [k for k in known if found(REFUSED, k)] == []
 
 
 def test_min_offsets_and_max_trigger_delay_are_parsed() -> None:
@@ -446,10 +505,10 @@ def test_options_can_be_pickled() -> None:
 
 def test_option_tables_cover_every_field() -> None:
     """`subscribePattern` and `endingOffsets` exclude others in their own tables, as do an
-    application and its version; `storage` is shared.
+    application and its version; `storage` and `without_effect` are shared.
     """
-    assert len(fields(ReaderOptions)) == len(EVERY_READER_OPTION) - 2 + 2
-    assert len(fields(WriterOptions)) == len(EVERY_WRITER_OPTION) + 1 + 2
+    assert len(fields(ReaderOptions)) == len(EVERY_READER_OPTION) - 2 + 3
+    assert len(fields(WriterOptions)) == len(EVERY_WRITER_OPTION) + 1 + 3
 
 
 VERSIONED = {"root": "/log", "txnAppId": "job", "txnVersion": "7"}
