@@ -52,7 +52,7 @@ export PYSPARK_PYTHON = $(abspath $(PYTHON))
 comma = ,
 
 .DEFAULT_GOAL = help
-.PHONY: help install servers java demo delivery test test-fast sim system-test soak check format
+.PHONY: help install servers java demo delivery test test-fast cluster sim system-test soak check format
 .PHONY: style types layers tidy bench clean mutants nightly test-all test-newest where release lock docs
 
 help:
@@ -134,6 +134,9 @@ test: install java $(CLASSES) style ## All checks and all tests but the extra on
 
 test-all: install java servers $(CLASSES) style ## The extra ones, too: longer, on more servers, each planted bug
 	$(PYTHON) -m pytest -n $(WORKERS) $(SHARED) $(ARGS)
+
+cluster: install java $(CLASSES) ## The tests on a standalone Spark cluster; prints what each kill cost
+	$(PYTHON) -m pytest -n0 -s -m cluster $(ARGS) tests/cluster
 
 $(CLASSES): $(INSTALLED)
 	@echo "Making an archive of Spark's classes, from which the tests start Spark."

@@ -1,7 +1,8 @@
 """The order in which tests are assigned to processes, and which of them stay together.
 
 The tests of a file run in one process, because they may share a server. So do all tests that use
-the Spark session, which is one JVM. Tests with Spark come first, because they mostly wait.
+the Spark session, which is one JVM, and all that start a cluster. Tests with Spark come first,
+because they mostly wait.
 """
 
 import pytest
@@ -21,6 +22,9 @@ SPARK_SESSION = frozenset(
 )
 """The files whose tests use the fixture `spark`."""
 
+CLUSTER = "tests/cluster/"
+"""The folder whose tests start Spark clusters: several at once would need too much memory."""
+
 SPREAD = frozenset({"test_seeds_of_the_day_have_no_findings"})
 """Tests that share nothing with others of their file: they fill idle processes at the end."""
 
@@ -37,6 +41,8 @@ def group(nodeid: str) -> str:
     if _is_spread(nodeid):
         return nodeid
     file = nodeid.partition("::")[0]
+    if file.startswith(CLUSTER):
+        return CLUSTER
     return "Spark session" if file in SPARK_SESSION else file
 
 

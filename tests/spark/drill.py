@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,35 +59,51 @@ class Driver:
         assert self.process.poll() is None, (self.folder / "output").read_text()
 
     def kill(self) -> None:
-        """Send SIGKILL to the JVM first, then to all processes that it started."""
-        while found := self._processes():
-            for process in sorted(found, key=_is_python):
-                try:
-                    process.kill()
-                except psutil.NoSuchProcess:
-                    continue
-            psutil.wait_procs(found, timeout=WAIT_S)
-        self.process.wait()
-
-    def _processes(self) -> list[psutil.Process]:
-        """The processes of its session, because Spark's Python daemons leave the process group."""
-        return [p for p in psutil.process_iter() if _session_of(p) == self.process.pid]
+        """Send SIGKILL to all its processes."""
+        kill_session(self.process)
 
 
-def start_driver(module: str, arguments: Sequence[str], folder: Path) -> Driver:
+def start_driver(
+    module: str,
+    arguments: Sequence[str],
+    folder: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path = ROOT,
+) -> Driver:
     """A driver in a session of its own; it stops at the points in its `pauses`."""
     pauses = DrillPoints(folder / "pauses")
+    own = {VARIABLE: str(pauses.folder), "PYTHONPATH": python_path()}
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
-            cwd=ROOT,
-            env={**os.environ, VARIABLE: str(pauses.folder), "PYTHONPATH": python_path()},
+            cwd=cwd,
+            env={**os.environ, **(env or {}), **own},
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
         )
     return Driver(process, folder, pauses)
+
+
+def kill_session(leader: subprocess.Popen[bytes]) -> None:
+    """Send SIGKILL to the JVMs of a session first, then to all its processes.
+
+    By the session, because Spark's Python daemons leave the process group.
+    """
+
+    def processes() -> list[psutil.Process]:
+        return [p for p in psutil.process_iter() if _session_of(p) == leader.pid]
+
+    while found := processes():
+        for process in sorted(found, key=_is_python):
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        psutil.wait_procs(found, timeout=WAIT_S)
+    leader.wait()
 
 
 def _is_python(process: psutil.Process) -> bool:

@@ -1,4 +1,4 @@
-"""A log on the local disk for one test, with a producer and a consumer."""
+"""A log for one test, with a producer and a consumer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 class SmallLog:
     """One log, with a producer of numbers and a reader that shares nothing with Spark."""
 
-    root: Path
+    root: Path | str
     connection: Connection
     admin: Admin
     producer: Producer
@@ -87,9 +87,18 @@ def small_log(
     topics: Mapping[str, int | pa.Schema] | None = None,
     settings: LogSettings | None = None,
 ) -> SmallLog:
-    """A new log with these topics: a number of partitions, or a schema and two partitions."""
+    """A new log on the local disk with these topics: a number of partitions, or a schema and two
+    partitions."""
     empty_log(root, settings)
-    connection = open_connection(LocalStore(root, Runtime()), Runtime())
+    return filled_log(root, open_connection(LocalStore(root, Runtime()), Runtime()), topics)
+
+
+def filled_log(
+    root: Path | str,
+    connection: Connection,
+    topics: Mapping[str, int | pa.Schema] | None = None,
+) -> SmallLog:
+    """The log with these topics, as in `small_log`."""
     admin = Admin(connection)
     for name, kind in (topics or {}).items():
         if isinstance(kind, int):
