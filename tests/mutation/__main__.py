@@ -5,22 +5,34 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from pathlib import Path
 
-from tests.mutation.modules import MODULES, Mutated
+from tests.mutation.modules import MODULES, Mutated, grouped
 from tests.mutation.mutant import Mutant
-from tests.mutation.run import WORK, MutationFailed, outcome, prepare, renew_tests, run
+from tests.mutation.run import (
+    WORK,
+    MutationFailed,
+    latest_run,
+    outcome,
+    prepare,
+    renew_tests,
+    run,
+)
+from tests.mutation.sample import Sample, interval
 from tests.mutation.unchanged import listed
 
 STOPPED = 130
-HEAD = ("module", "mutants", "killed", "unchanged", "survivors", "score", "tests s")
-ROW = "| {:<44} | {:>7} | {:>6} | {:>9} | {:>9} | {:>6} | {:>7} |"
+HEAD = (
+    *("module", "mutants", "tried", "killed", "unchanged", "survivors", "score", "95 %", "tests s"),
+    "words",
+)
+ROW = "| {:<44} | {:>7} | {:>5} | {:>6} | {:>9} | {:>9} | {:>6} | {:>7} | {:>7} | {:>5} |"
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The results of a module's mutants, or of several modules'; mutants of words only are not
-    counted."""
+    """The results of a module's mutants, or of several modules'."""
 
     killed: int = 0
     unchanged: int = 0
@@ -28,6 +40,10 @@ class Figures:
     survivors: int = 0
     """All other survivors."""
     tests_seconds: float = 0.0
+    left_out: int = 0
+    """Mutants that are not in the sample."""
+    words: int = 0
+    """Mutants that change words only; they are in no other number."""
 
     @property
     def score(self) -> float:
@@ -36,18 +52,19 @@ class Figures:
         return self.killed / counted if counted else 1.0
 
     def __add__(self, other: "Figures") -> "Figures":
-        return Figures(
-            self.killed + other.killed,
-            self.unchanged + other.unchanged,
-            self.survivors + other.survivors,
-            self.tests_seconds + other.tests_seconds,
-        )
+        return Figures(*(sum(pair) for pair in zip(astuple(self), astuple(other), strict=True)))
 
     def row(self, name: str) -> str:
         """A line of the table."""
-        mutants = self.killed + self.unchanged + self.survivors
-        numbers = (mutants, self.killed, self.unchanged, self.survivors)
-        return ROW.format(name, *numbers, f"{self.score:.1%}", f"{self.tests_seconds:.1f}")
+        tried = self.killed + self.unchanged + self.survivors
+        low, high = interval(self.killed, self.killed + self.survivors)
+        return ROW.format(
+            *(name, tried + self.left_out, tried, self.killed, self.unchanged, self.survivors),
+            f"{self.score:.1%}",
+            f"{low:.0%}-{high:.0%}" if self.left_out else "",
+            f"{self.tests_seconds:.1f}",
+            self.words,
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,11 +80,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     print(ROW.format(*HEAD), "|---|" + "---:|" * (len(HEAD) - 1), sep="\n", flush=True)
     try:
-        for name in names:
+        for group in _groups(names, asked):
             try:
-                figures[name] = _judged(name, MODULES[name], asked)
+                _try(group, asked)
+                for name in group:
+                    figures[name] = _judged(name, MODULES[name], asked)
             except MutationFailed as error:
-                print(f"{name}: {error}", file=sys.stderr)
+                print(f"{', '.join(group)}: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         _sum_up(names, figures)
         print("Stopped. The same command with --resume goes on from here.", file=sys.stderr)
@@ -76,12 +95,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if len(figures) < len(names) or _below_aim(figures) else 0
 
 
+def _groups(names: Sequence[str], asked: argparse.Namespace) -> list[list[str]]:
+    """The modules that one run of mutmut tries: those that the same tests judge; if the last run is
+    gone on with, those that it tried."""
+    fresh, groups = [], dict[Path, list[str]]()
+    for name in names:
+        folder = latest_run(MODULES[name])
+        if folder and (asked.survivors or asked.resume or asked.report):
+            groups.setdefault(folder, []).append(name)
+        else:
+            fresh.append(name)
+    return [*groups.values(), *grouped(fresh)]
+
+
 def _judged(name: str, module: Mutated, asked: argparse.Namespace) -> Figures:
-    _try(name, module, asked)
-    found = outcome(WORK / name, module)
+    folder = latest_run(module)
+    if not folder:
+        raise MutationFailed(f"There is no run of {module.path}; run it first.")
+    found = outcome(folder, module)
     survivors = [one for one in found.survivors if not _is_listed(name, one)]
     unchanged = len(found.survivors) - len(survivors)
-    figures = Figures(found.killed, unchanged, len(survivors), found.tests_seconds)
+    figures = Figures(
+        *(found.killed, unchanged, len(survivors), found.tests_seconds, found.left_out, found.words)
+    )
     print(figures.row(name), flush=True)
     if found.out_of_time:
         count = len(found.out_of_time)
@@ -92,18 +128,20 @@ def _judged(name: str, module: Mutated, asked: argparse.Namespace) -> Figures:
     return figures
 
 
-def _try(name: str, module: Mutated, asked: argparse.Namespace) -> None:
-    folder = WORK / name
+def _try(names: Sequence[str], asked: argparse.Namespace) -> None:
+    modules = [MODULES[name] for name in names]
+    folder = latest_run(modules[0])
     if asked.report:
         return
-    if asked.survivors and folder.exists():
-        if again := outcome(folder, module).in_doubt:
-            renew_tests(folder, module)
-            run(folder, module, asked.workers, [one.name for one in again])
-    elif asked.resume and folder.exists():
-        run(folder, module, asked.workers)
+    if asked.survivors and folder:
+        again = [one.name for module in modules for one in outcome(folder, module).in_doubt]
+        if again:
+            renew_tests(folder)
+            run(folder, names, asked.workers, again)
+    elif asked.resume and folder:
+        run(folder, names, asked.workers, sample=Sample(asked.sample, asked.seed))
     else:
-        run(prepare(name, module), module, asked.workers)
+        run(prepare(names), names, asked.workers, sample=Sample(asked.sample, asked.seed))
 
 
 def _sum_up(names: Sequence[str], figures: dict[str, Figures]) -> None:
@@ -135,6 +173,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2, help="processes")
     parser.add_argument("--verbose", action="store_true", help="print every survivor")
+    parser.add_argument("--sample", type=int, metavar="N", help="try only N mutants of a module")
+    parser.add_argument("--seed", type=int, default=0, help="another seed, another sample")
     again = parser.add_mutually_exclusive_group()
     again.add_argument(
         "--survivors",

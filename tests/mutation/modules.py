@@ -1,6 +1,6 @@
 """The modules that are mutated, and the fast tests that judge each of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tests.source_tree import ROOT
@@ -188,17 +188,19 @@ CLI = (
 )
 FOLDERS = {
     "spark_plugin": ("tests/unit/spark_plugin",),
-    "txlog/storage": (*S3, *_named("tests/conformance", "local memory simulated_s3")),
+    "txlog/storage": (
+        "tests/unit/storage",
+        *_named("tests/conformance", "local memory simulated_s3"),
+    ),
     "txlog/client": ("tests/unit/client", *CLIENTS),
     "txlog/engine": ("tests/unit/engine", *CLIENTS),
-    "txlog/topic/upkeep": (*TOPICS, *CLIENTS),
+    "txlog/topic/upkeep": ("tests/unit/topic", *CLIENTS),
     "txlog/verify": ("tests/unit/verify",),
     "txlog/maintenance": ("tests/unit/maintenance", *CLIENTS),
     "txlog/cli/output": CLI,
     "txlog/cli/input": CLI,
 }
-"""Folder -> tests that judge each module below it, beside those in the folder that corresponds to
-the module's. Modules are named after their paths."""
+"""Folder -> tests that judge each module below it. Modules are named after their paths."""
 
 
 def _in_folders() -> Iterator[tuple[str, Mutated]]:
@@ -206,15 +208,17 @@ def _in_folders() -> Iterator[tuple[str, Mutated]]:
     for folder, tests in FOLDERS.items():
         for file in sorted((ROOT / folder).rglob("*.py")):
             path = file.relative_to(ROOT)
-            if path.name == "__init__.py" or str(path) in known:
-                continue
-            own = "tests/unit" / path.parent.relative_to(
-                "txlog" if path.parts[0] == "txlog" else ""
-            )
-            nearest = (str(own),) if (ROOT / own).is_dir() else ()
-            judged_by = tuple(dict.fromkeys((*nearest, *tests)))
-            yield str(path.with_suffix("")).replace("/", "."), Mutated(str(path), judged_by, 0.9)
+            if path.name != "__init__.py" and str(path) not in known:
+                yield str(path.with_suffix("")).replace("/", "."), Mutated(str(path), tests, 0.9)
 
 
 MODULES = {**PROTOCOL, **dict(_in_folders())}
 """By the name that `make mutants MODULES=...` takes."""
+
+
+def grouped(names: Iterable[str]) -> list[list[str]]:
+    """Divide modules into groups that the same tests judge; each test is measured once a group."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        groups.setdefault(MODULES[name].tests, []).append(name)
+    return list(groups.values())

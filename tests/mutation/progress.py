@@ -7,7 +7,8 @@ elsewhere a line per minute.
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -18,11 +19,11 @@ TRIED_BEFORE = {None, 34}
 
 @dataclass
 class Progress:
-    """The progress of one module."""
+    """The progress of modules that are tried together."""
 
     module: str
-    results: Path
-    """The file in which mutmut records the exit code of each mutant at once."""
+    results: Sequence[Path]
+    """The files in which mutmut records the exit code of each mutant at once."""
     stream: TextIO = field(default_factory=lambda: sys.stderr)
     clock: Callable[[], float] = time.monotonic
     _began: float | None = None
@@ -61,10 +62,12 @@ class Progress:
         return f"{text}, about {_duration(waiting * (now - self._began) / done)} left"
 
     def _codes(self) -> list[int | None]:
-        try:
-            return list(json.loads(self.results.read_text())["exit_code_by_key"].values())
-        except (FileNotFoundError, ValueError):
-            return []  # The file does not exist yet, or is just being written.
+        codes: list[int | None] = []
+        for file in self.results:
+            with suppress(FileNotFoundError, ValueError):
+                # The file does not exist yet, or is just being written.
+                codes += json.loads(file.read_text())["exit_code_by_key"].values()
+        return codes
 
 
 def _duration(seconds: float) -> str:

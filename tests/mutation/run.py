@@ -1,4 +1,5 @@
-"""Runs mutmut over one module, in a copy of the project, and reads its results.
+"""Runs mutmut over modules that the same tests judge, in a copy of the project, and reads its
+results.
 
 mutmut was chosen over cosmic-ray because it forks each mutant from a process that has imported
 pyarrow and collected the tests, and runs only the tests that call the changed function. cosmic-ray
@@ -16,9 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutation.modules import Mutated
+from tests.mutation.modules import MODULES, Mutated
 from tests.mutation.mutant import Mutant, mutants_of
 from tests.mutation.progress import Progress
+from tests.mutation.sample import ALL, Sample
 from tests.source_tree import ROOT
 
 WORK = ROOT / "build" / "mutants"
@@ -41,9 +43,9 @@ UNFINISHED = {None, 2}
 CONFIGURATION = """
 [tool.mutmut]
 source_paths = ["txlog", "spark_plugin"]
-only_mutate = [{path}]
+only_mutate = {paths}
 also_copy = ["pyspark_txlog", "conf", "docs", "examples", "README.md", "Makefile"]
-pytest_add_cli_args = ["-m", "{marks}", "-p", "no:cacheprovider"]
+pytest_add_cli_args = ["-m", "{marks}", "-p", "no:cacheprovider", "-o", "timeout=600"]
 pytest_add_cli_args_test_selection = {tests}
 process_isolation = "forkserver"
 timeout_multiplier = 5.0
@@ -60,7 +62,11 @@ class Outcome:
     survivors: tuple[Mutant, ...]
     """Mutants that were not killed and that change more than words."""
     tests_seconds: float
-    """The total time of the tests that judge them."""
+    """The total time of the tests that call the module."""
+    left_out: int = 0
+    """Mutants that change more than words and are not in the sample."""
+    words: int = 0
+    """Mutants that change words only."""
     out_of_time: tuple[Mutant, ...] = ()
     """Killed because their tests exceeded the time limit. On a busy machine some may be
     survivors."""
@@ -75,9 +81,10 @@ class MutationFailed(Exception):
     """mutmut did not finish: the tests fail without a mutant, or it cannot start."""
 
 
-def prepare(name: str, module: Mutated) -> Path:
-    """Make a copy of the project, configured for that module; an older copy is replaced."""
-    folder = WORK / name
+def prepare(names: Sequence[str]) -> Path:
+    """Make a copy of the project, configured for modules that the same tests judge, under the first
+    one's name; an older copy of that name is replaced."""
+    folder = WORK / names[0]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     ignored = shutil.ignore_patterns("__pycache__")
@@ -85,45 +92,69 @@ def prepare(name: str, module: Mutated) -> Path:
         shutil.copytree(ROOT / part, folder / part, ignore=ignored)
     for part in FILES:
         shutil.copy2(ROOT / part, folder / part)
-    _configure(folder, module)
+    _configure(folder, names)
     return folder
 
 
-def _configure(folder: Path, module: Mutated) -> None:
+def latest_run(module: Mutated) -> Path | None:
+    """The folder of the last run of a module."""
+    found = WORK.glob(f"*/mutants/{module.path}.meta")
+    latest = max(found, key=lambda result: result.stat().st_mtime, default=None)
+    return latest and WORK / latest.relative_to(WORK).parts[0]
+
+
+def _configure(folder: Path, names: Sequence[str]) -> None:
     text = (ROOT / "pyproject.toml").read_text()
+    modules = [MODULES[name] for name in names]
     judged = CONFIGURATION.format(
-        path=json.dumps(module.path), marks=MARKS, tests=json.dumps(module.tests)
+        paths=json.dumps([module.path for module in modules]),
+        marks=MARKS,
+        tests=json.dumps(modules[0].tests),
     )
     (folder / "pyproject.toml").write_text(text + judged)
 
 
-def renew_tests(folder: Path, module: Mutated) -> None:
+def renew_tests(folder: Path) -> None:
     """Copy the present tests into a folder where mutmut has run."""
-    _configure(folder, module)
+    tried = [name for name, module in MODULES.items() if _results(folder, module).exists()]
+    _configure(folder, tried)
     for place in (folder / "tests", folder / "mutants" / "tests"):
         shutil.rmtree(place)
         shutil.copytree(ROOT / "tests", place, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
 
 
-def run(folder: Path, module: Mutated, workers: int, names: Sequence[str] = ()) -> None:
-    """Try all mutants without a result, or the named ones, except those that change words only.
+def run(
+    folder: Path,
+    names: Sequence[str],
+    workers: int,
+    mutants: Sequence[str] = (),
+    sample: Sample = ALL,
+) -> None:
+    """Try the named mutants of modules, by default all in the sample that have no result and change
+    more than words.
 
     Raises:
         MutationFailed: with the end of mutmut's output.
         KeyboardInterrupt: mutmut has ended, and its results so far are kept.
     """
-    progress = Progress(folder.name, _results(folder, module))
-    if not names:
-        _pass_over_words(folder, module, progress)
-    said = _mutmut(folder, workers, names, progress)
+    modules = [MODULES[name] for name in names]
+    progress = Progress(names[0], [_results(folder, module) for module in modules])
+    if not mutants:
+        # mutmut makes the mutants and then refuses the name; what has a result is not tried again.
+        said = _mutmut(folder, 1, [NO_MUTANT], progress)
+        if not any("nothing matches" in line for line in said):
+            raise _failed(folder, modules, said)
+        for module in modules:
+            _pass_over(folder, module, sample)
+    said = _mutmut(folder, workers, mutants, progress)
     if said:
-        raise _failed(folder, module, said)
+        raise _failed(folder, modules, said)
 
 
-def _failed(folder: Path, module: Mutated, said: Sequence[str]) -> MutationFailed:
+def _failed(folder: Path, modules: Sequence[Mutated], said: Sequence[str]) -> MutationFailed:
     # mutmut does not report which test failed.
-    tests = f"python -m pytest -x -m '{MARKS}' {' '.join(module.tests)}"
+    tests = f"python -m pytest -x -m '{MARKS}' {' '.join(modules[0].tests)}"
     lines = [f"{folder / LOG} ends with:", *said[-20:], "If a test fails, this shows it:", tests]
     return MutationFailed("\n".join(lines))
 
@@ -132,18 +163,14 @@ def _results(folder: Path, module: Mutated) -> Path:
     return folder / "mutants" / f"{module.path}.meta"
 
 
-def _pass_over_words(folder: Path, module: Mutated, progress: Progress) -> None:
-    # mutmut makes the mutants and then refuses the name; mutants with a result are not tried again.
-    said = _mutmut(folder, 1, [NO_MUTANT], progress)
-    if not any("nothing matches" in line for line in said):
-        raise _failed(folder, module, said)
-    mutants = _mutants(folder, module).items()
-    _note(_results(folder, module), {name: SKIPPED for name, one in mutants if one.words_only})
-
-
-def _note(results: Path, codes: Mapping[str, int]) -> None:
+def _pass_over(folder: Path, module: Mutated, sample: Sample) -> None:
+    results, mutants = _results(folder, module), _mutants(folder, module)
+    if not results.exists():
+        return  # It has no function.
     content = json.loads(results.read_text())
-    content["exit_code_by_key"] |= codes
+    codes = content["exit_code_by_key"]
+    tried = sample.of([name for name in codes if not mutants[name].words_only])
+    codes |= {name: SKIPPED for name, code in codes.items() if code is None and name not in tried}
     results.write_text(json.dumps(content))
 
 
@@ -204,21 +231,33 @@ def outcome(folder: Path, module: Mutated) -> Outcome:
     Raises:
         MutationFailed: Some mutants were not tried.
     """
-    if not _results(folder, module).exists():
-        raise MutationFailed(f"There is no run of {module.path} in {folder}; run it first.")
     mutants = _mutants(folder, module)
     codes = json.loads(_results(folder, module).read_text())["exit_code_by_key"]
     if any(code in UNFINISHED for code in codes.values()):
         raise MutationFailed(f"Not every mutant of {module.path} was tried; --resume goes on.")
     counted = {name: code for name, code in codes.items() if not mutants[name].words_only}
-    alive = [mutants[name] for name, code in counted.items() if code in SURVIVED | UNTESTED]
-    out_of_time = tuple(mutants[name] for name, code in counted.items() if code in OUT_OF_TIME)
-    killed = len(counted) - len(alive)
-    return Outcome(killed, tuple(alive), _tests_seconds(folder), out_of_time)
+    tried = {name: code for name, code in counted.items() if code != SKIPPED}
+    alive = [mutants[name] for name, code in tried.items() if code in SURVIVED | UNTESTED]
+    return Outcome(
+        killed=len(tried) - len(alive),
+        survivors=tuple(alive),
+        tests_seconds=_tests_seconds(folder, module),
+        left_out=len(counted) - len(tried),
+        words=len(codes) - len(counted),
+        out_of_time=tuple(mutants[name] for name, code in tried.items() if code in OUT_OF_TIME),
+    )
 
 
-def _tests_seconds(folder: Path) -> float:
+def _tests_seconds(folder: Path, module: Mutated) -> float:
     stats = folder / "mutants" / "mutmut-stats.json"
     if not stats.exists():
         return 0.0
-    return float(sum(json.loads(stats.read_text())["duration_by_test"].values()))
+    measured = json.loads(stats.read_text())
+    name = module.path.removesuffix(".py").replace("/", ".")
+    calling = {
+        test
+        for function, tests in measured["tests_by_mangled_function_name"].items()
+        if function.rpartition(".")[0] == name
+        for test in tests
+    }
+    return float(sum(measured["duration_by_test"][test] for test in calling))

@@ -4,15 +4,17 @@ harmless."""
 import ast
 import io
 import json
+import math
 from functools import cache
 from pathlib import Path
 
 from tests.docs.pages import Page
 from tests.mutation.__main__ import Figures
-from tests.mutation.modules import FOLDERS, MODULES, PROTOCOL, Mutated
+from tests.mutation.modules import FOLDERS, MODULES, PROTOCOL, Mutated, grouped
 from tests.mutation.mutant import mutants_of
 from tests.mutation.progress import Progress
 from tests.mutation.run import outcome
+from tests.mutation.sample import Sample, interval
 from tests.mutation.unchanged import listed
 from tests.source_tree import ROOT
 
@@ -101,13 +103,13 @@ def test_total_score_is_computed_from_mutants_not_from_module_scores() -> None:
     total = Figures(killed=97, unchanged=4, survivors=3) + Figures(killed=1, survivors=1)
     assert total == Figures(killed=98, unchanged=4, survivors=4)
     assert [cell.strip() for cell in total.row("2 of 2 modules").split("|")[1:-1]] == [
-        *("2 of 2 modules", "106", "98", "4", "4", "96.1%", "0.0"),
+        *("2 of 2 modules", "106", "106", "98", "4", "4", "96.1%", "", "0.0", "0"),
     ]
 
 
 def test_progress_is_printed_once_a_minute_without_a_terminal(tmp_path: Path) -> None:
     results, stream, times = tmp_path / "cut.py.meta", io.StringIO(), iter([100, 101, 170, 231])
-    progress = Progress("cut", results, stream, lambda: next(times))
+    progress = Progress("cut", [results], stream, lambda: next(times))
     progress.show()
     progress.show()
     results.write_text(json.dumps({"exit_code_by_key": {"a": 1, "b": None, "c": None, "d": 34}}))
@@ -119,3 +121,42 @@ def test_progress_is_printed_once_a_minute_without_a_terminal(tmp_path: Path) ->
         "cut: 1 of 3 mutants tried",
         "cut: 2 of 3 mutants tried, about 61 s left",
     ]
+
+
+def test_sample_is_counted_as_tried_and_the_rest_as_left_out(tmp_path: Path) -> None:
+    module, results = Mutated("m.py", ()), tmp_path / "mutants" / "m.py.meta"
+    results.parent.mkdir()
+    results.with_name("m.py").write_text(MUTATED)
+    codes = {"m.x_check__mutmut_1": 1, "m.x_check__mutmut_2": 34, "m.x_check__mutmut_3": 34}
+    results.write_text(json.dumps({"exit_code_by_key": codes}))
+    found = outcome(tmp_path, module)
+    assert (found.killed, found.survivors, found.left_out, found.words) == (1, (), 1, 1)
+
+
+def test_sample_is_spread_over_the_module_and_the_seed_moves_it() -> None:
+    mutants = [str(number) for number in range(100)]
+    samples = [Sample(10, seed).of(mutants) for seed in range(50)]
+    assert samples == [Sample(10, seed).of(mutants) for seed in range(50)]
+    for sample in samples:
+        assert sorted(int(one) // 10 for one in sample) == list(range(10))
+    assert set().union(*samples) == set(mutants)
+    assert Sample(100).of(mutants) == Sample().of(mutants) == set(mutants)
+
+
+def test_interval_of_a_sample_contains_the_share_95_times_in_100() -> None:
+    for share in (0.5, 0.9, 0.97):
+        inside = 0.0
+        for killed in range(26):
+            low, high = interval(killed, 25)
+            chance = math.comb(25, killed) * share**killed * (1 - share) ** (25 - killed)
+            inside += chance if low <= share <= high else 0
+        assert 0.92 < inside < 0.99, share
+    assert interval(25, 25)[1] == 1.0
+    assert interval(0, 0) == (0.0, 1.0)
+
+
+def test_modules_with_the_same_tests_are_tried_together() -> None:
+    groups = grouped(MODULES)
+    assert sorted(name for group in groups for name in group) == sorted(MODULES)
+    assert all(len({MODULES[name].tests for name in group}) == 1 for group in groups)
+    assert sum("txlog.client" in group[0] for group in groups) == 1
