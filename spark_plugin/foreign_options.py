@@ -29,12 +29,6 @@ _TOPIC_COMPRESSION = (
 REFUSED: Mapping[str, str] = {
     # Kafka's source and sink, and the clients that they configure.
     "kafka.bootstrap.servers": "a txlog has no brokers: give the log's URL as 'root'",
-    "assign": "name topics with 'subscribe'",
-    "startingTimestamp": "give offsets as JSON in 'startingOffsets'",
-    "startingOffsetsByTimestamp": "give offsets as JSON in 'startingOffsets'",
-    "startingOffsetsByTimestampStrategy": "give offsets as JSON in 'startingOffsets'",
-    "endingTimestamp": "give offsets as JSON in 'endingOffsets'",
-    "endingOffsetsByTimestamp": "give offsets as JSON in 'endingOffsets'",
     "maxRecordsPerPartition": "tasks are divided by bytes: set 'bytesPerTask'",
     "kafka.security.*": _STORE_GUARDS,
     "kafka.sasl.*": _STORE_GUARDS,

@@ -15,6 +15,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from txlog.errors import InvalidOption
 from txlog.model import TopicPartition, validate_group_id, validate_topic_name
+from txlog.settings import LONG_MAX
+from txlog.topic.read.time_lookup import AtTime
 
 Parser: TypeAlias = Callable[[str, str], object]
 """(option's name, its text) -> value."""
@@ -29,9 +31,19 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
 _DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
+_OFFSETS_JSON = '{"orders": {"0": 23, "1": -2}}'
+_ASSIGNED_JSON = '{"orders": [0, 1]}'
+
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
 """Earliest and latest in the JSON of `startingOffsets`, as in Kafka's source."""
+
+
+class TimestampStrategy(StrEnum):
+    """What to do for a partition without a record of the starting time or later."""
+
+    ERROR = "error"
+    LATEST = "latest"
 
 
 class OffsetPoint(StrEnum):
@@ -43,25 +55,36 @@ class OffsetPoint(StrEnum):
     """The group's committed offset; earliest in a partition without one."""
 
 
+Position: TypeAlias = int | OffsetPoint | AtTime
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """A value of `startingOffsets` or `endingOffsets`: one for all partitions, or one for each."""
+    """Where partitions begin or end: one position for all of them, or one for each."""
 
-    point: OffsetPoint | None = None
-    explicit: Mapping[TopicPartition, int | OffsetPoint] = field(default_factory=dict)
+    point: OffsetPoint | AtTime | None = None
+    explicit: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    option: str = field(default="startingOffsets", compare=False)
+    """The option that gives it, for errors."""
 
-    def at(self, partition: TopicPartition) -> int | OffsetPoint:
+    def at(self, partition: TopicPartition) -> Position:
         """The start or end of that partition. Raises InvalidOption if the JSON lacks it."""
         if self.point is not None:
             return self.point
         found = self.explicit.get(partition)
         if found is None:
             raise InvalidOption(
-                f"the offsets given as JSON name no offset for {partition}; name every partition "
-                "of the topics read (-2 for earliest, -1 for latest).",
+                f"{self.option} names no offset for {partition}; name every partition of the "
+                f"topics read{self.special}.",
                 partition=str(partition),
             )
         return found
+
+    @property
+    def special(self) -> str:
+        """What an error says about offsets with a meaning of their own, which times do not have."""
+        is_by_time = any(isinstance(at, AtTime) for at in self.explicit.values())
+        return "" if is_by_time else " (-2 for earliest, -1 for latest)"
 
 
 ID_PART_LENGTH_MAX = 200
@@ -111,6 +134,13 @@ def version(name: str, value: str) -> int:
             name, value, "a whole number of at least 0, such as the batch id of foreachBatch"
         )
     return int(value)
+
+
+def timestamp(name: str, value: str) -> OffsetSpec:
+    """A time for all partitions, in milliseconds since 1970."""
+    if not _WHOLE.fullmatch(value.strip()):
+        raise invalid(name, value, "a time in milliseconds since 1970, such as 1700000000000")
+    return OffsetSpec(AtTime(int(value)), option=name)
 
 
 def size_bytes(name: str, value: str) -> int:
@@ -196,24 +226,50 @@ def offsets(name: str, value: str) -> OffsetSpec:
     """earliest, latest, committed, or JSON such as {"orders": {"0": 23, "1": -2}}."""
     plain = value.strip()
     if not plain.startswith("{"):
-        points = one_of([*OffsetPoint, 'JSON such as {"orders": {"0": 23, "1": -2}}'])
+        points = one_of([*OffsetPoint, f"JSON such as {_OFFSETS_JSON}"])
         try:
-            return OffsetSpec(point=OffsetPoint(plain.lower()))
+            return OffsetSpec(OffsetPoint(plain.lower()), option=name)
         except ValueError as error:
             raise invalid(name, value, points) from error
+    return _by_partition(name, value, _offset)
+
+
+def offsets_by_timestamp(name: str, value: str) -> OffsetSpec:
+    """Times as JSON such as {"orders": {"0": 1700000000000}}, in milliseconds since 1970."""
+    return _by_partition(name, value, _time)
+
+
+def assignment(name: str, value: str) -> Mapping[str, tuple[int, ...]]:
+    """Partitions as JSON such as {"orders": [0, 1]}."""
+    found = {}
+    for where, numbers in _object(name, value, _ASSIGNED_JSON).items():
+        # Not isinstance: JSON's true is an int to Python.
+        if not isinstance(numbers, list) or any(type(n) is not int or n < 0 for n in numbers):
+            raise invalid(name, value, f"JSON such as {_ASSIGNED_JSON}")
+        if not numbers or len({*numbers}) != len(numbers):
+            raise invalid(name, value, "JSON that names at least one partition a topic, each once")
+        found[topic(name, where)] = tuple(sorted(numbers))
+    if not found:
+        raise invalid(name, value, "JSON that names at least one partition")
+    return found
+
+
+def _by_partition(
+    name: str, value: str, position: Callable[[str, str, object], Position]
+) -> OffsetSpec:
     explicit = {
-        TopicPartition(topic(name, where), _partition(name, number)): _offset(name, value, at)
-        for where, numbered in _object(name, value, plain).items()
-        for number, at in _mapping(name, value, numbered).items()
+        TopicPartition(topic(name, where), _partition(name, number)): position(name, value, at)
+        for where, numbered in _object(name, value, _OFFSETS_JSON).items()
+        for number, at in _mapping(name, value, numbered, _OFFSETS_JSON).items()
     }
     if not explicit:
         raise invalid(name, value, "JSON that names at least one partition")
-    return OffsetSpec(explicit=explicit)
+    return OffsetSpec(explicit=explicit, option=name)
 
 
-def _object(name: str, value: str, plain: str) -> dict[str, Any]:
+def _object(name: str, value: str, example: str) -> dict[str, Any]:
     try:
-        return _mapping(name, value, json.loads(plain, object_pairs_hook=_unique))
+        return _mapping(name, value, json.loads(value, object_pairs_hook=_unique), example)
     except (ValueError, RecursionError) as error:
         if isinstance(error, InvalidOption):
             raise
@@ -227,9 +283,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _mapping(name: str, value: str, found: object) -> dict[str, Any]:
+def _mapping(name: str, value: str, found: object, example: str) -> dict[str, Any]:
     if not isinstance(found, dict):
-        raise invalid(name, value, 'JSON such as {"orders": {"0": 23, "1": -2}}')
+        raise invalid(name, value, f"JSON such as {example}")
     return found
 
 
@@ -237,6 +293,12 @@ def _partition(name: str, number: str) -> int:
     if not _WHOLE.fullmatch(number):
         raise invalid(name, number, "JSON whose partitions are whole numbers in quotes")
     return int(number)
+
+
+def _time(name: str, value: str, at: object) -> AtTime:
+    if type(at) is not int or not 0 <= at <= LONG_MAX:
+        raise invalid(name, value, "JSON with times of at least 0, in milliseconds since 1970")
+    return AtTime(at)
 
 
 def _offset(name: str, value: str, at: object) -> int | OffsetPoint:

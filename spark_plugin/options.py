@@ -16,10 +16,17 @@ from typing import Any, TypeVar
 
 from spark_plugin import foreign_options
 from spark_plugin import option_values as values
-from spark_plugin.option_values import OffsetPoint, OffsetSpec, Parser
+from spark_plugin.option_values import (
+    OffsetPoint,
+    OffsetSpec,
+    Parser,
+    Position,
+    TimestampStrategy,
+)
 from txlog.errors import InvalidOption
-from txlog.model import IsolationLevel, validate_transactional_id
+from txlog.model import IsolationLevel, TopicPartition, validate_transactional_id
 from txlog.settings import TopicConfig
+from txlog.topic.read.time_lookup import AtTime
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +47,7 @@ LOCAL_FILE_SYSTEM = "file:///"
 
 _EARLIEST = OffsetSpec(OffsetPoint.EARLIEST)
 _LATEST = OffsetSpec(OffsetPoint.LATEST)
+_END = OffsetSpec(OffsetPoint.LATEST, option="endingOffsets")
 
 OptionsT = TypeVar("OptionsT", "ReaderOptions", "WriterOptions")
 
@@ -70,10 +78,25 @@ class ReaderOptions:
     """`root`, or the argument of `load`: the log's URL."""
     subscribe: tuple[str, ...] = _option((), "subscribe", values.topics)
     subscribe_pattern: str | None = _option(None, "subscribePattern", values.pattern)
+    assign: Mapping[str, tuple[int, ...]] | None = _option(None, "assign", values.assignment)
+    """topic -> the only partitions of it that are read."""
     starting_offsets: OffsetSpec = _option(_LATEST, "startingOffsets", values.offsets)
     """For a query without a checkpoint. Default: latest in a stream, earliest in a batch."""
-    ending_offsets: OffsetSpec = _option(_LATEST, "endingOffsets", values.offsets)
-    """Batch only."""
+    starting_timestamp: OffsetSpec | None = _option(None, "startingTimestamp", values.timestamp)
+    starting_offsets_by_timestamp: OffsetSpec | None = _option(
+        None, "startingOffsetsByTimestamp", values.offsets_by_timestamp
+    )
+    starting_offsets_by_timestamp_strategy: TimestampStrategy = _option(
+        TimestampStrategy.ERROR,
+        "startingOffsetsByTimestampStrategy",
+        values.choice(TimestampStrategy),
+    )
+    ending_offsets: OffsetSpec = _option(_END, "endingOffsets", values.offsets)
+    """Batch only, as the next two."""
+    ending_timestamp: OffsetSpec | None = _option(None, "endingTimestamp", values.timestamp)
+    ending_offsets_by_timestamp: OffsetSpec | None = _option(
+        None, "endingOffsetsByTimestamp", values.offsets_by_timestamp
+    )
     group_id: str | None = _option(None, "group.id", values.group, ("kafka.group.id", "groupId"))
     columns: tuple[str, ...] | None = _option(None, "columns", values.names)
     """Only these columns are read; the bytes of others are not decoded."""
@@ -103,7 +126,30 @@ class ReaderOptions:
         """Whether that topic is subscribed to."""
         if self.subscribe_pattern is not None:
             return re.fullmatch(self.subscribe_pattern, topic) is not None
-        return topic in self.subscribe
+        return topic in self.topics
+
+    def reads_partition(self, where: TopicPartition) -> bool:
+        """Whether that partition is subscribed to or assigned."""
+        assigned = (self.assign or {}).get(where.topic)
+        return self.reads(where.topic) and (assigned is None or where.partition in assigned)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are named; none with a pattern."""
+        return self.subscribe or tuple(self.assign or ())
+
+    @property
+    def start(self) -> OffsetSpec:
+        """Where a query without a checkpoint begins. If there are several options for it, the same
+        one wins as in Kafka's source."""
+        return (
+            self.starting_timestamp or self.starting_offsets_by_timestamp or self.starting_offsets
+        )
+
+    @property
+    def end(self) -> OffsetSpec:
+        """Where a batch read ends."""
+        return self.ending_timestamp or self.ending_offsets_by_timestamp or self.ending_offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,34 +383,42 @@ def _build(kind: Callable[..., OptionsT], found: Mapping[str, Any], method: str)
 
 
 def _check_subscription(parsed: ReaderOptions) -> None:
-    if bool(parsed.subscribe) == (parsed.subscribe_pattern is not None):
-        which, verb = ("both", "are") if parsed.subscribe else ("neither", "is")
-        raise InvalidOption(
-            f"{which} of 'subscribe' and 'subscribePattern' {verb} given; give one of them."
-        )
+    given = {
+        "subscribe": bool(parsed.subscribe),
+        "subscribePattern": parsed.subscribe_pattern is not None,
+        "assign": parsed.assign is not None,
+    }
+    found = [repr(name) for name, is_given in given.items() if is_given]
+    if len(found) != 1:
+        facts = f"{' and '.join(found)} are" if found else f"none of {', '.join(given)} is"
+        raise InvalidOption(f"{facts} given; give exactly one of {', '.join(given)}.")
 
 
 def _check_offsets(parsed: ReaderOptions) -> None:
-    if parsed.starting_offsets.point is OffsetPoint.COMMITTED and parsed.group_id is None:
+    if parsed.start.point is OffsetPoint.COMMITTED and parsed.group_id is None:
         raise InvalidOption(
             "'startingOffsets' is committed, but no group is given: set 'group.id', too."
         )
-    for name, spec in (
-        ("startingOffsets", parsed.starting_offsets),
-        ("endingOffsets", parsed.ending_offsets),
-    ):
+    for spec in (parsed.start, parsed.end):
         unread = sorted({tp.topic for tp in spec.explicit if not parsed.reads(tp.topic)})
+        unread = unread or sorted(str(tp) for tp in spec.explicit if not parsed.reads_partition(tp))
         if unread:
             raise InvalidOption(
-                f"{name!r} names {', '.join(unread)}, which is not subscribed to; subscribe to it, "
-                "or leave it out there.",
-                option=name,
+                f"{spec.option!r} names {', '.join(unread)}, which is not subscribed to; subscribe "
+                "to it, or leave it out there.",
+                option=spec.option,
             )
-    unnamed = set(parsed.subscribe) - {tp.topic for tp in parsed.starting_offsets.explicit}
-    if parsed.starting_offsets.explicit and unnamed:
+        unnamed = set(parsed.topics) - {tp.topic for tp in spec.explicit}
+        if spec.explicit and unnamed:
+            raise InvalidOption(
+                f"{spec.option!r} does not name {', '.join(sorted(unnamed))}; name every partition "
+                f"of the topics read{spec.special}."
+            )
+    first, last = parsed.start.point, parsed.end.point
+    if isinstance(first, AtTime) and isinstance(last, AtTime) and first > last:
         raise InvalidOption(
-            f"'startingOffsets' does not name {', '.join(sorted(unnamed))}; name every "
-            "partition of the topics read (-2 for earliest, -1 for latest)."
+            "'startingTimestamp' is later than 'endingTimestamp'; give times in their order.",
+            option="endingTimestamp",
         )
 
 
@@ -386,20 +440,24 @@ def _check_limits(parsed: ReaderOptions, found: Mapping[str, Any]) -> None:
 
 def _check_mode(parsed: ReaderOptions, found: Mapping[str, Any], streaming: bool) -> None:
     if streaming:
-        if "ending_offsets" in found:
-            raise InvalidOption("'endingOffsets' is for spark.read only; a stream has no end.")
+        for target in ("ending_offsets", "ending_timestamp", "ending_offsets_by_timestamp"):
+            if target in found:
+                name = _READER[target].name
+                raise InvalidOption(
+                    f"{name!r} is for spark.read only; a stream has no end.", option=name
+                )
         return
     for target in ("max_offsets_per_trigger", "min_offsets_per_trigger", "max_trigger_delay_ms"):
         if target in found:
             name = _READER[target].name
             raise InvalidOption(f"{name!r} is for streams only; leave it out.", option=name)
-    if _points(parsed.starting_offsets) & {OffsetPoint.LATEST}:
+    if _points(parsed.start) & {OffsetPoint.LATEST}:
         raise InvalidOption(
             "'startingOffsets' may not be latest (or -1) in a batch, which would be empty."
         )
-    if _points(parsed.ending_offsets) & {OffsetPoint.EARLIEST, OffsetPoint.COMMITTED}:
+    if _points(parsed.end) & {OffsetPoint.EARLIEST, OffsetPoint.COMMITTED}:
         raise InvalidOption("'endingOffsets' must be latest, or JSON with numbers and -1.")
 
 
-def _points(spec: OffsetSpec) -> set[int | OffsetPoint | None]:
+def _points(spec: OffsetSpec) -> set[Position | None]:
     return {spec.point, *spec.explicit.values()}

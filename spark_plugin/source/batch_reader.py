@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -15,12 +15,20 @@ from spark_plugin.options import ReaderOptions, warn_of_options_without_effect
 from spark_plugin.python_worker import TaskIdentity, task_identity
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
-from spark_plugin.source.starting_points import refuse_unknown, resolve, starting_offset
-from spark_plugin.source.subscription import QuerySubscription, subscribed_topics
+from spark_plugin.source.starting_points import (
+    positions_of,
+    refuse_unknown,
+    resolve,
+    starting_offset,
+)
+from spark_plugin.source.subscription import QuerySubscription, subscribed_topics, views_of
 from txlog.clock import SystemEntropy
+from txlog.engine.connection import Connection
 from txlog.errors import InvalidOption
 from txlog.model import IsolationLevel, TopicPartition
-from txlog.topic.read.cut import stable_ends, view_of
+from txlog.topic.read.cut import stable_ends
+from txlog.topic.read.time_lookup import AtTime
+from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +86,15 @@ class TxlogBatchReader(DataSourceReader):
             options, self._schema, is_job=True, has_all_columns=self._has_all_columns
         )
         topics = subscription.readable(every, {})
-        views = [view_of(topic) for topic in topics.values()]
-        wheres = [view.where(p) for view in views for p in range(len(view.state.partitions))]
+        return plan_reads(topics, self._ranges(connection, topics), options)
+
+    def _ranges(
+        self, connection: Connection, topics: Mapping[str, TopicLog]
+    ) -> dict[TopicPartition, PartitionRange]:
+        """What to read of each partition."""
+        options = self._options
+        views = views_of(topics, options)
+        wheres = [where for view in views for where in view.wheres()]
         if options.isolation_level is IsolationLevel.READ_COMMITTED:
             # From 0, which divides no transaction; offsets that are given as JSON may divide one
             # (I11).
@@ -87,32 +102,32 @@ class TxlogBatchReader(DataSourceReader):
         else:
             highs = {w: topics[w.topic].state.end_offset(w.partition) for w in wheres}
         first = starting_offset(connection, topics, options, highs)
-        refuse_unknown("endingOffsets", options.ending_offsets, first.topics)
+        spec, fan_out = options.end, connection.runtime.fan_out
+        refuse_unknown(spec, highs)
         ranges: dict[TopicPartition, PartitionRange] = {}
-        for where in wheres:
+        for where, wanted in positions_of(fan_out, topics, spec, wheres, options).items():
             start = first.topics[where.topic].partitions[where.partition].start
-            end = resolve(
-                topics[where.topic],
-                where,
-                options.ending_offsets.at(where),
-                # The start may be above an open transaction: the group may read uncommitted.
-                max(highs[where], start),
-                options,
-                option="endingOffsets",
-            )
+            # The start may be above an open transaction: the group may read uncommitted.
+            latest = max(highs[where], start)
+            topic = topics[where.topic]
+            end = resolve(topic, where, wanted, latest, options, option=spec.option)
+            if isinstance(spec.at(where), AtTime):
+                # Visible in this topic, and perhaps not yet in the others of its transaction.
+                end = min(end, latest)
             if end < start:
                 raise InvalidOption(
-                    f"endingOffsets has {end} for {where}, before startingOffsets with {start}.",
+                    f"{spec.option} has {end} for {where}, before {options.start.option} with "
+                    f"{start}.",
                     partition=str(where),
                 )
             if end > start:
                 ranges[where] = PartitionRange(start, end)
-        return plan_reads(topics, ranges, options)
+        return ranges
 
     def read(self, partition: ReadTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """The records of one task. Runs in an executor."""
         if TaskContext.get() is not None:
-            topics = ", ".join(self._options.subscribe) or str(self._options.subscribe_pattern)
+            topics = ", ".join(self._options.topics) or str(self._options.subscribe_pattern)
             warn_of_old_plan(self._plan_id, topics, task_identity())
         if not partition.spans:
             return iter(())

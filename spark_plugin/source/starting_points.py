@@ -1,4 +1,4 @@
-"""Where a query without a checkpoint begins (`startingOffsets`), and errors for missing offsets.
+"""Where a query without a checkpoint begins and a batch read ends, and errors for missing offsets.
 
 It guards I10's first half for a lost checkpoint: `committed` continues exactly at the group's
 offsets, so a stateless query loses and repeats nothing. The errors name Spark's options only.
@@ -6,17 +6,20 @@ offsets, so a stateless query loses and repeats nothing. The errors name Spark's
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from functools import partial
 
-from spark_plugin.option_values import OffsetPoint, OffsetSpec
+from spark_plugin.option_values import OffsetPoint, OffsetSpec, TimestampStrategy
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
+from txlog.clock import FanOut
 from txlog.engine.connection import Connection
 from txlog.errors import InvalidOption, OffsetOutOfRange, UnstableOffsetCommit
 from txlog.groups.state import CommittedOffset
 from txlog.model import TopicPartition
 from txlog.topic.read.cut import Ends
+from txlog.topic.read.time_lookup import AtTime, offset_for_time
 from txlog.topic.topic_log import TopicLog
 
 UNSTABLE_WAIT_MS = 100.0
@@ -35,21 +38,59 @@ def starting_offset(
     connection: Connection, topics: Mapping[str, TopicLog], options: ReaderOptions, ends: Ends
 ) -> SourceOffset:
     """The offset before batch 0. Raises InvalidOption, OffsetOutOfRange."""
-    spec = options.starting_offsets
-    every = [
-        TopicPartition(n, p) for n, t in topics.items() for p in range(len(t.state.partitions))
-    ]
-    committed = committed_offsets(connection, topics, options, every)
-    found: dict[str, TopicOffsets] = {}
-    for name, topic in topics.items():
-        positions = {}
-        for partition in range(len(topic.state.partitions)):
-            where = TopicPartition(name, partition)
-            at = resolve(topic, where, spec.at(where), ends[where], options, committed.get(where))
-            positions[partition] = PartitionRange(at, at)
-        found[name] = TopicOffsets(topic.topic_id, positions)
-    refuse_unknown("startingOffsets", spec, found)
-    return offsets.initial(connection.cluster.log_id, options.group_id, found)
+    spec, fan_out = options.start, connection.runtime.fan_out
+    committed = committed_offsets(connection, topics, options, ends)
+    found: dict[str, dict[int, PartitionRange]] = {name: {} for name in topics}
+    for where, wanted in positions_of(fan_out, topics, spec, ends, options).items():
+        topic = topics[where.topic]
+        at = resolve(topic, where, wanted, ends[where], options, committed.get(where), spec.option)
+        found[where.topic][where.partition] = PartitionRange(at, at)
+    refuse_unknown(spec, ends)
+    starts = {name: TopicOffsets(t.topic_id, found[name]) for name, t in topics.items()}
+    return offsets.initial(connection.cluster.log_id, options.group_id, starts)
+
+
+def positions_of(
+    fan_out: FanOut,
+    topics: Mapping[str, TopicLog],
+    spec: OffsetSpec,
+    wanted: Iterable[TopicPartition],
+    options: ReaderOptions,
+) -> dict[TopicPartition, int | OffsetPoint]:
+    """Each partition's position, with the offset in place of a time: that of the first visible
+    record at or after it. Raises InvalidOption.
+
+    Such an offset may be within a transaction, as one that is given as JSON may be. A partition
+    without such a record ends at latest. It begins there with the strategy `latest`, which skips no
+    record of an open transaction, as latest is never above one.
+    """
+    found: dict[TopicPartition, int | OffsetPoint] = {}
+    lookups = {}
+    for where in wanted:
+        at = spec.at(where)
+        if isinstance(at, AtTime):
+            lookups[where] = partial(
+                offset_for_time,
+                topics[where.topic],
+                where.partition,
+                at.timestamp_ms,
+                options.isolation_level,
+            )
+        else:
+            found[where] = at
+    is_start = spec is options.start
+    must_exist = options.starting_offsets_by_timestamp_strategy is TimestampStrategy.ERROR
+    for where, record in zip(lookups, fan_out.run_all(list(lookups.values())), strict=True):
+        if record is None and is_start and must_exist:
+            raise InvalidOption(
+                f"{spec.option} names a time, and {where} has no record of that time or later that "
+                "can be read yet. Name an earlier time, or begin at the end of such partitions "
+                "with startingOffsetsByTimestampStrategy=latest.",
+                option=spec.option,
+                partition=str(where),
+            )
+        found[where] = OffsetPoint.LATEST if record is None else record.offset
+    return found
 
 
 def resolve(
@@ -114,7 +155,7 @@ def committed_offsets(
     wanted: Iterable[TopicPartition],
 ) -> dict[TopicPartition, CommittedOffset | None]:
     """The group's positions, if `startingOffsets` is committed; otherwise empty."""
-    if options.starting_offsets.point is not OffsetPoint.COMMITTED or options.group_id is None:
+    if options.start.point is not OffsetPoint.COMMITTED or options.group_id is None:
         return {}
     ids = {name: topic.topic_id for name, topic in topics.items()}
     for _ in range(UNSTABLE_WAITS_MAX):
@@ -126,13 +167,12 @@ def committed_offsets(
     return connection.offsets.fetch(options.group_id, wanted, ids)
 
 
-def refuse_unknown(option: str, spec: OffsetSpec, found: Mapping[str, TopicOffsets]) -> None:
+def refuse_unknown(spec: OffsetSpec, read: Container[TopicPartition]) -> None:
     """Refuse JSON that names a partition which the query does not read. Raises InvalidOption."""
     for where in spec.explicit:
-        known = found.get(where.topic)
-        if known is None or where.partition not in known.partitions:
+        if where not in read:
             raise InvalidOption(
-                f"{option} names {where}, which is not read by this query; name the "
+                f"{spec.option} names {where}, which is not read by this query; name the "
                 "partitions of the subscribed topics only.",
                 partition=str(where),
             )

@@ -34,7 +34,12 @@ from spark_plugin.source.starting_points import (
     records_are_gone,
     starting_offset,
 )
-from spark_plugin.source.subscription import QuerySubscription, are_current, subscribed_topics
+from spark_plugin.source.subscription import (
+    QuerySubscription,
+    are_current,
+    subscribed_topics,
+    views_of,
+)
 from txlog.clock import begun
 from txlog.coordinator.transaction import TransactionalId
 from txlog.engine.blocked_reader import BlockedReader
@@ -42,7 +47,7 @@ from txlog.engine.connection import Connection
 from txlog.errors import CommitFailed, UnknownTopic, UnstableOffsetCommit
 from txlog.groups.state import GroupState, PendingOffset
 from txlog.model import IsolationLevel, TopicPartition
-from txlog.topic.read.cut import Ends, TopicView, limited_cut, partly_applied, stable_ends, view_of
+from txlog.topic.read.cut import Ends, TopicView, limited_cut, partly_applied, stable_ends
 from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
@@ -211,6 +216,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log_id, group = self._log().cluster.log_id, self._options.group_id
         offsets.require_own(offset, log_id, group, self._options.reads)
         self._subscription.require_begun(self._log(), self._subscribed, begun)
+        self._subscription.require_assigned(offsets.positions(offset))
         return offset
 
     def _planned_topics(self, planned: SourceOffset, names: Set[str]) -> dict[str, TopicLog]:
@@ -268,7 +274,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _views(self) -> list[TopicView]:
-        return [view_of(topic) for topic in self._topics.values()]
+        return views_of(self._topics, self._options)
 
     def _highs(self, views: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> Ends:
         if self._options.isolation_level is IsolationLevel.READ_UNCOMMITTED:
@@ -301,7 +307,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         blocking = {tx_id for _, tx_id, _ in partly_applied(views)}
         for view in views:
             for tx_id, transaction in view.state.open_transactions():
-                if any(starts[view.where(p)] >= at for p, at in transaction.first_offsets.items()):
+                firsts = transaction.first_offsets
+                if any(starts[view.where(p)] >= firsts[p] for p in view.partitions if p in firsts):
                     blocking.add(tx_id)
         if blocking:
             self._blocked = self._blocked or BlockedReader(self._log())
@@ -404,7 +411,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _partitions(views: Sequence[TopicView]) -> list[TopicPartition]:
-    return [view.where(p) for view in views for p in range(len(view.state.partitions))]
+    return [where for view in views for where in view.wheres()]
 
 
 def _warn_of_owner(group: str, behind: PendingOffset) -> None:

@@ -21,7 +21,8 @@ from spark_plugin.options import ReaderOptions
 from txlog.clock import begun
 from txlog.engine.connection import Connection
 from txlog.errors import CheckpointConflict, IncompatibleSchema, InvalidOption, UnknownTopic
-from txlog.topic.read.cut import catch_up_all
+from txlog.model import TopicPartition
+from txlog.topic.read.cut import TopicView, catch_up_all, view_of
 from txlog.topic.records.schema import is_kafka_schema
 from txlog.topic.topic_log import TopicLog
 
@@ -37,12 +38,13 @@ def subscribed_topics(
 ) -> dict[str, TopicLog]:
     """The topics that the options name, caught up.
 
-    Raises UnknownTopic for a missing topic, InvalidOption if no topic matches. With `may_miss`
-    missing topics are left out, and the result may be empty.
+    Raises UnknownTopic for a missing topic, InvalidOption if no topic matches, UnknownPartition for
+    an assigned partition that its topic does not have. With `may_miss` missing topics and
+    partitions are left out, and the result may be empty.
     """
     # None for a topic that is deleted between the listing and the read.
     find: Callable[[str], TopicLog | None] = connection.cluster.find_topic
-    names: Iterable[str] = options.subscribe
+    names: Iterable[str] = options.topics
     if options.subscribe_pattern is not None:
         known = connection.cluster.state(linearizable=linearizable).topics
         names = sorted(filter(options.reads, known))
@@ -57,7 +59,14 @@ def subscribed_topics(
         )
     # Again, all together: a cut over several topics compares states of one round (I11).
     catch_up_all(list(topics.values()), connection.runtime.fan_out)
+    for name, partitions in () if may_miss else (options.assign or {}).items():
+        topics[name].check_partition(partitions[-1])
     return topics
+
+
+def views_of(topics: Mapping[str, TopicLog], options: ReaderOptions) -> list[TopicView]:
+    """The present states of these topics, in the partitions that the options name."""
+    return [view_of(t, (options.assign or {}).get(name)) for name, t in topics.items()]
 
 
 def are_current(
@@ -73,7 +82,7 @@ def are_current(
     """
     fan_out = connection.runtime.fan_out
     if options.subscribe_pattern is None:
-        named = topics.keys() >= {*options.subscribe}
+        named = topics.keys() >= {*options.topics}
         return named and _are_all_open(connection, topics, linearizable)
     if not topics:
         return False
@@ -184,13 +193,25 @@ class QuerySubscription:
                     ids = f"id {topic_id} there, {found.topic_id} here"
                     facts = f"topic {name} was deleted and created again ({ids})"
                     remedy = "To continue at the beginning of the new topic"
-            if self._options.fail_on_data_loss:
-                raise CheckpointConflict(
-                    f"{facts}. The checkpoint was not changed. {remedy} set failOnDataLoss=false "
-                    "in the source.",
-                    topic=name,
-                )
-            self._warn(f"{facts} (failOnDataLoss is false)")
+            self._continue_without(facts, remedy, name)
+
+    def require_assigned(self, begun: Iterable[TopicPartition]) -> None:
+        """With `failOnDataLoss`, refuse to continue without a partition that the query has read and
+        `assign` does not name any more. Raises CheckpointConflict; without `failOnDataLoss` warns
+        once."""
+        for where in begun:
+            if self._options.reads(where.topic) and not self._options.reads_partition(where):
+                facts = f"partition {where} is not assigned any more; its position is kept"
+                self._continue_without(facts, "Assign it again; or, to continue without it,", where)
+
+    def _continue_without(self, facts: str, remedy: str, where: object) -> None:
+        if self._options.fail_on_data_loss:
+            raise CheckpointConflict(
+                f"{facts}. The checkpoint was not changed. {remedy} set failOnDataLoss=false "
+                "in the source.",
+                where=str(where),
+            )
+        self._warn(f"{facts} (failOnDataLoss is false)")
 
     def explained(self, error: UnknownTopic, begun: Mapping[str, str]) -> UnknownTopic:
         """The error for a missing topic, with another message if the query has read the topic."""

@@ -338,7 +338,7 @@ def test_cut_over_two_topics_does_not_look_at_producers_of_one_topic() -> None:
     def views(count: int) -> Callable[[], object]:
         state = replace(topic_state(count), decisions=decisions_of())
         other = replace(state, topic_id="other")
-        both = [TopicView(s, lambda _: iter(()), lambda _: iter(())) for s in (state, other)]
+        both = [TopicView(s, (0,), lambda _: iter(()), lambda _: iter(())) for s in (state, other)]
         return lambda: list(partly_applied(both))
 
     require_no_growth(views)

@@ -8,7 +8,7 @@ import pytest
 
 from spark_plugin import options
 from spark_plugin.foreign_options import IGNORED, REFUSED, found
-from spark_plugin.option_values import OffsetPoint, OffsetSpec
+from spark_plugin.option_values import OffsetPoint, OffsetSpec, TimestampStrategy
 from spark_plugin.options import (
     ReaderOptions,
     WriterOptions,
@@ -19,6 +19,7 @@ from spark_plugin.options import (
 from txlog.errors import InvalidConfig, InvalidName, InvalidOption
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.settings import TopicConfig
+from txlog.topic.read.time_lookup import AtTime
 
 READER = {"path": "/log", "subscribe": "orders"}
 WRITER = {"path": "/log"}
@@ -27,6 +28,9 @@ EVERY_READER_OPTION = {
     "root": "s3://bucket/log",
     "subscribe": "orders, refunds",
     "startingoffsets": '{"orders": {"0": 23, "1": -2}, "refunds": {"0": -1}}',
+    "startingtimestamp": "1700000000000",
+    "startingoffsetsbytimestamp": '{"orders": {"0": 7}, "refunds": {"0": 0}}',
+    "startingoffsetsbytimestampstrategy": "latest",
     "group.id": "g",
     "columns": "carrier, dep_delay",
     "maxoffsetspertrigger": "1000",
@@ -71,6 +75,14 @@ def test_every_reader_option_is_parsed() -> None:
                 TopicPartition("refunds", 0): OffsetPoint.LATEST,
             }
         ),
+        starting_timestamp=OffsetSpec(AtTime(1_700_000_000_000)),
+        starting_offsets_by_timestamp=OffsetSpec(
+            explicit={
+                TopicPartition("orders", 0): AtTime(7),
+                TopicPartition("refunds", 0): AtTime(0),
+            }
+        ),
+        starting_offsets_by_timestamp_strategy=TimestampStrategy.LATEST,
         group_id="g",
         columns=("carrier", "dep_delay"),
         max_offsets_per_trigger=1000,
@@ -288,7 +300,6 @@ def test_offsets_per_trigger_limits_are_refused_for_batch_reads(name: str) -> No
         ("groupid.", "did you mean 'group.id'?"),
         ("zzz", "the options are"),
         ("kafka.bootstrap.servers", "give the log's URL as 'root'"),
-        ("assign", "name topics with 'subscribe'"),
         ("paths", "give load one path"),
         ("checkpointlocation", "is an option of the writer"),
         ("storagekey", "unknown reader option"),
@@ -339,6 +350,26 @@ def test_unknown_writer_option_is_refused_with_a_remedy(name: str, remedy: str) 
         ("startingoffsets", '{"orders": {"0": true}}', "-2 for earliest"),
         ("startingoffsets", '{"orders": {"x": 5}}', "whole numbers in quotes"),
         ("startingoffsets", '{"orders": {"0": 5, "0": 6}}', "occurs twice"),
+        ("startingtimestamp", "2026-01-01", "a time in milliseconds"),
+        ("startingtimestamp", "-1", "a time in milliseconds"),
+        ("endingtimestamp", "9" * 19, "a time in milliseconds"),
+        ("startingoffsetsbytimestamp", "earliest", "JSON ("),
+        ("startingoffsetsbytimestamp", '{"orders": {"0": -1}}', "JSON with times of at least 0"),
+        ("endingoffsetsbytimestamp", '{"orders": {"0": true}}', "JSON with times of at least 0"),
+        ("endingoffsetsbytimestamp", '{"orders": {"0": 1e30}}', "JSON with times of at least 0"),
+        ("endingoffsetsbytimestamp", '{"orders": 5}', "JSON such as"),
+        ("startingoffsetsbytimestampstrategy", "earliest", "error or latest"),
+        ("assign", "orders", "JSON ("),
+        ("assign", "{}", "names at least one partition"),
+        ("assign", "[0, 1]", 'JSON such as {"orders": [0, 1]}'),
+        ("assign", '{"orders": 0}', 'JSON such as {"orders": [0, 1]}'),
+        ("assign", '{"orders": {"0": 1}}', 'JSON such as {"orders": [0, 1]}'),
+        ("assign", '{"orders": [-1]}', 'JSON such as {"orders": [0, 1]}'),
+        ("assign", '{"orders": ["0"]}', 'JSON such as {"orders": [0, 1]}'),
+        ("assign", '{"orders": [true]}', 'JSON such as {"orders": [0, 1]}'),
+        ("assign", '{"orders": []}', "at least one partition a topic, each once"),
+        ("assign", '{"orders": [1, 1]}', "at least one partition a topic, each once"),
+        ("assign", '{"orders": [1], "orders": [2]}', "occurs twice"),
         ("root", " ", "a string that is not empty"),
     ],
 )
@@ -350,7 +381,14 @@ def test_invalid_reader_option_value_is_refused(name: str, value: str, wanted: s
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("subscribe", "a/b"), ("subscribe", ".."), ("subscribe", "__internal"), ("group.id", "a\nb")],
+    [
+        ("subscribe", "a/b"),
+        ("subscribe", ".."),
+        ("subscribe", "__internal"),
+        ("assign", '{"a/b": [0]}'),
+        ("startingOffsetsByTimestamp", '{"..": {"0": 1}}'),
+        ("group.id", "a\nb"),
+    ],
 )
 def test_invalid_topic_or_group_name_is_refused(name: str, value: str) -> None:
     with pytest.raises(InvalidName):
@@ -394,12 +432,13 @@ def test_missing_log_root_is_refused() -> None:
 
 
 def test_exactly_one_kind_of_subscription_is_required() -> None:
-    with pytest.raises(
-        InvalidOption, match="neither of 'subscribe' and 'subscribePattern' is given"
-    ):
+    with pytest.raises(InvalidOption, match="none of subscribe, subscribePattern, assign is given"):
         parse_reader_options({"path": "/log"})
-    with pytest.raises(InvalidOption, match="both of 'subscribe' and 'subscribePattern' are given"):
-        parse_reader_options({**READER, "subscribepattern": "o.*"})
+    for name, value in {"subscribePattern": "o.*", "assign": '{"orders": [0]}'}.items():
+        with pytest.raises(
+            InvalidOption, match=f"'subscribe' and '{name}' are given; give exactly"
+        ):
+            parse_reader_options({**READER, name: value})
 
 
 def test_a_pattern_matches_whole_names() -> None:
@@ -435,6 +474,21 @@ def test_json_starting_offsets_must_name_exactly_the_subscribed_topics() -> None
         )
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"startingOffsetsByTimestamp": '{"refunds": {"0": 1}}'}, "names refunds, which is not"),
+        ({"endingOffsets": '{"orders": {"2": 1}}'}, "'endingOffsets' names orders-2, which is not"),
+        ({"startingTimestamp": "9", "endingTimestamp": "8"}, "is later than 'endingTimestamp'"),
+    ],
+)
+def test_positions_must_be_of_assigned_partitions_and_in_order(
+    given: dict[str, str], why: str
+) -> None:
+    with pytest.raises(InvalidOption, match=why):
+        parse_reader_options({"path": "/log", "assign": '{"orders": [0, 1]}', **given})
+
+
 def test_partition_missing_from_json_offsets_is_refused() -> None:
     spec = OffsetSpec(explicit={TopicPartition("orders", 0): 4})
     assert spec.at(TopicPartition("orders", 0)) == 4
@@ -446,6 +500,13 @@ def test_partition_missing_from_json_offsets_is_refused() -> None:
     ("streaming", "name", "value", "why"),
     [
         (True, "endingoffsets", "latest", "'endingOffsets' is for spark.read only"),
+        (True, "endingtimestamp", "5", "'endingTimestamp' is for spark.read only"),
+        (
+            True,
+            "endingoffsetsbytimestamp",
+            '{"orders": {"0": 5}}',
+            "'endingOffsetsByTimestamp' is for spark.read only",
+        ),
         (False, "maxoffsetspertrigger", "5", "'maxOffsetsPerTrigger' is for streams only"),
         (False, "startingoffsets", "latest", "'startingOffsets' may not be latest"),
         (False, "startingoffsets", '{"orders": {"0": -1}}', "'startingOffsets' may not be latest"),
@@ -504,10 +565,10 @@ def test_options_can_be_pickled() -> None:
 
 
 def test_option_tables_cover_every_field() -> None:
-    """`subscribePattern` and `endingOffsets` exclude others in their own tables, as do an
-    application and its version; `storage` and `without_effect` are shared.
+    """`subscribePattern`, `assign` and those for the end exclude others in their own tables, as do
+    an application and its version; `storage` and `without_effect` are shared.
     """
-    assert len(fields(ReaderOptions)) == len(EVERY_READER_OPTION) - 2 + 3
+    assert len(fields(ReaderOptions)) == len(EVERY_READER_OPTION) - 2 + 6
     assert len(fields(WriterOptions)) == len(EVERY_WRITER_OPTION) + 1 + 3
 
 

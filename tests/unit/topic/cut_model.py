@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from txlog.journal.replication.follower import ReplicaOptions
@@ -11,7 +12,7 @@ from txlog.settings import TopicConfig
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import manual_runtime
 from txlog.topic.events import AppendBatches, TopicOpened, WriteMarker
-from txlog.topic.read.cut import Ends, TopicView, limited_cut, stable_ends
+from txlog.topic.read.cut import Ends, TopicView, limited_cut, stable_ends, view_of
 from txlog.topic.records.batch import Segment, SegmentBatch
 from txlog.topic.topic_log import TopicLog
 
@@ -121,15 +122,8 @@ class World:
         while self.pending:
             self.apply_one(0)
 
-    def views(self) -> list[TopicView]:
-        return [
-            TopicView(
-                log.state,
-                lambda slot, log=log: log.batches_from_slot(log.state, slot),
-                lambda starts, log=log: log.batches_since(log.state, starts),
-            )
-            for log in self.logs.values()
-        ]
+    def views(self, partitions: Iterable[int] | None = None) -> list[TopicView]:
+        return [view_of(log, partitions) for log in self.logs.values()]
 
     def is_whole(self, ends: Ends) -> bool:
         """Check that no committed transaction has records both below the cut and above it or

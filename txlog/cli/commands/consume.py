@@ -26,9 +26,10 @@ from txlog.cli.output.record_printing import (
 )
 from txlog.cli.session import Output, Session, Topic, group_names, with_session
 from txlog.client.consumer.consumer import Consumer
-from txlog.client.consumer.cut_reader import AtOffset, AtTime
+from txlog.client.consumer.cut_reader import AtOffset
 from txlog.errors import UsageError
 from txlog.model import IsolationLevel, TopicPartition
+from txlog.topic.read.time_lookup import AtTime
 from txlog.topic.topic_log import TopicLog
 
 POLL_RECORDS_MAX = 10_000

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from txlog.client.consumer.cut_reader import AtOffset, AtTime
+from txlog.client.consumer.cut_reader import AtOffset
 from txlog.errors import UsageError
 from txlog.settings import LONG_MAX
+from txlog.topic.read.time_lookup import AtTime
 
 
 @dataclass(frozen=True, slots=True)

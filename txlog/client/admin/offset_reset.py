@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from txlog.client.positions.listed_offsets import offset_for_time, present_topics
+from txlog.client.positions.listed_offsets import present_topics
 from txlog.client.positions.position_arguments import (
     checked_offsets,
     checked_time,
@@ -21,6 +21,7 @@ from txlog.engine.connection import Connection
 from txlog.errors import GroupOwned, NoOffsetForPartition, UnknownGroup, UsageError
 from txlog.groups.state import CommittedOffset, OffsetsCommitted, OffsetsEvent, PendingOffset
 from txlog.model import IsolationLevel, TopicPartition, validate_group_id
+from txlog.topic.read.time_lookup import offset_for_time
 from txlog.topic.topic_log import TopicLog
 
 OWNER_LIVE_MS = 60_000

@@ -17,12 +17,12 @@ import pyarrow as pa
 from txlog.arrow_columns import flags_column, whole_numbers
 from txlog.client.consumer.consumer_record import arrow_batch
 from txlog.client.consumer.fetcher import PartitionFetcher
-from txlog.client.positions.listed_offsets import offset_for_time
 from txlog.engine.connection import Connection
 from txlog.errors import OffsetOutOfRange, UnknownTopic
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.topic.read.cut import catch_up_all, stable_ends, view_of
 from txlog.topic.read.reader import evolved, sliced
+from txlog.topic.read.time_lookup import AtTime, offset_for_time
 from txlog.topic.records.schema import physical_schema
 from txlog.topic.topic_log import TopicLog
 
@@ -40,13 +40,6 @@ class AtOffset:
     """An offset, the same in each partition."""
 
     offset: int
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class AtTime:
-    """The first record at or after this time, in milliseconds since 1970, UTC."""
-
-    timestamp_ms: int
 
 
 RangeBound: TypeAlias = AtOffset | AtTime

@@ -12,10 +12,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-import pyarrow as pa
-
-from txlog.arrow_columns import whole_numbers
 from txlog.client.positions.position_arguments import (
     checked_mapping,
     checked_partition,
@@ -25,8 +21,8 @@ from txlog.client.positions.position_arguments import (
 from txlog.engine.connection import Connection
 from txlog.errors import InvalidConfig, UsageError
 from txlog.model import IsolationLevel, OffsetAndTimestamp, TopicPartition
-from txlog.topic.read.reader import batch_source, read_batches, sliced, visible_end
-from txlog.topic.records.conversion import TIMESTAMP_COLUMN
+from txlog.topic.read.reader import visible_end
+from txlog.topic.read.time_lookup import offset_for_time
 from txlog.topic.topic_log import TopicLog
 
 
@@ -79,29 +75,6 @@ def present_topics(
     for where in partitions:
         topics[where.topic].check_partition(where.partition)
     return topics
-
-
-def offset_for_time(
-    topic: TopicLog, partition: int, timestamp_ms: int, isolation: IsolationLevel
-) -> OffsetAndTimestamp | None:
-    """The earliest visible record whose time is `timestamp_ms` or later (Kafka's rule)."""
-    state = topic.state
-    log_start = state.partitions[partition].log_start
-    end = visible_end(state, partition, isolation)
-    for row in topic.batches_at_time(state, partition, timestamp_ms):
-        if row.next_offset <= log_start or row.base_offset >= end or not row.record_count:
-            continue
-        if row.aborted and isolation is IsolationLevel.READ_COMMITTED:
-            continue
-        for whole in read_batches(batch_source(topic, state), [row], columns=[TIMESTAMP_COLUMN]):
-            fetched = sliced(whole, log_start, end)
-            stamps = whole_numbers(fetched.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))
-            # Empty if the batch's late records are below the log start or above the visible end.
-            late = np.flatnonzero(stamps >= timestamp_ms)
-            if len(late):
-                index = int(late[0])
-                return OffsetAndTimestamp(fetched.offset_at(index), int(stamps[index]))
-    return None
 
 
 BY_DURATION = "by_duration"

@@ -67,9 +67,10 @@ def catch_up_all(
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A state of a topic, with its index."""
+    """A state of a topic, with its index, in the partitions that are read."""
 
     state: TopicState
+    partitions: Sequence[int]
     batches_from_slot: Callable[[int], Iterator[IndexedBatch]]
     """Batches from that slot on, in slot order."""
     batches_since: Callable[[Mapping[int, int]], Iterator[IndexedBatch]]
@@ -79,13 +80,29 @@ class TopicView:
         """The topic's partition of that number."""
         return TopicPartition(self.state.name, partition)
 
+    def wheres(self) -> list[TopicPartition]:
+        """The partitions that are read."""
+        return [self.where(partition) for partition in self.partitions]
 
-def view_of(topic: TopicLog) -> TopicView:
-    """A view of the topic's newest state that this process has read."""
+
+def view_of(topic: TopicLog, partitions: Iterable[int] | None = None) -> TopicView:
+    """A view of the topic's newest state that this process has read; of these partitions only, if
+    they are given. What is in the others does not hold back the cut: a marker makes a transaction
+    visible in all partitions of a topic at once."""
     state = topic.state
+    if partitions is None:
+        return TopicView(
+            state,
+            range(len(state.partitions)),
+            lambda slot: topic.batches_from_slot(state, slot),
+            lambda starts: topic.batches_since(state, starts),
+        )
+    read = frozenset(partitions).intersection(range(len(state.partitions)))
     return TopicView(
         state,
-        lambda slot: topic.batches_from_slot(state, slot),
+        sorted(read),
+        lambda slot: (b for b in topic.batches_from_slot(state, slot) if b.partition in read),
+        # Already of these partitions, for which alone it is asked.
         lambda starts: topic.batches_since(state, starts),
     )
 
@@ -153,7 +170,7 @@ def stable_ends(topics: Sequence[TopicView], starts: Mapping[TopicPartition, int
     ends = {
         view.where(partition): view.state.last_stable_offset(partition)
         for view in topics
-        for partition in range(len(view.state.partitions))
+        for partition in view.partitions
     }
     for view, _, first_offsets in partly_applied(topics):
         _lower(ends, view, first_offsets)
@@ -167,7 +184,7 @@ def stable_ends(topics: Sequence[TopicView], starts: Mapping[TopicPartition, int
 def _lower(ends: Ends, view: TopicView, offsets: Mapping[int, int]) -> bool:
     lowered = False
     for partition, offset in offsets.items():
-        if offset < ends[view.where(partition)]:
+        if partition in view.partitions and offset < ends[view.where(partition)]:
             ends[view.where(partition)] = offset
             lowered = True
     return lowered
@@ -199,7 +216,7 @@ def _close_downward(
 
 
 def _of_topic(view: TopicView, offsets: Mapping[TopicPartition, int]) -> dict[int, int]:
-    return {p: offsets[view.where(p)] for p in range(len(view.state.partitions))}
+    return {p: offsets[view.where(p)] for p in view.partitions}
 
 
 def _batches_of(
@@ -327,9 +344,10 @@ def _past_deleted(
 ) -> Ends:
     begins = dict(starts)
     for view in topics:
-        for number, partition in enumerate(view.state.partitions):
-            where = view.where(number)
-            begins[where] = max(starts[where], min(partition.log_start, highs[where]))
+        for partition in view.partitions:
+            where = view.where(partition)
+            log_start = view.state.bounds(partition).log_start
+            begins[where] = max(starts[where], min(log_start, highs[where]))
     return begins
 
 
@@ -356,12 +374,7 @@ def _shared(windows: Sequence[_Window], starts: Ends, highs: Ends, limit: int) -
 
 
 def _window(view: TopicView, starts: Ends, highs: Ends) -> _Window:
-    partitions = range(len(view.state.partitions))
-    return _Window(
-        view,
-        {p: starts[view.where(p)] for p in partitions},
-        {p: highs[view.where(p)] for p in partitions},
-    )
+    return _Window(view, _of_topic(view, starts), _of_topic(view, highs))
 
 
 def _fill(window: _Window, ends: Ends, limit: int) -> None:

@@ -8,8 +8,9 @@ from txlog.cli.options.starting_point import (
     milliseconds,
     parse_starting_point,
 )
-from txlog.client.consumer.cut_reader import AtOffset, AtTime
+from txlog.client.consumer.cut_reader import AtOffset
 from txlog.errors import UsageError
+from txlog.topic.read.time_lookup import AtTime
 
 
 @pytest.mark.parametrize(

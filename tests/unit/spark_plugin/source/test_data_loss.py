@@ -42,8 +42,8 @@ def position(log: MemoryLog) -> int:
     return log.process().offsets.group(GROUP).committed[SOURCE].offset
 
 
-def at(offset: int) -> OffsetSpec:
-    return OffsetSpec(explicit={SOURCE: offset})
+def at(offset: int, option: str = "startingOffsets") -> OffsetSpec:
+    return OffsetSpec(explicit={SOURCE: offset}, option=option)
 
 
 def assert_refused(begin: Callable[[], object], *words: str) -> None:
@@ -137,7 +137,7 @@ def test_batch_read_skips_deleted_records_only_without_fail_on_data_loss(
     words = ("startingOffsets names offset 3",)
     assert_refused(lambda: tasks_of(log, monkeypatch, **NUMBERS, **begins), *words)
     assert tasks_of(log, monkeypatch, **LOSES, **begins) == 4
-    ends = {"starting_offsets": EARLIEST, "ending_offsets": at(11)}
+    ends = {"starting_offsets": EARLIEST, "ending_offsets": at(11, "endingOffsets")}
     assert_refused(
         lambda: tasks_of(log, monkeypatch, **NUMBERS, **ends), "endingOffsets names offset 11"
     )
@@ -195,7 +195,8 @@ def test_ending_offset_of_a_partition_that_is_not_read_is_refused(
     log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a misspelt number would limit nothing."""
-    ends = OffsetSpec(explicit={SOURCE: 4, TopicPartition(SOURCE.topic, 7): 3})
+    wanted = {SOURCE: 4, TopicPartition(SOURCE.topic, 7): 3}
+    ends = OffsetSpec(explicit=wanted, option="endingOffsets")
     with pytest.raises(InvalidOption, match="endingOffsets names numbers-7, which is not read"):
         tasks_of(log, monkeypatch, **NUMBERS, starting_offsets=EARLIEST, ending_offsets=ends)
 
