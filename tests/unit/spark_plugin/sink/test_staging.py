@@ -1,5 +1,7 @@
 """Rows that a task cannot stage: it fails with the reason, and leaves no segment."""
 
+from collections import Counter
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -91,6 +93,19 @@ def test_null_or_unknown_partition_is_refused(
     with pytest.raises(error, match=said):
         staged(log, columns, topic="out", partition="p")
     assert segments(log) == []
+
+
+def partitions(topic: StagedTopic) -> dict[int, int]:
+    """The rows in each partition of the topic's segments."""
+    batches = [batch for segment in topic.segments for batch in segment.batches]
+    return {batch.partition: batch.row_count for batch in batches}
+
+
+def test_each_partition_of_a_topic_can_be_named_by_its_rows(log: MemoryLog) -> None:
+    columns = {"n": NUMBERS, "p": pa.array([0, 1, 1, 1], pa.int32())}
+    (found,) = staged(log, columns, topic="out", partition="p")
+    assert partitions(found) == {0: 1, 1: 3}
+    assert [row["n"] for row in stored(log, found)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -187,6 +202,51 @@ def test_timestamp_column_of_wrong_type_is_refused_for_kafka_shaped_topic(
     with pytest.raises(InvalidRecord, match="'timestamp' .* cannot be the records' time"):
         Staging(log.connection, options, frame).add_all([row])
     assert segments(log) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "time_ms"),
+    [
+        (pa.array([123_456_789], pa.timestamp("us", "UTC")), 123_456),
+        (pa.array([123_456_789_000], pa.timestamp("ns")), 123_456),
+        (pa.array([123_456], pa.int64()), 123_456),
+        (pa.array([0], pa.date32()), 0),
+    ],
+    ids=["Spark's timestamp", "nanoseconds", "milliseconds", "date"],
+)
+def test_timestamp_column_is_the_time_of_a_kafka_shaped_record(
+    log: MemoryLog, column: pa.Array, time_ms: int
+) -> None:
+    log.admin.create_topic("copy", 1)
+    row = pa.record_batch({"value": pa.array([b"v"]), "timestamp": column})
+    options = parse_writer_options({"path": "memory://log", "topic": "copy"})
+    frame = StructType().add("value", BinaryType()).add("timestamp", LongType())
+    (found,) = Staging(log.connection, options, frame).add_all([row])
+    (record,) = stored(log, found)
+    assert record["_timestamp"].timestamp() * 1000 == time_ms
+
+
+def test_key_chooses_the_partition_as_for_a_producer_where_the_partition_column_is_null(
+    log: MemoryLog,
+) -> None:
+    log.admin.create_topic("keyed", 50)
+    keys = [b"%d" % number for number in range(8)]
+    producer = log.producer()
+    sent = [producer.send("keyed", b"v", key=key) for key in keys]
+    producer.flush()
+    chosen = {key: one.get().partition for key, one in zip(keys, sent, strict=True)}
+    named = {key: 7 if number % 2 else None for number, key in enumerate(keys)}
+    row = pa.record_batch(
+        {
+            "key": pa.array(keys),
+            "value": pa.array(keys),
+            "partition": pa.array(named.values(), pa.int32()),
+        }
+    )
+    options = parse_writer_options({"path": "memory://log", "topic": "keyed"})
+    (found,) = Staging(log.connection, options, RECORD).add_all([row])
+    wanted = [chosen[key] if given is None else given for key, given in named.items()]
+    assert partitions(found) == dict(Counter(wanted))
 
 
 def test_offset_column_of_wrong_type_is_refused_for_kafka_shaped_topic(log: MemoryLog) -> None:
