@@ -19,6 +19,7 @@ SPEAKING = {name for name in vars(txlog.errors) if name[0].isupper()} | {
 """Calls whose arguments are words: errors and log lines."""
 
 ORIGINAL = "orig"
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -41,17 +42,15 @@ class Mutant:
 
 def mutants_of(module: str, mutated: str) -> Mapping[str, Mutant]:
     """The mutants in the text of a module that mutmut has rewritten, by name."""
-    variants: dict[str, dict[str, ast.FunctionDef]] = {}
+    variants: dict[str, dict[str, Function]] = {}
     for node in ast.walk(ast.parse(mutated)):
-        if isinstance(node, ast.FunctionDef) and "__mutmut_" in node.name:
+        if isinstance(node, Function) and "__mutmut_" in node.name:
             function, _, number = node.name.rpartition("__mutmut_")
             variants.setdefault(function, {})[number] = node
     return {one.name: one for group in variants.items() for one in _of_function(module, *group)}
 
 
-def _of_function(
-    module: str, mangled: str, variants: dict[str, ast.FunctionDef]
-) -> Iterator[Mutant]:
+def _of_function(module: str, mangled: str, variants: dict[str, Function]) -> Iterator[Mutant]:
     original = variants.pop(ORIGINAL)
     lines, plain = _lines(original), _without_words(original)
     for number, changed in variants.items():
@@ -65,13 +64,13 @@ def _of_function(
         )
 
 
-def _lines(function: ast.FunctionDef) -> list[str]:
+def _lines(function: Function) -> list[str]:
     renamed = copy.copy(function)
     renamed.name = "f"
     return ast.unparse(renamed).splitlines()
 
 
-def _without_words(function: ast.FunctionDef) -> str:
+def _without_words(function: Function) -> str:
     plain = _Speechless().visit(copy.deepcopy(function))
     plain.name = "f"
     return ast.dump(plain)

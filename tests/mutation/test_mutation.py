@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.docs.pages import Page
 from tests.mutation.__main__ import Figures
 from tests.mutation.modules import FOLDERS, MODULES, PROTOCOL, Mutated, grouped
-from tests.mutation.mutant import mutants_of
+from tests.mutation.mutant import Function, mutants_of
 from tests.mutation.progress import Progress
 from tests.mutation.run import outcome
 from tests.mutation.sample import Sample, interval
@@ -56,6 +56,11 @@ def test_mutants_of_error_texts_are_distinguished_from_mutants_of_behaviour() ->
     )
 
 
+def test_mutants_of_coroutines_are_found() -> None:
+    found = mutants_of("m", MUTATED.replace("def ", "async def "))
+    assert len(found) == 3
+
+
 def test_timed_out_mutant_counts_as_killed_and_in_doubt(tmp_path: Path) -> None:
     module, results = Mutated("m.py", ()), tmp_path / "mutants" / "m.py.meta"
     results.parent.mkdir()
@@ -94,7 +99,7 @@ def test_mutants_listed_as_harmless_still_match_the_code() -> None:
 def functions_of(module: str) -> tuple[set[str], set[str]]:
     """The names and lines of the functions, in the form in which mutants show them."""
     tree = ast.parse((ROOT / MODULES[module].path).read_text())
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
     lines = {line.strip() for node in functions for line in ast.unparse(node).splitlines()}
     return {node.name for node in functions}, lines
 
