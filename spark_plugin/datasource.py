@@ -18,12 +18,14 @@ from pyspark.sql.types import StructType
 from spark_plugin.arrow_schema import source_schema
 from spark_plugin.connections import open_log
 from spark_plugin.options import ReaderOptions, parse_reader_options, parse_writer_options
+from spark_plugin.python_worker import called_by_spark
 from spark_plugin.sink.batch_writer import TxlogBatchWriter
 from spark_plugin.sink.stream_writer import TxlogStreamWriter
 from spark_plugin.source.batch_reader import TxlogBatchReader
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from spark_plugin.source.subscription import inferred_schema, subscribed_topics
 from txlog.errors import InvalidOption
+from txlog.topic.records.schema import KAFKA_SCHEMA
 from txlog.topic.topic_log import TopicLog
 
 
@@ -39,6 +41,7 @@ class TxlogDataSource(DataSource):
         """The argument of `format`."""
         return "txlog"
 
+    @called_by_spark
     def schema(self) -> StructType:
         """The subscribed topics' columns. Raises UnknownTopic, IncompatibleSchema."""
         options = parse_reader_options(self.options)
@@ -46,18 +49,22 @@ class TxlogDataSource(DataSource):
         # Spark loads a query at every start, and some of its topics may be gone by then. If all of
         # them are, the second call raises the error that says so.
         topics: Mapping[str, TopicLog] = {}
-        if not options.fail_on_data_loss:
+        if not (options.fail_on_data_loss and options.fail_on_missing_topics):
             topics = subscribed_topics(connection, options, may_miss=True)
-        topics = topics or subscribed_topics(connection, options)
-        stored = inferred_schema(topics, options)
+        if options.fail_on_missing_topics:
+            topics = topics or subscribed_topics(connection, options)
+        # Topics that a query waits for are Kafka-shaped, unless the user gives the columns.
+        stored = inferred_schema(topics, options) if topics else KAFKA_SCHEMA
         self._is_inferred = True
         return source_schema(stored, options.columns, include_headers=options.include_headers)
 
+    @called_by_spark
     def reader(self, schema: StructType) -> TxlogBatchReader:
         """`spark.read`."""
         options = parse_reader_options(self.options, streaming=False)
         return TxlogBatchReader(options, schema, has_all_columns=self._has_all_columns(options))
 
+    @called_by_spark
     def streamReader(self, schema: StructType) -> TxlogStreamReader:
         """`spark.readStream`."""
         options = parse_reader_options(self.options, streaming=True)
@@ -74,10 +81,12 @@ class TxlogDataSource(DataSource):
             )
         return has_all
 
+    @called_by_spark
     def writer(self, schema: StructType, overwrite: bool) -> TxlogBatchWriter:
         """`df.write`."""
         return TxlogBatchWriter.for_job(parse_writer_options(self.options), schema, overwrite)
 
+    @called_by_spark
     def streamWriter(self, schema: StructType, overwrite: bool) -> TxlogStreamWriter:
         """`df.writeStream`; called for every batch. With output mode `complete`, `overwrite` is
         true."""

@@ -113,6 +113,10 @@ class ReaderOptions:
         ("kafka.isolation.level",),
     )
     fail_on_data_loss: bool = _option(True, "failOnDataLoss", values.flag)
+    fail_on_missing_topics: bool = _option(True, "failOnMissingTopics", values.flag)
+    """Otherwise a query waits for topics that do not exist yet."""
+    abandoned_topics: tuple[str, ...] = _option((), "abandonedTopics", values.topics)
+    """Not read, though the query has read them: their unread records are given up."""
     fail_on_new_columns: bool = _option(False, "failOnNewColumns", values.flag)
     """Stop at a topic that has more columns than the DataFrame, which has all that it had when it
     was loaded."""
@@ -124,6 +128,8 @@ class ReaderOptions:
 
     def reads(self, topic: str) -> bool:
         """Whether that topic is subscribed to."""
+        if topic in self.abandoned_topics:
+            return False
         if self.subscribe_pattern is not None:
             return re.fullmatch(self.subscribe_pattern, topic) is not None
         return topic in self.topics
@@ -150,6 +156,10 @@ class ReaderOptions:
     def end(self) -> OffsetSpec:
         """Where a batch read ends."""
         return self.ending_timestamp or self.ending_offsets_by_timestamp or self.ending_offsets
+
+    def knows(self, topic: str) -> bool:
+        """Whether the options name that topic, so that a checkpoint with it is this query's."""
+        return topic in self.abandoned_topics or self.reads(topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +402,13 @@ def _check_subscription(parsed: ReaderOptions) -> None:
     if len(found) != 1:
         facts = f"{' and '.join(found)} are" if found else f"none of {', '.join(given)} is"
         raise InvalidOption(f"{facts} given; give exactly one of {', '.join(given)}.")
+    both = sorted({*parsed.topics} & {*parsed.abandoned_topics})
+    if both:
+        raise InvalidOption(
+            f"'abandonedTopics' names {', '.join(both)}, which is subscribed to; leave it out of "
+            "one of the two.",
+            option="abandonedTopics",
+        )
 
 
 def _check_offsets(parsed: ReaderOptions) -> None:
@@ -447,7 +464,12 @@ def _check_mode(parsed: ReaderOptions, found: Mapping[str, Any], streaming: bool
                     f"{name!r} is for spark.read only; a stream has no end.", option=name
                 )
         return
-    for target in ("max_offsets_per_trigger", "min_offsets_per_trigger", "max_trigger_delay_ms"):
+    for target in (
+        "max_offsets_per_trigger",
+        "min_offsets_per_trigger",
+        "max_trigger_delay_ms",
+        "abandoned_topics",
+    ):
         if target in found:
             name = _READER[target].name
             raise InvalidOption(f"{name!r} is for streams only; leave it out.", option=name)

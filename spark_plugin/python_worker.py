@@ -9,18 +9,26 @@ through another session. It must not know what a batch writes.
 from __future__ import annotations
 
 import gc
+import logging
+import os
 import re
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
+from typing import ParamSpec, TypeVar, cast
 
 from pyspark import TaskContext
 
 from txlog.errors import InternalError, NotATxlog, TxlogError
 from txlog.topic.topic_log import ONE_PLACE
+
+log = logging.getLogger(__name__)
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 PLANNER = "pyspark.sql.worker.write_into_data_source"
 COMMITTER = "pyspark.sql.worker.python_streaming_sink_runner"
@@ -34,6 +42,14 @@ JOB_GROUP = "spark.jobGroup.id"
 """Task-local properties that Spark sets for every micro-batch."""
 
 NO_BATCH = -1
+
+HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+"""With this variable a Spark Python process shows an error's message only. It reads it for each
+error."""
+
+LOG_LEVEL = "TXLOG_LOG_LEVEL"
+"""A level of the module logging, such as DEBUG, for txlog's lines on stderr of Spark's Python
+processes."""
 
 _ROOT_EXECUTION = re.compile(r"spark-session-([0-9a-fA-F-]{36})-execution-root-id-\d+")
 _SESSION = re.compile(r"spark-session-([0-9a-fA-F-]{36})")
@@ -67,6 +83,56 @@ def task_identity() -> TaskIdentity:
         ),
         batch_id=int(context.getLocalProperty(BATCH_ID) or NO_BATCH),
     )
+
+
+def called_by_spark(hook: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Decorate a method that Spark calls: of an error of txlog the user sees the message at once.
+
+    Spark prints the traceback first, up to 16 lines of this package and its own. It is logged
+    instead, at level DEBUG. Other errors, and those to be reported, keep it.
+    """
+
+    @wraps(hook)
+    def call(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        with _message_first(hook.__qualname__):
+            result = hook(*args, **kwargs)
+        # Spark iterates over the records of `read`, which is when most of its errors are raised.
+        if isinstance(result, Iterator):
+            return cast(Result, _message_first_in(result, hook.__qualname__))
+        return result
+
+    return call
+
+
+def _message_first_in(records: Iterator[object], name: str) -> Iterator[object]:
+    with _message_first(name):
+        yield from records
+
+
+@contextmanager
+def _message_first(name: str) -> Iterator[None]:
+    _set_log_level()
+    try:
+        yield
+    except TxlogError as error:
+        log.debug("%s failed", name, exc_info=True)
+        # Every such process of Spark's ends with its first error, so that no other error is hidden.
+        if _is_of_spark() and not isinstance(error, InternalError):
+            os.environ[HIDE_TRACEBACK] = "1"
+        raise
+
+
+def _is_of_spark() -> bool:
+    """Whether Spark has started this process, for nothing else than to call such methods."""
+    return _main_module().startswith("pyspark.")
+
+
+def _set_log_level() -> None:
+    level = os.environ.get(LOG_LEVEL, "").upper()
+    if level in logging.getLevelNamesMapping() and _is_of_spark():
+        logging.basicConfig()
+        for package in ("txlog", "spark_plugin"):
+            logging.getLogger(package).setLevel(level)
 
 
 @contextmanager
@@ -108,8 +174,13 @@ def is_for_commits() -> bool:
     """Whether this process makes writers only to commit or abort; False if unknown."""
     # Spark runs the module as __main__ (-m), or its daemon imports it by name. A process that has
     # loaded both counts as a planner: that costs a read, the reverse would leave tasks no plan.
-    loaded = {*sys.modules, getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "")}
+    loaded = {*sys.modules, _main_module()}
     return COMMITTER in loaded and PLANNER not in loaded
+
+
+def _main_module() -> str:
+    """The module that `python -m` runs; empty if the process runs no module."""
+    return getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "")
 
 
 @cache

@@ -29,6 +29,7 @@ from spark_plugin.connections import open_log
 from spark_plugin.options import WriterOptions, warn_of_options_without_effect
 from spark_plugin.python_worker import (
     TaskIdentity,
+    called_by_spark,
     errors_of_task,
     freeze_modules,
     task_identity,
@@ -100,6 +101,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
         log, is_new = prepare_job(options, schema, creation(options.create_topics, is_later))
         return cls(options, schema, plan, log, is_new=is_new)
 
+    @called_by_spark
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Stage the rows of one task. Runs in an executor."""
         freeze_modules()
@@ -124,6 +126,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
             log=staging.log(),
         )
 
+    @called_by_spark
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit one transaction for all tasks. Runs on the driver."""
         found = [message for message in messages if isinstance(message, TaskMessage)]

@@ -18,6 +18,7 @@ from spark_plugin.checkpoints.checkpoint import BatchPlan, query_checkpoint
 from spark_plugin.connections import open_log
 from spark_plugin.options import WriterOptions, warn_of_options_without_effect
 from spark_plugin.python_worker import (
+    called_by_spark,
     errors_of_task,
     freeze_modules,
     is_for_commits,
@@ -64,6 +65,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         log = prepare_topics(options, schema, _allowed(options, plan.batch_id))
         return cls(options, schema, plan, log)
 
+    @called_by_spark
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Stage the rows of one task. Runs in an executor."""
         freeze_modules()
@@ -91,6 +93,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
             log=staging.log(),
         )
 
+    @called_by_spark
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the batch. Runs on the driver. Replays change nothing (I10)."""
         found = [message for message in messages if isinstance(message, TaskMessage)]

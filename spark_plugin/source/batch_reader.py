@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.connections import open_log
 from spark_plugin.options import ReaderOptions, warn_of_options_without_effect
-from spark_plugin.python_worker import TaskIdentity, task_identity
+from spark_plugin.python_worker import TaskIdentity, called_by_spark, task_identity
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
 from spark_plugin.source.starting_points import (
@@ -74,6 +74,7 @@ class TxlogBatchReader(DataSourceReader):
         self._has_all_columns = has_all_columns
         self._plan_id = SystemEntropy().token()
 
+    @called_by_spark
     def partitions(self) -> Sequence[ReadTask]:
         """Tasks of about `bytesPerTask`. Raises OffsetOutOfRange, InvalidOption."""
         options = self._options
@@ -81,7 +82,8 @@ class TxlogBatchReader(DataSourceReader):
         connection = open_log(options)
         # Linearizable (R15): a job reads once, and what a lagging process does not see it would
         # never read.
-        every = subscribed_topics(connection, options, linearizable=True)
+        may_miss = not options.fail_on_missing_topics
+        every = subscribed_topics(connection, options, linearizable=True, may_miss=may_miss)
         subscription = QuerySubscription(
             options, self._schema, is_job=True, has_all_columns=self._has_all_columns
         )
@@ -124,6 +126,7 @@ class TxlogBatchReader(DataSourceReader):
                 ranges[where] = PartitionRange(start, end)
         return ranges
 
+    @called_by_spark
     def read(self, partition: ReadTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """The records of one task. Runs in an executor."""
         if TaskContext.get() is not None:

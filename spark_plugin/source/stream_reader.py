@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.connections import open_log
 from spark_plugin.options import ReaderOptions, warn_of_options_without_effect
+from spark_plugin.python_worker import called_by_spark
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
@@ -80,6 +81,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Called by Spark.
 
+    @called_by_spark
     def initialOffset(self) -> dict[str, Any]:
         """The start of batch 0. Spark calls this twice and stores nothing, so it is kept here."""
         if self._initial is None:
@@ -92,6 +94,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if wanted is None else ReadMaxRows(wanted)
 
+    @called_by_spark
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch: a consistent cut, within the limit (I11, R13)."""
         done = offsets.from_json(start, _WHERE)
@@ -124,6 +127,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = start if following is current else offsets.to_json(following)
         return self._planned
 
+    @called_by_spark
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the present end: this run reads nothing newer."""
         # Linearizable (R15): this end is read once. What a lagging process misses would be left for
@@ -132,6 +136,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         views = self._views()
         self._available = self._highs(views, dict.fromkeys(_partitions(views), 0))
 
+    @called_by_spark
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The end of the log, for the query's progress."""
         if not self._latest or not self._topics:
@@ -153,6 +158,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         return offsets.to_json(reached)
 
+    @called_by_spark
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ReadTask]:
         """Tasks for the ranges that `end` itself contains; Spark's `start` is not used (R20)."""
         # An end that this process has just planned needs no check.
@@ -163,12 +169,14 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = {where: found for where, found in moved.items() if where.topic in topics}
         return plan_reads(topics, wanted, self._options)
 
+    @called_by_spark
     def read(self, partition: ReadTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """The records of one task. Runs in an executor."""
         if not partition.spans:
             return iter(())
         return read_task(partition, layouts_of(partition, self._schema), self._options)
 
+    @called_by_spark
     def commit(self, end: dict[str, Any]) -> None:
         """Move the group to the end of a batch that Spark has finished.
 
@@ -194,15 +202,19 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, begun: Mapping[str, str], *, linearizable: bool = False, is_new: bool = False
     ) -> None:
         """Find the present topics; new ones may match a pattern later. `begun`: name -> id of the
-        topics that the query has read. With `is_new` every named topic must exist."""
+        topics that the query has read. With `is_new` every named topic must exist, unless the
+        query may wait for it."""
         if not are_current(self._log(), self._options, self._subscribed, linearizable=linearizable):
-            may_miss = not (self._options.fail_on_data_loss or is_new)
+            waits = not self._options.fail_on_missing_topics
+            may_miss = waits or not (self._options.fail_on_data_loss or is_new)
             try:
                 self._subscribed = subscribed_topics(
                     self._log(), self._options, linearizable=linearizable, may_miss=may_miss
                 )
             except UnknownTopic as error:
                 raise self._subscription.explained(error, begun) from error
+            if waits:
+                self._subscription.warn_of_missing(self._subscribed)
         self._topics = self._subscription.readable(self._subscribed, begun)
 
     def _ids(self) -> dict[str, str]:
@@ -214,7 +226,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = offsets.topic_ids_of(offset)
         self._open(begun)
         log_id, group = self._log().cluster.log_id, self._options.group_id
-        offsets.require_own(offset, log_id, group, self._options.reads)
+        offsets.require_own(offset, log_id, group, self._options.knows)
         self._subscription.require_begun(self._log(), self._subscribed, begun)
         self._subscription.require_assigned(offsets.positions(offset))
         return offset

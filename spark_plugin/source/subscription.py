@@ -55,7 +55,7 @@ def subscribed_topics(
     if not topics and not may_miss:
         raise InvalidOption(
             f"no topic of {options.root} matches subscribePattern {options.subscribe_pattern!r}; "
-            "create one first, or change the pattern."
+            "create one first, change the pattern, or set failOnMissingTopics=false to wait for one."
         )
     # Again, all together: a cut over several topics compares states of one round (I11).
     catch_up_all(list(topics.values()), connection.runtime.fan_out)
@@ -139,7 +139,8 @@ class QuerySubscription:
             has_begun = begun.get(name) == topic.topic_id
             is_named = self._options.subscribe_pattern is None
             if has_begun or is_named or self._options.fail_on_data_loss:
-                remedy = _remedy(has_begun=has_begun, is_named=is_named)
+                may_be_new = not (has_begun or self._options.fail_on_missing_topics)
+                remedy = _NEW_TOPIC if may_be_new else _remedy(has_begun, is_named)
                 raise IncompatibleSchema(
                     f"topic {name!r} does not fit the columns of this query: {difference}. "
                     f"{'' if self._is_job else 'The checkpoint was not changed. '}{remedy}",
@@ -179,20 +180,28 @@ class QuerySubscription:
         for name, topic_id in sorted(begun.items()):
             if name in topics and topics[name].topic_id == topic_id:
                 continue
+            remedy = "To continue without it set failOnDataLoss=false in the source"
+            if name in self._options.abandoned_topics:
+                continue
             if not self._options.reads(name):
                 facts = f"topic {name} is not subscribed to any more; its position is kept"
-                remedy = "Subscribe to it again; or, to continue without it,"
+                remedy = (
+                    "Subscribe to it again; or, to give up its unread records, set "
+                    f"abandonedTopics={name} in the source"
+                )
             else:
                 found = connection.cluster.find_topic(name)
                 if found is not None and found.topic_id == topic_id:
                     continue
                 if found is None:
                     facts = f"topic {name} was deleted, with those of its records not read yet"
-                    remedy = "To continue without it"
                 else:
                     ids = f"id {topic_id} there, {found.topic_id} here"
                     facts = f"topic {name} was deleted and created again ({ids})"
-                    remedy = "To continue at the beginning of the new topic"
+                    remedy = (
+                        "To continue at the beginning of the new topic set failOnDataLoss=false "
+                        "in the source"
+                    )
             self._continue_without(facts, remedy, name)
 
     def require_assigned(self, begun: Iterable[TopicPartition]) -> None:
@@ -202,16 +211,23 @@ class QuerySubscription:
         for where in begun:
             if self._options.reads(where.topic) and not self._options.reads_partition(where):
                 facts = f"partition {where} is not assigned any more; its position is kept"
-                self._continue_without(facts, "Assign it again; or, to continue without it,", where)
+                remedy = "Assign it again; or, to continue without it, set failOnDataLoss=false"
+                self._continue_without(facts, f"{remedy} in the source", where)
 
     def _continue_without(self, facts: str, remedy: str, where: object) -> None:
         if self._options.fail_on_data_loss:
             raise CheckpointConflict(
-                f"{facts}. The checkpoint was not changed. {remedy} set failOnDataLoss=false "
-                "in the source.",
-                where=str(where),
+                f"{facts}. The checkpoint was not changed. {remedy}.", where=str(where)
             )
         self._warn(f"{facts} (failOnDataLoss is false)")
+
+    def warn_of_missing(self, topics: Mapping[str, TopicLog]) -> None:
+        """Say what a query waits for: a misspelt name would keep it waiting for ever."""
+        wanted = self._options.topics or (self._options.subscribe_pattern or "",)
+        is_pattern = not self._options.topics
+        missing = [] if is_pattern and topics else sorted({*wanted} - topics.keys())
+        if missing:
+            self._warn(f"waiting for topics that do not exist yet: {', '.join(missing)}")
 
     def explained(self, error: UnknownTopic, begun: Mapping[str, str]) -> UnknownTopic:
         """The error for a missing topic, with another message if the query has read the topic."""
@@ -252,7 +268,13 @@ def inferred_schema(topics: Mapping[str, TopicLog], options: ReaderOptions) -> p
     return next(schemas[name] for name in sorted(texts) if texts[name] == most)
 
 
-def _remedy(*, has_begun: bool, is_named: bool) -> str:
+_NEW_TOPIC = (
+    "If it was created since the DataFrame was loaded, restart the query to load its columns, or "
+    "give the reader a schema that it fits."
+)
+
+
+def _remedy(has_begun: bool, is_named: bool) -> str:
     """What to do about a topic that does not fit."""
     if has_begun:
         return (

@@ -1,8 +1,27 @@
-"""The run of a task, by properties that Spark sets and users do not."""
+"""The run of a task, by properties that Spark sets and users do not; errors as Spark shows them."""
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from spark_plugin.python_worker import NO_BATCH, TaskIdentity, run_of
+from spark_plugin.datasource import TxlogDataSource
+from spark_plugin.python_worker import (
+    HIDE_TRACEBACK,
+    LOG_LEVEL,
+    NO_BATCH,
+    TaskIdentity,
+    called_by_spark,
+    run_of,
+)
+from spark_plugin.sink.batch_writer import TxlogBatchWriter
+from spark_plugin.sink.stream_writer import TxlogStreamWriter
+from spark_plugin.source.batch_reader import TxlogBatchReader
+from spark_plugin.source.stream_reader import TxlogStreamReader
+from txlog.errors import UnknownTopic
 
 MINE, OTHER = "5bd90fb1-ad4f-45ea-83a0-e3e2dc432c13", "6834ae12-87bb-410a-a04b-0e5be6a9812a"
 ROOT = f"spark-session-{MINE}-execution-root-id-12"
@@ -29,3 +48,104 @@ def test_task_belongs_to_a_batch_only_with_query_id_and_batch_id() -> None:
     assert TaskIdentity("query", "run", 0).is_of_batch
     assert not TaskIdentity("query", "run", NO_BATCH).is_of_batch
     assert not TaskIdentity("", "run", 0).is_of_batch
+
+
+# What a user sees of an error.
+
+NEVER_FAIL = {"name", "stop", "abort", "getDefaultReadLimit"}
+"""Methods that only return a value or log a line."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        TxlogDataSource,
+        TxlogBatchReader,
+        TxlogStreamReader,
+        TxlogBatchWriter,
+        TxlogStreamWriter,
+    ],
+)
+def test_each_method_that_spark_calls_shows_the_message_of_its_errors_first(kind: type) -> None:
+    sparks = {name for base in kind.__mro__[1:-1] for name in vars(base) if name[0] != "_"}
+    hooks = {name: method for name, method in vars(kind).items() if name in sparks - NEVER_FAIL}
+    assert hooks
+    assert [name for name, method in hooks.items() if not hasattr(method, "__wrapped__")] == []
+
+
+class Hooks:
+    """Methods as Spark calls them."""
+
+    @called_by_spark
+    def schema(self, error: Exception) -> None:
+        """Fail at once."""
+        raise error
+
+    @called_by_spark
+    def read(self, error: Exception) -> Iterator[int]:
+        """Fail between two records."""
+        yield 1
+        raise error
+
+
+def exhaust(error: Exception) -> None:
+    for _ in Hooks().read(error):
+        pass
+
+
+@pytest.mark.parametrize("call", [Hooks().schema, exhaust])
+def test_error_of_a_hook_keeps_type_facts_and_cause_and_its_traceback_is_logged(
+    call: Callable[[Exception], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "spark_plugin")
+    given = UnknownTopic("there is no topic 't'; create it.", topic="t")
+    given.__cause__ = KeyError("t")
+    with pytest.raises(UnknownTopic) as raised:
+        call(given)
+    assert raised.value is given
+    assert isinstance(raised.value.__cause__, KeyError)
+    (line,) = caplog.records
+    assert line.exc_info is not None
+    assert line.exc_info[1] is given
+
+
+def test_traceback_stays_visible_in_a_process_that_is_not_of_spark() -> None:
+    with pytest.raises(UnknownTopic):
+        Hooks().schema(UnknownTopic("there is no topic 't'; create it."))
+    assert HIDE_TRACEBACK not in os.environ
+
+
+IN_A_PROCESS_OF_SPARK = """
+import os, sys
+from importlib.machinery import ModuleSpec
+sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
+from spark_plugin import python_worker
+from txlog.errors import InternalError, UnknownTopic
+
+@python_worker.called_by_spark
+def fail(error):
+    raise error
+
+for error in (KeyError("x"), InternalError("Please report this."), UnknownTopic("no topic 't'")):
+    try:
+        fail(error)
+    except Exception:
+        print(type(error).__name__, os.environ.get(python_worker.HIDE_TRACEBACK))
+"""
+
+
+def test_traceback_of_a_bug_stays_visible_and_log_level_is_given_by_the_environment() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", IN_A_PROCESS_OF_SPARK],
+        env={**os.environ, LOG_LEVEL: "debug"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.split("\n") == [
+        "KeyError None",
+        "InternalError None",
+        "UnknownTopic 1",
+        "",
+    ]
+    assert ran.stderr.count("fail failed\nTraceback (most recent call last):") == 2

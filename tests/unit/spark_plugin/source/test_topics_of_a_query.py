@@ -11,15 +11,18 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
+from spark_plugin.datasource import TxlogDataSource
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source.batch_reader import TxlogBatchReader
+from spark_plugin.source.read_plan import ReadTask
 from spark_plugin.source.subscription import inferred_schema
 from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.spark_query import GROUP, ONE_JOURNAL
 from tests.unit.spark_plugin.spark_stream import Stream
 from txlog.client.admin import Admin
 from txlog.errors import CheckpointConflict, IncompatibleSchema, InvalidOption, UnknownTopic
+from txlog.model import TopicPartition
 from txlog.topic.records.schema import KAFKA_SCHEMA
 
 EARLIEST, COMMITTED = OffsetSpec(OffsetPoint.EARLIEST), OffsetSpec(OffsetPoint.COMMITTED)
@@ -362,3 +365,143 @@ def test_new_query_with_missing_topic_or_unmatched_pattern_is_refused(
     none = Stream(log, tmp_path / "second", EARLIEST, subscribe=(), subscribe_pattern="x.*")
     with pytest.raises(InvalidOption, match="no topic .* matches"):
         none.reader.initialOffset()
+
+
+# Topics that do not exist yet.
+
+WAITS = {"fail_on_missing_topics": False}
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [{"subscribe": ("later",)}, {"subscribe": (), "subscribe_pattern": "l.*"}],
+    ids=["subscribe", "subscribePattern"],
+)
+@pytest.mark.parametrize("start", [EARLIEST, OffsetSpec(OffsetPoint.LATEST), COMMITTED])
+def test_query_waits_for_a_missing_topic_only_if_fail_on_missing_topics_is_false(
+    log: MemoryLog,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    topics: dict[str, Any],
+    start: OffsetSpec,
+) -> None:
+    refused = Stream(log, tmp_path / "refused", start, **topics)
+    with pytest.raises((UnknownTopic, InvalidOption)):
+        refused.reader.initialOffset()
+    stream = Stream(log, tmp_path / "first", start, **topics, **WAITS)
+    stream.end = empty = stream.reader.initialOffset()
+    once = stream.restarted()
+    once.reader.prepareForTriggerAvailableNow()
+    assert latest(once) == latest(stream) == empty
+    assert stream.reader.partitions(empty, empty)[0].spans == ()
+    told = [m for m in caplog.messages if "waiting for topics that do not exist" in m]
+    assert len(told) == 2, "once for each run"
+    log.admin.create_topic("later", 2)
+    put(log, "later", 3)
+    assert stream.run() == 3, "from its first record, as a new partition in Kafka's source"
+    put(log, "later", 2)
+    assert stream.restarted().run("second run") == 2
+    log.check()
+
+
+def test_waiting_query_stops_if_a_topic_that_it_has_read_is_deleted(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    stream = Stream(log, tmp_path / "first", EARLIEST, subscribe=("events", "later"), **WAITS)
+    assert stream.run() == 4
+    log.admin.delete_topics(["events"])
+    with pytest.raises(CheckpointConflict, match="topic events was deleted"):
+        latest(stream)
+
+
+def test_awaited_topic_with_other_columns_is_refused_with_restart_as_remedy(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    stream = Stream(log, tmp_path / "first", EARLIEST, subscribe=("later",), **WAITS)
+    empty = stream.reader.initialOffset()
+    log.admin.create_topic("later", 1, TYPED)
+    with pytest.raises(IncompatibleSchema, match="restart the query to load its columns"):
+        stream.reader.latestOffset(empty, ReadAllAvailable())
+
+
+def test_json_starting_offsets_for_a_missing_topic_are_refused(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """Waiting, the query would begin at the topic's first record instead."""
+    spec = OffsetSpec(explicit={TopicPartition("later", 0): 5})
+    stream = Stream(log, tmp_path / "first", spec, subscribe=("later",), **WAITS)
+    with pytest.raises(InvalidOption, match="startingOffsets names later-0, which is not read"):
+        stream.reader.initialOffset()
+
+
+def test_columns_of_missing_topics_are_kafkas_and_a_batch_of_them_is_empty(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    Admin(root, create=True)
+    given = {"root": root, "subscribe": "later", "failOnMissingTopics": "false"}
+    source = TxlogDataSource(given)
+    schema = source.schema()
+    assert schema.names[:2] == ["key", "value"]
+    (task,) = source.reader(schema).partitions()
+    assert isinstance(task, ReadTask)
+    assert task.spans == ()
+    with pytest.raises(UnknownTopic):
+        TxlogDataSource({**given, "failOnMissingTopics": "true"}).schema()
+    with pytest.raises(InvalidOption, match="no column 'n'"):
+        TxlogDataSource({**given, "columns": "n"}).schema()
+
+
+# Topics that are given up.
+
+
+def test_query_continues_without_an_abandoned_topic_and_keeps_its_position(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    log.admin.create_topic("extras", 1)
+    put(log, "extras", 3)
+    stream = Stream(log, tmp_path / "first", EARLIEST, **TWO)
+    assert stream.run() == 7
+    for topic in TWO["subscribe"]:
+        put(log, topic, 2)
+    with pytest.raises(CheckpointConflict, match="set abandonedTopics=extras in the source"):
+        latest(stream.restarted(subscribe=("events",)))
+    fewer = stream.restarted(subscribe=("events",), abandoned_topics=("extras",))
+    assert fewer.run("second run") == 2
+    assert (group_position(log), group_position(log, "extras")) == (6, 3)
+    again = fewer.restarted(**TWO, abandoned_topics=())
+    assert again.run("third run") == 2, "extras continues at its position"
+    log.check()
+
+
+def test_abandoned_topics_give_up_nothing_else(log: MemoryLog, tmp_path: Path) -> None:
+    log.admin.create_topic("extras", 1)
+    stream = Stream(log, tmp_path / "first", EARLIEST, **TWO)
+    stream.run()
+    fewer = stream.restarted(subscribe=("events",), abandoned_topics=("extras",))
+    log.admin.delete_topics(["events"])
+    with pytest.raises(UnknownTopic, match="failOnDataLoss=false"):
+        latest(fewer)
+
+
+def test_all_topics_of_a_query_can_be_replaced_by_others_if_they_are_abandoned(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """Otherwise it could be the source of another query (R25)."""
+    log.admin.create_topic("others", 1)
+    put(log, "others", 3)
+    stream = Stream(log, tmp_path / "first", EARLIEST)
+    stream.run()
+    moved = stream.restarted(subscribe=("others",), abandoned_topics=("events",))
+    assert moved.run("second run") == 3
+    log.check()
+
+
+def test_pattern_does_not_match_an_abandoned_topic(log: MemoryLog, tmp_path: Path) -> None:
+    log.admin.create_topic("extras", 1)
+    put(log, "extras", 3)
+    stream = Stream(log, tmp_path / "first", EARLIEST, **PATTERN)
+    assert stream.run() == 7
+    fewer = stream.restarted(abandoned_topics=("extras",))
+    log.admin.delete_topics(["extras"])
+    put(log, "events", 1)
+    assert fewer.run("second run") == 1
+    log.check()
