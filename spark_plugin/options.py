@@ -186,6 +186,8 @@ class WriterOptions:
     """Take over the consumer group from the query that owns it."""
     create_topics: bool | None = _option(None, "createTopics", values.flag)
     """Default: a job creates missing topics; a query does at its start, and for new names later."""
+    merge_schema: bool = _option(False, "mergeSchema", values.flag)
+    """Add columns of the DataFrame that a topic lacks to the topic's schema."""
     partitions: int = _option(PARTITIONS_OF_NEW_TOPIC, "partitions", values.count)
     """For topics that are created."""
     topic_config: Mapping[str, object] = field(default_factory=dict)

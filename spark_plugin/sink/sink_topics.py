@@ -51,11 +51,12 @@ from spark_plugin.options import WriterOptions
 from txlog.catalog.cluster import LogMetadata
 from txlog.clock import begun
 from txlog.engine.connection import Connection
-from txlog.engine.new_topic import NewTopic, checked_topic, create_topic
+from txlog.engine.new_topic import NewTopic, checked_topic, create_topic, evolve_schema
 from txlog.errors import (
     IncompatibleSchema,
     InvalidOption,
     NotATxlog,
+    PublishContention,
     StoreDenied,
     TopicExists,
     UnknownTopic,
@@ -66,6 +67,10 @@ from txlog.topic.events import check_partition_count
 from txlog.topic.records.column_types import fits
 from txlog.topic.records.schema import KAFKA_SCHEMA, is_kafka_schema, validate_schema
 from txlog.topic.topic_log import TopicLog
+
+SCHEMA_ATTEMPTS_MAX = 100
+"""Attempts to add columns. Each fails only if another process has changed the topic's schema since
+the last one; a hundred tasks of a batch may do so at once, and each adds columns for the others."""
 
 
 class Creation(StrEnum):
@@ -120,7 +125,7 @@ def prepare_job(
         if options.topic is not None:
             _checked_new(options.topic, options, schema)
     for topic in topics:
-        check_fit(topic, options, schema)
+        require_fit(topic, options, schema)
     is_new = connection is None
     connection = connection or open_log(options, create=True)
     return LogMetadata.of(connection.cluster, topics), is_new
@@ -172,7 +177,7 @@ class SinkTopics:
             frame_schema(self.schema, [TOPIC_COLUMN])
             return LogMetadata.of(cluster)
         topic = self.written_topic(self.options.topic)
-        check_fit(topic, self.options, self.schema)
+        require_fit(topic, self.options, self.schema)
         return LogMetadata.of(cluster, [topic])
 
     def written_topic(self, name: str) -> TopicLog:
@@ -254,25 +259,56 @@ def new_schema(options: WriterOptions, schema: StructType) -> pa.Schema:
     return validate_schema(frame_schema(schema, left_out))
 
 
-def check_fit(topic: TopicLog, options: WriterOptions, schema: StructType) -> None:
-    """Check that the current topic has every column. Raises IncompatibleSchema."""
+def require_fit(topic: TopicLog, options: WriterOptions, schema: StructType) -> None:
+    """Check that the current topic has every column; with `mergeSchema` those that it lacks are
+    added first. Raises IncompatibleSchema, PublishContention."""
+    if options.merge_schema and not is_kafka_schema(topic.schema()):
+        add_columns(topic, schema, _unknown_columns(topic.schema(), options, schema))
     _check_columns_fit(topic.name, topic.schema(), options, schema)
 
 
-def _check_columns_fit(
-    name: str, stored: pa.Schema, options: WriterOptions, schema: StructType
-) -> None:
+def add_columns(topic: TopicLog, schema: StructType, names: Iterable[str]) -> None:
+    """Add these columns of the DataFrame to the topic's schema, all of them nullable.
+
+    The entry precedes the marker that makes the rows visible, so no reader sees a value of a column
+    before the column. A job that fails leaves it, without values. If another process adds columns
+    at the same time, this adds those that are still missing; of one column with two types the
+    second is refused. Raises IncompatibleSchema, PublishContention.
+    """
+    wanted = frame_schema(StructType([StructField(n, schema[n].dataType) for n in names]))
+    for attempt in range(SCHEMA_ATTEMPTS_MAX):
+        stored = topic.schema()
+        missing = [field for field in wanted if field.name not in stored.names]
+        if not missing:
+            return
+        try:
+            evolve_schema(topic, pa.schema([*stored, *missing]))
+        except PublishContention:
+            if attempt == SCHEMA_ATTEMPTS_MAX - 1:
+                raise
+            topic.catch_up(linearizable=True)
+
+
+def _unknown_columns(stored: pa.Schema, options: WriterOptions, schema: StructType) -> list[str]:
+    """The DataFrame's columns that are values and that the topic lacks."""
     allowed = {*stored.names, options.partition or ""}
     if options.topic is None:
         allowed.add(TOPIC_COLUMN)
     if is_kafka_schema(stored):
         allowed |= {"timestamp", PARTITION_COLUMN} | kafka_metadata(schema)
-    unknown = [column for column in schema.names if column not in allowed]
+    return [column for column in schema.names if column not in allowed]
+
+
+def _check_columns_fit(
+    name: str, stored: pa.Schema, options: WriterOptions, schema: StructType
+) -> None:
+    unknown = _unknown_columns(stored, options, schema)
     if unknown:
+        # Kafka's clients of such a topic know only its three columns.
+        remedy = "" if is_kafka_schema(stored) else ", or add the new ones with mergeSchema=true"
         raise IncompatibleSchema(
             f"topic {name!r} has no column {', '.join(map(repr, unknown))}; it has "
-            f"{', '.join(stored.names)}. Select the columns it has, or add the new ones with "
-            "Admin.evolve_schema().",
+            f"{', '.join(stored.names)}. Select the columns it has{remedy}.",
             topic=name,
             columns=unknown,
         )

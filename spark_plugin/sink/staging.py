@@ -26,6 +26,7 @@ from spark_plugin.sink.sink_topics import (
     TOPIC_COLUMN,
     Creation,
     SinkTopics,
+    add_columns,
     in_utc,
     kafka_metadata,
 )
@@ -207,11 +208,19 @@ class Staging:
         partitions, rows = self._partitions(topic, rows)
         if is_kafka_schema(topic.schema()):
             rows = _without(rows, self._kafka_metadata)
-        stored = _stored(topic, rows, self._connection.runtime.clock.wall_ms())
+        elif self._options.merge_schema:
+            topic = self._with_columns_of(rows, topic)
+        # Once for these rows: another process may add a column at any time.
+        schema_id = topic.state.newest_schema_id
+        now_ms = self._connection.runtime.clock.wall_ms()
+        stored = _stored(topic, topic.schema(schema_id), rows, now_ms)
         require_small_records(topic, stored)
         draft = self._drafts.get(name)
+        if draft is not None and draft.schema_id != schema_id:
+            self._finish(name)
+            draft = None
         if draft is None:
-            draft = self._drafts[name] = topic.new_segment(topic.state.newest_schema_id)
+            draft = self._drafts[name] = topic.new_segment(schema_id)
         for partition, part in _split(stored, partitions).items():
             draft.add(partition, part)
         if draft.size_bytes >= SEGMENT_BYTES:
@@ -223,6 +232,21 @@ class Staging:
         if known is None:
             known = self._topics[name] = self._sink.written_topic(name)
         return known
+
+    def _with_columns_of(self, rows: pa.RecordBatch, topic: TopicLog) -> TopicLog:
+        """The topic with each column in which these rows have values (`mergeSchema`)."""
+        missing = [
+            name
+            for name in rows.schema.names
+            if name not in topic.schema().names and rows.column(name).null_count < rows.num_rows
+        ]
+        current = self._sink.topic_or_new(topic.name) if missing else topic
+        # The rows before these are for the topic of that id (R11).
+        if not missing or current.topic_id != topic.topic_id:
+            return topic
+        add_columns(current, self._sink.schema, missing)
+        self._topics[topic.name] = current
+        return current
 
     def _finish(self, name: str) -> None:
         """Begin to store the topic's segment, while more rows come in."""
@@ -279,9 +303,10 @@ def _without(rows: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
     return rows.select([name for name in rows.schema.names if name not in columns])
 
 
-def _stored(topic: TopicLog, rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
-    """The rows in the topic's physical schema. Raises InvalidRecord."""
-    schema = topic.schema()
+def _stored(
+    topic: TopicLog, schema: pa.Schema, rows: pa.RecordBatch, now_ms: int
+) -> pa.RecordBatch:
+    """The rows in the physical form of this schema of the topic. Raises InvalidRecord."""
     if is_kafka_schema(schema) and "timestamp" in rows.schema.names:
         index = rows.schema.get_field_index("timestamp")
         # Spark's microseconds are cut to Kafka's milliseconds, which a safe cast would refuse.

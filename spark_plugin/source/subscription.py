@@ -55,7 +55,7 @@ def subscribed_topics(
     if not topics and not may_miss:
         raise InvalidOption(
             f"no topic of {options.root} matches subscribePattern {options.subscribe_pattern!r}; "
-            "create one first, change the pattern, or set failOnMissingTopics=false to wait for one."
+            "create one first, change the pattern, or wait for one with failOnMissingTopics=false."
         )
     # Again, all together: a cut over several topics compares states of one round (I11).
     catch_up_all(list(topics.values()), connection.runtime.fan_out)

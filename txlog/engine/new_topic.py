@@ -1,7 +1,7 @@
-"""The creation of a topic: its definition, the checks of it, and the requests.
+"""The creation of a topic and changes of its schema: definition, checks and requests.
 
-It guards that a topic which cannot be created is refused before anything is written. The rules of
-the topic's journal decide all later changes. It must not know the clients.
+It guards that a topic or a change that cannot be made is refused before anything is written. The
+rules of the topic's journal decide all other changes. It must not know the clients.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ import pyarrow as pa
 
 from txlog.engine.append.partitioner import partition_for_keys
 from txlog.engine.connection import Connection
-from txlog.errors import InvalidConfig, InvalidRecord, TopicExists
+from txlog.errors import IncompatibleSchema, InvalidConfig, InvalidRecord, TopicExists
 from txlog.model import validate_topic_name
 from txlog.settings import TopicConfig
-from txlog.topic.events import check_partition_count
+from txlog.topic.events import EvolveSchema, check_partition_count
 from txlog.topic.records.schema import (
     KAFKA_SCHEMA,
     encode_schema,
+    evolve,
     is_kafka_schema,
     validate_schema,
 )
+from txlog.topic.topic_log import TopicLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,22 @@ def create_topic(
         if not cluster.finish_deletion(topic.name):
             raise
         cluster.create_topic(topic.name, topic.num_partitions, stored, config)
+
+
+def evolve_schema(topic: TopicLog, schema: pa.Schema) -> int:
+    """Make an additive change to the schema of a topic, as this process last read it; returns the
+    schema's id. Raises IncompatibleSchema, PublishContention if another process has changed it."""
+    name, state = topic.name, topic.state
+    schema_id, key = state.newest_schema_id, state.config.key_column
+    evolved = evolve(topic.schema(schema_id), validate_schema(schema))
+    if key and evolved.field(key).type != topic.schema(schema_id).field(key).type:
+        raise IncompatibleSchema(
+            f"column {key!r} is the key.column of topic {name!r}: with another type its keys "
+            "would go to other partitions. Leave its type as it is, or create another topic.",
+            column=key,
+        )
+    new_id: int = topic.execute(EvolveSchema(encode_schema(evolved), schema_id))
+    return new_id
 
 
 def check_configuration(name: str, schema: pa.Schema, config: TopicConfig) -> None:

@@ -18,18 +18,17 @@ from txlog.client.admin.record_deletion import delete_records
 from txlog.client.positions.position_arguments import checked_names
 from txlog.clock import begun
 from txlog.engine.connection import Connection
-from txlog.engine.new_topic import NewTopic, check_configuration, checked_topic, create_topic
-from txlog.errors import (
-    IncompatibleSchema,
-    InvalidConfig,
-    PublishContention,
-    TopicExists,
-    UsageError,
+from txlog.engine.new_topic import (
+    NewTopic,
+    check_configuration,
+    checked_topic,
+    create_topic,
+    evolve_schema,
 )
+from txlog.errors import InvalidConfig, PublishContention, TopicExists, UsageError
 from txlog.model import TopicPartition, validate_topic_name
 from txlog.settings import TopicConfig
-from txlog.topic.events import AddPartitions, AlterConfig, EvolveSchema, check_partition_count
-from txlog.topic.records.schema import encode_schema, evolve, validate_schema
+from txlog.topic.events import AddPartitions, AlterConfig, check_partition_count
 from txlog.topic.topic_log import TopicLog
 
 _ATTEMPTS_MAX = 5
@@ -183,18 +182,7 @@ class TopicAdmin:
 
         Raises IncompatibleSchema, which names each incompatible column.
         """
-        topic = self.connection.cluster.present_topic(name)
-        state = topic.state
-        schema_id, key = state.newest_schema_id, state.config.key_column
-        evolved = evolve(topic.schema(schema_id), validate_schema(schema))
-        if key and evolved.field(key).type != topic.schema(schema_id).field(key).type:
-            raise IncompatibleSchema(
-                f"column {key!r} is the key.column of topic {name!r}: with another type its keys "
-                "would go to other partitions. Leave its type as it is, or create another topic.",
-                column=key,
-            )
-        new_id: int = topic.execute(EvolveSchema(encode_schema(evolved), schema_id))
-        return new_id
+        return evolve_schema(self.connection.cluster.present_topic(name), schema)
 
 
 def _checked_topics(topics: object) -> list[NewTopic]:

@@ -56,7 +56,7 @@ class SegmentWriter:
     ) -> None:
         """`require` raises for records that the topic cannot hold."""
         self.path = path
-        self._schema_id = schema_id
+        self.schema_id = schema_id
         self._require = require
         self._object = open_new(store, path)
         self._encoder = SegmentEncoder(
@@ -89,7 +89,7 @@ class SegmentWriter:
         except BaseException:
             self.discard()
             raise
-        return Segment(self.path, self._schema_id, batches)
+        return Segment(self.path, self.schema_id, batches)
 
     def discard(self) -> None:
         """Remove everything that was written."""
