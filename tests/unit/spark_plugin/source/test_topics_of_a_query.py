@@ -374,8 +374,12 @@ WAITS = {"fail_on_missing_topics": False}
 
 @pytest.mark.parametrize(
     "topics",
-    [{"subscribe": ("later",)}, {"subscribe": (), "subscribe_pattern": "l.*"}],
-    ids=["subscribe", "subscribePattern"],
+    [
+        {"subscribe": ("later",)},
+        {"subscribe": (), "subscribe_pattern": "l.*"},
+        {"subscribe": (), "assign": {"later": (0, 1)}},
+    ],
+    ids=["subscribe", "subscribePattern", "assign"],
 )
 @pytest.mark.parametrize("start", [EARLIEST, OffsetSpec(OffsetPoint.LATEST), COMMITTED])
 def test_query_waits_for_a_missing_topic_only_if_fail_on_missing_topics_is_false(
