@@ -190,7 +190,9 @@ FOLDERS = {
     "spark_plugin": ("tests/unit/spark_plugin",),
     "txlog/storage": (
         "tests/unit/storage",
-        *_named("tests/conformance", "local memory simulated_s3"),
+        *_named("tests/conformance", "generic local memory simulated_s3"),
+        "tests/bad_input/test_places.py",
+        "tests/unit/cli/commands/test_export.py",
     ),
     "txlog/client": ("tests/unit/client", *CLIENTS),
     "txlog/engine": ("tests/unit/engine", *CLIENTS),

@@ -1,7 +1,8 @@
 """One mutant as mutmut wrote it: what it changes, and whether it changes words only.
 
 Words are the texts of errors and log lines: the tests pin the texts that a program may rely on, and
-changes of other texts are not counted.
+changes of other texts are not counted. Neither are those of a type in a `cast`, of `strict` in a
+`zip`, and of the encoding of text.
 """
 
 import ast
@@ -17,6 +18,9 @@ SPEAKING = {name for name in vars(txlog.errors) if name[0].isupper()} | {
     *("debug", "info", "warning", "exception", "warn"),
 }
 """Calls whose arguments are words: errors and log lines."""
+
+ASSUMED = {"zip": "strict", "open": "encoding", "encode": "encoding", "decode": "encoding"}
+"""Calls with an argument that changes nothing if the program has no bug, and text is UTF-8."""
 
 ORIGINAL = "orig"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -77,7 +81,7 @@ def _without_words(function: Function) -> str:
 
 
 class _Speechless(ast.NodeTransformer):
-    """Removes the words from a function, and the types from its casts."""
+    """Removes the words from a function, the types from its casts, and what is assumed."""
 
     def visit_Raise(self, node: ast.Raise) -> ast.Raise:
         if isinstance(node.exc, ast.Call):
@@ -93,6 +97,8 @@ class _Speechless(ast.NodeTransformer):
             node.args, node.keywords = [], []
         if called == "cast":
             node.args = node.args[1:]
+        if called in ASSUMED:
+            node.keywords = [one for one in node.keywords if one.arg != ASSUMED[called]]
         self.generic_visit(node)
         return node
 

@@ -56,6 +56,12 @@ def test_mutants_of_error_texts_are_distinguished_from_mutants_of_behaviour() ->
     )
 
 
+def test_mutants_of_what_holds_in_every_run_are_passed_over() -> None:
+    text = MUTATED.replace("return [n]", "return zip(n, n, strict=True)")
+    text = text.replace("return [None]", "return zip(n, n)")
+    assert [one.words_only for one in mutants_of("m", text).values()] == [False, True, True]
+
+
 def test_mutants_of_coroutines_are_found() -> None:
     found = mutants_of("m", MUTATED.replace("def ", "async def "))
     assert len(found) == 3
