@@ -167,10 +167,10 @@ mutants: install ## Change the code line by line and count what the fast tests n
 	$(PYTHON) -m tests.mutation $(ARGS) $(MODULES)
 
 system-test: install ## Kafka's system test: copiers killed, stopped, replaced (RECORDS=, STORE=)
-	$(PYTHON) -m txlog.testing.system_test --records $(RECORDS) --store $(STORE) $(ARGS)
+	$(PYTHON) -m tests.system_test --records $(RECORDS) --store $(STORE) $(ARGS)
 
 soak: install ## 16 producers, 4 copiers, 4 readers on one log for MINUTES (10)
-	$(PYTHON) -m txlog.testing.soak --minutes $(or $(MINUTES),10) $(ARGS)
+	$(PYTHON) -m tests.soak --minutes $(or $(MINUTES),10) $(ARGS)
 
 bench: install java ## Measure, beside Spark's own floor and Delta (ARGS=far: on a far store)
 	$(PYTHON) -m benchmarks $(ARGS)

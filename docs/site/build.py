@@ -38,7 +38,7 @@ API = {
     "For tests of yours: a clock in the hand": "txlog.testing.clock",
     "For tests of yours: a store far away": "txlog.testing.proxy_process",
     "For tests of yours: an S3 server": "txlog.testing.s3_server",
-    "For tests of yours: the invariants of a log": "txlog.testing.invariants",
+    "For tests of yours: the invariants of a log": "txlog.verify.invariants",
 }
 
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")

@@ -1,6 +1,6 @@
 """The outcomes of the demo's transactions, by the coordinators' events.
 
-It reads events as `txlog.testing.invariants` walked them, not what a coordinator has in memory.
+It reads events as `txlog.verify.invariants` walked them, not what a coordinator has in memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from txlog.coordinator.events import (
     TransactionBarred,
 )
 from txlog.model import TxId
-from txlog.testing.invariants import LogFacts
+from txlog.verify.invariants import LogFacts
 
 PRODUCER = ""
 """The key of transactions that move no consumer group."""

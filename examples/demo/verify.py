@@ -22,10 +22,10 @@ from examples.demo.transactions import PRODUCER, Endings, endings
 from txlog.engine.connection import Connection
 from txlog.journal.audit import Finding
 from txlog.model import IsolationLevel, TopicPartition, TxId
-from txlog.testing.invariants import log_facts
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.read.reader import batch_source, read_batches, visible_batches
 from txlog.topic.topic_log import TopicLog
+from txlog.verify.invariants import log_facts
 
 SOURCE = "flights"
 GROUPS = ("delays", "hourly")

@@ -23,7 +23,7 @@ from txlog.coordinator.coordinator import journal_of as journal_of_key
 from txlog.engine.connection import open_connection
 from txlog.layout import LogLayout
 from txlog.storage.disk.local import LocalStore
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 from txlog.verify.log_audit import audit_log, stored_objects
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

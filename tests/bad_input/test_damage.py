@@ -16,7 +16,7 @@ from txlog.model import TopicPartition
 from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import manual_runtime
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 U0 = TopicPartition("u", 0)
 COUNT = 22

@@ -18,7 +18,7 @@ from txlog.engine.producer_config import IN_LOG, STAGED
 from txlog.errors import StoreFull
 from txlog.model import TopicPartition, TransactionOutcome
 from txlog.storage import open_store
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 U0 = TopicPartition("u", 0)
 STEPS = {STAGED: 6, IN_LOG: 11}

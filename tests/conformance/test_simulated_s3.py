@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.simulator.environment.network import Network, _Files, _finished
+from tests.simulator.environment.service import S3Request, S3Response, SimulatedS3
 from txlog.clock import Runtime
 from txlog.errors import InternalError, StoreDenied, StoreFull, StoreUnavailable
 from txlog.storage import ByteRange, Created, Store
@@ -16,8 +18,6 @@ from txlog.storage.s3.s3 import S3Store
 from txlog.storage.s3.s3_failure import read_failure
 from txlog.testing.clock import ManualClock
 from txlog.testing.conformance import StoreConformance
-from txlog.testing.simulation.environment.network import Network, _Files, _finished
-from txlog.testing.simulation.environment.service import S3Request, S3Response, SimulatedS3
 
 T = TypeVar("T")
 ABSENT, REFUSED = S3Response(404, "NoSuchBucket"), S3Response(403, "AccessDenied")

@@ -22,7 +22,7 @@ from txlog.model import IsolationLevel, TopicPartition, TransactionOutcome, TxId
 from txlog.storage.disk.local import LocalStore
 from txlog.testing.clock import ManualClock, manual_runtime
 from txlog.testing.counting_store import object_kind
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 from txlog.verify.log_audit import audit_log, stored_objects
 
 LOGS = Path(__file__).parent.glob("v*/log.tar.xz")

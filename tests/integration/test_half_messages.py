@@ -12,7 +12,7 @@ from tests.logs.empty_log import empty_log
 from tests.processes.forked_process import run_forked
 from txlog import Admin, Consumer, TransactionMQProducer, TransactionOutcome
 from txlog.client.half_messages.dead_letter import pending_letters
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 
 def take_an_order(root: str, database: Path, step: str) -> None:

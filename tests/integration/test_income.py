@@ -22,7 +22,7 @@ from txlog import Admin, Consumer, Producer, TopicPartition
 from txlog.engine.connection import connect
 from txlog.errors import FencedError
 from txlog.settings import ProcessSettings
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 pytestmark = pytest.mark.slow
 

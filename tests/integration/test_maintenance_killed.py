@@ -16,7 +16,7 @@ from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
 from txlog.settings import LogSettings
 from txlog.storage import open_store
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 pytestmark = pytest.mark.slow
 

@@ -28,7 +28,7 @@ from tests.processes.forked_process import run_forked
 from txlog.client.admin import Admin
 from txlog.engine.connection import connect
 from txlog.errors import NotATxlog
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 pytestmark = pytest.mark.slow
 

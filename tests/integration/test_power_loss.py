@@ -25,8 +25,8 @@ from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage import LocalStore
 from txlog.storage.disk.new_file import publish_exclusively
 from txlog.storage.store import TEMPORARY_PREFIX
-from txlog.testing.invariants import check_log
 from txlog.testing.power_loss import SURVIVALS, Disk, Trace, recorded, write_image
+from txlog.verify.invariants import check_log
 
 pytestmark = pytest.mark.timeout(400)
 

@@ -29,7 +29,7 @@ from txlog.engine.connection import Connection, open_connection
 from txlog.engine.producer_config import IN_LOG, TRANSACTION_RECORDS
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 from txlog.storage import open_store
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 pytestmark = pytest.mark.slow
 

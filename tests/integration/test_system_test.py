@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from txlog.testing.soak.run import Soak, run_soak
-from txlog.testing.system_test.process_faults import ProcessFaultCounts
-from txlog.testing.system_test.run import SystemTest, run_system_test
-from txlog.testing.system_test.store_location import StoreKind, store_location
+from tests.soak.run import Soak, run_soak
+from tests.system_test.process_faults import ProcessFaultCounts
+from tests.system_test.run import SystemTest, run_system_test
+from tests.system_test.store_location import StoreKind, store_location
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

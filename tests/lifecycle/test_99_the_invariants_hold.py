@@ -3,7 +3,7 @@
 import pytest
 
 from tests.lifecycle.log_place import LogPlace
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 
 # In a bucket reading each of thousands of objects would take a request.

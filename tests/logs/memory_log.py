@@ -17,7 +17,7 @@ from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore
 from txlog.storage.store import Store
 from txlog.testing.clock import ManualClock, SeededEntropy, StillBackground
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 
 class MemoryLog:

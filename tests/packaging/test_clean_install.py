@@ -157,12 +157,8 @@ def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanInsta
     return clean
 
 
-TOOLS = ("txlog/testing/simulation/", "txlog/testing/soak/", "txlog/testing/system_test/")
-"""These stay in the repository."""
-
-
 def packed_modules() -> set[str]:
-    return {m.place for m in modules(*PRODUCT) if not m.place.startswith(TOOLS)}
+    return {module.place for module in modules(*PRODUCT)}
 
 
 def test_wheel_contains_exactly_the_product_and_its_settings(wheel: Path) -> None:

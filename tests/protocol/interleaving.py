@@ -26,8 +26,8 @@ from txlog.errors import (
     RetriableError,
 )
 from txlog.model import Decision, IsolationLevel, TopicPartition, TransactionOutcome, TxId
-from txlog.testing.invariants import LogFacts, log_facts
 from txlog.topic.events import AppendBatches
+from txlog.verify.invariants import LogFacts, log_facts
 
 TOPICS = ("a", "b")
 SOURCE_RECORDS = 40

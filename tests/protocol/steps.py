@@ -5,8 +5,8 @@ from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import InitProducer, Participant, Registration, ReplayMark
 from txlog.groups.state import OffsetsPended, Pending, PendingOffset
 from txlog.model import TxId
-from txlog.testing.invariants import check_log
 from txlog.topic.events import AppendBatches
+from txlog.verify.invariants import check_log
 
 TIMEOUT_MS = 60_000
 NAME, GROUP = "x", "g"

@@ -9,7 +9,7 @@ from txlog.clock import Runtime, ThreadFanOut
 from txlog.coordinator.events import InitProducer
 from txlog.engine.connection import open_connection
 from txlog.model import TxId
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 THREADS = 8
 TRANSACTIONS = 12

@@ -15,7 +15,7 @@ from txlog.groups.machine import CoordinatorMachine
 from txlog.model import OffsetAndMetadata, TopicPartition, TransactionOutcome, TxId
 from txlog.settings import LogSettings
 from txlog.testing.counting_store import CountingStore
-from txlog.testing.facts.journal_walk import walk_journal
+from txlog.verify.facts.journal_walk import walk_journal
 
 U0 = TopicPartition("u", 0)
 MANY = 70

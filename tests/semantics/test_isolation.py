@@ -6,9 +6,9 @@ from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import Call
 from txlog.client.consumer.consumer import Consumer
 from txlog.model import TopicPartition
-from txlog.testing.facts.journal_walk import walk_journal
 from txlog.topic.events import BatchesAppended, MarkerWritten
 from txlog.topic.machine import TopicMachine
+from txlog.verify.facts.journal_walk import walk_journal
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

@@ -3,7 +3,7 @@
 import sys
 
 from tests.simulation.scenarios import SCENARIOS
-from txlog.testing.simulation.campaign import main
+from tests.simulator.campaign import main
 
 if __name__ == "__main__":
     sys.exit(main(None, SCENARIOS, "python -m tests.simulation"))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from txlog.testing.simulation.environment.world import forget_logs
+from tests.simulator.environment.world import forget_logs
 
 
 @pytest.fixture(autouse=True)

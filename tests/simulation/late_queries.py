@@ -14,7 +14,7 @@ from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.source.offsets import all_ranges, from_json
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.simulation.micro_batches import COLUMNS, ROOT, Driver, Place, Run
-from txlog.testing.simulation.environment.process import SimulatedProcess
+from tests.simulator.environment.process import SimulatedProcess
 
 
 @dataclass

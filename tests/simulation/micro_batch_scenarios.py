@@ -38,14 +38,14 @@ from tests.simulation.micro_batches import (
     trouble_drawn,
 )
 from tests.simulation.rivals import Ledger, RivalDriver
+from tests.simulator.actors.bank_transfers import ConsistentCutReader
+from tests.simulator.actors.producers import PlainProducer, TransactionalProducer
+from tests.simulator.actors.readers import Reader
+from tests.simulator.actors.role import Role
+from tests.simulator.environment.process import SimulatedProcess
+from tests.simulator.environment.world import Scenario
+from tests.simulator.scenarios import maintenance_roles
 from txlog.errors import CheckpointConflict, InvalidOption
-from txlog.testing.simulation.actors.bank_transfers import ConsistentCutReader
-from txlog.testing.simulation.actors.producers import PlainProducer, TransactionalProducer
-from txlog.testing.simulation.actors.readers import Reader
-from txlog.testing.simulation.actors.role import Role
-from txlog.testing.simulation.environment.process import SimulatedProcess
-from txlog.testing.simulation.environment.world import Scenario
-from txlog.testing.simulation.scenarios import maintenance_roles
 
 # A query of two sources.
 

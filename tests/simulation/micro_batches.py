@@ -30,11 +30,11 @@ from spark_plugin.sink.staging import Staging, TaskMessage, batch_identity
 from spark_plugin.source.offsets import from_json, ranges
 from spark_plugin.source.read_plan import ReadTask
 from spark_plugin.source.stream_reader import TxlogStreamReader
+from tests.simulator.actors.role import EXPECTED
+from tests.simulator.environment.process import SimulatedProcess
+from tests.simulator.topics import text_of
 from txlog.client.consumer.consumer_record import records
 from txlog.errors import CheckpointConflict, OutcomeUnknown
-from txlog.testing.simulation.actors.role import EXPECTED
-from txlog.testing.simulation.environment.process import SimulatedProcess
-from txlog.testing.simulation.topics import text_of
 from txlog.topic.read.reader import batch_source, read_batches, sliced
 
 FRAME = StructType().add("v", StringType()).add("topic", StringType())

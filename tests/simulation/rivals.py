@@ -16,8 +16,8 @@ from spark_plugin.sink import batch_commit
 from spark_plugin.sink.batch_commit import BatchCommitter
 from spark_plugin.sink.staging import TaskMessage, batch_identity
 from tests.simulation.micro_batches import ROOT, Driver, Place, Run
+from tests.simulator.environment.process import SimulatedProcess
 from txlog.errors import ProducerFenced
-from txlog.testing.simulation.environment.process import SimulatedProcess
 
 
 @dataclass

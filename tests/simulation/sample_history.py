@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from txlog.testing.simulation.checks.history_checks import anomalies
-from txlog.testing.simulation.history import History
-from txlog.testing.simulation.topics import is_tombstone, key_of
+from tests.simulator.checks.history_checks import anomalies
+from tests.simulator.history import History
+from tests.simulator.topics import is_tombstone, key_of
 
 TX, OTHER = "1-0-0", "2-0-0"
 

@@ -17,13 +17,13 @@ from spark_plugin.sink.batch_commit import BatchCommitter
 from spark_plugin.sink.staging import TaskMessage
 from tests.simulation.micro_batches import Driver, Folder, Place, Run
 from tests.simulation.rivals import Ledger, RivalDriver
+from tests.simulator.actors.bank_transfers import ConsistentCutReader
+from tests.simulator.actors.producers import PlainProducer
+from tests.simulator.actors.readers import Reader
+from tests.simulator.actors.role import Role
+from tests.simulator.environment.process import SimulatedProcess
+from tests.simulator.environment.world import Scenario
 from txlog.errors import CheckpointConflict
-from txlog.testing.simulation.actors.bank_transfers import ConsistentCutReader
-from txlog.testing.simulation.actors.producers import PlainProducer
-from txlog.testing.simulation.actors.readers import Reader
-from txlog.testing.simulation.actors.role import Role
-from txlog.testing.simulation.environment.process import SimulatedProcess
-from txlog.testing.simulation.environment.world import Scenario
 
 PLANNED_MS = 10_000
 """The longest time that a batch waits for its tasks."""

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from txlog.testing.simulation.checks.anomaly import Check
-from txlog.testing.simulation.checks.answer_checks import (
+from tests.simulator.checks.anomaly import Check
+from tests.simulator.checks.answer_checks import (
     local_decisions,
     lost_batches,
     refusals,
     wrong_letters,
 )
-from txlog.testing.simulation.checks.history_facts import HistoryFacts
-from txlog.testing.simulation.history import History
+from tests.simulator.checks.history_facts import HistoryFacts
+from tests.simulator.history import History
 
 HALF, TX, BATCH = "g/h", "1-0-0", "batch d/1"
 ENDED = ("local", {"tx": HALF, "decision": "COMMIT_MESSAGE"})

@@ -10,10 +10,10 @@ import pytest
 from tests.simulation.micro_batch_scenarios import OF_MICRO_BATCHES
 from tests.simulation.scenarios import SCENARIOS
 from tests.simulation.slow_queries import OF_SLOW_QUERIES
+from tests.simulator import run
+from tests.simulator.campaign import STOPPED, main
+from tests.simulator.scenarios import SCENARIOS as CORE
 from tests.source_tree import ROOT
-from txlog.testing.simulation import run
-from txlog.testing.simulation.campaign import STOPPED, main
-from txlog.testing.simulation.scenarios import SCENARIOS as CORE
 
 
 @pytest.mark.slow

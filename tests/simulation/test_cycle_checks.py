@@ -3,8 +3,8 @@
 import pytest
 
 from tests.simulation.sample_history import OTHER, TX, SampleHistory
-from txlog.testing.simulation.checks.cycle_checks import circular_flow
-from txlog.testing.simulation.checks.history_facts import HistoryFacts
+from tests.simulator.checks.cycle_checks import circular_flow
+from tests.simulator.checks.history_facts import HistoryFacts
 
 
 class HistoryOfReading(SampleHistory):

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.simulation.sample_history import HistoryOfATombstone, HistoryOfDeletion
-from txlog.testing.simulation.checks.history_checks import lost_updates
-from txlog.testing.simulation.checks.history_facts import HistoryFacts
+from tests.simulator.checks.history_checks import lost_updates
+from tests.simulator.checks.history_facts import HistoryFacts
 
 
 def test_I12_permitted_deletions_are_no_anomaly() -> None:

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from tests.simulation.scenarios import SCENARIOS
-from txlog.testing.simulation.environment.world import World
+from tests.simulator.environment.world import World
 
 pytestmark = pytest.mark.slow
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from txlog.testing.simulation.checks.group_checks import group_anomalies
-from txlog.testing.simulation.history import Event, History
+from tests.simulator.checks.group_checks import group_anomalies
+from tests.simulator.history import Event, History
 
 SENT: Event = {"what": "send", "tx": None, "topic": "ta", "values": ["a", "b", "c"]}
 RECORDS = [["ta", 0, n, value] for n, value in enumerate("abc")]

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.simulation.sample_history import OTHER, TX, SampleHistory
-from txlog.testing.simulation.checks.history_checks import anomalies, early_reads
-from txlog.testing.simulation.checks.history_facts import HistoryFacts
-from txlog.testing.simulation.history import History, read_history
+from tests.simulator.checks.history_checks import anomalies, early_reads
+from tests.simulator.checks.history_facts import HistoryFacts
+from tests.simulator.history import History, read_history
 
 
 def test_sound_history_has_no_anomalies_and_round_trips() -> None:

@@ -1,7 +1,7 @@
 """Temporary anomalies are found, and allowed states are not reported."""
 
-from txlog.testing.simulation.checks.moment_checks import moment_anomalies
-from txlog.testing.simulation.history import History
+from tests.simulator.checks.moment_checks import moment_anomalies
+from tests.simulator.history import History
 
 TX, OTHER = "1-0-0", "2-0-0"
 RECORDS = [["a", 0, 0, "x1"], ["b", 0, 0, "y2"], ["a", 0, 1, "y1"], ["b", 0, 1, "x2"]]

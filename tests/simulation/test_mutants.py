@@ -7,8 +7,8 @@ import pytest
 from tests.simulation.planted_bugs.first_seeds import row, shown
 from tests.simulation.planted_bugs.mutants import MUTANTS
 from tests.simulation.scenarios import SCENARIOS
+from tests.simulator.run import checked
 from tests.source_tree import ROOT
-from txlog.testing.simulation.run import checked
 
 pytestmark = pytest.mark.slow
 

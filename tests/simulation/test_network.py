@@ -5,13 +5,13 @@ from contextlib import suppress
 
 import pytest
 
+from tests.simulator.environment.faults import Faults
+from tests.simulator.environment.network import Network, NoAnswer, ProcessDied
+from tests.simulator.environment.scheduler import Scheduler
+from tests.simulator.environment.service import S3Request, SimulatedS3
+from tests.simulator.environment.world_state import WorldState
 from txlog.clock import Runtime, SerialFanOut
 from txlog.testing.clock import ManualClock, SeededEntropy
-from txlog.testing.simulation.environment.faults import Faults
-from txlog.testing.simulation.environment.network import Network, NoAnswer, ProcessDied
-from txlog.testing.simulation.environment.scheduler import Scheduler
-from txlog.testing.simulation.environment.service import S3Request, SimulatedS3
-from txlog.testing.simulation.environment.world_state import WorldState
 
 FAULTS = (
     "error_500_after",

@@ -2,7 +2,7 @@
 
 import random
 
-from txlog.testing.simulation.environment.scheduler import Scheduler
+from tests.simulator.environment.scheduler import Scheduler
 
 TOO_SHORT_MS = 1e-13
 """Added to a time of some seconds, it changes no digit of a float."""

@@ -7,9 +7,9 @@ eight hundred 30 times. `pytest --first-seed` repeats those of another day.
 import pytest
 
 from tests.simulation.scenarios import SCENARIOS
-from txlog.testing.simulation.environment.faults import NONE
-from txlog.testing.simulation.environment.world import World
-from txlog.testing.simulation.run import checked, result_of
+from tests.simulator.environment.faults import NONE
+from tests.simulator.environment.world import World
+from tests.simulator.run import checked, result_of
 
 SEEDS = 800
 """Seeds of all scenarios together; `make sim` runs any number, `make nightly` 10,000."""

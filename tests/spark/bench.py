@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from tests.spark.small_log import SmallLog, small_log
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 Options = Mapping[str, object]
 GROUP = "g"

@@ -10,7 +10,7 @@ from examples.income.orders import Order, made_up_orders, produce
 from spark_plugin.drill.points import DrillPoint, DrillStep
 from tests.spark.drill import WAIT_S, Driver, start_driver, until
 from txlog import Admin, Consumer
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 # test_kills.py kills a stateful query at this step, too; this test covers the example's own query.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.extra, pytest.mark.timeout(400)]

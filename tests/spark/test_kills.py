@@ -16,7 +16,7 @@ from spark_plugin.drill.points import DrillPoint, DrillStep
 from tests.spark.drill import Drill, Driver, Job, until
 from tests.spark.small_log import small_log
 from txlog.settings import LogSettings
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -22,7 +22,7 @@ from tests.spark.drill import Driver, start_driver, until
 from tests.spark.versions_program import DONE, PORT
 from txlog import Consumer
 from txlog.engine.connection import connect
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 

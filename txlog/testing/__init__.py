@@ -1,2 +1,1 @@
-"""The test kit for stores and protocols. It ships with the package; no product module imports
-it."""
+"""The test kit for stores and for programs that use txlog. No product module imports it."""

@@ -31,12 +31,12 @@ from txlog.groups.state import PendingOffset
 from txlog.layout import segment_id_at
 from txlog.model import OffsetAndMetadata, TopicPartition, TxId
 from txlog.settings import LogSettings
-from txlog.testing.invariants import check_log
 from txlog.topic.events import AdvanceHorizon, RetireProducers, SealIndex
 from txlog.topic.records.conversion import with_timestamp
 from txlog.topic.records.python_rows import record_batch_from_rows
 from txlog.topic.upkeep.compaction import CompactionLimits, compact
 from txlog.topic.upkeep.merging import merge_segments
+from txlog.verify.invariants import check_log
 
 FOLDER = Path(__file__).parent
 SETTINGS = LogSettings(

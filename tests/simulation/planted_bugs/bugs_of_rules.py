@@ -11,6 +11,7 @@ from typing import Any
 from spark_plugin.sink import replay
 from tests.protocol import removed_rules as rules_out
 from tests.simulation.planted_bugs.mutant import Mutant, Patch
+from tests.simulator.environment import final_state
 from txlog.coordinator import rules, state
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import AbortPrepared, CommitPrepared, Participant, PrepareAbort
@@ -29,10 +30,9 @@ from txlog.layout import JournalLayout, parse_number
 from txlog.model import Decision, TransactionOutcome, TxId
 from txlog.sorted_map import SortedMap
 from txlog.storage.store import Store
-from txlog.testing.invariants import log_facts
-from txlog.testing.simulation.environment import final_state
 from txlog.topic.read import cut
 from txlog.topic.state import TopicState
+from txlog.verify.invariants import log_facts
 
 # The coordinator.
 
@@ -105,7 +105,7 @@ def few_outcomes(patch: Patch) -> None:
 
     patch.setattr(state, "OUTCOME_GENERATION", 1)
     patch.setattr(state, "OUTCOME_GENERATIONS_MAX", 1)
-    patch.setattr("txlog.testing.facts.coordinator_facts.OUTCOME_GENERATIONS_MAX", 1)
+    patch.setattr("txlog.verify.facts.coordinator_facts.OUTCOME_GENERATIONS_MAX", 1)
     patch.setattr(final_state, "outcome_of", outcome)
 
 
@@ -352,7 +352,7 @@ def no_R13_limit(patch: Patch) -> None:
         return dict(highs) if exceeds else found
 
     patch.setattr(cut, "limited_cut", limited)
-    patch.setattr("txlog.testing.simulation.actors.bank_transfers.limited_cut", limited)
+    patch.setattr("tests.simulator.actors.bank_transfers.limited_cut", limited)
 
 
 def aborted_shown(patch: Patch) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.simulation.planted_bugs.mutant import Mutant
 from tests.simulation.planted_bugs.mutants import MUTANTS
-from txlog.testing.simulation.environment.world import forget_logs
+from tests.simulator.environment.world import forget_logs
 
 
 def row(name: str, mutant: Mutant) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.simulation.scenarios import SCENARIOS
-from txlog.testing.simulation.run import checked
+from tests.simulator.run import checked
 
 Patch = pytest.MonkeyPatch
 

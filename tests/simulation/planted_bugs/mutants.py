@@ -15,6 +15,7 @@ from tests.simulation.planted_bugs.bugs_of_rules import OF_RULES
 from tests.simulation.planted_bugs.bugs_of_spark import OF_SPARK
 from tests.simulation.planted_bugs.bugs_of_trust import OF_TRUST
 from tests.simulation.planted_bugs.mutant import Mutant, Patch
+from tests.simulator.actors import bank_transfers
 from txlog.client.producer import producer as producers
 from txlog.clock import segment_id
 from txlog.coordinator import rules
@@ -27,7 +28,6 @@ from txlog.storage.object_stores import s3fs_client
 from txlog.storage.object_stores.object_store import ObjectStore
 from txlog.storage.policy.readback import create_with_readback
 from txlog.storage.store import CreateResult
-from txlog.testing.simulation.actors import bank_transfers
 from txlog.topic import rules as topic_rules
 from txlog.topic.read import cut
 from txlog.topic.records.batch import Segment

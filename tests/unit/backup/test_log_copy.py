@@ -24,7 +24,7 @@ from txlog.model import TopicPartition
 from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import ManualClock, SeededEntropy, StillBackground, manual_runtime
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 COPIERS = ("one", "two", "three")
 OUTPUTS = ("left", "right")

@@ -14,7 +14,7 @@ from txlog.engine.connection import connect
 from txlog.errors import NotATxlog, UnknownTopic
 from txlog.storage.open import open_store
 from txlog.storage.store import Store
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 
 def test_connect_returns_one_connection_per_root_and_options(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from txlog.errors import NotATxlog, StoreDenied
 from txlog.maintenance.maintenance import Maintenance
 from txlog.settings import ProcessSettings
 from txlog.storage import open_store
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 from txlog.verify.log_audit import audit_log
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from txlog.layout import CLUSTER_FILE
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 GONE = (NotATxlog, OutcomeUnknown)
 """The first error: nothing was written, or the write went to the removed log."""

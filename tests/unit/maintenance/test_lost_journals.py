@@ -21,7 +21,7 @@ from txlog.model import TopicPartition
 from txlog.settings import LogSettings
 from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 from txlog.verify.log_audit import audit_log, stored_objects
 
 Use = Callable[[MemoryLog], object]

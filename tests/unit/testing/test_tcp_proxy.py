@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from txlog.testing.system_test.network_faults import NetworkFaults
+from tests.system_test.network_faults import NetworkFaults
 from txlog.testing.tcp_proxy import CHUNK_BYTES, TcpProxy
 
 DELAY_MS = 150.0

@@ -21,7 +21,7 @@ from txlog.engine.connection import Connection
 from txlog.journal.audit import Finding
 from txlog.storage.policy.read_ahead import ReadAheadStore
 from txlog.storage.store import Store
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 from txlog.verify.log_audit import JournalReport, LogReport, audit_log, stored_objects
 
 app = typer.Typer()

@@ -5,9 +5,9 @@ import pytest
 from tests.logs.memory_log import MemoryLog
 from txlog.client.consumer.consumer import Consumer
 from txlog.model import Decision, TopicPartition
-from txlog.testing.facts.journal_walk import walk_journal
 from txlog.topic.events import MarkerWritten
 from txlog.topic.machine import TopicMachine
+from txlog.verify.facts.journal_walk import walk_journal
 
 U0 = TopicPartition("u", 0)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
