@@ -195,7 +195,7 @@ FOLDERS = {
         "tests/unit/cli/commands/test_export.py",
     ),
     "txlog/client": ("tests/unit/client", *CLIENTS),
-    "txlog/engine": ("tests/unit/engine", *CLIENTS),
+    "txlog/engine": ("tests/unit/engine", "tests/unit/client/producer", *CLIENTS),
     "txlog/topic/upkeep": ("tests/unit/topic", *CLIENTS),
     "txlog/verify": ("tests/unit/verify",),
     "txlog/maintenance": ("tests/unit/maintenance", *CLIENTS),

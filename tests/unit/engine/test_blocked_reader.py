@@ -65,12 +65,13 @@ def test_blocked_reader_warns_once_of_the_blocking_transaction(
     producer = log.producer("a", transaction_timeout_ms=60_000)
     tx_id = producer.begin_transaction()
     producer.send("u", b"open").get()
+    log.clock.advance(1_234)
     consumer = log.consumer("u", isolation_level="read_committed")
     assert consumer.poll(timeout_ms=5_000) == {}
     assert consumer.blocked_by() == {U0: tx_id}
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     (line,) = [text for text in said if str(tx_id) in text]
-    assert line.startswith(f"records wait for transaction {tx_id} of 'a': Ongoing for ")
+    assert line.startswith(f"records wait for transaction {tx_id} of 'a': Ongoing for 1234 ms, ")
     producer.commit_transaction()
     assert consumer.poll() != {}
     assert consumer.blocked_by() == {}

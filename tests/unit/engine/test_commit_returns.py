@@ -148,6 +148,21 @@ def test_close_raises_error_that_keeps_committed_records_invisible(early: EarlyC
     assert early.log.values("t") == [b"1"]
 
 
+def test_close_warns_of_incomplete_transaction_once_its_records_are_visible(
+    early: EarlyCommits, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error would make a program that ends with it write the records again."""
+    with early.producer.transaction() as tx_id:
+        early.producer.send("t", b"1")
+    early.fan_out.let_go()
+    assert early.log.values("t") == [b"1"]
+    early.log.store.on("create", "", unavailable, holding="transaction_completed", times=100)
+    early.producer.close()
+    early.log.store.heal()
+    assert f"transaction {tx_id} is committed, but not complete" in caplog.text
+    early.log.elsewhere("a")
+
+
 def test_records_have_offset_when_commit_returns_only_if_in_log() -> None:
     for records, offset in (("staged", -1), ("in.log", 0)):
         early = EarlyCommits(records)
