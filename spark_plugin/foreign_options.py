@@ -29,7 +29,6 @@ _TOPIC_COMPRESSION = (
 REFUSED: Mapping[str, str] = {
     # Kafka's source and sink, and the clients that they configure.
     "kafka.bootstrap.servers": "a txlog has no brokers: give the log's URL as 'root'",
-    "maxRecordsPerPartition": "tasks are divided by bytes: set 'bytesPerTask'",
     "kafka.security.*": _STORE_GUARDS,
     "kafka.sasl.*": _STORE_GUARDS,
     "kafka.ssl.*": _STORE_GUARDS,

@@ -105,6 +105,9 @@ class ReaderOptions:
     """A batch waits for this many new offsets, at most `max_trigger_delay_ms`."""
     max_trigger_delay_ms: int = _option(MAX_TRIGGER_DELAY_MS, "maxTriggerDelay", values.duration_ms)
     min_partitions: int | None = _option(None, "minPartitions", values.count)
+    """Default: see `plan_tasks`."""
+    max_records_per_partition: int | None = _option(None, "maxRecordsPerPartition", values.count)
+    """Of a task, which Spark calls a partition."""
     bytes_per_task: int = _option(BYTES_PER_TASK, "bytesPerTask", values.size_bytes)
     isolation_level: IsolationLevel = _option(
         IsolationLevel.READ_COMMITTED,

@@ -91,6 +91,49 @@ def test_min_partitions_is_limited_by_number_of_batches(tasks_min: int, count: i
     assert len(plan_tasks(spans, MB, tasks_min)) == count
 
 
+@pytest.mark.parametrize(
+    ("rows", "row_bytes", "count"),
+    [(250_000, 70, 8), (250_000, 4, 8), (2, 70, 1), (15_000, 400, 8), (15_000, 70, 2)],
+)
+def test_default_is_a_task_for_each_partition_that_is_worth_it(
+    rows: int, row_bytes: int, count: int
+) -> None:
+    """Eight partitions with large or many records, with few, and with some."""
+    batches = [
+        batch(at, rows // 10 or 1, rows * row_bytes // 10) for at in range(0, rows, rows // 10 or 1)
+    ]
+    spans = [span(0, rows, batches, partition) for partition in range(8)]
+    assert len(plan_tasks(spans, 64 * MB)) == count
+    assert len(plan_tasks(spans, 64 * MB, tasks_min=1)) in (1, 3)
+
+
+def test_default_reads_a_hundred_records_of_64_partitions_with_one_task() -> None:
+    assert len(plan_tasks([work(90, 90, partition=n) for n in range(64)], 64 * MB)) == 1
+
+
+def test_default_is_raised_by_bytes_per_task() -> None:
+    assert len(plan_tasks([work(*[MB] * 60)], 2 * MB)) == 30
+
+
+def test_max_records_per_partition_cuts_between_batches_and_within_larger_ones() -> None:
+    whole = span(0, 75, [batch(0, 10, 9), batch(10, 10, 9), batch(20, 55, 9)])
+    tasks = plan_tasks([whole, work(1, partition=1)], 64 * MB, records_max=20)
+    assert [ranges_of(task) for task in tasks] == [
+        [(0, 20)],
+        [(20, 40)],
+        [(40, 60)],
+        [(60, 75)],
+        [(0, 10)],
+    ]
+    assert [[one.base_offset for part in task for one in part.batches] for task in tasks] == [
+        [0, 10],
+        [20],
+        [20],
+        [20],
+        [0],
+    ]
+
+
 def test_one_huge_batch_does_not_starve_the_others_of_tasks() -> None:
     tasks = plan_tasks([work(100 * MB, 1, 1, 1)], bytes_per_task=25 * MB)
     assert [len(task) for task in tasks] == [1, 1, 1, 1]
@@ -125,12 +168,14 @@ def wanted_offsets(part: ReadSpan) -> list[int]:
     return [offset for offset in stored if part.start <= offset < part.end]
 
 
-@given(any_spans(), st.integers(1, 4 * MB), st.integers(1, 9))
+@given(any_spans(), st.integers(1, 4 * MB), st.integers(1, 9), st.none() | st.integers(1, 5))
 def test_every_wanted_record_is_read_once_and_in_order(
-    planned: list[ReadSpan], bytes_per_task: int, tasks_min: int
+    planned: list[ReadSpan], bytes_per_task: int, tasks_min: int, records_max: int | None
 ) -> None:
     read: dict[tuple[str, int], list[int]] = {}
-    for task in plan_tasks(planned, bytes_per_task, tasks_min):
+    for task in plan_tasks(planned, bytes_per_task, tasks_min, records_max):
+        count = sum(len(wanted_offsets(part)) for part in task)
+        assert records_max is None or count <= records_max
         for part in task:
             read.setdefault((part.topic, part.partition), []).extend(wanted_offsets(part))
     wanted = {(part.topic, part.partition): wanted_offsets(part) for part in planned}
