@@ -25,9 +25,9 @@ from tests.mutation.unchanged import listed
 STOPPED = 130
 HEAD = (
     *("module", "mutants", "tried", "killed", "unchanged", "survivors", "score", "95 %", "tests s"),
-    "words",
+    *("words", "types"),
 )
-ROW = "| {:<44} | {:>7} | {:>5} | {:>6} | {:>9} | {:>9} | {:>6} | {:>7} | {:>7} | {:>5} |"
+ROW = "| {:<44} | {:>7} | {:>5} | {:>6} | {:>9} | {:>9} | {:>6} | {:>7} | {:>7} | {:>5} | {:>5} |"
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class Figures:
     """Mutants that are not in the sample."""
     words: int = 0
     """Mutants that change words only; they are in no other number."""
+    type_errors: int = 0
+    """Mutants that mypy refuses; they are in no other number."""
 
     @property
     def score(self) -> float:
@@ -63,7 +65,7 @@ class Figures:
             f"{self.score:.1%}",
             f"{low:.0%}-{high:.0%}" if self.left_out else "",
             f"{self.tests_seconds:.1f}",
-            self.words,
+            *(self.words, self.type_errors),
         )
 
 
@@ -116,7 +118,8 @@ def _judged(name: str, module: Mutated, asked: argparse.Namespace) -> Figures:
     survivors = [one for one in found.survivors if not _is_listed(name, one)]
     unchanged = len(found.survivors) - len(survivors)
     figures = Figures(
-        *(found.killed, unchanged, len(survivors), found.tests_seconds, found.left_out, found.words)
+        *(found.killed, unchanged, len(survivors), found.tests_seconds),
+        *(found.left_out, found.words, found.type_errors),
     )
     print(figures.row(name), flush=True)
     if found.out_of_time:

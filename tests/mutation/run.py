@@ -21,6 +21,7 @@ from tests.mutation.modules import MODULES, Mutated
 from tests.mutation.mutant import Mutant, mutants_of
 from tests.mutation.progress import Progress
 from tests.mutation.sample import ALL, Sample
+from tests.mutation.type_errors import refused
 from tests.source_tree import ROOT
 
 WORK = ROOT / "build" / "mutants"
@@ -60,13 +61,15 @@ class Outcome:
 
     killed: int
     survivors: tuple[Mutant, ...]
-    """Mutants that were not killed and that change more than words."""
+    """Mutants that were not killed; they change more than words, and mypy accepts them."""
     tests_seconds: float
     """The total time of the tests that call the module."""
     left_out: int = 0
     """Mutants that change more than words and are not in the sample."""
     words: int = 0
     """Mutants that change words only."""
+    type_errors: int = 0
+    """Other mutants that mypy refuses."""
     out_of_time: tuple[Mutant, ...] = ()
     """Killed because their tests exceeded the time limit. On a busy machine some may be
     survivors."""
@@ -131,8 +134,8 @@ def run(
     mutants: Sequence[str] = (),
     sample: Sample = ALL,
 ) -> None:
-    """Try the named mutants of modules, by default all in the sample that have no result and change
-    more than words.
+    """Try the named mutants of modules, by default all in the sample that have no result, change
+    more than words, and have no type error.
 
     Raises:
         MutationFailed: with the end of mutmut's output.
@@ -163,13 +166,22 @@ def _results(folder: Path, module: Mutated) -> Path:
     return folder / "mutants" / f"{module.path}.meta"
 
 
+def _refused(folder: Path) -> set[str]:
+    known = folder / "type_errors.json"
+    if not known.exists():
+        paths = [one.path for one in MODULES.values() if _results(folder, one).exists()]
+        known.write_text(json.dumps(sorted(refused(folder / "mutants", paths))))
+    return set(json.loads(known.read_text()))
+
+
 def _pass_over(folder: Path, module: Mutated, sample: Sample) -> None:
     results, mutants = _results(folder, module), _mutants(folder, module)
     if not results.exists():
         return  # It has no function.
     content = json.loads(results.read_text())
     codes = content["exit_code_by_key"]
-    tried = sample.of([name for name in codes if not mutants[name].words_only])
+    out = _refused(folder)
+    tried = sample.of([n for n in codes if not mutants[n].words_only and n not in out])
     codes |= {name: SKIPPED for name, code in codes.items() if code is None and name not in tried}
     results.write_text(json.dumps(content))
 
@@ -235,7 +247,9 @@ def outcome(folder: Path, module: Mutated) -> Outcome:
     codes = json.loads(_results(folder, module).read_text())["exit_code_by_key"]
     if any(code in UNFINISHED for code in codes.values()):
         raise MutationFailed(f"Not every mutant of {module.path} was tried; --resume goes on.")
-    counted = {name: code for name, code in codes.items() if not mutants[name].words_only}
+    speaking = {name for name in codes if mutants[name].words_only}
+    ill_typed = (_refused(folder) & set(codes)) - speaking
+    counted = {name: code for name, code in codes.items() if name not in speaking | ill_typed}
     tried = {name: code for name, code in counted.items() if code != SKIPPED}
     alive = [mutants[name] for name, code in tried.items() if code in SURVIVED | UNTESTED]
     return Outcome(
@@ -243,7 +257,8 @@ def outcome(folder: Path, module: Mutated) -> Outcome:
         survivors=tuple(alive),
         tests_seconds=_tests_seconds(folder, module),
         left_out=len(counted) - len(tried),
-        words=len(codes) - len(counted),
+        words=len(speaking),
+        type_errors=len(ill_typed),
         out_of_time=tuple(mutants[name] for name, code in tried.items() if code in OUT_OF_TIME),
     )
 

@@ -15,6 +15,7 @@ from tests.mutation.mutant import Function, mutants_of
 from tests.mutation.progress import Progress
 from tests.mutation.run import outcome
 from tests.mutation.sample import Sample, interval
+from tests.mutation.type_errors import refused
 from tests.mutation.unchanged import listed
 from tests.source_tree import ROOT
 
@@ -114,7 +115,7 @@ def test_total_score_is_computed_from_mutants_not_from_module_scores() -> None:
     total = Figures(killed=97, unchanged=4, survivors=3) + Figures(killed=1, survivors=1)
     assert total == Figures(killed=98, unchanged=4, survivors=4)
     assert [cell.strip() for cell in total.row("2 of 2 modules").split("|")[1:-1]] == [
-        *("2 of 2 modules", "106", "106", "98", "4", "4", "96.1%", "", "0.0", "0"),
+        *("2 of 2 modules", "106", "106", "98", "4", "4", "96.1%", "", "0.0", "0", "0"),
     ]
 
 
@@ -142,6 +143,12 @@ def test_sample_is_counted_as_tried_and_the_rest_as_left_out(tmp_path: Path) -> 
     results.write_text(json.dumps({"exit_code_by_key": codes}))
     found = outcome(tmp_path, module)
     assert (found.killed, found.survivors, found.left_out, found.words) == (1, (), 1, 1)
+
+
+def test_mutants_with_a_type_error_of_their_own_are_refused(tmp_path: Path) -> None:
+    text = MUTATED.replace("(n)", "(n: int) -> list[int]").replace("[None]", "[n, None]")
+    (tmp_path / "m.py").write_text(f"from txlog.errors import InvalidConfig\n{text}")
+    assert refused(tmp_path, ["m.py"]) == {"m.x_check__mutmut_2", "m.x_check__mutmut_3"}
 
 
 def test_sample_is_spread_over_the_module_and_the_seed_moves_it() -> None:
