@@ -46,7 +46,7 @@ class _Rows(InputPartition):
 
 
 class EmptySource(DataSource):
-    """`format("empty")`; options `tasks` and `rows` (of each task and batch)."""
+    """`format("empty")`; options `tasks` and `rows` (of each task and batch; 0: no batch)."""
 
     @classmethod
     def name(cls) -> str:
@@ -70,7 +70,7 @@ class _Reader(DataSourceStreamReader):
         return {"batch": 0}
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        return {"batch": start["batch"] + 1}
+        return {"batch": start["batch"] + 1} if self._count else start
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         return [_Rows(self._count) for _ in range(self._tasks)]

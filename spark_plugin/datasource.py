@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 from spark_plugin.arrow_schema import source_schema
 from spark_plugin.connections import open_log
 from spark_plugin.options import ReaderOptions, parse_reader_options, parse_writer_options
-from spark_plugin.python_worker import called_by_spark
+from spark_plugin.python_worker import called_by_spark, takes_filters
 from spark_plugin.sink.batch_writer import TxlogBatchWriter
 from spark_plugin.sink.stream_writer import TxlogStreamWriter
-from spark_plugin.source.batch_reader import TxlogBatchReader
+from spark_plugin.source.batch_reader import TxlogBatchReader, TxlogFilteredReader
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from spark_plugin.source.subscription import inferred_schema, subscribed_topics
 from txlog.errors import InvalidOption
@@ -62,7 +62,8 @@ class TxlogDataSource(DataSource):
     def reader(self, schema: StructType) -> TxlogBatchReader:
         """`spark.read`."""
         options = parse_reader_options(self.options, streaming=False)
-        return TxlogBatchReader(options, schema, has_all_columns=self._has_all_columns(options))
+        kind = TxlogFilteredReader if takes_filters() else TxlogBatchReader
+        return kind(options, schema, has_all_columns=self._has_all_columns(options))
 
     @called_by_spark
     def streamReader(self, schema: StructType) -> TxlogStreamReader:

@@ -34,6 +34,8 @@ PLANNER = "pyspark.sql.worker.write_into_data_source"
 COMMITTER = "pyspark.sql.worker.python_streaming_sink_runner"
 """Spark's modules that make writers, each in processes of its own: PLANNER for the tasks, COMMITTER
 only to call `commit` or `abort`."""
+FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
+"""Spark's module that passes filters to a reader, if the session allows it."""
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -172,10 +174,20 @@ def run_of(job_tags: str, job_group: str) -> str:
 
 def is_for_commits() -> bool:
     """Whether this process makes writers only to commit or abort; False if unknown."""
-    # Spark runs the module as __main__ (-m), or its daemon imports it by name. A process that has
-    # loaded both counts as a planner: that costs a read, the reverse would leave tasks no plan.
-    loaded = {*sys.modules, _main_module()}
+    # A process that has loaded both counts as a planner: that costs a read, the reverse would leave
+    # tasks no plan.
+    loaded = _loaded()
     return COMMITTER in loaded and PLANNER not in loaded
+
+
+def takes_filters() -> bool:
+    """Whether this process passes filters to the readers that it makes."""
+    return FILTERS in _loaded()
+
+
+def _loaded() -> set[str]:
+    # Spark runs the module as __main__ (-m), or its daemon imports it by name.
+    return {*sys.modules, _main_module()}
 
 
 def _main_module() -> str:

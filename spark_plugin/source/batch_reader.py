@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.datasource import DataSourceReader, Filter
 from pyspark.sql.types import StructType
 
 from spark_plugin.connections import open_log
 from spark_plugin.options import ReaderOptions, warn_of_options_without_effect
 from spark_plugin.python_worker import TaskIdentity, called_by_spark, task_identity
 from spark_plugin.source.offsets import PartitionRange
+from spark_plugin.source.pruning import Pruning
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
 from spark_plugin.source.starting_points import (
     positions_of,
@@ -43,7 +44,7 @@ _first_batches: dict[tuple[str, str], int | None] = {}
 def warn_of_old_plan(plan_id: str, topics: str, task: TaskIdentity) -> None:
     """Log once that a micro-batch reads the records of an earlier one, and none that are newer.
 
-    Spark plans a DataFrame once: the static side of a join never grows (docs/spark.md).
+    Spark plans a DataFrame once: the static side of a join never grows (docs/spark-reading.md).
     """
     if not task.is_of_batch:
         return
@@ -73,6 +74,7 @@ class TxlogBatchReader(DataSourceReader):
         self._schema = schema
         self._has_all_columns = has_all_columns
         self._plan_id = SystemEntropy().token()
+        self._pruning: Pruning | None = None
 
     @called_by_spark
     def partitions(self) -> Sequence[ReadTask]:
@@ -88,7 +90,7 @@ class TxlogBatchReader(DataSourceReader):
             options, self._schema, is_job=True, has_all_columns=self._has_all_columns
         )
         topics = subscription.readable(every, {})
-        return plan_reads(topics, self._ranges(connection, topics), options)
+        return plan_reads(topics, self._ranges(connection, topics), options, self._pruning)
 
     def _ranges(
         self, connection: Connection, topics: Mapping[str, TopicLog]
@@ -135,3 +137,15 @@ class TxlogBatchReader(DataSourceReader):
         if not partition.spans:
             return iter(())
         return read_task(partition, layouts_of(partition, self._schema), self._options)
+
+
+class TxlogFilteredReader(TxlogBatchReader):
+    """The same, of a session with `spark.sql.python.filterPushdown.enabled`: without it Spark
+    refuses a reader that takes filters."""
+
+    @called_by_spark
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Plan no tasks for rows that cannot pass. Spark filters the rows again, so all filters
+        are returned."""
+        self._pruning = Pruning(filters)
+        return filters

@@ -30,6 +30,7 @@ from spark_plugin.connections import KeptStore, open_kept
 from spark_plugin.options import ReaderOptions
 from spark_plugin.python_worker import errors_of_task, freeze_modules
 from spark_plugin.source.offsets import PartitionRange
+from spark_plugin.source.pruning import Pruning
 from spark_plugin.source.starting_points import records_are_gone
 from txlog.engine.connection import connect
 from txlog.errors import NotATxlog, OffsetOutOfRange, UnknownTopic
@@ -50,7 +51,7 @@ from txlog.topic.read.reader import (
     visible_end,
 )
 from txlog.topic.records.batch import DECODED_BYTES_MAX
-from txlog.topic.records.schema import decode_schema
+from txlog.topic.records.schema import decode_schema, is_kafka_schema
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
@@ -100,13 +101,15 @@ def plan_reads(
     topics: Mapping[str, TopicLog],
     ranges: Mapping[TopicPartition, PartitionRange],
     options: ReaderOptions,
+    pruning: Pruning | None = None,
 ) -> list[ReadTask]:
-    """Tasks that read exactly these ranges; at least one (rule R1).
+    """Tasks that read exactly these ranges, without what `pruning` excludes; at least one (rule
+    R1).
 
     Raises OffsetOutOfRange if records of a range are deleted and `failOnDataLoss` is true, or if
     the isolation level does not allow reading them yet.
     """
-    spans = [_span_of(topics[tp.topic], tp.partition, r, options) for tp, r in ranges.items()]
+    spans = [_span_of(topics[tp.topic], tp, r, options, pruning) for tp, r in ranges.items()]
     tasks = plan_tasks(
         spans,
         options.bytes_per_task,
@@ -132,9 +135,20 @@ def _schemas_of(
 
 
 def _span_of(
-    topic: TopicLog, partition: int, wanted: PartitionRange, options: ReaderOptions
+    topic: TopicLog,
+    where: TopicPartition,
+    planned: PartitionRange,
+    options: ReaderOptions,
+    pruning: Pruning | None,
 ) -> ReadSpan:
-    batches = _visible(topic, partition, wanted, options)
+    partition, wanted = where.partition, planned
+    if pruning is None:
+        batches = _visible(topic, partition, wanted, options)
+    else:
+        is_kafka = is_kafka_schema(topic.schema())
+        wanted = pruning.range_of(where, planned, is_kafka=is_kafka)
+        visible = _visible(topic, partition, wanted, options) if wanted.end > wanted.start else []
+        batches = [batch for batch in visible if pruning.may_have(batch, is_kafka=is_kafka)]
     # Without failOnDataLoss a range may begin below the log start.
     start = max(wanted.start, topic.state.bounds(partition).log_start)
     timestamps = APPEND_TIME if topic.state.config.is_append_time else CREATE_TIME

@@ -48,10 +48,22 @@ from txlog.engine.connection import Connection
 from txlog.errors import CommitFailed, UnknownTopic, UnstableOffsetCommit
 from txlog.groups.state import GroupState, PendingOffset
 from txlog.model import IsolationLevel, TopicPartition
+from txlog.storage.store import NewObjects, watched
 from txlog.topic.read.cut import Ends, TopicView, limited_cut, partly_applied, stable_ends
 from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
+
+IDLE_WAIT_MS_MAX = 250.0
+"""The longest wait of an idle `latestOffset`, and so of the records of the query's other sources,
+and of `query.stop()`. Four calls a second cost three thousandths of a core."""
+
+IDLE_SHARE = 0.01
+"""The wait, as a share of the time since the last batch, as for a waiting consumer."""
+
+CALLED_AGAIN_MS = 100.0
+"""Spark calls an idle source again after `spark.sql.streaming.pollingDelay`, 10 ms. Later calls do
+not follow on an empty answer: a batch takes longer, and so does another source that waits."""
 
 _WHERE = "the offset that Spark passed to the source"
 
@@ -78,6 +90,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end that `latestOffset` returned last."""
         self._triggered_ms: float | None = None
         """When this run planned its last batch; None before its first."""
+        self._idle: _IdleWait | None = None
 
     # Called by Spark.
 
@@ -96,6 +109,17 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @called_by_spark
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch, or `start`; then the next call waits a while for a record."""
+        # An AvailableNow run has all its records already.
+        if self._available is None:
+            self._idle = self._idle or _IdleWait(self._log())
+            self._idle.wait(self._topics)
+        end = self._next_end(start, limit)
+        if self._idle is not None:
+            self._idle.note_answer(has_records=end is not start)
+        return end
+
+    def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch: a consistent cut, within the limit (I11, R13)."""
         done = offsets.from_json(start, _WHERE)
         # Without ranges it may be the start of batch 0, before which no batch was done.
@@ -420,6 +444,42 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if group in state.owners:
                 return state.ids.get(state.owners[group])
         return None
+
+
+class _IdleWait:
+    """The wait of `latestOffset` for a record, without which Spark calls it 85 times a second.
+
+    It takes a hundredth of the time since the query's last batch, so that no record is seen later
+    than that (docs/design/0026-pipelined-requests.md), and makes no requests. Only a query that
+    calls again at once waits: another one has just run a batch, or waits for its trigger.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._clock = connection.runtime.clock
+        self._store = connection.cluster.store
+        self._busy_ms = self._answered_ms = float("-inf")
+        self._watched: tuple[str, ...] = ()
+        self._watch: NewObjects | None = None
+
+    def note_answer(self, *, has_records: bool) -> None:
+        """Spark gets an answer now."""
+        self._answered_ms = self._clock.monotonic_ms()
+        if has_records:
+            self._busy_ms = self._answered_ms
+
+    def wait(self, topics: Mapping[str, TopicLog]) -> None:
+        """Return when one of the topics has a new entry, or when the time is over."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._answered_ms > CALLED_AGAIN_MS:
+            self._busy_ms = now_ms
+        wait_ms = min(IDLE_WAIT_MS_MAX, IDLE_SHARE * (now_ms - self._busy_ms))
+        folders = tuple(topic.layout.entries for topic in topics.values())
+        if folders != self._watched:
+            self._watched, self._watch = folders, watched(self._store, folders)
+        if self._watch is None:
+            self._clock.sleep_ms(wait_ms)
+        elif wait_ms >= 1:
+            self._watch.wait(wait_ms)
 
 
 def _partitions(views: Sequence[TopicView]) -> list[TopicPartition]:

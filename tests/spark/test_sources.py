@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -340,6 +341,38 @@ def test_batch_query_reads_between_the_given_offsets(bench: Bench) -> None:
     reader = reader.option("endingOffsets", json.dumps({"numbers": {"0": 3, "1": -1}}))
     values = [int(row.value) for row in reader.load(bench.log.url).select("value").collect()]
     assert sorted(values) == [1, 2, 3, 4, 5, 7, 9]
+
+
+@pytest.mark.parametrize("prunes", [True, False])
+def test_filters_leave_out_batches_where_the_session_allows_it(bench: Bench, prunes: bool) -> None:
+    """With a byte a task, each batch has a task of its own."""
+    times = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
+    bench.log.admin.create_topic("typed", 2, pa.schema([("n", pa.int64())]))
+    with Producer(bench.log.connection) as producer:
+        for number, time in enumerate(times):
+            for topic, value in (("numbers", b"1"), ("typed", {"n": number})):
+                for partition in range(2):
+                    at_ms = round(time.timestamp() * 1_000)
+                    producer.send(topic, value, partition=partition, timestamp_ms=at_ms)
+                    producer.flush()
+    bench.spark.conf.set("spark.sql.python.filterPushdown.enabled", prunes)
+    try:
+        for topic, prefix in (("numbers", ""), ("typed", "_")):
+            reader = bench.spark.read.format("txlog").options(subscribe=topic, bytesPerTask=1)
+            for condition, rows, tasks in [
+                ("{0}offset >= 1 AND {0}offset < 2", 2, 2),
+                ("{0}partition IN (1, 7)", 3, 3),
+                ("{0}timestamp > TIMESTAMP '2026-01-02 12:00:00'", 2, 2),
+                ("{0}topic = 'numbers'", 6 * (topic == "numbers"), 6 if topic == "numbers" else 1),
+                ("{0}offset < 1 OR {0}offset > 1", 4, 6),
+                ("NOT {0}partition = 0", 3, 6),
+            ]:
+                frame = reader.load(bench.log.url).where(condition.format(prefix))
+                assert frame.count() == rows, condition
+                planned = frame.rdd.getNumPartitions()
+                assert planned == (tasks if prunes else 6), condition
+    finally:
+        bench.spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
 def test_batch_query_reads_only_committed_records_by_default(bench: Bench) -> None:

@@ -179,6 +179,22 @@ def turn(store: Store, folder: str) -> AbstractContextManager[bool]:
     return nullcontext(False) if take is None else take(folder)
 
 
+class NewObjects(Protocol):
+    """See `watched`."""
+
+    def wait(self, timeout_ms: float) -> bool:
+        """Whether an object was added since the last call that said so, or is within this time."""
+
+
+def watched(store: Store, folders: Sequence[str]) -> NewObjects | None:
+    """What wakes when an object is added to one of these folders; None where the store cannot tell.
+
+    It may miss what other machines add, so a wait must end by itself. Raises nothing.
+    """
+    watch = getattr(store, "watched", None)
+    return None if watch is None else watch(folders)
+
+
 def open_new(store: Store, path: str) -> NewObject:
     """Begin an object under a unique name, in any store. Raises the store's errors.
 

@@ -24,6 +24,7 @@ from txlog.clock import Runtime
 from txlog.errors import OutcomeUnknown, StoreDenied, StoreUnavailable, TxlogError
 from txlog.storage.disk.folder_lock import FolderLocks
 from txlog.storage.disk.folder_walk import sweep_temporaries, walk
+from txlog.storage.disk.folder_watch import FolderWatch
 from txlog.storage.disk.new_file import (
     Draft,
     NewFile,
@@ -114,6 +115,13 @@ class LocalStore:
 
     def turn(self, folder: str) -> AbstractContextManager[bool]:
         return self._turns.turn(folder)
+
+    def watched(self, folders: Sequence[str]) -> FolderWatch | None:
+        """See `watched` in `store.py`."""
+        try:
+            return FolderWatch([self._base + folder for folder in folders])
+        except OSError:
+            return None
 
     def create(self, path: str, data: bytes) -> CreateResult:
         """See Store.create. After OutcomeUnknown the file is visible, but perhaps not on disk."""

@@ -18,11 +18,13 @@ from txlog.storage.store import (
     ByteRange,
     Bytes,
     CreateResult,
+    NewObjects,
     Store,
     StoredObject,
     hold,
     is_near,
     turn,
+    watched,
 )
 
 
@@ -42,6 +44,10 @@ class StoreWrapper:
 
     def turn(self, folder: str) -> AbstractContextManager[bool]:
         return turn(self._store, folder)
+
+    def watched(self, folders: Sequence[str]) -> NewObjects | None:
+        """See `watched` in `store.py`."""
+        return watched(self._store, folders)
 
     def hold(self, path: str) -> bool:
         return hold(self._store, path)

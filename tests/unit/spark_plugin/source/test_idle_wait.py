@@ -1,0 +1,138 @@
+"""`latestOffset` of a query without new records: how long it waits, and what ends the wait."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_plugin.option_values import OffsetPoint, OffsetSpec
+from spark_plugin.options import ReaderOptions
+from spark_plugin.source import stream_reader
+from spark_plugin.source.stream_reader import (
+    CALLED_AGAIN_MS,
+    IDLE_WAIT_MS_MAX,
+    TxlogStreamReader,
+)
+from tests.logs.memory_log import MemoryLog
+from tests.unit.client.far_log import FarLog
+from tests.unit.spark_plugin.spark_query import COLUMNS
+from txlog.client.admin import Admin
+from txlog.client.producer.producer import Producer
+from txlog.clock import Runtime
+from txlog.engine.connection import Connection, open_connection
+from txlog.storage.disk.local import LocalStore
+
+POLLING_DELAY_MS = 10.0
+"""Spark's pause between two calls of an idle source."""
+
+
+class Query:
+    """Spark's calls of the source of a query, whose first batch is done."""
+
+    def __init__(self, process: Connection) -> None:
+        options = ReaderOptions(
+            "memory://log", subscribe=("t",), starting_offsets=OffsetSpec(OffsetPoint.EARLIEST)
+        )
+        self.reader = TxlogStreamReader(options, COLUMNS)
+        self.reader._connection = process
+        self.end: dict[str, Any] = self.reader.initialOffset()
+
+    def finds_records(self) -> bool:
+        """Ask for the next batch."""
+        before, self.end = self.end, self.reader.latestOffset(self.end, ReadAllAvailable())
+        return self.end is not before
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """A log with one record."""
+    log = MemoryLog()
+    log.admin.create_topic("t", 1)
+    log.producer().send("t", b"1").get()
+    return log
+
+
+def taken_ms(log: MemoryLog, call: Callable[[], object]) -> float:
+    before = log.clock.monotonic_ms()
+    call()
+    return log.clock.monotonic_ms() - before
+
+
+def test_wait_is_a_hundredth_of_the_idle_time_and_at_most_a_quarter_second(log: MemoryLog) -> None:
+    query = Query(log.process())
+    assert taken_ms(log, query.finds_records) == 0, "a run's first batch does not wait"
+    begun_ms = log.clock.monotonic_ms()
+    waits = []
+    while log.clock.monotonic_ms() < begun_ms + 60_000:
+        log.clock.advance(POLLING_DELAY_MS)
+        idle_ms = log.clock.monotonic_ms() - begun_ms
+        waits.append(taken_ms(log, query.finds_records))
+        assert waits[-1] == pytest.approx(min(idle_ms / 100, 250))
+    assert waits[-1] == IDLE_WAIT_MS_MAX
+    log.producer().send("t", b"2").get()
+    log.clock.advance(POLLING_DELAY_MS)
+    assert query.finds_records()
+    log.clock.advance(POLLING_DELAY_MS)
+    assert taken_ms(log, query.finds_records) < 1, "a record may soon follow"
+
+
+def test_query_that_calls_later_does_not_wait(log: MemoryLog) -> None:
+    """It has run a batch, waits for its trigger, or for another source of the query."""
+    query = Query(log.process())
+    for _ in range(1_000):
+        query.finds_records()
+        log.clock.advance(CALLED_AGAIN_MS + 1)
+        assert taken_ms(log, query.finds_records) == 0
+        log.clock.advance(CALLED_AGAIN_MS + 1)
+
+
+def test_run_of_available_now_does_not_wait(log: MemoryLog) -> None:
+    query = Query(log.process())
+    query.reader.prepareForTriggerAvailableNow()
+    for _ in range(6_000):
+        assert taken_ms(log, query.finds_records) == 0
+        log.clock.advance(POLLING_DELAY_MS)
+
+
+def test_waiting_source_makes_fewer_requests_to_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = requests_of_idle_minute()
+    monkeypatch.setattr(stream_reader, "IDLE_WAIT_MS_MAX", 0)
+    assert waiting < requests_of_idle_minute() / 2
+    assert waiting < 500, "three and a half a second, and more in the beginning"
+
+
+def requests_of_idle_minute() -> int:
+    log = FarLog()
+    log.admin.create_topic("t", 1)
+    query = Query(log.process())
+    query.finds_records()
+    clock, sent = log.rounds.runtime.clock, len(log.rounds.store.requests)
+    begun_ms = clock.monotonic_ms()
+    while clock.monotonic_ms() < begun_ms + 60_000:
+        clock.sleep_ms(POLLING_DELAY_MS)
+        query.finds_records()
+    return len(log.rounds.store.requests) - sent
+
+
+def test_record_ends_the_wait_on_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without that it would take a minute."""
+    monkeypatch.setattr(stream_reader, "IDLE_WAIT_MS_MAX", 60_000)
+    monkeypatch.setattr(stream_reader, "CALLED_AGAIN_MS", 60_000)
+    store = LocalStore(tmp_path, Runtime(), durable=False)
+    connection = open_connection(store, Runtime(), create=True)
+    Admin(connection).create_topic("t", 1)
+    query = Query(open_connection(store, Runtime()))
+    assert not query.finds_records()
+    assert not query.finds_records()
+    assert query.reader._idle is not None
+    query.reader._idle._busy_ms -= 3_600_000
+    waiting = threading.Thread(target=query.finds_records)
+    waiting.start()
+    with Producer(connection) as producer:
+        producer.send("t", b"1").get()
+    waiting.join(30)
+    assert not waiting.is_alive()
+    assert query.end["topics"]["t"]["partitions"]["0"] == {"from": 0, "to": 1}
