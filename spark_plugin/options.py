@@ -120,6 +120,8 @@ class ReaderOptions:
     """Otherwise a query waits for topics that do not exist yet."""
     abandoned_topics: tuple[str, ...] = _option((), "abandonedTopics", values.topics)
     """Not read, though the query has read them: their unread records are given up."""
+    abandoned_group: str | None = _option(None, "abandonedGroup", values.group)
+    """The query's group so far: it stays where it is, and `group_id` continues for it."""
     fail_on_new_columns: bool = _option(False, "failOnNewColumns", values.flag)
     """Stop at a topic that has more columns than the DataFrame, which has all that it had when it
     was loaded."""
@@ -414,6 +416,12 @@ def _check_subscription(parsed: ReaderOptions) -> None:
             "one of the two.",
             option="abandonedTopics",
         )
+    if parsed.abandoned_group is not None and parsed.abandoned_group == parsed.group_id:
+        raise InvalidOption(
+            f"'abandonedGroup' and 'group.id' both name {parsed.group_id!r}; leave out the first, "
+            "or give the query another group.",
+            option="abandonedGroup",
+        )
 
 
 def _check_offsets(parsed: ReaderOptions) -> None:
@@ -474,6 +482,7 @@ def _check_mode(parsed: ReaderOptions, found: Mapping[str, Any], streaming: bool
         "min_offsets_per_trigger",
         "max_trigger_delay_ms",
         "abandoned_topics",
+        "abandoned_group",
     ):
         if target in found:
             name = _READER[target].name

@@ -107,6 +107,8 @@ class BatchRange:
     """Keys of this log's lines without a `group.id`: their offsets are in no transaction (R29)."""
     groups: tuple[str, ...] = ()
     """Every group of this log that the query reads with, even if the batch does not advance it."""
+    first_groups: tuple[str, ...] = ()
+    """The same, but for each source its first one: they stay when a group is given up."""
     fingerprint: str = ""
     previous_fingerprint: str = ""
     """Of the batch before, as the checkpoint has it now; empty for batch 0."""
@@ -177,6 +179,7 @@ def batch_range(
         foreign=tuple(key for key in here if key not in own),
         ungrouped=tuple(key for key, offset in own.items() if not offset.group),
         groups=tuple(sorted({offset.group for offset in own.values() if offset.group})),
+        first_groups=tuple(sorted({o.origin for o in own.values() if o.origin})),
         fingerprint=current.fingerprint,
         previous_fingerprint=previous.fingerprint if previous is not None else "",
         digest=current.digest,

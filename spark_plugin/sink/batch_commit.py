@@ -157,7 +157,7 @@ class BatchCommitter:
     def _transaction_group(self) -> str:
         """Chosen so that two queries on one group share a coordinator, which checks the owner
         (R12), and so do all runs of a query, whatever their options, for the replay test (R2)."""
-        return min(self._batch.groups, default=self._query_name)
+        return min(self._batch.first_groups, default=self._query_name)
 
     @cached_property
     def _coordinator(self) -> Coordinator:

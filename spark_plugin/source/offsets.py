@@ -9,6 +9,7 @@ accepts it). One line is
 
 A topic that was deleted, or that is no longer subscribed to, stays in the lines with the offsets
 that were read; the first line of the next topic of its name contains the old one's id ("replaced").
+After a change of the group ("group") all lines name the query's first one, too ("first").
 
 Spark compares offsets as strings, so equal offsets must encode to equal strings: everything below
 the first level is in order of name or number. It must not read a log or a file.
@@ -80,6 +81,14 @@ class SourceOffset:
     log_id: str
     group: str | None
     topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
+    first_group: str = ""
+    """The query's first group, if it has another one now. It still chooses the coordinator, which
+    has the query's batches (R2)."""
+
+    @property
+    def origin(self) -> str | None:
+        """The query's first group; None if it never had one."""
+        return self.first_group or self.group
 
 
 def initial(log_id: str, group: str | None, topics: Mapping[str, TopicOffsets]) -> SourceOffset:
@@ -122,6 +131,14 @@ def advance(
     if not any(new.end > new.start for new in grown.values()):
         return offset
     return _with_ranges(_settled(kept), grown, ids)
+
+
+def handed_over(offset: SourceOffset, group: str | None) -> SourceOffset:
+    """The same offset in that group, which may be another one than so far (`abandonedGroup`)."""
+    if offset.group == group:
+        return offset
+    first = offset.origin or ""
+    return replace(offset, group=group, first_group="" if first == group else first)
 
 
 def topic_ids_of(offset: SourceOffset) -> dict[str, str]:
@@ -220,14 +237,20 @@ def _with_ranges(
 
 
 def require_own(
-    offset: SourceOffset, log_id: str, group: str | None, subscribes: Callable[[str], bool]
+    offset: SourceOffset,
+    log_id: str,
+    group: str | None,
+    subscribes: Callable[[str], bool],
+    abandoned_group: str | None = None,
 ) -> None:
     """Refuse an offset of another source (rule R25). `subscribes`: to a topic of that name.
+    `abandoned_group`: the group that the query had before, if it is given up.
 
     Spark silently passes source B's offset to source A if `b.union(a)` is restarted as
     `a.union(b)`. Raises CheckpointConflict, which names the differences.
     """
-    differences = _different_owner(offset, log_id, group)
+    is_abandoned = offset.group is not None and offset.group == abandoned_group
+    differences = _different_owner(offset, log_id, offset.group if is_abandoned else group)
     if offset.topics and not any(map(subscribes, offset.topics)):
         differences.append(f"topics {', '.join(offset.topics)} there, none of them here")
     if differences:
@@ -241,8 +264,12 @@ def require_own(
 def _owner_remedy(offset: SourceOffset, log_id: str, group: str | None) -> str:
     reordered = "If the query's sources were reordered or replaced, restore the old query"
     if offset.group != group:
-        old = "leave group.id out again" if offset.group is None else f"set group.id={offset.group}"
-        return f"{reordered}. Otherwise {old}: in another group the query would begin anew."
+        if offset.group is None:
+            return f"{reordered}. Otherwise leave group.id out again."
+        return (
+            f"{reordered}. Otherwise set group.id={offset.group}; or, to leave that group where it "
+            f"is, abandonedGroup={offset.group}."
+        )
     if offset.log_id != log_id:
         return (
             f"{reordered}. Otherwise give the root of that log; or, if this one was restored from "
@@ -256,7 +283,10 @@ def require_successor(previous: SourceOffset, current: SourceOffset, where: str)
 
     Raises CheckpointConflict, which names the differences.
     """
-    differences = _different_owner(previous, current.log_id, current.group)
+    # The source has made this line, and only `abandonedGroup` makes it name another group.
+    is_handed_over = current.origin == previous.origin
+    group = previous.group if is_handed_over else current.group
+    differences = _different_owner(previous, current.log_id, group)
     replaced = {
         name
         for name, known in current.topics.items()
@@ -319,6 +349,7 @@ def to_json(offset: SourceOffset) -> dict[str, Json]:
         "version": OFFSET_VERSION,
         "log": offset.log_id,
         "group": offset.group,
+        **({"first": offset.first_group} if offset.first_group else {}),
         "topics": {
             name: {
                 "id": known.topic_id,
@@ -366,12 +397,14 @@ def from_json(value: Json, where: str) -> SourceOffset:
             f"{newer_release(value.get('txlog'))}.",
             where=where,
         )
-    _require_keys(value, _FIELDS, where, "the offset")
+    extra = ("first",) if "first" in value else ()
+    _require_keys(value, (*_FIELDS, *extra), where, "the offset")
     topics = _mapping(value["topics"], where, "topics")
     return SourceOffset(
         _identifier(value["log"], where, "log"),
         _group(value["group"], where),
         {name: _topic(name, topics[name], where) for name in sorted(topics)},
+        (_group(value["first"], where) or "") if extra else "",
     )
 
 

@@ -146,6 +146,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         following = offsets.advance(current, highs, ids, begins=begins)
         self._unblock(views, starts)
         if following is not current:
+            following = offsets.handed_over(following, self._options.group_id)
             self._triggered_ms = self._now_ms()
         # Without new records the same offset: any other makes Spark run an empty batch.
         self._planned = start if following is current else offsets.to_json(following)
@@ -250,7 +251,9 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = offsets.topic_ids_of(offset)
         self._open(begun)
         log_id, group = self._log().cluster.log_id, self._options.group_id
-        offsets.require_own(offset, log_id, group, self._options.knows)
+        offsets.require_own(
+            offset, log_id, group, self._options.knows, self._options.abandoned_group
+        )
         self._subscription.require_begun(self._log(), self._subscribed, begun)
         self._subscription.require_assigned(offsets.positions(offset))
         return offset

@@ -44,6 +44,7 @@ EVERY_READER_OPTION = {
     "failonnewcolumns": "true",
     "failonmissingtopics": "false",
     "abandonedtopics": "returns, old.orders",
+    "abandonedgroup": "before",
     "includeheaders": "true",
     "storage.endpoint_url": "http://127.0.0.1:9000",
     "storage.anon": "true",
@@ -100,6 +101,7 @@ def test_every_reader_option_is_parsed() -> None:
         fail_on_new_columns=True,
         fail_on_missing_topics=False,
         abandoned_topics=("returns", "old.orders"),
+        abandoned_group="before",
         include_headers=True,
         storage={
             "endpoint_url": "http://127.0.0.1:9000",
@@ -350,6 +352,7 @@ def test_unknown_writer_option_is_refused_with_a_remedy(name: str, remedy: str) 
         ("failondataloss", "yes", "true or false"),
         ("failonmissingtopics", "no", "true or false"),
         ("abandonedtopics", "a,,b", "none of them empty"),
+        ("abandonedgroup", " ", "a string that is not empty"),
         ("abandonedtopics", "a,orders", "'abandonedTopics' names orders, which is subscribed to"),
         ("columns", "a,,b", "names separated by commas"),
         ("columns", "a,b,a", "each of them once"),

@@ -104,7 +104,7 @@ def test_exported_reset_plan_is_applied_from_a_file(settled: SampleLog, tmp_path
 
 
 def test_group_is_copied_by_an_exported_plan(settled: SampleLog, tmp_path: Path) -> None:
-    """So a Spark query's group is renamed (docs/spark-recovery.md)."""
+    """So a new group begins where another one is."""
     words = ("--all-topics", "--to-current", "--export")
     file = tmp_path / "positions.csv"
     file.write_text(run("group", "reset", "billing", *words, root=settled.root).out)
