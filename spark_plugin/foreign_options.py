@@ -51,7 +51,6 @@ REFUSED: Mapping[str, str] = {
     "readChangeFeed": "a log is its own feed of changes: read its topics",
     "readChangeData": "a log is its own feed of changes: read its topics",
     "withEventTimeOrder": "records come in the order of their offsets: set a longer watermark",
-    "maxBytesPerTrigger": "a batch is limited by 'maxOffsetsPerTrigger'",
     "maxFilesPerTrigger": "a batch is limited by 'maxOffsetsPerTrigger'",
     "schemaTrackingLocation": "a topic keeps all its schemas: restart the query after a change",
     "overwriteSchema": _APPEND_ONLY,

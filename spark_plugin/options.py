@@ -101,6 +101,8 @@ class ReaderOptions:
     columns: tuple[str, ...] | None = _option(None, "columns", values.names)
     """Only these columns are read; the bytes of others are not decoded."""
     max_offsets_per_trigger: int | None = _option(None, "maxOffsetsPerTrigger", values.count)
+    max_bytes_per_trigger: int | None = _option(None, "maxBytesPerTrigger", values.size_bytes)
+    """Stored bytes, as in Delta's source; the smallest unit may be larger."""
     min_offsets_per_trigger: int | None = _option(None, "minOffsetsPerTrigger", values.count)
     """A batch waits for this many new offsets, at most `max_trigger_delay_ms`."""
     max_trigger_delay_ms: int = _option(MAX_TRIGGER_DELAY_MS, "maxTriggerDelay", values.duration_ms)
@@ -479,6 +481,7 @@ def _check_mode(parsed: ReaderOptions, found: Mapping[str, Any], streaming: bool
         return
     for target in (
         "max_offsets_per_trigger",
+        "max_bytes_per_trigger",
         "min_offsets_per_trigger",
         "max_trigger_delay_ms",
         "abandoned_topics",

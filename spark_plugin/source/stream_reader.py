@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
@@ -103,9 +104,14 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`maxOffsetsPerTrigger`."""
-        wanted = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if wanted is None else ReadMaxRows(wanted)
+        """`maxOffsetsPerTrigger` or `maxBytesPerTrigger`. Spark passes one limit back to
+        `latestOffset`, which applies both."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        return ReadAllAvailable()
 
     @called_by_spark
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -143,6 +149,9 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         if isinstance(limit, ReadMaxRows):
             highs = limited_cut(views, starts, highs, limit.max_rows)
+        most_bytes = self._options.max_bytes_per_trigger
+        if most_bytes is not None and not isinstance(limit, ReadAllAvailable):
+            highs = limited_cut(views, starts, highs, most_bytes, by_bytes=True)
         following = offsets.advance(current, highs, ids, begins=begins)
         self._unblock(views, starts)
         if following is not current:

@@ -34,6 +34,7 @@ EVERY_READER_OPTION = {
     "group.id": "g",
     "columns": "carrier, dep_delay",
     "maxoffsetspertrigger": "1000",
+    "maxbytespertrigger": "1g",
     "minoffsetspertrigger": "100",
     "maxtriggerdelay": "30s",
     "minpartitions": "8",
@@ -91,6 +92,7 @@ def test_every_reader_option_is_parsed() -> None:
         group_id="g",
         columns=("carrier", "dep_delay"),
         max_offsets_per_trigger=1000,
+        max_bytes_per_trigger=1 << 30,
         min_offsets_per_trigger=100,
         max_trigger_delay_ms=30_000,
         min_partitions=8,
@@ -296,7 +298,9 @@ def test_invalid_or_contradictory_batch_limits_are_refused(given: dict[str, str]
         parse_reader_options({**READER, **given}, streaming=True)
 
 
-@pytest.mark.parametrize("name", ["minOffsetsPerTrigger", "maxOffsetsPerTrigger"])
+@pytest.mark.parametrize(
+    "name", ["minOffsetsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger"]
+)
 def test_offsets_per_trigger_limits_are_refused_for_batch_reads(name: str) -> None:
     with pytest.raises(InvalidOption, match=f"'{name}' is for streams only"):
         parse_reader_options({**READER, name: "1"}, streaming=False)
@@ -343,6 +347,9 @@ def test_unknown_writer_option_is_refused_with_a_remedy(name: str, remedy: str) 
         ("minpartitions", "-1", "a whole number of at least 1"),
         ("minpartitions", "1.5", "a whole number of at least 1"),
         ("minpartitions", "", "a whole number of at least 1"),
+        ("maxbytespertrigger", "0", "a number of bytes"),
+        ("maxbytespertrigger", "-5m", "a number of bytes"),
+        ("maxbytespertrigger", "all", "a number of bytes"),
         ("maxrecordsperpartition", "0", "a whole number of at least 1"),
         ("maxrecordsperpartition", "1e3", "a whole number of at least 1"),
         ("maxoffsetspertrigger", "many", "a whole number of at least 1"),

@@ -249,6 +249,8 @@ class _Window:
     view: TopicView
     starts: Mapping[int, int]
     highs: Mapping[int, int]
+    by_bytes: bool
+    """Whether the limit of the cut is in stored bytes; else it is in offsets."""
     batches: list[IndexedBatch] = field(default_factory=list)
     parts: dict[TxId, dict[int, tuple[int, int]]] = field(default_factory=dict)
     """Committed transaction -> partition -> its first offset and the offset after its last."""
@@ -284,6 +286,20 @@ class _Window:
             first, end = known.get(batch.partition, (begin, batch.next_offset))
             known[batch.partition] = (min(first, begin), max(end, batch.next_offset))
 
+    def size(self, batch: IndexedBatch, count: int) -> int:
+        """What that many offsets of the batch count towards the limit. One that is read in part
+        counts with all of its bytes, as a task fetches all of them."""
+        return batch.length if self.by_bytes else count
+
+    def size_below(self, ends: Ends) -> int:
+        """What the batches between the window's start and the cut count, if all were read."""
+        total = 0
+        for batch in self.batches:
+            begin, end = self.begin_of(batch), ends[self.view.where(batch.partition)]
+            if begin < end:
+                total += self.size(batch, min(end, batch.next_offset) - begin)
+        return total
+
     def begin_of(self, batch: IndexedBatch) -> int:
         """The first offset that the reader needs: a log start may be in the middle of a batch."""
         return max(batch.base_offset, self.starts[batch.partition])
@@ -312,18 +328,26 @@ class _Window:
 
 
 def limited_cut(
-    topics: Sequence[TopicView], starts: Mapping[TopicPartition, int], highs: Ends, limit: int
+    topics: Sequence[TopicView],
+    starts: Mapping[TopicPartition, int],
+    highs: Ends,
+    limit: int,
+    *,
+    by_bytes: bool = False,
 ) -> Ends:
-    """The next consistent cut that advances by at most `limit` offsets from `starts`.
+    """The next consistent cut that advances by at most `limit` offsets, or bytes, from `starts`.
 
     `starts` and `highs` are consistent cuts. Topics share the limit by their backlog, with at least
     one offset each while it lasts; within a topic, records are taken in the order of writing. If a
     topic's share cannot hold its oldest transaction with its connected group, that group is taken
     first. A group larger than the limit is taken alone (rule R13) when it is its topic's turn, so
     that a busy topic does not delay it for ever. Deleted offsets do not count.
+
+    With `by_bytes` the limit is one of stored bytes. Then a stored batch is taken whole, also one
+    without a transaction, and is what a group is otherwise.
     """
     begins = _past_deleted(topics, starts, highs)
-    windows = [w for view in topics if (w := _window(view, begins, highs)).backlog]
+    windows = [w for view in topics if (w := _window(view, begins, highs, by_bytes)).backlog]
     ends = _shared(windows, begins, highs, limit)
     # Nothing of the oldest batch of these topics fits into their shares, and it may never fit.
     late = [window for window in windows if window.is_late(ends)]
@@ -331,9 +355,10 @@ def limited_cut(
         return ends
     in_turn = windows[_turn(begins, len(windows))]
     group = _oldest_group(windows, in_turn if in_turn in late else late[0], begins, limit)
-    room = limit - sum(group[where] - begins[where] for where in group)
+    room = limit - sum(window.size_below(group) for window in windows)
     if room >= 0:
-        return _shared([_window(view, group, highs) for view in topics], group, highs, room)
+        rest = [_window(view, group, highs, by_bytes) for view in topics]
+        return _shared(rest, group, highs, room)
     # Too large for the limit. Other topics proceed until it is the turn of this one, unless they
     # have nothing that fits.
     return group if in_turn in late or ends == begins else ends
@@ -360,38 +385,41 @@ def _turn(starts: Ends, count: int) -> int:
 def _shared(windows: Sequence[_Window], starts: Ends, highs: Ends, limit: int) -> Ends:
     """Advance every topic by its share of the limit, without incomplete transactions."""
     backlog = sum(window.backlog for window in windows)
-    if backlog <= limit:
+    if backlog <= limit and not any(window.by_bytes for window in windows):
         return dict(highs)
     ends = dict(starts)
     room = limit
     for window in sorted(windows, key=lambda window: -window.backlog):
-        # At least 1, and never more than is left: rounded shares may exceed the limit together.
-        share = min(room, max(1, limit * window.backlog // backlog)) if window.backlog else 0
-        _fill(window, ends, share)
-        room -= share
+        # At least 1, and never more than is left: rounded shares may exceed the limit together. A
+        # share of bytes may be less than one batch, so the others get what a topic leaves of its.
+        share = min(room, max(1, room * window.backlog // backlog)) if window.backlog else 0
+        room -= share - _fill(window, ends, share)
+        backlog -= window.backlog
     _exclude_torn(windows, ends)
     return ends
 
 
-def _window(view: TopicView, starts: Ends, highs: Ends) -> _Window:
-    return _Window(view, _of_topic(view, starts), _of_topic(view, highs))
+def _window(view: TopicView, starts: Ends, highs: Ends, by_bytes: bool) -> _Window:
+    return _Window(view, _of_topic(view, starts), _of_topic(view, highs), by_bytes)
 
 
-def _fill(window: _Window, ends: Ends, limit: int) -> None:
-    """Take batches in the order of the journal until the limit is reached. After the last batch all
-    offsets are deleted, and are taken too."""
+def _fill(window: _Window, ends: Ends, limit: int) -> int:
+    """Take batches in the order of the journal until the limit is reached; returns what is left of
+    it. After the last batch all offsets are deleted, and are taken too."""
     room = limit
     while room > 0 and (batch := window.pull()) is not None:
         where = window.view.where(batch.partition)
         begin = max(batch.base_offset, ends[where])
         count = min(batch.next_offset, window.highs[batch.partition]) - begin
+        size = window.size(batch, count)
         # A plain batch may be cut anywhere; a part of a transaction would be excluded again.
-        if count > room and batch.number >= 0:
-            return
-        ends[where] = begin + min(count, room)
-        room -= count
+        if size > room and (batch.number >= 0 or window.by_bytes):
+            return room
+        ends[where] = begin + (count if size <= room else room)
+        room -= size
     if window.exhausted:
         ends.update({window.view.where(p): high for p, high in window.highs.items()})
+    return max(room, 0)
 
 
 def _exclude_torn(windows: Sequence[_Window], ends: Ends) -> None:
@@ -448,7 +476,8 @@ def _is_whole(window: _Window, tx_id: TxId, ends: Ends) -> bool:
 def _oldest_group(windows: Sequence[_Window], window: _Window, starts: Ends, limit: int) -> Ends:
     """Raise the cut above the oldest batch of a topic and its connected group.
 
-    Records without a transaction have no such group: at most `limit` of them are taken.
+    Records without a transaction have no such group: at most `limit` of them are taken, or, with a
+    limit in bytes, their stored batch.
     """
     ends = dict(starts)
     first = window.oldest()
@@ -456,7 +485,8 @@ def _oldest_group(windows: Sequence[_Window], window: _Window, starts: Ends, lim
         return ends
     where = window.view.where(first.partition)
     whole = min(first.next_offset, window.highs[first.partition])
-    ends[where] = whole if first.number >= 0 else min(whole, starts[where] + limit)
+    is_unit = first.number >= 0 or window.by_bytes
+    ends[where] = whole if is_unit else min(whole, starts[where] + limit)
     raised = True
     while raised:
         raised = False

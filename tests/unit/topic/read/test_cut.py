@@ -76,10 +76,10 @@ def test_cut_reaches_log_end_when_every_transaction_is_applied(
     }
 
 
-@given(steps, st.integers(1, 8))
+@given(steps, st.integers(1, 8), st.booleans())
 @settings(max_examples=examples(300), deadline=None, derandomize=True)
 def test_I11_limited_cuts_are_consistent_and_reach_the_highest_cut(
-    history: list[tuple[object, ...]], limit: int
+    history: list[tuple[object, ...]], limit: int, by_bytes: bool
 ) -> None:
     world = run(history)
     highs = stable_ends(world.views(), ZERO)
@@ -87,7 +87,10 @@ def test_I11_limited_cuts_are_consistent_and_reach_the_highest_cut(
     for _ in range(200):
         if ends == highs:
             return
-        following = limited_cut(world.views(), ends, highs, limit)
+        # A record has ten bytes.
+        following = limited_cut(
+            world.views(), ends, highs, 10 * limit if by_bytes else limit, by_bytes=by_bytes
+        )
         assert world.is_whole(following)
         assert all(following[where] >= ends[where] for where in ends)
         assert following != ends
@@ -95,14 +98,17 @@ def test_I11_limited_cuts_are_consistent_and_reach_the_highest_cut(
     pytest.fail("the cuts never reached the end")
 
 
-@given(steps, st.integers(1, 6))
+@given(steps, st.integers(1, 6), st.booleans())
 @settings(max_examples=examples(150), deadline=None, derandomize=True)
 def test_R13_only_a_single_connected_group_exceeds_the_limit(
-    history: list[tuple[object, ...]], limit: int
+    history: list[tuple[object, ...]], limit: int, by_bytes: bool
 ) -> None:
     world = run(history)
     highs = stable_ends(world.views(), ZERO)
-    ends = limited_cut(world.views(), dict(ZERO), highs, limit)
+    given = 10 * limit if by_bytes else limit
+    ends = limited_cut(world.views(), dict(ZERO), highs, given, by_bytes=by_bytes)
+    if by_bytes:
+        assert _on_boundaries(world, ends), "stored batches are whole"
     if sum(ends.values()) <= limit:
         return
     # Between the start and a cut that exceeds the limit there is no smaller cut.
@@ -122,6 +128,43 @@ def _on_boundaries(world: World, ends: Ends) -> bool:
         if end and end not in {row.next_offset for row in rows}:
             return False
     return True
+
+
+@given(steps, st.sampled_from([(0,), (1,), (0, 1)]))
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
+def test_I11_cut_over_some_partitions_divides_no_transaction_in_them(
+    history: list[tuple[object, ...]], partitions: tuple[int, ...]
+) -> None:
+    world = run(history)
+    views = world.views(partitions)
+    zero = {where: 0 for where in ZERO if where.partition in partitions}
+    ends = stable_ends(views, zero)
+    assert ends.keys() == zero.keys()
+    for pieces in world.pieces.values():
+        pieces -= {piece for piece in pieces if piece[0].partition not in partitions}
+    assert world.is_whole(ends)
+    assert not world.holds_open(ends)
+    assert all(end <= ends[where] for where, end in limited_cut(views, zero, ends, 3).items())
+    whole = stable_ends(world.views(), ZERO)
+    assert all(end >= whole[where] for where, end in ends.items()), "others hold back nothing"
+
+
+def test_R13_limit_in_bytes_takes_whole_batches_and_at_least_one() -> None:
+    """Large records after small ones, in a topic beside a larger one of small records."""
+    world = World()
+    world.append("a", 0, 5)
+    world.append("a", 0, 50)
+    for _ in range(30):
+        world.append("b", 1, 3)
+    highs = stable_ends(world.views(), ZERO)
+    ends, sizes = dict(ZERO), []
+    while ends != highs:
+        following = limited_cut(world.views(), ends, highs, 200, by_bytes=True)
+        sizes.append(sum(10 * (following[where] - ends[where]) for where in ends))
+        ends = following
+    assert sum(sizes) == 1450
+    assert [size for size in sizes if size > 200] == [500], "the batch that is larger alone"
+    assert len(sizes) <= 7, "a topic gets what another one leaves of its share"
 
 
 def test_R13_two_transactions_in_opposite_order_are_taken_together() -> None:
