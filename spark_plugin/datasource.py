@@ -5,16 +5,14 @@ It only parses options, and creates readers and writers.
 
 from __future__ import annotations
 
-import sys
-import zipfile
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Any, SupportsIndex
 
-from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from spark_plugin.archive import opener, own_archive, ship
 from spark_plugin.arrow_schema import source_schema
 from spark_plugin.connections import open_log
 from spark_plugin.options import ReaderOptions, parse_reader_options, parse_writer_options
@@ -40,6 +38,13 @@ class TxlogDataSource(DataSource):
     def name(cls) -> str:
         """The argument of `format`."""
         return "txlog"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        archive = own_archive()
+        if archive is None:
+            return super().__reduce_ex__(protocol)
+        kind = type(self)
+        return opener(), (str(archive), kind.__module__, kind.__name__, self.__dict__)
 
     @called_by_spark
     def schema(self) -> StructType:
@@ -103,16 +108,11 @@ class TxlogDataSource(DataSource):
 def register(spark: SparkSession) -> None:
     """Register `format("txlog")` with a session that does not find it by itself.
 
-    Code from `--py-files` is pickled by value, because the process on the driver that runs a
-    streaming source cannot import it.
+    If this code is in an archive from `--py-files`, the executors get it, too. All processes of a
+    registered source run `PYSPARK_PYTHON`. Raises UsageError in a session of Spark Connect that
+    imports txlog from an archive.
     """
-    if _from_archive(TxlogDataSource.__module__):
-        for name in [n for n in sys.modules if n.split(".")[0] in ("txlog", "spark_plugin")]:
-            cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
+    archive = own_archive()
+    if archive is not None:
+        ship(spark, archive)
     spark.dataSource.register(TxlogDataSource)
-
-
-def _from_archive(module: str) -> bool:
-    """Whether the module is inside a zip file."""
-    place = Path(sys.modules[module].__file__ or "")
-    return any(parent.is_file() and zipfile.is_zipfile(parent) for parent in place.parents)

@@ -2,22 +2,18 @@
 Spark."""
 
 import importlib.metadata
-import json
-import os
 import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import txlog
+from tests.packaging.clean_install import CleanInstall, clean_variables, install_wheel
 from tests.source_tree import PRODUCT, ROOT, modules
 from txlog.cli.spark_environment import CONF_IN_ENVIRONMENT
 from txlog.distribution import DISTRIBUTION
@@ -68,93 +64,6 @@ print(json.dumps({c.name: {"status": c.status, "found": c.found, "fix": c.fix}
 NOT_FOUND = "DATA_SOURCE_NOT_FOUND"
 START_SPARK_S = 240
 """Enough for two starts of a JVM on a loaded machine."""
-
-
-@dataclass(frozen=True)
-class CleanInstall:
-    """An environment with the wheel; the heavy packages come from this environment, this folder
-    does not."""
-
-    folder: Path
-    wheel: Path
-
-    @property
-    def python(self) -> Path:
-        return self.folder / "bin" / "python"
-
-    @property
-    def packages(self) -> Path:
-        return next(self.folder.glob("lib/python*/site-packages"))
-
-    def run(self, program: str, *arguments: str, **variables: str) -> dict[str, Any]:
-        """Run `program` outside of this folder; its last line of output is its result in JSON."""
-        done = subprocess.run(
-            [self.python, "-c", program, *arguments],
-            cwd=self.folder,
-            env=clean_variables() | {"PYSPARK_PYTHON": str(self.python)} | variables,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
-
-
-def clean_variables() -> dict[str, str]:
-    """The environment variables without the path to this folder, which would make pip see txlog as
-    installed."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-
-def clone(folder: Path) -> Path:
-    """The files of a clone, without what earlier builds left here."""
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of a release: a source distribution, and the wheel built from that."""
-    folder = tmp_path_factory.mktemp("build")
-    sources = clone(folder / "sources")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)]
-    done = subprocess.run([*command, str(sources)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
-
-
-@pytest.fixture(scope="module")
-def wheel(dist: Path) -> Path:
-    """The wheel."""
-    return next(dist.glob("*.whl"))
-
-
-def install_wheel(python: Path, wheel: Path) -> None:
-    """Install the wheel with this environment's pip into the environment of `python`."""
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-    command = [*pip, "--no-deps", "--no-index", str(wheel)]
-    subprocess.run(command, env=clean_variables(), check=True)
-
-
-@pytest.fixture(scope="module")
-def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanInstall:
-    """A fresh environment with the wheel, and a path to the packages that it depends on.
-
-    A plain path line adds a folder after the environment's own folders. The .pth file in that
-    folder, by which an editable install makes the checkout importable, is not read.
-    """
-    folder = tmp_path_factory.mktemp("clean") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    clean = CleanInstall(folder, wheel)
-    install_wheel(clean.python, wheel)
-    (clean.packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return clean
 
 
 def packed_modules() -> set[str]:
