@@ -1,6 +1,7 @@
 """A full disk, a permission error and a temporary fault are told apart."""
 
 import errno
+import os
 
 import pytest
 
@@ -29,7 +30,9 @@ def test_errno_maps_to_store_error_that_names_the_place(
     error = store_error(OSError(number, "text of the system's"), "create", "/data/log/a")
     assert type(error) is kind
     assert "cannot create /data/log/a" in error.message
-    assert error.facts["errno"] == errno.errorcode[number]
+    assert os.strerror(number) in error.message
+    name = errno.errorcode[number]
+    assert error.facts == {"action": "create", "place": "/data/log/a", "errno": name}
 
 
 def test_refused_permission_names_the_umask_of_other_users() -> None:
@@ -39,4 +42,11 @@ def test_refused_permission_names_the_umask_of_other_users() -> None:
 
 
 def test_os_error_without_errno_is_store_unavailable() -> None:
-    assert type(store_error(TimeoutError(), "read", "/x")) is StoreUnavailable
+    error = store_error(TimeoutError(), "read", "/x")
+    assert type(error) is StoreUnavailable
+    assert "cannot read /x: TimeoutError." in error.message
+    assert error.facts["errno"] == "0"
+
+
+def test_number_unknown_to_the_system_is_kept_as_a_number() -> None:
+    assert store_error(OSError(9_999, ""), "read", "/x").facts["errno"] == "9999"

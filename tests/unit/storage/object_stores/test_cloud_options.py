@@ -16,7 +16,7 @@ ACCOUNT = {"account_name": "lake", "account_key": "aHVzaA=="}
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
-    for name in ("ACCOUNT_NAME", "ACCOUNT_KEY", "SAS_TOKEN", "CONNECTION_STRING", "CLIENT_ID"):
+    for name in ("ACCOUNT_NAME", "CONNECTION_STRING", "ENDPOINT", "ANON", *AZURE_NAMES):
         monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
 
 
@@ -75,6 +75,63 @@ def test_azure_account_comes_from_option_environment_or_connection_string(
     monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "of another")
     assert by_option == azure.bucket_settings("log", ACCOUNT)
     assert by_option.origin == "https://lake.blob.core.windows.net"
+
+
+AZURE_NAMES = ("ACCOUNT_KEY", "SAS_TOKEN", "CLIENT_ID", "CLIENT_SECRET", "TENANT_ID")
+
+
+@pytest.mark.parametrize("name", AZURE_NAMES)
+def test_each_variable_of_adlfs_is_an_option_unless_options_sign(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "lake")
+    plain = azure.bucket_settings("log", {}).config
+    monkeypatch.setenv(f"AZURE_STORAGE_{name}", "hush")
+    stored = "sas_key" if name == "SAS_TOKEN" else name.lower()
+    assert azure.bucket_settings("log", {}).config == {**plain, stored: "hush"}
+    anonymous = azure.bucket_settings("log", {"anon": True}).config
+    assert anonymous == {**plain, "skip_signature": True}
+
+
+def test_variables_that_adlfs_does_not_read_have_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "lake")
+    plain = azure.bucket_settings("log", {})
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", "http://elsewhere")
+    monkeypatch.setenv("AZURE_STORAGE_ANON", "true")
+    assert azure.bucket_settings("log", {}) == plain
+
+
+def test_azure_connection_string_in_the_environment_names_account_key_and_endpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(
+        "AZURE_STORAGE_CONNECTION_STRING",
+        " AccountName = lake; AccountKey=aHVzaA==;BlobEndpoint=http://h:1/lake/;"
+        "SharedAccessSignature=sv=1&sig=hush;strange",
+    )
+    settings = azure.bucket_settings("log", {})
+    assert settings.config == {
+        **ACCOUNT,
+        "sas_key": "sv=1&sig=hush",
+        "endpoint": "http://h:1/lake",
+        "skip_signature": False,
+    }
+    assert settings.origin == "http://h:1"
+
+
+def test_anonymous_gcs_client_asks_for_no_token_and_uses_the_endpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    by_option = gcs.bucket_settings("lake", {"token": "anon", "endpoint_url": "http://h:1/"})
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "h:1")
+    assert by_option == gcs.bucket_settings("lake", {})
+    assert by_option.config.keys() == {"service_account_key", "skip_signature", "base_url"}
+    assert by_option.config["skip_signature"] is True
+    assert (by_option.config["base_url"], by_option.origin) == ("http://h:1", "http://h:1")
+    key = json.loads(str(by_option.config["service_account_key"]))
+    assert (key.pop("gcs_base_url"), key.pop("disable_oauth")) == ("http://h:1", True)
+    assert key == {"client_email": "", "private_key": "", "private_key_id": ""}
+    assert gcs.bucket_settings("lake", {"token": "cloud"}).config == {"base_url": "http://h:1"}
 
 
 def test_azure_accepts_sas_token_and_custom_endpoint() -> None:

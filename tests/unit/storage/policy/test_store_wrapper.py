@@ -29,6 +29,7 @@ READS: dict[str, Callable[[Store], Any]] = {
         for part in store.get_ranges("a/there", [ByteRange(1, 2), ByteRange(0, 1)]) or ()
     ],
     "ranges of what is absent": lambda store: store.get_ranges("a/absent", [ByteRange(0, 1)]),
+    "list all": lambda store: [one.path for one in store.list_after("")],
     "list": lambda store: [(one.path, one.size_bytes) for one in store.list_after("a/")],
     "list after": lambda store: [one.path for one in store.list_after("a/", "a/other")],
 }
@@ -42,7 +43,7 @@ WRITES: dict[str, Callable[[Store], Any]] = {
 
 
 def filled(store: Store) -> Store:
-    for name in ("a/other", "a/there", "b/1"):
+    for name in ("0", "a/other", "a/there", "b/1"):
         store.put_new(name, b"1234")
     return store
 

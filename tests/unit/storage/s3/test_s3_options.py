@@ -15,8 +15,8 @@ from txlog.clock import Runtime
 from txlog.errors import InvalidOption, OutcomeUnknown, StoreDenied, StoreUnavailable
 from txlog.storage import Created, Store, open_store
 from txlog.storage.s3 import s3_client, s3_options
-from txlog.storage.s3.s3_bucket import bucket_settings
-from txlog.storage.s3.s3_options import origin_of, read_options
+from txlog.storage.s3.s3_bucket import bucket_settings, keys_of_environment
+from txlog.storage.s3.s3_options import DEFAULT_REGION, origin_of, read_options
 
 CERTIFICATES = ROOT / "tests/certificates"
 """Certificates of an authority whose key was deleted, and of 127.0.0.1; valid until 2126."""
@@ -50,7 +50,13 @@ def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Remove the settings of this machine's user."""
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "PROFILE", "REGION"):
         monkeypatch.delenv(f"AWS_{name}", raising=False)
-    for name in ("DEFAULT_REGION", "ENDPOINT_URL", "ENDPOINT_URL_S3", "CA_BUNDLE"):
+    for name in (
+        "DEFAULT_REGION",
+        "ENDPOINT_URL",
+        "ENDPOINT_URL_S3",
+        "CA_BUNDLE",
+        "SECURITY_TOKEN",
+    ):
         monkeypatch.delenv(f"AWS_{name}", raising=False)
     monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
@@ -144,6 +150,41 @@ def test_services_section_overrides_endpoint_of_the_profile(
         f"[services here]\ns3 =\n  endpoint_url = {server.url}\n"
     )
     assert headers_of_a_create(server, **KEYS, endpoint_url=None)
+
+
+def test_configured_endpoint_is_ignored_where_the_environment_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("[default]\nendpoint_url = http://127.0.0.1:9\n")
+    for value, host in ((None, "127.0.0.1"), ("false", "127.0.0.1"), ("True", "amazonaws.com")):
+        if value is not None:
+            monkeypatch.setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", value)
+        found = bucket_settings("lake", read_options({**KEYS})).origin
+        assert host in found, value
+
+
+def test_region_named_nowhere_is_the_default_one(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("[default]\noutput = json\n")
+    found = bucket_settings("lake", read_options({**KEYS})).config
+    assert found["region"] == DEFAULT_REGION
+
+
+@pytest.mark.parametrize("name", ["AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN"])
+def test_session_token_of_the_environment_has_two_names(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    assert keys_of_environment() is None
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENV")
+    assert keys_of_environment() is None
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
+    plain = {"access_key_id": "AKIAENV", "secret_access_key": "hush-hush", "expires_at": None}
+    found = keys_of_environment()
+    assert found is not None
+    assert found() == plain
+    monkeypatch.setenv(name, "hush")
+    found = keys_of_environment()
+    assert found is not None
+    assert found() == {**plain, "token": "hush"}
 
 
 def test_an_unknown_profile_is_refused(server: ScriptedServer) -> None:
