@@ -100,7 +100,7 @@ def called_by_spark(hook: Callable[Given, Result]) -> Callable[Given, Result]:
             result = hook(*args, **kwargs)
         # Spark iterates over the records of `read`, which is when most of its errors are raised.
         if isinstance(result, Iterator):
-            return cast(Result, _message_first_in(result, hook.__qualname__))
+            return cast("Result", _message_first_in(result, hook.__qualname__))
         return result
 
     return call

@@ -127,6 +127,22 @@ def test_group_with_another_position_is_not_moved(log: MemoryLog, tmp_path: Path
         moved.commit("second run")
 
 
+def test_I6_two_queries_on_the_new_group_read_no_record_twice(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """The two have different coordinators, which cannot compare the owners of the group."""
+    moved = begun(log, tmp_path).restarted(**HANDED_OVER)
+    moved.run("second run")
+    put(log, 2)
+    start = OffsetSpec(OffsetPoint.COMMITTED)
+    other = Stream(log, tmp_path / "other", start, group_id=NEW)
+    assert other.run("other run") == 2
+    assert moved.plan() == 2
+    with pytest.raises(CheckpointConflict, match="the group is already where the batch ends"):
+        moved.commit("second run")
+    log.check()
+
+
 def test_query_with_another_sink_may_drop_its_group(log: MemoryLog, tmp_path: Path) -> None:
     stream = begun(log, tmp_path)
     dropped = stream.restarted(group_id=None, abandoned_group=GROUP)
