@@ -4,7 +4,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -162,6 +162,43 @@ def test_lock_acquired_after_the_turn_ended_is_released_at_once(
             assert len(waiting) == 2
 
 
+def test_turn_that_was_waited_for_holds_the_lock_until_it_ends(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    waiting: list[Callable[[], object]] = []
+    background = SilentBackground()
+    background.begin = waiting.append  # type: ignore[method-assign]
+    holder = ExitStack()
+
+    class UntilTheHolderIsGone:
+        is_set = False
+
+        def wait_ms(self, timeout_ms: float) -> bool:
+            holder.close()
+            waiting[0]()
+            return self.is_set
+
+        def set(self) -> None:
+            self.is_set = True
+
+    runtime = replace(
+        manual_runtime(clock=clock), new_event=UntilTheHolderIsGone, background=background
+    )
+    store = _with_folders(LocalStore(tmp_path, runtime))
+    open_files = len(os.listdir("/proc/self/fd"))
+    holder.enter_context(locked(tmp_path / FOLDER))
+    with (
+        turn(store, FOLDER) as others_had_it,
+        pytest.raises(BlockingIOError),
+        locked(tmp_path / FOLDER),
+    ):
+        pass
+    assert others_had_it
+    with locked(tmp_path / FOLDER):
+        pass
+    assert len(os.listdir("/proc/self/fd")) == open_files
+
+
 def test_I16_stalled_lock_holder_costs_one_thread_and_one_open_file(tmp_path: Path) -> None:
     clock = ManualClock()
     store = _with_folders(LocalStore(tmp_path, replace(Runtime(), clock=clock)))
@@ -209,11 +246,12 @@ def test_writer_proceeds_without_its_turn_if_no_thread_is_left_to_wait_for_it(
 ) -> None:
     runtime = replace(manual_runtime(clock=clock), background=NoThreadLeft())
     store = _with_folders(LocalStore(tmp_path, runtime))
-    open_files = len(os.listdir("/proc/self/fd"))
+    open_files, begun_ms = len(os.listdir("/proc/self/fd")), clock.monotonic_ms()
     with locked(tmp_path / FOLDER):
         for _ in range(2):
             with turn(store, FOLDER) as others_had_it:
                 assert others_had_it
+    assert clock.monotonic_ms() == begun_ms, "nothing would end a wait"
     assert len(os.listdir("/proc/self/fd")) == open_files
     with turn(store, FOLDER) as others_had_it:
         assert not others_had_it
