@@ -105,8 +105,9 @@ done
 endef
 
 # For tests marked `extra`: Azure's emulator, the newest that Node 20 runs, whose packages run no
-# scripts of theirs when they are installed; and an S3 server that checks signatures and dates.
-servers: .servers/.installed .servers/bin/versitygw
+# scripts of theirs when they are installed; an S3 server that checks signatures and dates; and HDFS,
+# by Spark's own client of Maven.
+servers: .servers/.installed .servers/bin/versitygw .servers/hadoop/.installed
 
 .servers/bin/versitygw:
 	@go version >/dev/null || { echo "The extra tests need Go; install it and try again." >&2; exit 1; }
@@ -117,6 +118,15 @@ servers: .servers/.installed .servers/bin/versitygw
 	@node -e 'process.exit(Number(parseInt(process.versions.node) < 20))' || { \
 	  echo "The extra tests need Node.js 20 or newer; install it and try again." >&2; exit 1; }
 	npm install --silent --prefix .servers --ignore-scripts --no-audit --no-fund azurite@3.35.0
+	@touch $@
+
+.servers/hadoop/.installed: Makefile $(INSTALLED)
+	@jars=$$($(PYTHON) -c 'import pyspark; print(pyspark.__path__[0])')/jars; \
+	set -e; for found in org.apache.hadoop:hadoop-client-minicluster:3.5.0 \
+	    org.junit.jupiter:junit-jupiter-api:5.13.4; do \
+	  "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -cp "$$jars/*" org.apache.ivy.Main -warn -types jar \
+	    -notransitive -dependency $$(echo $$found | tr : ' ') \
+	    -retrieve "$(CURDIR)/.servers/hadoop/[artifact].[ext]"; done
 	@touch $@
 
 java:

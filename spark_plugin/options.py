@@ -43,7 +43,6 @@ topic by its partitions: with one, as in Kafka, a second consumer would have not
 
 MAX_TRIGGER_DELAY_MS = 15 * 60_000
 """As in Kafka's source."""
-LOCAL_FILE_SYSTEM = "file:///"
 
 _EARLIEST = OffsetSpec(OffsetPoint.EARLIEST)
 _LATEST = OffsetSpec(OffsetPoint.LATEST)
@@ -186,8 +185,9 @@ class WriterOptions:
     )
     """Default: made of the query id."""
     checkpoint_location: str | None = _option(None, "checkpointLocation", values.text)
-    checkpoint_file_system: str = _option(LOCAL_FILE_SYSTEM, "checkpointFileSystem", values.text)
-    """Hadoop's fs.defaultFS, for a checkpointLocation without a scheme."""
+    checkpoint_file_system: str | None = _option(None, "checkpointFileSystem", values.text)
+    """Hadoop's fs.defaultFS, for a checkpointLocation without a scheme. Default: that of Hadoop's
+    configuration files."""
     query_name: str | None = _option(None, "queryName", values.text)
     group_takeover: bool = _option(False, "group.takeover", values.flag)
     """Take over the consumer group from the query that owns it."""

@@ -61,6 +61,7 @@ STARTED_BY_NAME = (
     r".*\.__main__",  # by python -m
     r"txlog\.testing\..*",  # by the tests of this and other projects
     r"txlog\.storage\.(object_stores\.(azure|gcs)|s3\.s3_client)",  # for such a URL
+    r"spark_plugin\.checkpoints\.hadoop_files",  # for such a checkpoint
     r"txlog\.cli\.main",  # by the console script, once it holds off Ctrl-C
     *(re.escape(f"txlog.cli.{known.module}") for known in COMMANDS.values()),  # when they are run
 )

@@ -7,6 +7,9 @@ interpreted like Hadoop's `Path`: never URL-decoded, relative to the driver's fo
 scheme on the default file system, which need not be the local disk. `offset_log.py` interprets the
 files of batches. No decision depends on a listing (I14): a listing proposes the newest batch, and
 `commit` refuses the transaction if Spark names another.
+
+A place is read as the log would be there, as a disk or by the client of an object store; only for
+other file systems is a JVM started (`hadoop_files.py`).
 """
 
 from __future__ import annotations
@@ -18,20 +21,24 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
+from xml.etree import ElementTree
 
 from spark_plugin.checkpoints.offset_log import BatchRange, OffsetFile, batch_range, parse
 from spark_plugin.connections import KeptStore, open_kept
-from spark_plugin.options import LOCAL_FILE_SYSTEM, WriterOptions
+from spark_plugin.options import WriterOptions
 from spark_plugin.source.offsets import NEW_CHECKPOINT
 from txlog.clock import FanOut, Runtime, SerialFanOut, begun
+from txlog.distribution import install_command
 from txlog.errors import (
     CheckpointConflict,
     CorruptData,
     InvalidOption,
     StoreDenied,
     StoreUnavailable,
+    UsageError,
 )
 from txlog.storage.open import open_store
 from txlog.storage.store import Store
@@ -41,7 +48,8 @@ COMMITS = "commits"
 METADATA = "metadata"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
-_OBJECT_SCHEMES = ("s3", "s3a", "s3n")
+_HADOOP_CONFIGURATION = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Variables with folders of `core-site.xml`, in the order in which Spark's JVM looks at them."""
 
 
 class CheckpointFiles(Protocol):
@@ -201,31 +209,34 @@ def _damaged(where: str) -> CorruptData:
 def query_checkpoint(options: WriterOptions) -> Checkpoint:
     """The query's checkpoint. A store is kept from batch to batch; the files are read again each
     time. Raises InvalidOption if the option is missing (rule R22), and as `open_checkpoint`."""
-    open_at = partial(open_kept, storage_options=options.storage)
-    return _opened(options.checkpoint_location, options.checkpoint_file_system, open_at)
+    return _opened(
+        options.checkpoint_location, options.checkpoint_file_system, options.storage, open_kept
+    )
 
 
 def open_checkpoint(
     location: str | None,
     runtime: Runtime,
     *,
-    default_file_system: str = LOCAL_FILE_SYSTEM,
+    default_file_system: str | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> Checkpoint:
     """The checkpoint at `checkpointLocation`. Reads nothing yet.
 
-    Raises InvalidOption if the option is not given (R22: a location in the session's configuration
-    is not visible here), or names a file system that txlog cannot read.
+    Raises InvalidOption if the option is not given (R22), or is not the URL of a folder.
     """
 
-    def open_at(url: str) -> KeptStore:
-        return KeptStore(open_store(url, runtime, storage_options), runtime.fan_out)
+    def open_at(url: str, options: Mapping[str, object]) -> KeptStore:
+        return KeptStore(open_store(url, runtime, options), runtime.fan_out)
 
-    return _opened(location, default_file_system, open_at)
+    return _opened(location, default_file_system, storage_options or {}, open_at)
 
 
 def _opened(
-    location: str | None, default_file_system: str, open_at: Callable[[str], KeptStore]
+    location: str | None,
+    default_file_system: str | None,
+    storage_options: Mapping[str, object],
+    open_at: Callable[[str, Mapping[str, object]], KeptStore],
 ) -> Checkpoint:
     if location is None:
         raise InvalidOption(
@@ -237,28 +248,52 @@ def _opened(
         )
     # Anew each time, as it may be relative to the process's folder (R24).
     place = locate(location, default_file_system)
-    if place.scheme == "file":
+    if place.scheme in ("file", "dbfs"):
         # A disk answers faster than a thread starts.
-        return Checkpoint(place.url, LocalFiles(place.path))
-    kept = open_at(_store_url(place))
+        return Checkpoint(place.url, LocalFiles(_local_path(place)))
+    if "@" in place.authority and not place.has_container:
+        raise InvalidOption(
+            f"the checkpoint's URL must be {place.scheme}://host/folder or s3a://bucket/folder, "
+            "without credentials in it."
+        )
+    found = _object_store(place)
+    if found is None:
+        try:
+            hadoop = import_module("spark_plugin.checkpoints.hadoop_files")
+        except ImportError as error:
+            raise UsageError(
+                f"a checkpoint on {place.scheme} is read with PySpark's jars, and PySpark is not "
+                f"installed: {install_command('spark')}."
+            ) from error
+        return Checkpoint(place.url, hadoop.HadoopFiles(place.url))
+    url, its_options = found
+    kept = open_at(url, {**its_options, **storage_options})
     return Checkpoint(place.url, ObjectFiles(kept.store), kept.fan_out)
 
 
-def _store_url(place: CheckpointPlace) -> str:
-    """The URL of a checkpoint that is not on a disk. Raises InvalidOption for other stores."""
-    if place.scheme not in _OBJECT_SCHEMES:
-        raise InvalidOption(
-            f"the checkpoint is on {place.scheme} ({place.url}), which txlog cannot read, and the "
-            "sink needs its offsets to commit them with the records. Put checkpointLocation on a "
-            "disk that the driver sees (file:///...) or on S3 (s3a://...); the log may stay where "
-            "it is.",
-            scheme=place.scheme,
-        )
-    if not place.authority or "@" in place.authority:
-        raise InvalidOption(
-            "the checkpoint's URL must be s3a://bucket/folder, without credentials in it."
-        )
-    return f"s3://{place.authority}{place.path.rstrip('/')}"
+def _local_path(place: CheckpointPlace) -> str:
+    """Databricks mounts its file system at /dbfs, and volumes at their own paths."""
+    if place.scheme == "file" or place.path.startswith(("/Volumes/", "/Workspace/")):
+        return place.path
+    return f"/dbfs{place.path}"
+
+
+def _object_store(place: CheckpointPlace) -> tuple[str, dict[str, object]] | None:
+    """The URL and the options by which the log's own client opens it; None for another place."""
+    path = place.path.rstrip("/")
+    if place.scheme in ("s3", "s3a", "s3n", "gs"):
+        if not place.authority:
+            raise InvalidOption(f"the checkpoint's URL must be {place.scheme}://bucket/folder.")
+        return f"{'gs' if place.scheme == 'gs' else 's3'}://{place.authority}{path}", {}
+    if place.has_container:
+        container, _, host = place.authority.partition("@")
+        # The account shows the same files by its services of files (dfs) and of blobs.
+        endpoint = f"https://{host.replace('.dfs.', '.blob.', 1)}"
+        return f"az://{container}{path}", {
+            "account_name": host.partition(".")[0],
+            "endpoint": endpoint,
+        }
+    return None
 
 
 # Where a checkpoint is.
@@ -273,33 +308,63 @@ class CheckpointPlace:
     path: str
 
     @property
+    def has_container(self) -> bool:
+        """Whether it is on Azure, as `abfss://container@account.dfs.core.windows.net/folder`."""
+        container, at, _ = self.authority.partition("@")
+        return self.scheme in ("abfs", "abfss") and bool(at) and ":" not in container
+
+    @property
     def url(self) -> str:
-        """The location for messages, without credentials."""
-        host = self.authority.rpartition("@")[2]
+        """The location, without credentials."""
+        host = self.authority if self.has_container else self.authority.rpartition("@")[2]
         return self.path if self.scheme == "file" else f"{self.scheme}://{host}{self.path}"
 
 
 def locate(
-    location: str, default_file_system: str = LOCAL_FILE_SYSTEM, folder: str | None = None
+    location: str, default_file_system: str | None = None, folder: str | None = None
 ) -> CheckpointPlace:
     """The place that `checkpointLocation` names.
 
-    `default_file_system` is Hadoop's `fs.defaultFS`, for a location without a scheme; `folder` is
-    the base of a relative one, by default the process's own. Raises InvalidOption.
+    `default_file_system` is Hadoop's `fs.defaultFS`, for a location without a scheme, by default
+    that of Hadoop's configuration; `folder` is the base of a relative one, by default the process's
+    own. Raises InvalidOption.
     """
     if not location.strip():
         raise InvalidOption("checkpointLocation is empty; give a folder of the query's own.")
     scheme, rest = _split_scheme(location)
     if not scheme:
-        scheme, base = _split_scheme(default_file_system)
+        default = default_file_system or _configured_file_system()
+        scheme, base = _split_scheme(default)
         if not scheme:
             raise InvalidOption(
-                f"the default file system {default_file_system!r} has no scheme; write it as in "
+                f"the default file system {default!r} has no scheme; write it as in "
                 "fs.defaultFS, such as 'file:///' or 's3a://bucket'."
             )
         return _on_default(scheme, base, location, folder)
     authority, path = _split_authority(rest)
     return _place(scheme, authority, path, location)
+
+
+def _configured_file_system() -> str:
+    """Hadoop's `fs.defaultFS` as its configuration files set it; else the local disk, as there.
+
+    Settings in Spark's own configuration (`spark.hadoop.fs.defaultFS`) are not visible here.
+    """
+    folders = [Path(os.environ[name]) for name in _HADOOP_CONFIGURATION if os.environ.get(name)]
+    files = [folder / "core-site.xml" for folder in folders]
+    file = next((file for file in files if file.is_file()), None)
+    if file is not None:
+        try:
+            properties = list(ElementTree.parse(file).iter("property"))
+        except (OSError, ElementTree.ParseError) as error:
+            raise InvalidOption(
+                f"{file} cannot be read: {error}. Correct it, or give checkpointLocation as a full "
+                "URL."
+            ) from error
+        for found in properties:
+            if (found.findtext("name") or "").strip() == "fs.defaultFS":
+                return (found.findtext("value") or "").strip()
+    return "file:///"
 
 
 def _split_scheme(text: str) -> tuple[str, str]:

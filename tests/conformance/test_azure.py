@@ -5,7 +5,8 @@ from itertools import count
 
 import pytest
 
-from tests.conformance.azurite import Azurite, azurite
+from spark_plugin.checkpoints.checkpoint import open_checkpoint
+from tests.conformance.azurite import ACCOUNT, Azurite, azurite
 from txlog.clock import Runtime
 from txlog.errors import StoreDenied
 from txlog.storage import Store, open_store
@@ -64,6 +65,17 @@ class TestAzureOverABreakingLine(LostAnswerConformance):
         proxy.lose_answers("PUT", then_refuse=True)
         limits = {"deadline_ms": 4_000, "attempt_timeout_ms": 3_000}
         return open_store(url, Runtime(), through(proxy, azure, **limits))
+
+
+def test_R24_checkpoint_of_a_query_is_read_by_its_url_of_hadoop(azure: Azurite) -> None:
+    written = open_store(f"az://{CONTAINER}/cp 1", Runtime(), azure.storage_options)
+    for name in ("offsets/9", "offsets/10", "offsets/11.tmp"):
+        written.create(name, b"v1")
+    written.create("metadata", b'{"id": "query"}')
+    location = f"abfss://{CONTAINER}@{ACCOUNT}.dfs.core.windows.net/cp 1"
+    checkpoint = open_checkpoint(location, Runtime(), storage_options=azure.storage_options)
+    assert (checkpoint.query_id(), checkpoint.newest_batch()) == ("query", 10)
+    assert (checkpoint.newest_commit(), checkpoint.url) == (None, location)
 
 
 def test_missing_container_is_named_in_the_error(azure: Azurite) -> None:

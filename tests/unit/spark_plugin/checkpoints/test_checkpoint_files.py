@@ -1,6 +1,8 @@
 """The location of a checkpoint, in every way that users write it, and reading its files."""
 
+import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,11 @@ def test_R24_local_path_is_interpreted_as_the_user_wrote_it(location: str, path:
         ("hdfs://n:8020/cp", CheckpointPlace("hdfs", "n:8020", "/cp"), "hdfs://n:8020/cp"),
         ("hdfs:///cp", CheckpointPlace("hdfs", "", "/cp"), "hdfs:///cp"),
         ("dbfs:/cp", CheckpointPlace("dbfs", "", "/cp"), "dbfs:///cp"),
+        (
+            "abfss://c@a.dfs.core.windows.net/cp",
+            CheckpointPlace("abfss", "c@a.dfs.core.windows.net", "/cp"),
+            "abfss://c@a.dfs.core.windows.net/cp",
+        ),
         ("s3a://b", CheckpointPlace("s3a", "b", "/"), "s3a://b/"),
     ],
 )
@@ -90,17 +97,57 @@ def test_invalid_location_is_refused_with_the_reason(
         locate(location, default)
 
 
-def test_credentials_in_a_url_are_hidden_and_refused() -> None:
-    location = "s3a://key:secret@bucket/cp"
+@pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"])
+def test_R24_default_file_system_is_that_of_hadoops_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    assert locate("/cp") == CheckpointPlace("file", "", "/cp")
+    file = tmp_path / "core-site.xml"
+    file.write_text(
+        "<configuration><property><name>a</name><value>b</value></property><property>"
+        "<name>fs.defaultFS</name>\n<value>\nhdfs://n:8020\n</value></property></configuration>"
+    )
+    assert locate("/cp") == CheckpointPlace("hdfs", "n:8020", "/cp")
+    assert locate("/cp", "file:///") == CheckpointPlace("file", "", "/cp")
+    assert locate("file:///cp") == CheckpointPlace("file", "", "/cp")
+    file.write_text("<configuration/>")
+    assert locate("/cp") == CheckpointPlace("file", "", "/cp")
+    file.write_text("<configuration>")
+    with pytest.raises(InvalidOption, match=r"core-site\.xml cannot be read: .* full URL"):
+        locate("/cp")
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "s3a://key:secret@bucket/cp",
+        "hdfs://me:secret@n:8020/cp",
+        "abfss://c:secret@a.dfs.core.windows.net/cp",
+    ],
+)
+def test_credentials_in_a_url_are_hidden_and_refused(location: str) -> None:
     assert "secret" not in locate(location).url
     with pytest.raises(InvalidOption, match="without credentials") as raised:
         open_checkpoint(location, Runtime())
     assert "secret" not in str(raised.value)
 
 
-def test_unsupported_file_system_is_refused_with_alternatives() -> None:
-    with pytest.raises(InvalidOption, match=r"on hdfs .*file:///\.\.\.\) or on S3"):
-        open_checkpoint("hdfs://n/cp", Runtime())
+@pytest.mark.parametrize(
+    ("location", "folder"),
+    [
+        ("dbfs:/cp", "/dbfs/cp"),
+        ("dbfs:///a/../cp/", "/dbfs/cp"),
+        ("dbfs:/Volumes/main/default/v/cp", "/Volumes/main/default/v/cp"),
+        ("/Volumes/main/default/v/cp", "/Volumes/main/default/v/cp"),
+    ],
+)
+def test_R24_checkpoint_of_databricks_is_read_where_it_is_mounted(
+    location: str, folder: str
+) -> None:
+    assert open_checkpoint(location, Runtime()).files == LocalFiles(folder)
 
 
 @pytest.mark.parametrize(
@@ -110,12 +157,40 @@ def test_unsupported_file_system_is_refused_with_alternatives() -> None:
         ("s3a://bucket/folder/cpX", "s3://bucket/folder/cpX"),
         ("s3a://bucket/folder/cp ", "s3://bucket/folder/cp "),
         ("s3://bucket", "s3://bucket"),
+        ("gs://bucket/a//b/cp", "gs://bucket/a/b/cp"),
+        ("abfss://box@account1.dfs.core.windows.net/a/cp/", "az://box/a/cp"),
+        ("abfs://box@account1.dfs.core.windows.net/cp", "az://box/cp"),
     ],
 )
-def test_s3_is_read_through_the_object_store(location: str, url: str) -> None:
+def test_R24_bucket_is_read_by_the_client_of_the_log(location: str, url: str) -> None:
     files = open_checkpoint(location, Runtime()).files
     assert isinstance(files, ObjectFiles)
     assert files.store.url == url
+
+
+@pytest.mark.parametrize("host", ["core.windows.net", "core.chinacloudapi.cn"])
+def test_R24_checkpoint_on_azure_is_read_from_the_account_in_its_url(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "another")
+    location, options = f"abfss://box@account1.dfs.{host}/cp", {"anon": "true", "deadline_ms": 500}
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        checkpoint = open_checkpoint(location, Runtime(), storage_options=options)
+        with ThreadPoolExecutor() as pool:
+            read = pool.submit(checkpoint.query_id)
+            connection, _ = proxy.accept()
+            asked = connection.recv(1 << 16)
+            for each in (connection, proxy):
+                each.close()
+            assert asked.startswith(f"CONNECT account1.blob.{host}:443 ".encode())
+            assert isinstance(read.exception(), StoreUnavailable)
+
+
+def test_bucket_without_a_name_is_refused() -> None:
+    for scheme in ("s3a", "gs"):
+        with pytest.raises(InvalidOption, match=f"must be {scheme}://bucket/folder"):
+            open_checkpoint(f"{scheme}:///cp", Runtime())
 
 
 def test_s3_requests_are_retried_on_the_given_clock() -> None:
