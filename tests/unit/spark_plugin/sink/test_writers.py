@@ -32,7 +32,7 @@ from txlog.errors import (
     TxlogError,
     UnknownTopic,
 )
-from txlog.testing.invariants import check_log
+from txlog.verify.invariants import check_log
 
 FRAME = StructType().add("n", LongType()).add("topic", StringType())
 ONLY_NUMBERS = StructType().add("n", LongType())
