@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from tests.spark.session import small_session
 from txlog.client.admin import Admin
@@ -99,6 +99,8 @@ def fail(surface: Surface) -> None:
     for segment in Path(surface.root).glob("topics/lost/*/segments/*"):
         segment.unlink()
     surface.expect("read", frame.collect)
+    wrong = functions.udf(lambda number: {}[number])
+    surface.expect("users function", surface.spark.range(1).select(wrong("id")).collect)
 
 
 AT_77 = '{"t": {"0": 77}}'

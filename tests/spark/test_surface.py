@@ -62,6 +62,14 @@ def test_message_of_an_error_is_in_its_first_lines(
     assert [line for line in lines if line.startswith('  File "')] == []
 
 
+def test_error_of_a_users_function_keeps_its_traceback(ran: tuple[dict[str, Any], str]) -> None:
+    """It runs in another process than the method of txlog that failed before."""
+    seen, _ = ran
+    assert re.search(
+        r'File ".*surface_program\.py".*KeyError', seen["errors"]["users function"], re.DOTALL
+    )
+
+
 @pytest.mark.parametrize(
     "frames",
     [
