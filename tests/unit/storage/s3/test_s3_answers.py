@@ -1,7 +1,9 @@
 """Every HTTP status of an S3 service keeps its meaning with each client library."""
 
+import socket
 from collections.abc import Iterator
 from itertools import groupby
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,8 @@ from txlog.errors import (
 )
 from txlog.layout import SMALL_BYTES_MAX, LogLayout
 from txlog.storage import ByteRange, Created, Exists, Store, open_store
+from txlog.storage.object_stores.object_client import Failure, Meaning
+from txlog.storage.policy.retry import Attempts, RetrySettings
 from txlog.storage.s3 import s3_client
 
 OWN_412 = (412, "PreconditionFailed")
@@ -232,6 +236,41 @@ def test_client_cache_evicts_the_oldest_client(monkeypatch: pytest.MonkeyPatch) 
     assert [s3_client.shared_client(each) for each in options[:6]] == clients
     s3_client.shared_client(options[6])
     assert list(s3_client._clients.values())[:5] == clients[1:]
+
+
+def test_client_cache_depends_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_client, "_clients", {})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAFIRST")
+    first = s3_client.shared_client({"anon": True})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIASECOND")
+    monkeypatch.setenv("OF_NO_INTEREST", "x")
+    second = s3_client.shared_client({"anon": True})
+    assert second is not first
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAFIRST")
+    assert s3_client.shared_client({"anon": True}) is first
+
+
+def test_I13_refused_connection_proves_nothing_after_an_answer() -> None:
+    """aiohttp repeats a request whose kept connection broke, so the first may have arrived."""
+
+    async def list_a_bucket(files: Any) -> object:
+        return await files._call_s3("list_objects_v2", Bucket="lake")
+
+    async def be_answered(files: Any) -> str:
+        return "answer"
+
+    limits = RetrySettings()
+    with socket.socket() as held:  # Bound, but not listening.
+        held.bind(("127.0.0.1", 0))
+        given = {"key": "AKIA", "secret": "hush"}
+        given["endpoint_url"] = f"http://127.0.0.1:{held.getsockname()[1]}"
+        client = s3_client.S3Client(s3_client.client_options(given, limits))
+        for answer, meaning in ((None, Meaning.NOT_REACHED), ("answer", Meaning.UNCLEAR)):
+            if answer is not None:
+                assert client.ask(Attempts(limits, Runtime()), be_answered) == answer
+            failure = client.ask(Attempts(limits, Runtime()), list_a_bucket)
+            assert isinstance(failure, Failure)
+            assert failure.meaning is meaning
 
 
 # Answers of something else before the service, such as a gateway or a proxy that asks for a login.

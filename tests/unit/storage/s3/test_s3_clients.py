@@ -119,6 +119,15 @@ def test_forked_process_uses_s3fs_while_parent_keeps_obstore(server: ScriptedSer
 
 
 @forks
+def test_forked_process_has_an_s3fs_of_its_own(server: ScriptedServer) -> None:
+    """The thread that makes the parent's requests does not survive a fork."""
+    store = opened(server, client="s3fs")
+    assert store.create("a", b"x") == Created()
+    assert in_a_forked_process(store) == "Created()"
+    assert store.create("b", b"x") == Created()
+
+
+@forks
 def test_forked_process_without_s3fs_is_refused_with_remedies(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,6 +187,36 @@ def test_session_token_of_the_environment_has_two_names(
     assert found() == {**plain, "token": "hush"}
 
 
+@pytest.mark.parametrize(
+    "given", [{"requester_pays": True}, {"s3_additional_kwargs": {"RequestPayer": "requester"}}]
+)
+def test_requester_pays_has_two_names(given: dict[str, object]) -> None:
+    assert read_options({**KEYS, **given}).config["request_payer"] is True
+
+
+def test_each_option_of_botocores_config_is_kept_beside_the_others() -> None:
+    config = {
+        "connect_timeout": 2.5,
+        "user_agent": "mine",
+        "proxies": {"http": "http://proxy:1", "https": "http://proxy:1"},
+    }
+    for names in (list(config), list(reversed(config))):
+        found = read_options({**KEYS, "config_kwargs": {name: config[name] for name in names}})
+        assert (
+            found.client_options.items()
+            >= {
+                "connect_timeout": "2.5s",
+                "user_agent": "mine",
+                "proxy_url": "http://proxy:1",
+            }.items()
+        )
+
+
+def test_slash_behind_the_endpoint_has_no_effect() -> None:
+    found = bucket_settings("lake", read_options({**KEYS, "endpoint_url": "http://h:1/"}))
+    assert (found.config["endpoint"], found.origin) == ("http://h:1", "http://h:1")
+
+
 def test_an_unknown_profile_is_refused(server: ScriptedServer) -> None:
     with pytest.raises(StoreDenied, match=r"ProfileNotFound.*AWS_PROFILE"):
         opened(server, profile="nowhere").create("a", b"x")
