@@ -195,7 +195,12 @@ FOLDERS = {
         "tests/unit/cli/commands/test_export.py",
     ),
     "txlog/client": ("tests/unit/client", *CLIENTS),
-    "txlog/engine": ("tests/unit/engine", "tests/unit/client/producer", *CLIENTS),
+    "txlog/engine": (
+        "tests/unit/engine",
+        "tests/unit/client/producer",
+        "tests/unit/client/consumer/test_client_config.py",
+        *CLIENTS,
+    ),
     "txlog/topic/upkeep": ("tests/unit/topic", *CLIENTS),
     "txlog/verify": ("tests/unit/verify",),
     "txlog/maintenance": ("tests/unit/maintenance", *CLIENTS),

@@ -147,8 +147,9 @@ def test_sample_is_counted_as_tried_and_the_rest_as_left_out(tmp_path: Path) -> 
 
 def test_mutants_with_a_type_error_of_their_own_are_refused(tmp_path: Path) -> None:
     text = MUTATED.replace("(n)", "(n: int) -> list[int]").replace("[None]", "[n, None]")
-    (tmp_path / "m.py").write_text(f"from txlog.errors import InvalidConfig\n{text}")
-    assert refused(tmp_path, ["m.py"]) == {"m.x_check__mutmut_2", "m.x_check__mutmut_3"}
+    # The argument that ValueError does not take is in the unchanged function, too.
+    (tmp_path / "m.py").write_text(text.replace("InvalidConfig", "ValueError"))
+    assert refused(tmp_path, ["m.py"]) == {"m.x_check__mutmut_3"}
 
 
 def test_sample_is_spread_over_the_module_and_the_seed_moves_it() -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.logs.memory_log import MemoryLog
 from txlog.client.admin import Admin, NewTopic
 from txlog.client.consumer.consumer import Consumer
 from txlog.errors import InvalidName, UnknownTopic, UsageError
-from txlog.model import TopicPartition, TxId
+from txlog.model import TopicPartition, TransactionOutcome, TxId
 
 NAMES = ("a", "b", "ab")
 P0 = TopicPartition("ab", 0)
@@ -121,6 +122,22 @@ def test_verify_refuses_impossible_topic_name(log: MemoryLog, name: str) -> None
     """'txlog topic create' would not create it, as the error for an unknown topic suggests."""
     with pytest.raises(InvalidName, match="is not allowed: use letters"):
         log.admin.verify(name)
+
+
+@pytest.mark.parametrize("part", [-1, 2**63, True, 1.0, "1", None])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_TxId_with_a_part_that_no_transaction_has_is_refused(
+    log: MemoryLog, place: int, part: object
+) -> None:
+    parts: list[Any] = [0, 0, 0]
+    parts[place] = part
+    with pytest.raises(UsageError, match="is not a transaction; give a TxId"):
+        log.admin.outcome(TxId(*parts))
+
+
+def test_largest_parts_of_a_TxId_are_those_of_kafka(log: MemoryLog) -> None:
+    tx_id = TxId(2**63 - 1, 2**63 - 1, 2**63 - 1)
+    assert log.admin.outcome(tx_id) is TransactionOutcome.UNKNOWN_ID
 
 
 @pytest.mark.parametrize("digits", [20, 5_000])

@@ -15,7 +15,7 @@ from tests.stores.scripted_store import failing
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
-from txlog.engine.append.producer_batch import RecordMetadata
+from txlog.engine.append.producer_batch import ProduceRequestResult, RecordMetadata
 from txlog.errors import (
     CorruptData,
     InvalidConfig,
@@ -63,6 +63,41 @@ def test_callbacks_get_arguments_and_metadata_once(log: MemoryLog, added: str) -
         del future, both
     position = 1 if added == "after the flush" else 0
     assert told == [((1, RecordMetadata("u", 0, position, 7)), {"key": 2})]
+
+
+def test_errback_gets_its_arguments_and_the_error_once(log: MemoryLog) -> None:
+    told: list[Any] = []
+    producer = log.producer("a")
+    producer.begin_transaction()
+    future = producer.send("u", b"x")
+    for key in (2, 3):
+        assert future.add_errback(lambda *a, **k: told.append((a, k)), 1, key=key) is future
+    future.add_callback(lambda *_: told.append("stored"))
+    producer.abort_transaction()
+    error = future.exception
+    assert isinstance(error, TransactionAborted)
+    assert told == [((1, error), {"key": 2}), ((1, error), {"key": 3})]
+
+
+def test_callback_that_another_thread_has_called_is_not_called_again() -> None:
+    """While this thread has found out what to call it with."""
+    told: list[str] = []
+    result = ProduceRequestResult("u", lambda: None)
+
+    def meanwhile(name: str) -> Callable[[ProduceRequestResult], tuple[str]]:
+        def arguments(settled: ProduceRequestResult) -> tuple[str]:
+            if not told:
+                told.append("meanwhile")
+                settled.fire_callbacks()
+            return (name,)
+
+        return arguments
+
+    for name in ("first", "second", "third"):
+        result.add_callback(told.append, meanwhile(name))
+    result.fail(None)
+    result.fire_callbacks()
+    assert told == ["meanwhile", "first", "second", "third"]
 
 
 def test_callbacks_of_other_records_follow_a_raising_one(log: MemoryLog) -> None:
