@@ -1,13 +1,13 @@
 """Two topics, one transaction: an abort that no reader sees, and a commit.
 
-The first program of README.md, as printed there: `python -m examples.quickstart`.
+The second program of README.md, as printed there: `python -m examples.quickstart`.
 """
 
 import os
 
 from txlog import Admin, Consumer, Producer
 
-ROOT = os.path.abspath("txlog-data/log")  # or s3://bucket/prefix, or memory://name
+ROOT = os.path.abspath("txlog-data/shop")  # or s3://bucket/prefix, or memory://name
 
 admin = Admin(ROOT, create=True)
 for name in {"orders", "payments"} - set(admin.list_topics()):

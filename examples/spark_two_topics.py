@@ -1,7 +1,6 @@
 """Spark: one topic in, two topics and the group's offsets out, in one transaction a micro-batch.
 
-The Spark lines of README.md, as printed there. They read what `examples.quickstart` wrote:
-`python -m examples.spark_two_topics`.
+The first program of README.md, as printed there: `python -m examples.spark_two_topics`.
 """
 
 import os
@@ -9,14 +8,11 @@ import os
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, when
 
-from txlog import Admin
-
-ROOT = os.path.abspath("txlog-data/log")
-admin = Admin(ROOT)
-for name in {"small", "large"} - set(admin.list_topics()):
-    admin.create_topic(name, num_partitions=2)
-
+ROOT = os.path.abspath("txlog-data/log")  # or s3://bucket/prefix
 spark = SparkSession.builder.getOrCreate()
+some = spark.createDataFrame([("bob", "12"), ("eve", "999")], "key string, value string")
+some.write.mode("append").format("txlog").option("topic", "orders").save(ROOT)
+
 orders = (
     spark.readStream.format("txlog")
     .option("subscribe", "orders")
@@ -33,4 +29,7 @@ query = (
     .start(ROOT)
 )
 query.awaitTermination()
+
+results = spark.read.format("txlog").option("subscribe", "small,large").load(ROOT)
+results.selectExpr("topic", "offset", "string(key)", "string(value)").orderBy("topic").show()
 spark.stop()
