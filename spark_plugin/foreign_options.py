@@ -44,8 +44,8 @@ REFUSED: Mapping[str, str] = {
     "kafka.transaction.two.phase.commit.enable": "the driver alone decides a transaction",
     "kafka.exclude.internal.topics": "narrow 'subscribePattern'",
     # Delta's.
-    "versionAsOf": _NO_VERSIONS.format("endingOffsets"),
-    "timestampAsOf": _NO_VERSIONS.format("endingOffsets"),
+    "versionAsOf": _NO_VERSIONS.format("asOf"),
+    "timestampAsOf": "give 'asOf', a time or a transaction",
     "startingVersion": _NO_VERSIONS.format("startingOffsets"),
     "endingVersion": _NO_VERSIONS.format("endingOffsets"),
     "readChangeFeed": "a log is its own feed of changes: read its topics",

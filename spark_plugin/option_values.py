@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
 
-from txlog.errors import InvalidOption
+from txlog.engine.as_of import Moment, parse_moment
+from txlog.errors import InvalidOption, UsageError
 from txlog.model import TopicPartition, validate_group_id, validate_topic_name
 from txlog.settings import LONG_MAX
 from txlog.topic.read.time_lookup import AtTime
@@ -141,6 +142,14 @@ def timestamp(name: str, value: str) -> OffsetSpec:
     if not _WHOLE.fullmatch(value.strip()):
         raise invalid(name, value, "a time in milliseconds since 1970, such as 1700000000000")
     return OffsetSpec(AtTime(int(value)), option=name)
+
+
+def moment(name: str, value: str) -> Moment:
+    """A time, or a transaction."""
+    try:
+        return parse_moment(value)
+    except UsageError as error:
+        raise InvalidOption(f"option {name!r}: {error.message}", option=name) from error
 
 
 def size_bytes(name: str, value: str) -> int:

@@ -23,6 +23,7 @@ from spark_plugin.option_values import (
     Position,
     TimestampStrategy,
 )
+from txlog.engine.as_of import Moment
 from txlog.errors import InvalidOption
 from txlog.model import IsolationLevel, TopicPartition, validate_transactional_id
 from txlog.settings import TopicConfig
@@ -96,6 +97,8 @@ class ReaderOptions:
     ending_offsets_by_timestamp: OffsetSpec | None = _option(
         None, "endingOffsetsByTimestamp", values.offsets_by_timestamp
     )
+    as_of: Moment | None = _option(None, "asOf", values.moment)
+    """Batch only: a moment whose consistent cut is the end."""
     group_id: str | None = _option(None, "group.id", values.group, ("kafka.group.id", "groupId"))
     columns: tuple[str, ...] | None = _option(None, "columns", values.names)
     """Only these columns are read; the bytes of others are not decoded."""
@@ -470,9 +473,12 @@ def _check_limits(parsed: ReaderOptions, found: Mapping[str, Any]) -> None:
         )
 
 
+_ENDS = ("ending_offsets", "ending_timestamp", "ending_offsets_by_timestamp")
+
+
 def _check_mode(parsed: ReaderOptions, found: Mapping[str, Any], streaming: bool) -> None:
     if streaming:
-        for target in ("ending_offsets", "ending_timestamp", "ending_offsets_by_timestamp"):
+        for target in (*_ENDS, "as_of"):
             if target in found:
                 name = _READER[target].name
                 raise InvalidOption(
@@ -494,6 +500,17 @@ def _check_mode(parsed: ReaderOptions, found: Mapping[str, Any], streaming: bool
         raise InvalidOption(
             "'startingOffsets' may not be latest (or -1) in a batch, which would be empty."
         )
+    if parsed.as_of is not None:
+        for target in _ENDS:
+            if target in found:
+                name = _READER[target].name
+                raise InvalidOption(f"'asOf' and {name!r} are given; give one end.", option=name)
+        if parsed.isolation_level is IsolationLevel.READ_UNCOMMITTED:
+            raise InvalidOption(
+                "'asOf' is a consistent cut, which 'isolation.level' read_uncommitted gives up; "
+                "leave one of them out.",
+                option="asOf",
+            )
     if _points(parsed.end) & {OffsetPoint.EARLIEST, OffsetPoint.COMMITTED}:
         raise InvalidOption("'endingOffsets' must be latest, or JSON with numbers and -1.")
 

@@ -24,6 +24,7 @@ from spark_plugin.source.starting_points import (
 )
 from spark_plugin.source.subscription import QuerySubscription, subscribed_topics, views_of
 from txlog.clock import SystemEntropy
+from txlog.engine.as_of import as_of_ends
 from txlog.engine.connection import Connection
 from txlog.errors import InvalidOption
 from txlog.model import IsolationLevel, TopicPartition
@@ -99,7 +100,16 @@ class TxlogBatchReader(DataSourceReader):
         options = self._options
         views = views_of(topics, options)
         wheres = [where for view in views for where in view.wheres()]
-        if options.isolation_level is IsolationLevel.READ_COMMITTED:
+        if options.as_of is not None:
+            highs = as_of_ends(
+                topics,
+                views,
+                options.as_of,
+                connection.runtime.clock.wall_ms(),
+                connection.runtime.fan_out,
+                may_miss=not options.fail_on_data_loss,
+            )
+        elif options.isolation_level is IsolationLevel.READ_COMMITTED:
             # From 0, which divides no transaction; offsets that are given as JSON may divide one
             # (I11).
             highs = stable_ends(views, dict.fromkeys(wheres, 0))

@@ -382,6 +382,8 @@ def test_unknown_writer_option_is_refused_with_a_remedy(name: str, remedy: str) 
         ("endingoffsetsbytimestamp", '{"orders": {"0": 1e30}}', "JSON with times of at least 0"),
         ("endingoffsetsbytimestamp", '{"orders": 5}', "JSON such as"),
         ("startingoffsetsbytimestampstrategy", "earliest", "error or latest"),
+        ("asof", "yesterday", "'asOf': 'yesterday' is no moment; write it as 2013"),
+        ("asof", "2026-01-01", "may be a day or a transaction"),
         ("assign", "orders", "JSON ("),
         ("assign", "{}", "names at least one partition"),
         ("assign", "[0, 1]", 'JSON such as {"orders": [0, 1]}'),
@@ -512,6 +514,19 @@ def test_positions_must_be_of_assigned_partitions_and_in_order(
         parse_reader_options({"path": "/log", "assign": '{"orders": [0, 1]}', **given})
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"endingOffsets": "latest"}, "'asOf' and 'endingOffsets' are given"),
+        ({"endingTimestamp": "5"}, "'asOf' and 'endingTimestamp' are given"),
+        ({"isolation.level": "read_uncommitted"}, "'asOf' is a consistent cut"),
+    ],
+)
+def test_as_of_excludes_another_end_and_read_uncommitted(given: dict[str, str], why: str) -> None:
+    with pytest.raises(InvalidOption, match=why):
+        parse_reader_options({**READER, "asOf": "7-0-12", **given}, streaming=False)
+
+
 def test_partition_missing_from_json_offsets_is_refused() -> None:
     spec = OffsetSpec(explicit={TopicPartition("orders", 0): 4})
     assert spec.at(TopicPartition("orders", 0)) == 4
@@ -523,6 +538,7 @@ def test_partition_missing_from_json_offsets_is_refused() -> None:
     ("streaming", "name", "value", "why"),
     [
         (True, "endingoffsets", "latest", "'endingOffsets' is for spark.read only"),
+        (True, "asof", "5", "'asOf' is for spark.read only"),
         (True, "endingtimestamp", "5", "'endingTimestamp' is for spark.read only"),
         (
             True,
@@ -588,10 +604,10 @@ def test_options_can_be_pickled() -> None:
 
 
 def test_option_tables_cover_every_field() -> None:
-    """`subscribePattern`, `assign` and those for the end exclude others in their own tables, as do
-    an application and its version; `storage` and `without_effect` are shared.
+    """`subscribePattern`, `assign`, `asOf` and other ends exclude others in their own tables,
+    as do an application and its version; `storage` and `without_effect` are shared.
     """
-    assert len(fields(ReaderOptions)) == len(EVERY_READER_OPTION) - 2 + 6
+    assert len(fields(ReaderOptions)) == len(EVERY_READER_OPTION) - 2 + 7
     assert len(fields(WriterOptions)) == len(EVERY_WRITER_OPTION) + 1 + 3
 
 

@@ -17,7 +17,6 @@ from typing import Annotated
 import typer
 
 from txlog.cli.commands.group import Group, app, list_document, list_grid
-from txlog.cli.options.starting_point import milliseconds
 from txlog.cli.output.output import counted, grid_of
 from txlog.cli.session import Execute, Session, topic_names, with_session
 from txlog.client.admin import Admin
@@ -36,6 +35,7 @@ from txlog.client.admin.offset_reset import (
     reset_command,
 )
 from txlog.client.positions.listed_offsets import duration_ms
+from txlog.engine.times import milliseconds
 from txlog.errors import UsageError
 from txlog.groups.state import GroupDeleted, OffsetsDeleted
 from txlog.model import TopicPartition, validate_group_id

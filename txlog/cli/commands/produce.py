@@ -22,12 +22,12 @@ from txlog.cli.input.input_tables import table_blocks
 from txlog.cli.input.record_writer import RecordWriter
 from txlog.cli.options import produce_options as options
 from txlog.cli.options.produce_options import InputFormat
-from txlog.cli.options.starting_point import milliseconds
 from txlog.cli.output.output import Grid, counted
 from txlog.cli.session import Session, Topic, with_session
 from txlog.client.producer.producer import Producer
 from txlog.clock import Clock
 from txlog.engine.append.record_preparation import BatchColumns
+from txlog.engine.times import milliseconds
 from txlog.errors import UsageError
 from txlog.model import validate_tag
 from txlog.topic.records.schema import is_kafka_schema

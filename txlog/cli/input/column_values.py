@@ -22,8 +22,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.cli.options.starting_point import time_with_fraction
 from txlog.cli.output.record_json import BASE64_PREFIX
+from txlog.engine.times import time_with_fraction
 from txlog.errors import InvalidRecord
 from txlog.topic.records.python_rows import python_value
 

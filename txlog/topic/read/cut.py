@@ -364,6 +364,26 @@ def limited_cut(
     return group if in_turn in late or ends == begins else ends
 
 
+def closed_cut(
+    topics: Sequence[TopicView],
+    starts: Mapping[TopicPartition, int],
+    highs: Ends,
+    ends: Ends,
+    *,
+    upward: bool,
+) -> Ends:
+    """The consistent cut nearest to `ends`, below it or above it, between two consistent cuts."""
+    begins = _past_deleted(topics, starts, highs)
+    closed = {where: min(max(end, begins[where]), highs[where]) for where, end in ends.items()}
+    windows = [_window(view, begins, highs, by_bytes=False) for view in topics]
+    for window in windows:
+        # In slot order, so that one partition's batches may follow those of all others.
+        while window.pull() is not None:
+            pass
+    (_include_torn if upward else _exclude_torn)(windows, closed)
+    return closed
+
+
 def _past_deleted(
     topics: Sequence[TopicView], starts: Mapping[TopicPartition, int], highs: Ends
 ) -> Ends:
@@ -487,12 +507,17 @@ def _oldest_group(windows: Sequence[_Window], window: _Window, starts: Ends, lim
     whole = min(first.next_offset, window.highs[first.partition])
     is_unit = first.number >= 0 or window.by_bytes
     ends[where] = whole if is_unit else min(whole, starts[where] + limit)
+    _include_torn(windows, ends)
+    return ends
+
+
+def _include_torn(windows: Sequence[_Window], ends: Ends) -> None:
+    """Raise the cut until it divides no transaction."""
     raised = True
     while raised:
         raised = False
-        for other in windows:
-            raised |= _include_torn_once(other, windows, ends)
-    return ends
+        for window in windows:
+            raised |= _include_torn_once(window, windows, ends)
 
 
 def _include_torn_once(window: _Window, windows: Sequence[_Window], ends: Ends) -> bool:
