@@ -156,6 +156,23 @@ def test_log_append_time_replaces_timestamp_columns(now: MemoryLog) -> None:
     assert stamps(now, "new") == [NOW_MS] * 4
 
 
+@pytest.mark.parametrize("names", [("value", "_timestamp"), ("_timestamp", "value")])
+def test_timestamp_column_counts_wherever_it_stands(now: MemoryLog, names: tuple[str, str]) -> None:
+    now.admin.create_topic("new", 1, config=LIMITS)
+    now.admin.create_topic("appended", 1, config=APPEND_TIME)
+    for time_ms, is_refused in ((NOW_MS - 1_001, True), (NOW_MS - 1_000, False)):
+        columns = {"value": pa.array([b"x"]), "_timestamp": pa.array([time_ms], UTC_MS)}
+        rows = pa.table([columns[name] for name in names], names=names)
+        now.producer().send_batch("appended", rows)
+        if is_refused:
+            with pytest.raises(InvalidRecord, match="1001 ms before"):
+                now.producer().send_batch("new", rows)
+        else:
+            now.producer().send_batch("new", rows)
+    assert stamps(now, "new") == [NOW_MS - 1_000]
+    assert stamps(now, "appended") == [NOW_MS] * 2
+
+
 def test_log_append_time_of_a_typed_topic_leaves_its_own_columns_unchanged(now: MemoryLog) -> None:
     schema = pa.schema([("id", pa.int64()), ("at", UTC_MS)])
     now.admin.create_topic("new", 1, schema, APPEND_TIME)
@@ -180,9 +197,10 @@ def test_log_append_time_of_half_message_is_its_staging_time(now: MemoryLog) -> 
 def test_spark_sink_batches_follow_the_topics_timestamp_type(now: MemoryLog) -> None:
     """The sink's tasks call `with_record_times`."""
     rows = pa.record_batch({"value": [b"v"], "_timestamp": pa.array([5], UTC_MS)})
+    given = (rows, rows.select(["_timestamp", "value"]))
     topic = now.connection.cluster.present_topic("u")
-    kept = with_record_times(topic, rows, NOW_MS)
+    kept = [with_record_times(topic, each, NOW_MS) for each in given]
     now.admin.alter_topic_config("u", APPEND_TIME)
-    replaced = with_record_times(topic, rows, NOW_MS)
-    found = [each.column("_timestamp").cast(pa.int64()).to_pylist() for each in (kept, replaced)]
-    assert found == [[5], [NOW_MS]]
+    replaced = [with_record_times(topic, each, NOW_MS) for each in given]
+    found = [each.column("_timestamp").cast(pa.int64()).to_pylist() for each in (*kept, *replaced)]
+    assert found == [[5], [5], [NOW_MS], [NOW_MS]]
