@@ -183,8 +183,10 @@ PROTOCOL = {
 """The protocol's rules and the stores, under names of their own; docs/mutation.md lists them."""
 
 CLI = (
+    "tests/unit/cli/input",
+    "tests/unit/cli/output",
     *_named("tests/unit/cli/commands", "consume consume_forms export group produce topic txn"),
-    *_named("tests/unit/cli", "exit_codes json_output main"),
+    *_named("tests/unit/cli", "exit_codes json_output main types_and_formats"),
 )
 FOLDERS = {
     "spark_plugin": ("tests/unit/spark_plugin",),
