@@ -408,13 +408,15 @@ def _shared(windows: Sequence[_Window], starts: Ends, highs: Ends, limit: int) -
     if backlog <= limit and not any(window.by_bytes for window in windows):
         return dict(highs)
     ends = dict(starts)
-    room = limit
+    room, rest = limit, backlog
     for window in sorted(windows, key=lambda window: -window.backlog):
-        # At least 1, and never more than is left: rounded shares may exceed the limit together. A
-        # share of bytes may be less than one batch, so the others get what a topic leaves of its.
-        share = min(room, max(1, room * window.backlog // backlog)) if window.backlog else 0
-        room -= share - _fill(window, ends, share)
-        backlog -= window.backlog
+        # A share of bytes may be less than one batch, so the others get what a topic leaves of its.
+        whole, among = (room, rest) if window.by_bytes else (limit, backlog)
+        # At least 1, and never more than is left: rounded shares may exceed the limit together.
+        share = min(room, max(1, whole * window.backlog // among)) if window.backlog else 0
+        unused = _fill(window, ends, share)
+        room -= share - unused if window.by_bytes else share
+        rest -= window.backlog
     _exclude_torn(windows, ends)
     return ends
 
