@@ -8,11 +8,12 @@ import pytest
 
 from spark_plugin.option_values import OffsetSpec, TimestampStrategy
 from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import unavailable
 from tests.unit.spark_plugin.batch_read import ranges_of
 from tests.unit.spark_plugin.spark_query import ONE_JOURNAL
 from tests.unit.spark_plugin.spark_stream import Stream
 from txlog.engine.producer_config import IN_LOG
-from txlog.errors import InvalidOption
+from txlog.errors import InvalidOption, TxlogError
 from txlog.topic.read.time_lookup import AtTime
 
 EVENTS = {"subscribe": "events"}
@@ -113,6 +114,22 @@ def test_times_are_compared_with_visible_records_only(log: MemoryLog) -> None:
             producer.abort_transaction()
     late = EVENTS | {"startingTimestamp": "50", "startingOffsetsByTimestampStrategy": "latest"}
     assert ranges_of(log, late) == {"events-1": (3, 4)}
+
+
+def test_I11_time_within_a_transaction_that_one_topic_lacks_ends_before_it(log: MemoryLog) -> None:
+    """Its records are visible to readers of one topic, which has a later record, too."""
+    log.admin.create_topic("other", 1)
+    producer = log.producer("p")
+    producer.begin_transaction()
+    for topic, time_ms in (("events", 50), ("events", 60), ("other", 50)):
+        producer.send(topic, b"x", partition=0, timestamp_ms=time_ms)
+    log.store.on("create", "topics/other/.*/entries/", unavailable, times=1_000)
+    with pytest.raises(TxlogError):
+        producer.commit_transaction()
+    wanted = {"events-0": (0, 4), "events-1": (0, 2)}
+    ends = {"endingTimestamp": "60"}
+    assert ranges_of(log, {"subscribe": "events,other"} | ends) == wanted
+    assert ranges_of(log, EVENTS | ends) == wanted | {"events-0": (0, 5)}, "a reader of one topic"
 
 
 # Streams.
