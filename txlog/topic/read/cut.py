@@ -375,12 +375,16 @@ def closed_cut(
     """The consistent cut nearest to `ends`, below it or above it, between two consistent cuts."""
     begins = _past_deleted(topics, starts, highs)
     closed = {where: min(max(end, begins[where]), highs[where]) for where, end in ends.items()}
+    if not upward:
+        while _close_downward(topics, starts, closed):
+            pass
+        return {where: max(end, begins[where]) for where, end in closed.items()}
     windows = [_window(view, begins, highs, by_bytes=False) for view in topics]
     for window in windows:
         # In slot order, so that one partition's batches may follow those of all others.
         while window.pull() is not None:
             pass
-    (_include_torn if upward else _exclude_torn)(windows, closed)
+    _include_torn(windows, closed)
     return closed
 
 
