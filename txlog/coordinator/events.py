@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypeAlias
-from zlib import crc32
 
+from txlog.checksum import crc32_of
 from txlog.model import (
     Epoch,
     Offset,
@@ -235,7 +235,7 @@ class CommitPrepared:
         for participant in self.participants:
             named.append(f"topic {participant.topic_id} {participant.partitions}")
             named += [segment.path for segment in participant.segments]
-        return crc32("\n".join(named).encode()) if named else NO_CONTENT
+        return crc32_of("\n".join(named).encode()) if named else NO_CONTENT
 
 
 @stored(

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
+from txlog.checksum import crc32_of
 from txlog.distribution import VERSION
 from txlog.errors import CorruptData, InternalError, UnsupportedFormat
 from txlog.journal.codec import Json, parsed
@@ -98,7 +98,7 @@ def encode_entry(entry: Entry) -> tuple[bytes, int]:
         separators=(",", ":"),
         ensure_ascii=False,
     ).encode(errors="surrogatepass")  # A user's text may contain half a surrogate pair.
-    return seal(body), zlib.crc32(body)
+    return seal(body), crc32_of(body)
 
 
 def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
@@ -120,7 +120,7 @@ def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
         raise _damaged(
             path, f"it has {len(entry.events)} events, and at most {EVENTS_MAX} are read"
         )
-    return entry, zlib.crc32(body)
+    return entry, crc32_of(body)
 
 
 def decode_own_entry(data: bytes, layout: JournalLayout, slot: int) -> tuple[Entry, int]:
@@ -157,12 +157,12 @@ def seal(body: bytes) -> bytes:
 def checked_body(data: bytes, path: str) -> tuple[bytes, int]:
     """The body of a sealed object and its CRC32. Raises CorruptData or UnsupportedFormat."""
     _, body = _opened(data, path)
-    return body, zlib.crc32(body)
+    return body, crc32_of(body)
 
 
 def crc32_of_body(data: bytes) -> int:
     """The CRC32 of what follows the header, without a check: to compare with a known entry's."""
-    return zlib.crc32(data[data.find(b"\n") + 1 : -1])
+    return crc32_of(data[data.find(b"\n") + 1 : -1])
 
 
 def _opened(data: bytes, path: str) -> tuple[dict[str, object], bytes]:
@@ -185,7 +185,7 @@ def _opened(data: bytes, path: str) -> tuple[dict[str, object], bytes]:
 def _sealing_crc32(body: bytes, txlog: object) -> int:
     """The CRC32 of the release's name and the body; of the body alone if there is no release."""
     # The release is covered because a changed byte of it is damage, too (I15).
-    return zlib.crc32(body, zlib.crc32(str(txlog).encode(errors="surrogatepass")))
+    return crc32_of(body, crc32_of(str(txlog).encode(errors="surrogatepass")))
 
 
 def _header(line: bytes, path: str) -> dict[str, object]:

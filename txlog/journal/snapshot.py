@@ -9,7 +9,6 @@ It must not know what the rows mean.
 from __future__ import annotations
 
 import json
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from txlog.arrow_columns import text_column
+from txlog.checksum import crc32_of
 from txlog.distribution import VERSION
 from txlog.errors import CorruptData, InternalError, UnsupportedFormat
 from txlog.journal.arrow_ipc import NotAnArrowFile, decode_file, encode_file
@@ -147,7 +147,7 @@ def _verify(path: str, names: list[str | None], rows: list[str | None]) -> None:
 
 
 def _checksum(names: list[str], rows: list[str]) -> int:
-    return zlib.crc32("\n".join(rows).encode(), zlib.crc32("\n".join(names).encode()))
+    return crc32_of("\n".join(rows).encode(), crc32_of("\n".join(names).encode()))
 
 
 def _damaged(path: str, why: str) -> CorruptData:

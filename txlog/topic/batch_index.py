@@ -11,7 +11,6 @@ step down the tree leads to a lower level and to fewer slots, so a walk ends.
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
@@ -27,6 +26,7 @@ from txlog.arrow_columns import (
     text_column,
     whole_numbers,
 )
+from txlog.checksum import crc32_of
 from txlog.errors import CorruptData, InvariantViolated
 from txlog.journal.arrow_ipc import NotAnArrowFile, decode_file, encode_file
 from txlog.journal.codec import bounds_of, decode, encode, parsed
@@ -310,7 +310,7 @@ def spans_of_batches(rows: Iterable[IndexedBatch]) -> tuple[PartitionSpan, ...]:
 def chunk_ref(data: bytes, key: ChunkKey, level: int, spans: tuple[PartitionSpan, ...]) -> ChunkRef:
     """The reference to a chunk with these bytes."""
     return ChunkRef(
-        key.first_slot, key.last_slot, level, len(data), zlib.crc32(data), spans, key.name
+        key.first_slot, key.last_slot, level, len(data), crc32_of(data), spans, key.name
     )
 
 
@@ -436,9 +436,9 @@ def are_in_order(refs: Sequence[ChunkRef]) -> bool:
 
 
 def _checked(data: bytes, ref: ChunkRef, path: str, schema: pa.Schema) -> pa.RecordBatch:
-    if len(data) != ref.length or zlib.crc32(data) != ref.crc32:
+    if len(data) != ref.length or crc32_of(data) != ref.crc32:
         raise CorruptData(
-            f"{path} is damaged: it has {len(data)} bytes with CRC32 {zlib.crc32(data)}, not "
+            f"{path} is damaged: it has {len(data)} bytes with CRC32 {crc32_of(data)}, not "
             f"{ref.length} with {ref.crc32}. Restore it from a backup.",
             path=path,
         )

@@ -8,7 +8,6 @@ record is not detected. It must not know offsets.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
 from typing import Protocol
@@ -16,6 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from txlog.arrow_columns import whole_numbers
+from txlog.checksum import crc32_of
 from txlog.errors import CorruptData, IncompatibleSchema, MissingObject, UsageError
 from txlog.journal.arrow_ipc import RECORD_BATCH, SCHEMA, MessageHead, read_footer, read_head
 from txlog.layout import is_segment
@@ -116,7 +116,7 @@ def _require_columns(schema: pa.Schema, columns: Sequence[str] | None) -> None:
 def _require_stored_bytes(message: memoryview, batch: StoredBatch, origin: str) -> None:
     if len(message) != batch.length:
         raise _damaged(origin, f"{len(message)} bytes were read, {batch.length} were written")
-    crc32 = zlib.crc32(message)
+    crc32 = crc32_of(message)
     if crc32 != batch.crc32:
         raise _damaged(origin, f"its checksum is {crc32:08x}, and {batch.crc32:08x} was written")
 
@@ -253,7 +253,7 @@ def _described(path: str, position: int, data: Bytes, schema: pa.Schema) -> Segm
         row_count=records.num_rows,
         position=position,
         length=head.length,
-        crc32=zlib.crc32(message),
+        crc32=crc32_of(message),
         timestamp_min_ms=int(values.min()),
         timestamp_max_ms=int(values.max()),
     )

@@ -8,13 +8,13 @@ segment can be read without the journal. It must not know offsets.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from txlog.arrow_columns import numbers_column, whole_numbers
+from txlog.checksum import crc32_of
 from txlog.errors import InvalidConfig, InvalidRecord, RecordTooLarge
 from txlog.settings import ProcessSettings
 from txlog.storage.store import Store, open_new
@@ -271,7 +271,7 @@ def _described(
 ) -> SegmentBatch:
     crc32 = 0
     for part in message:
-        crc32 = zlib.crc32(part, crc32)
+        crc32 = crc32_of(part, crc32)
     stamps = whole_numbers(batch.column(batch.num_columns - 1).view(pa.int64()))
     return SegmentBatch(
         partition=partition,
