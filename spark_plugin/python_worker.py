@@ -22,7 +22,8 @@ from typing import ParamSpec, TypeVar, cast
 
 from pyspark import TaskContext
 
-from txlog.errors import InternalError, NotATxlog, TxlogError
+from txlog.distribution import VERSION
+from txlog.errors import InternalError, InvalidConfig, NotATxlog, TxlogError
 from txlog.topic.topic_log import ONE_PLACE
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,26 @@ processes."""
 
 _ROOT_EXECUTION = re.compile(r"spark-session-([0-9a-fA-F-]{36})-execution-root-id-\d+")
 _SESSION = re.compile(r"spark-session-([0-9a-fA-F-]{36})")
+
+
+class OfOneVersion:
+    """A base of what Spark pickles on the driver for executors: one that has another txlog refuses
+    it before it looks at a field, whose meaning may have changed."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Python calls the function before it unpickles the fields.
+        return (_of_one_version, (VERSION, type(self)), vars(self))
+
+
+def _of_one_version(version: str, kind: type[OfOneVersion]) -> OfOneVersion:
+    if version != VERSION:
+        raise InvalidConfig(
+            f"on host {socket.gethostname()}: this executor has txlog {VERSION}, and the driver "
+            f"has {version}: install one version on all machines.",
+            driver=version,
+            executor=VERSION,
+        )
+    return kind.__new__(kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from spark_plugin.checkpoints.checkpoint import BatchPlan, query_checkpoint
 from spark_plugin.connections import open_log
 from spark_plugin.options import WriterOptions, warn_of_options_without_effect
 from spark_plugin.python_worker import (
+    OfOneVersion,
     TaskIdentity,
     called_by_spark,
     errors_of_task,
@@ -65,7 +66,7 @@ from txlog.errors import (
 log = logging.getLogger(__name__)
 
 
-class TxlogBatchWriter(DataSourceArrowWriter):
+class TxlogBatchWriter(OfOneVersion, DataSourceArrowWriter):
     """Appends a DataFrame to topics."""
 
     def __init__(

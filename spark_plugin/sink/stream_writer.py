@@ -18,6 +18,7 @@ from spark_plugin.checkpoints.checkpoint import BatchPlan, query_checkpoint
 from spark_plugin.connections import open_log
 from spark_plugin.options import WriterOptions, warn_of_options_without_effect
 from spark_plugin.python_worker import (
+    OfOneVersion,
     called_by_spark,
     errors_of_task,
     freeze_modules,
@@ -33,7 +34,7 @@ from txlog.errors import CheckpointConflict, InternalError, InvalidOption
 log = logging.getLogger(__name__)
 
 
-class TxlogStreamWriter(DataSourceStreamArrowWriter):
+class TxlogStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
     """`df.writeStream.format("txlog")`."""
 
     def __init__(

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.connections import open_log
 from spark_plugin.options import ReaderOptions, warn_of_options_without_effect
-from spark_plugin.python_worker import TaskIdentity, called_by_spark, task_identity
+from spark_plugin.python_worker import OfOneVersion, TaskIdentity, called_by_spark, task_identity
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.pruning import Pruning
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
@@ -65,7 +65,7 @@ def warn_of_old_plan(plan_id: str, topics: str, task: TaskIdentity) -> None:
         del _first_batches[next(iter(_first_batches))]
 
 
-class TxlogBatchReader(DataSourceReader):
+class TxlogBatchReader(OfOneVersion, DataSourceReader):
     """Reads from `startingOffsets` (default: earliest) to `endingOffsets` (default: latest)."""
 
     def __init__(

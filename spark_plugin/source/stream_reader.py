@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.connections import open_log
 from spark_plugin.options import ReaderOptions, warn_of_options_without_effect
-from spark_plugin.python_worker import called_by_spark
+from spark_plugin.python_worker import OfOneVersion, called_by_spark
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
@@ -69,7 +69,7 @@ not follow on an empty answer: a batch takes longer, and so does another source 
 _WHERE = "the offset that Spark passed to the source"
 
 
-class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """`spark.readStream.format("txlog")`."""
 
     def __init__(

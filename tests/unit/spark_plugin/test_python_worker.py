@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +22,8 @@ from spark_plugin.sink.batch_writer import TxlogBatchWriter
 from spark_plugin.sink.stream_writer import TxlogStreamWriter
 from spark_plugin.source.batch_reader import TxlogBatchReader
 from spark_plugin.source.stream_reader import TxlogStreamReader
-from txlog.errors import UnknownTopic
+from txlog.distribution import VERSION
+from txlog.errors import InvalidConfig, UnknownTopic
 
 MINE, OTHER = "5bd90fb1-ad4f-45ea-83a0-e3e2dc432c13", "6834ae12-87bb-410a-a04b-0e5be6a9812a"
 ROOT = f"spark-session-{MINE}-execution-root-id-12"
@@ -149,3 +151,17 @@ def test_traceback_of_a_bug_stays_visible_and_log_level_is_given_by_the_environm
         "",
     ]
     assert ran.stderr.count("fail failed\nTraceback (most recent call last):") == 2
+
+
+@pytest.mark.parametrize(
+    "kind", [TxlogBatchReader, TxlogStreamReader, TxlogBatchWriter, TxlogStreamWriter]
+)
+def test_executor_with_another_version_refuses_what_the_driver_sends(kind: type) -> None:
+    """Before it looks at a field: here one whose class the executor does not have."""
+    sent = kind.__new__(kind)
+    vars(sent).update(known=7)
+    assert vars(pickle.loads(pickle.dumps(sent))) == {"known": 7}
+    vars(sent).update(unknown=UnknownTopic)
+    data = pickle.dumps(sent).replace(b"UnknownTopic", b"UnknownSince")
+    with pytest.raises(InvalidConfig, match=f"executor has txlog {VERSION}, and the driver has 9"):
+        pickle.loads(data.replace(VERSION.encode(), b"9.8.7"))
