@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,9 +22,9 @@ from typing import Any
 import psutil
 import pyspark
 
-from tests.source_tree import ROOT
 from tests.spark.drill import kill_session, until
 from tests.spark.environment import QUICK_JVM, SPARK_ENVIRONMENT
+from txlog.cli.spark_environment import python_path
 from txlog.testing.s3_server import free_port
 
 HOST = "127.0.0.1"
@@ -136,8 +136,11 @@ class Cluster:
         self.master = _started(command, env, self.folder)
         until(lambda: self.state() is not None, "the master")
 
-    def start_worker(self, address: str, *, cores: int = 1, **env: str) -> Worker:
-        """Start a worker with its disk, and wait until the master knows it."""
+    def start_worker(
+        self, address: str, *, cores: int = 1, without: Collection[str] = (), **env: str
+    ) -> Worker:
+        """Start a worker with its disk, and wait until the master knows it. `env` are variables
+        of its machine, which executors inherit; it has none of those in `without`."""
         folder = self.folder / f"machine {address}"
         seen = self.local if namespace() else folder
         for name in ("work", "home", "tmp"):
@@ -148,7 +151,9 @@ class Cluster:
         command = _class("org.apache.spark.deploy.worker.Worker", *place, *size, self.url)
         if namespace():
             command = [*namespace(), "sh", "-c", MOUNT, "sh", str(folder), str(seen), *command]
-        process = _started(command, self._env(address, seen, **env), folder)
+        own = {**self._env(address, seen), **env}
+        own = {name: value for name, value in own.items() if name not in without}
+        process = _started(command, own, folder)
         worker = self.workers[address] = Worker(process, address, folder)
 
         def is_known() -> bool:
@@ -206,7 +211,7 @@ class Cluster:
             "SPARK_LOCAL_IP": address,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": python_path(),
         }
         return {**kept, **SPARK_ENVIRONMENT, **self.env, **own, **more}
 

@@ -1,7 +1,7 @@
 """A driver on a cluster: `python -m tests.cluster.job <its JSON file>`.
 
-Its query reads two topics, passes the rows through Python, and writes them to two topics, exactly
-once, with its group's offsets. A query that fails is started again, as often as the file allows.
+Its query reads two topics, passes the rows through Python, and writes them to others, exactly once,
+with its group's offsets. A query that fails is started again, as often as the file allows.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_plugin.drill.numbers_job import split
+from spark_plugin.drill.numbers_job import number
 from tests.spark.session import small_session
 
 BATCH_ID = "streaming.sql.batchId"
+BLOCKED = "blocked"
+"""While this file is in the folder of attempts, the first attempt at each task stands still."""
 
 
 class Recorder:
@@ -40,13 +43,15 @@ class Recorder:
             "partition": task.partitionId(),
             "attempt": task.attemptNumber(),
             "task": task.taskAttemptId(),
-            "address": os.environ["SPARK_LOCAL_IP"],
+            "address": os.environ.get("SPARK_LOCAL_IP", ""),
             "pid": os.getpid(),
         }
         name = f"{said['batch']}.{said['partition']}.{said['task']}"
         temporary = Path(self.folder, f".{name}.{os.getpid()}")
         temporary.write_text(json.dumps(said))
         temporary.rename(Path(self.folder, f"{name}.json"))
+        while task.attemptNumber() == 0 and Path(self.folder, BLOCKED).exists():
+            time.sleep(0.05)
         yield from batches
 
 
@@ -54,7 +59,9 @@ def begin(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
     """Start the query."""
     name = job["name"]
     source = spark.readStream.format("txlog").options(**job["read"]).load()
-    rows = split(source, f"{name}.even", f"{name}.odd")
+    n, outputs = number(source), functions.array(*map(functions.lit, job["outputs"]))
+    topic = functions.element_at(outputs, (n % len(job["outputs"]) + 1).cast("int"))
+    rows = source.select(n.alias("n"), topic.alias("topic"))
     passed = rows.mapInArrow(Recorder(job["attempts"]), rows.schema)
     writer = passed.writeStream.format("txlog").queryName(name).options(**job["write"])
     return writer.trigger(processingTime=job["trigger"]).start()
@@ -65,13 +72,14 @@ def main(path: Path) -> None:
     job = json.loads(path.read_text())
     spark = small_session(job["name"], job["conf"])
     for start in range(job["starts_max"]):
-        query = begin(spark, job)
-        path.with_suffix(".started").touch()
         try:
+            query = begin(spark, job)
+            path.with_suffix(".started").touch()
             query.awaitTermination()
         except PySparkException as error:
-            path.with_suffix(f".failed-{start}").write_text(str(error))
-    path.with_suffix(f".{job['name']}.error").write_text(str(query.exception()))
+            said = str(error)
+            path.with_suffix(f".failed-{start}").write_text(said)
+    path.with_suffix(f".{job['name']}.error").write_text(said)
 
 
 if __name__ == "__main__":

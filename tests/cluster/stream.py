@@ -15,18 +15,19 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.drill.points import POINTS, VARIABLE
 from tests.cluster.cluster import Cluster
 from tests.processes.command_line import run
-from tests.spark.drill import Driver, newest, start_driver, until
+from tests.spark.drill import Driver, start_driver, until
 from tests.spark.environment import QUICK_JVM
 from tests.spark.small_log import SmallLog, filled_log
-from txlog.cli.spark_environment import python_path
 from txlog.engine.connection import connect
 from txlog.testing.s3_server import S3Server
 
 INPUTS = ("in-a", "in-b")
-PARTITIONS = 4
+BLOCK = 20
+"""Numbers that a partition gets at once: some for each output topic."""
 NUMBERS = pa.schema([("n", pa.int64())])
 CONF = {
     "spark.executor.cores": "1",
@@ -45,12 +46,21 @@ class Stream:
     log: SmallLog
     folder: Path
     name: str = "copy"
+    outputs: tuple[str, ...] = ()
+    """The topics that it writes: number n to the topic at n modulo their count."""
     drivers: list[Driver] = field(default_factory=list)
+    checkpoint_url: str = ""
+    """By default a folder that all machines see."""
+
+    def __post_init__(self) -> None:
+        self.checkpoint_url = self.checkpoint_url or f"file://{self.folder}/checkpoint-{self.name}"
 
     @property
-    def checkpoint(self) -> Path:
+    def checkpoint(self) -> Checkpoint:
         """The query's checkpoint."""
-        return self.folder / f"checkpoint of {self.name}"
+        runtime = self.log.connection.runtime
+        options = self.server.storage_options if "s3a:" in self.checkpoint_url else None
+        return open_checkpoint(self.checkpoint_url, runtime, storage_options=options)
 
     @property
     def attempts_folder(self) -> Path:
@@ -66,6 +76,7 @@ class Stream:
         self,
         conf: Mapping[str, str] | None = None,
         *,
+        read: Mapping[str, str] | None = None,
         write: Mapping[str, str] | None = None,
         starts_max: int = 1,
     ) -> Driver:
@@ -76,24 +87,21 @@ class Stream:
         own = {
             "spark.master": self.cluster.url,
             f"spark.executorEnv.{VARIABLE}": str(folder / "pauses"),
-            "spark.executorEnv.PYTHONPATH": python_path(),
         }
-        read = {
+        reading = {
             "root": self.log.url,
             "subscribe": ",".join(INPUTS),
             "group.id": self.name,
             "startingOffsets": "committed",
             "minPartitions": "2",
         }
+        writing = {"root": self.log.url, "checkpointLocation": self.checkpoint_url}
         job = {
             "name": self.name,
             "conf": {**CONF, **own, **(conf or {})},
-            "read": read,
-            "write": {
-                "root": self.log.url,
-                "checkpointLocation": f"file://{self.checkpoint}",
-                **(write or {}),
-            },
+            "read": {**reading, **(read or {})},
+            "write": {**writing, **(write or {})},
+            "outputs": self.outputs,
             "attempts": str(self.attempts_folder),
             "trigger": "200 milliseconds",
             "starts_max": starts_max,
@@ -109,10 +117,25 @@ class Stream:
         self.drivers.append(started)
         return started
 
-    def put(self, count: int = 40) -> None:
-        """Send numbers to both topics, each in a transaction."""
-        for topic in INPUTS:
-            self.log.put(topic, count)
+    def beside(self, name: str) -> Stream:
+        """Another query on the same log, with topics and a group of its own."""
+        outputs = (f"{name}.even", f"{name}.odd")
+        for topic in outputs:
+            self.log.admin.create_topic(topic, 2, NUMBERS)
+        return Stream(self.cluster, self.server, self.log, self.folder, name, outputs)
+
+    def put(self, blocks: int = 8) -> None:
+        """Send numbers in one transaction: each partition in turn gets a block of them."""
+        partitions = [
+            (t, p.partition) for t in INPUTS for p in self.log.admin.describe_topic(t).partitions
+        ]
+        begin = self.log.next_number // BLOCK
+        self.log.next_number += blocks * BLOCK
+        with self.log.producer.transaction():
+            for block in range(begin, begin + blocks):
+                topic, partition = partitions[block % len(partitions)]
+                for number in range(block * BLOCK, (block + 1) * BLOCK):
+                    self.log.producer.send(topic, b"%d" % number, partition=partition)
 
     def settle(self) -> None:
         """Wait until the query has processed all input, and Spark has noted it."""
@@ -131,14 +154,19 @@ class Stream:
     @property
     def planned(self) -> int:
         """The newest batch that Spark has planned; -1 before the first."""
-        found = newest(self.checkpoint / "offsets")
+        found = self.checkpoint.newest_batch()
         return -1 if found is None else found
 
     @property
     def committed(self) -> int:
         """The newest batch that is committed; -1 before the first."""
-        found = newest(self.checkpoint / "commits")
+        found = self.checkpoint.newest_commit()
         return -1 if found is None else found
+
+    def has_committed(self, batch: int) -> bool:
+        """Whether this batch is committed; fails if the newest driver has ended."""
+        self.driver.check_alive()
+        return self.committed >= batch
 
     def stop_at(self, point: str, name: str = "point") -> None:
         """Make the next process of the newest driver that comes to the point stop there."""
@@ -167,9 +195,9 @@ class Stream:
         """Every number of the input is in the output exactly once, the group is at the end, and
         every stored byte is sound."""
         put = range(self.log.next_number)
-        for rest, half in enumerate(("even", "odd")):
-            found = self.log.column(f"{self.name}.{half}", "n")
-            assert found == [n for n in put if n % 2 == rest]
+        for rest, topic in enumerate(self.outputs):
+            found = self.log.column(topic, "n")
+            assert found == [n for n in put if n % len(self.outputs) == rest]
         assert self.log.lag(self.name) == 0
         verified = run("verify", "--at-rest", root=self.log.url, env=self.server.env)
         assert verified.code == 0, verified.out + verified.err
@@ -182,14 +210,18 @@ class Stream:
 
 @contextmanager
 def stream_on(
-    cluster: Cluster, server: S3Server, folder: Path, name: str = "copy"
+    cluster: Cluster, server: S3Server, folder: Path, *, partitions: int = 4, outputs: int = 2
 ) -> Iterator[Stream]:
-    """A query with a new log; its drivers are killed at the end of the block."""
-    root = server.url("log")
+    """A query with a new log, whose input topics have so many partitions; its drivers are killed
+    at the end of the block."""
+    # Unlike that of any other server: a process keeps its connections by their roots.
+    root = server.url(f"log-{server.endpoint_url.rpartition(':')[2]}")
     connection = connect(root, create=True, storage_options=server.storage_options)
-    topics: dict[str, int | pa.Schema] = dict.fromkeys(INPUTS, PARTITIONS)
-    topics |= dict.fromkeys((f"{name}.even", f"{name}.odd"), NUMBERS)
-    stream = Stream(cluster, server, filled_log(root, connection, topics), folder, name)
+    written = tuple(f"copy.{number}" for number in range(outputs))
+    topics: dict[str, int | pa.Schema] = dict.fromkeys(INPUTS, partitions)
+    topics |= dict.fromkeys(written, NUMBERS)
+    log = filled_log(root, connection, topics)
+    stream = Stream(cluster, server, log, folder, "copy", written)
     try:
         yield stream
     finally:

@@ -8,6 +8,9 @@ from pyspark.sql import SparkSession
 from tests.source_tree import ROOT
 from tests.spark.environment import SPARK_ENVIRONMENT
 
+MASTER = "TXLOG_TESTS_MASTER"
+"""The variable with another value of `spark.master`."""
+
 
 def small_session(name: str, config: Mapping[str, str] | None = None) -> SparkSession:
     """Two threads, one JVM; its Python workers import the project from this folder.
@@ -19,7 +22,7 @@ def small_session(name: str, config: Mapping[str, str] | None = None) -> SparkSe
         filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
     )
     session = (
-        SparkSession.builder.master("local[2,2]")
+        SparkSession.builder.master(os.environ.get(MASTER, "local[2,2]"))
         .appName(name)
         .config("spark.driver.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")

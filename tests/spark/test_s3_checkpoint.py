@@ -37,6 +37,14 @@ def test_I5_I6_I10_a_query_with_its_checkpoint_in_a_bucket_survives_kills(tmp_pa
 def environment(server: S3Server, folder: Path) -> dict[str, str]:
     """The bucket's address for the driver: variables for txlog, settings for Hadoop."""
     found = {**spark_environment(folder), **server.env}
+    settings = s3a_settings(server)
+    own = [f"--conf {shlex.quote(f'{n}={v}')}" for n, v in settings.items()]
+    submit = " ".join([f"--packages {HADOOP_AWS}", *own, found["PYSPARK_SUBMIT_ARGS"]])
+    return {**found, "PYSPARK_SUBMIT_ARGS": submit}
+
+
+def s3a_settings(server: S3Server) -> dict[str, str]:
+    """The bucket's address for Hadoop's S3A."""
     settings = {
         "endpoint": server.endpoint_url,
         "endpoint.region": "us-east-1",
@@ -45,6 +53,4 @@ def environment(server: S3Server, folder: Path) -> dict[str, str]:
         "path.style.access": "true",
         "connection.ssl.enabled": "false",
     }
-    own = [f"--conf {shlex.quote(f'spark.hadoop.fs.s3a.{n}={v}')}" for n, v in settings.items()]
-    submit = " ".join([f"--packages {HADOOP_AWS}", *own, found["PYSPARK_SUBMIT_ARGS"]])
-    return {**found, "PYSPARK_SUBMIT_ARGS": submit}
+    return {f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items()}

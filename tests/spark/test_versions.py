@@ -124,8 +124,15 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """Both programs, in one JVM."""
+    with killed_and_started_again(tmp_path_factory.mktemp("versions")) as runs:
+        yield runs
+
+
+@contextmanager
+def killed_and_started_again(folder: Path) -> Iterator[Runs]:
     """Run into the stops, kill, and start both programs again."""
-    runs = Runs(tmp_path_factory.mktemp("versions"))
+    runs = Runs(folder)
     try:
         runs.start(stops=True)
         runs.kill()

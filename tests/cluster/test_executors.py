@@ -1,0 +1,109 @@
+"""Executors that were set up in another way than the driver: the query works, or says what is
+wrong; it never loses a record."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.cluster import ADDRESSES, Cluster
+from tests.cluster.stream import Stream, stream_on
+from tests.source_tree import PRODUCT, ROOT
+from tests.spark.drill import until
+from txlog.cli.spark_environment import python_path
+from txlog.distribution import VERSION
+from txlog.testing.s3_server import S3Server
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.extra,
+    pytest.mark.spark,
+    pytest.mark.s3,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+]
+
+HERE = Path(__file__).parent
+ONCE = {"spark.task.maxFailures": "1"}
+HOUR_S = 3600
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stream]:
+    """A log whose server checks credentials, and a cluster without workers."""
+    folder = tmp_path_factory.mktemp("executors")
+    with (
+        S3Server.start(check_credentials=True) as server,
+        Cluster.start(folder / "cluster", server.env, workers=0) as cluster,
+        stream_on(cluster, server, folder) as stream,
+    ):
+        stream.put()
+        yield stream
+
+
+@contextmanager
+def running(
+    first: Stream, name: str, *, without: tuple[str, ...] = (), **env: str
+) -> Iterator[Stream]:
+    """A query of its own on one worker, whose machine has these variables and not those."""
+    first.cluster.start_worker(ADDRESSES[1], without=without, **env)
+    stream = first.beside(name)
+    try:
+        stream.start(ONCE)
+        yield stream
+    finally:
+        stream.close()
+        first.cluster.kill_worker(ADDRESSES[1])
+
+
+def error(stream: Stream) -> str:
+    """The error with which the query ended. Nothing is in its output."""
+    driver = stream.driver
+    until(lambda: driver.error_of(stream.name) is not None, "the end of the query")
+    assert [stream.log.rows(topic) for topic in stream.outputs] == [[], []]
+    said = driver.error_of(stream.name) or ""
+    print(f"\n{stream.name}: {said[:700]}")
+    return said
+
+
+def test_executor_without_credentials_is_named_with_its_host(first: Stream) -> None:
+    keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    with running(first, "no-credentials", without=keys) as stream:
+        said = error(stream)
+    assert "StoreDenied" in said
+    assert "on host " in said
+    assert "AWS_ACCESS_KEY_ID" in said
+
+
+def test_executor_without_txlog_is_named(first: Stream) -> None:
+    paths = f"{HERE / 'without_txlog'}:{python_path()}"
+    with running(first, "no-txlog", PYTHONPATH=paths) as stream:
+        said = error(stream)
+    assert "No module named 'spark_plugin'" in said
+
+
+def test_executor_with_another_version_of_txlog_is_refused(first: Stream, tmp_path: Path) -> None:
+    for package in PRODUCT:
+        shutil.copytree(ROOT / package, tmp_path / package)
+    file = tmp_path / "txlog" / "distribution.py"
+    file.write_text(file.read_text().replace(f'"{VERSION}"', '"9.8.7"'))
+    with running(first, "other-txlog", PYTHONPATH=str(tmp_path)) as stream:
+        said = error(stream)
+    assert "9.8.7" in said
+    assert VERSION in said
+
+
+@pytest.mark.parametrize("off_s", [-HOUR_S, HOUR_S])
+def test_I5_I10_executor_whose_clock_is_an_hour_off_writes_each_record_once(
+    first: Stream, off_s: int
+) -> None:
+    """The clock of its Python; obstore and the JVM have the machine's."""
+    paths = f"{python_path()}:{HERE / 'other_clock'}"
+    name = f"clock-{off_s}".replace("--", "-minus-")
+    with running(first, name, PYTHONPATH=paths, TESTS_CLOCK_OFF_S=str(off_s)) as stream:
+        stream.settle()
+        stream.put()
+        stream.settle()
+        stream.judge()

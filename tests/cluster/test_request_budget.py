@@ -1,0 +1,54 @@
+"""The request budget of docs/request-counts.md for a micro-batch in Spark, counted on the line."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.stream import stream_on
+from tests.docs.test_request_budget import budget
+from txlog.testing.proxy_process import ProxyProcess
+from txlog.testing.s3_server import S3Server
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.extra,
+    pytest.mark.spark,
+    pytest.mark.s3,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+]
+
+PARTITIONS, TASKS, TOPICS = 64, 16, 20
+
+
+def test_micro_batch_of_16_tasks_to_20_topics_matches_the_budget(tmp_path: Path) -> None:
+    with S3Server.start() as near, ProxyProcess.to(near.endpoint_url) as line:
+        far = replace(near, endpoint_url=line.endpoint_url)
+        with (
+            Cluster.start(tmp_path / "cluster", far.env) as cluster,
+            stream_on(
+                cluster, near, tmp_path, partitions=PARTITIONS // 2, outputs=TOPICS
+            ) as stream,
+        ):
+            # What the test itself asks is not counted.
+            stream.server = far
+            stream.put(PARTITIONS)
+            stream.start(read={"minPartitions": str(TASKS)})
+            stream.settle()
+            line.logged()
+            first = stream.planned + 1
+            stream.put(PARTITIONS)
+            stream.settle()
+            requests = line.logged()
+            batches = stream.committed - first + 1
+            tasks = len([one for one in stream.attempts() if one["batch"] >= first])
+            stream.server = near
+            stream.judge()
+    puts = [request for request in requests if request.verb == "PUT"]
+    gets = [request for request in requests if request.verb == "GET"]
+    print(f"\n{batches} batches, {tasks} tasks: {len(puts)} PUTs, {len(gets)} GETs")
+    assert (batches, tasks) == (1, TASKS)
+    allowed, _ = budget("Spark micro-batch, 1 group or none", topics=TOPICS, groups=0, tasks=TASKS)
+    assert len(puts) == allowed
