@@ -89,6 +89,20 @@ def test_query_that_calls_later_does_not_wait(log: MemoryLog) -> None:
         log.clock.advance(CALLED_AGAIN_MS + 1)
 
 
+def test_of_several_sources_one_waits(log: MemoryLog) -> None:
+    """Spark asks one after the other, so their waits would add up."""
+    sources = [Query(log.process()) for _ in range(3)]
+    for source in sources:
+        source.finds_records()
+    begun_ms = log.clock.monotonic_ms()
+    while log.clock.monotonic_ms() < begun_ms + 120_000:
+        log.clock.advance(POLLING_DELAY_MS)
+        waits = [taken_ms(log, source.finds_records) for source in sources]
+        assert sum(waits) <= IDLE_WAIT_MS_MAX + CALLED_AGAIN_MS
+    assert sorted(waits)[-1] == IDLE_WAIT_MS_MAX
+    assert sum(waits) < IDLE_WAIT_MS_MAX + 1
+
+
 def test_run_of_available_now_does_not_wait(log: MemoryLog) -> None:
     query = Query(log.process())
     query.reader.prepareForTriggerAvailableNow()
