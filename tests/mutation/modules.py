@@ -201,6 +201,7 @@ FOLDERS = {
         "tests/unit/engine",
         "tests/unit/client/producer",
         "tests/unit/client/consumer/test_client_config.py",
+        "tests/bad_input/test_places.py",
         *CLIENTS,
     ),
     "txlog/topic/upkeep": ("tests/unit/topic", *CLIENTS),

@@ -1,17 +1,20 @@
 """Connections: one log per root and process, and what happens when the root is emptied."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.logs.empty_log import empty_log
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
 from txlog.engine import connection
 from txlog.engine.connection import connect
-from txlog.errors import NotATxlog, UnknownTopic
+from txlog.errors import InvalidConfig, NotATxlog, UnknownTopic
+from txlog.settings import ProcessSettings
 from txlog.storage.open import open_store
 from txlog.storage.store import Store
 from txlog.verify.invariants import check_log
@@ -23,6 +26,43 @@ def test_connect_returns_one_connection_per_root_and_options(tmp_path: Path) -> 
     assert connect(root) is first
     assert connect(root, create=True) is first
     assert connect(root, storage_options={"durable": False}) is not first
+
+
+def test_connection_has_the_settings_it_is_opened_with(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    first = connect(root, create=True, log_config={"transaction.state.log.num.partitions": 3})
+    assert first.cluster.file.settings.transaction_state_log_num_partitions == 3
+    assert first.cluster.process == ProcessSettings()
+    second = connect(root, process=ProcessSettings(publish_batch_max=7))
+    assert second is not first
+    assert second.cluster.process.publish_batch_max == 7
+    assert connect(root, process=ProcessSettings(publish_batch_max=7)) is second
+    with pytest.raises(InvalidConfig):
+        connect(root, log_config={"transaction.state.log.num.partitions": 4})
+
+
+def test_log_that_another_process_has_read_is_opened_as_it_was_there(tmp_path: Path) -> None:
+    """A task of Spark gets the driver's cluster file: it asks nothing, and takes no other log."""
+    root = str(tmp_path / "log")
+    here = connect(root, create=True)
+    assert connect(root, cluster_file=here.cluster.file) is here
+    elsewhere = replace(here.cluster.file, log_id="ab" * 16)
+    with pytest.raises(NotATxlog, match=f"log {here.cluster.log_id} is there now"):
+        connect(root, cluster_file=elsewhere)
+    absent = str(tmp_path / "absent")
+    with pytest.raises(NotATxlog):
+        connect(absent, cluster_file=elsewhere)
+    assert not Path(absent).exists()
+
+
+def test_newest_connections_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_connections", {})
+    monkeypatch.setattr(connection, "CONNECTIONS_MAX", 3)
+    roots = [empty_log(tmp_path / str(number)) for number in range(4)]
+    opened = [connect(root) for root in roots]
+    assert [connect(root) for root in roots[1:]] == opened[1:]
+    assert connect(roots[0]) is not opened[0]
+    assert connect(roots[1]) is not opened[1]
 
 
 def test_removed_log_is_created_again_if_create_is_set(tmp_path: Path) -> None:
