@@ -140,6 +140,7 @@ def wait_for_a_topic(surface: Surface) -> None:
         writer.options(**surface.place()).trigger(processingTime="0 seconds").start(surface.root)
     )
     query.processAllAvailable()
+    surface.admin.create_topic("later")
     surface.put("later", 3)
     query.processAllAvailable()
     query.stop()
