@@ -57,6 +57,7 @@ late, too."""
 STARTED_BY_NAME = (
     r"pyspark_txlog",  # by Spark
     r"spark_plugin\.drill\.numbers_job",  # by spark-submit
+    r"spark_plugin\.deployment\..*",  # by spark-submit, and by name in tasks
     r"spark_plugin\.drill\.(hooks|startup\..*)",  # by Python, in the processes of a drilled job
     r".*\.__main__",  # by python -m
     r"txlog\.testing\..*",  # by the tests of this and other projects

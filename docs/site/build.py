@@ -19,9 +19,9 @@ SOURCE = ROOT / "build" / "docs-source"
 TARGET = ROOT / "build" / "docs"
 
 CHAPTERS = {
-    "Use it": "spark spark-reading spark-recovery spark-kafka-options kafka-users half-messages "
-    "cli cli-records object-stores maintenance drills example-income troubleshooting comparison "
-    "api",
+    "Use it": "spark deploy spark-reading spark-recovery spark-kafka-options kafka-users "
+    "half-messages cli cli-records object-stores maintenance drills example-income "
+    "troubleshooting comparison api",
     "What it promises": "guarantees semantics invariants compatibility security",
     "How it works": "architecture journals request-counts format glossary",
     "How it is proved": "testing simulation planted-bugs mutation bugs-found system-test "

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,3 +66,16 @@ def install_wheel(python: Path, wheel: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
     command = [*pip, "--no-deps", "--no-index", str(wheel)]
     subprocess.run(command, env=clean_variables(), check=True)
+
+
+def python_without_txlog(folder: Path) -> Path:
+    """A Python in a new environment that has all packages but txlog."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    packages = next(folder.glob("lib/python*/site-packages"))
+    # As a plain path: .pth files there, such as that of an editable txlog, are not read.
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = folder / "bin" / "python"
+    command = [python, "-c", "import pyspark, txlog"]
+    refused = subprocess.run(command, env=clean_variables(), cwd=folder, stderr=subprocess.PIPE)
+    assert b"No module named 'txlog'" in refused.stderr
+    return python

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from tests.packaging.clean_install import CleanInstall, clean_variables
+from tests.packaging.clean_install import CleanInstall, clean_variables, python_without_txlog
 from tests.packaging.shipped_job import ROWS
 from tests.source_tree import PRODUCT
 from tests.spark.environment import QUICK_JVM, SPARK_ENVIRONMENT
@@ -56,16 +55,7 @@ print(type(source).__name__, source.options, writer)
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python with all packages but txlog."""
-    folder = tmp_path_factory.mktemp("bare") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    packages = next(folder.glob("lib/python*/site-packages"))
-    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    python = folder / "bin" / "python"
-    refused = subprocess.run(
-        [python, "-c", "import pyspark, txlog"], env=clean_variables(), cwd=folder, stderr=-1
-    )
-    assert b"No module named 'txlog'" in refused.stderr
-    return python
+    return python_without_txlog(tmp_path_factory.mktemp("bare") / "venv")
 
 
 @pytest.fixture(scope="session")
@@ -88,8 +78,10 @@ def submit(
     env |= {"PYSPARK_PYTHON": python} | variables
     log, answer = folder / "log", folder / "answer.json"
     options, arguments = (words[: words.index("--")], words[words.index("--") + 1 :])
-    conf = [word for item in OPTIONS.items() for word in ("--conf", "=".join(item))]
-    command = [SPARK_HOME / "bin" / "spark-submit", *conf, *options, JOB, log, answer, *arguments]
+    conf = folder / "job.conf"
+    conf.write_text("".join(f"{name} {value}\n" for name, value in OPTIONS.items()))
+    spark_submit = [SPARK_HOME / "bin" / "spark-submit", "--properties-file", conf]
+    command = [*spark_submit, *options, JOB, log, answer, *arguments]
     return subprocess.run(
         [*map(str, command)], cwd=folder, env=env, capture_output=True, text=True, check=False
     )

@@ -68,7 +68,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "orders flights --folder {tmp}",
         "orders --from 900 --file {tmp}/x.arrow",
     ),
-    "doctor": ("", EMPTY, "--checkpoint {checkpoint}"),
+    "doctor": ("", EMPTY, "--checkpoint {checkpoint}", "--spark"),
     "drill": ("--job {failing_job} --checkpoint {tmp}/none --kills 1",),
     "verify": ("", EMPTY, "--at-rest", "--topic orders"),
     "backup": ("--to {tmp}/copy", EMPTY + "--to {tmp}/copy"),

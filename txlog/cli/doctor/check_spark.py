@@ -106,6 +106,12 @@ def java_version(text: str) -> int | None:
 def _discovery_checks() -> Iterator[Check]:
     python = os.environ.get("PYSPARK_PYTHON") or "python3"  # Spark's own default.
     use_this = f"export PYSPARK_PYTHON={sys.executable}"
+    if (of_driver := os.environ.get("PYSPARK_DRIVER_PYTHON", python)) != python:
+        yield warned(
+            "PYSPARK_DRIVER_PYTHON",
+            f"{of_driver}: Spark runs it for a source that it finds by itself, on executors, too",
+            "call register(spark) in the job, or unset it",
+        )
     try:
         done = subprocess.run(
             [python, "-c", _DISCOVERY],

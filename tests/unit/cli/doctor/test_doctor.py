@@ -122,6 +122,13 @@ def test_spark_python_of_another_version_fails_with_the_fix(
     assert "no package pyspark_txlog" in checks(done, "source discovery")[0]["found"]
 
 
+def test_driver_python_that_spark_gives_to_executors_is_a_warning(quick: dict[str, str]) -> None:
+    done = run("doctor", "-o", "json", env=quick | {"PYSPARK_DRIVER_PYTHON": "ipython"})
+    (found,) = checks(done, "PYSPARK_DRIVER_PYTHON")
+    assert (found["status"], done.code) == ("warn", 0)
+    assert "register(spark)" in found["fix"]
+
+
 @pytest.mark.parametrize("text", ["exit 1", "echo no json", "echo '{}'", "echo 5"])
 def test_spark_python_without_a_valid_answer_fails(
     text: str, tmp_path: Path, quick: dict[str, str]

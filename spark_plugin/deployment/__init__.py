@@ -1,0 +1,1 @@
+"""What each process of a Spark cluster sees of a log, for `txlog doctor --spark`."""
