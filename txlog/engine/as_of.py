@@ -37,8 +37,8 @@ _TRANSACTION = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _EXAMPLES = "2013-01-31T12:00:00Z, 1359633600000 or, for a transaction, 7-0-12"
 
-ENTRIES_AT_ONCE = 16
-"""Entries that are read in parallel, as many as a store answers at once."""
+ENTRIES_AT_ONCE = 32
+"""Entries that are read in parallel: as many as a process has threads (`ThreadFanOut`)."""
 
 
 def parse_moment(text: str) -> Moment:
@@ -202,10 +202,12 @@ def _ends_at(view: TopicView, slot: int, moment: Moment) -> _EndsAt:
         is_open = at_time and batch.number >= 0 and not 0 <= batch.decided_slot < slot
         if batch.slot >= slot or is_open:
             found.ends.setdefault(partition, batch.base_offset)
-        elif batch.number < 0 and batch.base_sequence < 0 and batch.slot <= view.state.sealed_slot:
-            found.merged[partition] = batch
         else:
             found.merged.pop(partition, None)
+            # Neither an original one, nor one without records, of which any end is as good.
+            is_sealed = batch.slot <= view.state.sealed_slot
+            if is_sealed and batch.number < 0 and batch.base_sequence < 0 and batch.record_count:
+                found.merged[partition] = batch
     return found
 
 
