@@ -16,7 +16,7 @@ from spark_plugin.archive import opener, own_archive, ship
 from spark_plugin.arrow_schema import source_schema
 from spark_plugin.connections import open_log
 from spark_plugin.options import ReaderOptions, parse_reader_options, parse_writer_options
-from spark_plugin.python_worker import called_by_spark, takes_filters
+from spark_plugin.python_worker import CHECKPOINT_LOCATION, called_by_spark, takes_filters
 from spark_plugin.sink.batch_writer import TxlogBatchWriter
 from spark_plugin.sink.stream_writer import TxlogStreamWriter
 from spark_plugin.source.batch_reader import TxlogBatchReader, TxlogFilteredReader
@@ -33,6 +33,10 @@ class TxlogDataSource(DataSource):
     _is_inferred = False
     """Whether Spark asked for the columns. Spark pickles the object after that, and makes the
     readers of this copy."""
+
+    _checkpoints: str | None = None
+    """The session's location of checkpoints, in the class that `register` gives to Spark: the
+    processes that call a sink do not see the session."""
 
     @classmethod
     def name(cls) -> str:
@@ -102,11 +106,15 @@ class TxlogDataSource(DataSource):
                 "append.",
                 option="outputMode",
             )
-        return TxlogStreamWriter.for_batch(parse_writer_options(self.options), schema)
+        options = parse_writer_options(self.options)
+        return TxlogStreamWriter.for_batch(options, schema, self._checkpoints)
 
 
 def register(spark: SparkSession) -> None:
     """Register `format("txlog")` with a session that does not find it by itself.
+
+    The sink then finds the checkpoints of named queries by the session's present
+    `spark.sql.streaming.checkpointLocation`, too.
 
     If this code is in an archive from `--py-files`, the executors get it, too. All processes of a
     registered source run `PYSPARK_PYTHON`. Raises UsageError in a session of Spark Connect that
@@ -115,4 +123,7 @@ def register(spark: SparkSession) -> None:
     archive = own_archive()
     if archive is not None:
         ship(spark, archive)
-    spark.dataSource.register(TxlogDataSource)
+    location = spark.conf.get(CHECKPOINT_LOCATION, None)
+    # A class that no module has is pickled with its attributes; another one only by its name.
+    own = type(TxlogDataSource.__name__, (TxlogDataSource,), {"_checkpoints": location})
+    spark.dataSource.register(own if location else TxlogDataSource)

@@ -44,6 +44,9 @@ JOB_TAGS = "spark.job.tags"
 JOB_GROUP = "spark.jobGroup.id"
 """Task-local properties that Spark sets for every micro-batch."""
 
+CHECKPOINT_LOCATION = "spark.sql.streaming.checkpointLocation"
+"""The session's setting for queries without a location of their own."""
+
 NO_BATCH = -1
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
@@ -106,6 +109,12 @@ def task_identity() -> TaskIdentity:
         ),
         batch_id=int(context.getLocalProperty(BATCH_ID) or NO_BATCH),
     )
+
+
+def session_property(name: str) -> str | None:
+    """A setting of the session that runs the current task; Spark passes those that were set."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(name)
 
 
 def called_by_spark(hook: Callable[Given, Result]) -> Callable[Given, Result]:

@@ -241,9 +241,9 @@ def _opened(
     if location is None:
         raise InvalidOption(
             "the sink needs the query's own option checkpointLocation: it reads the batch's "
-            "offsets there, and cannot see a location that only the session's configuration "
-            "spark.sql.streaming.checkpointLocation sets. Add .option('checkpointLocation', ...) "
-            "to writeStream.",
+            "offsets there. Add .option('checkpointLocation', ...) to writeStream. A location that "
+            "only the session has (spark.sql.streaming.checkpointLocation) is seen if the query "
+            "has a name (queryName) and spark_plugin.register(spark) is called after it is set.",
             option="checkpointLocation",
         )
     # Anew each time, as it may be relative to the process's folder (R24).

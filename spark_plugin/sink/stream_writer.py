@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
@@ -18,11 +19,13 @@ from spark_plugin.checkpoints.checkpoint import BatchPlan, query_checkpoint
 from spark_plugin.connections import open_log
 from spark_plugin.options import WriterOptions, warn_of_options_without_effect
 from spark_plugin.python_worker import (
+    CHECKPOINT_LOCATION,
     OfOneVersion,
     called_by_spark,
     errors_of_task,
     freeze_modules,
     is_for_commits,
+    session_property,
     task_identity,
 )
 from spark_plugin.sink.batch_commit import BatchCommitter
@@ -43,19 +46,29 @@ class TxlogStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
         schema: StructType,
         plan: BatchPlan | None,
         log: LogMetadata | None = None,
+        assumed: str | None = None,
     ) -> None:
+        """`assumed`: the session's location of checkpoints, if the options name none of their own.
+        Each task compares it with the one that Spark used (R22)."""
         self._options = options
         self._schema = schema
         self._plan = plan
         self._log = log
+        self._assumed = assumed
 
     @classmethod
-    def for_batch(cls, options: WriterOptions, schema: StructType) -> TxlogStreamWriter:
+    def for_batch(
+        cls, options: WriterOptions, schema: StructType, session_location: str | None = None
+    ) -> TxlogStreamWriter:
         """The writer of the batch that Spark planned last. Runs on the driver.
 
+        `session_location`: `spark.sql.streaming.checkpointLocation` when the source was registered.
         Raises InvalidOption (rule R22), CheckpointConflict, and as `prepare_topics`, before any
         task runs.
         """
+        assumed = session_location if options.checkpoint_location is None else None
+        if assumed is not None:
+            options = _below(assumed, options)
         # `commit` reads all that it needs itself; a writer without a plan stages nothing (0030).
         if is_for_commits():
             return cls(options, schema, None)
@@ -64,13 +77,15 @@ class TxlogStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
         checkpoint = query_checkpoint(options)
         plan = checkpoint.plan()
         log = prepare_topics(options, schema, _allowed(options, plan.batch_id))
-        return cls(options, schema, plan, log)
+        return cls(options, schema, plan, log, assumed)
 
     @called_by_spark
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Stage the rows of one task. Runs in an executor."""
         freeze_modules()
         task = task_identity()
+        if self._assumed is not None:
+            _require_session(self._assumed)
         if self._log is None or self._plan is None or self._plan.batch_id != task.batch_id:
             planned = None if self._plan is None else self._plan.batch_id
             raise CheckpointConflict(
@@ -115,6 +130,34 @@ class TxlogStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
         Unreferenced staged segments are invisible, and vacuum collects them.
         """
         log.info("batch %d was aborted; nothing of it is visible unless it was decided", batchId)
+
+
+def _below(session_location: str, options: WriterOptions) -> WriterOptions:
+    """The options with the checkpoint that Spark makes for a query without a location of its own.
+
+    Raises InvalidOption if the query has no name: the folder's is then random at each start.
+    """
+    if options.query_name is None:
+        raise InvalidOption(
+            "the query has neither a checkpointLocation nor a name, so Spark makes a new "
+            f"checkpoint below {session_location} at each start, and the sink cannot tell which. "
+            "Name the query (queryName), or add .option('checkpointLocation', ...) to writeStream.",
+            option="checkpointLocation",
+        )
+    return replace(options, checkpoint_location=f"{session_location}/{options.query_name}")
+
+
+def _require_session(assumed: str) -> None:
+    """Refuse a location of checkpoints that the query's session does not have."""
+    found = session_property(CHECKPOINT_LOCATION)
+    if found != assumed:
+        raise CheckpointConflict(
+            f"{CHECKPOINT_LOCATION} was {assumed} when the source was registered, and the query's "
+            f"session has {found}: the sink sees another checkpoint than Spark does. Call "
+            "register(spark) again, or add .option('checkpointLocation', ...) to writeStream.",
+            found=found,
+            assumed=assumed,
+        )
 
 
 def _refuse_label(options: WriterOptions) -> None:

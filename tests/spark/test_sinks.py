@@ -6,11 +6,15 @@ three places: before its tasks run, in a task, and in its commit. Each is tested
 tests/unit/spark_plugin/sink/test_staging.py tests which rows a task refuses.
 """
 
+import shutil
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, functions
 
+from spark_plugin import register
 from tests.spark.bench import GROUP, Bench
 from tests.spark.drill import until
 from tests.spark.tasks import gated
@@ -315,6 +319,33 @@ def test_R22_checkpoint_location_set_only_in_the_session_is_refused(bench: Bench
         bench.spark.conf.unset(name)
     assert not has_run_a_task(bench)
     check_untouched(bench)
+
+
+def test_R22_checkpoint_below_the_sessions_location_is_used_only_as_long_as_spark_uses_it(
+    bench: Bench,
+) -> None:
+    session = bench.spark.newSession()
+    first, second = bench.folder / "first 1", bench.folder / "second"
+    session.conf.set("spark.sql.streaming.checkpointLocation", f"{first}/")
+    register(session)
+    own = replace(bench, spark=session)
+    options = {"checkpointLocation": None, "queryName": "copier"}
+    own.log.put("numbers", 7)
+    own.run(own.numbers(), options=options)
+    assert sorted(row["n"] for row in own.log.rows("out")) == list(range(7))
+    assert (first / "copier" / "offsets" / "0").exists()
+    # The same query goes on elsewhere, and the sink would read plans that Spark does not run.
+    shutil.copytree(first, second)
+    session.conf.set("spark.sql.streaming.checkpointLocation", str(second))
+    own.log.put("numbers", 1)
+    with pytest.raises(
+        PySparkException, match=r"CheckpointConflict: .*Call register\(spark\) again"
+    ):
+        own.run(own.numbers(), options=options)
+    assert len(own.log.rows("out")) == 7
+    register(session)
+    own.run(own.numbers(), options=options)
+    assert sorted(row["n"] for row in own.log.rows("out")) == list(range(8))
 
 
 def test_R29_a_source_of_the_same_log_without_a_group_is_refused(bench: Bench) -> None:

@@ -107,6 +107,15 @@ def test_R30_label_of_a_query_without_foreach_batch_is_refused_and_creates_no_lo
     assert root.exists()
 
 
+def test_R22_query_without_a_name_below_the_sessions_checkpoints_is_refused_and_creates_no_log(
+    tmp_path: Path,
+) -> None:
+    asked = {"path": str(tmp_path / "log"), "topic": "t"}
+    with pytest.raises(InvalidOption, match=r"a new checkpoint below /cps .* Name the query"):
+        TxlogStreamWriter.for_batch(parse_writer_options(asked), FRAME, "/cps")
+    assert list(tmp_path.iterdir()) == []
+
+
 STORED = pa.schema(
     [
         pa.field("n", pa.int32(), nullable=False),
