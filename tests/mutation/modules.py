@@ -196,7 +196,13 @@ FOLDERS = {
         "tests/bad_input/test_places.py",
         "tests/unit/cli/commands/test_export.py",
     ),
-    "txlog/client": ("tests/unit/client", *CLIENTS),
+    "txlog/client": (
+        "tests/unit/client",
+        *_named(
+            "tests/unit/cli/commands", "dlq export group group_offsets topic txn txn_producers"
+        ),
+        *CLIENTS,
+    ),
     "txlog/engine": (
         "tests/unit/engine",
         "tests/unit/client/producer",

@@ -58,6 +58,9 @@ class MaintenanceReport:
         return [action for action in self.actions if action.is_failure]
 
 
+NONE_FOUND = Candidates()
+
+
 class Maintenance:
     """Maintains one log. For one thread."""
 
@@ -66,13 +69,16 @@ class Maintenance:
         connection: Connection,
         settings: ProcessSettings | None = None,
         topics: Iterable[str] = (),
+        candidates: Candidates = NONE_FOUND,
     ) -> None:
-        """`topics`: the only topics to maintain; all of the log's if there are none."""
+        """`topics`: the only topics to maintain; all of the log's if there are none. `candidates`:
+        those of an earlier pass."""
         self._connection = connection
         self._settings = settings or connection.cluster.process
         self._topics = tuple(topics)
         self._vacuum = Vacuum(connection, self._settings.staging_retention_ms)
-        self._candidates: Candidates | None = None
+        self.candidates = candidates
+        """The unreferenced objects of the last pass, which a later pass may delete."""
         self._kept_entries: dict[str, int] = {}
         """Subject -> entries that its last pruning kept until their boundary is old enough."""
         self._being_deleted: frozenset[str] = frozenset()
@@ -261,27 +267,22 @@ class Maintenance:
     def _vacuum_once(self) -> str:
         """Find candidates, and in a later pass delete those that are old enough
         (docs/design/0014)."""
-        if self._candidates is None or self._candidates.is_empty:
-            self._candidates = self._vacuum.find_candidates()
+        if self.candidates.is_empty:
+            self.candidates = self._vacuum.find_candidates()
             return ""
-        return "" if self.sweep_due_in_ms() else self._sweep(self._candidates)
-
-    @property
-    def candidates(self) -> Candidates:
-        """The unreferenced objects of the last pass, which a later pass may delete."""
-        return self._candidates or Candidates()
+        return "" if self.sweep_due_in_ms() else self._sweep(self.candidates)
 
     def sweep_due_in_ms(self) -> float | None:
         """Milliseconds until the candidates of the last pass may be deleted; None without any."""
-        before = self._candidates
-        if before is None or before.is_empty:
+        before = self.candidates
+        if before.is_empty:
             return None
         waited_ms = self._connection.runtime.clock.monotonic_ms() - before.found_ms
         return max(self._settings.file_delete_delay_ms - waited_ms, 0)
 
     def _sweep(self, before: Candidates) -> str:
         swept = self._vacuum.sweep(before)
-        self._candidates = self._vacuum.find_candidates()
+        self.candidates = self._vacuum.find_candidates()
         if not (swept.objects or swept.topics_ended):
             return ""
         topics = _listed("; ended the journals of", swept.topics_ended)

@@ -39,6 +39,8 @@ class Admin(TopicAdmin, GroupAdmin, TransactionAdmin, InOneProcess):
                 root, create=create, storage_options=storage_options, log_config=log_config
             )
         )
+        self._unreferenced = Candidates()
+        """What the last pass of maintenance has found for the next one."""
 
     def maintain(
         self,
@@ -50,12 +52,18 @@ class Admin(TopicAdmin, GroupAdmin, TransactionAdmin, InOneProcess):
         """One pass of maintenance, over all topics or these.
 
         It ends late transactions, finishes decided ones, applies retention, compacts, merges,
-        forgets idle ids, prunes journals, and deletes unreferenced objects unless `vacuum` is
-        false. The report has the errors of single tasks. `config` has dotted names of
-        ProcessSettings. Raises InvalidConfig, UnknownTopic.
+        forgets idle ids, and prunes journals. Unless `vacuum` is false it finds unreferenced
+        objects, and deletes those that an earlier pass of this Admin has found
+        file.delete.delay.ms ago. The report has the errors of single tasks. `config` has dotted
+        names of ProcessSettings. Raises InvalidConfig, UnknownTopic.
         """
         process = self.connection.cluster.process.altered(config or {})
-        return Maintenance(self.connection, process, checked_names(topics)).run_once(vacuum=vacuum)
+        names = checked_names(topics)
+        maintenance = Maintenance(self.connection, process, names, self._unreferenced)
+        try:
+            return maintenance.run_once(vacuum=vacuum)
+        finally:
+            self._unreferenced = maintenance.candidates
 
     def find_unreferenced(self) -> Candidates:
         """Unreferenced objects that are older than staging.retention.ms."""

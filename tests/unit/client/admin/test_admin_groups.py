@@ -50,6 +50,49 @@ def test_lag_counts_readable_records_and_reports_undecided_separately(log: Memor
 
 
 @pytest.mark.in_log
+def test_undecided_records_are_shown_of_a_partition_without_an_offset(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    log.admin.create_topic("wide", 2)
+    log.consumer("wide", group_id="g").commit({TopicPartition("wide", 1): 0})
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.send("wide", b"open", partition=0)
+    producer.flush()
+    described = log.admin.describe_group("g").partitions
+    assert [(one.current_offset, one.undecided, one.lag) for one in described] == [
+        (None, 3, 0),
+        (0, 0, 0),
+    ]
+
+
+def test_lag_counts_the_part_of_a_batch_behind_the_offset(log: MemoryLog) -> None:
+    """One stored batch of five records; each offset within it."""
+    producer = log.producer()
+    producer.send("u", b"before").get()
+    for number in range(5):
+        producer.send("u", b"%d" % number)
+    producer.flush()
+    consumer = log.consumer("u", group_id="g")
+    for offset in range(7):
+        consumer.commit({U0: offset})
+        assert log.admin.describe_group("g").lag == 6 - offset
+
+
+def test_groups_and_topics_are_described_as_others_left_them(log: MemoryLog) -> None:
+    """The process has read their journals before, and reads them again for each answer."""
+    admin = Admin(log.process())
+    log.elsewhere().send("u", b"x").get()
+    for offset in (0, 1):
+        log.consumer("u", group_id="g").commit({U0: offset})
+        (group,) = admin.describe_groups()
+        assert [one.current_offset for one in group.partitions] == [offset]
+        assert group.lag == 1 - offset
+    for count in (2, 3):
+        log.process_admin().create_partitions("u", count)
+        assert len(admin.describe_topic("u").partitions) == count
+
+
+@pytest.mark.in_log
 def test_lag_from_offset_within_aborted_records_excludes_them(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()

@@ -7,9 +7,12 @@ from tests.stores.scripted_store import Call
 from txlog.client.admin import Admin
 from txlog.client.admin.offset_reset import ShiftBy, ToEarliest, ToTable
 from txlog.errors import CommitFailed, NoOffsetForPartition, UnknownGroup, UsageError
+from txlog.maintenance.maintenance import MaintenanceReport
 from txlog.model import TopicPartition
+from txlog.settings import ProcessSettings
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -126,6 +129,55 @@ def test_maintain_ends_transaction_past_its_timeout(log: MemoryLog) -> None:
     report = admin.maintain()
     assert report.failures == []
     assert admin.list_transactions()[0].open is None
+
+
+def test_maintain_works_on_all_topics_or_those_named_with_its_settings_and_vacuums(
+    log: MemoryLog,
+) -> None:
+    log.admin.create_topic("other", 1)
+    for name in ("t", "other"):
+        log.admin.alter_topic_config(name, {"retention.ms": 1_000})
+        log.producer().send(name, b"old").get()
+    log.clock.advance(DAY_MS)
+    kept = log.objects()
+
+    def subjects(report: MaintenanceReport, task: str) -> set[str]:
+        return {action.subject for action in report.actions if action.task == task}
+
+    admin = log.process_admin()
+    assert subjects(admin.maintain("other", vacuum=False), "retention") == {"other"}
+    assert kept.keys() <= log.objects().keys()
+    report = admin.maintain(vacuum=False)
+    assert subjects(report, "retention") == {"t"}
+    assert subjects(report, "vacuum") == set()
+    log.clock.sleep_ms(DAY_MS)
+    assert kept.keys() <= log.objects().keys()
+    now = {"file.delete.delay.ms": 1, "staging.retention.ms": 1}
+    assert subjects(admin.maintain(config=now), "vacuum") == set(), "it only finds them"
+    log.clock.sleep_ms(1)
+    assert subjects(admin.maintain(config=now), "vacuum") == {"memory://"}
+    assert not kept.keys() <= log.objects().keys()
+
+
+def test_maintain_deletes_what_an_earlier_pass_has_found_and_only_once_it_is_old_enough(
+    log: MemoryLog,
+) -> None:
+    """Regression: each call forgot what the one before had found, so nothing was ever deleted."""
+    admin = Admin(log.connection)
+    stray = f"topics/t/{admin.describe_topic('t').topic_id}/segments/{'0' * 31}1.arrow"
+    log.memory.create(stray, b"x")
+    log.clock.sleep_ms(2 * DAY_MS)
+    admin.maintain(vacuum=False)
+    assert admin.maintain().failures == []
+    log.clock.sleep_ms(ProcessSettings().file_delete_delay_ms - 1)
+    admin.maintain()
+    admin.maintain("t")
+    assert stray in log.objects()
+    log.clock.sleep_ms(1)
+    admin.maintain(vacuum=False)
+    assert stray in log.objects()
+    admin.maintain()
+    assert stray not in log.objects()
 
 
 def test_unreferenced_objects_are_found_and_deleted(log: MemoryLog) -> None:
