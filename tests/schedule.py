@@ -13,6 +13,7 @@ SPARK_SESSION = frozenset(
     for name in (
         "batch_writes",
         "cleaned_topics",
+        "examples",
         "replays",
         "sinks",
         "sources",

@@ -19,8 +19,8 @@ SOURCE = ROOT / "build" / "docs-source"
 TARGET = ROOT / "build" / "docs"
 
 CHAPTERS = {
-    "Use it": "spark deploy spark-reading spark-recovery spark-kafka-options kafka-users "
-    "half-messages cli cli-records object-stores maintenance drills example-income "
+    "Use it": "spark spark-examples deploy spark-reading spark-recovery spark-kafka-options "
+    "kafka-users half-messages cli cli-records object-stores maintenance drills example-income "
     "troubleshooting comparison api",
     "What it promises": "guarantees semantics invariants compatibility security",
     "How it works": "architecture journals request-counts format glossary",

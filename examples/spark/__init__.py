@@ -1,0 +1,1 @@
+"""Queries to copy, each run by one command: docs/spark-examples.md."""
