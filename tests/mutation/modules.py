@@ -212,7 +212,12 @@ FOLDERS = {
     ),
     "txlog/topic/upkeep": ("tests/unit/topic", *CLIENTS),
     "txlog/verify": ("tests/unit/verify",),
-    "txlog/maintenance": ("tests/unit/maintenance", *CLIENTS),
+    "txlog/maintenance": (
+        "tests/unit/maintenance",
+        "tests/unit/cli/commands/test_maintain.py",
+        "tests/unit/client/admin/test_admin_operations.py",
+        *CLIENTS,
+    ),
     "txlog/cli/output": CLI,
     "txlog/cli/input": CLI,
 }

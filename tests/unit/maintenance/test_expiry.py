@@ -9,7 +9,7 @@ from txlog.client.half_messages.half_store import stage
 from txlog.client.producer.producer import Producer
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import OffsetOutOfRange, StoreUnavailable
-from txlog.maintenance.expiry import deletable_log_starts
+from txlog.maintenance.expiry import deletable_log_starts, retirable_producers
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings
 from txlog.topic.topic_log import TopicLog
@@ -107,3 +107,47 @@ def test_staged_records_of_a_decided_transaction_do_not_limit_deletion(log: Memo
         session.commit(staged)
     send_plain(log, 2)
     assert deletable(log) == {0: 2}
+
+
+@pytest.mark.in_log
+def test_I12_records_of_a_transaction_of_this_topic_alone_are_not_deletable_until_it_is_complete(
+    log: MemoryLog,
+) -> None:
+    """Its marker is here, and its coordinator does not know that yet."""
+    send_plain(log, 2)
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("u", b"first", partition=0)
+    log.store.on("create", "transactions/", unavailable, holding="transaction_completed", times=100)
+    producer.commit_transaction()
+    send_plain(log, 1)
+    assert deletable(log) == {0: 2}
+    log.store.heal()
+    producer.close()
+    assert deletable(log) == {0: 4}
+
+
+@pytest.mark.in_log
+def test_open_transaction_holds_back_its_own_partitions_only(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("u", b"open", partition=1).get()
+    send_plain(log, 6)
+    assert deletable(log) == {0: 6}
+    producer.abort_transaction()
+    assert deletable(log) == {0: 6, 1: 1}
+
+
+def test_producer_is_retired_once_its_last_append_is_before_the_time(log: MemoryLog) -> None:
+    """Ids of transactions stay as long as a coordinator has them."""
+    with log.producer("a") as producer, producer.transaction():
+        producer.send("u", b"x", partition=0)
+    log.producer().send("u", b"x", partition=0).get()
+    stored_ms = log.clock.wall_ms()
+    connection = log.process()
+    topic = connection.cluster.topic("u")
+    producers = topic.catch_up().producers
+    (plain,) = [pid for pid, known in producers.items() if not known.is_transactional]
+    assert len(producers) == 2
+    assert retirable_producers(connection, topic, stored_ms) == ()
+    assert retirable_producers(connection, topic, stored_ms + 1) == (plain,)
