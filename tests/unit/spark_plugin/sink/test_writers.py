@@ -268,6 +268,18 @@ def test_topic_missing_after_the_first_batch_is_not_created_again(
     assert Admin(spark.root).list_topics() == ["b"]
 
 
+def test_option_for_missing_topics_decides_in_every_batch(spark: Spark) -> None:
+    rows = ({"n": [1], "topic": ["c"]},)
+    spark.create().given = {"createTopics": "false"}
+    with pytest.raises(UnknownTopic, match="'c'"):
+        spark.write(0, rows)
+    assert Admin(spark.root).list_topics() == ["a", "b"]
+    spark.write(0)
+    spark.given = {"createTopics": "true"}
+    spark.write(1, rows)
+    assert spark.numbers("c") == [1]
+
+
 @of(STREAM, FOREACH, OFFSETS)
 def test_log_missing_in_a_later_batch_is_not_written_into(spark: Spark) -> None:
     said = "a running query does not go on in another one" if spark.kind == FOREACH else "no log"
