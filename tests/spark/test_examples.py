@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.docs.pages import Page
-from tests.docs.programs import body
+from tests.docs.programs import body, run_module
 from tests.source_tree import ROOT
 from tests.spark.environment import SPARK_ENVIRONMENT
 
@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 FOLDER = ROOT / "examples" / "spark"
 INDEX = Page(ROOT / "docs" / "spark-examples.md")
-OWN_SESSION = {"cluster_job", "__init__"}
-"""The job that needs a cluster of its own."""
+OWN_SESSION = {"delta", "cluster_job", "__init__"}
+"""Those that need a session, or a cluster, of their own."""
 
 LONG = {"window", "lost_checkpoint"}
 """A query of many batches, and one that the test of its page runs, too."""
@@ -51,6 +51,12 @@ def test_example_prints_what_it_promises(
     source = (FOLDER / f"{name}.py").read_text()
     exec(compile(source, name, "exec"), {"__name__": "__main__"})  # noqa: S102 - our own
     assert capsys.readouterr().out == promised(name)
+
+
+@pytest.mark.extra
+def test_delta_example_writes_each_batch_once_to_table_and_topic(tmp_path: Path) -> None:
+    """It downloads Delta's jars where they are not cached."""
+    assert run_module(tmp_path, "examples.spark.delta", timeout_s=250) == promised("delta")
 
 
 @pytest.mark.extra
