@@ -53,6 +53,17 @@ def damage(log: MemoryLog, path: str) -> None:
     log.memory.replace(path, stored[: len(stored) // 2] + bytes(len(stored) - len(stored) // 2))
 
 
+def test_check_returns_how_many_due_half_transactions_it_ended(log: MemoryLog) -> None:
+    producer = started(log.connection)
+    for number in range(3):
+        producer.send_half(Message("u", b"%d" % number))
+    assert producer.check() == 0, "none is due"
+    log.clock.sleep_ms(INTERVAL_MS)
+    assert producer.check() == 3
+    assert producer.check() == 0
+    assert sorted(log.values("u")) == [b"0", b"1", b"2"]
+
+
 @pytest.mark.parametrize("is_missing", [True, False], ids=["missing", "damaged"])
 def test_unreadable_half_message_is_logged_once_in_each_process(
     log: MemoryLog, caplog: pytest.LogCaptureFixture, is_missing: bool

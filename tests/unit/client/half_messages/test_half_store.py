@@ -21,6 +21,19 @@ def idle(log: MemoryLog) -> Connection:
     return process
 
 
+@pytest.mark.parametrize("partition", [0, 1, 2, None])
+def test_half_message_is_staged_for_its_partition_or_for_that_of_its_key(
+    log: MemoryLog, partition: int | None
+) -> None:
+    log.admin.create_topic("wide", 3)
+    wanted = log.producer().send("wide", b"x", key=b"key", partition=partition).get().partition
+    message = Message("wide", b"x", key=b"key", partition=partition)
+    (participant,) = stage(log.connection, [message], "id")
+    batches = [batch for segment in participant.segments for batch in segment.batches]
+    assert [batch.partition for batch in batches] == [wanted]
+    assert partition in (None, wanted)
+
+
 def send_half(log: MemoryLog, value: object) -> None:
     """Send a half message whose transaction stays open."""
     producer = TransactionMQProducer("g", log.process(), listener=Undecided())
