@@ -7,7 +7,7 @@ import pytest
 
 from tests.logs.memory_log import MemoryLog
 from tests.unit.client.half_messages.undecided_listener import Undecided
-from txlog.client.half_messages.half_message import Message
+from txlog.client.half_messages.half_message import CHECK_MAX, Message
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.errors import InvalidConfig, InvalidName
 from txlog.model import OFFSET_MAX
@@ -50,6 +50,14 @@ def test_time_that_a_journal_cannot_store_is_refused_by_name(log: MemoryLog, val
         with pytest.raises(InvalidConfig, match=f"{name.replace('_', '.')}.* and {OFFSET_MAX}"):
             started(log, **{name: value})
     assert log.changed_since(before) == []
+
+
+def test_number_of_checks_has_bounds(log: MemoryLog) -> None:
+    for refused in (0, CHECK_MAX + 1):
+        with pytest.raises(InvalidConfig, match=rf"transaction\.check\.max.* 1 and {CHECK_MAX}"):
+            started(log, transaction_check_max=refused)
+    for accepted in (1, CHECK_MAX):
+        started(log, transaction_check_max=accepted).shutdown()
 
 
 def test_longest_times_are_stored(log: MemoryLog) -> None:

@@ -6,13 +6,21 @@ import numpy as np
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.client.positions.position_arguments import OFFSET_METADATA_BYTES_MAX
+from txlog.client.positions.position_arguments import OFFSET_METADATA_BYTES_MAX, checked_time
 from txlog.errors import InvalidRecord, TxlogError
 from txlog.model import OffsetAndMetadata, TopicPartition
 
 U0 = TopicPartition("u", 0)
 
 Call = Callable[[MemoryLog, TopicPartition, object], object]
+
+
+def test_time_is_one_that_a_record_can_have() -> None:
+    for accepted in (0, 2**63 - 1, np.int64(5)):
+        assert checked_time("the time", accepted) == accepted
+    for refused in (-1, 2**63):
+        with pytest.raises(InvalidRecord, match="the time must be milliseconds since 1970"):
+            checked_time("the time", refused)
 
 
 @pytest.fixture
