@@ -51,6 +51,14 @@ writer = sys.modules[type(source).__module__].__file__
 print(type(source).__name__, source.options, writer)
 """
 
+REGISTER = """
+from spark_plugin import register
+try:
+    register(None)
+except ValueError as error:
+    print(error.code, error)
+"""
+
 
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -110,6 +118,15 @@ def test_source_from_an_archive_is_unpickled_without_the_archive_on_the_path(
     said = subprocess.check_output([bare, "-c", UNPICKLE, pickled], cwd=tmp_path, env=env)
     name = "TxlogDataSource {'topic': 'out'} "
     assert said.decode() == f"{name}{place}/spark_plugin/datasource.py\n"
+
+
+def test_register_from_an_archive_is_refused_over_spark_connect(
+    archive: Path, bare: Path, tmp_path: Path
+) -> None:
+    env = clean_variables() | {"PYTHONPATH": str(archive), "SPARK_CONNECT_MODE_ENABLED": "1"}
+    said = subprocess.check_output([bare, "-c", REGISTER], cwd=tmp_path, env=env, text=True)
+    assert said.startswith("usage txlog is imported from txlog.zip")
+    assert "install txlog in the Python of the Connect server" in said
 
 
 @pytest.mark.spark
