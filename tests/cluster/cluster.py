@@ -21,11 +21,22 @@ from typing import Any
 
 import psutil
 import pyspark
+import pytest
 
 from tests.spark.drill import kill_session, until
 from tests.spark.environment import QUICK_JVM, SPARK_ENVIRONMENT
 from txlog.cli.spark_environment import python_path
 from txlog.testing.s3_server import free_port
+
+MARKS = [
+    pytest.mark.cluster,
+    pytest.mark.extra,
+    pytest.mark.spark,
+    pytest.mark.s3,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+]
+"""Of each file with tests on such a cluster."""
 
 HOST = "127.0.0.1"
 ADDRESSES = (HOST, "127.0.0.2")

@@ -44,7 +44,7 @@ class Recorder:
             "attempt": task.attemptNumber(),
             "task": task.taskAttemptId(),
             "address": os.environ.get("SPARK_LOCAL_IP", ""),
-            "pid": os.getpid(),
+            "clock_s": time.time(),
         }
         name = f"{said['batch']}.{said['partition']}.{said['task']}"
         temporary = Path(self.folder, f".{name}.{os.getpid()}")

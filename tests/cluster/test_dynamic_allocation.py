@@ -2,21 +2,12 @@
 
 from pathlib import Path
 
-import pytest
-
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import MARKS, Cluster
 from tests.cluster.stream import seconds_of, stream_on
 from tests.spark.drill import until
 from txlog.testing.s3_server import S3Server
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.extra,
-    pytest.mark.spark,
-    pytest.mark.s3,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = MARKS
 
 DYNAMIC = {
     "spark.dynamicAllocation.enabled": "true",

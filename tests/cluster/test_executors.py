@@ -2,13 +2,14 @@
 wrong; it never loses a record."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster import ADDRESSES, Cluster
+from tests.cluster.cluster import ADDRESSES, MARKS, Cluster
 from tests.cluster.stream import Stream, stream_on
 from tests.source_tree import PRODUCT, ROOT
 from tests.spark.drill import until
@@ -16,14 +17,7 @@ from txlog.cli.spark_environment import python_path
 from txlog.distribution import VERSION
 from txlog.testing.s3_server import S3Server
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.extra,
-    pytest.mark.spark,
-    pytest.mark.s3,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = MARKS
 
 HERE = Path(__file__).parent
 ONCE = {"spark.task.maxFailures": "1"}
@@ -89,7 +83,11 @@ def test_executor_with_another_version_of_txlog_is_refused(first: Stream, tmp_pa
         shutil.copytree(ROOT / package, tmp_path / package)
     file = tmp_path / "txlog" / "distribution.py"
     file.write_text(file.read_text().replace(f'"{VERSION}"', '"9.8.7"'))
-    with running(first, "other-txlog", PYTHONPATH=str(tmp_path)) as stream:
+    # Spark puts the driver's PYTHONPATH before the executor's in the tasks of a source or sink.
+    first_on_path = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
+    (tmp_path / "sitecustomize.py").write_text(first_on_path)
+    paths = f"{python_path()}:{tmp_path}"
+    with running(first, "other-txlog", PYTHONPATH=paths) as stream:
         said = error(stream)
     assert "9.8.7" in said
     assert VERSION in said
@@ -101,9 +99,11 @@ def test_I5_I10_executor_whose_clock_is_an_hour_off_writes_each_record_once(
 ) -> None:
     """The clock of its Python; obstore and the JVM have the machine's."""
     paths = f"{python_path()}:{HERE / 'other_clock'}"
-    name = f"clock-{off_s}".replace("--", "-minus-")
-    with running(first, name, PYTHONPATH=paths, TESTS_CLOCK_OFF_S=str(off_s)) as stream:
+    with running(first, f"clock-{off_s}", PYTHONPATH=paths, TESTS_CLOCK_OFF_S=str(off_s)) as stream:
         stream.settle()
         stream.put()
         stream.settle()
         stream.judge()
+        clocks = [one["clock_s"] - time.time() for one in stream.attempts()]
+    assert clocks
+    assert all(abs(clock - off_s) < HOUR_S / 2 for clock in clocks)

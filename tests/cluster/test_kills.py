@@ -9,19 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 import psutil
 import pytest
 
-from tests.cluster.cluster import ADDRESSES, Cluster, words
+from tests.cluster.cluster import ADDRESSES, MARKS, Cluster, words
 from tests.cluster.stream import Stream, seconds_of, stream_on
 from tests.spark.drill import until
 from txlog.testing.s3_server import S3Server
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.extra,
-    pytest.mark.spark,
-    pytest.mark.s3,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = MARKS
 
 FIRST, SECOND = ADDRESSES
 DRIVER_POINTS = ("rows staged", "after PREPARE_COMMIT", "after the first marker", "commit returned")

@@ -3,22 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import MARKS, Cluster
 from tests.cluster.stream import stream_on
 from tests.docs.test_request_budget import budget
 from txlog.testing.proxy_process import ProxyProcess
 from txlog.testing.s3_server import S3Server
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.extra,
-    pytest.mark.spark,
-    pytest.mark.s3,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = MARKS
 
 PARTITIONS, TASKS, TOPICS = 64, 16, 20
 

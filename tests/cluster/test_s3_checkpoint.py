@@ -3,22 +3,13 @@
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from tests.cluster.cluster import SPARK_HOME, Cluster
+from tests.cluster.cluster import MARKS, SPARK_HOME, Cluster
 from tests.cluster.stream import seconds_of, stream_on
 from tests.spark.drill import until
 from tests.spark.test_s3_checkpoint import HADOOP_AWS, s3a_settings
 from txlog.testing.s3_server import S3Server
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.extra,
-    pytest.mark.spark,
-    pytest.mark.s3,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = MARKS
 
 JARS = ("hadoop-aws-3.5.0", "bundle-*", "analyticsaccelerator-s3-*", "wildfly-openssl-*")
 CACHE = Path.home() / ".ivy2.5.2" / "cache"

@@ -4,21 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.cluster import ADDRESSES, Cluster
+from tests.cluster.cluster import ADDRESSES, MARKS, Cluster
 from tests.cluster.job import BLOCKED
 from tests.cluster.stream import Stream, stream_on
 from tests.spark.drill import until
 from txlog.testing.s3_server import S3Server
 from txlog.verify.log_audit import stored_objects
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.extra,
-    pytest.mark.spark,
-    pytest.mark.s3,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = MARKS
 
 SPECULATION = {
     "spark.speculation": "true",

@@ -2,20 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
-from tests.cluster.cluster import ADDRESSES, Cluster
+from tests.cluster.cluster import ADDRESSES, MARKS, Cluster
 from tests.cluster.stream import stream_on
 from txlog.testing.s3_server import S3Server
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.extra,
-    pytest.mark.spark,
-    pytest.mark.s3,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = MARKS
 
 
 def test_query_on_two_workers_writes_each_record_once(tmp_path: Path) -> None:

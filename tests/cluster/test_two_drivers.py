@@ -4,19 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import MARKS, Cluster
 from tests.cluster.stream import Stream, stream_on
 from tests.spark.drill import until
 from txlog.testing.s3_server import S3Server
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.extra,
-    pytest.mark.spark,
-    pytest.mark.s3,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
