@@ -288,6 +288,16 @@ def test_log_missing_in_a_later_batch_is_not_written_into(spark: Spark) -> None:
     assert not list(Path(spark.root).rglob("*.arrow"))
 
 
+def test_missing_log_is_created_in_any_batch_if_the_option_says_so(spark: Spark) -> None:
+    spark.given = {"createTopics": "false"}
+    with pytest.raises(NotATxlog, match="no log"):
+        spark.write(0)
+    assert not Path(spark.root).exists()
+    spark.given = {"createTopics": "true"}
+    spark.write(1)
+    assert spark.numbers("a", "b") == [1, 2, 3, 4, 5]
+
+
 def test_log_missing_at_the_first_batch_is_created(spark: Spark) -> None:
     spark.write(0)
     assert spark.numbers("a", "b") == [1, 2, 3, 4, 5]
