@@ -61,10 +61,11 @@ def hook_writer(writer: Any, points: DrillPoints) -> None:
     """Make `TxlogStreamWriter` stop where a batch is planned, staged and committed."""
     for_batch, write, commit = writer.for_batch, writer.write, writer.commit
 
-    def planned(cls: Any, options: WriterOptions, schema: Any) -> Any:
-        made = for_batch(options, schema)
+    # As the sink is called: a drill does not know its arguments.
+    def planned(cls: Any, *arguments: Any, **named: Any) -> Any:
+        made = for_batch(*arguments, **named)
         if made._plan is not None:  # A writer without a plan only commits.
-            points.passed(DrillStep.PLANNED, options.query_name or "")
+            points.passed(DrillStep.PLANNED, made._options.query_name or "")
         return made
 
     def staged(self: Any, iterator: Iterator[Any]) -> Any:

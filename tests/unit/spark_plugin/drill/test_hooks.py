@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from spark_plugin import datasource
 from spark_plugin.connections import open_log
-from spark_plugin.drill.hooks import drilled_open_log
+from spark_plugin.drill.hooks import drilled_open_log, hook_writer
 from spark_plugin.drill.points import POINTS, VARIABLE, DrillPoints
 from spark_plugin.options import ReaderOptions, WriterOptions, parse_writer_options
+from spark_plugin.sink.stream_writer import TxlogStreamWriter
 from spark_plugin.source import stream_reader
 from spark_plugin.source.stream_reader import TxlogStreamReader
-from tests.unit.spark_plugin.spark_query import COLUMNS
+from tests.unit.spark_plugin.spark_query import COLUMNS, FRAME, Query, new_log
 from txlog.cli.spark_environment import python_path
 from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
@@ -82,6 +84,28 @@ def test_drilled_sink_opens_a_store_whose_option_is_an_object(
         opened(parse_writer_options(given))
     with pytest.raises(type(refused.value)):
         open_log(parse_writer_options(given))
+
+
+def test_drilled_query_makes_its_writer_as_the_data_source_does(
+    tmp_path: Path, points: DrillPoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the data source passed an argument that the hook did not know."""
+
+    class Drilled(TxlogStreamWriter):
+        pass
+
+    hook_writer(Drilled, points)
+    monkeypatch.setattr(datasource, "TxlogStreamWriter", Drilled)
+    points.set("planned", POINTS["batch planned"])
+    points.release("planned")
+    query = Query(new_log(), tmp_path / "checkpoint")
+    query.plan_other(0, 10)
+    root = str(tmp_path / "log")
+    Admin(root, create=True)
+    options = {"root": root, "topic": "out", "checkpointLocation": str(query.folder)}
+    made = datasource.TxlogDataSource(options).streamWriter(FRAME, overwrite=False)
+    assert isinstance(made, Drilled)
+    assert made._plan is not None
 
 
 PROGRAM = """
