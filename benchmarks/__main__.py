@@ -20,6 +20,7 @@ from typing import TypeAlias
 from benchmarks import (
     commit,
     consumer,
+    executors,
     far_clients,
     far_micro_batch,
     far_writers,
@@ -47,6 +48,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "requests": requests.run,
     "micro_batch_floor": micro_batch_floor.run,
     "throughput": throughput.run,
+    "executors": executors.run,
     "idle": idle.run,
     "far_clients": far_clients.run,
     "far_writers": far_writers.run,

@@ -31,16 +31,18 @@ Progress: TypeAlias = dict[str, Any]
 
 
 def spark_session(
-    packages: Sequence[str] = (), settings: Mapping[str, object] | None = None
+    packages: Sequence[str] = (),
+    settings: Mapping[str, object] | None = None,
+    master: str = "local[2]",
 ) -> SparkSession:
-    """`local[2]` with Delta and other Maven packages; its Python workers import the project from
+    """A session with Delta and other Maven packages; its Python workers import the project from
     its own folder."""
     os.environ.setdefault("SPARK_CONF_DIR", str(ROOT / "conf"))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     builder = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(master)
         .appName("benchmarks")
         .config("spark.driver.memory", "4g")
         .config("spark.driver.host", "127.0.0.1")

@@ -37,8 +37,8 @@ def run(folder: Path) -> Sequence[Figure]:
     use_manager(session, quick=False)
     try:
         sides = {
-            "txlog": _txlog(session, folder),
-            "empty": _empty(session, folder),
+            "txlog": txlog_side(session, folder),
+            "empty": empty_side(session, folder),
             "bare": _bare(session, folder),
             "delta": _delta(session, folder),
         }
@@ -71,7 +71,10 @@ def _seconds(pipeline: Pipeline) -> float:
     return float(progress[-1]["durationMs"]["triggerExecution"]) / 1000
 
 
-def _txlog(session: SparkSession, folder: Path) -> Callable[[int], float]:
+def txlog_side(
+    session: SparkSession, folder: Path, tasks: int = PARTITIONS
+) -> Callable[[int], float]:
+    """Copies topic to topic, in at least so many tasks. Returns the seconds of the second batch."""
     root = str(folder / "log")
     schema = pa.schema([("id", pa.int64()), ("payload", pa.string())])
     Admin(root, create=True).create_topic("in", PARTITIONS, schema)
@@ -91,6 +94,7 @@ def _txlog(session: SparkSession, folder: Path) -> Callable[[int], float]:
                 subscribe="in",
                 startingOffsets="earliest",
                 maxOffsetsPerTrigger=ROWS,
+                minPartitions=tasks,
                 **{"group.id": group},
             ).load()
             return frame.writeStream.format("txlog").options(
@@ -112,10 +116,14 @@ def _require_rows(connection: Connection, topic: str) -> None:
     assert count == BATCHES * ROWS, f"{count} rows of {BATCHES * ROWS}"
 
 
-def _empty(session: SparkSession, folder: Path) -> Callable[[int], float]:
+def empty_side(
+    session: SparkSession, folder: Path, tasks: int = PARTITIONS
+) -> Callable[[int], float]:
+    """The same with the pair that stores nothing."""
+
     def side(number: int) -> float:
         def writer():  # noqa: ANN202 - a DataStreamWriter
-            options = {"tasks": PARTITIONS, "rows": ROWS // PARTITIONS}
+            options = {"tasks": tasks, "rows": ROWS // tasks}
             frame = session.readStream.format("empty").options(**options).load()
             return frame.writeStream.format("empty").options(
                 expected=ROWS, checkpointLocation=str(folder / f"empty-{number}")
