@@ -120,7 +120,7 @@ def no_R24(patch: Patch) -> None:
 def no_R25(patch: Patch) -> None:
     """Neither the source nor the sink checks that a line is its own."""
     patch.setattr(offsets, "_different_owner", lambda offset, log_id, group: [])
-    patch.setattr(offsets, "require_own", lambda offset, log_id, group, subscribes: None)
+    patch.setattr(offsets, "require_own", lambda *_, **__: None)
     patch.setattr(QuerySubscription, "require_begun", lambda self, connection, topics, begun: None)
     patch.setattr(offsets, "_different_topics", lambda there, here: [])
 
@@ -223,18 +223,18 @@ def no_R30_skips(patch: Patch) -> None:
 
 OF_SPARK: Mapping[str, Mutant] = {
     "without R12": Mutant(no_R12, "rivals", 1),
-    "without R12, owner checked at registration only": Mutant(no_R12_at_prepare, "rivals", 27),
-    "without R12, source moves the group": Mutant(moved_by_the_source, "queries", 380, 700),
+    "without R12, owner checked at registration only": Mutant(no_R12_at_prepare, "rivals", 135),
+    "without R12, source moves the group": Mutant(moved_by_the_source, "queries", 118, 700),
     "idle positions not committed (I10)": Mutant(idle_positions_not_committed, "latest", 24),
     "without R20": Mutant(no_R20, "hasty", 23),
     "without R21": Mutant(no_R21, "self-unions", 20),
     "without R22": Mutant(no_R22, "hasty", 30, 700),
     "without R23": Mutant(no_R23, "unions", 11),
     "without R24": Mutant(no_R24, "elsewhere", 21),
-    "without R25": Mutant(no_R25, "unions", 11),
-    "without R26": Mutant(no_R26, "queries", 48, 500),
+    "without R25": Mutant(no_R25, "unions", 119),
+    "without R26": Mutant(no_R26, "queries", 234, 500),
     "without R27, replay fences the live run": Mutant(fenced_by_replays, "rivals", 36),
-    "without R27, superseded run registers again": Mutant(superseded_returns, "back-again", 26),
+    "without R27, superseded run registers again": Mutant(superseded_returns, "back-again", 204),
     "without R28": Mutant(no_R28, "hasty", 45),
     "without R29": Mutant(no_R29, "hasty", 2),
     "without R30, no labels": Mutant(no_R30_labels, "foreach", 0),

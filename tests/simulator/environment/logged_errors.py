@@ -22,6 +22,8 @@ _LIVED_WITH = (*EXPECTED, IllegalTransition, UnknownTopic, UnknownPartition, Unk
 reader found open may have ended since, and its id may be forgotten; an abort after an unknown
 outcome may find the decision COMMIT. Transactions that stay open are found at the end."""
 
+_RAISES_WHAT_IT_LOGS = "spark_plugin.python_worker"
+
 
 class _LoggedErrorChecker(logging.Handler):
     """A log handler that checks the error which is being handled at each line."""
@@ -33,6 +35,8 @@ class _LoggedErrorChecker(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = sys.exception()
         if not isinstance(error, Exception):  # There is no error, or the process is dying.
+            return
+        if record.name == _RAISES_WHAT_IT_LOGS:
             return
         who = self._world_state.scheduler.actor_name
         if isinstance(error, _LIVED_WITH):
