@@ -217,7 +217,7 @@ MUTANTS: dict[str, Mutant] = {
     "replay detected by batch id alone": Mutant(replay_by_batch_id, "numbers", 6),
     "no replay check": Mutant(no_replay_check, "numbers", 0),
     "previous batch not compared (R2)": Mutant(batch_before_not_compared, "numbers", 196),
-    "without R1": Mutant(no_R1, "queries", 365, 500),
+    "without R1": Mutant(no_R1, "queries", 513, 500),
     "without R3, pend released before the abort": Mutant(
         rules_out.without_R3_release_before_abort, "wrong-clocks", 7
     ),
