@@ -47,8 +47,9 @@ class TxlogDataSource(DataSource):
         archive = own_archive()
         if archive is None:
             return super().__reduce_ex__(protocol)
-        kind = type(self)
-        return opener(), (str(archive), kind.__module__, kind.__name__, self.__dict__)
+        # The class that `register` made is in no module: what it knows goes with the object.
+        attributes = self.__dict__ | {"_checkpoints": self._checkpoints}
+        return opener(), (str(archive), __name__, TxlogDataSource.__name__, attributes)
 
     @called_by_spark
     def schema(self) -> StructType:

@@ -40,7 +40,11 @@ import sys
 from pathlib import Path
 from pyspark import cloudpickle
 from spark_plugin.datasource import TxlogDataSource
-Path(sys.argv[1]).write_bytes(cloudpickle.dumps(TxlogDataSource({"topic": "out"})))
+class OfSession(TxlogDataSource):  # As `register` makes one in a session with such a location.
+    __module__ = TxlogDataSource.__module__
+    _checkpoints = "/checkpoints"
+OfSession.__name__ = OfSession.__qualname__ = TxlogDataSource.__name__
+Path(sys.argv[1]).write_bytes(cloudpickle.dumps(OfSession({"topic": "out"})))
 """
 UNPICKLE = """
 import sys
@@ -48,7 +52,7 @@ from pathlib import Path
 from pyspark import cloudpickle
 source = cloudpickle.loads(Path(sys.argv[1]).read_bytes())
 writer = sys.modules[type(source).__module__].__file__
-print(type(source).__name__, source.options, writer)
+print(type(source).__name__, source.options, source._checkpoints, writer)
 """
 
 REGISTER = """
@@ -116,7 +120,7 @@ def test_source_from_an_archive_is_unpickled_without_the_archive_on_the_path(
     with_path = env | {"PYTHONPATH": str(place)}
     subprocess.run([bare, "-c", PICKLE, pickled], cwd=tmp_path, env=with_path, check=True)
     said = subprocess.check_output([bare, "-c", UNPICKLE, pickled], cwd=tmp_path, env=env)
-    name = "TxlogDataSource {'topic': 'out'} "
+    name = "TxlogDataSource {'topic': 'out'} /checkpoints "
     assert said.decode() == f"{name}{place}/spark_plugin/datasource.py\n"
 
 
