@@ -21,8 +21,9 @@ WAIT_S = 60
 
 
 def jvms(pid: int) -> list[psutil.Process]:
-    """The JVMs that a process has started."""
-    return [child for child in psutil.Process(pid).children() if child.name() == "java"]
+    """The JVMs that a process has started for files; that of the tests' Spark session is none."""
+    children = psutil.Process(pid).children()
+    return [child for child in children if "py4j.GatewayServer" in child.cmdline()]
 
 
 @pytest.fixture(autouse=True, scope="module")
