@@ -1,7 +1,7 @@
 """Requests of a micro-batch, an idle poll and a cold start, counted by a wrapper of the store.
 
 The steps are the plugin's, in Spark's order, in one process so that one wrapper counts them all.
-docs/request-counts.md has the budget. The benchmark writes the checkpoint's files, which Spark
+docs/dev/request-counts.md has the budget. The benchmark writes the checkpoint's files, which Spark
 would write; they are not part of the log and are not counted.
 """
 

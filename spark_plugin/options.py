@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 STORAGE_PREFIX = "storage."
 TOPIC_PREFIX = "topic."
 BYTES_PER_TASK = 64 << 20
-"""Stored bytes that one task reads, about: half of Spark's `maxPartitionBytes` for files. By
-docs/benchmarks.md a core copies so much in 0.7 seconds, so that starting a task is a small part of
-it; larger tasks leave cores idle at the end of a batch."""
+"""Stored bytes that one task reads, about: half of Spark's `maxPartitionBytes` for files. A
+core copies so much in 0.7 seconds (docs/dev/benchmarks.md), so that starting a task is a small part
+of it; larger tasks leave cores idle at the end of a batch."""
 
 PARTITIONS_OF_NEW_TOPIC = 4
 """A topic's partitions can be added and never removed, so the number is small. Consumers divide a

@@ -127,7 +127,7 @@ def test_test_folders_are_listed_on_the_testing_page() -> None:
     assert flat == {"__init__", "conftest", "examples", "schedule", "source_tree", "where"}
     folders = {path.relative_to(tests).parts[0] for path in tests.glob("*/**/*.*")}
     (table,) = re.findall(
-        r"^\| folder of `tests` .*?\n\n", (ROOT / "docs/testing.md").read_text(), re.M | re.S
+        r"^\| folder of `tests` .*?\n\n", (ROOT / "docs/dev/testing.md").read_text(), re.M | re.S
     )
     rows = table.strip().splitlines()[2:]
     named = re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in rows))

@@ -1,8 +1,9 @@
 """Builds the documentation site: README, the pages of docs/, and the API from its docstrings.
 
 `python docs/site/build.py` writes build/docs/index.html. Pages are written for readers of the
-repository, so links that leave docs/ become names of files here. A page that stands in no chapter
-below is a warning, and a warning fails the build.
+repository, so links that leave docs/ become names of files here. The chapters, and the order of
+their pages, are those of docs/README.md. A page that it does not name is a warning, and a warning
+fails the build.
 """
 
 from __future__ import annotations
@@ -18,17 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "build" / "docs-source"
 TARGET = ROOT / "build" / "docs"
 
-CHAPTERS = {
-    "Use it": "spark spark-examples deploy spark-reading spark-recovery spark-kafka-options "
-    "kafka-users half-messages cli cli-records object-stores maintenance drills example-income "
-    "troubleshooting comparison api",
-    "What it promises": "guarantees semantics invariants compatibility security",
-    "How it works": "architecture journals request-counts format glossary",
-    "How it is proved": "testing simulation planted-bugs mutation bugs-found system-test "
-    "benchmarks",
-}
-"""Pages of docs/, in order; those that do not exist are left out."""
-
 API = {
     "The log": "txlog",
     "Errors": "txlog.errors",
@@ -43,6 +33,7 @@ API = {
 }
 
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
+_PAGE_OF_DOCS = re.compile(r"\]\(((?:dev/)?[\w-]+)\.md\)")
 
 
 def main() -> int:
@@ -87,15 +78,15 @@ def moved(link: re.Match[str], folder: Path, here: Path) -> str:
 
 
 def contents() -> str:
-    """What the site's side lists."""
-    chapters = {title: names.split() for title, names in CHAPTERS.items()}
+    """What the site's side lists: docs/README.md, the API, the pages in its order, the notes."""
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    chapters = {"Overview": ["README", "api"]}
+    for part in index.split("\n## ")[1:]:
+        title, _, text = part.partition("\n")
+        chapters[title] = _PAGE_OF_DOCS.findall(text)
     notes = sorted(path.stem for path in (SOURCE / "design").glob("*.md"))
     chapters["Why it is so"] = [f"design/{name}" for name in notes]
-    there = {path.relative_to(SOURCE).as_posix()[:-3] for path in SOURCE.rglob("*.md")} | {"api"}
-    return "".join(
-        chapter(title, [name for name in names if name in there])
-        for title, names in chapters.items()
-    )
+    return "".join(chapter(title, names) for title, names in chapters.items())
 
 
 def chapter(title: str, names: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The request budget of docs/request-counts.md for a micro-batch in Spark, counted on the line."""
+"""The request budget of docs/dev/request-counts.md for a micro-batch in Spark, counted."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -96,6 +96,15 @@ def test_every_page_is_reachable_from_the_readme() -> None:
     assert sorted(pages_to_reach - reached) == []
 
 
+def test_index_lists_every_page_once() -> None:
+    """docs/README.md, whose order the documentation site takes over."""
+    index = Page(ROOT / "docs" / "README.md")
+    listed = [link for link in index.links if re.fullmatch(r"(dev/)?[\w-]+\.md", link)]
+    folders = (ROOT / "docs", ROOT / "docs" / "dev")
+    there = [path.relative_to(ROOT / "docs") for folder in folders for path in folder.glob("*.md")]
+    assert sorted([*listed, "README.md"]) == sorted(path.as_posix() for path in there)
+
+
 @pytest.mark.parametrize("page", pages(), ids=id_of)
 def test_tests_named_on_a_page_exist(page: Page) -> None:
     assert sorted(set(_TEST_NAME.findall(page.text)) - known_tests()) == []

@@ -1,7 +1,7 @@
 """How many files of the product a reader passes who follows a transaction or a micro-batch.
 
 A file counts if a function of it runs, in any thread. The bounds only go down: if a change lowers a
-count, lower its bound as well, and the figures in docs/testing.md. To print the files:
+count, lower its bound as well, and the figures in docs/dev/testing.md. To print the files:
 
     python -m tests.docs.test_files_on_a_path
 """
@@ -30,7 +30,7 @@ from txlog import Admin, Producer
 from txlog.engine.connection import connect
 from txlog.settings import ProcessSettings
 
-PAGE = Page(ROOT / "docs" / "testing.md")
+PAGE = Page(ROOT / "docs" / "dev" / "testing.md")
 BOUNDS = {"transaction": (45, 33), "micro-batch": (67, 56)}
 """Files at most: all of them, and those without the vocabulary and the stores."""
 

@@ -1,4 +1,4 @@
-"""The request budget of docs/request-counts.md, counted."""
+"""The request budget of docs/dev/request-counts.md, counted."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from txlog.testing.counting_store import CountingStore, RequestCounts
 from txlog.topic.records.conversion import with_timestamp
 from txlog.topic.records.python_rows import record_batch_from_rows
 
-REQUESTS = Page(ROOT / "docs" / "request-counts.md")
+REQUESTS = Page(ROOT / "docs" / "dev" / "request-counts.md")
 PARTITIONS = 3
 
 

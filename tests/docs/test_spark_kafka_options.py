@@ -1,4 +1,4 @@
-"""docs/spark-kafka-options.md: every option, column and failure of Spark's Kafka connector has a
+"""docs/spark-options.md: every option, column and failure of Spark's Kafka connector has a
 row, which says what the code does with it, and a test."""
 
 import re
@@ -15,7 +15,7 @@ from tests.docs.test_docs import known_tests
 from tests.source_tree import ROOT
 from txlog.topic.records.schema import KAFKA_SCHEMA
 
-PAGE = Page(ROOT / "docs" / "spark-kafka-options.md")
+PAGE = Page(ROOT / "docs" / "spark-options.md")
 
 CONNECTOR = {
     "source": [

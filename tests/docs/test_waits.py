@@ -1,4 +1,4 @@
-"""The waits of each operation on a distant store: the table of docs/request-counts.md, counted.
+"""The waits of each operation on a distant store: the table of docs/dev/request-counts.md, counted.
 
 In this simulation a request takes one round trip and nothing else takes time, so that a count is
 the same on every machine. The table must be updated for lower counts as well as for higher ones.
@@ -22,7 +22,7 @@ from txlog.testing.request_log import described
 from txlog.testing.round_trips import ROUND_TRIP_MS, RoundTrips
 from txlog.verify.log_audit import audit_log, stored_objects
 
-REQUESTS = Page(ROOT / "docs" / "request-counts.md")
+REQUESTS = Page(ROOT / "docs" / "dev" / "request-counts.md")
 PARTITIONS = 4
 RECORDS = 50
 

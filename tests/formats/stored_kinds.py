@@ -1,4 +1,4 @@
-"""The stored format as the code's classes define it, and the tables of docs/format.md.
+"""The stored format as the code's classes define it, and the tables of docs/dev/format.md.
 
 `python -m tests.formats.stored_kinds` rewrites the tables.
 """
@@ -29,7 +29,7 @@ from txlog.topic import machine as topic_machine
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.events import TopicEvent
 
-PAGE = ROOT / "docs" / "format.md"
+PAGE = ROOT / "docs" / "dev" / "format.md"
 EVENTS: Mapping[str, tuple[Any, ...]] = {
     "cluster": get_args(ClusterEvent),
     "topics": get_args(TopicEvent),

@@ -1,4 +1,4 @@
-"""The golden log holds every event and every field that exists, and docs/format.md names them."""
+"""The golden log holds every event and field that exists, and docs/dev/format.md names them."""
 
 import json
 from collections.abc import Iterator

@@ -180,7 +180,7 @@ PROTOCOL = {
     "obstore-failure": Mutated("txlog/storage/object_stores/obstore_failure.py", S3),
     "s3-failure": Mutated("txlog/storage/s3/s3_failure.py", S3),
 }
-"""The protocol's rules and the stores, under names of their own; docs/mutation.md lists them."""
+"""The rules of the protocol and the stores, by short names; docs/dev/mutation.md lists them."""
 
 CLI = (
     "tests/unit/cli/input",

@@ -88,9 +88,9 @@ def test_every_mutated_module_and_its_tests_exist() -> None:
 
 
 def test_page_lists_every_mutated_module_in_order() -> None:
-    shown = Page(ROOT / "docs" / "mutation.md").rows("<!-- mutants -->")
+    shown = Page(ROOT / "docs" / "dev" / "mutation.md").rows("<!-- mutants -->")
     assert shown == [[name, f"`{module.path}`"] for name, module in PROTOCOL.items()]
-    page = (ROOT / "docs" / "mutation.md").read_text()
+    page = (ROOT / "docs" / "dev" / "mutation.md").read_text()
     assert [folder for folder in FOLDERS if f"`{folder}`" not in page] == []
 
 

@@ -23,7 +23,7 @@ def test_direct_bugs_have_existing_tests_and_are_listed_on_the_page() -> None:
     for _, named in DIRECT_BUGS.values():
         file, _, test = named.partition("::")
         assert test in {function.name for function in Module(ROOT / file).functions}, named
-    page = (ROOT / "docs/planted-bugs.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/dev/planted-bugs.md").read_text(encoding="utf-8")
     assert [bug for bug in DIRECT_BUGS if f"| {bug} |" not in page] == []
 
 

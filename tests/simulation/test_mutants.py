@@ -1,4 +1,4 @@
-"""Planted bugs are found, each within the seeds that docs/planted-bugs.md states."""
+"""Planted bugs are found, each within the seeds that docs/dev/planted-bugs.md states."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ SEEDS = 40
 
 
 def test_page_states_the_seed_of_every_planted_bug() -> None:
-    page = (ROOT / "docs" / "planted-bugs.md").read_text()
+    page = (ROOT / "docs" / "dev" / "planted-bugs.md").read_text()
     table = page.split("| planted | scenario | seed |\n|---|---|---|\n")[1].split("\n\n")[0]
     assert table.splitlines() == [row(name, mutant) for name, mutant in MUTANTS.items()]
     assert f"{len(MUTANTS)} bugs" in page

@@ -23,7 +23,7 @@ from txlog.layout import JournalLayout
 from txlog.model import OFFSET_MAX
 
 FORMAT_VERSION = 2
-"""Version of everything that a log stores; docs/format.md has the reasons to change it."""
+"""Version of everything that a log stores; docs/dev/format.md has the reasons to change it."""
 HEADER_BYTES_MAX = 256
 """The longest first line of a sealed object: txlog writes 60 bytes, which leaves room for the
 fields of later formats. The end of the line is searched no further, whatever the size of a damaged

@@ -54,7 +54,7 @@ class RequestCounts:
 
     @property
     def puts(self) -> int:
-        """The number of write requests: those in the request budget of docs/request-counts.md."""
+        """The write requests: those of the budget in docs/dev/request-counts.md."""
         return self.of("create") + self.of("put_new") + self.of("replace")
 
     @property

@@ -1,4 +1,4 @@
-"""Finds the first seed that shows each planted bug: rows of the table in docs/planted-bugs.md.
+"""Finds the first seed that shows each planted bug: rows of the table in docs/dev/planted-bugs.md.
 
 `python -m tests.simulation.planted_bugs.first_seeds --help`. When the simulation changes, a seed
 gives another history.

@@ -34,7 +34,7 @@ SNAPSHOT = "topics/t/1/snapshots/00000000000000000007.arrow"
 
 
 def sealed(body: Mapping[str, Any], txlog: object = NEWER, version: int = 2) -> bytes:
-    """An entry as docs/format.md describes it."""
+    """An entry as docs/dev/format.md describes it."""
     text = json.dumps(body).encode()
     crc32 = zlib.crc32(str(txlog).encode() + text)
     header = {"format": version, "txlog": txlog, "length": len(text), "crc32": crc32}
