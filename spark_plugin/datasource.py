@@ -28,7 +28,7 @@ from txlog.topic.topic_log import TopicLog
 
 
 class TxlogDataSource(DataSource):
-    """Topics of a txlog as streams and as tables. Options: docs/spark.md."""
+    """Topics of a txlog as streams and as tables. Options: docs/spark-options.md."""
 
     _is_inferred = False
     """Whether Spark asked for the columns. Spark pickles the object after that, and makes the

@@ -1,1 +1,1 @@
-"""Queries to copy, each run by one command: docs/spark-examples.md."""
+"""Queries to copy, each run by one command: docs/spark.md."""

@@ -1,6 +1,6 @@
 """Enrich a stream with a table: `python -m examples.spark.enrich`.
 
-The table is read once, at the start: docs/spark-reading.md says how to read it in each batch.
+The table is read once, at the start: docs/spark.md says how to read it in each batch.
 
     1 Ann 30
     2 Bob 12

@@ -1,7 +1,7 @@
 """Go on after a checkpoint is lost, without a lost or doubled record.
 
-The program of docs/spark-recovery.md: `python -m examples.spark.lost_checkpoint`. It creates its
-topics, so delete the folder `recovery` before you run it again.
+A program of docs/spark.md: `python -m examples.spark.lost_checkpoint`. It creates its topics, so
+delete the folder `recovery` before you run it again.
 
     [b'first', b'second']
 """

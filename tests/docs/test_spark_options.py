@@ -1,4 +1,4 @@
-"""docs/spark.md lists every option of the source and the sink, with its other names and default."""
+"""docs/spark-options.md lists every option of source and sink, with its other names and default."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -10,7 +10,7 @@ from spark_plugin.option_values import OffsetSpec, duration_ms, size_bytes
 from tests.docs.pages import Page
 from tests.source_tree import ROOT
 
-SPARK = Page(ROOT / "docs" / "spark.md")
+OPTIONS = Page(ROOT / "docs" / "spark-options.md")
 KINDS = {
     "reader": (options.ReaderOptions, options.options_of(options.ReaderOptions)),
     "writer": (options.WriterOptions, options.options_of(options.WriterOptions)),
@@ -19,7 +19,7 @@ KINDS = {
 
 def listed(kind: str) -> dict[str, list[str]]:
     """Option -> its other names, its default and its meaning, from the page."""
-    rows = SPARK.rows(f"<!-- {kind} options -->")
+    rows = OPTIONS.rows(f"<!-- {kind} options -->")
     assert len({row[0] for row in rows}) == len(rows)
     return {plain(row[0]): row[1:] for row in rows}
 

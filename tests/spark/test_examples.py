@@ -18,7 +18,7 @@ from tests.spark.environment import SPARK_ENVIRONMENT
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 FOLDER = ROOT / "examples" / "spark"
-INDEX = Page(ROOT / "docs" / "spark-examples.md")
+INDEX = Page(ROOT / "docs" / "spark.md")
 OWN_SESSION = {"delta", "cluster_job", "__init__"}
 """Those that need a session, or a cluster, of their own."""
 
@@ -82,7 +82,7 @@ def test_submitted_job_copies_on_two_executors(tmp_path: Path) -> None:
 
 
 def test_lost_checkpoint_example_is_the_program_of_the_recovery_page() -> None:
-    page = Page(ROOT / "docs" / "spark-recovery.md")
+    page = Page(ROOT / "docs" / "spark.md")
     assert body(FOLDER / "lost_checkpoint.py") in {block.text.strip() for block in page.blocks}
 
 
