@@ -32,7 +32,7 @@ BATCHES = 8
 DROPPED = 2
 BATCHES_MAX = WARM_UP + (ROUNDS + 2) * (BATCHES + 4)
 PUTS_MAX = PARTITIONS + 1 + 2
-"""The request budget: S * T + T + 2 (docs/request-counts.md)."""
+"""The request budget: S * T + T + 2 (docs/dev/request-counts.md)."""
 
 
 def run(folder: Path) -> Sequence[Figure]:

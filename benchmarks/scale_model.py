@@ -33,13 +33,13 @@ from txlog.testing.clock import manual_runtime
 from txlog.testing.round_trips import RoundTrips
 
 TASK_SECONDS = 0.7
-"""A core reads and writes the 64 MB of a task in this time (docs/benchmarks.md)."""
+"""A core reads and writes the 64 MB of a task in this time (docs/dev/benchmarks.md)."""
 
 SPARK_SECONDS = 0.14
-"""Spark's own part of a micro-batch (docs/benchmarks.md, floor of a micro-batch)."""
+"""Spark's own part of a micro-batch (docs/dev/benchmarks.md, floor of a micro-batch)."""
 
 SOURCE_WAITS = 2
-"""`latestOffset`, and the first records of a task (docs/request-counts.md)."""
+"""`latestOffset`, and the first records of a task (docs/dev/request-counts.md)."""
 
 HEADER = (
     "| topics | executors | segment PUTs | driver PUTs | waits of task + driver | seconds a batch "
@@ -105,7 +105,9 @@ def main() -> None:
     print(
         f"\nA journal takes {entries:.0f} entries a second: of all queries that write a topic, as"
     )
-    print("many batches, and more where their processes share entries (docs/request-counts.md).")
+    print(
+        "many batches, and more where their processes share entries (docs/dev/request-counts.md)."
+    )
 
 
 def counted(executors: int, topics: int, partitions: int, *, by_topic: bool) -> Batch:

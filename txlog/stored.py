@@ -79,5 +79,5 @@ def _check(kind: Any, form: StoredForm) -> None:
 def _wrong(kind: Any, what: str) -> InternalError:
     return InternalError(
         f"{kind.__module__}.{kind.__qualname__} {what}. Declare them in its @stored "
-        "(docs/format.md); please report this."
+        "(docs/dev/format.md); please report this."
     )

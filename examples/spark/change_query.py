@@ -2,7 +2,7 @@
 
 The new code gets a new checkpoint, and goes on where the group is, which the sink moves in the
 transaction of the output: nothing is lost or repeated. That holds for a query without state whose
-source and sink are in one log (docs/spark-recovery.md).
+source and sink are in one log (docs/spark.md).
 
     ['1 old', '2 old', '3 new', '4 new']
 """

@@ -45,7 +45,7 @@ _first_batches: dict[tuple[str, str], int | None] = {}
 def warn_of_old_plan(plan_id: str, topics: str, task: TaskIdentity) -> None:
     """Log once that a micro-batch reads the records of an earlier one, and none that are newer.
 
-    Spark plans a DataFrame once: the static side of a join never grows (docs/spark-reading.md).
+    Spark plans a DataFrame once: the static side of a join never grows (docs/spark.md).
     """
     if not task.is_of_batch:
         return

@@ -19,6 +19,7 @@ _TEST_NAME = re.compile(r"test_\w+")
 _PATH = re.compile(
     r"\b(?:txlog|spark_plugin|pyspark_txlog|tests|examples|benchmarks|conf|docs)/[\w./-]*\w"
 )
+_PAGE = re.compile(r"\bdocs/[\w/-]+\.md")
 _FILE = re.compile(r"\w+\.py")
 _MEMBER = re.compile(r"([A-Z]\w*)\.(\w+)")
 _DEFINED_NAME = re.compile(r"^ +(?:def )?(?:self\.)?(\w+)(?=\(self|\(cls|:| =)", re.MULTILINE)
@@ -26,7 +27,11 @@ INHERITANCE_DEPTH_MAX = 5
 _OF_KAFKA = {"transactions_test.py"}
 _MADE_BY_RUNNING = "txlog-data/"
 WORDS_MAX = 1_500
-WORDS_MAX_OF_LARGE_SUBJECTS = {"docs/spark.md": 3_300}
+WORDS_MAX_OF_LARGE_SUBJECTS = {
+    "docs/spark.md": 3_300,
+    "docs/architecture.md": 2_300,
+    "docs/cli.md": 1_800,
+}
 """Pages whose subject would otherwise be on several, among which a reader has to guess."""
 
 
@@ -124,6 +129,13 @@ def known_tests() -> frozenset[str]:
 def test_files_named_on_a_page_exist(page: Page) -> None:
     named = (path for path in _PATH.findall(page.text) if not path.startswith(_MADE_BY_RUNNING))
     assert sorted(path for path in set(named) if not (ROOT / path).exists()) == []
+
+
+def test_pages_named_in_code_exist() -> None:
+    """In messages, docstrings, comments and the texts of `--help`."""
+    everything = modules("txlog", "spark_plugin", "tests", "examples", "benchmarks")
+    named = {page for module in everything for page in _PAGE.findall(module.text)}
+    assert sorted(page for page in named if not (ROOT / page).exists()) == []
 
 
 @pytest.mark.parametrize("page", pages(), ids=id_of)

@@ -1,4 +1,4 @@
-"""docs/semantics.md lists every box once, and for each an existing test."""
+"""docs/guarantees.md lists every box once, and for each an existing test."""
 
 import ast
 import re
@@ -12,15 +12,15 @@ from tests.source_tree import ROOT, modules
 
 pytestmark = pytest.mark.slow
 
-PAGE = Page(ROOT / "docs" / "semantics.md")
+PAGE = Page(ROOT / "docs" / "guarantees.md")
 SECTIONS = {
-    "## 0.1 Delivery": 4,
-    "## 0.2 Idempotent producer": 10,
-    "## 0.3 Transactional producer": 12,
-    "## 0.4 Isolation and markers": 8,
-    "## 0.5 The coordinator's protocol": 25,
+    "### 0.1 Delivery": 4,
+    "### 0.2 Idempotent producer": 10,
+    "### 0.3 Transactional producer": 12,
+    "### 0.4 Isolation and markers": 8,
+    "### 0.5 The coordinator's protocol": 25,
     "[Half messages](half-messages.md) has the differences in full.": 13,
-    "## 0.7 Both systems": 7,
+    "### 0.7 Both systems": 7,
 }
 """The line above each table, and its number of boxes."""
 
@@ -45,7 +45,7 @@ def test_every_box_is_listed_once_and_in_order() -> None:
         for number in range(1, count + 1)
     ]
     assert [row[0] for heading in SECTIONS for row in PAGE.rows(heading)] == expected
-    assert PAGE.text.count("\n## 0.") == len(SECTIONS)
+    assert PAGE.text.count("\n### 0.") == len(SECTIONS)
 
 
 @pytest.mark.parametrize("box", BOXES)
@@ -65,7 +65,7 @@ def test_files_that_cite_a_section_have_tests_in_the_tables() -> None:
     about = {
         module.place
         for module in modules("tests")
-        if "docs/semantics.md, 0." in (ast.get_docstring(module.tree) or "")
+        if "docs/guarantees.md, 0." in (ast.get_docstring(module.tree) or "")
     }
     assert len(about) >= 6
     assert about - named == set()

@@ -1,4 +1,4 @@
-"""A log in memory with two topics, on which the behaviours of docs/semantics.md are tested.
+"""A log in memory with two topics, on which the behaviours of docs/guarantees.md are tested.
 
 Each test runs with both ways of keeping the records of an open transaction, unless it is marked as
 one about records in the log.

@@ -1,4 +1,4 @@
-"""The coordinator's protocol, sentence by sentence (docs/semantics.md, 0.5), except the parts
+"""The coordinator's protocol, sentence by sentence (docs/guarantees.md, 0.5), except the parts
 tested in tests/unit/client/producer/test_transaction_protocol.py."""
 
 import json

@@ -1,4 +1,4 @@
-"""Delivery semantics: at most once, at least once, exactly once (docs/semantics.md, 0.1)."""
+"""Delivery semantics: at most once, at least once, exactly once (docs/guarantees.md, 0.1)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""RocketMQ's transactional messages (docs/semantics.md, 0.6)."""
+"""RocketMQ's transactional messages (docs/guarantees.md, 0.6)."""
 
 from __future__ import annotations
 

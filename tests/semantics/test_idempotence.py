@@ -1,4 +1,4 @@
-"""The idempotent producer (docs/semantics.md, 0.2), except the parts tested in
+"""The idempotent producer (docs/guarantees.md, 0.2), except the parts tested in
 tests/unit/clients."""
 
 import pytest

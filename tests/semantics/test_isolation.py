@@ -1,4 +1,4 @@
-"""What readers see of transactions (docs/semantics.md, 0.4), in addition to tests/unit/clients."""
+"""What readers see of transactions (docs/guarantees.md, 0.4), in addition to tests/unit/clients."""
 
 import pytest
 

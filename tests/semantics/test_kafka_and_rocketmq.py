@@ -1,4 +1,4 @@
-"""Statements about both systems, side by side (docs/semantics.md, 0.7)."""
+"""Statements about both systems, side by side (docs/guarantees.md, 0.7)."""
 
 from typing import Any
 

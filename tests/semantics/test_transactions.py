@@ -1,4 +1,4 @@
-"""The transactional producer (docs/semantics.md, 0.3), except the parts tested in
+"""The transactional producer (docs/guarantees.md, 0.3), except the parts tested in
 tests/unit/clients."""
 
 from collections.abc import Callable

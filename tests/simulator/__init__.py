@@ -1,1 +1,1 @@
-"""A simulated world: one seed, one history of many processes on one log (docs/simulation.md)."""
+"""A simulated world: one seed, one history of many processes on a log (docs/dev/simulation.md)."""

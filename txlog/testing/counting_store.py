@@ -1,7 +1,7 @@
 """A store that counts the calls to another store.
 
-Benchmarks and the tests of the request budget (docs/request-counts.md) read the counts. It must not
-change any answer.
+Benchmarks and the tests of the request budget (docs/dev/request-counts.md) read the counts. It
+must not change any answer.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ MAKE: dict[type, Callable[[MemoryLog], Any]] = {
 def methods() -> Iterator[Any]:
     for client in CLIENTS:
         for name, _ in inspect.getmembers(client, inspect.isroutine):
-            # A mutated class (docs/mutation.md) has its variants beside its methods.
+            # A mutated class (docs/dev/mutation.md) has its variants beside its methods.
             if not name.startswith("_") and "mutmut" not in name:
                 yield pytest.param(client, name, id=f"{client.__name__}.{name}")
 
