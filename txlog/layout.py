@@ -152,7 +152,7 @@ def bytes_max(path: str) -> int | None:
         return SMALL_BYTES_MAX
     # Segments are read in ranges; the other objects are read whole, and a forged one must not fill
     # the memory (I16).
-    if journal_root(path) is None or is_segment(path):
+    if not _JOURNALS.fullmatch(path) or path.rsplit("/", 2)[-2] == "segments":
         return None
     if path.endswith("/hint.json"):
         return HINT_BYTES_MAX
@@ -161,7 +161,7 @@ def bytes_max(path: str) -> int | None:
 
 def is_segment(path: str) -> bool:
     """Whether the path is the name of a segment."""
-    return journal_root(path) is not None and path.rsplit("/", 2)[-2] == "segments"
+    return _JOURNALS.fullmatch(path) is not None and path.rsplit("/", 2)[-2] == "segments"
 
 
 def is_log_id(text: str) -> bool:

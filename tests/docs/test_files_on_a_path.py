@@ -1,9 +1,11 @@
-"""How many files of the product a reader passes who follows a transaction or a micro-batch.
+"""How many calls of the product a send, a poll and a micro-batch make.
 
-A file counts if a function of it runs, in any thread. The bounds only go down: if a change lowers a
-count, lower its bound as well, and the figures in docs/dev/testing.md. To print the files:
+Who follows a path through the code reads its functions, and turns to another file at each call that
+leads to one. So each path has three numbers: calls of Python functions, in all threads; functions
+that are called; and calls into another file than the caller's. The bounds only go down: if a change
+lowers a number, lower its bound as well, and the figures in docs/dev/testing.md. To print them:
 
-    python -m tests.docs.test_files_on_a_path
+    python -m tests.docs.test_files_on_a_path [PATH]
 """
 
 import json
@@ -11,13 +13,16 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from operator import le
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -26,25 +31,37 @@ from spark_plugin.datasource import TxlogDataSource
 from spark_plugin.python_worker import BATCH_ID, JOB_GROUP, QUERY_ID
 from tests.docs.pages import Page
 from tests.source_tree import PRODUCT, ROOT
-from txlog import Admin, Producer
+from txlog import Admin, Consumer, Producer
 from txlog.engine.connection import connect
 from txlog.settings import ProcessSettings
 
 PAGE = Page(ROOT / "docs" / "dev" / "testing.md")
-BOUNDS = {"transaction": (45, 33), "micro-batch": (67, 56)}
-"""Files at most: all of them, and those without the vocabulary and the stores."""
+BOUNDS = {
+    "send": (1_017, 369, 480),
+    "poll": (480, 215, 186),
+    "micro-batch": (3_088, 682, 1_269),
+}
+"""Calls, functions and changes of file at most."""
 
+STATUS_CALLS_MAX, OPENAT2_MAX = 19, 18
+"""What a send asks the disk about names besides reading and writing files (design note 0017)."""
+
+ROWS = 100
 PARTITIONS = 2
 LINGER_MS = 3_600_000
-"""So long that a transaction is completed by the next one, or by `close`, and by no clock."""
+"""So long that a transaction is completed by the next one, or by `join`, and by no clock."""
 
 
-class FileCount:
-    """The product's files with a function that was called while this counted."""
+@dataclass
+class Calls:
+    """The calls of the product's functions that were made while this counted."""
 
-    def __init__(self) -> None:
-        self.files: set[str] = set()
-        self._counts = False
+    functions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(file, function) -> calls."""
+    changes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(file of the caller, file of the function) -> calls."""
+    status_calls: int = 0
+    _counts: bool = False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -58,44 +75,98 @@ class FileCount:
             sys.setprofile(before[0])
             threading.setprofile(before[1])
 
-    def count(self, call: Callable[[], object]) -> None:
-        """Count the files of this call."""
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the calls in this block."""
         self._counts = True
-        call()
+        yield
         self._counts = False
 
     @property
-    def layers(self) -> set[str]:
-        """The files without the vocabulary (the modules in `txlog/` itself) and the stores."""
-        return {
-            file
-            for file in self.files
-            if file.split("/")[:-1] != ["txlog"] and not file.startswith("txlog/storage/")
-        }
+    def numbers(self) -> tuple[int, int, int]:
+        """Calls, functions and changes of file."""
+        return self.functions.total(), len(self.functions), self.changes.total()
 
-    def _called(self, frame: FrameType, event: str, _: Any) -> None:
-        code = frame.f_code
-        if self._counts and event == "call" and code.co_name != "<module>":
-            file = code.co_filename.removeprefix(f"{ROOT}/")
-            if file.split("/")[0] in PRODUCT:
-                self.files.add(file)
+    @property
+    def openat2_calls(self) -> int:
+        """Names that were opened through no symbolic link."""
+        return self.functions["txlog/storage/disk/root_folder.py", "open_below"]
+
+    def _called(self, frame: FrameType, event: str, what: Any) -> None:
+        if not self._counts:
+            return
+        if event == "call":
+            file = _file(frame.f_code)
+            # A generator is called once, and then resumed: the instruction RESUME says which.
+            if file is not None and not frame.f_code.co_code[frame.f_lasti + 1]:
+                self.functions[file, frame.f_code.co_qualname] += 1
+                self._changed(frame.f_back, file)
+        elif event == "c_call" and what.__name__ in ("stat", "lstat", "fstat"):
+            self.status_calls += _file(frame.f_code) is not None
+
+    def _changed(self, caller: FrameType | None, file: str) -> None:
+        while caller is not None and (before := _file(caller.f_code)) is None:
+            caller = caller.f_back
+        if caller is not None and before is not None and before != file:
+            self.changes[before, file] += 1
 
 
-def transaction(folder: Path) -> FileCount:
-    """The second transaction of a producer: one record, sent and committed."""
+def _file(code: CodeType) -> str | None:
+    """The product's file that has this function. A comprehension is a part of its function."""
+    name = code.co_name
+    if not code.co_filename.startswith(f"{ROOT}/") or name == "<module>" or name.endswith(_INLINE):
+        return None
+    file = code.co_filename.removeprefix(f"{ROOT}/")
+    return file if file.split("/", 1)[0] in PRODUCT else None
+
+
+_INLINE = ("comp>", "<genexpr>")
+
+
+def table(rows: int) -> pa.Table:
+    """So many records of a Kafka-shaped topic."""
+    return pa.table({"key": [b"%d" % row for row in range(rows)], "value": [b"order"] * rows})
+
+
+def send(folder: Path) -> Calls:
+    """The second transaction of a producer: a batch, the commit, and its completion."""
     process = ProcessSettings(completion_linger_ms=LINGER_MS)
     connection = connect(f"{folder}/log", create=True, process=process)
-    Admin(connection).create_topic("orders", PARTITIONS)
-    found = FileCount()
+    Admin(connection).create_topic("orders", 1)
+    found = Calls()
     with found.watching(), Producer(connection, transactional_id="shop") as producer:
+        session = producer._transaction
+        assert session is not None
         producer.init_transactions()
 
         def run() -> None:
-            with producer.transaction():
-                producer.send("orders", b"12", key=b"bob")
+            producer.begin_transaction()
+            producer.send_batch("orders", table(ROWS))
+            producer.commit_transaction()
+            session.join()
 
         run()
-        found.count(run)
+        with found.counting():
+            run()
+            connection.runtime.fan_out.close()  # Whatever is still running is counted.
+    return found
+
+
+def poll(folder: Path) -> Calls:
+    """The second poll of a consumer: it finds a batch that another process has sent."""
+    root = f"{folder}/log"
+    Admin(root, create=True).create_topic("orders", 1)
+    other = connect(root, process=ProcessSettings(completion_linger_ms=LINGER_MS))
+    consumer = Consumer("orders", root=root, auto_offset_reset="earliest")
+    found = Calls()
+    with found.watching(), Producer(other) as producer, consumer:
+        for _ in range(2):
+            producer.send_batch("orders", table(ROWS))
+            found.functions.clear()
+            found.changes.clear()
+            with found.counting():
+                (records,) = consumer.poll().values()
+            assert len(records) == ROWS
     return found
 
 
@@ -164,44 +235,64 @@ class CopyQuery:
             TaskContext._setTaskContext(before)  # type: ignore[arg-type]
 
 
-def micro_batch(folder: Path) -> FileCount:
+def micro_batch(folder: Path) -> Calls:
     """The third micro-batch of a query."""
-    found = FileCount()
+    found = Calls()
     with found.watching():
         query = CopyQuery(folder)
         for _ in range(2):
             query.put()
             query.run_batch()
         query.put()
-        found.count(query.run_batch)
+        with found.counting():
+            query.run_batch()
     return found
 
 
-PATHS = {"transaction": transaction, "micro-batch": micro_batch}
+PATHS = {"send": send, "poll": poll, "micro-batch": micro_batch}
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_path_passes_no_more_files_than_before(path: str, tmp_path: Path) -> None:
+def test_path_makes_no_more_calls_than_before(path: str, tmp_path: Path) -> None:
     found = PATHS[path](tmp_path)
-    counts = len(found.files), len(found.layers)
-    assert all(map(le, counts, BOUNDS[path])), (counts, sorted(found.files))
+    assert all(map(le, found.numbers, BOUNDS[path])), (found.numbers, BOUNDS[path])
+
+
+def test_send_asks_the_disk_about_names_no_more_than_before(tmp_path: Path) -> None:
+    found = send(tmp_path)
+    assert 0 < found.status_calls <= STATUS_CALLS_MAX
+    assert 0 < found.openat2_calls <= OPENAT2_MAX
 
 
 def test_page_has_the_bounds() -> None:
-    (paragraph,) = [part for part in PAGE.text.split("\n\n") if "test_files_on_a_path" in part]
-    numbers = [int(word) for word in re.findall(r"\d+", paragraph)]
-    assert numbers == [number for bound in BOUNDS.values() for number in bound]
+    (rows,) = re.findall(r"(?m)^\| path \|.*\n\|[-| ]+\n((?:\|.*\n)+)", PAGE.text)
+    found = {}
+    for row in rows.splitlines():
+        path, *numbers = (cell.strip() for cell in row.strip("|").split("|"))
+        found[path] = tuple(int(number.replace(",", "")) for number in numbers[-3:])
+    assert found == BOUNDS
 
 
-def main() -> None:
-    """Print the files of each path; without an indent those of the vocabulary and the stores."""
-    for path, measure in PATHS.items():
+def main(paths: list[str]) -> None:
+    """Print the calls of each path: by file, then by function, then the changes of file."""
+    for path in paths or PATHS:
         with tempfile.TemporaryDirectory() as folder:
-            found = measure(Path(folder))
-        print(f"{path}: {len(found.files)} files, {len(found.layers)} of them in the layers above")
-        for file in sorted(found.files):
-            print("   " if file in found.layers else "", file)
+            found = PATHS[path](Path(folder))
+        print(
+            f"{path}: %d calls of %d functions, %d changes of file" % found.numbers,
+            f"({found.status_calls} stat, {found.openat2_calls} openat2)",
+        )
+        by_file: Counter[str] = Counter()
+        for (file, _), count in found.functions.items():
+            by_file[file] += count
+        for file, count in by_file.most_common():
+            print(f"{count:6} {file}")
+            for (place, name), calls in found.functions.most_common():
+                if place == file:
+                    print(f"{calls:12} {name}")
+        for (before, after), count in found.changes.most_common():
+            print(f"{count:6} {before} -> {after}")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -4,6 +4,7 @@ No simulated world puts a second log in the place of its first, so only direct t
 """
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,22 +38,29 @@ def _any_folder(patch: Patch) -> None:
 
 def _checked_before_only(patch: Patch) -> None:
     """The log's identity is checked before a write, but not after it."""
-    patch.setattr(local.LocalStore, "_require_in_log", lambda self, path: None)
+
+    def sync_name(self: Any, path: str, folder: int) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(root_folder.RootFolder, "require_same", lambda self: None)
+            original(self, path, folder)
+
+    original = local.LocalStore._sync_name
+    patch.setattr(local.LocalStore, "_sync_name", sync_name)
 
 
 def _checked_after_only(patch: Patch) -> None:
     """The log's identity is checked after a write only, when a refused write has already been
     made."""
     original = root_folder.RootFolder.require_same
-    inner = local.LocalStore._require_in_log
+    inner = local.LocalStore._sync_name
     patch.setattr(root_folder.RootFolder, "require_same", lambda self: None)
 
-    def require_in_log(self: Any, path: str) -> None:
+    def sync_name(self: Any, path: str, folder: int) -> None:
         with pytest.MonkeyPatch.context() as restored:
             restored.setattr(root_folder.RootFolder, "require_same", original)
-            inner(self, path)
+            inner(self, path, folder)
 
-    patch.setattr(local.LocalStore, "_require_in_log", require_in_log)
+    patch.setattr(local.LocalStore, "_sync_name", sync_name)
 
 
 def _any_object_in_memory(patch: Patch) -> None:
@@ -72,7 +80,7 @@ def _links_followed(patch: Patch) -> None:
 
 def _pipes_read(patch: Patch) -> None:
     """Every path that can be opened counts as a file."""
-    patch.setattr(local, "_require_file", lambda descriptor, place: None)
+    patch.setattr(local, "stat", SimpleNamespace(S_ISREG=lambda mode: True))
 
 
 def _any_size(patch: Patch) -> None:

@@ -41,49 +41,38 @@ class FolderLocks:
 
     @contextmanager
     def turn(self, folder: str) -> Iterator[bool]:
-        lock = self._opened(folder)
+        lock: _Lock | None = None
+        with suppress(OSError):
+            lock = _Lock(self._open_folder(folder))
         try:
-            yield lock is not None and self._wait_for_turn(folder, lock)
+            yield lock is not None and not lock.is_taken_at_once() and self._wait(folder, lock)
         finally:
             if lock is not None:
                 lock.release()
 
-    def _opened(self, folder: str) -> _Lock | None:
-        try:
-            return _Lock(self._open_folder(folder))
-        except OSError:
-            return None
+    def _wait(self, folder: str, lock: _Lock) -> bool:
+        """Wait for a lock that another writer holds, or proceed without it; returns true.
 
-    def _wait_for_turn(self, folder: str, lock: _Lock) -> bool:
-        """Take the lock, or proceed without it; returns whether another writer held it."""
-        if lock.is_taken_at_once():
-            return False
+        New names do not prove that the lock changes hands: writers without a turn create them, too.
+        """
         place = (os.getpid(), folder)
         given_up = self._given_up.get(place)
         if given_up is not None and given_up.is_waited_for:
             # The holder still stalls: each entry would cost a wait, a thread and a descriptor.
             return True
-        if not self._wait(lock):
-            self._given_up[place] = lock
-        return True
-
-    def _wait(self, lock: _Lock) -> bool:
-        """Wait for the lock for a limited time; returns whether this writer holds it now.
-
-        New names do not prove that the lock changes hands: writers without a turn create them, too.
-        """
         taken = self._runtime.new_event()
-        if not lock.begin_wait(self._runtime.background, taken.set):
-            return False
-        seen_ns, waited_ms = lock.changed_ns(), 0.0
+        waited_ms = TURN_WAIT_MS_MAX
+        if lock.begin_wait(self._runtime.background, taken.set):
+            seen_ns, waited_ms = lock.changed_ns(), 0.0
         while waited_ms < TURN_WAIT_MS_MAX:
             if taken.wait_ms(STUCK_MS):
                 return True
             waited_ms += STUCK_MS
             before_ns, seen_ns = seen_ns, lock.changed_ns()
             if seen_ns == before_ns:  # A live holder would have created its entry meanwhile.
-                return False
-        return False
+                break
+        self._given_up[place] = lock
+        return True
 
 
 class _Lock:

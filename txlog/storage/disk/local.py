@@ -15,10 +15,9 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TypeVar
 
 from txlog.clock import Runtime
 from txlog.errors import OutcomeUnknown, StoreDenied, StoreUnavailable, TxlogError
@@ -51,8 +50,6 @@ from txlog.storage.store import (
     require_size,
     whole,
 )
-
-T = TypeVar("T")
 
 MAP_BYTES_MIN = 1 << 18
 """If one call asks for this many bytes, `get_ranges` maps the file and copies nothing. Reading 4 KB
@@ -128,14 +125,17 @@ class LocalStore:
         check_path(path)
         check_entry_body(path, data)
         for _ in range(CREATE_ATTEMPTS_MAX):
-            # Takes microseconds, and saves a loser its writes. Where it finds nothing, it has also
-            # checked that the log is still the opened one.
-            found = self.get(path)
-            if found is None:
-                if self._write(path, data):
-                    return _CREATED
-                continue  # Another writer won since the read: read its object.
             self._root.require_same()
+            root = self._root.descriptor
+            # Takes a microsecond, and saves a loser its writes. It may follow a link, so it only
+            # chooses between the two safe ways below.
+            is_taken = root is not None and os.access(
+                path, os.F_OK, dir_fd=root, follow_symlinks=False
+            )
+            if not is_taken and self._write(path, data):
+                return _CREATED
+            if (found := self.get(path)) is None:
+                continue
             if found != data:
                 return Exists(found)
             self._sync_again(path)  # The link's answer was lost, or this call was repeated.
@@ -149,25 +149,36 @@ class LocalStore:
 
     def get(self, path: str) -> bytes | None:
         """See Store.get. What it returns survives a loss of power, whichever process wrote it."""
-        found = self._read_file(path, partial(_read_all, path, self._base + path))
-        if found is None:
+        if (opened := self._opened(path)) is None:
             return None
-        data, names = found
-        # Two names: the writer has not synced the final one yet, or died. What this process
-        # decides from the object could survive a loss of power that the object does not (I4).
-        if names > 1 and self._durable:
-            try:
+        descriptor, status = opened
+        try:
+            require_size(path, status.st_size, self._base + path)
+            data = _read(descriptor, status.st_size, 0)
+            # Two names: the writer has not synced the final one yet, or died. What this process
+            # decides from the object could survive a loss of power that the object does not (I4).
+            if status.st_nlink > 1 and self._durable:
                 self._sync_folder_of(path)
-            except OSError as error:
-                raise store_error(error, "read", self._base + path) from error
-        return data
+            return data
+        except OSError as error:
+            raise store_error(error, "read", self._base + path) from error
+        finally:
+            os.close(descriptor)
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
         """See Store.get_ranges. Large reads are views of the mapped file and copy nothing.
 
         For objects with unique names: no reader has these names before they are durable.
         """
-        return self._read_file(path, partial(_read_ranges, ranges))
+        if (opened := self._opened(path)) is None:
+            return None
+        descriptor, status = opened
+        try:
+            return _read_ranges(ranges, descriptor, status)
+        except OSError as error:
+            raise store_error(error, "read", self._base + path) from error
+        finally:
+            os.close(descriptor)
 
     def put_new(self, path: str, data: Body) -> None:
         """See Store.put_new. Raises InternalError if other bytes have the name."""
@@ -184,34 +195,42 @@ class LocalStore:
     def open_new(self, path: str) -> NewFile:
         check_path(path)
         self._root.require_same()
-        with self._reported("create", path):
-            return NewFile(path, self._begin(path), self._finish, self._reported)
+        try:
+            return NewFile(path, self._begin(path), self._finish, self._failure)
+        except OSError as error:
+            raise self._failure(error, "create", path) from error
 
     def _finish(self, file: NewFile) -> None:
         """Sync, name, sync the name. Raises InternalError if the name is taken."""
-        with self._reported("create", file.path):
+        draft = file.draft
+        try:
             if self._durable:  # Content before name: no name may survive without its content.
-                os.fsync(file.draft.descriptor)
-            published = self._publish(*file.draft.names)
+                os.fsync(draft.descriptor)
+            published = self._publish(draft.folder, draft.temporary, draft.name)
+        except OSError as error:
+            raise self._failure(error, "create", file.path) from error
         if not published:
             raise name_in_use(self._base + file.path, self._base + file.path)
-        self._sync_name(file.path, file.draft.folder)
+        self._sync_name(file.path, draft.folder)
 
     def replace(self, path: str, data: bytes) -> None:
         """See Store.replace. Not synced: a hint may be lost."""
         check_path(path)
         self._root.require_same()
-        with self._reported("replace", path):
-            draft = self._write_draft(path, data, durable=False)
+        try:
+            draft = self._begin(path)
             try:
-                folder, temporary, name = draft.names
+                write_parts(draft.descriptor, (data,))
                 # rename(2) overwrites, and readers see the old file or the new one, whole.
-                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except OSError:
+                at = draft.folder
+                os.rename(draft.temporary, draft.name, src_dir_fd=at, dst_dir_fd=at)
+            except BaseException:
                 draft.remove()
                 raise
             finally:
                 draft.close()
+        except OSError as error:
+            raise self._failure(error, "replace", path) from error
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
         """See Store.list_after. A symbolic link in the prefix is an error; others are left out."""
@@ -251,18 +270,15 @@ class LocalStore:
         if (root := self._root_handle("list")) is not None:
             yield from walk(root, self._base, f"{folder}/" if folder else "", prefix, after)
 
-    def _read_file(self, path: str, read: Callable[[int, os.stat_result], T]) -> T | None:
+    def _opened(self, path: str) -> tuple[int, os.stat_result] | None:
+        """An open file and its status; None if it is absent. Raises StoreDenied for anything but a
+        file: a pipe could block its reader for ever."""
         check_path(path)
-        if (root := self._root_handle("read")) is None:
+        root = self._root.descriptor
+        if root is None and (root := self._root_handle("read")) is None:
             return None
         try:
             descriptor = open_below(root, path, _READ)
-            try:
-                status = os.fstat(descriptor)
-                _require_file(status, self._base + path)
-                return read(descriptor, status)
-            finally:
-                os.close(descriptor)
         except FileNotFoundError:
             # The opened log may have it, if another is at its path now: a reader that took the
             # object for absent would wait for ever.
@@ -270,6 +286,17 @@ class LocalStore:
             return None
         except OSError as error:
             raise store_error(error, "read", self._base + path) from error
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            return descriptor, status
+        os.close(descriptor)
+        place = self._base + path
+        raise StoreDenied(
+            f"cannot read {place}: it is not a regular file but a folder, a pipe or a device. "
+            "Check that nothing but the log's own files and folders is in the way, then call "
+            "again.",
+            place=place,
+        )
 
     def _root_handle(self, action: str) -> int | None:
         try:
@@ -277,56 +304,49 @@ class LocalStore:
         except OSError as error:
             raise store_error(error, action, self._folder) from error
 
-    @contextmanager
-    def _reported(self, action: str, path: str) -> Iterator[None]:
-        """Convert an OSError to a txlog error; for a missing folder, by the state of the root."""
-        try:
-            yield
-        except OSError as error:
-            # A removed folder takes no new names, so a removed root shows as ENOENT here.
-            if isinstance(error, FileNotFoundError):
-                self._root.require_same()
-            raise store_error(error, action, self._base + path) from error
+    def _failure(self, error: OSError, action: str, path: str) -> TxlogError:
+        """The error to raise for it. Raises NotATxlog if a folder is missing because the root is
+        not the opened one any more: a removed folder takes no new names."""
+        if isinstance(error, FileNotFoundError):
+            self._root.require_same()
+        return store_error(error, action, self._base + path)
 
     def _write(self, path: str, data: Body) -> bool:
-        """Write, sync, name. False, with nothing changed, if the name is taken."""
-        with self._reported("create", path):
-            draft = self._write_draft(path, data, self._durable)
+        """Write, sync, name, sync the name. False, with nothing changed, if the name is taken."""
         try:
-            with self._reported("create", path):
-                try:
-                    published = self._publish(*draft.names)
-                except Exception:
-                    # Not for Ctrl-C, which may come after the link, before its name is durable.
-                    draft.remove()
-                    raise
-            if published:
-                self._sync_name(path, draft.folder)
-            # Not earlier, and not if the sync failed: until here the temporary name marks the
-            # final one as not durable, and each reader then syncs the folder itself.
-            draft.remove()
-        finally:
-            draft.close()
-        return published
-
-    def _write_draft(self, path: str, data: Body, durable: bool) -> Draft:
-        """A new file beside `path` with all of `data`; it is removed on any failure."""
-        draft = self._begin(path)
+            draft = self._begin(path)
+        except OSError as error:
+            raise self._failure(error, "create", path) from error
+        is_mark = False
+        """Whether the temporary name marks the final one as not durable: each reader then syncs the
+        folder itself."""
         try:
             write_parts(draft.descriptor, data if isinstance(data, tuple) else (data,))
-            if durable:
+            if self._durable:  # Content before name: no name may survive without its content.
                 os.fsync(draft.descriptor)
-        except BaseException:
-            draft.remove()
+            is_mark = True
+            try:
+                published = self._publish(draft.folder, draft.temporary, draft.name)
+            except Exception:
+                # Not for Ctrl-C, which may come after the link, before its name is durable.
+                is_mark = False
+                raise
+            if published:
+                self._sync_name(path, draft.folder)
+            # Not earlier, and not if the sync failed.
+            is_mark = False
+            return published
+        except OSError as error:
+            raise self._failure(error, "create", path) from error
+        finally:
+            if not is_mark:
+                draft.remove()
             draft.close()
-            raise
-        return draft
 
     def _begin(self, path: str) -> Draft:
         folder, _, name = path.rpartition("/")
-        return Draft(
-            self._root.open_folder(folder), f"{TEMPORARY_PREFIX}{self._entropy.token()}", name
-        )
+        temporary = f"{TEMPORARY_PREFIX}{self._entropy.token()}"
+        return Draft(self._root.open_folder(folder), temporary, name)
 
     def _sync_folder_of(self, path: str) -> None:
         folder = _opened_folder(self._root, path.rpartition("/")[0] or ".")
@@ -337,26 +357,24 @@ class LocalStore:
 
     def _sync_again(self, path: str) -> None:
         """Like `_sync_name`, for an object that already existed with this content."""
-        if self._durable:
-            try:
-                self._sync_folder_of(path)
-            except OSError as error:
-                raise self._not_synced(path, error) from error
-        self._require_in_log(path)
+        try:
+            folder = _opened_folder(self._root, path.rpartition("/")[0] or ".")
+        except OSError as error:
+            raise self._not_synced(path, error) from error
+        try:
+            self._sync_name(path, folder)
+        finally:
+            os.close(folder)
 
     def _sync_name(self, path: str, folder: int) -> None:
-        """Make the names in that open folder durable, and check that the log is the opened one."""
-        if self._durable:
-            try:
-                sync_descriptor(folder)
-            except OSError as error:
-                raise self._not_synced(path, error) from error
-        self._require_in_log(path)
-
-    def _require_in_log(self, path: str) -> None:
-        """Called once the object exists, before it is acknowledged. Raises OutcomeUnknown."""
+        """Make the names in that open folder durable, and check, before the object is acknowledged,
+        that the log is the opened one. Raises OutcomeUnknown."""
         try:
+            if self._durable:
+                sync_descriptor(folder)
             self._root.require_same()
+        except OSError as error:
+            raise self._not_synced(path, error) from error
         except TxlogError as error:
             raise self._unknown(path, str(error.facts.get("reason", error.message))) from error
 
@@ -379,23 +397,6 @@ def _opened_folder(root: RootFolder, folder: str) -> int:
     if handle is None:
         raise FileNotFoundError(root.path)
     return open_below(handle, folder, OPEN_FOLDER)
-
-
-def _require_file(status: os.stat_result, place: str) -> None:
-    """Raises StoreDenied for anything but a file: a pipe could block its reader for ever."""
-    if not stat.S_ISREG(status.st_mode):
-        raise StoreDenied(
-            f"cannot read {place}: it is not a regular file but a folder, a pipe or a device. "
-            "Check that nothing but the log's own files and folders is in the way, then call "
-            "again.",
-            place=place,
-        )
-
-
-def _read_all(path: str, place: str, descriptor: int, status: os.stat_result) -> tuple[bytes, int]:
-    """The content, and how many names the file has. Raises CorruptData if it is too large."""
-    require_size(path, status.st_size, place)
-    return _read(descriptor, status.st_size, 0), status.st_nlink
 
 
 def _read(descriptor: int, length: int, start: int) -> bytes:

@@ -13,12 +13,12 @@ import ctypes
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import TypeAlias
 
-from txlog.errors import StoreNotAtomic
+from txlog.errors import StoreNotAtomic, TxlogError
 from txlog.storage.store import Body, Bytes
 
 WRITE_BYTES_MAX = 128 << 10
@@ -37,8 +37,8 @@ PARTS_AT_ONCE_MAX = 1024
 Publish: TypeAlias = Callable[[int, str, str], bool]
 """(open folder, temporary name, final name): names the file; False if the final name is taken."""
 
-Reported: TypeAlias = Callable[[str, str], AbstractContextManager[None]]
-"""(action, path) -> a context in which an OSError becomes an error of txlog."""
+Failure: TypeAlias = Callable[[OSError, str, str], TxlogError]
+"""(error, action, path) -> the error of txlog to raise for it."""
 
 _WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _LINK_UNSUPPORTED = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS))
@@ -59,11 +59,6 @@ class Draft:
             os.close(folder)
             raise
 
-    @property
-    def names(self) -> tuple[int, str, str]:
-        """What a Publish takes: the open folder, the temporary name, and the final name."""
-        return self.folder, self.temporary, self.name
-
     def remove(self) -> None:
         """Remove the temporary name; the content stays if it has another."""
         with suppress(OSError):  # It was renamed, or the sweep removes it later.
@@ -81,24 +76,26 @@ class NewFile:
     is_kept_in_memory = False
 
     def __init__(
-        self, path: str, draft: Draft, finish: Callable[[NewFile], None], reported: Reported
+        self, path: str, draft: Draft, finish: Callable[[NewFile], None], failure: Failure
     ) -> None:
         self.path = path
         self.draft = draft
         self._finish = finish
-        self._reported = reported
+        self._failure = failure
         self._is_open = True
         self._written = 0
         self._sent = 0
 
     def write(self, pieces: Body) -> None:
         parts = pieces if isinstance(pieces, tuple) else (pieces,)
-        with self._reported("create", self.path):
+        try:
             write_parts(self.draft.descriptor, parts)
-            self._written += sum(map(len, parts))
-            if self._written - self._sent >= EARLY_BYTES:
-                _send_early(self.draft.descriptor, self._sent, self._written - self._sent)
-                self._sent = self._written
+        except OSError as error:
+            raise self._failure(error, "create", self.path) from error
+        self._written += sum(map(len, parts))
+        if self._written - self._sent >= EARLY_BYTES:
+            _send_early(self.draft.descriptor, self._sent, self._written - self._sent)
+            self._sent = self._written
 
     def finish(self) -> None:
         try:
@@ -118,9 +115,16 @@ class NewFile:
 def write_parts(descriptor: int, parts: Sequence[Bytes]) -> None:
     """Write them in order, at most WRITE_BYTES_MAX a call. Raises OSError."""
     # As bytes: the length of a memoryview counts its items, whatever their size.
-    left = deque(memoryview(part).cast("B") for part in parts)
+    left = deque([memoryview(part).cast("B") for part in parts])
     while left:
-        written = os.writev(descriptor, _first_bytes(left))
+        room = WRITE_BYTES_MAX
+        first: list[memoryview] = []
+        for part in islice(left, PARTS_AT_ONCE_MAX):
+            first.append(part[:room])
+            room -= len(first[-1])
+            if not room:
+                break
+        written = os.writev(descriptor, first)
         while left and written >= len(left[0]):
             written -= len(left.popleft())
         if written:
@@ -133,18 +137,6 @@ def _send_early(descriptor: int, start: int, length: int) -> None:
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):  # Only advice: the sync at the end reports errors.
             os.posix_fadvise(descriptor, start, length, os.POSIX_FADV_DONTNEED)
-
-
-def _first_bytes(parts: Iterable[memoryview]) -> list[memoryview]:
-    """As many buffers as one call takes."""
-    found: list[memoryview] = []
-    room = WRITE_BYTES_MAX
-    for part in islice(parts, PARTS_AT_ONCE_MAX):
-        found.append(part[:room])
-        room -= len(found[-1])
-        if not room:
-            break
-    return found
 
 
 def publish_exclusively(folder: int, temporary: str, target: str) -> bool:

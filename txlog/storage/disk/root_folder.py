@@ -77,9 +77,16 @@ class RootFolder:
     def __init__(self, path: str, durable: bool) -> None:
         self.path = path
         self._durable = durable
+        self.descriptor: int | None = None
+        """The root's, once it is open."""
         self._roots: list[Held] = []
         """The first one is used; threads that opened the root at the same time added the others."""
         self._file: Held | None = None
+        self._place = ""
+        """The path of the held file, without links."""
+        self._seen: tuple[int, ...] = ()
+        """Device, inode, time of change and number of names (1) of the file when it and the root
+        were last found in their places; empty if it had more names."""
         self._above: dict[str, None] = {}
         """Folders above the root whose names may not be on disk yet."""
         self._synced: set[str] = set()
@@ -87,14 +94,12 @@ class RootFolder:
 
     def handle(self) -> int | None:
         """The root's descriptor, or None while there is none. Raises OSError."""
+        if self.descriptor is not None:
+            return self.descriptor
         try:
-            return (self._root or self._open(above=1)).descriptor
+            return self._open(above=1)
         except FileNotFoundError:
             return None
-
-    @property
-    def _root(self) -> Held | None:
-        return self._roots[0] if self._roots else None
 
     def hold(self, path: str) -> None:
         """Bind the root to the file that is at `path` in it now.
@@ -111,17 +116,33 @@ class RootFolder:
         except OSError as error:
             raise store_error(error, "read", f"{self.path}/{path}") from error
         if self._file is None:
-            self._file = held
+            self._file, self._place = held, f"{self._roots[0].name}/{path}"
         self.require_same()
 
     def require_same(self) -> None:
         """Raises NotATxlog if the root's path leads to another root, or another held file."""
         try:
+            # A file with one name whose status has not changed was neither moved nor linked since.
+            # If the path still leads to it, it leads to the root, too: one call asks both.
+            if self._seen:
+                at = os.stat(self._place, follow_symlinks=False)
+                if (at.st_dev, at.st_ino, at.st_ctime_ns, at.st_nlink) == self._seen:
+                    return
+        except OSError:
+            pass  # Asked again below, one by one.
+        self._require_same()
+
+    def _require_same(self) -> None:
+        try:
+            found = None if self._file is None else os.fstat(self._file.descriptor)
             reason = self._reason_gone()
         except OSError as error:
             raise store_error(error, "read", self.path) from error
         if reason:
             raise self._gone(reason)
+        self._seen = ()
+        if found is not None and found.st_nlink == 1:
+            self._seen = (found.st_dev, found.st_ino, found.st_ctime_ns, found.st_nlink)
 
     def open_folder(self, folder: str) -> int:
         """A descriptor of that folder, created if absent, whose name is on disk. Raises OSError.
@@ -129,7 +150,7 @@ class RootFolder:
         Another process may have created a parent and died before it synced it, so the names of the
         root and of all below it are synced, once a process; above it only those created here.
         """
-        root = (self._root or self._make()).descriptor
+        root = self._make() if self.descriptor is None else self.descriptor
         if folder in self._synced:
             try:
                 return open_below(root, folder or ".", OPEN_FOLDER)
@@ -141,7 +162,7 @@ class RootFolder:
         self._synced.add(folder)
         return descriptor
 
-    def _open(self, above: int) -> Held:
+    def _open(self, above: int) -> int:
         place = os.path.realpath(self.path)
         root = Held(os.open(place, HANDLE | os.O_DIRECTORY), place)
         parents = [place]
@@ -150,9 +171,10 @@ class RootFolder:
         # Also if another thread has opened it first: that thread did not see which folders are new.
         self._above.update(dict.fromkeys(parents[1:]))
         self._roots.append(root)
-        return self._roots[0]
+        self.descriptor = self._roots[0].descriptor
+        return self.descriptor
 
-    def _make(self) -> Held:
+    def _make(self) -> int:
         """Create the root, and any missing folders above it."""
         place = existing = os.path.realpath(self.path)
         # Counted before they are created: each name that is new must be synced in its parent.
@@ -190,7 +212,7 @@ class RootFolder:
             self._above.pop(folder, None)  # Not after an error: the next write tries again.
 
     def _reason_gone(self) -> str:
-        root, file = self._root, self._file
+        root, file = self._roots[0] if self._roots else None, self._file
         if root is not None and not root.is_at(root.name):
             return "the path leads to another folder now, or to none"
         if root is None or file is None or file.is_at(file.name, root.descriptor):
@@ -215,11 +237,15 @@ def open_below(folder: int, path: str, flags: int) -> int:
 
     Nothing is created: `flags` have no O_CREAT. Raises OSError: ELOOP if any part is a link.
     """
-    if _has_openat2():
-        descriptor, number = _openat2(folder, path, flags)
+    while _has_openat2():
+        descriptor: int = _syscall()(_SYS_OPENAT2, folder, os.fsencode(path), _how(flags), 24)
         if descriptor >= 0:
             return descriptor
-        if number not in _UNSUPPORTED:
+        number = ctypes.get_errno()
+        if number in _UNSUPPORTED:
+            break
+        # os.open repeats an interrupted call by itself (PEP 475), a bare system call does not.
+        if number != errno.EINTR:
             raise OSError(number, os.strerror(number), path)
     return open_by_parts(folder, path, flags)
 
@@ -258,10 +284,11 @@ def _has_openat2() -> bool:
     """Whether this kernel has openat2(2), and allows it in this process."""
     if sys.platform != "linux":
         return False
-    descriptor, number = _openat2(-100, "/", HANDLE | os.O_DIRECTORY)  # -100 is AT_FDCWD.
+    folder = HANDLE | os.O_DIRECTORY
+    descriptor = _syscall()(_SYS_OPENAT2, -100, b"/", _how(folder), 24)  # -100 is AT_FDCWD.
     if descriptor >= 0:
         os.close(descriptor)
-    return number not in _UNSUPPORTED
+    return descriptor >= 0 or ctypes.get_errno() not in _UNSUPPORTED
 
 
 @cache
@@ -276,14 +303,3 @@ def _syscall() -> Any:
 def _how(flags: int) -> ctypes.Array[ctypes.c_char]:
     """The kernel's struct open_how; it is only read, so threads share it."""
     return ctypes.create_string_buffer(struct.pack("QQQ", flags, 0, _RESOLVE_NO_SYMLINKS), 24)
-
-
-def _openat2(folder: int, path: str, flags: int) -> tuple[int, int]:
-    """The descriptor, or -1 and the error's number."""
-    while True:
-        how = _how(flags)
-        descriptor: int = _syscall()(_SYS_OPENAT2, folder, os.fsencode(path), how, 24)
-        number = 0 if descriptor >= 0 else ctypes.get_errno()
-        # os.open repeats an interrupted call by itself (PEP 475), a bare system call does not.
-        if number != errno.EINTR:
-            return descriptor, number

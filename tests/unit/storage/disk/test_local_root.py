@@ -80,6 +80,20 @@ def a_file_in_its_place(root: Path) -> None:
     root.write_bytes(b"x")
 
 
+def its_files_in_another_root(root: Path) -> None:
+    """Every file has its inode and its status, but for the time of the move."""
+    renamed(root)
+    (root / "a").mkdir(parents=True)
+    for path in ("file", "a/there"):
+        (root.with_name("renamed") / path).rename(root / path)
+
+
+def hard_links_to_it_in_its_place(root: Path) -> None:
+    """As a backup whose unchanged files are links to the same inodes."""
+    renamed(root)
+    shutil.copytree(root.with_name("renamed"), root, copy_function=os.link)
+
+
 CHANGES: list[Change] = [
     removed,
     emptied,
@@ -89,6 +103,8 @@ CHANGES: list[Change] = [
     another_in_its_place,
     a_link_to_another_in_its_place,
     a_file_in_its_place,
+    its_files_in_another_root,
+    hard_links_to_it_in_its_place,
 ]
 
 
@@ -188,6 +204,19 @@ def test_store_works_again_after_moved_root_is_restored(store: LocalStore, root:
         store.create("a/1", b"x")
     root.with_name("renamed").rename(root)
     assert store.create("a/1", b"x") == Created()
+
+
+def test_backup_of_hard_links_in_place_of_the_root_is_refused(root: Path) -> None:
+    """The backup is from before the log was opened, so that no file of it changes any more."""
+    backup = root.with_name("backup")
+    shutil.copytree(root, backup, copy_function=os.link)
+    store = LocalStore(root, Runtime(), durable=False)
+    hold(store, "file")
+    assert store.create("a/1", b"x") == Created()
+    renamed(root)
+    backup.rename(root)
+    with pytest.raises(NotATxlog):
+        store.create("a/2", b"x")
 
 
 def test_removed_root_is_not_recreated_even_if_it_held_no_log(tmp_path: Path) -> None:
