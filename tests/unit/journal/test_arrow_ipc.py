@@ -15,7 +15,8 @@ def message_of(batch: pa.RecordBatch, compression: str | None = None) -> memoryv
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch, custom_metadata={"partition": "3", "é": "ü"})
-    return memoryview(sink.getvalue().slice(len(batch.schema.serialize()))).cast("B")
+    message = memoryview(sink.getvalue().slice(len(batch.schema.serialize()))).cast("B")
+    return message[:-8]  # Without the mark of the stream's end.
 
 
 @given(physical_batches(), st.sampled_from([None, "lz4", "zstd"]))
@@ -26,22 +27,16 @@ def test_message_head_matches_what_arrow_wrote(
     head = read_head(data, "here")
     written = pa.ipc.read_message(pa.py_buffer(data))
     assert head.kind == RECORD_BATCH
-    assert head.row_count == batch.num_rows
-    assert head.body_length == written.body.size
-    assert head.compressed == (compression is not None)
-    assert head.labels == {"partition": "3", "é": "ü"}
-    # Buffers are padded to 8 bytes in the body; the head has their true sizes.
-    plain = read_head(message_of(batch), "here")
-    assert plain.decoded_bytes <= plain.body_length
-    assert head.decoded_bytes <= plain.decoded_bytes <= head.decoded_bytes + 64 * 20
-
-
-def test_a_schema_message_has_no_rows() -> None:
-    schema = pa.schema([("x", pa.int64())])
-    data = memoryview(schema.serialize()).cast("B")
-    head = read_head(data, "here")
-    assert (head.kind, head.row_count, head.decoded_bytes) == (SCHEMA, 0, 0)
     assert head.length == len(data)
+    assert head.length - head.body_start == written.body.size
+    assert head.is_compressed == (compression is not None)
+    assert len(head.labels) == 2
+
+
+def test_a_schema_message_is_no_batch() -> None:
+    data = memoryview(pa.schema([("x", pa.int64())]).serialize()).cast("B")
+    head = read_head(data, "here")
+    assert (head.kind, head.is_compressed, head.length) == (SCHEMA, False, len(data))
 
 
 @given(st.binary(max_size=200))
@@ -65,40 +60,6 @@ def test_I15_flatbuffer_vtable_before_the_message_is_corrupt_data() -> None:
     root = int.from_bytes(message[8:12], "little")
     message[8 + root : 12 + root] = (root + 4).to_bytes(4, "little")
     with pytest.raises(CorruptData, match="a position is negative"):
-        read_head(memoryview(message), "here")
-
-
-def length_place(message: bytes) -> int:
-    """The place of the length of the only buffer that is not empty; its offset, 0, precedes it."""
-    head = read_head(memoryview(message), "here")
-    unpadded = range(head.body_length - 7, head.body_length + 1)
-    return next(
-        place
-        for place in range(8, head.body_start, 8)
-        if message[place - 8 : place] == bytes(8)
-        and int.from_bytes(message[place : place + 8], "little") in unpadded
-    )
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "reason"),
-    [
-        ("claim", -2, "claims a negative size"),
-        ("length", 4, "a compressed buffer is truncated"),
-        ("length", 1 << 40, "a buffer is out of bounds"),
-        ("length", -8, "a buffer is out of bounds"),
-        ("offset", -8, "a buffer is out of bounds"),
-    ],
-)
-def test_I15_compressed_buffer_with_wrong_size_or_offset_is_corrupt_data(
-    field: str, value: int, reason: str
-) -> None:
-    message = bytearray(message_of(pa.record_batch({"x": [7] * 1000}), "zstd"))
-    length = length_place(bytes(message))
-    body = read_head(memoryview(message), "here").body_start
-    place = {"claim": body, "length": length, "offset": length - 8}[field]
-    message[place : place + 8] = value.to_bytes(8, "little", signed=True)
-    with pytest.raises(CorruptData, match=reason):
         read_head(memoryview(message), "here")
 
 

@@ -20,7 +20,6 @@ import pyarrow as pa
 from txlog.arrow_columns import numbers_column, whole_numbers
 from txlog.clock import FanOut, begun
 from txlog.errors import CorruptData, MissingObject
-from txlog.journal.arrow_ipc import MessageHead
 from txlog.layout import is_segment
 from txlog.model import IsolationLevel
 from txlog.storage.store import ByteRange, Bytes, Store
@@ -33,7 +32,7 @@ from txlog.topic.records.conversion import (
     adapt,
 )
 from txlog.topic.records.schema import compacted_schema, decode_schema, physical_schema
-from txlog.topic.records.segment_reader import batch_head, decode_batch
+from txlog.topic.records.segment_reader import BatchHead, batch_head, decode_batch
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
@@ -256,12 +255,12 @@ def read_ahead(
     """
     calls = [partial(_fetched, source, group) for group in _in_fetches(batches)]
     found = [pair for pairs in fan_out.run_all(calls) for pair in pairs]
-    heads: list[MessageHead | None] = []
+    heads: list[BatchHead | None] = []
     taken = 0
     for batch, data in found:
         # By what the batch claims, before Arrow takes that memory: a batch may be forged (I16).
-        head = None if data is None else batch_head(data, batch.segment)
-        taken += batch.length if head is None else head.decoded_bytes
+        head = None if data is None else batch_head(data, f"segment {batch.segment}")
+        taken += (head and head.decoded_bytes) or batch.length
         if heads and taken > decoded_bytes_max:
             break
         heads.append(head)
@@ -273,7 +272,7 @@ def read_ahead(
 def _all_decoded(
     source: BatchSource,
     found: Sequence[tuple[IndexedBatch, Bytes | None]],
-    heads: Sequence[MessageHead | None],
+    heads: Sequence[BatchHead | None],
     start: int,
 ) -> list[FetchedBatch]:
     """Decode up to _DECODED_TOGETHER batches, from index `start` on."""
@@ -313,7 +312,7 @@ def _decoded(
     batch: IndexedBatch,
     data: Bytes | None,
     columns: Sequence[str] | None,
-    head: MessageHead | None = None,
+    head: BatchHead | None = None,
 ) -> list[FetchedBatch]:
     if data is None:
         return list(_read_elsewhere(source, batch, columns))
@@ -390,7 +389,7 @@ def _decode(
     batch: IndexedBatch,
     data: Bytes,
     columns: Sequence[str] | None,
-    head: MessageHead | None,
+    head: BatchHead | None,
 ) -> FetchedBatch:
     if batch.schema_id not in source.schemas:
         raise CorruptData(

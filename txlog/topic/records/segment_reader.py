@@ -8,6 +8,7 @@ record is not detected. It must not know offsets.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
 from typing import Protocol
@@ -17,13 +18,31 @@ import pyarrow as pa
 from txlog.arrow_columns import whole_numbers
 from txlog.checksum import crc32_of
 from txlog.errors import CorruptData, IncompatibleSchema, MissingObject, UsageError
-from txlog.journal.arrow_ipc import RECORD_BATCH, SCHEMA, MessageHead, read_footer, read_head
+from txlog.journal.arrow_ipc import (
+    HEAD_ERRORS,
+    RECORD_BATCH,
+    SCHEMA,
+    MessageHead,
+    not_a_message,
+    read_head,
+    table_fields,
+    target,
+    vector_items,
+)
 from txlog.layout import is_segment
 from txlog.storage.store import ByteRange, Bytes, Store
 from txlog.topic.records.batch import DECODED_BYTES_MAX, PARTITION_LABEL, SegmentBatch
 from txlog.topic.records.column_types import canonical_field
 from txlog.topic.records.conversion import TIMESTAMP_FIELD
 
+_I64 = struct.Struct("<q")
+_I64_PAIR = struct.Struct("<qq")
+_STORED_RAW = -1
+"""Marks a buffer in a compressed batch that is stored uncompressed, because that is smaller."""
+_BLOCK = struct.Struct("<qi4xq")
+"""A block of a footer: where a message starts, the bytes of its head, and those of its body."""
+_FOOTER_BATCHES = 3
+"""The field's number in the table `Footer` of Arrow's `File.fbs`."""
 _MAGIC = b"ARROW1"
 _FIRST_MESSAGE = 8
 _TAIL_BYTES = 1 << 16
@@ -76,7 +95,7 @@ def decode_batch(
     object_name: str,
     columns: Sequence[str] | None = None,
     decoded_bytes_max: int = DECODED_BYTES_MAX,
-    head: MessageHead | None = None,
+    head: BatchHead | None = None,
 ) -> pa.RecordBatch:
     """The records of `batch`; `data` is exactly its stored bytes.
 
@@ -86,25 +105,24 @@ def decode_batch(
     written (I15) or would take more than `decoded_bytes_max` bytes of memory; UsageError for a
     column that the schema lacks.
     """
-    _require_columns(schema, columns)
+    if columns is not None:
+        _require_columns(schema, columns)
     message = memoryview(data).cast("B")
     origin = f"segment {object_name} at byte {batch.position}"
-    _require_stored_bytes(message, batch, origin)
-    head = head or read_head(message, origin)
-    _require_batch_head(head, len(message), origin, decoded_bytes_max)
+    if len(message) != batch.length:
+        raise _damaged(origin, f"{len(message)} bytes were read, {batch.length} were written")
+    if (crc32 := crc32_of(message)) != batch.crc32:
+        raise _damaged(origin, f"its checksum is {crc32:08x}, and {batch.crc32:08x} was written")
+    head = head or batch_head(message, origin)
+    _require_memory(head, origin, decoded_bytes_max)
     records = _read_records(message, head, schema, columns, origin)
     if records.num_rows != batch.record_count:
         raise _damaged(origin, f"it has {records.num_rows} records, not {batch.record_count}")
     return records
 
 
-def batch_head(data: Bytes, object_name: str) -> MessageHead:
-    """The head of a stored batch, which says how much memory it takes. Raises CorruptData."""
-    return read_head(memoryview(data).cast("B"), f"segment {object_name}")
-
-
-def _require_columns(schema: pa.Schema, columns: Sequence[str] | None) -> None:
-    unknown = [name for name in columns or () if name not in schema.names]
+def _require_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
+    unknown = [name for name in columns if name not in schema.names]
     if unknown:
         raise UsageError(
             f"columns {unknown} are not in the schema of this segment; it has "
@@ -113,20 +131,31 @@ def _require_columns(schema: pa.Schema, columns: Sequence[str] | None) -> None:
         )
 
 
-def _require_stored_bytes(message: memoryview, batch: StoredBatch, origin: str) -> None:
-    if len(message) != batch.length:
-        raise _damaged(origin, f"{len(message)} bytes were read, {batch.length} were written")
-    crc32 = crc32_of(message)
-    if crc32 != batch.crc32:
-        raise _damaged(origin, f"its checksum is {crc32:08x}, and {batch.crc32:08x} was written")
+@dataclass(frozen=True, slots=True)
+class BatchHead:
+    """What a batch says of itself."""
+
+    is_compressed: bool = False
+    decoded_bytes: int = 0
+    """Memory that its buffers claim to take. Those of an uncompressed batch take none besides its
+    bytes, whatever its head says, and Arrow checks that they are within them."""
 
 
-def _require_batch_head(
-    head: MessageHead, length: int, origin: str, decoded_bytes_max: int
-) -> None:
-    """Raises CorruptData unless it is the head of one record batch that fits into memory."""
-    if head.kind != RECORD_BATCH or head.length != length:
+def batch_head(data: Bytes, origin: str) -> BatchHead:
+    """The head of the record batch that `data` contains. Raises CorruptData."""
+    message = memoryview(data).cast("B")
+    head = read_head(message, origin)
+    if head.kind != RECORD_BATCH or head.length != len(message):
         raise _damaged(origin, "it is not one complete record batch")
+    if not head.is_compressed:
+        return BatchHead()
+    try:
+        return BatchHead(True, _claimed_bytes(head, message[head.body_start :]))
+    except HEAD_ERRORS as error:
+        raise not_a_message(origin, error) from error
+
+
+def _require_memory(head: BatchHead, origin: str, decoded_bytes_max: int) -> None:
     if head.decoded_bytes > decoded_bytes_max:
         raise _damaged(
             origin,
@@ -135,9 +164,28 @@ def _require_batch_head(
         )
 
 
+def _claimed_bytes(head: MessageHead, body: memoryview) -> int:
+    """What the buffers of a compressed batch claim to take. Arrow would take it unchecked."""
+    total = 0
+    for place in vector_items(head.flatbuffer, head.buffers_field, _I64_PAIR.size):
+        start, length = _I64_PAIR.unpack_from(head.flatbuffer, place)
+        if start < 0 or not 0 <= length <= len(body) - start:
+            raise ValueError("a buffer is out of bounds")
+        if length == 0:  # An empty buffer is stored without a claim.
+            continue
+        if length < _I64.size:
+            raise ValueError("a compressed buffer is truncated")
+        claimed = _I64.unpack_from(body, start)[0]
+        # Otherwise a negative claim would hide what the other buffers take.
+        if claimed < _STORED_RAW:
+            raise ValueError("a compressed buffer claims a negative size")
+        total += length if claimed == _STORED_RAW else claimed
+    return total
+
+
 def _read_records(
     message: memoryview,
-    head: MessageHead,
+    head: BatchHead,
     schema: pa.Schema,
     columns: Sequence[str] | None,
     origin: str,
@@ -146,7 +194,7 @@ def _read_records(
     try:
         if columns is None:
             records = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
-        elif columns and head.compressed:
+        elif columns and head.is_compressed:
             # Uncompressed columns are views: to leave some out would save nothing. Nor would an
             # empty list of columns, which Arrow takes for all columns.
             records = _read_some(message, schema, columns)
@@ -240,10 +288,10 @@ def _read_schema(view: memoryview, head: MessageHead, origin: str) -> pa.Schema:
 
 def _described(path: str, position: int, data: Bytes, schema: pa.Schema) -> SegmentBatch:
     message, origin = memoryview(data).cast("B"), f"segment {path} at byte {position}"
-    head = read_head(message, origin)
-    _require_batch_head(head, len(message), origin, DECODED_BYTES_MAX)
+    head = batch_head(message, origin)
+    _require_memory(head, origin, DECODED_BYTES_MAX)
     records = _read_records(message, head, schema, None, origin)
-    label = head.labels.get(PARTITION_LABEL, "")
+    label = _label(message, origin)
     stamps = records.column(records.num_columns - 1)
     if not (label.isascii() and label.isdigit()) or not records.num_rows or stamps.null_count:
         raise _damaged(origin, "it lacks a partition, records or timestamps")
@@ -252,11 +300,26 @@ def _described(path: str, position: int, data: Bytes, schema: pa.Schema) -> Segm
         partition=int(label),
         row_count=records.num_rows,
         position=position,
-        length=head.length,
+        length=len(message),
         crc32=crc32_of(message),
         timestamp_min_ms=int(values.min()),
         timestamp_max_ms=int(values.max()),
     )
+
+
+def _label(message: memoryview, origin: str) -> str:
+    """The partition that a batch names, as text; empty if it names none. Raises CorruptData."""
+    head = read_head(message, origin)
+    data = head.flatbuffer
+    try:
+        for place in head.labels:
+            fields = table_fields(data, target(data, place))
+            key, value = (vector_items(data, field, 1) for field in fields[:2])
+            if bytes(data[key.start : key.stop]) == PARTITION_LABEL.encode():
+                return bytes(data[value.start : value.stop]).decode()
+    except HEAD_ERRORS as error:
+        raise not_a_message(origin, error) from error
+    return ""
 
 
 def named_batches(store: Store, path: str, size: int) -> frozenset[tuple[int, int]]:
@@ -282,7 +345,16 @@ def _footer(store: Store, path: str, size: int) -> memoryview:
 
 
 def _blocks(footer: memoryview, size: int, origin: str) -> tuple[tuple[int, int], ...]:
-    blocks = read_footer(footer[:-10], origin)
+    table = footer[:-10]
+    try:
+        fields = table_fields(table, target(table, 0))
+        places = vector_items(table, fields[_FOOTER_BATCHES], _BLOCK.size)
+        found = [_BLOCK.unpack_from(table, place) for place in places]
+    except HEAD_ERRORS as error:
+        raise CorruptData(
+            f"{origin} has no complete footer ({error}); restore it from a backup.", origin=origin
+        ) from error
+    blocks = tuple((start, head + body) for start, head, body in found)
     end = max((position + length for position, length in blocks), default=0)
     if end + len(_END_OF_STREAM) + len(footer) != size:
         raise _damaged(origin, f"its batches end at byte {end}, and it has {size} bytes")

@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 
 from tests.unit.segments import encode_segment, scanned
 from tests.unit.topic.records.arrow_strategies import FEW, physical_batches
+from txlog.checksum import crc32_of
 from txlog.errors import CorruptData
+from txlog.journal.arrow_ipc import read_head
+from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.records.conversion import with_timestamp
-from txlog.topic.records.segment_reader import decode_batch
+from txlog.topic.records.segment_reader import batch_head, decode_batch
 
 COMPRESSIONS = st.sampled_from(["none", "lz4", "zstd"])
 SMALL = with_timestamp(pa.record_batch({"x": [1, 2, 3]}), 1)
@@ -123,3 +126,73 @@ def test_footer_listing_other_batches_is_corrupt_data() -> None:
     footer_start = bytes(two).rindex(b"\xff\xff\xff\xff\0\0\0\0")
     with pytest.raises(CorruptData, match="its batches end at byte"):
         scanned(bytes(one[:body_end]) + bytes(two[footer_start:]), "seg")
+
+
+def message_of(batch: pa.RecordBatch, compression: str | None = None) -> memoryview:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    return memoryview(sink.getvalue().slice(len(batch.schema.serialize()))).cast("B")[:-8]
+
+
+@given(physical_batches(), st.sampled_from(["lz4", "zstd"]))
+def test_compressed_batch_claims_the_memory_that_its_columns_take(
+    batch: pa.RecordBatch, compression: str
+) -> None:
+    head = batch_head(message_of(batch, compression), "here")
+    plain = batch_head(message_of(batch), "here")
+    assert (head.is_compressed, plain.is_compressed, plain.decoded_bytes) == (True, False, 0)
+    # Buffers are padded to 8 bytes in the body; the head has their true sizes.
+    body = pa.ipc.read_message(pa.py_buffer(message_of(batch))).body.size
+    assert head.decoded_bytes <= body <= head.decoded_bytes + 64 * 20
+
+
+def length_place(message: bytes) -> int:
+    """The place of the length of the only buffer that is not empty; its offset, 0, precedes it."""
+    head = read_head(memoryview(message), "here")
+    body_length = head.length - head.body_start
+    unpadded = range(body_length - 7, body_length + 1)
+    return next(
+        place
+        for place in range(8, head.body_start, 8)
+        if message[place - 8 : place] == bytes(8)
+        and int.from_bytes(message[place : place + 8], "little") in unpadded
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("claim", -2, "claims a negative size"),
+        ("length", 4, "a compressed buffer is truncated"),
+        ("length", 1 << 40, "a buffer is out of bounds"),
+        ("length", -8, "a buffer is out of bounds"),
+        ("offset", -8, "a buffer is out of bounds"),
+    ],
+)
+def test_I15_compressed_buffer_with_wrong_size_or_offset_is_corrupt_data(
+    field: str, value: int, reason: str
+) -> None:
+    message = bytearray(message_of(pa.record_batch({"x": [7] * 1000}), "zstd"))
+    length = length_place(bytes(message))
+    body = read_head(memoryview(message), "here").body_start
+    place = {"claim": body, "length": length, "offset": length - 8}[field]
+    message[place : place + 8] = value.to_bytes(8, "little", signed=True)
+    with pytest.raises(CorruptData, match=reason):
+        batch_head(bytes(message), "here")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("length", 1 << 40), ("length", -8), ("offset", -8), ("offset", 1 << 40)]
+)
+def test_I15_plain_buffer_with_wrong_size_or_offset_is_corrupt_data(field: str, value: int) -> None:
+    """Arrow itself checks that it is within the batch."""
+    batch = pa.record_batch({"x": [7] * 1000})
+    message = bytearray(message_of(batch))
+    length = length_place(bytes(message))
+    place = {"length": length, "offset": length - 8}[field]
+    message[place : place + 8] = value.to_bytes(8, "little", signed=True)
+    part = SegmentBatch(0, 1000, 0, len(message), crc32_of(message), 0, 0)
+    with pytest.raises(CorruptData, match="Arrow cannot read it"):
+        decode_batch(bytes(message), part, batch.schema, object_name="seg")
