@@ -8,7 +8,8 @@ names are the outside names: `max.message.bytes` is the field `max_message_bytes
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from numbers import Real
@@ -21,6 +22,7 @@ from txlog.stored import stored
 _type_hints = cache(get_type_hints)  # Slower than the rest of a client's construction.
 
 SettingsT = TypeVar("SettingsT", bound="SettingsGroup")
+ClientT = TypeVar("ClientT", bound=type)
 
 COMPRESSION_TYPES = ("none", "lz4", "zstd")
 _FOREIGN_COMPRESSION = {
@@ -77,6 +79,11 @@ class SettingsGroup:
     foreign: ClassVar[Mapping[str, str]] = {}
     """Kafka's names that have no meaning here, or another one: what to do instead. A name that ends
     in `.*` means all names with that prefix."""
+    unset: ClassVar[tuple[str, ...]] = ()
+    """Names without a value by default, which None leaves out. An empty one, such as that of an
+    environment variable that is not set, is refused."""
+    arguments: ClassVar[tuple[str, ...]] = ()
+    """Other keywords of the client's constructor, which a misspelt name may mean."""
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -94,9 +101,31 @@ class SettingsGroup:
             if name not in known and (reason := cls._foreign_reason(name)):
                 raise InvalidConfig(f"{cls.kind} {name!r}: {reason}.", name=name)
             if name not in known:
-                raise InvalidConfig(unknown_name_message(cls.kind, name, known), name=name)
+                near = [*known, *cls.arguments]
+                raise InvalidConfig(unknown_name_message(cls.kind, name, near), name=name)
             arguments[known[name]] = _convert(cls.kind, name, value, hints[known[name]])
         return cls(**arguments)
+
+    @classmethod
+    def from_user(cls: type[SettingsT], values: Mapping[str, object]) -> SettingsT:
+        """Build from keywords or dotted names, as a user gives them. Raises InvalidConfig."""
+        return cls.from_dotted(cls.dotted(values))
+
+    @classmethod
+    def dotted(cls, values: Mapping[str, object]) -> dict[str, object]:
+        """What a user gives, under dotted names: `group_id` is `group.id`. Raises InvalidConfig."""
+        found: dict[str, object] = {}
+        for given, value in values.items():
+            name = given.replace("_", ".")
+            if name in found:
+                raise InvalidConfig(
+                    f"{cls.kind} {name!r} is given twice; leave one out.", name=name
+                )
+            if name in cls.unset and value == "":
+                raise InvalidConfig(f"{name} is empty; leave it out, or give it a name.", name=name)
+            if name not in cls.unset or value is not None:
+                found[name] = value
+        return found
 
     @classmethod
     def _foreign_reason(cls, name: object) -> str:
@@ -120,6 +149,29 @@ class SettingsGroup:
         if value < low or (high is not None and value > high):
             limits = f"at least {low}" if high is None else f"between {low} and {high}"
             raise InvalidConfig(f"{self.kind} {name!r} is {value}; it must be {limits}.", name=name)
+
+
+def with_keywords(config: type[SettingsGroup]) -> Callable[[ClientT], ClientT]:
+    """The class of a client that takes these settings as `**keywords`: its signature, which `help`
+    and notebooks show, has each of them with its default."""
+
+    def shown(client: ClientT) -> ClientT:
+        found = inspect.signature(client)
+        own = [part for part in found.parameters.values() if part.kind is not part.VAR_KEYWORD]
+        keywords = [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None if field.name.replace("_", ".") in config.unset else field.default,
+                annotation=field.type,
+            )
+            for field in fields(config)
+        ]
+        signature = found.replace(parameters=[*own, *keywords])
+        client.__signature__ = signature  # type: ignore[attr-defined]
+        return client
+
+    return shown
 
 
 def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:

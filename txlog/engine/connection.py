@@ -136,7 +136,7 @@ _connections_lock = threading.Lock()
 
 
 def connect(
-    root: str,
+    root: str | Connection,
     *,
     create: bool = False,
     storage_options: Mapping[str, object] | None = None,
@@ -144,7 +144,8 @@ def connect(
     log_config: Mapping[str, object] | None = None,
     cluster_file: ClusterFile | None = None,
 ) -> Connection:
-    """The log at `root`. It is opened once in a process, and again if another log is there now.
+    """The log at `root`, which may be a connection. It is opened once in a process, and again if
+    another log is there now.
 
     With `create` a missing log is created with the settings in `log_config`, also if it was removed
     since this process opened it. With `cluster_file`, which another process has read, no request
@@ -152,6 +153,8 @@ def connect(
     be created there), InvalidConfig (the log there has other settings), StoreNotAtomic,
     StoreDenied.
     """
+    if isinstance(root, Connection):
+        return root
     root = _checked_root(root, storage_options)
     options = sorted((storage_options or {}).items())
     # With the process id: a forked child opens the log itself and makes its own checks (R31).
@@ -238,15 +241,13 @@ def open_connection(
     return Connection(cluster)
 
 
-def given_configuration(config: object) -> tuple[str | Connection, dict[str, Any]]:
-    """The log's root, and the values of the other names. Raises InvalidConfig."""
-    if not isinstance(config, Mapping):
+def given_configuration(config: object) -> dict[str, Any]:
+    """The arguments of a client's constructor. Raises InvalidConfig."""
+    if not isinstance(config, Mapping) or not all(isinstance(name, str) for name in config):
         raise InvalidConfig(f"a configuration is a dict of names and values, not {config!r:.40}.")
-    values = dict(config)
-    root = values.pop("root", None)
-    if not isinstance(root, str | os.PathLike | Connection):
+    if not isinstance(config.get("root"), str | os.PathLike | Connection):
         raise InvalidConfig("the configuration needs 'root': the log's folder or URL.")
-    return root if isinstance(root, Connection) else _checked_root(root, None), values
+    return dict(config)
 
 
 def require_own_place(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypedDict
 
 from txlog.engine import kafka_names
 from txlog.errors import InvalidConfig
@@ -28,12 +28,35 @@ IN_FLIGHT_MAX = RECENT_BATCHES
 a topic recognises again, as in Kafka."""
 
 
+class ProducerKeywords(TypedDict, total=False):
+    """The configuration as keywords of `Producer`: the fields of ProducerConfig."""
+
+    transactional_id: str | None
+    enable_idempotence: bool | None
+    transaction_timeout_ms: int
+    transaction_records: str
+    commit_returns: str
+    transaction_group: str
+    buffer_memory: int
+    acks: str | int
+    retries: int
+    max_in_flight_requests_per_connection: int
+    delivery_timeout_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerConfig(SettingsGroup):
-    """The configuration of one producer; `from_user` reads Kafka's dotted names."""
+    """The configuration of one producer; `from_user` reads keywords and Kafka's dotted names."""
 
     kind: ClassVar[str] = "producer configuration"
     foreign: ClassVar[Mapping[str, str]] = kafka_names.PRODUCER
+    unset: ClassVar[tuple[str, ...]] = ("transactional.id", "enable.idempotence")
+    arguments: ClassVar[tuple[str, ...]] = (
+        "key.serializer",
+        "value.serializer",
+        "create",
+        "storage.options",
+    )
 
     transactional_id: str = ""
     """The name of the producer across restarts; empty for a producer without transactions."""
@@ -123,7 +146,8 @@ class ProducerConfig(SettingsGroup):
 
         Raises InvalidConfig for contradictory values, as Kafka's constructor does.
         """
-        given = {**values, "acks": str(values.get("acks", "all"))}
+        given = cls.dotted(values)
+        given["acks"] = str(given.get("acks", "all"))
         if "enable.idempotence" in given:
             return cls.from_dotted(given)
         # First without idempotence: the constructor refuses a conflict, which here only decides the
@@ -132,7 +156,7 @@ class ProducerConfig(SettingsGroup):
         conflict = without._conflict()
         if not conflict or without.max_in_flight_requests_per_connection > IN_FLIGHT_MAX:
             return cls.from_dotted(given)  # Too many requests are refused, as in Kafka 4.
-        if values.get("transactional.id"):
+        if "transactional.id" in given:
             raise InvalidConfig(
                 f"transactional.id needs an idempotent producer, and that needs {conflict}."
             )

@@ -32,12 +32,8 @@ class Admin(TopicAdmin, GroupAdmin, TransactionAdmin, InOneProcess):
     ) -> None:
         """`log_config`: dotted names of LogSettings, for a log that is created. Raises what
         `connect` does."""
-        self.connection = (
-            root
-            if isinstance(root, Connection)
-            else connect(
-                root, create=create, storage_options=storage_options, log_config=log_config
-            )
+        self.connection = connect(
+            root, create=create, storage_options=storage_options, log_config=log_config
         )
         self._unreferenced = Candidates()
         """What the last pass of maintenance has found for the next one."""

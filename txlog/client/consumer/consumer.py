@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 
 from txlog.client.consumer.assignment import Assignment, Subscription, subscription_to
-from txlog.client.consumer.consumer_config import ConsumerConfig
+from txlog.client.consumer.consumer_config import ConsumerConfig, ConsumerKeywords
 from txlog.client.consumer.consumer_group import ConsumerGroupMetadata, GroupPositions
 from txlog.client.consumer.consumer_record import ConsumerRecord, arrow_batch
 from txlog.client.consumer.fetcher import PartitionFetcher
@@ -42,6 +42,7 @@ from txlog.errors import (
     TxlogError,
     UnknownTopic,
     UnstableOffsetCommit,
+    UsageError,
 )
 from txlog.model import (
     IsolationLevel,
@@ -50,57 +51,40 @@ from txlog.model import (
     TopicPartition,
     TxId,
 )
+from txlog.settings import with_keywords
 from txlog.topic.read.reader import evolved
 from txlog.topic.records.schema import physical_schema
 
 log = logging.getLogger(__name__)
 
 
+@with_keywords(ConsumerConfig)
 class Consumer(InOneProcess):
     """Reads records. For one thread: a call during a call of another thread raises
     IllegalTransition.
 
-    `Consumer("orders", root=..., group_id="billing")`, then `poll()` or iterate.
+    `Consumer(root, "orders", group_id="billing")`, then `poll()` or iterate.
     """
 
     def __init__(
         self,
-        *topics: str,
-        root: str | Connection,
-        group_id: str | None = None,
-        isolation_level: str = "read_uncommitted",
-        auto_offset_reset: str = "latest",
-        enable_auto_commit: bool = True,
-        auto_commit_interval_ms: int = 5_000,
-        max_poll_records: int = 500,
-        fetch_max_bytes: int = 52_428_800,
-        metadata_max_age_ms: int = 300_000,
-        fetch_interval_ms: int = 10,
-        fetch_interval_max_ms: int = 200,
-        fetch_max_in_flight: int = 4,
+        /,
+        *topics: str | Connection,
+        root: str | Connection | None = None,
         storage_options: Mapping[str, object] | None = None,
+        **config: Unpack[ConsumerKeywords],
     ) -> None:
-        if group_id is not None and not group_id:
-            raise InvalidConfig("group.id is empty; leave it out, or give it a name.")
-        self.config = ConsumerConfig.from_dotted(
-            {
-                "group.id": group_id or "",
-                "isolation.level": isolation_level,
-                "auto.offset.reset": auto_offset_reset,
-                "enable.auto.commit": enable_auto_commit,
-                "auto.commit.interval.ms": auto_commit_interval_ms,
-                "max.poll.records": max_poll_records,
-                "fetch.max.bytes": fetch_max_bytes,
-                "metadata.max.age.ms": metadata_max_age_ms,
-                "fetch.interval.ms": fetch_interval_ms,
-                "fetch.interval.max.ms": fetch_interval_max_ms,
-                "fetch.max.in.flight": fetch_max_in_flight,
-            }
-        )
+        """`config`: the fields of ConsumerConfig. Without `root` the first argument is the log's
+        root, as of the other clients. Raises InvalidConfig, and what `connect` and `subscribe` do.
+        """
+        self.config = ConsumerConfig.from_user(config)
+        names: Sequence[Any] = topics
+        if root is None:
+            if not names:
+                raise UsageError("a consumer needs the log's root: Consumer(root, 'orders').")
+            root, names = names[0], names[1:]
         self._in_use = threading.RLock()
-        self._connection = (
-            root if isinstance(root, Connection) else connect(root, storage_options=storage_options)
-        )
+        self._connection = connect(root, storage_options=storage_options)
         self._isolation = IsolationLevel(self.config.isolation_level)
         self._group = GroupPositions(self._connection, self.config.group_id, self._isolation)
         self._assigned = Assignment(
@@ -113,23 +97,15 @@ class Consumer(InOneProcess):
         self._committed_at_ms = self._now_ms()
         self._poller = Poller(self._connection, self._assigned, self.config)
         self._closed = False
-        if topics:
-            self.subscribe(topics)
+        if names:
+            self.subscribe(names)
 
     @classmethod
     def from_config(cls, config: Mapping[str, object], *topics: str) -> Consumer:
-        """A consumer from Kafka's dotted names, and `root`: the log's folder, URL or connection.
-
-        Raises InvalidConfig for an unknown name, and suggests the nearest known one.
+        """A consumer from a dict of the constructor's arguments, in which Kafka's names may have
+        their dots. Raises InvalidConfig for an unknown name, and suggests the nearest known one.
         """
-        root, values = given_configuration(config)
-        parsed = ConsumerConfig.from_dotted(values)
-        arguments: dict[str, Any] = {
-            name.replace(".", "_"): value for name, value in parsed.to_dotted().items()
-        }
-        if "group.id" not in values:
-            arguments["group_id"] = None
-        return cls(*topics, root=root, **arguments)
+        return cls(*topics, **given_configuration(config))
 
     def _now_ms(self) -> float:
         return self._connection.runtime.clock.monotonic_ms()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypedDict
 
 from txlog.client.positions.listed_offsets import AutoOffsetReset
 from txlog.engine import kafka_names
@@ -21,12 +21,30 @@ _FROM_ONE_UP = (
 )
 
 
+class ConsumerKeywords(TypedDict, total=False):
+    """The configuration as keywords of `Consumer`: the fields of ConsumerConfig."""
+
+    group_id: str | None
+    isolation_level: str
+    auto_offset_reset: str
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    max_poll_records: int
+    fetch_max_bytes: int
+    metadata_max_age_ms: int
+    fetch_interval_ms: int
+    fetch_interval_max_ms: int
+    fetch_max_in_flight: int
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig(SettingsGroup):
-    """Values of one consumer; `from_dotted` reads Kafka's dotted names."""
+    """Values of one consumer; `from_user` reads keywords and Kafka's dotted names."""
 
     kind: ClassVar[str] = "consumer configuration"
     foreign: ClassVar[Mapping[str, str]] = kafka_names.CONSUMER
+    unset: ClassVar[tuple[str, ...]] = ("group.id",)
+    arguments: ClassVar[tuple[str, ...]] = ("storage.options",)
 
     group_id: str = ""
     """The consumer group whose offsets are used; empty for none."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.consumer.consumer_record import ConsumerRecord
-from txlog.client.half_messages.half_message import HalfTransaction, Message
+from txlog.client.half_messages.half_message import HalfConfig, HalfTransaction, Message
 from txlog.client.half_messages.half_store import staged_participant
 from txlog.client.producer.producer import Producer
 from txlog.client.producer.sender import new_batch
@@ -29,7 +29,7 @@ from txlog.settings import TopicConfig
 from txlog.topic.records.schema import KAFKA_SCHEMA, encode_schema, is_kafka_schema
 from txlog.topic.topic_log import TopicLog
 
-DEAD_LETTER_TOPIC = "half-messages.dead-letter"
+DEAD_LETTER_TOPIC = HalfConfig().dead_letter_topic
 REPLAY_GROUP_SUFFIX = ".replay"
 
 _TOPIC, _PARTITION, _ROW = "txlog.topic", "txlog.partition", "txlog.row"

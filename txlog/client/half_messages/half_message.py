@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypedDict
 
 import pyarrow as pa
 
@@ -122,11 +122,21 @@ class HalfStatistics:
     dead_lettered: int = 0
 
 
+class HalfKeywords(TypedDict, total=False):
+    """The configuration as keywords of `TransactionMQProducer`: the fields of HalfConfig."""
+
+    transaction_timeout_ms: int
+    transaction_check_interval_ms: int
+    transaction_check_max: int
+    dead_letter_topic: str
+
+
 @dataclass(frozen=True, slots=True)
 class HalfConfig(SettingsGroup):
     """Values of one producer, stored with each of its half transactions."""
 
     kind: ClassVar[str] = "half message configuration"
+    arguments: ClassVar[tuple[str, ...]] = ("listener", "storage.options")
 
     transaction_timeout_ms: int = 6_000
     """Age of a half transaction before its first check (`transactionTimeOut`)."""

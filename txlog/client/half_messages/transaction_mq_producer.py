@@ -13,12 +13,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import getpid
-from typing import Any
+from typing import Any, Unpack
 
 from txlog.client.half_messages.check_service import CheckService
-from txlog.client.half_messages.dead_letter import DEAD_LETTER_TOPIC, dead_letter_log
+from txlog.client.half_messages.dead_letter import dead_letter_log
 from txlog.client.half_messages.half_message import (
     HalfConfig,
+    HalfKeywords,
     HalfStatistics,
     HalfTransaction,
     LocalTransactionState,
@@ -47,6 +48,7 @@ from txlog.model import (
     validate_producer_group,
     validate_tag,
 )
+from txlog.settings import with_keywords
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ SEARCH_EVERY_MS = 1_000
 shorter: a check is late by so much at most. A search reads the group's coordinator, one request."""
 
 
+@with_keywords(HalfConfig)
 class TransactionMQProducer(InOneProcess):
     """Sends messages in local transactions. Safe to use from threads, not in forks.
 
@@ -64,28 +67,19 @@ class TransactionMQProducer(InOneProcess):
 
     def __init__(
         self,
+        /,
         producer_group: str,
         root: str | Connection,
         *,
         listener: TransactionListener | None = None,
-        transaction_timeout_ms: int = 6_000,
-        transaction_check_interval_ms: int = 30_000,
-        transaction_check_max: int = 15,
-        dead_letter_topic: str = DEAD_LETTER_TOPIC,
         storage_options: Mapping[str, object] | None = None,
+        **config: Unpack[HalfKeywords],
     ) -> None:
+        """`config`: the fields of HalfConfig. Raises InvalidName, InvalidConfig, and what `connect`
+        does."""
         self.producer_group = validate_producer_group(producer_group)
-        self.config = HalfConfig.from_dotted(
-            {
-                "transaction.timeout.ms": transaction_timeout_ms,
-                "transaction.check.interval.ms": transaction_check_interval_ms,
-                "transaction.check.max": transaction_check_max,
-                "dead.letter.topic": dead_letter_topic,
-            }
-        )
-        self._connection = (
-            root if isinstance(root, Connection) else connect(root, storage_options=storage_options)
-        )
+        self.config = HalfConfig.from_user(config)
+        self._connection = connect(root, storage_options=storage_options)
         self._listener = listener
         self._store: HalfStore | None = None
         self._checks: CheckService | None = None

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 
@@ -41,17 +41,17 @@ from txlog.engine.append.record_preparation import (
 )
 from txlog.engine.argument_checks import checked_function
 from txlog.engine.connection import Connection, InOneProcess, connect, given_configuration
-from txlog.engine.producer_config import STAGED, ProducerConfig
+from txlog.engine.producer_config import STAGED, ProducerConfig, ProducerKeywords
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import (
     FencedError,
     IllegalTransition,
-    InvalidConfig,
     InvalidRecord,
     TxlogError,
     UnknownTopic,
 )
 from txlog.model import OffsetAndMetadata, TopicPartition, TxId, validate_tag, validate_topic_name
+from txlog.settings import with_keywords
 from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,7 @@ log = logging.getLogger(__name__)
 Serializer = Callable[[Any], bytes | None]
 
 
+@with_keywords(ProducerConfig)
 class Producer(InOneProcess):
     """Writes records. Safe to use from threads, but not in forks; one transaction at a time.
 
@@ -69,46 +70,18 @@ class Producer(InOneProcess):
 
     def __init__(
         self,
+        /,
         root: str | Connection,
         *,
-        transactional_id: str | None = None,
-        enable_idempotence: bool | None = None,
-        transaction_timeout_ms: int = 60_000,
-        transaction_group: str = "",
-        transaction_records: str = STAGED,
-        commit_returns: str = "visible",
-        buffer_memory: int = 32 << 20,
-        acks: str | int = "all",
-        retries: int = 2_147_483_647,
-        max_in_flight_requests_per_connection: int = 5,
-        delivery_timeout_ms: int = 120_000,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         create: bool = False,
         storage_options: Mapping[str, object] | None = None,
+        **config: Unpack[ProducerKeywords],
     ) -> None:
-        if transactional_id is not None and not transactional_id:
-            raise InvalidConfig("transactional.id is empty; leave it out, or give it a name.")
-        values: dict[str, object] = {
-            "transactional.id": transactional_id or "",
-            "transaction.timeout.ms": transaction_timeout_ms,
-            "transaction.group": transaction_group,
-            "transaction.records": transaction_records,
-            "commit.returns": commit_returns,
-            "buffer.memory": buffer_memory,
-            "acks": acks,
-            "retries": retries,
-            "max.in.flight.requests.per.connection": max_in_flight_requests_per_connection,
-            "delivery.timeout.ms": delivery_timeout_ms,
-        }
-        if enable_idempotence is not None:
-            values["enable.idempotence"] = enable_idempotence
-        self.config = ProducerConfig.from_user(values)
-        self._connection = (
-            root
-            if isinstance(root, Connection)
-            else connect(root, create=create, storage_options=storage_options)
-        )
+        """`config`: the fields of ProducerConfig. Raises InvalidConfig, and what `connect` does."""
+        self.config = ProducerConfig.from_user(config)
+        self._connection = connect(root, create=create, storage_options=storage_options)
         checked_function("key_serializer", key_serializer)
         checked_function("value_serializer", value_serializer)
         self._key_serializer = key_serializer
@@ -141,13 +114,10 @@ class Producer(InOneProcess):
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Producer:
-        """A producer from Kafka's dotted names, and `root`: the log's folder, URL or connection.
-
-        Raises InvalidConfig for an unknown name, and suggests the nearest known one.
+        """A producer from a dict of the constructor's arguments, in which Kafka's names may have
+        their dots. Raises InvalidConfig for an unknown name, and suggests the nearest known one.
         """
-        root, values = given_configuration(config)
-        ProducerConfig.from_user(values)
-        return cls(root, **{name.replace(".", "_"): value for name, value in values.items()})
+        return cls(**given_configuration(config))
 
     # Sending.
 

@@ -1,5 +1,6 @@
 """Configuration of producers and consumers: Kafka's names, suggested names, refused values."""
 
+import inspect
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ import pytest
 from tests.logs.memory_log import MemoryLog
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
-from txlog.client.consumer.consumer_config import ConsumerConfig
+from txlog.client.consumer.consumer_config import ConsumerConfig, ConsumerKeywords
+from txlog.client.half_messages.half_message import HalfConfig, HalfKeywords
+from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.client.producer.producer import Producer
-from txlog.engine.producer_config import ProducerConfig
+from txlog.engine.producer_config import ProducerConfig, ProducerKeywords
 from txlog.errors import InvalidConfig, InvalidName, NotATxlog, UsageError
 
 _names = count()
@@ -90,7 +93,6 @@ def test_defaults_are_kafkas() -> None:
     [
         ("transactional.ids", "transactional.id"),
         ("transaction.timeout", "transaction.timeout.ms"),
-        ("enable_idempotence", "enable.idempotence"),
         ("enable.idempotency", "enable.idempotence"),
     ],
 )
@@ -105,7 +107,6 @@ def test_unknown_producer_option_error_suggests_nearest_name(
     ("given", "nearest"),
     [
         ("groupid", "group.id"),
-        ("isolation_level", "isolation.level"),
         ("auto.offset.rest", "auto.offset.reset"),
         ("max.poll.record", "max.poll.records"),
     ],
@@ -115,6 +116,63 @@ def test_unknown_consumer_option_error_suggests_nearest_name(
 ) -> None:
     with pytest.raises(InvalidConfig, match=f"{given}.*did you mean '{nearest}'"):
         Consumer.from_config({"root": root, given: "x"})
+
+
+def test_unknown_keyword_is_refused_with_the_hint_of_a_dotted_name(root: str) -> None:
+    for name, remedy in (("linger_ms", "full buffer.memory"), ("value_serialiser", "value.ser")):
+        with pytest.raises(InvalidConfig, match=f"{name.replace('_', '.')}'.*{remedy}"):
+            Producer(root, **{name: 5})  # type: ignore[arg-type]
+    with pytest.raises(InvalidConfig, match="session.timeout.ms': consumers of a group"):
+        Consumer(root, "t", session_timeout_ms=5)  # type: ignore[call-arg]
+    with pytest.raises(InvalidConfig, match="did you mean 'transaction.check.max'"):
+        TransactionMQProducer("g", root, transaction_check_most=5)  # type: ignore[call-arg]
+
+
+CLIENTS = {
+    Producer: (ProducerConfig, ProducerKeywords),
+    Consumer: (ConsumerConfig, ConsumerKeywords),
+    TransactionMQProducer: (HalfConfig, HalfKeywords),
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_keywords_of_a_client_are_the_fields_of_its_configuration(client: Any) -> None:
+    config, keywords = CLIENTS[client]
+    names = {name.replace(".", "_"): default for name, default in config().to_dotted().items()}
+    assert list(keywords.__annotations__) == list(names)
+    shown = {part.name: part.default for part in inspect.signature(client).parameters.values()}
+    unset = {name.replace(".", "_") for name in config.unset}
+    assert names.items() <= {name: shown[name] for name in names}.items() | {
+        (name, names[name]) for name in unset if shown[name] is None
+    }
+
+
+def test_keywords_and_dotted_names_mean_the_same(root: str) -> None:
+    for names in (("transactional.id", "buffer.memory"), ("transactional_id", "buffer_memory")):
+        given = dict(zip(names, ("a", 100), strict=True))
+        for producer in (Producer.from_config({"root": root, **given}), Producer(root, **given)):
+            assert producer.config == ProducerConfig("a", buffer_memory=100)
+    with pytest.raises(InvalidConfig, match=r"'group\.id' is given twice"):
+        Consumer.from_config({"root": root, "group.id": "a", "group_id": "a"})
+    with pytest.raises(InvalidConfig, match="unknown consumer configuration 'self'"):
+        Consumer.from_config({"root": root, "self": 1})
+    with pytest.raises(InvalidConfig, match="a dict of names and values"):
+        Consumer.from_config({"root": root, 5: 1})  # type: ignore[dict-item]
+
+
+def test_root_stands_first_or_by_name_in_every_client(root: str) -> None:
+    Producer(root).send("t", b"x").get()
+    consumers = (
+        Consumer(root, "t", auto_offset_reset="earliest"),
+        Consumer("t", root=root, auto_offset_reset="earliest"),
+    )
+    assert [len(consumer.poll()) for consumer in consumers] == [1, 1]
+    for client in (Producer, Admin, Consumer):
+        client(root)
+        client(root=root)
+    assert TransactionMQProducer(root=root, producer_group="g").producer_group == "g"
+    with pytest.raises(UsageError, match="needs the log's root"):
+        Consumer()
 
 
 def test_unknown_option_without_near_match_lists_all_names(root: str) -> None:
