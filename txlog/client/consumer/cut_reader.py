@@ -117,14 +117,14 @@ def _range_of(
         # A record before a time may be anywhere up to the end.
         at_offset = until if isinstance(until, AtOffset) else None
         last = _bound(topic, number, at_offset, isolation, end, end)
-        if last < first and start is not None and at_offset is not None:
+        if last < first:
             raise OffsetOutOfRange(
                 f"the range of {topic.name!r} partition {number} would end at {last}, before it "
                 f"starts at {first}. Correct the bounds.",
                 topic=topic.name,
                 partition=number,
             )
-        offsets[number] = (min(first, last), last)
+        offsets[number] = first, last
     return TopicRange(topic, physical_schema(topic.schema()), offsets, start, until)
 
 

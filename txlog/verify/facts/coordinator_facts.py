@@ -230,7 +230,7 @@ class _Ledger:
         if tx_id in self._facts.transactions:
             self._report("I4", step, f"{tx_id} is barred, but it had begun before (rule R3)")
         self._facts.transactions[tx_id] = TransactionFacts(tx_id, Decision.ABORT, is_complete=True)
-        if holder is not None and holder.epoch == tx_id.epoch:
+        if holder is not None:  # Only a transaction of the newest epoch is barred.
             holder.number = max(holder.number, tx_id.number)
 
     def _completed(self, step: Step, event: TransactionCompleted) -> None:

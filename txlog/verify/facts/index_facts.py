@@ -46,8 +46,8 @@ def _check_range(
     """Check that the rows have each offset from the log start to the end once."""
     found = [row for row in rows if row.next_offset > bounds.log_start]
     begins = [row.base_offset for row in found] + [bounds.next_offset]
-    ends = [min(begins[0], bounds.log_start), *(row.next_offset for row in found)]
-    if begins[0] > bounds.log_start or ends[1:] != begins[1:]:
+    ends = [row.next_offset for row in found]
+    if begins[0] > bounds.log_start or ends != begins[1:]:
         text = (
             f"partition {partition} should be found from {bounds.log_start} to "
             f"{bounds.next_offset}; its index has "

@@ -3,6 +3,7 @@
 The events are given to the ledger directly, so that a finding can only come from it.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -21,7 +22,7 @@ from txlog.coordinator.events import (
     TransactionBegun,
     TransactionCompleted,
 )
-from txlog.coordinator.state import CoordinatorState
+from txlog.coordinator.state import CoordinatorState, apply
 from txlog.journal.audit import Audit, Step
 from txlog.layout import LogLayout
 from txlog.model import Decision, TxId
@@ -56,10 +57,17 @@ BEFORE: tuple[CoordinatorEvent, ...] = (
 """A transaction that is complete, and one that is open."""
 
 
-def facts_of(*events: CoordinatorEvent) -> CoordinatorFacts:
-    steps = [Step(slot, f"slot {slot}", event) for slot, event in enumerate(events)]
-    state = CoordinatorState()
-    return coordinator_facts(0, Walk(Audit(LAYOUT, state, state), steps))
+def facts_of(
+    *events: CoordinatorEvent, pruned: Sequence[CoordinatorEvent] = ()
+) -> CoordinatorFacts:
+    """The facts of a journal of which the entries with the first events are deleted: a snapshot has
+    the state that they led to."""
+    base = CoordinatorState()
+    for event in pruned:
+        base = apply(base, event)
+    steps = [Step(slot, f"slot {slot}", event) for slot, event in enumerate(events, len(pruned))]
+    audit = Audit(LAYOUT, base, base, base_slot=len(pruned) - 1)
+    return coordinator_facts(0, Walk(audit, steps))
 
 
 Findings = list[tuple[str, str]]
@@ -143,6 +151,39 @@ CASES: dict[str, tuple[tuple[CoordinatorEvent, ...], Findings]] = {
     ),
     "the next epoch aborts what is open": (
         (initialised("p", 7, 1), TransactionBegun("p", TxId(7, 1, 0), 0, 1)),
+        [],
+    ),
+    "the next epoch comes after a decision that is not complete": (
+        (CommitPrepared("p", OPEN, 0), initialised("p", 7, 1)),
+        [("I4", f"{Decision.ABORT} of {OPEN} after {Decision.COMMIT}")],
+    ),
+    "an id is forgotten before what its next epoch aborted is complete": (
+        (initialised("p", 7, 1), TransactionalIdExpired("p")),
+        [("I4", f"'p' is forgotten with {[OPEN]} open")],
+    ),
+    "an id is forgotten after what its next epoch aborted is complete": (
+        (
+            initialised("p", 7, 1),
+            TransactionCompleted("p", OPEN, 0),
+            TransactionalIdExpired("p"),
+        ),
+        [],
+    ),
+    "a lower number is barred, and one between them begins": (
+        (
+            TransactionBegun("p", TxId(7, 0, 5), 0, 1),
+            TransactionBarred("p", TxId(7, 0, 3), 0),
+            TransactionBegun("p", TxId(7, 0, 4), 0, 1),
+        ),
+        [("I4", "begins after number 5 (rule R4)")],
+    ),
+    "an expired id's producer id is given out again": (
+        (
+            CommitPrepared("p", OPEN, 0),
+            TransactionCompleted("p", OPEN, 0),
+            TransactionalIdExpired("p"),
+            initialised("q", 7, 0),
+        ),
         [],
     ),
     "a new producer id": ((initialised("q", 8, 0),), []),
@@ -236,10 +277,16 @@ CASES: dict[str, tuple[tuple[CoordinatorEvent, ...], Findings]] = {
 }
 
 
+@pytest.mark.parametrize("is_pruned", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_event_is_reported_if_and_only_if_it_is_impossible_where_it_stands(case: str) -> None:
+def test_event_is_reported_if_and_only_if_it_is_impossible_where_it_stands(
+    case: str, is_pruned: bool
+) -> None:
+    """Also if everything before the last event is known from a snapshot only."""
     events, wanted = CASES[case]
-    found = facts_of(*BEFORE, *events).walk.findings
+    *earlier, last_event = (*BEFORE, *events)
+    facts = facts_of(last_event, pruned=earlier) if is_pruned else facts_of(*earlier, last_event)
+    found = facts.walk.findings
     assert [finding.invariant for finding in found] == [invariant for invariant, _ in wanted]
     last = f"slot {len(BEFORE) + len(events) - 1}"
     for finding, (_, text) in zip(found, wanted, strict=True):
@@ -247,10 +294,15 @@ def test_event_is_reported_if_and_only_if_it_is_impossible_where_it_stands(case:
         assert finding.path == last
 
 
-def test_ledger_knows_what_each_transaction_became() -> None:
-    facts = facts_of(*BEFORE, ParticipantsAdded("p", OPEN, (OTHER,), ("g", "h", "g")))
+@pytest.mark.parametrize("is_pruned", [False, True])
+def test_ledger_knows_what_each_transaction_became(is_pruned: bool) -> None:
+    events = (*BEFORE, ParticipantsAdded("p", OPEN, (OTHER,), ("g", "h", "g")))
+    facts = facts_of(pruned=events) if is_pruned else facts_of(*events)
+    assert facts.partition == 0
     assert facts.decision(DONE) is Decision.COMMIT
     assert facts.transactions[DONE].is_complete
+    assert facts.transactions[DONE].is_known_whole is not is_pruned
+    assert facts.transactions[OPEN].is_known_whole
     assert facts.decision(OPEN) is None
     assert not facts.transactions[OPEN].is_complete
     assert facts.transactions[OPEN].participants == (TOPIC, OTHER)
