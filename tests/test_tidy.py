@@ -45,6 +45,7 @@ OPTIONAL_PACKAGES = {
     "aiobotocore",
     "botocore",
     "pandas",
+    "polars",
     "delta",
     "pyspark",
     "rich",

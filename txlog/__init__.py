@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
     from txlog.client.producer.producer import Producer
+    from txlog.dataset.scan import Scan, scan
     from txlog.engine.append.producer_batch import RecordMetadata
     from txlog.errors import TxlogError
     from txlog.model import (
@@ -50,6 +51,7 @@ _HOMES = {
     "OffsetAndTimestamp": "txlog.model",
     "Producer": "txlog.client.producer.producer",
     "RecordMetadata": "txlog.engine.append.producer_batch",
+    "Scan": "txlog.dataset.scan",
     "TopicPartition": "txlog.model",
     "TransactionListener": "txlog.client.half_messages.half_message",
     "TransactionMQProducer": "txlog.client.half_messages.transaction_mq_producer",
@@ -57,6 +59,7 @@ _HOMES = {
     "TransactionSendResult": "txlog.client.half_messages.half_message",
     "TxId": "txlog.model",
     "TxlogError": "txlog.errors",
+    "scan": "txlog.dataset.scan",
 }
 
 __version__ = VERSION
@@ -75,6 +78,7 @@ __all__ = [
     "OffsetAndTimestamp",
     "Producer",
     "RecordMetadata",
+    "Scan",
     "TopicPartition",
     "TransactionListener",
     "TransactionMQProducer",
@@ -82,6 +86,7 @@ __all__ = [
     "TransactionSendResult",
     "TxId",
     "TxlogError",
+    "scan",
 ]
 
 

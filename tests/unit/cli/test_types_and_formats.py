@@ -27,10 +27,10 @@ from txlog.cli.input.input_formats import csv_blocks
 from txlog.cli.input.input_lines import LineBlock
 from txlog.cli.input.input_records import RecordForm
 from txlog.cli.options.schema_text import _PRINTED
-from txlog.cli.output.export_files import FileFormat, file_schema, record_file
+from txlog.cli.output.export_files import FileFormat, record_file
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
-from txlog.client.consumer.consumer_record import arrow_batch
+from txlog.client.consumer.consumer_record import arrow_batch, arrow_schema
 from txlog.client.producer.producer import Producer
 from txlog.topic.read.reader import FetchedBatch
 from txlog.topic.records.schema import is_kafka_schema
@@ -147,7 +147,7 @@ def test_column_of_every_type_goes_out_and_comes_in_unchanged(
 def test_exported_batch_of_any_schema_is_read_back_from_csv(batch: pa.RecordBatch) -> None:
     table = arrow_batch("t", FetchedBatch(3, 7, batch))
     file = io.BytesIO()
-    with record_file(file, FileFormat.CSV, file_schema(batch.schema)) as write:
+    with record_file(file, FileFormat.CSV, arrow_schema(batch.schema)) as write:
         write(table)
     schema = pa.schema(list(batch.schema)[:-1])
     form = RecordForm(schema, is_kafka_schema(schema), keeps_partitions=True)

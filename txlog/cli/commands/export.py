@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Annotated
 
 import typer
 
 from txlog.cli.options.starting_point import Edge, parse_starting_point
-from txlog.cli.output.export_files import FileFormat, file_schema, record_file, require_types
+from txlog.cli.output.export_files import FileFormat, record_file, require_types
 from txlog.cli.output.output import grid_of
 from txlog.cli.output.progress import record_progress
 from txlog.cli.session import Session, topic_names, with_session
+from txlog.client.consumer.consumer_record import arrow_schema
 from txlog.client.consumer.cut_reader import RangeBound, TopicRange, read_partition, topics_at_cut
 from txlog.clock import Entropy
-from txlog.errors import UnknownPartition, UsageError
+from txlog.errors import UsageError
 from txlog.model import IsolationLevel
 from txlog.redaction import redact_url
 from txlog.storage.disk.output_file import new_output_file, require_new
@@ -99,8 +100,8 @@ def export(
         connection, topics, isolation, _bound("--from", start), _bound("--until", until)
     )
     for wanted in ranges:
-        require_types(targets[wanted.topic.name][1], file_schema(wanted.schema))
-    chosen = [_only(wanted, partitions) for wanted in ranges]
+        require_types(targets[wanted.topic.name][1], arrow_schema(wanted.schema))
+    chosen = [wanted.only(partitions or ()) for wanted in ranges]
     total = sum(end - begin for wanted in chosen for begin, end in wanted.offsets.values())
     done: list[_Exported] = []
     with record_progress(session, connection.runtime, "export", total) as advance:
@@ -150,22 +151,6 @@ def _bound(option: str, text: str | None) -> RangeBound | None:
     return None if isinstance(point, Edge) else point
 
 
-def _only(wanted: TopicRange, partitions: Sequence[int] | None) -> TopicRange:
-    """Raises UnknownPartition."""
-    if not partitions:
-        return wanted
-    for partition in partitions:
-        if partition not in wanted.offsets:
-            raise UnknownPartition(
-                f"topic {wanted.topic.name!r} has no partition {partition}; it has "
-                f"{len(wanted.offsets)}, numbered from 0.",
-                topic=wanted.topic.name,
-                partition=partition,
-            )
-    offsets = {number: wanted.offsets[number] for number in sorted(set(partitions))}
-    return replace(wanted, offsets=offsets)
-
-
 def _export(
     wanted: TopicRange,
     target: str,
@@ -174,7 +159,7 @@ def _export(
     entropy: Entropy,
     advance: Callable[[int], None],
 ) -> list[_Exported]:
-    schema = file_schema(wanted.schema)
+    schema = arrow_schema(wanted.schema)
     done = []
     with new_output_file(target, entropy) as file, record_file(file, form, schema) as write:
         for partition, (start, end) in wanted.offsets.items():

@@ -75,18 +75,6 @@ def record_file(file: BinaryIO, file_format: FileFormat, schema: pa.Schema) -> I
         flush()
 
 
-def file_schema(topic_schema: pa.Schema) -> pa.Schema:
-    """The columns of a file: those of the topic (`_timestamp` is its last), and each record's
-    topic, partition and offset."""
-    added = [
-        pa.field("_topic", pa.dictionary(pa.int32(), pa.string())),
-        pa.field("_partition", pa.int32()),
-        pa.field("_offset", pa.int64()),
-    ]
-    fields = list(topic_schema)
-    return pa.schema([*fields[:-1], *added, fields[-1]])
-
-
 def require_types(file_format: FileFormat, schema: pa.Schema) -> None:
     """Raises UsageError for a column that a file of this format cannot have."""
     for field in schema if file_format is FileFormat.PARQUET else ():

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow_columns import whole_numbers
+from txlog.arrow_columns import numbers_column, text_column, whole_numbers
 from txlog.errors import InvalidRecord
 from txlog.topic.read.reader import FetchedBatch, sliced_records
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN
@@ -93,17 +93,35 @@ def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]]]:
     ]
 
 
+def arrow_schema(physical: pa.Schema) -> pa.Schema:
+    """The columns of `arrow_batch` for a topic's physical schema, whose last one is `_timestamp`:
+    `_topic`, `_partition` and `_offset` come before it."""
+    *columns, stamp = physical
+    added = [
+        pa.field("_topic", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("_partition", pa.int32()),
+        pa.field("_offset", pa.int64()),
+    ]
+    return pa.schema([*columns, *added, stamp])
+
+
 def arrow_batch(topic: str, fetched: FetchedBatch) -> pa.RecordBatch:
     """The batch with `_topic`, `_partition`, `_offset` before its `_timestamp`."""
-    batch, count = fetched.batch, fetched.batch.num_rows
+    batch = fetched.batch
     last = batch.num_columns - 1
-    added = {
-        "_topic": pa.DictionaryArray.from_arrays(
-            pa.array(np.zeros(count, dtype=np.int32)), pa.array([topic])
-        ),
-        "_partition": pa.array(np.full(count, fetched.partition, dtype=np.int32)),
-        "_offset": pa.array(fetched.offsets),
-    }
+    added = added_columns(topic, fetched)
     columns = [*batch.columns[:last], *added.values(), batch.column(last)]
     names = [*batch.schema.names[:last], *added, batch.schema.names[last]]
     return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def added_columns(topic: str, fetched: FetchedBatch) -> dict[str, pa.Array]:
+    """Where each record is: `_topic`, `_partition`, `_offset`."""
+    count = fetched.batch.num_rows
+    return {
+        "_topic": pa.DictionaryArray.from_arrays(
+            numbers_column(np.zeros(count, dtype=np.int32)), text_column([topic])
+        ),
+        "_partition": numbers_column(np.full(count, fetched.partition, dtype=np.int32)),
+        "_offset": numbers_column(fetched.offsets),
+    }

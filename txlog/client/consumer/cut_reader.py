@@ -8,7 +8,7 @@ topic. It must not know where the records go.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -17,8 +17,9 @@ import pyarrow as pa
 from txlog.arrow_columns import flags_column, whole_numbers
 from txlog.client.consumer.consumer_record import arrow_batch
 from txlog.client.consumer.fetcher import PartitionFetcher
+from txlog.engine.as_of import Moment, as_of_ends
 from txlog.engine.connection import Connection
-from txlog.errors import OffsetOutOfRange, UnknownTopic
+from txlog.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.topic.read.cut import catch_up_all, stable_ends, view_of
 from txlog.topic.read.reader import evolved, sliced
@@ -65,6 +66,21 @@ class TopicRange:
                 batch = batch.filter(flags_column((times_ms >= bound.timestamp_ms) == is_start))
         return batch
 
+    def only(self, partitions: Sequence[int]) -> TopicRange:
+        """The same in these partitions; in all if none is given. Raises UnknownPartition."""
+        if not partitions:
+            return self
+        for partition in partitions:
+            if partition not in self.offsets:
+                raise UnknownPartition(
+                    f"topic {self.topic.name!r} has no partition {partition}; it has "
+                    f"{len(self.offsets)}, numbered from 0.",
+                    topic=self.topic.name,
+                    partition=partition,
+                )
+        offsets = {number: self.offsets[number] for number in sorted(set(partitions))}
+        return replace(self, offsets=offsets)
+
 
 def topics_at_cut(
     connection: Connection,
@@ -72,13 +88,14 @@ def topics_at_cut(
     isolation: IsolationLevel,
     start: RangeBound | None = None,
     until: RangeBound | None = None,
+    as_of: Moment | None = None,
 ) -> list[TopicRange]:
-    """The topics as they are now, from `start` (default: the beginning) to the cut, or to `until`.
-    A time means all records from that time, or before it, wherever they are.
+    """The topics as they are now, or were at `as_of`, from `start` (default: the beginning) to the
+    cut, or to `until`. A time means all records from that time, or before it, wherever they are.
 
     At read_uncommitted the end is the end of each partition. An offset below a log start means the
     log start; one beyond the cut, the cut. Raises UnknownTopic, OffsetOutOfRange (the range would
-    end before it starts).
+    end before it starts), and what `as_of_ends` raises.
     """
     if isinstance(start, AtTime) and isinstance(until, AtTime) and until < start:
         raise OffsetOutOfRange("the range would end before it starts. Correct the times.")
@@ -95,7 +112,11 @@ def topics_at_cut(
             )
     views = [view_of(topic) for topic in topics]
     everywhere = [view.where(p) for view in views for p in range(len(view.state.partitions))]
-    if isolation is IsolationLevel.READ_COMMITTED:
+    runtime = connection.runtime
+    if as_of is not None:
+        by_topic = {topic.name: topic for topic in topics}
+        ends = as_of_ends(by_topic, views, as_of, runtime.clock.wall_ms(), runtime.fan_out)
+    elif isolation is IsolationLevel.READ_COMMITTED:
         ends = stable_ends(views, dict.fromkeys(everywhere, 0))
     else:
         by_name = {view.state.name: view.state for view in views}

@@ -247,7 +247,11 @@ def read_at_once(
 
 
 def read_ahead(
-    source: BatchSource, batches: Sequence[IndexedBatch], fan_out: FanOut, decoded_bytes_max: int
+    source: BatchSource,
+    batches: Sequence[IndexedBatch],
+    fan_out: FanOut,
+    decoded_bytes_max: int,
+    columns: Sequence[str] | None = None,
 ) -> tuple[list[FetchedBatch], int]:
     """The first of these batches, and their number: at least one, and as many as fit into
     `decoded_bytes_max` of memory, by parallel requests. A decoded batch may be a thousand times
@@ -265,7 +269,9 @@ def read_ahead(
             break
         heads.append(head)
     starts = range(0, len(heads), _DECODED_TOGETHER)
-    decoded = fan_out.run_all([partial(_all_decoded, source, found, heads, at) for at in starts])
+    decoded = fan_out.run_all(
+        [partial(_all_decoded, source, found, heads, at, columns) for at in starts]
+    )
     return [one for many in decoded for one in many], len(heads)
 
 
@@ -274,11 +280,12 @@ def _all_decoded(
     found: Sequence[tuple[IndexedBatch, Bytes | None]],
     heads: Sequence[BatchHead | None],
     start: int,
+    columns: Sequence[str] | None,
 ) -> list[FetchedBatch]:
     """Decode up to _DECODED_TOGETHER batches, from index `start` on."""
     known = heads[start : start + _DECODED_TOGETHER]
     pairs = zip(found[start:], known, strict=False)
-    return [one for pair, head in pairs for one in _decoded(source, *pair, None, head)]
+    return [one for pair, head in pairs for one in _decoded(source, *pair, columns, head)]
 
 
 def _fetched(

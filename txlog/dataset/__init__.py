@@ -1,0 +1,1 @@
+"""Topics as one Arrow dataset, for pyarrow, DuckDB, Polars and DataFusion."""
