@@ -210,13 +210,16 @@ FOLDERS = {
         "tests/bad_input/test_places.py",
         *CLIENTS,
     ),
-    "txlog/topic/upkeep": ("tests/unit/topic", *CLIENTS),
+    "txlog/topic/upkeep": (
+        "tests/unit/topic/upkeep",
+        "tests/unit/topic/test_topic_upkeep.py",
+        "tests/unit/maintenance/test_steps_of_a_pass.py",
+    ),
     "txlog/verify": ("tests/unit/verify",),
     "txlog/maintenance": (
         "tests/unit/maintenance",
         "tests/unit/cli/commands/test_maintain.py",
         "tests/unit/client/admin/test_admin_operations.py",
-        *CLIENTS,
     ),
     "txlog/cli/output": CLI,
     "txlog/cli/input": CLI,
