@@ -19,7 +19,6 @@ from txlog.settings import LONG_MAX, TopicConfig
 from txlog.topic.batch_index import ChunkRef, IndexedBatch
 from txlog.topic.events import AdvanceCleaner, CleanerCheckpoint, SealIndex
 from txlog.topic.read.reader import FetchedBatch, batch_source, read_batches
-from txlog.topic.records.schema import physical_schema
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.leaf_groups import leaf_groups
@@ -280,8 +279,7 @@ class _Pass:
         """The key column: nulls for records that were written before the column was added."""
         if self.key_column in batch.schema.names:
             return batch.column(self.key_column)
-        kind = physical_schema(self.topic.schema()).field(self.key_column).type
-        return pa.nulls(batch.num_rows, kind)
+        return pa.nulls(batch.num_rows)
 
     def _count(self, parts: Sequence[KeptBatch]) -> None:
         kept = sum(part.kept.batch.num_rows for part in parts)

@@ -94,8 +94,8 @@ def kept_batches(
 
 
 def _nothing(row: IndexedBatch) -> FetchedBatch:
-    empty = pa.record_batch([pa.array([], pa.null())], names=["_"])
-    return FetchedBatch(row.partition, row.base_offset, empty, np.zeros(0, dtype=np.int64))
+    empty = pa.record_batch([pa.nulls(0)], names=["_"])
+    return FetchedBatch(row.partition, row.base_offset, empty)
 
 
 def _source(topic: TopicLog, state: TopicState, schema_id: int) -> BatchSource:

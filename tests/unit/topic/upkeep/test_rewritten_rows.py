@@ -1,12 +1,16 @@
 """The index rows of rewritten batches, field by field (I2, I11)."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from tests.logs.memory_log import MemoryLog
+from txlog.clock import Runtime, SerialFanOut
+from txlog.engine.connection import open_connection
 from txlog.model import TxId
-from txlog.settings import LogSettings
+from txlog.settings import LogSettings, ProcessSettings
+from txlog.testing.clock import SeededEntropy, StillBackground
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.events import AdvanceLogStart, SealIndex
 from txlog.topic.topic_log import TopicLog
@@ -253,3 +257,31 @@ def test_every_group_of_one_pass_is_merged() -> None:
     assert done.bytes_written == sum(row.length for row in topic.rows())
     assert [row.row_count for row in topic.rows()] == [2, 2, 2]
     assert topic.topic.state.cleaner.merged_slot == -1, "leaves may still form larger groups"
+
+
+def test_rewritten_batch_is_divided_where_this_process_writes_smaller_ones() -> None:
+    """Another process has written a larger one, from which compaction removes records."""
+    topic = Topic(**{"cleanup.policy": "compact"})
+    producer = topic.log.producer()
+    for number in range(40):
+        key = b"k" if number % 4 else b"%d" % number
+        producer.send("t", key=key, value=b"x" * 100, partition=0)
+    producer.flush()
+    (stored,) = topic.sealed()
+    runtime = Runtime(topic.log.clock, SeededEntropy(99), SerialFanOut(), StillBackground())
+    small = ProcessSettings(batch_bytes=700)
+    process = open_connection(topic.log.memory, runtime, process=small)
+    compact(process.cluster.topic("t"), topic.log.clock.wall_ms(), ALL, force=True)
+    rows = topic.rows()
+    assert sum(row.record_count for row in rows) == 11
+    assert len(rows) > 1
+    kept = [number for number in range(40) if not number % 4 or number == 39]
+    assert rows[0].base_offset == stored.base_offset
+    assert rows[-1].next_offset == stored.next_offset
+    done = 0
+    for row, following in pairwise(rows):
+        done += row.record_count
+        assert row.next_offset == following.base_offset == kept[done - 1] + 1
+    consumer = topic.log.consumer("t")
+    assert [one.offset for one in next(iter(consumer.poll().values()))] == kept
+    topic.log.check()
