@@ -23,8 +23,7 @@ from txlog.storage.store import (
 def refuses(path: str) -> bool:
     try:
         check_path(path)
-    except InternalError as error:
-        assert error.facts["path"] == path
+    except InternalError:
         return True
     return False
 
@@ -50,6 +49,12 @@ def test_temporary_names_are_the_stores_own_in_every_part() -> None:
         assert refuses(path)
     for path in ("a.tmp-x", "x/a.tmp-b", ".tmp", "a/.tm-p"):
         assert not refuses(path)
+
+
+def test_refusal_names_the_path() -> None:
+    with pytest.raises(InternalError, match=r"'a//b' is not a name for an object") as refused:
+        check_path("a//b")
+    assert refused.value.facts["path"] == "a//b"
 
 
 def test_prefix_may_end_within_a_name_or_at_a_folder() -> None:
