@@ -1,10 +1,11 @@
 """Sorted maps that never change: an update returns another map, which shares almost all with it.
 
 The state of a journal is a value, and each event leads to another one, so an update must cost what
-it changes and not what the map holds. A map is a tuple of small dictionaries ("leaves") in the
-order of their keys. An update copies one leaf and the tuple; a lookup is a binary search in the
-tuple and a lookup in a leaf. The order of iteration is that of the keys, whatever led to the map.
-This module must not know what the keys mean.
+it changes and not what the map holds. A map is a tree: its leaves are small dictionaries in the
+order of their keys, its nodes are lists of leaves or of nodes, and all leaves are equally deep. An
+update copies one leaf and the nodes above it; a lookup is a binary search in each of these nodes.
+The order of iteration is that of the keys, whatever led to the map. This module must not know what
+the keys mean.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ T = TypeVar("T")
 V_co = TypeVar("V_co", covariant=True)
 
 LEAF_MAX = 128
-"""Items of a leaf. An update of a map of n items copies up to so many, and n / 64 references."""
+"""Items of a leaf, and parts of a node. An update copies up to so many for each level."""
 
 IndexEntry: TypeAlias = tuple[Any, ...]
 
@@ -37,21 +38,94 @@ class _Leaf(dict[Any, Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         return _Leaf, (list(self.items()),)
 
+    def first(self) -> Any:
+        """The lowest key."""
+        return next(iter(self))
+
+    def copy(self) -> _Leaf:
+        """A leaf that may be changed."""
+        return _Leaf(self)
+
+    def split(self, at: int) -> _Leaf:
+        """Take away the items from `at` on, and return them as another leaf."""
+        pairs = list(self.items())
+        self.clear()
+        self.update(pairs[:at])
+        return _Leaf(pairs[at:])
+
+    def join(self, right: _Leaf) -> None:
+        """Take in the items of the leaf to the right."""
+        self.update(right)
+
+
+class _Node:
+    """Parts in the order of their keys, and the first key of each. It has at least one part; it
+    does not change once it is in a map."""
+
+    __slots__ = ("firsts", "parts")
+
+    def __init__(self, parts: list[_Part], firsts: list[Any] | None = None) -> None:
+        self.parts = parts
+        self.firsts = [part.first() for part in parts] if firsts is None else firsts
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def place(self, key: Any) -> int:
+        """Where the part is that has the key, if any has it."""
+        return max(bisect_right(self.firsts, key) - 1, 0)
+
+    def first(self) -> Any:
+        """The lowest key."""
+        return self.firsts[0]
+
+    def copy(self) -> _Node:
+        """A node that may be changed."""
+        return _Node(self.parts.copy(), self.firsts.copy())
+
+    def split(self, at: int) -> _Node:
+        """Take away the parts from `at` on, and return them as another node."""
+        right = _Node(self.parts[at:], self.firsts[at:])
+        del self.parts[at:], self.firsts[at:]
+        return right
+
+    def join(self, right: _Node) -> None:
+        """Take in the parts of the node to the right."""
+        self.parts += right.parts
+        self.firsts += right.firsts
+
+
+_Part: TypeAlias = _Leaf | _Node
+
+
+def _tree(pairs: list[tuple[Any, Any]]) -> _Part:
+    """A tree of items that are in order."""
+    parts: list[_Part] = [_Leaf(pairs[at : at + LEAF_MAX]) for at in range(0, len(pairs), LEAF_MAX)]
+    while len(parts) > 1:
+        parts = [_Node(parts[at : at + LEAF_MAX]) for at in range(0, len(parts), LEAF_MAX)]
+    return parts[0] if parts else _Leaf()
+
+
+def _leaves(part: _Part) -> Iterator[_Leaf]:
+    """The leaves of a tree, in order."""
+    if isinstance(part, _Leaf):
+        yield part
+        return
+    for below in part.parts:
+        yield from _leaves(below)
+
 
 class SortedMap(Mapping[K, V_co]):
     """An immutable mapping in the order of its keys, which must be comparable with each other."""
 
-    __slots__ = ("_firsts", "_leaves", "_size")
+    __slots__ = ("_root", "_size")
 
     def __init__(self, items: Mapping[K, V_co] | Iterable[tuple[K, V_co]] = ()) -> None:
         self._fill(dict(items))
 
     def _fill(self, items: Mapping[Any, Any]) -> None:
-        pairs = sorted(items.items(), key=itemgetter(0))
-        leaves = [_Leaf(pairs[at : at + LEAF_MAX]) for at in range(0, len(pairs), LEAF_MAX)]
-        self._firsts = tuple(next(iter(leaf)) for leaf in leaves)
-        self._leaves = tuple(leaves)
-        self._size = len(pairs)
+        self._root = _tree(sorted(items.items(), key=itemgetter(0)))
+        self._size = len(items)
 
     def changed(self, gone: Iterable[K], items: Mapping[K, Any]) -> Self:
         """The map without the keys `gone`, which it need not have, and with these items."""
@@ -62,13 +136,12 @@ class SortedMap(Mapping[K, V_co]):
             kept = {key: value for key, value in self.items() if key not in gone}
             made._fill({**kept, **items})
             return made
-        draft = _Draft(self._firsts, self._leaves, self._size)
+        draft = _Draft(self._root, self._size)
         for key in gone:
             draft.remove(key)
         for key, value in items.items():
             draft.put(key, value)
-        made._firsts, made._leaves = tuple(draft.firsts), tuple(draft.leaves)
-        made._size = draft.size
+        made._root, made._size = draft.root, draft.size
         return made
 
     def with_items(self, items: Mapping[K, Any]) -> Self:
@@ -85,28 +158,41 @@ class SortedMap(Mapping[K, V_co]):
 
     def items_from(self, key: Any) -> Iterator[tuple[K, V_co]]:
         """The items from that key on, in order. A tuple is below those that it is the start of."""
-        at = max(bisect_right(self._firsts, key) - 1, 0)
-        for leaf in self._leaves[at : at + 1]:
-            keys = list(leaf)
-            yield from ((found, leaf[found]) for found in keys[bisect_left(keys, key) :])
-        for leaf in self._leaves[at + 1 :]:
-            yield from leaf.items()
+        part, right = self._root, list[_Part]()
+        while isinstance(part, _Node):
+            at = part.place(key)
+            right += reversed(part.parts[at + 1 :])
+            part = part.parts[at]
+        keys = list(part)
+        yield from ((found, part[found]) for found in keys[bisect_left(keys, key) :])
+        while right:
+            yield from chain.from_iterable(leaf.items() for leaf in _leaves(right.pop()))
 
     def by_leaf(self, make: Callable[[Iterable[tuple[K, V_co]]], T]) -> Iterator[T]:
         """What `make` returns for the items of each leaf, in order. It is called once for a leaf,
         which later maps share, so all maps of one kind must pass the same function."""
-        for leaf in self._leaves:
+        for leaf in _leaves(self._root) if self else ():
             if not hasattr(leaf, "made"):
                 leaf.made = make(leaf.items())
             yield leaf.made
 
     def first_key(self) -> K | None:
         """The lowest key; None if the map is empty."""
-        return self._firsts[0] if self._firsts else None
+        return self._root.first() if self else None
 
     def last_key(self) -> K | None:
         """The highest key; None if the map is empty."""
-        return next(reversed(self._leaves[-1])) if self._leaves else None
+        part = self._root
+        while isinstance(part, _Node):
+            part = part.parts[-1]
+        return next(reversed(part), None)
+
+    def _leaf(self, key: Any) -> _Leaf:
+        """The leaf that has the key, if any has it."""
+        part = self._root
+        while isinstance(part, _Node):
+            part = part.parts[part.place(key)]
+        return part
 
     @overload
     def get(self, key: K, /) -> V_co | None: ...
@@ -116,22 +202,17 @@ class SortedMap(Mapping[K, V_co]):
 
     def get(self, key: K, /, default: Any = None) -> Any:
         """The value of the key, or `default`."""
-        at = bisect_right(self._firsts, key) - 1
-        return default if at < 0 else self._leaves[at].get(key, default)
+        return self._leaf(key).get(key, default)
 
     def __getitem__(self, key: K) -> V_co:
-        at = bisect_right(self._firsts, key) - 1
-        if at < 0:
-            raise KeyError(key)
-        value: V_co = self._leaves[at][key]
+        value: V_co = self._leaf(key)[key]
         return value
 
     def __contains__(self, key: object) -> bool:
-        at = bisect_right(self._firsts, key) - 1
-        return at >= 0 and key in self._leaves[at]
+        return key in self._leaf(key)
 
     def __iter__(self) -> Iterator[K]:
-        return chain.from_iterable(self._leaves)
+        return chain.from_iterable(_leaves(self._root))
 
     def __len__(self) -> int:
         return self._size
@@ -152,84 +233,100 @@ class _Items(ItemsView[K, V_co]):
     _mapping: SortedMap[K, V_co]
 
     def __iter__(self) -> Iterator[tuple[K, V_co]]:
-        return chain.from_iterable(leaf.items() for leaf in self._mapping._leaves)
+        return chain.from_iterable(leaf.items() for leaf in _leaves(self._mapping._root))
 
 
 class _Values(ValuesView[V_co]):
     _mapping: SortedMap[Any, V_co]
 
     def __iter__(self) -> Iterator[V_co]:
-        return chain.from_iterable(leaf.values() for leaf in self._mapping._leaves)
+        return chain.from_iterable(leaf.values() for leaf in _leaves(self._mapping._root))
 
 
 class _Draft:
-    """A map under construction. Each leaf is copied once, when it is first changed."""
+    """A map under construction. Each leaf and node is copied once, when it is first changed."""
 
-    def __init__(self, firsts: tuple[Any, ...], leaves: tuple[_Leaf, ...], size: int) -> None:
-        self.firsts = list(firsts)
-        self.leaves = list(leaves)
+    def __init__(self, root: _Part, size: int) -> None:
+        self.root = root
         self.size = size
         self._owned: set[int] = set()
-        """Ids of the leaves that are this draft's own. They live as long as the draft."""
+        """Ids of the parts that are this draft's own. They live as long as the draft, or their
+        ids go to other parts of it."""
 
     def put(self, key: Any, value: Any) -> None:
-        if not self.leaves:
-            self._insert(0, _Leaf({key: value}))
-            self.size = 1
-            return
-        at = max(bisect_right(self.firsts, key) - 1, 0)
-        leaf = self._own(at)
-        if key in leaf:
-            leaf[key] = value
-            return
-        self.size += 1
-        is_last = key > next(reversed(leaf))
-        if is_last and len(leaf) >= LEAF_MAX and at == len(self.leaves) - 1:
-            self._insert(at + 1, _Leaf({key: value}))  # So that rising keys fill their leaves.
-            return
-        if is_last and len(leaf) < LEAF_MAX:
-            leaf[key] = value
-            return
-        pairs = list(leaf.items())
-        pairs.insert(bisect_left(list(leaf), key), (key, value))
-        half = len(pairs) if len(pairs) <= LEAF_MAX else LEAF_MAX // 2
-        self._replace(at, _Leaf(pairs[:half]))
-        if pairs[half:]:
-            self._insert(at + 1, _Leaf(pairs[half:]))
+        """Add or replace an item."""
+        self.root = self._own(self.root)
+        right = self._put(self.root, key, value)
+        if right is not None:
+            self.root = self._new(_Node([self.root, right]))
+
+    def _put(self, part: _Part, key: Any, value: Any) -> _Part | None:
+        """Change a part of this draft. It returns what no longer fits in it, to its right."""
+        if isinstance(part, _Node):
+            at = part.place(key)
+            part.parts[at] = below = self._own(part.parts[at])
+            right = self._put(below, key, value)
+            part.firsts[at] = below.first()
+            if right is None:
+                return None
+            part.parts.insert(at + 1, right)
+            part.firsts.insert(at + 1, right.first())
+            is_last = at + 2 == len(part)
+        elif key in part:
+            part[key] = value
+            return None
+        else:
+            self.size += 1
+            is_last = not part or key > next(reversed(part))
+            after = None if is_last else part.split(bisect_left(list(part), key))
+            part[key] = value
+            if after is not None:
+                part.join(after)
+        if len(part) <= LEAF_MAX:
+            return None
+        # Rising keys fill their leaves.
+        return self._new(part.split(LEAF_MAX if is_last else LEAF_MAX // 2))
 
     def remove(self, key: Any) -> None:
-        at = bisect_right(self.firsts, key) - 1
-        if at < 0 or key not in self.leaves[at]:
+        """Remove an item, if it is there."""
+        part = self.root
+        while isinstance(part, _Node):
+            part = part.parts[part.place(key)]
+        if key not in part:
             return
-        leaf = self._own(at)
-        del leaf[key]
         self.size -= 1
-        # Leaves that became small are merged, or a map would keep a leaf for each few items.
-        for first in (at, at - 1):
-            pair = self.leaves[max(first, 0) : first + 2]
+        self.root = self._own(self.root)
+        self._remove(self.root, key)
+        while isinstance(self.root, _Node) and len(self.root) <= 1:
+            self.root = self.root.parts[0] if self.root else _Leaf()
+
+    def _remove(self, part: _Part, key: Any) -> None:
+        """Remove an item that is in this part of the draft."""
+        if isinstance(part, _Leaf):
+            del part[key]
+            return
+        at = part.place(key)
+        part.parts[at] = below = self._own(part.parts[at])
+        self._remove(below, key)
+        if not below:
+            del part.parts[at], part.firsts[at]
+            return
+        part.firsts[at] = below.first()
+        # Parts that became small are merged, or a map would keep a leaf for each few items.
+        for left in (at, at - 1):
+            pair: list[Any] = part.parts[max(left, 0) : left + 2]
             if len(pair) == 2 and sum(map(len, pair)) <= LEAF_MAX // 2:
-                del self.leaves[first], self.firsts[first]
-                self._replace(first, _Leaf({**pair[0], **pair[1]}))
+                part.parts[left] = joined = self._own(pair[0])
+                joined.join(pair[1])
+                del part.parts[left + 1], part.firsts[left + 1]
                 return
-        if leaf:
-            self.firsts[at] = next(iter(leaf))
-        else:
-            del self.leaves[at], self.firsts[at]
 
-    def _own(self, at: int) -> _Leaf:
-        if id(self.leaves[at]) not in self._owned:
-            self._replace(at, _Leaf(self.leaves[at]))
-        return self.leaves[at]
+    def _own(self, part: Any) -> Any:
+        return part if id(part) in self._owned else self._new(part.copy())
 
-    def _insert(self, at: int, leaf: _Leaf) -> None:
-        self.leaves.insert(at, leaf)
-        self.firsts.insert(at, None)
-        self._replace(at, leaf)
-
-    def _replace(self, at: int, leaf: _Leaf) -> None:
-        self.leaves[at] = leaf
-        self.firsts[at] = next(iter(leaf))
-        self._owned.add(id(leaf))
+    def _new(self, part: _Part) -> _Part:
+        self._owned.add(id(part))
+        return part
 
 
 class IndexedMap(SortedMap[K, V]):

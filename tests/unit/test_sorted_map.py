@@ -6,15 +6,21 @@ from random import Random
 
 import pytest
 
-from txlog.sorted_map import LEAF_MAX, IndexedMap, SortedMap
+from txlog import sorted_map
+from txlog.sorted_map import LEAF_MAX, IndexedMap, SortedMap, _Leaf, _leaves, _Node
 
 
 def model_from(model: dict[int, int], key: int) -> list[tuple[int, int]]:
     return sorted(item for item in model.items() if item[0] >= key)
 
 
+@pytest.mark.parametrize("leaf_max", [LEAF_MAX, 2, 4])
 @pytest.mark.parametrize("spread", [LEAF_MAX // 8, 20 * LEAF_MAX])
-def test_random_updates_lead_to_the_items_of_a_dictionary(spread: int) -> None:
+def test_random_updates_lead_to_the_items_of_a_dictionary(
+    monkeypatch: pytest.MonkeyPatch, leaf_max: int, spread: int
+) -> None:
+    """Small leaves and nodes make a tree of many levels."""
+    monkeypatch.setattr(sorted_map, "LEAF_MAX", leaf_max)
     random = Random(spread)
     found: SortedMap[int, int] = SortedMap()
     model: dict[int, int] = {}
@@ -40,6 +46,26 @@ def test_random_updates_lead_to_the_items_of_a_dictionary(spread: int) -> None:
                 max(model, default=None),
             )
             assert len(found) == len(model)
+    for key in tuple(found):
+        found = found.without([key])
+        model.pop(key)
+        assert (found.first_key(), len(found)) == (min(model, default=None), len(model))
+    assert found._root == {}
+
+
+def test_update_of_a_large_map_copies_a_leaf_and_the_nodes_above_it() -> None:
+    found: SortedMap[int, int] = SortedMap((key, key) for key in range(0, 300_000, 3))
+    known = set(map(id, _parts(found._root)))
+    for made in (found.with_item(150_001, 0), found.without([150_000]), found.with_item(0, 9)):
+        new = [part for part in _parts(made._root) if id(part) not in known]
+        assert 2 <= len(new) <= 5  # Two of them are halves.
+        assert sum(map(len, new)) <= 3 * (LEAF_MAX + 1)
+
+
+def _parts(part: _Leaf | _Node) -> Iterator[_Leaf | _Node]:
+    yield part
+    for below in part.parts if isinstance(part, _Node) else ():
+        yield from _parts(below)
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -48,7 +74,7 @@ def test_items_in_either_order_fill_their_leaves(order: int) -> None:
     for key in range(0, order * 10 * LEAF_MAX, order):
         found = found.with_item(key, key)
     assert list(found) == sorted(found.values())
-    assert len(found._leaves) <= 20
+    assert len(list(_leaves(found._root))) <= 20
 
 
 def test_removal_of_most_items_leaves_few_leaves() -> None:
@@ -57,7 +83,7 @@ def test_removal_of_most_items_leaves_few_leaves() -> None:
         if key % LEAF_MAX:
             found = found.without([key])
     assert len(found) == 40
-    assert len(found._leaves) <= 2
+    assert len(list(_leaves(found._root))) <= 2
 
 
 def test_missing_key_raises_key_error() -> None:
