@@ -494,3 +494,42 @@ def test_foreign_objects_in_and_beside_topics_are_kept(log: MemoryLog) -> None:
     log.clock.advance(DAY_MS + 1)
     assert vacuum(log).objects == 1
     assert [log.memory.get(path) for path in stored] == [b"?"] * len(stored)
+
+
+def test_object_whose_id_is_the_horizon_is_deleted_once_the_horizon_is_higher(
+    log: MemoryLog,
+) -> None:
+    """What lies below a horizon may go, and the id that is equal to it does not lie below."""
+    stage(log, b"abandoned")
+    log.clock.advance(DAY_MS + 1)
+    assert vacuum(log).objects == 1
+    topic = log.process().cluster.topic("u")
+    horizon = topic.catch_up().horizon
+    assert {one.catch_up().horizon for one in log.process().coordinators()} == {horizon}
+    path = topic.layout.segment(horizon)
+    log.memory.put_new(path, b"x")
+    assert vacuum(log).objects == 0
+    log.clock.advance(1)
+    report = vacuum(log)
+    assert (report.objects, report.bytes, log.memory.get(path)) == (1, 1, None)
+    assert horizons(log) == 2 * JOURNALS
+
+
+def test_vacuum_of_a_deleted_topic_writes_no_horizon(log: MemoryLog) -> None:
+    log.producer().send("u", b"x").get()
+    log.admin.delete_topics(["u"])
+    report = vacuum(log)
+    assert (report.objects > 0, horizons(log)) == (True, 0)
+
+
+def test_sweep_reports_objects_and_their_bytes(log: MemoryLog) -> None:
+    for value in (b"a", b"b" * 1_000):
+        stage(log, value)
+    sizes = sorted(len(log.objects()[path]) for path in segments(log))
+    log.clock.advance(DAY_MS + 1)
+    collector = Vacuum(log.process(), DAY_MS)
+    found = collector.find_candidates()
+    assert found.found_ms == log.clock.monotonic_ms()
+    assert sorted(stored.size_bytes for stored in found.objects) == sizes
+    report = collector.sweep(found)
+    assert (report.objects, report.bytes) == (2, sum(sizes))
