@@ -59,6 +59,7 @@ from txlog.errors import (
     PublishContention,
     StoreDenied,
     TopicExists,
+    TxlogError,
     UnknownTopic,
 )
 from txlog.layout import TOPICS
@@ -71,6 +72,15 @@ from txlog.topic.topic_log import TopicLog
 SCHEMA_ATTEMPTS_MAX = 100
 """Attempts to add columns. Each fails only if another process has changed the topic's schema since
 the last one; a hundred tasks of a batch may do so at once, and each adds columns for the others."""
+
+
+HANDED_OVER_MAX = 100
+"""Topics whose metadata the driver passes to its tasks if each row names its topic. It reads each of
+them once a batch, which saves every task the same read. Of more topics it passes none, as it cannot
+tell which of them the rows will name: each task then opens those that it sees."""
+
+HANDED_OVER_BYTES_MAX = 256 << 10
+"""Together the stored schemas of these topics: each task receives a copy."""
 
 
 class Creation(StrEnum):
@@ -93,8 +103,8 @@ def creation(requested: bool | None, is_later: bool) -> Creation:
 def prepare_topics(options: WriterOptions, schema: StructType, allowed: Creation) -> LogMetadata:
     """Check columns and topic; create the log, and the topic that the option names, if missing.
 
-    Returns the metadata of both, for the tasks. Topics that rows name are found or created by the
-    tasks that first see them. Raises InvalidOption, InvalidConfig, UnknownTopic,
+    Returns the metadata of both, for the tasks. If rows name their topics, it is that of the topics
+    that exist; others are found or created by the tasks that first see them. Raises InvalidOption, InvalidConfig, UnknownTopic,
     IncompatibleSchema, before it creates anything that is then refused.
     """
     check_columns(options, schema)
@@ -117,14 +127,16 @@ def prepare_job(
     topics: list[TopicLog] = []
     try:
         connection = open_log(options)
-        if options.topic is not None:
+        if options.topic is None:
+            topics = topics_of_rows(connection, waits=True)
+        else:
             topics = [connection.cluster.present_topic(options.topic, linearizable=True)]
     except (NotATxlog, UnknownTopic):
         if options.create_topics is False or (connection is None and allowed is not Creation.ALL):
             raise
         if options.topic is not None:
             _checked_new(options.topic, options, schema)
-    for topic in topics:
+    for topic in topics if options.topic is not None else ():
         require_fit(topic, options, schema)
     is_new = connection is None
     connection = connection or open_log(options, create=True)
@@ -170,14 +182,20 @@ class SinkTopics:
     allowed: Creation
 
     def prepared(self) -> LogMetadata:
-        """The metadata of the log, and of the topic that the option names. Raises as
+        """The metadata of the log, and of the topics for which the tasks may have rows. Raises as
         `prepare_topics`."""
         cluster = self.connection.cluster
         if self.options.topic is None:
             frame_schema(self.schema, [TOPIC_COLUMN])
-            return LogMetadata.of(cluster)
+            waits = self.allowed is Creation.ALL
+            return LogMetadata.of(cluster, topics_of_rows(self.connection, waits=waits))
         topic = self.written_topic(self.options.topic)
-        require_fit(topic, self.options, self.schema)
+        try:
+            require_fit(topic, self.options, self.schema)
+        except IncompatibleSchema:
+            # Another process may have changed the columns since this one read them.
+            topic = self.topic_or_new(self.options.topic)
+            require_fit(topic, self.options, self.schema)
         return LogMetadata.of(cluster, [topic])
 
     def written_topic(self, name: str) -> TopicLog:
@@ -233,6 +251,33 @@ class SinkTopics:
                 "it again only on request: set createTopics=true, or create the topic.",
                 topic=name,
             ) from missing
+
+
+def topics_of_rows(connection: Connection, *, waits: bool) -> list[TopicLog]:
+    """The topics of the log that rows may name, for the tasks; none on a disk, where each task reads
+    them itself for less than it would take to pass them on.
+
+    Unless it `waits`, it returns them as this process has last read them, as `written_topic` does. A
+    topic that cannot be read is left to the tasks, as the rows need not name it.
+    """
+    cluster, fan_out = connection.cluster, connection.runtime.fan_out
+    if cluster.is_near:
+        return []
+    if waits or not cluster.journal.is_open:
+        topics = cluster.topics()
+    else:
+        topics = cluster.topics(is_known=True)
+        begun(fan_out, partial(cluster.state, linearizable=True))
+    if len(topics) > HANDED_OVER_MAX:
+        return []
+    read = [begun(fan_out, partial(one.catch_up, linearizable=True)) for one in topics]
+    for topic, answer in zip(topics, read, strict=True):
+        if waits or not topic.state.topic_id:
+            with suppress(TxlogError):
+                answer()
+    found = [topic for topic in topics if topic.state.topic_id and not topic.state.closed]
+    size = sum(len(text) for topic in found for text in topic.state.schemas.values())
+    return found if size <= HANDED_OVER_BYTES_MAX else []
 
 
 def _checked_new(

@@ -40,6 +40,7 @@ from txlog.engine.append.record_preparation import (
 )
 from txlog.engine.connection import Connection
 from txlog.errors import CheckpointConflict, InvalidRecord, UnknownPartition
+from txlog.model import PARTITIONS_MAX
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, adapt
 from txlog.topic.records.schema import is_kafka_schema, physical_schema
@@ -142,7 +143,8 @@ class Staging:
         self._kafka_metadata = kafka_metadata(schema)
         # Rows without a key go to another partition with each batch, as the producer's do.
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
-        self._topics = {one.opened.name: one.within(connection.cluster) for one in metadata}
+        self._metadata = {one.opened.name: one for one in metadata}
+        self._topics: dict[str, TopicLog] = {}
         self._drafts: dict[str, SegmentWriter] = {}
         self._segments: dict[str, list[Callable[[], Segment]]] = {}
         self._under_way: deque[Callable[[], Segment]] = deque()
@@ -208,7 +210,7 @@ class Staging:
         partitions, rows = self._partitions(topic, rows)
         if is_kafka_schema(topic.schema()):
             rows = _without(rows, self._kafka_metadata)
-        elif self._options.merge_schema:
+        else:
             topic = self._with_columns_of(rows, topic)
         # Once for these rows: another process may add a column at any time.
         schema_id = topic.state.newest_schema_id
@@ -227,24 +229,30 @@ class Staging:
             self._finish(name)
 
     def _topic(self, name: str) -> TopicLog:
-        """The topic as this task first read it, so with one incarnation and partition count."""
-        known = self._topics.get(name)
-        if known is None:
-            known = self._topics[name] = self._sink.written_topic(name)
-        return known
+        """The topic as the driver, or else this task, first read it: with one incarnation and
+        partition count."""
+        if name not in self._topics:
+            given = self._metadata.get(name)
+            self._topics[name] = (
+                given.within(self._connection.cluster) if given else self._sink.written_topic(name)
+            )
+        return self._topics[name]
 
     def _with_columns_of(self, rows: pa.RecordBatch, topic: TopicLog) -> TopicLog:
-        """The topic with each column in which these rows have values (`mergeSchema`)."""
+        """The topic with each column in which these rows have values: another process may have
+        added one since the driver read the topic, and with `mergeSchema` this task adds it."""
+        known = {*topic.schema().names}
         missing = [
             name
             for name in rows.schema.names
-            if name not in topic.schema().names and rows.column(name).null_count < rows.num_rows
+            if name not in known and rows.column(name).null_count < rows.num_rows
         ]
         current = self._sink.topic_or_new(topic.name) if missing else topic
         # The rows before these are for the topic of that id (R11).
         if not missing or current.topic_id != topic.topic_id:
             return topic
-        add_columns(current, self._sink.schema, missing)
+        if self._options.merge_schema:
+            add_columns(current, self._sink.schema, missing)
         self._topics[topic.name] = current
         return current
 
@@ -338,6 +346,9 @@ def _check_partitions(topic: TopicLog, numbers: pa.Array, count: int) -> None:
         )
     bounds = pc.min_max(numbers)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is not None and count <= high < PARTITIONS_MAX:
+        # Another process may have added partitions since the driver read the topic.
+        count = len(topic.catch_up(linearizable=True).partitions)
     if low is not None and not 0 <= low <= high < count:
         raise UnknownPartition(
             f"topic {topic.name!r} has partitions 0 to {count - 1}; the partition column has {low} "

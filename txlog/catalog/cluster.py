@@ -185,11 +185,13 @@ class Cluster:
         """The current topics. Unless `linearizable`, they may lag as `TopicLog.catch_up` may."""
         return self.journal.catch_up(linearizable=linearizable)
 
-    def topics(self) -> list[TopicLog]:
+    def topics(self, *, is_known: bool = False) -> list[TopicLog]:
         """All current topics, sorted by name; none is caught up. They include a topic whose
-        deletion was interrupted: its own journal says that it is closed."""
+        deletion was interrupted: its own journal says that it is closed. `is_known`: as this
+        process last read their list, without a request."""
         with self._lock:
-            known = self.journal.catch_up(linearizable=True).topics
+            journal = self.journal
+            known = (journal.state if is_known else journal.catch_up(linearizable=True)).topics
             return [self._topic_log(known[name].opened) for name in sorted(known)]
 
     def topic(self, name: str) -> TopicLog:
