@@ -75,9 +75,9 @@ the last one; a hundred tasks of a batch may do so at once, and each adds column
 
 
 HANDED_OVER_MAX = 100
-"""Topics whose metadata the driver passes to its tasks if each row names its topic. It reads each of
-them once a batch, which saves every task the same read. Of more topics it passes none, as it cannot
-tell which of them the rows will name: each task then opens those that it sees."""
+"""Topics whose metadata the driver passes to its tasks if each row names its topic. It reads each
+once a batch, which saves every task the same read. Of more topics it passes none, as it cannot tell
+which of them the rows will name: each task then opens those that it sees."""
 
 HANDED_OVER_BYTES_MAX = 256 << 10
 """Together the stored schemas of these topics: each task receives a copy."""
@@ -104,8 +104,9 @@ def prepare_topics(options: WriterOptions, schema: StructType, allowed: Creation
     """Check columns and topic; create the log, and the topic that the option names, if missing.
 
     Returns the metadata of both, for the tasks. If rows name their topics, it is that of the topics
-    that exist; others are found or created by the tasks that first see them. Raises InvalidOption, InvalidConfig, UnknownTopic,
-    IncompatibleSchema, before it creates anything that is then refused.
+    that exist; others are found or created by the tasks that first see them. Raises InvalidOption,
+    InvalidConfig, UnknownTopic, IncompatibleSchema, before it creates anything that is then
+    refused.
     """
     check_columns(options, schema)
     connection = open_log(options, create=allowed is Creation.ALL)
@@ -254,11 +255,11 @@ class SinkTopics:
 
 
 def topics_of_rows(connection: Connection, *, waits: bool) -> list[TopicLog]:
-    """The topics of the log that rows may name, for the tasks; none on a disk, where each task reads
-    them itself for less than it would take to pass them on.
+    """The topics of the log that rows may name, for the tasks; none on a disk, where each task
+    reads them itself for less than it would take to pass them on.
 
-    Unless it `waits`, it returns them as this process has last read them, as `written_topic` does. A
-    topic that cannot be read is left to the tasks, as the rows need not name it.
+    Unless it `waits`, it returns them as this process has last read them, as `written_topic` does.
+    A topic that cannot be read is left to the tasks, as the rows need not name it.
     """
     cluster, fan_out = connection.cluster, connection.runtime.fan_out
     if cluster.is_near:
@@ -436,6 +437,9 @@ _NO_TOPIC_TYPE: tuple[tuple[type[DataType], str], ...] = (
 TOPIC_COLUMN = "topic"
 PARTITION_COLUMN = "partition"
 """Columns with a row's topic and partition. If an option gives these, they are plain columns."""
+
+TIME_COLUMN = "timestamp"
+"""The column with a record's time, of a Kafka-shaped topic."""
 
 _KAFKA_COLUMNS = frozenset({"key", "value", "headers", "partition", "timestamp"})
 _KAFKA_VALUES = (StringType, BinaryType)

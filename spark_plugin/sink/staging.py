@@ -9,10 +9,9 @@ hold fails the task, with the column's name, instead of losing a value.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
@@ -23,6 +22,7 @@ from spark_plugin.options import WriterOptions
 from spark_plugin.python_worker import NO_BATCH
 from spark_plugin.sink.sink_topics import (
     PARTITION_COLUMN,
+    TIME_COLUMN,
     TOPIC_COLUMN,
     Creation,
     SinkTopics,
@@ -32,20 +32,14 @@ from spark_plugin.sink.sink_topics import (
 )
 from txlog.catalog.cluster import LogMetadata, TopicMetadata
 from txlog.coordinator.events import Participant
-from txlog.engine.append.partitioner import Partitions, split_by_partition
-from txlog.engine.append.record_preparation import (
-    partitions_of_keys,
-    require_small_records,
-    with_record_times,
-)
 from txlog.engine.connection import Connection
-from txlog.errors import CheckpointConflict, InvalidRecord, UnknownPartition
-from txlog.model import PARTITIONS_MAX
+from txlog.errors import CheckpointConflict, InvalidRecord
 from txlog.topic.records.batch import Segment
-from txlog.topic.records.conversion import TIMESTAMP_COLUMN, adapt
-from txlog.topic.records.schema import is_kafka_schema, physical_schema
-from txlog.topic.records.segment_writer import SegmentWriter
+from txlog.topic.records.schema import is_kafka_schema
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.write.partitioner import split_by_partition
+from txlog.topic.write.record_preparation import BatchColumns, prepared_batch
+from txlog.topic.write.segment_writer import SegmentWriter
 
 SEGMENT_BYTES = 32 << 20
 """Records of a topic that a task writes into one segment. Segments of 4 MB were a tenth faster, for
@@ -141,7 +135,6 @@ class Staging:
         self._options = options
         self._sink = SinkTopics(connection, options, schema, allowed)
         self._kafka_metadata = kafka_metadata(schema)
-        # Rows without a key go to another partition with each batch, as the producer's do.
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
         self._metadata = {one.opened.name: one for one in metadata}
         self._topics: dict[str, TopicLog] = {}
@@ -207,26 +200,39 @@ class Staging:
 
     def _add(self, name: str, rows: pa.RecordBatch) -> None:
         topic = self._topic(name)
-        partitions, rows = self._partitions(topic, rows)
-        if is_kafka_schema(topic.schema()):
-            rows = _without(rows, self._kafka_metadata)
-        else:
-            topic = self._with_columns_of(rows, topic)
-        # Once for these rows: another process may add a column at any time.
-        schema_id = topic.state.newest_schema_id
+        columns = self._columns(topic, rows)
+        topic = self._with_columns_of(rows, columns, topic)
+        # Rows without a key go to another partition with each batch, as the producer's do.
+        self._sticky += 1
         now_ms = self._connection.runtime.clock.wall_ms()
-        stored = _stored(topic, topic.schema(schema_id), rows, now_ms)
-        require_small_records(topic, stored)
+        prepared, partitions = prepared_batch(topic, rows, columns, now_ms, self._sticky)
+        schema_id, stored = topic.in_newest_schema(prepared)
         draft = self._drafts.get(name)
         if draft is not None and draft.schema_id != schema_id:
             self._finish(name)
             draft = None
         if draft is None:
             draft = self._drafts[name] = topic.new_segment(schema_id)
-        for partition, part in _split(stored, partitions).items():
+        for partition, part in split_by_partition(stored, partitions).items():
             draft.add(partition, part)
         if draft.size_bytes >= SEGMENT_BYTES:
             self._finish(name)
+
+    def _columns(self, topic: TopicLog, rows: pa.RecordBatch) -> BatchColumns:
+        """What these rows say of their keys, partitions and times; of a Kafka-shaped topic in the
+        columns that Kafka's sink has for it. There the key chooses where a partition is null."""
+        options = self._options
+        if not is_kafka_schema(topic.schema()):
+            return BatchColumns(options.key, options.partition)
+        names = rows.schema.names
+        return BatchColumns(
+            options.key,
+            options.partition or (PARTITION_COLUMN if PARTITION_COLUMN in names else None),
+            TIME_COLUMN if TIME_COLUMN in names else None,
+            unstored=self._kafka_metadata,
+            fills_partitions=options.partition is None,
+            cuts_times=True,
+        )
 
     def _topic(self, name: str) -> TopicLog:
         """The topic as the driver, or else this task, first read it: with one incarnation and
@@ -238,18 +244,24 @@ class Staging:
             )
         return self._topics[name]
 
-    def _with_columns_of(self, rows: pa.RecordBatch, topic: TopicLog) -> TopicLog:
+    def _with_columns_of(
+        self, rows: pa.RecordBatch, columns: BatchColumns, topic: TopicLog
+    ) -> TopicLog:
         """The topic with each column in which these rows have values: another process may have
         added one since the driver read the topic, and with `mergeSchema` this task adds it."""
-        known = {*topic.schema().names}
+        if is_kafka_schema(topic.schema()):  # Its columns never change.
+            return topic
+        known = {*topic.schema().names, columns.partition}
         missing = [
             name
             for name in rows.schema.names
             if name not in known and rows.column(name).null_count < rows.num_rows
         ]
-        current = self._sink.topic_or_new(topic.name) if missing else topic
+        if not missing:
+            return topic
+        current = self._sink.topic_or_new(topic.name)
         # The rows before these are for the topic of that id (R11).
-        if not missing or current.topic_id != topic.topic_id:
+        if current.topic_id != topic.topic_id:
             return topic
         if self._options.merge_schema:
             add_columns(current, self._sink.schema, missing)
@@ -263,95 +275,3 @@ class Staging:
         self._under_way.append(segment)
         while len(self._under_way) > SEGMENTS_AT_ONCE_MAX:
             self._under_way.popleft()()
-
-    def _partitions(
-        self, topic: TopicLog, rows: pa.RecordBatch
-    ) -> tuple[Partitions | int, pa.RecordBatch]:
-        """The partition of each row, or of all rows; and the rows without a column that is only for
-        the partition."""
-        count = len(topic.state.partitions)
-        self._sticky += 1
-        column = self._options.partition
-        if column is None and is_kafka_schema(topic.schema()):
-            column = PARTITION_COLUMN if PARTITION_COLUMN in rows.schema.names else None
-        chosen = self._chosen_by_key(topic, rows, count)
-        if column is None:
-            return chosen, rows
-        index = rows.schema.get_field_index(column)
-        numbers = rows.column(index)
-        if numbers.null_count and self._options.partition is not None:
-            raise InvalidRecord(
-                f"topic {topic.name!r}: the partition column {column!r} has a null; every row "
-                "needs a partition."
-            )
-        _check_partitions(topic, numbers, count)
-        if column not in topic.schema().names:
-            rows = rows.remove_column(index)
-        # As in Kafka's sink, the key chooses where that column is null.
-        filled = pc.fill_null(numbers.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
-        return np.where(filled < 0, chosen, filled).astype(np.int32), rows
-
-    def _chosen_by_key(self, topic: TopicLog, rows: pa.RecordBatch, count: int) -> Partitions | int:
-        column = self._options.key or topic.state.config.key_column
-        if not column and is_kafka_schema(topic.schema()) and "key" in rows.schema.names:
-            column = "key"
-        index = rows.schema.get_field_index(column) if column else -1
-        if index < 0:
-            return self._sticky % count
-        return partitions_of_keys(topic, column, rows.column(index), self._sticky)
-
-
-def _split(rows: pa.RecordBatch, partitions: Partitions | int) -> dict[int, pa.RecordBatch]:
-    if isinstance(partitions, int):
-        return {partitions: rows}
-    return split_by_partition(rows, partitions)
-
-
-def _without(rows: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
-    return rows.select([name for name in rows.schema.names if name not in columns])
-
-
-def _stored(
-    topic: TopicLog, schema: pa.Schema, rows: pa.RecordBatch, now_ms: int
-) -> pa.RecordBatch:
-    """The rows in the physical form of this schema of the topic. Raises InvalidRecord."""
-    if is_kafka_schema(schema) and "timestamp" in rows.schema.names:
-        index = rows.schema.get_field_index("timestamp")
-        # Spark's microseconds are cut to Kafka's milliseconds, which a safe cast would refuse.
-        stamps = _milliseconds(topic, rows.column(index))
-        rows = rows.remove_column(index).append_column(TIMESTAMP_COLUMN, stamps)
-    return adapt(with_record_times(topic, rows, now_ms), physical_schema(schema))
-
-
-def _milliseconds(topic: TopicLog, column: pa.Array) -> pa.Array:
-    kind, reason = column.type, "it is neither a time nor a number of milliseconds"
-    if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
-        try:
-            return column.cast(pa.timestamp("ms", "UTC"), safe=False)
-        except pa.ArrowException as error:
-            reason = str(error)
-    raise InvalidRecord(
-        f"topic {topic.name!r}: the column 'timestamp' ({kind}) cannot be the records' time: "
-        f"{reason}. Cast it to timestamp.",
-        topic=topic.name,
-        column="timestamp",
-    )
-
-
-def _check_partitions(topic: TopicLog, numbers: pa.Array, count: int) -> None:
-    if not pa.types.is_integer(numbers.type):
-        raise InvalidRecord(
-            f"topic {topic.name!r}: the partition column is {numbers.type}; it must have whole "
-            "numbers."
-        )
-    bounds = pc.min_max(numbers)
-    low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    if low is not None and count <= high < PARTITIONS_MAX:
-        # Another process may have added partitions since the driver read the topic.
-        count = len(topic.catch_up(linearizable=True).partitions)
-    if low is not None and not 0 <= low <= high < count:
-        raise UnknownPartition(
-            f"topic {topic.name!r} has partitions 0 to {count - 1}; the partition column has {low} "
-            f"to {high}. Drop that column, or give the topic more partitions.",
-            topic=topic.name,
-        )

@@ -39,7 +39,7 @@ from txlog.settings import LogSettings
 from txlog.topic.events import AppendBatches
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.schema import physical_schema
-from txlog.topic.records.segment_writer import encode_segment
+from txlog.topic.write.segment_writer import encode_segment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

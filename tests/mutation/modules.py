@@ -46,7 +46,8 @@ CLIENTS = (
         "transactions",
     ),
     "tests/unit/engine/test_blocked_reader.py",
-    *_named("tests/unit/engine/append", "flush_failures record_preparation"),
+    "tests/unit/engine/append/test_flush_failures.py",
+    "tests/unit/topic/write/test_record_preparation.py",
     *_named(
         "tests/unit/maintenance",
         "expiry lost_journals maintenance_pass unknown_outcomes vacuum_races",
@@ -214,6 +215,13 @@ FOLDERS = {
         "tests/unit/topic/upkeep",
         "tests/unit/topic/test_topic_upkeep.py",
         "tests/unit/maintenance/test_steps_of_a_pass.py",
+    ),
+    "txlog/topic/write": (
+        "tests/unit/topic",
+        "tests/unit/engine/append",
+        "tests/unit/client/producer",
+        "tests/unit/spark_plugin/sink/test_staging.py",
+        *CLIENTS,
     ),
     "txlog/verify": ("tests/unit/verify",),
     "txlog/maintenance": (

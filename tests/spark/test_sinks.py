@@ -18,10 +18,10 @@ from spark_plugin import register
 from tests.spark.bench import GROUP, Bench
 from tests.spark.drill import until
 from tests.spark.tasks import gated
-from txlog.engine.append.partitioner import partition_for_keys
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import UnknownTopic
 from txlog.groups.state import PendingOffset
+from txlog.topic.write.partitioner import partition_for_keys
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

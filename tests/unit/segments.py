@@ -7,9 +7,9 @@ import pyarrow as pa
 from txlog.clock import Runtime
 from txlog.storage.memory import MemoryStore
 from txlog.storage.store import whole
-from txlog.topic.records import segment_writer
 from txlog.topic.records.batch import Segment, SegmentBatch
 from txlog.topic.records.segment_reader import SegmentContents, scan_segment
+from txlog.topic.write import segment_writer
 
 
 def encode_segment(

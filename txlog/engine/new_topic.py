@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from txlog.engine.append.partitioner import partition_for_keys
 from txlog.engine.connection import Connection
 from txlog.errors import IncompatibleSchema, InvalidConfig, InvalidRecord, TopicExists
 from txlog.model import validate_topic_name
@@ -25,6 +24,7 @@ from txlog.topic.records.schema import (
     validate_schema,
 )
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.write.partitioner import partition_for_keys
 
 
 @dataclass(frozen=True, slots=True)

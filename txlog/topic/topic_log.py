@@ -42,10 +42,11 @@ from txlog.topic.chunk_cache import ChunkCache
 from txlog.topic.events import TopicCommand, TopicOpened, WriteMarker
 from txlog.topic.machine import TopicMachine, require_own_batches
 from txlog.topic.records.batch import Segment
-from txlog.topic.records.schema import decode_schema
-from txlog.topic.records.segment_writer import SegmentWriter, encode_segment
+from txlog.topic.records.conversion import adapt
+from txlog.topic.records.schema import decode_schema, physical_schema
 from txlog.topic.rules import check_segment
 from txlog.topic.state import TopicState
+from txlog.topic.write.segment_writer import SegmentWriter, encode_segment
 
 ONE_PLACE = (
     "use an object store or a shared file system, at the same place for all processes that use "
@@ -181,6 +182,13 @@ class TopicLog:
                 )
             self._schemas[wanted] = decode_schema(state.schemas[wanted])
         return self._schemas[wanted]
+
+    def in_newest_schema(self, batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
+        """The newest schema id, and records, which have the physical form of some schema, in that
+        of this one: another process may add a column at any time. Raises InvalidRecord."""
+        schema_id = self.state.newest_schema_id
+        physical = physical_schema(self.schema(schema_id))
+        return schema_id, batch if batch.schema.equals(physical) else adapt(batch, physical)
 
     def stage(self, batches: Mapping[int, Sequence[pa.RecordBatch]], schema_id: int) -> Segment:
         """Write one segment with these batches (by partition, in the physical schema).

@@ -31,9 +31,9 @@ from txlog.storage.store import CreateResult
 from txlog.topic import rules as topic_rules
 from txlog.topic.read import cut
 from txlog.topic.records.batch import Segment
-from txlog.topic.records.segment_writer import encode_segment
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.write.segment_writer import encode_segment
 
 
 def no_read_back(patch: Patch) -> None:

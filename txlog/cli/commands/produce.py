@@ -26,12 +26,12 @@ from txlog.cli.output.output import Grid, counted
 from txlog.cli.session import Session, Topic, with_session
 from txlog.client.producer.producer import Producer
 from txlog.clock import Clock
-from txlog.engine.append.record_preparation import BatchColumns
 from txlog.engine.times import milliseconds
 from txlog.errors import UsageError
 from txlog.model import validate_tag
 from txlog.topic.records.schema import is_kafka_schema
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.write.record_preparation import BatchColumns
 
 BLOCK_RECORDS = 10_000
 """Records that are sent at once."""

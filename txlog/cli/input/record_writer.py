@@ -17,10 +17,10 @@ from txlog.client.producer.producer import Producer
 from txlog.client.producer.sender import may_be_retried
 from txlog.clock import Clock
 from txlog.engine.append.producer_batch import BatchMetadata
-from txlog.engine.append.record_preparation import BatchColumns, prepared_batch
 from txlog.errors import InvalidRecord, TxlogError, UnknownPartition
 from txlog.model import TxId
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.write.record_preparation import BatchColumns, prepared_batch
 
 PROGRESS_MS = 2_000
 """How often a long run reports its progress, on a terminal."""

@@ -19,8 +19,6 @@ from txlog.client.producer.sender import new_batch
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import CheckBack, InitProducer, Participant
 from txlog.coordinator.transaction import Transaction
-from txlog.engine.append.partitioner import Partitions, split_by_partition
-from txlog.engine.append.record_preparation import record_time
 from txlog.engine.connection import Connection
 from txlog.errors import (
     InvalidRecord,
@@ -33,10 +31,11 @@ from txlog.model import TxId, validate_topic_name
 from txlog.storage.store import ByteRange
 from txlog.topic.read.reader import FetchedBatch
 from txlog.topic.records.batch import Segment
-from txlog.topic.records.conversion import adapt
 from txlog.topic.records.schema import is_kafka_schema, physical_schema
 from txlog.topic.records.segment_reader import decode_batch
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.write.partitioner import Partitions, split_by_partition
+from txlog.topic.write.record_preparation import record_time
 
 log = logging.getLogger(__name__)
 
@@ -161,10 +160,7 @@ def staged_participant(
     topic: TopicLog, batch: pa.RecordBatch, partitions: Partitions
 ) -> Participant:
     """Write one segment with these records; returns it as a participant of a transaction."""
-    schema_id = topic.state.newest_schema_id
-    physical = physical_schema(topic.schema(schema_id))
-    # The batch has the schema with which it was begun; the topic may have a newer one by now.
-    rows = batch if batch.schema.equals(physical) else adapt(batch, physical)
+    schema_id, rows = topic.in_newest_schema(batch)
     parts = {p: [part] for p, part in split_by_partition(rows, partitions).items()}
     return Participant(topic.topic_id, topic.name, (), (topic.stage(parts, schema_id),))
 

@@ -25,7 +25,6 @@ from txlog.client.producer.producer_states import ProducerState, ProducerStatus,
 from txlog.client.producer.sender import FlushWriter, InLogWriter, Sender
 from txlog.coordinator.events import Registration
 from txlog.engine.append.appender import Appender
-from txlog.engine.append.partitioner import Partitions
 from txlog.engine.append.producer_batch import (
     Headers,
     OnDelivery,
@@ -33,11 +32,6 @@ from txlog.engine.append.producer_batch import (
     ProduceRequestResult,
     RecordFuture,
     TopicCheck,
-)
-from txlog.engine.append.record_preparation import (
-    BatchColumns,
-    prepared_batch,
-    record_time,
 )
 from txlog.engine.argument_checks import checked_function
 from txlog.engine.connection import Connection, InOneProcess, connect, given_configuration
@@ -53,6 +47,12 @@ from txlog.errors import (
 from txlog.model import OffsetAndMetadata, TopicPartition, TxId, validate_tag, validate_topic_name
 from txlog.settings import with_keywords
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.write.partitioner import Partitions
+from txlog.topic.write.record_preparation import (
+    BatchColumns,
+    prepared_batch,
+    record_time,
+)
 
 log = logging.getLogger(__name__)
 

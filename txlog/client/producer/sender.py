@@ -22,7 +22,6 @@ import pyarrow as pa
 from txlog.catalog.cluster import Cluster
 from txlog.clock import Runtime, begun, tried
 from txlog.engine.append.appender import Appender
-from txlog.engine.append.partitioner import Partitions
 from txlog.engine.append.producer_batch import (
     KafkaProducerBatch,
     ProducerBatch,
@@ -43,6 +42,7 @@ from txlog.errors import (
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.schema import is_kafka_schema
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.write.partitioner import Partitions
 
 
 @dataclass(slots=True)

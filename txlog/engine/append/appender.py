@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.clock import Runtime, back_off, begun, tried
-from txlog.engine.append.partitioner import Partitions, split_by_partition
 from txlog.engine.producer_config import ProducerConfig
 from txlog.errors import (
     CorruptData,
@@ -31,9 +30,8 @@ from txlog.model import TxId
 from txlog.settings import ProcessSettings
 from txlog.topic.events import NO_PRODUCER, AppendBatches, AppendResult
 from txlog.topic.records.batch import Segment
-from txlog.topic.records.conversion import adapt
-from txlog.topic.records.schema import physical_schema
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.write.partitioner import Partitions, split_by_partition
 
 SEGMENT_BYTES = 32 << 20
 """Target size of a segment: a larger flush is split into several segments, written in parallel. It
@@ -110,7 +108,7 @@ class Appender:
         records are stored. Until `forget` the call may be repeated with the same batch object, also
         after Ctrl-C.
         """
-        schema_id, adapted = _as_of_now(topic, batch)
+        schema_id, adapted = topic.in_newest_schema(batch)
         counts = np.bincount(partitions)
         row_counts = {int(p): int(counts[p]) for p in np.flatnonzero(counts)}
         base_sequences = self._sequences(topic, batch, row_counts)
@@ -152,7 +150,7 @@ class Appender:
         self, topic: TopicLog, batch: pa.RecordBatch, partitions: Partitions
     ) -> tuple[Segment, ...]:
         """Write segments of the records without an append; the call may be repeated."""
-        schema_id, adapted = _as_of_now(topic, batch)
+        schema_id, adapted = topic.in_newest_schema(batch)
         return self._stage(topic, adapted, partitions, schema_id, ())
 
     def begin_stage(
@@ -164,7 +162,7 @@ class Appender:
             return begun(self._runtime.fan_out, partial(self.stage, topic, batch, partitions))
 
         def encode() -> Callable[[], Segment]:
-            schema_id, adapted = _as_of_now(topic, batch)
+            schema_id, adapted = topic.in_newest_schema(batch)
             parts = split_by_partition(adapted, partitions)
             return topic.encode({p: [part] for p, part in parts.items()}, schema_id)
 
@@ -308,14 +306,6 @@ class Appender:
                 return
             back_off(self._runtime, attempt, self._process.finish_backoff_ms)
             yield attempt
-
-
-def _as_of_now(topic: TopicLog, batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
-    """The topic's newest schema id, and the records in that schema, which may be newer than the
-    batch."""
-    schema_id = topic.state.newest_schema_id
-    physical = physical_schema(topic.schema(schema_id))
-    return schema_id, batch if batch.schema.equals(physical) else adapt(batch, physical)
 
 
 def row_counts_of(segments: Sequence[Segment]) -> Counter[int]:

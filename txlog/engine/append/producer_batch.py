@@ -19,17 +19,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.arrow_columns import binary_column, list_column, numbers_column
-from txlog.engine.append.partitioner import Partitions, partition_for_keys
-from txlog.engine.append.record_preparation import (
-    check_partition,
-    checked_headers,
-    too_large,
-)
 from txlog.engine.argument_checks import checked_function
 from txlog.errors import InvalidRecord, OutcomeUnknown, TransactionAborted, TxlogError
 from txlog.topic.records.conversion import TIMESTAMP_FIELD
 from txlog.topic.records.schema import KAFKA_SCHEMA, is_kafka_schema, physical_schema
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.write.partitioner import Partitions, partition_for_keys
+from txlog.topic.write.record_preparation import (
+    check_partition,
+    checked_headers,
+    too_large,
+)
 
 Headers = Sequence[tuple[str, bytes | None]]
 

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.arrow_columns import binary_column, missing_values
-from txlog.engine.append.partitioner import Partitions, partition_for_keys
 from txlog.engine.append.producer_batch import (
     ROW_OVERHEAD_BYTES,
     Headers,
@@ -23,11 +22,12 @@ from txlog.engine.append.producer_batch import (
     not_bytes,
     timestamps_column,
 )
-from txlog.engine.append.record_preparation import check_partition, too_large
 from txlog.errors import InvalidRecord
 from txlog.topic.records.python_rows import record_batch_from_rows
 from txlog.topic.records.schema import physical_schema
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.write.partitioner import Partitions, partition_for_keys
+from txlog.topic.write.record_preparation import check_partition, too_large
 
 
 class TypedProducerBatch(ProducerBatch):

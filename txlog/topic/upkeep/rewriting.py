@@ -30,10 +30,10 @@ from txlog.topic.read.reader import BatchSource, FetchedBatch, batch_source, rea
 from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.records.conversion import OFFSET_FIELD
 from txlog.topic.records.schema import compacted_schema
-from txlog.topic.records.segment_writer import SegmentWriter
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.leaf_groups import LeafGroup, rebuilt
+from txlog.topic.write.segment_writer import SegmentWriter
 
 OVERTAKEN = (PublishContention, BoundaryMoved, SegmentExpired)
 """Errors that say that another process was first: the pass ends early; the next one continues. A

@@ -8,7 +8,7 @@ import pytest
 
 from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import unavailable
-from tests.unit.engine.append.kafka_partitions import partition_for_key
+from tests.unit.topic.write.kafka_partitions import partition_for_key
 from txlog.client.consumer.consumer_record import ConsumerRecord
 from txlog.client.producer.producer import Producer
 from txlog.engine.append.producer_batch import RecordMetadata

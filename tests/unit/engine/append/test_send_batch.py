@@ -11,7 +11,7 @@ import pytest
 
 from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import answer_lost, never_lands, unavailable
-from tests.unit.engine.append.kafka_partitions import partition_for_key
+from tests.unit.topic.write.kafka_partitions import partition_for_key
 from txlog.engine.append import appender
 from txlog.engine.append.producer_batch import BatchMetadata
 from txlog.errors import (

@@ -136,7 +136,7 @@ def test_column_that_was_added_since_is_staged(log: MemoryLog) -> None:
 
 def test_partition_that_was_added_since_is_staged(log: MemoryLog) -> None:
     metadata = planned(far(log), WITH_P)
-    log.admin.add_partitions("a", 3)
+    log.admin.create_partitions("a", 3)
     p = pa.array([2], pa.int32())
     (found,) = staged(far(log), metadata, rows("a", p=p), WITH_P, partition="p")
     (segment,) = found.segments

@@ -15,8 +15,8 @@ from tests.unit.spark_plugin.spark_query import GROUP, Query
 from txlog.clock import Runtime, segment_id
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.conversion import with_timestamp
-from txlog.topic.records.segment_writer import SegmentWriter
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.write.segment_writer import SegmentWriter
 
 __all__ = ["log", "query"]
 

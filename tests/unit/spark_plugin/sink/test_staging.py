@@ -80,9 +80,9 @@ def test_rows_are_staged_per_topic(log: MemoryLog) -> None:
 @pytest.mark.parametrize(
     ("partition", "error", "said"),
     [
-        (None, InvalidRecord, "topic 'out': the partition column 'p' has a null"),
-        (2, UnknownPartition, "topic 'out' has partitions 0 to 1; the .* column has 0 to 2"),
-        (-1, UnknownPartition, "topic 'out' has partitions 0 to 1; the .* column has -1 to 0"),
+        (None, InvalidRecord, "the partition column 'p' must be .* int32 with 1 nulls"),
+        (2, UnknownPartition, "topic 'out' has partitions 0 to 1, not 2"),
+        (-1, UnknownPartition, "topic 'out' has partitions 0 to 1, not -1"),
     ],
     ids=["null", "too high", "negative"],
 )

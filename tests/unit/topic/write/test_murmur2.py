@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.unit.engine.append.kafka_partitions import murmur2
-from txlog.engine.append import partitioner
-from txlog.engine.append.partitioner import BLOCK_KEYS, FEW_KEYS, murmur2_many
+from tests.unit.topic.write.kafka_partitions import murmur2
+from txlog.topic.write import partitioner
+from txlog.topic.write.partitioner import BLOCK_KEYS, FEW_KEYS, murmur2_many
 
 KAFKA_VECTORS = {
     b"21": -973932308,

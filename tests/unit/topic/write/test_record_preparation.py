@@ -9,10 +9,10 @@ import pytest
 from tests.logs.memory_log import MemoryLog
 from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.half_store import stage
-from txlog.engine.append.record_preparation import with_record_times
 from txlog.errors import InvalidConfig, InvalidRecord
 from txlog.model import TopicPartition
 from txlog.settings import TopicConfig
+from txlog.topic.write.record_preparation import with_record_times
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -11,7 +11,7 @@ from txlog.storage import LocalStore, MemoryStore, Store
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.conversion import with_timestamp
 from txlog.topic.records.segment_reader import decode_batch, scan_segment
-from txlog.topic.records.segment_writer import SegmentWriter, encode_segment
+from txlog.topic.write.segment_writer import SegmentWriter, encode_segment
 
 PATH = "topics/t/segments/s"
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.engine.append.kafka_partitions import murmur2, partition_for_key
 from tests.unit.topic.records.arrow_strategies import FEW, physical_batches
-from txlog.engine.append.partitioner import partition_for_keys, split_by_partition
+from tests.unit.topic.write.kafka_partitions import murmur2, partition_for_key
 from txlog.errors import InvalidRecord, UnknownPartition
+from txlog.topic.write.partitioner import partition_for_keys, split_by_partition
 
 
 def partitions_of(keys: pa.Array, count: int = 1000, null_partition: int = 0) -> list[int]:

@@ -1,4 +1,4 @@
-"""What `send` and `send_batch` accept: partitions, headers, sizes, times, and columns of tables.
+"""What producers and sinks may write: partitions, headers, sizes, times, and columns of tables.
 
 It guards that a record which its topic cannot hold is refused before anything is written, also for
 its time: `message.timestamp.type` and Kafka's limits on records' own times (KIP-937), of which none
@@ -8,15 +8,14 @@ and never whether the log stays consistent (I14). Pure, but for the topic's stat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow_columns import whole_numbers
-from txlog.engine.append.partitioner import Partitions, partition_for_keys
+from txlog.arrow_columns import missing_values, whole_numbers
 from txlog.errors import InvalidRecord, RecordTooLarge
 from txlog.model import as_whole_number
 from txlog.settings import LONG_MAX
@@ -29,6 +28,7 @@ from txlog.topic.records.conversion import (
 )
 from txlog.topic.records.schema import is_kafka_schema, physical_schema
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.write.partitioner import Partitions, partition_for_keys
 
 # Partitions, headers and sizes.
 
@@ -145,6 +145,12 @@ class BatchColumns:
     key: str | None = None
     partition: str | int | None = None
     timestamp: str | None = None
+    unstored: frozenset[str] = frozenset()
+    """Columns that are left out, as the topic does not store them."""
+    fills_partitions: bool = False
+    """Whether a key, or its absence, chooses the partition of a row with a null in that column."""
+    cuts_times: bool = False
+    """Whether times are cut to milliseconds. Otherwise a time that would change is refused."""
 
 
 def prepared_batch(
@@ -161,31 +167,39 @@ def prepared_batch(
             raise InvalidRecord(f"{what} is {name!r:.40}; give the name of a column.")
     batch = _one_batch(table)
     partitions = _partitions(topic, batch, columns, sticky)
-    if isinstance(columns.partition, str) and columns.partition not in topic.schema().names:
-        batch = batch.drop_columns([columns.partition])
-    if columns.timestamp is not None:
-        stamps = _timestamps(_column(batch, columns.timestamp), columns.timestamp)
+    unstored, stored = {*columns.unstored}, topic.schema().names
+    if isinstance(columns.partition, str) and columns.partition not in stored:
+        unstored.add(columns.partition)
+    if columns.timestamp is None:
+        batch = _without(batch, unstored)
+    else:
+        stamps = _timestamps(_column(batch, columns.timestamp), columns)
         # A table from `poll_arrow` has a `_timestamp` already, which the named column replaces.
-        replaced = {TIMESTAMP_COLUMN, columns.timestamp} - set(topic.schema().names)
-        kept = [i for i, name in enumerate(batch.schema.names) if name not in replaced]
-        batch = batch.select(kept).append_column(TIMESTAMP_COLUMN, stamps)
+        unstored |= {TIMESTAMP_COLUMN, columns.timestamp}.difference(stored)
+        batch = _without(batch, unstored).append_column(TIMESTAMP_COLUMN, stamps)
     adapted = adapt(with_record_times(topic, batch, now_ms), physical_schema(topic.schema()))
     require_small_records(topic, adapted)
     return adapted, partitions
 
 
-def _timestamps(column: pa.Array, name: str) -> pa.Array:
+def _without(batch: pa.RecordBatch, names: Set[str]) -> pa.RecordBatch:
+    if names.isdisjoint(batch.schema.names):
+        return batch
+    return batch.select([i for i, name in enumerate(batch.schema.names) if name not in names])
+
+
+def _timestamps(column: pa.Array, columns: BatchColumns) -> pa.Array:
     if pa.types.is_integer(column.type) or pa.types.is_temporal(column.type):
         try:
-            return column.cast(TIMESTAMP_FIELD.type)
+            return column.cast(TIMESTAMP_FIELD.type, safe=not columns.cuts_times)
         except pa.ArrowException as error:
             reason = str(error)
     else:
         reason = "it is neither a time nor a number of milliseconds"
     raise InvalidRecord(
-        f"column {name!r} ({column.type}) cannot be the records' timestamp: {reason}. Cast it to "
-        f"{TIMESTAMP_FIELD.type}.",
-        column=name,
+        f"column {columns.timestamp!r} ({column.type}) cannot be the records' timestamp: {reason}. "
+        f"Cast it to {TIMESTAMP_FIELD.type}.",
+        column=columns.timestamp,
     )
 
 
@@ -241,16 +255,27 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 def _partitions(
     topic: TopicLog, batch: pa.RecordBatch, columns: BatchColumns, sticky: int
 ) -> Partitions:
-    count = len(topic.state.partitions)
-    if isinstance(columns.partition, str):
-        return _explicit(topic, _column(batch, columns.partition))
-    if columns.partition is not None:
+    if columns.partition is None:
+        return _chosen(topic, batch, columns.key, sticky)
+    if not isinstance(columns.partition, str):
         partition = check_partition(topic, columns.partition)
         return np.full(batch.num_rows, partition, dtype=np.int32)
-    key = columns.key or topic.state.config.key_column
-    if not key and is_kafka_schema(topic.schema()) and "key" in batch.schema.names:
-        key = "key"
-    if not key:
+    numbers = _column(batch, columns.partition)
+    named = _named(topic, numbers, columns)
+    if not numbers.null_count:
+        return named
+    return np.where(missing_values(numbers), _chosen(topic, batch, columns.key, sticky), named)
+
+
+def _chosen(topic: TopicLog, batch: pa.RecordBatch, key: str | None, sticky: int) -> Partitions:
+    """The partitions of rows that name none. In a table without the topic's own key column every
+    key is null."""
+    if key is None:
+        default = "key" if is_kafka_schema(topic.schema()) else ""
+        default = topic.state.config.key_column or default
+        key = default if default in batch.schema.names else None
+    if key is None:
+        count = len(topic.state.partitions)
         return np.full(batch.num_rows, sticky % count, dtype=np.int32)
     return partitions_of_keys(topic, key, _column(batch, key), sticky)
 
@@ -265,12 +290,16 @@ def partitions_of_keys(topic: TopicLog, name: str, keys: pa.Array, sticky: int) 
     return partition_for_keys(keys, count, sticky % count)
 
 
-def _explicit(topic: TopicLog, column: pa.Array) -> Partitions:
-    if column.null_count or not pa.types.is_integer(column.type):
+def _named(topic: TopicLog, column: pa.Array, columns: BatchColumns) -> Partitions:
+    """The partitions that a column names; 0 in place of a null, where one may be."""
+    may_be_null = columns.fills_partitions
+    if not pa.types.is_integer(column.type) or (column.null_count and not may_be_null):
         raise InvalidRecord(
-            f"topic {topic.name!r}: the partition column must be whole numbers without nulls; it "
-            f"is {column.type} with {column.null_count} nulls."
+            f"topic {topic.name!r}: the partition column {columns.partition!r} must be whole "
+            f"numbers without nulls; it is {column.type} with {column.null_count} nulls."
         )
+    if column.null_count:
+        column = column.fill_null(0)
     if len(column):
         numbers = whole_numbers(column)
         # Before the cast, which would raise Arrow's error for a number beyond 32 bits.

@@ -110,6 +110,9 @@ def split_by_partition(batch: pa.RecordBatch, partitions: Partitions) -> dict[in
         )
     if not len(partitions):
         return {}
+    first = int(partitions[0])
+    if first >= 0 and (partitions == first).all():
+        return {first: batch}
     if partitions.min() < 0:
         raise UnknownPartition(f"there is no partition {int(partitions.min())}; count from 0.")
     counts = np.bincount(partitions)
