@@ -74,16 +74,16 @@ ELSEWHERE: dict[str, str] = {
     "a failed commit: only the same call again": (
         "test_outcome_reports_open_committed_aborted_and_unknown_transactions"
     ),
-    "a decided transaction waits for its coordinator, or the next leader in its place": (
+    "a decided transaction waits for its coordinator, or its next leader": (
         "test_decided_transaction_commits_despite_outage_timeout_and_new_instance"
     ),
     "transactions time out by a broker's clock": (
         "test_blocked_reader_aborts_a_timed_out_transaction"
     ),
-    "one marker a partition; partitions turn one after the other": (
+    "one marker per partition: partitions show a commit one after the other": (
         "test_one_marker_commits_all_partitions_of_a_topic_at_once"
     ),
-    "a commit of a member that was thrown out fails by its generation": (
+    "zombie commits: generation check": (
         "test_I6_only_one_of_two_transactional_group_instances_commits"
     ),
     "a commit answers for each partition": (
