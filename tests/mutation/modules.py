@@ -192,10 +192,12 @@ CLI = (
 FOLDERS = {
     "spark_plugin": ("tests/unit/spark_plugin",),
     "txlog/storage": (
-        "tests/unit/storage",
-        *_named("tests/conformance", "generic local memory simulated_s3"),
-        "tests/bad_input/test_places.py",
-        "tests/unit/cli/commands/test_export.py",
+        *_named(
+            "tests/unit/storage",
+            "fsspec_client limits_of_names memory object_rules open root_url size_limit",
+        ),
+        "tests/unit/storage/policy/test_store_wrapper.py",
+        *_named("tests/conformance", "generic memory"),
     ),
     "txlog/client": (
         "tests/unit/client",
@@ -224,15 +226,67 @@ FOLDERS = {
         *CLIENTS,
     ),
     "txlog/verify": ("tests/unit/verify",),
-    "txlog/maintenance": (
+    "txlog/maintenance": _named(
         "tests/unit/maintenance",
-        "tests/unit/cli/commands/test_maintain.py",
-        "tests/unit/client/admin/test_admin_operations.py",
+        "expiry forged_states lost_journals maintenance_pass steps_of_a_pass vacuum vacuum_races",
     ),
     "txlog/cli/output": CLI,
     "txlog/cli/input": CLI,
 }
 """Folder -> tests that judge each module below it. Modules are named after their paths."""
+
+VALUES = (
+    *_named("tests/unit/engine", "argument_checks as_of kafka_names producer_config times"),
+    "tests/unit/client/consumer/test_client_config.py",
+)
+SESSIONS = (
+    *_named("tests/unit/engine", "commit_returns transaction_completion transaction_session"),
+    *_named(
+        "tests/unit/client/producer",
+        "staged_into_deleted_topics staged_transactions transaction_protocol transactions",
+    ),
+    "tests/unit/client/test_first_commit.py",
+    "tests/unit/client/half_messages/test_half_store.py",
+)
+NEARER = {
+    "txlog/storage/disk": ("tests/unit/storage/disk", "tests/conformance/test_local.py"),
+    "txlog/storage/object_stores": (
+        "tests/unit/storage/object_stores",
+        *_named("tests/unit/storage/s3", "s3_answers s3_clients"),
+    ),
+    "txlog/storage/policy": ("tests/unit/storage/policy",),
+    "txlog/storage/s3": ("tests/unit/storage/s3", "tests/unit/storage/test_open.py"),
+    "txlog/engine/append": (
+        "tests/unit/engine/append",
+        *_named(
+            "tests/unit/client/producer",
+            "idempotence producer_send record_futures staged_transactions",
+        ),
+        *_named("tests/unit/client", "denied_appends pruned_appends"),
+    ),
+    **dict.fromkeys(
+        (
+            f"txlog/engine/{name}.py"
+            for name in ("argument_checks", "as_of", "producer_config", "times")
+        ),
+        VALUES,
+    ),
+    "txlog/engine/blocked_reader.py": ("tests/unit/engine/test_blocked_reader.py",),
+    "txlog/engine/connection.py": (
+        *_named("tests/unit/engine", "connection log_gone"),
+        "tests/bad_input/test_places.py",
+    ),
+    "txlog/engine/new_topic.py": _named("tests/unit/client/admin", "admin_topics"),
+    "txlog/engine/transaction_completion.py": SESSIONS,
+    "txlog/engine/transaction_session.py": SESSIONS,
+}
+"""A part of these folders -> the tests of this part. They take much less time than all tests of the
+folder, and a mutant that only farther tests detect has no direct test yet."""
+
+
+def _nearest(path: str, tests: tuple[str, ...]) -> tuple[str, ...]:
+    places = [place for place in NEARER if f"{path}/".startswith(f"{place}/")]
+    return NEARER[max(places, key=len)] if places else tests
 
 
 def _in_folders() -> Iterator[tuple[str, Mutated]]:
@@ -241,7 +295,8 @@ def _in_folders() -> Iterator[tuple[str, Mutated]]:
         for file in sorted((ROOT / folder).rglob("*.py")):
             path = file.relative_to(ROOT)
             if path.name != "__init__.py" and str(path) not in known:
-                yield str(path.with_suffix("")).replace("/", "."), Mutated(str(path), tests, 0.9)
+                name = str(path.with_suffix("")).replace("/", ".")
+                yield name, Mutated(str(path), _nearest(str(path), tests), 0.9)
 
 
 MODULES = {**PROTOCOL, **dict(_in_folders())}
