@@ -72,18 +72,17 @@ class LogFacts:
 
     def transaction(self, tx_id: TxId, coordinator: int = -1) -> TransactionFacts | None:
         """The facts of a transaction, from its coordinator if that is given, else from any."""
-        found = (facts.transactions.get(tx_id) for facts in self._asked(coordinator))
+        found = (facts.transactions.get(tx_id) for facts in self.asked(coordinator))
         return next((transaction for transaction in found if transaction is not None), None)
 
     def may_be_forgotten(self, coordinator: int = -1) -> bool:
         """Whether that coordinator may have forgotten some transactions; if none is given, any of
         them."""
-        return any(facts.is_forgetful for facts in self._asked(coordinator))
+        return any(facts.is_forgetful for facts in self.asked(coordinator))
 
-    def _asked(self, coordinator: int) -> Iterable[CoordinatorFacts]:
-        if 0 <= coordinator < len(self.coordinators):
-            return (self.coordinators[coordinator],)
-        return self.coordinators
+    def asked(self, coordinator: int) -> Iterable[CoordinatorFacts]:
+        """The coordinator with that number; -1: all of them."""
+        return [one for one in self.coordinators if coordinator in (-1, one.partition)]
 
 
 def check_log(source: Connection | Store) -> list[Finding]:
@@ -290,28 +289,32 @@ def _check_group(facts: LogFacts, journal: OffsetsFacts, group: GroupFacts) -> N
     for tx_id, path in group.applied.items():
         _check_applied_offsets(facts, group, tx_id, path)
     for tx_id, path in group.released.items():
-        if _decision(facts, group, tx_id) is Decision.COMMIT:
+        coordinator = group.coordinator_of(tx_id)
+        known = facts.transaction(tx_id, coordinator)
+        if known is not None and known.decision is Decision.COMMIT:
             facts.report("I5", path, f"offsets of {tx_id} are released, and it is committed")
-        elif _can_still_commit(facts, group, tx_id):
+        elif any(asked.can_still_commit(tx_id) for asked in facts.asked(coordinator)):
             facts.report("I5", path, f"offsets of {tx_id} are released, and it may commit (R3)")
     root = journal.walk.layout.root
     for tx_id in group.pending:
-        known = facts.transaction(tx_id, group.coordinators[tx_id])
+        known = facts.transaction(tx_id, group.coordinator_of(tx_id))
         if known is not None and known.is_complete and known.decision is Decision.COMMIT:
             facts.report("I5", root, f"{tx_id} is committed and complete, and still pending")
     last = group.last_commit
     if last is None:
         return
-    decision = _decision(facts, group, last)
-    is_forgotten = decision is None and _may_be_forgotten(facts, group, last)
-    if decision is not Decision.COMMIT and not is_forgotten:
+    coordinator = group.coordinator_of(last)
+    known = facts.transaction(last, coordinator)
+    is_forgotten = known is None and facts.may_be_forgotten(coordinator)
+    if not is_forgotten and (known is None or known.decision is not Decision.COMMIT):
         facts.report("I5", root, f"LAST-COMMIT of {group.name!r} is {last}, not committed")
 
 
 def _check_applied_offsets(facts: LogFacts, group: GroupFacts, tx_id: TxId, path: str) -> None:
-    known = facts.transaction(tx_id, group.coordinators.get(tx_id, -1))
+    coordinator = group.coordinator_of(tx_id)
+    known = facts.transaction(tx_id, coordinator)
     if known is None:
-        if not _may_be_forgotten(facts, group, tx_id):
+        if not facts.may_be_forgotten(coordinator):
             facts.report("I5", path, f"offsets of {tx_id} are applied, and no coordinator knows it")
         return
     if known.decision is not Decision.COMMIT:
@@ -321,24 +324,6 @@ def _check_applied_offsets(facts: LogFacts, group: GroupFacts, tx_id: TxId, path
         if topic is not None and not (topic.is_closed or topic.is_finished(tx_id)):
             text = f"offsets of {tx_id} are applied before its records in {topic.name!r} (R8)"
             facts.report("I5", path, text)
-
-
-def _may_be_forgotten(facts: LogFacts, group: GroupFacts, tx_id: TxId) -> bool:
-    """Whether a coordinator may have forgotten the transaction: its own, or any if its own is
-    unknown."""
-    coordinator = group.coordinators.get(tx_id, -1)
-    return facts.transaction(tx_id, coordinator) is None and facts.may_be_forgotten(coordinator)
-
-
-def _decision(facts: LogFacts, group: GroupFacts, tx_id: TxId) -> Decision | None:
-    known = facts.transaction(tx_id, group.coordinators.get(tx_id, -1))
-    return None if known is None else known.decision
-
-
-def _can_still_commit(facts: LogFacts, group: GroupFacts, tx_id: TxId) -> bool:
-    partition = group.coordinators.get(tx_id, -1)
-    asked = [facts.coordinators[partition]] if partition >= 0 else facts.coordinators
-    return any(coordinator.can_still_commit(tx_id) for coordinator in asked)
 
 
 def _check_producer_ids(facts: LogFacts) -> None:

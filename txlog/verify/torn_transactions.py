@@ -9,7 +9,7 @@ of this moment only, so the caller reads the coordinators again, and then has th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from txlog.coordinator.events import (
@@ -91,17 +91,9 @@ class AuditedCoordinator:
     finished: FinishedTransactions
     is_pruned: bool
 
-    def knows(self) -> Callable[[TxId], bool]:
+    def knows(self, tx_id: TxId) -> bool:
         """Whether the coordinator has, or may have had, the outcome of a transaction (R39)."""
-        dropped = {known.pid: known.forgotten for known in self.state.ids.values()}
-
-        def known(tx_id: TxId) -> bool:
-            if self.state.outcome(tx_id) is not None:
-                return True
-            highest = dropped.get(tx_id.pid, self.state.forgotten)
-            return highest is not None and tx_id <= highest
-
-        return known
+        return self.state.outcome(tx_id) is not None or self.state.may_have_forgotten(tx_id)
 
 
 def has_torn(
@@ -131,7 +123,6 @@ def _lacks_decisions(
 ) -> bool:
     """Whether a topic has a marker, or records in the log, of a transaction that its coordinator
     does not know; or one that another of its topics lacks, and the coordinator has forgotten."""
-    knows = {number: one.knows() for number, one in coordinators.items()}
     still_open = {
         transaction.tx_id
         for one in coordinators.values()
@@ -149,7 +140,7 @@ def _lacks_decisions(
                 continue
             if any(_waits(topics.get(other), tx_id) for other in last.topic_ids):
                 return True
-            if not knows[last.coordinator](tx_id):
+            if not coordinators[last.coordinator].knows(tx_id):
                 return True
     return False
 

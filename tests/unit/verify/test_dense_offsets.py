@@ -2,6 +2,7 @@
 
 import pytest
 
+from txlog.journal.audit import Finding
 from txlog.topic.batch_index import IndexedBatch
 from txlog.verify.log_audit import JournalReport, _dense
 
@@ -30,4 +31,4 @@ def test_I2_every_missing_and_overlapping_range_is_reported(
     report = JournalReport("t")
     rows = [batch(*bounds) for bounds in batches]
     assert list(_dense(iter(rows), 0, (2, 6), "topics/t", report)) == rows
-    assert [finding.message for finding in report.findings] == [f"partition 0 {t}" for t in said]
+    assert report.findings == [Finding("topics/t", "I2", f"partition 0 {t}") for t in said]

@@ -7,8 +7,8 @@ anew. It judges nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 from txlog.journal.audit import Audit, Finding, Step, audit_journal
 from txlog.journal.machine import Machine, StateT
@@ -59,19 +59,8 @@ class Walk(Generic[StateT]):
 
     def part(self, part_of: Callable[[StateT], PartT], *events: type) -> Walk[PartT]:
         """The walk of one part of the state; `events` are the kinds of events of that part."""
-        whole = self.audit
-        audit = Audit(
-            whole.layout,
-            part_of(whole.base),
-            part_of(whole.state),
-            whole.base_slot,
-            whole.tip,
-            whole.entries,
-            whole.snapshots,
-            whole.size_bytes,
-            whole.findings,
-            whole.is_whole,
-        )
+        whole: Audit[Any] = self.audit
+        audit = replace(whole, base=part_of(whole.base), state=part_of(whole.state))
         return Walk(audit, [step for step in self.steps if isinstance(step.event, events)])
 
     def report(self, invariant: str, path: str, message: str) -> None:

@@ -40,6 +40,10 @@ class GroupFacts:
     last_commit: TxId | None = None
     was_deleted: bool = False
 
+    def coordinator_of(self, tx_id: TxId) -> int:
+        """The number of the transaction's coordinator; -1 if no pend of it is known."""
+        return self.coordinators.get(tx_id, -1)
+
 
 @dataclass(slots=True)
 class OffsetsFacts:

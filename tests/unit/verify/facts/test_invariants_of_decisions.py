@@ -61,7 +61,7 @@ def marker(tx: TxId, decision: Decision = Decision.COMMIT) -> MarkerWritten:
 
 def test_I4_marker_that_contradicts_the_decision_is_reported(log: IntactLog) -> None:
     log.edit(log.topic("b"), changing(MarkerWritten, 2, decision=Decision.COMMIT))
-    assert "I4" in invariants(log)
+    assert invariants(log) == {"I4"}
 
 
 def test_I4_marker_without_a_decision_is_reported(log: IntactLog) -> None:
@@ -80,26 +80,26 @@ def test_I4_marker_before_the_decision_is_reported(log: IntactLog) -> None:
 def test_I4_two_decisions_of_one_transaction_are_reported(log: IntactLog) -> None:
     tx = tx_of(log.producer, 0)
     log.edit(COORDINATOR, adding(AbortPrepared("p", tx, 0, 0)))
-    assert "I4" in invariants(log)
+    assert invariants(log) == {"I4", "I15"}
 
 
 def test_I4_reused_transaction_number_is_reported(log: IntactLog) -> None:
     tx = tx_of(log.producer, 0)
     log.edit(COORDINATOR, adding(TransactionBegun("p", tx, 0, 1)))
-    assert "I4" in invariants(log)
+    assert invariants(log) == {"I4"}
 
 
 def test_I8_commit_of_a_superseded_epoch_is_reported(log: IntactLog) -> None:
     register(log.process, "j", "p")
     log.edit(COORDINATOR, adding(CommitPrepared("p", tx_of(log.producer, 9), 0)))
-    assert "I8" in invariants(log)
+    assert invariants(log) == {"I8"}
 
 
 @pytest.mark.parametrize(("pid", "epoch"), [(0, 5), (7, 1), (100_000, 0)])
 def test_I8_registration_out_of_sequence_is_reported(log: IntactLog, pid: int, epoch: int) -> None:
     event = ProducerInitialised("fresh", pid, epoch, "i", 1, 0)
     log.edit(COORDINATOR, adding(event))
-    assert "I8" in invariants(log)
+    assert invariants(log) == {"I8"}
 
 
 def test_I3_records_whose_marker_never_comes_are_reported(log: IntactLog) -> None:
@@ -165,7 +165,7 @@ def test_I5_complete_transaction_without_a_marker_is_reported(
     log: IntactLog, topic: str, nth: int
 ) -> None:
     log.edit(log.topic(topic), dropping(MarkerWritten, nth))
-    assert "I5" in invariants(log)
+    assert invariants(log) == ({"I2", "I5"} if (topic, nth) == ("b", 0) else {"I5"})
 
 
 def test_I15_missing_staged_segment_of_decided_transaction_is_reported(log: IntactLog) -> None:
@@ -246,7 +246,7 @@ def test_I6_two_pends_on_one_partition_are_reported(log: IntactLog) -> None:
         events.insert(events.index(entry) + 1, [other])
 
     log.edit(COORDINATOR, change)
-    assert "I6" in invariants(log)
+    assert invariants(log) == {"I6"}
 
 
 def test_I5_released_offsets_of_committed_transaction_are_reported(log: IntactLog) -> None:
@@ -309,7 +309,7 @@ def test_I5_offsets_applied_before_the_markers_are_reported(log: IntactLog) -> N
 
 def test_I5_apply_without_a_pend_is_reported(log: IntactLog) -> None:
     log.edit(COORDINATOR, adding(PendingApplied(GROUP, tx_of(log.query, 0), 0)))
-    assert "I5" in invariants(log)
+    assert invariants(log) == {"I5", "I15"}
 
 
 def test_missing_COMMITTED_of_finished_transaction_is_not_reported(log: IntactLog) -> None:
