@@ -1,8 +1,8 @@
 """Where Spark finds `format("txlog")`: it imports every top-level package named pyspark_*.
 
-It guards that Spark still finds other sources: Spark does not catch errors of these imports, so
-that one package which raises makes all sources vanish, with DATA_SOURCE_NOT_FOUND as the only sign.
-Nothing may raise here, and nothing but the import may happen. `txlog doctor` reads `IMPORT_ERROR`.
+Spark does not catch errors of these imports: one package that raises makes all sources vanish, with
+DATA_SOURCE_NOT_FOUND as the only sign. Nothing may raise here, and nothing but the import may
+happen. `txlog doctor` reads `IMPORT_ERROR`.
 """
 
 IMPORT_ERROR: Exception | None = None

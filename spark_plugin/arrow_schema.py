@@ -1,8 +1,8 @@
 """Topic columns to Spark columns: the types, and the Arrow batches that Spark accepts.
 
-It guards that batches pass to the JVM unchanged: Spark 4.2 compares the schema of a task's first
-batch with `to_arrow_schema(schema, timezone="UTC")` (names, types, nullability; not metadata),
-refuses it if they differ, and does not check later batches. The zone is UTC in any session. So
+Batches pass to the JVM unchanged: Spark 4.2 compares the schema of a task's first batch with
+`to_arrow_schema(schema, timezone="UTC")` (names, types, nullability; not metadata), refuses it if
+they differ, and does not check later batches. The zone is UTC in any session. So
 `ReadLayout.convert` converts every batch, and casts only columns that differ. It rounds nothing: a
 value that Spark's type cannot represent is an error that names the column.
 """

@@ -1,9 +1,9 @@
 """Options of Kafka's and Delta's connectors that have no meaning here: accepted, or refused.
 
-It guards that a job which moves here by changing the format's name does what it did, or says why
-not. An option whose loss could change the result, or who may read it, is refused with what to use
-instead. One that only tunes a client, or asks for what always holds here, is accepted; a warning
-names it. Kafka's client has some more options, which are refused as unknown ones.
+A job which moves here by changing the format's name does what it did, or says why not. An option
+whose loss could change the result, or who may read it, is refused with what to use instead. One
+that only tunes a client, or asks for what always holds here, is accepted; a warning names it.
+Kafka's client has some more options, which are refused as unknown ones.
 """
 
 from __future__ import annotations

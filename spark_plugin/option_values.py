@@ -1,7 +1,7 @@
 """Parsers of the values of Spark options. Pure; independent of the options' names.
 
-It guards that an invalid value is refused before anything is read or written: each parser raises
-InvalidOption, which names the option, the value and the valid values.
+An invalid value is refused before anything is read or written: each parser raises InvalidOption,
+which names the option, the value and the valid values.
 """
 
 from __future__ import annotations

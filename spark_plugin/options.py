@@ -1,8 +1,8 @@
 """Options of the Spark source and sink: names, parsers, defaults, and forbidden combinations.
 
-It guards that a wrong option is refused, with the nearest valid one, before anything is read or
-written. Spark passes names in lower case and values as strings (`.option("minPartitions", 8)`
-arrives as minpartitions, "8"), so names are compared in lower case. It must not open anything.
+A wrong option is refused, with the nearest valid one, before anything is read or written. Spark
+passes names in lower case and values as strings (`.option("minPartitions", 8)` arrives as
+minpartitions, "8"), so names are compared in lower case. It must not open anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a Spark Python process is for, and which query, run and batch its task belongs to.
 
-It guards R27 and R30: a property that users do not set must name the run. Spark's own id of a run
-is in the job group, which `SparkContext.setJobGroup` replaces; but every run of a query has its own
+Keeps R27 and R30: a property that users do not set must name the run. Spark's own id of a run is in
+the job group, which `SparkContext.setJobGroup` replaces; but every run of a query has its own
 session, and Spark tags each job with the session of its execution, even if a `foreachBatch` writes
 through another session. It must not know what a batch writes.
 """

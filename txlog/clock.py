@@ -1,8 +1,8 @@
 """Time, randomness and parallel work, as arguments that a simulation can replace.
 
-It guards I14: nothing here decides anything; clocks only start attempts. It must not know what a
-log is. Outside this module no code of txlog may read a clock, draw a random number, sleep or start
-a thread (enforced by ruff's banned API list).
+Keeps I14: nothing here decides anything; clocks only start attempts. It must not know what a log
+is. Outside this module no code of txlog may read a clock, draw a random number, sleep or start a
+thread (enforced by ruff's banned API list).
 """
 
 from __future__ import annotations

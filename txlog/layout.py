@@ -1,8 +1,8 @@
 """Every object name of a log, in one place.
 
-It guards that no stored name can leave the root: each part is a validated name, a number or a
-hexadecimal id; and that a log shares no name with another log that was, or will be, in its place.
-It must not access a store. Below the root of a log are
+No stored name can leave the root: each part is a validated name, a number or a hexadecimal id; and
+a log shares no name with another log that was, or will be, in its place. It must not access a
+store. Below the root of a log are
 
     txlog.json                                 the cluster file: format version, log id, probe
     cluster/<log id>/                          journal: topics and producer id blocks

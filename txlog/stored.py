@@ -1,9 +1,9 @@
 """Stored names: what a value and its fields are called in a log, whatever Python calls them.
 
-A class whose values are stored declares it: `@stored("topic_deleted", name="name", ...)`. It guards
-I15 across releases: renaming a class, an attribute or a module, or reordering fields, changes no
-stored byte. A missing, unknown or duplicate name is found when the class is defined. It must not
-know how values are written: that is `journal/codec.py`.
+A class whose values are stored declares it: `@stored("topic_deleted", name="name", ...)`. Keeps I15
+across releases: renaming a class, an attribute or a module, or reordering fields, changes no stored
+byte. A missing, unknown or duplicate name is found when the class is defined. It must not know how
+values are written: that is `journal/codec.py`.
 """
 
 from __future__ import annotations

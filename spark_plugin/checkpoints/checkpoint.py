@@ -1,8 +1,8 @@
 """A query's Spark checkpoint, as its sink reads it: where it is, the query's id, and each batch's
 offsets. Checkpoints are only read, never written.
 
-It guards R1 (a batch is the bytes of its `offsets/<batch>`, compared by digest) and R24: the id in
-the checkpoint is the query's, and `checkpointLocation`, which arrives as the user wrote it, is
+Keeps R1 (a batch is the bytes of its `offsets/<batch>`, compared by digest) and R24: the id in the
+checkpoint is the query's, and `checkpointLocation`, which arrives as the user wrote it, is
 interpreted like Hadoop's `Path`: never URL-decoded, relative to the driver's folder, and without a
 scheme on the default file system, which need not be the local disk. `offset_log.py` interprets the
 files of batches. No decision depends on a listing (I14): a listing proposes the newest batch, and

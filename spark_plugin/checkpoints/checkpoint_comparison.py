@@ -1,6 +1,6 @@
 """Compares a Spark checkpoint with the log, and predicts what the next start of the query does.
 
-It applies the same two replay tests as the sink (`replay.py`), and guards I10 for operators: they
+It applies the same two replay tests as the sink (`replay.py`), and keeps I10 for operators: they
 learn that a start would be refused before they try it. It only reads, and needs no PySpark.
 """
 

@@ -1,8 +1,8 @@
 """The files `offsets/<batch>` of a Spark checkpoint, and the ranges of a micro-batch. Pure values.
 
-It guards R21 (several sources in one query), R23 (a source advances only if its line differs from
-its line in the batch before) and R25 (lines are positional in version 1 of the file, keyed by
-source in version 2). It reads no file: `checkpoint.py` does. Tested with PySpark 4.2.0:
+Keeps R21 (several sources in one query), R23 (a source advances only if its line differs from its
+line in the batch before) and R25 (lines are positional in version 1 of the file, keyed by source in
+version 2). It reads no file: `checkpoint.py` does. Tested with PySpark 4.2.0:
 
     v1                          v2
     {"batchWatermarkMs": ...}   {"batchWatermarkMs": ..., "sourceMetadataInfo": {}}

@@ -3,7 +3,7 @@
 The environment variable TXLOG_DRILL_POINTS names a folder. A file `<name>.json` there is a point:
 just before or just after the sink creates an object whose path and content match, or after a step
 of its writer. A process that reaches the point creates `<name>.reached` and waits for `<name>.go`,
-or until it is killed. It guards nothing; it must not change what is written.
+or until it is killed. It must not change what is written.
 """
 
 from __future__ import annotations

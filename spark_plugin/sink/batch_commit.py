@@ -18,8 +18,7 @@ topics' logs, one part in each entry, as those of any producer's open transactio
 of them before the decision (I3, I5), which names partitions only. This costs a BEGIN, and one entry
 for every few thousand stored batches.
 
-It guards I6 and I10 (R1, R2, R23, R24, R26, R27, R29, R40). It must not know how records were
-staged.
+Keeps I6 and I10 (R1, R2, R23, R24, R26, R27, R29, R40). It must not know how records were staged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`df.write.format("txlog")`: one job, one transaction. Also in `foreachBatch`, with a label.
 
-It guards I5 for the records of a job, and rule R30: in `foreachBatch` Spark's task properties name
-the query, the run and the batch, and the second replay test makes a repeated batch change nothing.
+Keeps I5 for the records of a job, and rule R30: in `foreachBatch` Spark's task properties name the
+query, the run and the batch, and the second replay test makes a repeated batch change nothing.
 Offsets take part only if `checkpointLocation` is given as an option.
 
 A job with `txnAppId` and `txnVersion` writes a version of an application's data, as in Delta Lake:

@@ -1,8 +1,8 @@
 """The two replay tests: a micro-batch is in the log already, is committed, or is refused. Pure.
 
-It guards I10 (a replayed micro-batch changes nothing, one that never ran is never skipped). It must
-not know where its facts come from: the caller reads the group's offsets and the coordinator's
-newest mark, and applies the tests before it fences any run (R27).
+Keeps I10 (a replayed micro-batch changes nothing, one that never ran is never skipped). It must not
+know where its facts come from: the caller reads the group's offsets and the coordinator's newest
+mark, and applies the tests before it fences any run (R27).
 
 The first test compares the consumer group's offsets with every partition that the batch advances,
 and with every one that joins with it, which the batch before did not have and whose range is empty:

@@ -6,8 +6,8 @@ option `createTopics` says so. A name that never had a topic may still get one, 
 for the first time. A listing distinguishes the two (I14 allows it, as nothing of the protocol
 depends on it); without LIST permission the sink creates nothing.
 
-It guards that the driver refuses a DataFrame which cannot be written, before any task runs: for
-some types (year-month intervals) pyarrow would fail inside the task with a KeyError.
+The driver refuses a DataFrame which cannot be written, before any task runs: for some types
+(year-month intervals) pyarrow would fail inside the task with a KeyError.
 `txlog.topic.records.schema` refuses the rest (reserved names, names that differ only in case). The
 JVM labels timestamps with the session's time zone; a topic keeps them in UTC, the same instant.
 """

@@ -2,8 +2,8 @@
 the batch's identity, and the segments that make a topic a participant of the transaction.
 
 Staged rows are invisible until the driver's commit names their segments (I5), so a failed or
-speculative attempt leaves unreferenced segments only. It guards that a row which its topic cannot
-hold fails the task, with the column's name, instead of losing a value.
+speculative attempt leaves unreferenced segments only. A row which its topic cannot hold fails the
+task, with the column's name, instead of losing a value.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The streaming sink: tasks stage, the driver's commit decides.
 
 For every batch Spark makes a writer on the driver, after `offsets/N` is written and before tasks
-run, and another one in the process that commits. It guards R1 (the first writer reads the plan, and
-the tasks carry it) and R26 (an abort deletes nothing).
+run, and another one in the process that commits. Keeps R1 (the first writer reads the plan, and the
+tasks carry it) and R26 (an abort deletes nothing).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Offsets of the Spark source: one line of a checkpoint's `offsets/<batch>`. Pure values.
 
-It guards R20 (each partition has its own start, so that a replay reads the planned range even if
-the start has moved since) and R25 (a line names its log, group and topics, so that no other source
+Keeps R20 (each partition has its own start, so that a replay reads the planned range even if the
+start has moved since) and R25 (a line names its log, group and topics, so that no other source
 accepts it). One line is
 
     {"type": "txlog", "version": 1, "log": <log id>, "group": <group or null>, "topics":

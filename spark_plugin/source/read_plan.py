@@ -1,9 +1,9 @@
 """From ranges of offsets to the tasks that read them: of similar size in bytes.
 
-A task contains the batches that it reads and the schemas they were written in, so that an
-executor opens no journal. It guards that exactly one task reads each wanted record, in order of
-offset within a partition, and that the same ranges give the same tasks, because Spark may ask more
-than once. It guards I3 and I15 by the reader that it calls.
+A task contains the batches that it reads and the schemas they were written in, so that an executor
+opens no journal. Exactly one task reads each wanted record, in order of offset within a partition,
+and the same ranges give the same tasks, because Spark may ask more than once. Keeps I3 and I15 by
+the reader that it calls.
 """
 
 from __future__ import annotations

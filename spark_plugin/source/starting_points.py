@@ -1,7 +1,7 @@
 """Where a query without a checkpoint begins and a batch read ends, and errors for missing offsets.
 
-It guards I10's first half for a lost checkpoint: `committed` continues exactly at the group's
-offsets, so a stateless query loses and repeats nothing. The errors name Spark's options only.
+Keeps I10's first half for a lost checkpoint: `committed` continues exactly at the group's offsets,
+so a stateless query loses and repeats nothing. The errors name Spark's options only.
 """
 
 from __future__ import annotations

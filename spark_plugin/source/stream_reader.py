@@ -1,7 +1,7 @@
 """The streaming source: offsets, admission control, planning, and the group's position.
 
-It guards I11 (every batch ends at a consistent cut) and R20, R25, R28. One object lives as long as
-the query, in one process of the driver; `read` runs in executors and uses only the options and the
+Keeps I11 (every batch ends at a consistent cut) and R20, R25, R28. One object lives as long as the
+query, in one process of the driver; `read` runs in executors and uses only the options and the
 schema. For batch N Spark calls latestOffset, writes offsets/N, then calls commit(N-1) and
 partitions; after a restart it calls partitions first.
 """

@@ -1,9 +1,8 @@
 """The topics that a source reads: those that exist, and that fit the columns of its query.
 
-It guards that Spark gets no offset of a topic that cannot be read, because a checkpoint keeps it
-permanently. With `failOnDataLoss=false` a query continues without topics that were deleted, that
-its options do not name any more, or that do not fit. It must not know offsets beyond the topics
-that they name.
+Spark gets no offset of a topic that cannot be read, because a checkpoint keeps it permanently. With
+`failOnDataLoss=false` a query continues without topics that were deleted, that its options do not
+name any more, or that do not fit. It must not know offsets beyond the topics that they name.
 """
 
 from __future__ import annotations

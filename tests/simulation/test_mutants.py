@@ -45,7 +45,7 @@ def test_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 WORLDS = {(m.scenario, m.requests_max, m.seed): m for m in map(MUTANTS.__getitem__, SEEN)}
 
 
-@pytest.mark.extra  # It guards no rule, and each day's seeds are enough sound histories.
+@pytest.mark.extra  # It keeps no rule, and each day's seeds are enough sound histories.
 @pytest.mark.parametrize("world", WORLDS, ids=str)
 def test_stated_seed_has_no_findings_without_the_bug(world: tuple[str, int, int]) -> None:
     """A finding at this seed is therefore due to the bug."""

@@ -8,7 +8,7 @@ above those of the first one: `consistent_slots` lowers the slots of the second 
 lacks a cause. Each cause was written before the second reading found its effect, so the third one
 has found it.
 
-It guards I3 to I6 and I11 for the copy. Pure; it must not know how journals are read.
+Keeps I3 to I6 and I11 for the copy. Pure; it must not know how journals are read.
 """
 
 from __future__ import annotations

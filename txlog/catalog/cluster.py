@@ -1,7 +1,7 @@
 """An open log: its topics, its producer ids, and what Spark's tasks are given of it.
 
-It opens journals and caches them; it decides nothing (see `state.py`). It guards that a log which
-is gone, or which another one has replaced, is noticed before anything is written.
+It opens journals and caches them; it decides nothing (see `state.py`). A log which is gone, or
+which another one has replaced, is noticed before anything is written.
 """
 
 from __future__ import annotations
@@ -482,8 +482,8 @@ class TopicMetadata:
     """What a process needs to stage records for a topic. Spark's driver reads it, and passes it to
     its tasks, which leave the decision to another process.
 
-    It guards R31: it contains no boundary check, no registration, and no state that a decision
-    rests on. It may be old when it is used: the coordinator refuses segments below its horizon, and
+    Keeps R31: it contains no boundary check, no registration, and no state that a decision rests
+    on. It may be old when it is used: the coordinator refuses segments below its horizon, and
     decisions that name a deleted topic (R40).
     """
 

@@ -1,7 +1,7 @@
 """The cluster file: a log's id, format and settings, written once when the log is created.
 
-It guards that a root on a store that is not atomic is refused before a log is written there, and
-that a root without a log, a newer format and damage are different errors.
+A root on a store that is not atomic is refused before a log is written there, and a root without a
+log, a newer format and damage are different errors.
 """
 
 from __future__ import annotations

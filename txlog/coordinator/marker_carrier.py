@@ -6,8 +6,8 @@ coordinators and, at the same time, writes the markers that the previous round f
 after some rounds without markers, when it loses a slot, or when the store fails; if its process
 dies, only its entries remain.
 
-It guards R44: a marker is written exactly as its coordinator's journal shows it, in the order of
-the decisions, and one that the topic would refuse is left to its own process. A carrier decides no
+Keeps R44: a marker is written exactly as its coordinator's journal shows it, in the order of the
+decisions, and one that the topic would refuse is left to its own process. A carrier decides no
 transaction and completes none, as that needs the markers of every topic (R43).
 """
 

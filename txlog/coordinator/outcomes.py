@@ -2,7 +2,7 @@
 
 Outcomes are kept in generations. The newest is a plain mapping; a full one never changes, is one
 short text in every snapshot, and is decoded only when it is needed. So commits and the opening of a
-journal cost the same after many transactions as after few. It guards I15: a text must be exactly
+journal cost the same after many transactions as after few. Keeps I15: a text must be exactly
 `OutcomeColumns`, and I16: it has no more outcomes than a generation. It must not know how a
 transaction is decided.
 """

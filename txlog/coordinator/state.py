@@ -1,7 +1,7 @@
 """The state of a coordinator, and how each event changes it. Pure.
 
-It guards I4 (a transaction is decided once: every change of its state goes through `transition`),
-R4 (the highest number of an epoch is never forgotten, so a forgotten transaction is never decided
+Keeps I4 (a transaction is decided once: every change of its state goes through `transition`), R4
+(the highest number of an epoch is never forgotten, so a forgotten transaction is never decided
 again) and R39 (the state keeps the highest transaction of which an outcome was dropped).
 """
 

@@ -1,10 +1,9 @@
 """The coordinators' part in the deletion of topics: from some entry on, no decision names them.
 
-It guards R54. Before a topic's journal is closed, every coordinator's journal says that the topic
-is being deleted, so that its own state refuses decisions that name it (R40); and the topic has the
-markers of all that was decided before. A crash in between leaves a topic that takes no
-transactions of some coordinators, until any process finishes the deletion. It must not know the
-list of topics.
+Keeps R54. Before a topic's journal is closed, every coordinator's journal says that the topic is
+being deleted, so that its own state refuses decisions that name it (R40); and the topic has the
+markers of all that was decided before. A crash in between leaves a topic that takes no transactions
+of some coordinators, until any process finishes the deletion. It must not know the list of topics.
 """
 
 from __future__ import annotations

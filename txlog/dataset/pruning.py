@@ -2,8 +2,8 @@
 
 Arrow gives no way to take an expression apart, but it can say which parts of a dataset may have
 rows for one. So parts of the index are put to it as such: first whole partitions, then smaller and
-smaller runs of the batches that may match. It guards only one direction: no batch with a record
-that passes is left out. Pure.
+smaller runs of the batches that may match. It is exact in one direction only: no batch with a
+record that passes is left out. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reading parts of topics as Arrow batches with one schema: only the columns that are asked for.
 
-It guards that each record of a range is returned once, in order of offset within its partition,
-that the records of later entries are not, and I3, I15 and R19 by the reader that it calls. Memory
-has a limit, whatever the length of a topic (I16). It must not know filters.
+Each record of a range is returned once, in order of offset within its partition, and no record of a
+later entry; the reader that it calls keeps I3, I15 and R19. Memory has a limit, whatever the length
+of a topic (I16). It must not know filters.
 """
 
 from __future__ import annotations

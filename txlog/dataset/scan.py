@@ -1,9 +1,9 @@
 """`txlog.scan`: topics at one consistent cut, as a dataset of pyarrow.
 
 DuckDB, Polars, DataFusion and pyarrow itself ask a dataset for the columns and the filter that they
-need. It guards I11 (the ends are chosen once, over all topics, and hold for every use), that
-filters are exact, as these engines do not filter again, and that no method of a dataset acts on
-anything else than these records: a method that is not here fails, in place of finding nothing.
+need. The ends are chosen once, over all topics, and hold for every use (I11). Filters are exact, as
+these engines do not filter again. No method of a dataset acts on anything else than these records:
+a method that is not here fails, in place of finding nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The creation of a topic and changes of its schema: definition, checks and requests.
 
-It guards that a topic or a change that cannot be made is refused before anything is written. The
-rules of the topic's journal decide all other changes. It must not know the clients.
+A topic or a change that cannot be made is refused before anything is written. The rules of the
+topic's journal decide all other changes. It must not know the clients.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The last steps of a decided transaction: markers, its groups' offsets, then COMMITTED.
 
-It guards R36 (COMMITTED after the offsets of every group, or in one entry with them), R8 (offsets
-after all topics) and R45 (the next decision after the markers, which this process has seen).
+Keeps R36 (COMMITTED after the offsets of every group, or in one entry with them), R8 (offsets after
+all topics) and R45 (the next decision after the markers, which this process has seen).
 
 Each step runs in the background after `completion.linger.ms`, so that the producer's next
 transaction can include it in an entry of its own: its pend includes the offsets, its PREPARE_COMMIT

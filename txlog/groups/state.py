@@ -1,8 +1,8 @@
 """Committed and pending offsets of consumer groups: events, rules and state. Pure.
 
-It guards I6 (ranges committed in transactions follow each other: compare-and-set) and the offsets'
-half of I5: pending offsets become committed only under the TxId of their pend (rule R6). A command
-is the event that its caller proposes.
+Keeps I6 (ranges committed in transactions follow each other: compare-and-set) and the offsets' half
+of I5: pending offsets become committed only under the TxId of their pend (rule R6). A command is
+the event that its caller proposes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Arrow IPC bytes, checked before Arrow reads them: heads of messages, and files of one batch.
 
-It guards I15 and I16. Arrow checks most of a message itself, but it trusts the uncompressed size
-that a compressed buffer claims, and copies every label of a head, so that a few hostile bytes could
+Keeps I15 and I16. Arrow checks most of a message itself, but it trusts the uncompressed size that a
+compressed buffer claims, and copies every label of a head, so that a few hostile bytes could
 request all memory. So the few necessary fields are read from the flatbuffer (Arrow's `Message.fbs`)
 before, with every bound checked. Snapshots and index chunks are files of one record batch. Arrow's
 own reader trusts a file's footer, which may name one batch thousands of times; here the batch is

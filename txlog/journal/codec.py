@@ -1,6 +1,6 @@
 """Frozen dataclasses to JSON values and back, strictly, under their stored names.
 
-Entries and snapshots contain nothing else; `txlog/stored.py` has the names. It guards I15: anything
+Entries and snapshots contain nothing else; `txlog/stored.py` has the names. Keeps I15: anything
 that is not exactly what the type says (a missing or unknown field, a wrong type, a number out of
 its bounds) is CorruptData, never a guess. A value that could not be read back is not written: every
 other process would find it damaged. Stored bytes are never evaluated. It must not know any

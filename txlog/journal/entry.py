@@ -2,10 +2,10 @@
 
 An entry file has two JSON lines: a header (format version, the txlog that wrote it, length and
 CRC32 of the body) and the body (log, journal, slot, token, writer, time, CRC32 of the entry before,
-events). It guards I15: an entry that does not decode exactly is CorruptData that names the object,
-and so is an object that was copied from another journal or another log. An old release cannot read
-what a newer one added, so each stored object names the release that wrote it, which errors mention.
-This module must not know what events mean.
+events). Keeps I15: an entry that does not decode exactly is CorruptData that names the object, and
+so is an object that was copied from another journal or another log. An old release cannot read what
+a newer one added, so each stored object names the release that wrote it, which errors mention. This
+module must not know what events mean.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Whether the opened log still exists: checked repeatedly while a process writes.
 
-It guards that an acknowledgement counts only for that log. A disk checks this for free, at each
-write (`hold` in `txlog/storage/store.py`). On a bucket each check is a request, so there is at most
-one in an interval, in parallel with another request, and nothing waits for it. Until the next check
-notices it, the producer of a deleted log can go on writing; it cannot write into another log,
-because names and entries contain the log's id. This module must not know what the log's own file
-contains.
+An acknowledgement counts only for that log. A disk checks this for free, at each write (`hold` in
+`txlog/storage/store.py`). On a bucket each check is a request, so there is at most one in an
+interval, in parallel with another request, and nothing waits for it. Until the next check notices
+it, the producer of a deleted log can go on writing; it cannot write into another log, because names
+and entries contain the log's id. This module must not know what the log's own file contains.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Snapshots: the state after a slot, as an Arrow IPC file of (section, row) texts.
 
 They only make opening quick: a missing or damaged snapshot is never an error of the log while the
-entries below it exist. It guards I15: the rows end with their own checksum; and I16: rows are
-counted before they are read, so that a forged snapshot takes no more memory than its bytes justify.
-It must not know what the rows mean.
+entries below it exist. Keeps I15: the rows end with their own checksum; and I16: rows are counted
+before they are read, so that a forged snapshot takes no more memory than its bytes justify. It must
+not know what the rows mean.
 """
 
 from __future__ import annotations

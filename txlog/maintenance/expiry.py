@@ -1,7 +1,7 @@
 """What a topic may delete or forget, according to the journals of the whole log.
 
-It guards I12: a record of a transaction that is not complete in every topic is kept, even below the
-topic's own last stable offset. It guards R11: a topic forgets an idempotent producer after a long
+Keeps I12: a record of a transaction that is not complete in every topic is kept, even below the
+topic's own last stable offset. Keeps R11: a topic forgets an idempotent producer after a long
 silence, and a transactional producer once its coordinator has forgotten it. The topic's own rules
 check both again.
 """

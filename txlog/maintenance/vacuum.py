@@ -1,6 +1,6 @@
 """Deleting unreferenced stored objects: segments, index chunks, and the rest of deleted topics.
 
-It guards I12 and I14: an object is deleted only if it lies below a staging horizon that is in every
+Keeps I12 and I14: an object is deleted only if it lies below a staging horizon that is in every
 journal, so that no commit can refer to it any more (R17), and if two passes, apart in time, found
 it unreferenced. References are read from the coordinators before the topics (R18): a staged segment
 moves from its coordinator to its topic and never back, so in the other order a transaction that is

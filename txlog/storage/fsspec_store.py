@@ -1,7 +1,7 @@
 """Any other fsspec file system as a store, if it offers an exclusive create of its own.
 
-gcsfs and adlfs are used in this way with `client=fsspec`. It guards I1 by refusing file systems
-whose exclusive create is fsspec's own, which checks and then writes, so that two writers may both
+gcsfs and adlfs are used in this way with `client=fsspec`. Keeps I1 by refusing file systems whose
+exclusive create is fsspec's own, which checks and then writes, so that two writers may both
 succeed. `probe.py` detects a file system that overrides it without being exclusive, before a log is
 created. `object_store.py` uses the client. This module must not know any protocol by name.
 """

@@ -1,6 +1,6 @@
 """A store in this process's memory: for tests, the simulation and first steps.
 
-It guards I1 by one lock. fsspec's own memory file system is not used, because its exclusive create
+Keeps I1 by one lock. fsspec's own memory file system is not used, because its exclusive create
 checks and then writes. Nothing survives the process and no other process sees it.
 """
 

@@ -1,7 +1,6 @@
 """Parses the root of a log, a path or a URL, and lists the places above it.
 
-It guards that a mistyped URL is not taken for the path of a folder, where a log would be created
-by mistake.
+A mistyped URL is not taken for the path of a folder, where a log would be created by mistake.
 """
 
 from __future__ import annotations

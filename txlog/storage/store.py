@@ -1,12 +1,12 @@
 """The storage port: what a log needs of a place that keeps objects.
 
-- `Store`: the few calls of every store. It guards I1 (a slot is won at most once) by one of them,
-  `create`, whose contract every store must keep; `txlog/testing/conformance.py` checks it.
+- `Store`: the few calls of every store. One of them, `create`, keeps I1 (a slot is won at most
+  once): every store must keep its contract, which `txlog/testing/conformance.py` checks.
 - Capabilities: what some stores can do besides, and what holds for the others. A store has these
   methods or lacks them. A wrapper of a store passes on `is_near`, `hold` and `turn` only: through
   it, new objects are kept in memory until they are finished, and nothing is swept.
 - The rules for objects that every store checks: their paths and their sizes. `txlog/layout.py`
-  makes only names below the root, and `check_path` refuses any other. The limits of sizes guard I16
+  makes only names below the root, and `check_path` refuses any other. The limits of sizes keep I16
   in a store that other users can write to: a sparse file of 100 GB costs its author nothing, and
   would cost every reader its memory.
 

@@ -1,7 +1,7 @@
 """Clocks and random numbers that a test controls.
 
-It guards no invariant of the product. A test of deadlines need not wait with it, and one seed gives
-one history. It must not read the machine's clock.
+With them a test of deadlines need not wait, and one seed gives one history. The module must not
+read the machine's clock.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Recent batches are in the state itself (the tail). Older ones are sealed into chunks, which are
 written once and shared by all later snapshots, in a tree, so that the state stays small however
 long the log is (docs/design/0003). Only decided batches below every open transaction are sealed, so
-a chunk never changes; merging and compaction replace chunks. It guards I2 (dense offsets: every row
-continues the row before it). Another process may have written a chunk, so it also guards I16: every
+a chunk never changes; merging and compaction replace chunks. Keeps I2 (dense offsets: every row
+continues the row before it). Another process may have written a chunk, so it also keeps I16: every
 step down the tree leads to a lower level and to fewer slots, so a walk ends.
 """
 

@@ -1,7 +1,7 @@
 """What one process keeps of a topic's index chunks, once they are read and decoded.
 
-It guards I16: the memory that the chunks of a long topic take is limited. Chunks never change, so
-what is kept is never wrong. It must not know how a chunk is read.
+Keeps I16: the memory that the chunks of a long topic take is limited. Chunks never change, so what
+is kept is never wrong. It must not know how a chunk is read.
 """
 
 from __future__ import annotations

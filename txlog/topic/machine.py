@@ -1,9 +1,9 @@
 """The topic's rules as a machine on a journal: codecs of its events and of its snapshots.
 
-It guards I15 (damage is detected) and I16 (memory is bounded) against users who can write to the
-store: a stored event may refer only to this topic's segments and partitions, and to each batch
-once; `require_plausible` checks each event. Commands are decided in `rules.py`, and events are
-applied in `state.py`.
+Keeps I15 (damage is detected) and I16 (memory is bounded) against users who can write to the store:
+a stored event may refer only to this topic's segments and partitions, and to each batch once;
+`require_plausible` checks each event. Commands are decided in `rules.py`, and events are applied in
+`state.py`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a topic remembers of a producer, and the sequence rules of the idempotent producer. Pure.
 
-It guards I7 (KIP-98): per producer id, epoch and partition, sequences start at 0 and rise by one
-with each record; a repeat is acknowledged and not stored, and a gap is refused. Unlike Kafka's, the
+Keeps I7 (KIP-98): per producer id, epoch and partition, sequences start at 0 and rise by one with
+each record; a repeat is acknowledged and not stored, and a gap is refused. Unlike Kafka's, the
 memory of sequences has no window: a repeat is recognised at any age, and only its offset is
-forgotten after a few batches. It guards I8 (fencing by epoch) and the order of a producer's
+forgotten after a few batches. Keeps I8 (fencing by epoch) and the order of a producer's
 transactions (R6, R7). What is remembered for good is kept as ranges of numbers, so that it does not
 make later events more expensive.
 """

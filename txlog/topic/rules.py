@@ -2,8 +2,8 @@
 
 Markers are idempotent by the order of their transactions (R6, R7). Records that arrive after their
 transaction's marker are refused (R10), as are segments below the staging horizon (R17) and records
-of producers that the topic has forgotten (R11). It guards I7 (sequences), I8 (fencing by epoch) and
-I9 (a transaction's end touches only its own records).
+of producers that the topic has forgotten (R11). Keeps I7 (sequences), I8 (fencing by epoch) and I9
+(a transaction's end touches only its own records).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """State of a topic's journal, and what each event does to it. A pure fold.
 
-It guards I2 (offsets are given in slot order and never change), I9 (a marker touches only its own
+Keeps I2 (offsets are given in slot order and never change), I9 (a marker touches only its own
 transaction) and the last stable offset. `rules.py` decides which events a command leads to.
 """
 

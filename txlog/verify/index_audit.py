@@ -1,9 +1,9 @@
 """Checks a topic's index for consistency, and against the files that it refers to.
 
-It guards I2, I7 and I15 for operators: `log_audit.py` reads the records; this module checks that
-each chunk covers what the reference to it says, that no batch is in the index twice, that a
-segment's footer names the batches that the index names, and that the segment contains no other
-bytes. It may use listings: no decision depends on its result.
+Keeps I2, I7 and I15 for operators: `log_audit.py` reads the records; this module checks that each
+chunk covers what the reference to it says, that no batch is in the index twice, that a segment's
+footer names the batches that the index names, and that the segment contains no other bytes. It may
+use listings: no decision depends on its result.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads a whole log and checks it: every journal, every stored batch, every reference.
 
-It guards I15 for operators, and finds unreferenced objects. `txlog/journal/audit.py` audits each
+Keeps I15 for operators, and finds unreferenced objects. `txlog/journal/audit.py` audits each
 journal; this module decodes the topics' records and follows the journals' references to segments.
 It writes nothing: it uses the audited states, because opening a topic would begin its journal.
 Coordinators come before topics (rule R18). Other processes may write meanwhile.

@@ -3,8 +3,8 @@
 A copy of a log that was made file by file while processes wrote (`cp -r`) has journals of different
 moments. Each of them is sound by itself. A transaction may be complete in its coordinator and have
 no marker in a topic, or have a marker in a topic whose coordinator never decided it: no process
-writes the missing marker any more. It guards I5 for operators. In a log in use most differences are
-of this moment only, so the caller reads the coordinators again, and then has the log proven.
+writes the missing marker any more. Keeps I5 for operators. In a log in use most differences are of
+this moment only, so the caller reads the coordinators again, and then has the log proven.
 """
 
 from __future__ import annotations

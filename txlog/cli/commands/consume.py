@@ -1,6 +1,6 @@
 """`txlog consume`: records as JSON lines, a table, plain lines or Arrow.
 
-It guards that a group's offset never passes a record that was not printed.
+A group's offset never passes a record that was not printed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`txlog export`: a copy of topics at one consistent cut, as Parquet, Arrow or CSV.
 
-It guards that a file is complete or absent, and that nothing is overwritten. It must not know how a
-cut is found or a file is written.
+A file is complete or absent, and nothing is overwritten. It must not know how a cut is found or a
+file is written.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Records from lines of text, JSON and CSV. Pure.
 
 JSON lines have the form in which `txlog consume -o json` prints them; CSV is RFC 4180 in UTF-8 and
-has a header that names columns. It guards that no name in an object is silently ignored, and that
-an unknown column, a row of another length and an unclosed quote are refused with their line; the
-last of them within a limit (I16).
+has a header that names columns. No name in an object is silently ignored, and an unknown column, a
+row of another length and an unclosed quote are refused with their line; the last of them within a
+limit (I16).
 
 Not by pyarrow.csv and pyarrow.json, which would need as much code around them: they store 1e400 as
 infinity, 0x1F as 31 and "a"b as ab, tell null from an empty text only in CSV, and lack types that a

@@ -1,7 +1,7 @@
 """Lines of files and of stdin, in blocks that are yielded as soon as the input pauses.
 
-It guards that a line without an end takes no more memory than its limit (I16), and that lines that
-are typed, or come from `tail -f`, do not wait for a full block. It must not know what a line means.
+A line without an end takes no more memory than its limit (I16), and lines that are typed, or come
+from `tail -f`, do not wait for a full block. It must not know what a line means.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parsed records as Arrow batches for `send_batch`, with the line of each row.
 
-It guards that an unknown name, a value that does not fit and a line that cannot be parsed are
-refused with their line, before any record of their block is written. It must not know a producer.
+An unknown name, a value that does not fit and a line that cannot be parsed are refused with their
+line, before any record of their block is written. It must not know a producer.
 """
 
 from __future__ import annotations

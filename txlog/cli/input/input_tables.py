@@ -1,7 +1,7 @@
 """Records from Parquet and Arrow files, batch by batch, as `send_batch` takes them.
 
-It guards that a damaged file is distinguished from one whose records do not fit, and that a column
-comes back as the type that was written: Parquet has fewer types than a topic.
+A damaged file is distinguished from one whose records do not fit, and a column comes back as the
+type that was written: Parquet has fewer types than a topic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sends blocks of records for `txlog produce`, and counts the written ones, however it ends.
 
-It guards that an error names its record and says how many records are written: in a transaction all
-or none. It must not know where records come from.
+An error names its record and says how many records are written: in a transaction all or none. It
+must not know where records come from.
 """
 
 from __future__ import annotations

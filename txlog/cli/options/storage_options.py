@@ -1,8 +1,8 @@
 """Storage options of the command line: from a variable, from a file, from `--storage-option`.
 
 They are passed to the store like `storage_options` in Python: s3fs's names on S3, for example
-`sse_customer_key`. It guards that no value is printed: errors name the option only. Other users of
-the machine can read a process's arguments, so secrets belong in the file or in the variable.
+`sse_customer_key`. No value is printed: errors name the option only. Other users of the machine can
+read a process's arguments, so secrets belong in the file or in the variable.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Records as Parquet, Arrow and CSV files, written piece by piece.
 
 Parquet and Arrow have the columns of `txlog consume --format arrow`; CSV has those that `txlog
-produce` takes. It guards that no value is written as another one because the format
-cannot hold it. It must not know where the file is.
+produce` takes. No value is written as another one because the format cannot hold it. It must not
+know where the file is.
 """
 
 from __future__ import annotations

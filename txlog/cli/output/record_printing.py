@@ -1,7 +1,7 @@
 """Records on stdout in the forms of `txlog consume`: JSON lines, tables, plain lines, Arrow.
 
-It guards that bytes are written unchanged where the format promises so, and that nothing in a
-record reaches a terminal as an escape sequence. It must not know a consumer.
+Bytes are written unchanged where the format promises so, and nothing in a record reaches a terminal
+as an escape sequence. It must not know a consumer.
 """
 
 from __future__ import annotations

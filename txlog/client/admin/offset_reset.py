@@ -1,7 +1,7 @@
 """Moving a consumer group by hand: Kafka's reset strategies. It only reads: `groups.py` writes.
 
-It guards I6: a plan has the offsets that it was made for, and a group moves only while its owner is
-not alive.
+Keeps I6: a plan has the offsets that it was made for, and a group moves only while its owner is not
+alive.
 """
 
 from __future__ import annotations

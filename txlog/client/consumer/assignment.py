@@ -1,10 +1,10 @@
 """A consumer's subscription, and the partitions that it reads, each with its fetcher, while topics
 come and go.
 
-It guards that no record of a new partition, or of a topic that was deleted and created again (rule
-R11), is skipped: reading begins at the start, or at the group's offset. As in Kafka, a partition
-may be assigned before it can be read. It waits while it or its topic does not exist, its offsets
-are pending in a transaction, or it has neither an offset nor an `auto.offset.reset`. A pattern must
+No record of a new partition, or of a topic that was deleted and created again (rule R11), is
+skipped: reading begins at the start, or at the group's offset. As in Kafka, a partition may be
+assigned before it can be read. It waits while it or its topic does not exist, its offsets are
+pending in a transaction, or it has neither an offset nor an `auto.offset.reset`. A pattern must
 match a topic's whole name, and never matches internal topics.
 """
 

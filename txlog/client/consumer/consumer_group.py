@@ -1,8 +1,8 @@
 """A consumer's group: its metadata for a producer, its offsets as the journal stores them, and
 where the consumer starts.
 
-It guards I6 in the client: a commit names the group's last known offset, so that it fails if
-another consumer of the group has committed since. It must not know the records.
+Keeps I6 in the client: a commit names the group's last known offset, so that it fails if another
+consumer of the group has committed since. It must not know the records.
 """
 
 from __future__ import annotations

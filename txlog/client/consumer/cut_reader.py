@@ -1,8 +1,8 @@
 """Reading topics up to one consistent cut, for a copy: first the ranges, then the batches.
 
-It guards I11 (every transaction below the ends is completely below them, in all topics that are
-read), and I3 through the fetcher. FETCH_BYTES_MAX limits the memory, whatever the length of a
-topic. It must not know where the records go.
+Keeps I11 (every transaction below the ends is completely below them, in all topics that are read),
+and I3 through the fetcher. FETCH_BYTES_MAX limits the memory, whatever the length of a topic. It
+must not know where the records go.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reading one partition ahead of a consumer's position, and several partitions at the same time.
 
-It guards that a position never passes a record that a poll should return, that at read_committed
-nothing at or above the last stable offset is read (I3), and that several partitions together read
-no more than one poll may (I16). It must not know consumer groups.
+A position never passes a record that a poll should return. At read_committed nothing at or above
+the last stable offset is read (I3). Several partitions together read no more than one poll may
+(I16). It must not know consumer groups.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The loop of a poll: take the records that are there, else catch up, else wait for the next entry.
 
-It guards that the records of one poll stay within its limits, that an error does not hold back
-records that are ready, and that requests for an entry that does not exist yet are bounded in number
-(I16). It must not know groups, nor what a program does with its records.
+The records of one poll stay within its limits, and an error does not hold back records that are
+ready. Requests for an entry that does not exist yet are bounded in number (I16). It must not know
+groups, nor what a program does with its records.
 """
 
 from __future__ import annotations

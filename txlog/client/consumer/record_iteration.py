@@ -1,9 +1,9 @@
 """The records of a poll, all at once or one by one, and reading up to the current end of the log.
 
-It guards that a commit in the middle of a loop covers the current record and none after it, and
-that a polled record that was not returned is polled again: nothing is lost by a `break`, by Ctrl-C,
-or by a value that Python cannot represent. State that `ReadToEnd` rebuilds is complete: an empty
-`poll` at read_committed may mean that an open transaction hides the records behind it.
+A commit in the middle of a loop covers the current record and none after it, and a polled record
+that was not returned is polled again: nothing is lost by a `break`, by Ctrl-C, or by a value that
+Python cannot represent. State that `ReadToEnd` rebuilds is complete: an empty `poll` at
+read_committed may mean that an open transaction hides the records behind it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Any live producer of a group checks for the whole group; of several, one claims each check. After
 `transaction.check.max` checks the messages go to the dead-letter topic: neither committed nor lost.
-It guards I14: a clock starts a check, and decides nothing.
+Keeps I14: a clock starts a check, and decides nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The dead-letter topic: messages of half transactions without a decision, and their replay.
 
 A dead letter is the original message, with headers for its topic, its half transaction and the
-checks. It guards that a message is either in the dead-letter topic or in its own: giving up a half
-transaction is its only decision (I4), and a replay commits the messages together with the offsets
-of the letters (I5).
+checks. A message is either in the dead-letter topic or in its own: giving up a half transaction is
+its only decision (I4), and a replay commits the messages together with the offsets of the letters
+(I5).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Storing half transactions, deciding them, and reading their messages back.
 
-It guards that a message of a half transaction is visible if and only if it was committed: BEGIN
-names its segments, and they become visible with the decision (I3), whichever process dies in
-between. It must not know the listener.
+A message of a half transaction is visible if and only if it was committed: BEGIN names its
+segments, and they become visible with the decision (I3), whichever process dies in between. It must
+not know the listener.
 """
 
 from __future__ import annotations

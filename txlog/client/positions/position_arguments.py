@@ -1,7 +1,7 @@
 """Checks of the partitions, offsets and offset metadata that callers pass. Values only.
 
-It guards that only values which every other process reads back unchanged are stored (I15). numpy's
-integers are accepted; floats, bools and strings are not.
+Only values which every other process reads back unchanged are stored (I15). numpy's integers are
+accepted; floats, bools and strings are not.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Staged records are stored, and not yet named by any topic: an open transaction blocks no reader and
 an abort writes nothing (R38). The decision names their segments, and each topic's marker gives them
-their offsets. It guards the client's half of R37: offsets that were given stay here until their
-pend is answered, so that the commit sends them again, and does not happen without them; and R40:
-records of a topic that was deleted during the transaction go to no other. It must not know how
-records are buffered, nor the producer's states.
+their offsets. Keeps the client's half of R37: offsets that were given stay here until their pend is
+answered, so that the commit sends them again, and does not happen without them; and R40: records of
+a topic that was deleted during the transaction go to no other. It must not know how records are
+buffered, nor the producer's states.
 """
 
 from __future__ import annotations

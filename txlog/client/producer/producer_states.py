@@ -1,11 +1,10 @@
 """The state of a producer, as in Kafka's TransactionManager: legal transitions, and the error that
 every further call raises.
 
-It guards the client's half of I5: a transaction that lacks a record, because it was refused or
-given up, can only be aborted; and I7 across fork(2): a producer works only in the process that
-created it. Parent and child would give the same sequences and transaction numbers to different
-records, and all but the first would be taken for repeats. It must not know records, stores or
-coordinators.
+Keeps the client's half of I5: a transaction that lacks a record, because it was refused or given
+up, can only be aborted; and I7 across fork(2): a producer works only in the process that created
+it. Parent and child would give the same sequences and transaction numbers to different records, and
+all but the first would be taken for repeats. It must not know records, stores or coordinators.
 """
 
 from __future__ import annotations

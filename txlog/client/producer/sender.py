@@ -1,6 +1,6 @@
 """The sender of a producer: records from `send` until the log has stored them.
 
-It guards the client's half of R9: a flush whose outcome is unknown stays here, and is sent again
+Keeps the client's half of R9: a flush whose outcome is unknown stays here, and is sent again
 unchanged, with the same partitions and so the same sequences, until the log has answered. Records
 are given up, with an error for their sender, only if they are known not to be stored. In the log,
 partitions are declared before records are appended. It must not know the producer's states.

@@ -1,8 +1,8 @@
 """Writes batches of records: into segments, and with an append into a topic's log.
 
-It guards the client's half of I7 (the sequences of each partition have no gap) and R9: an append
-of unknown outcome is sent again with the same sequences until the log answers, and its transaction
-may not commit before.
+Keeps the client's half of I7 (the sequences of each partition have no gap) and R9: an append of
+unknown outcome is sent again with the same sequences until the log answers, and its transaction may
+not commit before.
 """
 
 from __future__ import annotations

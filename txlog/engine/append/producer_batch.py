@@ -1,9 +1,9 @@
 """Buffered records, and what `send` returns for each: one batch and one result for each topic.
 
-A batch becomes an Arrow batch at the flush. It guards that `send` itself refuses a record that its
-topic cannot hold, before anything is written. `add` is the hot path: it only checks types and
-appends to lists. A record has its offset once its flush has won a journal slot, never before (I2);
-its future gives its metadata then, as in Kafka's clients. No I/O of its own.
+A batch becomes an Arrow batch at the flush. `send` itself refuses a record that its topic cannot
+hold, before anything is written. `add` is the hot path: it only checks types and appends to lists.
+A record has its offset once its flush has won a journal slot, never before (I2); its future gives
+its metadata then, as in Kafka's clients. No I/O of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Buffered records of a typed topic, as rows of its own columns.
 
-It guards what `KafkaProducerBatch` guards, and that a program may change what it has sent: rows are
+It refuses what `KafkaProducerBatch` refuses. A program may change what it has sent, as rows are
 copied.
 """
 

@@ -1,6 +1,6 @@
 """Deleting entries below a boundary, once no process trusts a check that was made before it.
 
-It guards R14: numbered entries are deleted below the newest boundary that is old enough. The store
+Keeps R14: numbered entries are deleted below the newest boundary that is old enough. The store
 alone measures its age: the date of an object that this process has just written, minus the
 boundary's own date. A boundary without a date is never old enough, so that on a store without dates
 no entry is deleted (R32). With a grace of 0 (a log that trusts no clock) the newest boundary

@@ -1,6 +1,6 @@
 """Group commit: of the threads that wait with commands for one journal, one publishes for all.
 
-It guards:
+What holds:
 
 - A thread continues as soon as its command is published, whatever the next publisher does.
 - The command of an interrupted thread is not carried out later.

@@ -1,8 +1,8 @@
 """How a process follows a journal: opening it, reading runs of entries, snapshots on the way.
 
-It guards that no entry is applied that may not be believed (rule R15), and that a hole is damage
-and never skipped (I15). It writes snapshots, which only make opening quick, but no entries: that is
-`replica.py`. It must not know what events mean.
+Only entries that count are applied (rule R15), and a hole is damage and never skipped (I15). It
+writes snapshots, which only make opening quick, but no entries: that is `replica.py`. It must not
+know what events mean.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 `execute(command)` decides against the state and publishes at the next slot; if another writer wins
 it, it catches up and decides again. All I/O of a journal is here and in the modules that it calls;
-the machine has all protocol rules. It guards I1 (a slot is won at most once: the store's `create`,
-and the boundary check that goes with it) and I13 (an unknown outcome is raised as such). It must
-not know what events mean.
+the machine has all protocol rules. Keeps I1 (a slot is won at most once: the store's `create`, and
+the boundary check that goes with it) and I13 (an unknown outcome is raised as such). It must not
+know what events mean.
 
 Crash points of a publish: before the create nothing has happened; after it the entry is the
 journal's, whether or not this process lives to apply it.

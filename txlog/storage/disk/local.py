@@ -1,13 +1,13 @@
 """A folder on a disk as a store.
 
-It guards I1 by link(2): a whole, synced temporary file gets its name only if the name is free, so
-that no reader sees a part of an object and only one writer wins. What it reports as created
-survives a loss of power: the file, its folder and every new parent are synced first. Another
-process may find an object just before that. It detects this by the temporary name, which still
-exists, and syncs the folder itself: otherwise it would build on an object that may be lost. (Where
-there are no hard links it cannot detect this.) fsspec's own exclusive write is not used: it is not
-exclusive. Everything happens below the root's open handle (`root_folder.py`), through no symbolic
-link, and with regular files only. This module must not know what the objects mean.
+Keeps I1 by link(2): a whole, synced temporary file gets its name only if the name is free, so that
+no reader sees a part of an object and only one writer wins. What it reports as created survives a
+loss of power: the file, its folder and every new parent are synced first. Another process may find
+an object just before that. It detects this by the temporary name, which still exists, and syncs the
+folder itself: otherwise it would build on an object that may be lost. (Where there are no hard
+links it cannot detect this.) fsspec's own exclusive write is not used: it is not exclusive.
+Everything happens below the root's open handle (`root_folder.py`), through no symbolic link, and
+with regular files only. This module must not know what the objects mean.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """New files on a disk: written under a temporary name, then named at once, if the name is free.
 
-It guards that no part of an object is ever visible: the temporary name, beside the final one,
-belongs to the store, which never lists it. It guards I1 on file systems: link(2) never overwrites;
-renameat2(2) with RENAME_NOREPLACE is used where there are no hard links; a file system with neither
-is refused. Everything is done in the open folder, not by path. This module must not know what is
-written.
+No part of an object is ever visible: the temporary name, beside the final one, belongs to the
+store, which never lists it. Keeps I1 on file systems: link(2) never overwrites; renameat2(2) with
+RENAME_NOREPLACE is used where there are no hard links; a file system with neither is refused.
+Everything is done in the open folder, not by path. This module must not know what is written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Translates an operating system's error into an error of txlog.
 
-It guards that a full disk and a refusal are distinguished from a store that is merely slow. It must
-not do I/O.
+A full disk and a refusal are distinguished from a store that is merely slow. It must not do I/O.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The root of a store on a disk, held open: every operation uses this handle, never the path.
 
-It guards that what is acknowledged is in the log that was opened. The handle still belongs to that
-folder after it is removed, renamed or unmounted, or another takes its place: what is written
-through it lands nowhere else, and comparing it with the path shows whether the path still leads
-here. The log's own file is held in the same way, because a root may be emptied and used again.
-While a handle is open, no new file gets its inode.
+What is acknowledged is in the log that was opened. The handle still belongs to that folder after it
+is removed, renamed or unmounted, or another takes its place: what is written through it lands
+nowhere else, and comparing it with the path shows whether the path still leads here. The log's own
+file is held in the same way, because a root may be emptied and used again. While a handle is open,
+no new file gets its inode.
 
-It also guards that no path of a log leads out of its root: a user who can write to the root could
+No path of a log leads out of its root either: a user who can write to the root could
 put a symbolic link in place of a folder, and have another user's files read or deleted through it.
 `open_below` follows none. Linux does it in one call (openat2 with RESOLVE_NO_SYMLINKS, since 5.6);
 elsewhere each folder is opened in turn. This module must not know what the objects mean.

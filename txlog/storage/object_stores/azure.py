@@ -1,7 +1,7 @@
 """Azure Blob Storage: how obstore reaches its containers.
 
-It guards that no option is silently ignored: names are adlfs's, and what obstore cannot honour is
-refused with what to set instead. `object_store.py` uses the client.
+No option is silently ignored: names are adlfs's, and what obstore cannot honour is refused with
+what to set instead. `object_store.py` uses the client.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The one client of stores on Google Cloud Storage and Azure: obstore.
 
-It guards that a process that may not use obstore, because it was forked, gets an error before it
-makes a request. It must not know a service.
+A process that may not use obstore, because it was forked, gets an error before it makes a request.
+It must not know a service.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The port to a bucket of an object service: one request in, an answer or a Failure out.
 
 Implementations repeat nothing by themselves where that can be turned off: only `retry.py` and
-`readback.py` decide about repeats. It guards I13: only an HTTP status that proves that nothing was
+`readback.py` decide about repeats. Keeps I13: only an HTTP status that proves that nothing was
 stored is taken as such; after any other, the request may have been executed. Messages are built
 here from status and error code alone, so that no secret that a server or a library printed gets
 into one. This module must not know what the objects are, nor a client of a service.

@@ -1,8 +1,8 @@
 """A bucket, or a prefix in one, as a store; any service with a conditional PUT serves.
 
-It guards I1 by one conditional PUT an object, which `readback.py` reads back after anything but a
-clean success. `retry.py` sets limits and repeats, `object_client.py` says what a failure means,
-and LIST decides nothing. It must not know which client makes the requests.
+Keeps I1 by one conditional PUT an object, which `readback.py` reads back after anything but a clean
+success. `retry.py` sets limits and repeats, `object_client.py` says what a failure means, and LIST
+decides nothing. It must not know which client makes the requests.
 """
 
 from __future__ import annotations

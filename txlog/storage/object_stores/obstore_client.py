@@ -1,7 +1,7 @@
 """Requests to a bucket by obstore, which only this module imports, when it is first used.
 
-It guards I1 and I13 with three settings that no environment variable may change: a conditional PUT
-by If-None-Match, no repeats, one object a DELETE. Its bridge to fsspec is not used: it overwrites
+Keeps I1 and I13 with three settings that no environment variable may change: a conditional PUT by
+If-None-Match, no repeats, one object a DELETE. Its bridge to fsspec is not used: it overwrites
 although it is asked to create. obstore does not survive a fork: once a process has made a request,
 a child that makes one hangs for ever, and the parent with it. So the process that made the first
 request is recorded for all buckets, and any other process is refused.

@@ -1,10 +1,10 @@
 """Classifies obstore's exceptions by their text.
 
-It guards I13: obstore's classes prove nothing (a conflict in flight and a name in use raise the
-same one), and none has a status. One expression, anchored at the start of the text's first line,
-finds it there; a text that does not match, for example after a change in obstore, means that the
-request may have been executed. A status counts only if the bucket's own endpoint gave it: the
-services that issue credentials answer with statuses, too. It must not make requests.
+Keeps I13: obstore's classes prove nothing (a conflict in flight and a name in use raise the same
+one), and none has a status. One expression, anchored at the start of the text's first line, finds
+it there; a text that does not match, for example after a change in obstore, means that the request
+may have been executed. A status counts only if the bucket's own endpoint gave it: the services that
+issue credentials answer with statuses, too. It must not make requests.
 """
 
 from __future__ import annotations

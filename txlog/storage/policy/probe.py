@@ -1,8 +1,8 @@
 """Checks that a store keeps the contract of `create`, before a log is created there.
 
-It guards I1 against stores that ignore the condition of a create, or check it too early. A store
-that passes may still race between its own servers, so the docs also list the stores that were
-tested. It must not know how any store works.
+Keeps I1 against stores that ignore the condition of a create, or check it too early. A store that
+passes may still race between its own servers, so the docs also list the stores that were tested. It
+must not know how any store works.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A store that reads ahead, for callers that read many objects one after the other.
 
 On a distant store each read takes a round trip, however small the object. A listing or the caller
-tells which objects come next, so they are read in parallel and kept until they are requested. It
-guards that a caller sees what it would have seen without: nothing is kept of an object that was
-absent, or could not be read. It must not know what the objects are.
+tells which objects come next, so they are read in parallel and kept until they are requested. A
+caller sees what it would have seen without: nothing is kept of an object that was absent, or could
+not be read. It must not know what the objects are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Conditional creates, repeated and read back until it is clear whether they were carried out.
 
-It guards I1 and I13. The HTTP client or the network may send a conditional write again, and then
+Keeps I1 and I13. The HTTP client or the network may send a conditional write again, and then
 "exists" can mean this caller's own write; an answer may be lost; a write may land after its caller
 gave up. So every answer but a clean success leads to a read. Equal bytes are the caller's, because
 every body carries a random token; other bytes are another writer's. Absence proves nothing, because

@@ -1,8 +1,8 @@
 """Retries of requests to a store: limited attempts, growing pauses, one deadline.
 
-It guards I16. Time and jitter come from the Runtime, so a simulation can replay them. It must not
-know what is attempted, nor decide anything by the time (I14): running out of attempts is an error,
-never an answer.
+Keeps I16. Time and jitter come from the Runtime, so a simulation can replay them. It must not know
+what is attempted, nor decide anything by the time (I14): running out of attempts is an error, never
+an answer.
 """
 
 from __future__ import annotations

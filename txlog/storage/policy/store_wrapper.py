@@ -1,6 +1,6 @@
 """Stores that wrap another store: they pass on every call that they do not change.
 
-The read-only one guards I15 for audits: a process that reads a damaged log must not repair it on
+The read-only one keeps I15 for audits: a process that reads a damaged log must not repair it on
 the way. A replica that opens a journal writes a new snapshot if it finds one damaged, and continues
 if the write is refused. The one for audits also makes a refused read the damage of one object, so
 that an audit names it and goes on.

@@ -1,9 +1,9 @@
 """S3 and compatible services: which client a process uses, and how it reaches the bucket.
 
-obstore makes the requests; s3fs does if it is chosen (`client=s3fs`), if obstore is not
-installed, in a process that was forked after its parent had used obstore, and for a listing that
-obstore cannot read. It guards that both get the same settings: options by s3fs's names, credentials
-and endpoint also from the usual AWS_* variables. `object_store.py` uses the client.
+obstore makes the requests; s3fs does if it is chosen (`client=s3fs`), if obstore is not installed,
+in a process that was forked after its parent had used obstore, and for a listing that obstore
+cannot read. Both get the same settings: options by s3fs's names, credentials and endpoint also from
+the usual AWS_* variables. `object_store.py` uses the client.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """How obstore reaches a bucket of S3: options first, then the environment, then the user's files.
 
-It guards that obstore finds what s3fs finds: the same keys, region, endpoint and certificates.
-botocore, which comes with s3fs, reads the files, and only if they may add something. It supports
-profiles, SSO, assumed roles, processes and machines' roles, with the expiry of each; obstore by
-itself supports only the last. A request that cannot be signed is refused before anything is sent,
-so that it is never mistaken for one that may have been executed. No secret is printed, and none is
-kept beyond the process.
+obstore finds what s3fs finds: the same keys, region, endpoint and certificates. botocore, which
+comes with s3fs, reads the files, and only if they may add something. It supports profiles, SSO,
+assumed roles, processes and machines' roles, with the expiry of each; obstore by itself supports
+only the last. A request that cannot be signed is refused before anything is sent, so that it is
+never mistaken for one that may have been executed. No secret is printed, and none is kept beyond
+the process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Classifies exceptions of s3fs, botocore and aiohttp by their HTTP status.
 
-It guards I13: only the types of exceptions that are raised before anything is sent prove that no
+Keeps I13: only the types of exceptions that are raised before anything is sent prove that no
 request was made; any other type may hide a request that was executed. It must not make requests;
 `object_client.py` says what a status means.
 """

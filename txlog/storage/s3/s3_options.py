@@ -1,7 +1,7 @@
 """Storage options of S3, by s3fs's names, in obstore's terms; and those from the environment.
 
-It guards that no option is silently ignored: one that obstore cannot honour is refused with what to
-set instead. No value is printed. It must not make requests.
+No option is silently ignored: one that obstore cannot honour is refused with what to set instead.
+No value is printed. It must not make requests.
 """
 
 from __future__ import annotations

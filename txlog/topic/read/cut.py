@@ -5,7 +5,7 @@ between two of these reads a producer may finish one transaction and begin anoth
 then contains and the other does not. So each state must still have the decisions of all
 transactions that were decided since the round began.
 
-It guards I11, across partitions and topics, and R13: the smallest unit is a connected group of
+Keeps I11, across partitions and topics, and R13: the smallest unit is a connected group of
 transactions, and only one such group may exceed a limit. It reads the batch index and no record;
 how much of the index depends on the distance to the end, not on the length of the log.
 """

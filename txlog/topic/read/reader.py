@@ -1,6 +1,6 @@
 """Reading records: from batches of the index to Arrow record batches.
 
-It guards I3 (aborted and open transactions are left out at read_committed), I15 (every batch is
+Keeps I3 (aborted and open transactions are left out at read_committed), I15 (every batch is
 compared with its length and CRC32 before it is decoded) and R19 (a missing segment is an error only
 according to the current state: merging may have moved its records). It must not know consumer
 groups or positions.

@@ -1,7 +1,7 @@
 """Reading a segment: single batches of it, or all of its contents without the journal.
 
-It guards I15: the bytes of a batch are compared with the length and the checksum that the journal
-has before Arrow sees them, and bytes that cannot be parsed are CorruptData, never another error. A
+Keeps I15: the bytes of a batch are compared with the length and the checksum that the journal has
+before Arrow sees them, and bytes that cannot be parsed are CorruptData, never another error. A
 segment alone has no checksums: in a scan without the journal's batches, a changed value inside a
 record is not detected. It must not know offsets.
 """

@@ -1,9 +1,9 @@
 """Key compaction: of every key the newest record stays, at its offset (KIP-58, KIP-354, KIP-534).
 
-It guards I2 and I12: it rewrites only sealed batches, which are below the last stable offset.
-Records of an aborted transaction never supersede others. A tombstone (a record without a value)
-stays for `delete.retention.ms` after the first pass that found it, so that readers that keep up see
-it. Any number of processes may compact at once.
+Keeps I2 and I12: it rewrites only sealed batches, which are below the last stable offset. Records
+of an aborted transaction never supersede others. A tombstone (a record without a value) stays for
+`delete.retention.ms` after the first pass that found it, so that readers that keep up see it. Any
+number of processes may compact at once.
 """
 
 from __future__ import annotations

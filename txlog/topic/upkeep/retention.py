@@ -1,8 +1,8 @@
 """Which records of a topic retention may delete, by age and size, from its index alone.
 
-It guards I12: the result never exceeds the last stable offset, which the topic's rules check again.
-As in Kafka whole batches are deleted, oldest first, and none after the first that stays. Pure,
-except that chunks are loaded.
+Keeps I12: the result never exceeds the last stable offset, which the topic's rules check again. As
+in Kafka whole batches are deleted, oldest first, and none after the first that stays. Pure, except
+that chunks are loaded.
 """
 
 from __future__ import annotations

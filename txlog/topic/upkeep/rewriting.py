@@ -1,6 +1,6 @@
 """Rewriting sealed batches into fewer and larger ones: shared by merging and compaction.
 
-It guards I2 (every offset keeps its record, and covered offsets stay covered) and I11 (batches of
+Keeps I2 (every offset keeps its record, and covered offsets stay covered) and I11 (batches of
 different transactions are never stored as one, so that consistent cuts do not move). Tombstones
 that expire at different times are never stored as one batch either. New segments and chunks are
 durable before the event that refers to them. If a process dies before that event, vacuum collects

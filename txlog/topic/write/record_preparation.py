@@ -1,9 +1,9 @@
 """What producers and sinks may write: partitions, headers, sizes, times, and columns of tables.
 
-It guards that a record which its topic cannot hold is refused before anything is written, also for
-its time: `message.timestamp.type` and Kafka's limits on records' own times (KIP-937), of which none
-is before 1970 (ProducerRecord's rule). The client's clock decides here which records are accepted,
-and never whether the log stays consistent (I14). Pure, but for the topic's state.
+A record which its topic cannot hold is refused before anything is written, also for its time:
+`message.timestamp.type` and Kafka's limits on records' own times (KIP-937), of which none is before
+1970 (ProducerRecord's rule). The client's clock decides here which records are accepted, and never
+whether the log stays consistent (I14). Pure, but for the topic's state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writing a segment: record batches of many partitions in one Arrow IPC file, written once.
 
-It guards I15: every batch is stored with its length and checksum, which a reader compares with the
+Keeps I15: every batch is stored with its length and checksum, which a reader compares with the
 bytes before Arrow sees them; and I5: a segment has no name before it is complete. A segment is a
 plain Arrow file that any Arrow reader opens; each batch has its partition as a label, so that a
 segment can be read without the journal. It must not know offsets.
