@@ -14,7 +14,7 @@ from txlog.settings import LogSettings
 from txlog.storage.policy.read_ahead import ReadAheadStore
 from txlog.storage.store import ByteRange, Store
 from txlog.topic import batch_index
-from txlog.topic.batch_index import IndexedBatch
+from txlog.topic.batch_index import ChunkRef, IndexedBatch
 from txlog.topic.records.segment_reader import footer_range
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
@@ -101,7 +101,8 @@ def test_I2_chunks_below_a_node_are_checked(monkeypatch: pytest.MonkeyPatch) -> 
     assert opened.findings == []
     node = next(ref for ref in opened.state.sealed.roots() if ref.level)
     leaf = opened.topic.chunk(opened.state, node)[0]
-    other.memory.delete(opened.topic.layout.chunk(leaf.first_slot, leaf.last_slot))  # type: ignore[union-attr]
+    assert isinstance(leaf, ChunkRef)
+    other.memory.delete(opened.topic.layout.chunk(leaf.first_slot, leaf.last_slot))
     with pytest.raises(CorruptData):
         Opened(other).audit.check_tree()
 
