@@ -11,6 +11,7 @@ import pytest
 
 from tests.examples import examples
 from tests.mutation.fastest_first import fastest_first
+from tests.mutation.measuring import is_mutated, measure_this_process_only
 from tests.schedule import ByProcess, in_order
 from tests.source_tree import ROOT
 from tests.spark.environment import SPARK_ENVIRONMENT
@@ -54,7 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.register_profile(
         "mutants", deadline=None, database=None, derandomize=True, phases=found
     )
-    hypothesis.settings.load_profile("mutants" if _is_mutated() else "txlog")
+    hypothesis.settings.load_profile("mutants" if is_mutated() else "txlog")
+    measure_this_process_only()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -70,10 +72,6 @@ def transaction_records(request: pytest.FixtureRequest) -> str:
     is_in_log = request.node.get_closest_marker("in_log") is not None
     chosen: str = getattr(request, "param", IN_LOG if is_in_log else STAGED)
     return chosen
-
-
-def _is_mutated() -> bool:
-    return "MUTANT_UNDER_TEST" in os.environ
 
 
 def _plant(name: str) -> None:
@@ -99,7 +97,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest tests first; for a mutant, the fastest."""
-    items[:] = fastest_first(items) if _is_mutated() else in_order(items)
+    items[:] = fastest_first(items) if is_mutated() else in_order(items)
 
 
 @pytest.hookimpl(optionalhook=True)

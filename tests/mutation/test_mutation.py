@@ -5,11 +5,15 @@ import ast
 import io
 import json
 import math
+import os
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.docs.pages import Page
 from tests.mutation.__main__ import Figures
+from tests.mutation.measuring import MEASURED, VARIABLE, measure_this_process_only
 from tests.mutation.modules import FOLDERS, MODULES, PROTOCOL, Mutated, grouped
 from tests.mutation.mutant import Function, mutants_of
 from tests.mutation.progress import Progress
@@ -79,6 +83,17 @@ def test_timed_out_mutant_counts_as_killed_and_in_doubt(tmp_path: Path) -> None:
         found = outcome(tmp_path, module)
         assert found.killed + len(found.survivors) == 2
         assert {one.name[-1] for one in found.in_doubt} == in_doubt
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"), [(MEASURED, None), ("m.x_f__mutmut_1", "m.x_f__mutmut_1")]
+)
+def test_process_that_a_test_starts_runs_a_mutant_but_is_not_measured(
+    given: str, seen: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, given)
+    measure_this_process_only()
+    assert os.environ.get(VARIABLE) == seen
 
 
 def test_every_mutated_module_and_its_tests_exist() -> None:
