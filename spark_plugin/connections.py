@@ -48,7 +48,7 @@ _kept: dict[str, KeptStore] = {}
 
 
 def open_kept(url: str, storage_options: Mapping[str, object]) -> KeptStore:
-    """The store at `url`, opened once a process. Raises as `open_store` does."""
+    """The store at `url`, opened once a process. Raises the errors of `open_store`."""
     options = dict(storage_options)
     # With the process id: a forked child has none of its parent's threads, and may not share its
     # connections.

@@ -39,7 +39,7 @@
     │   ├── StoreDenied             wrong credentials, no bucket or no permission
     │   ├── NotATxlog               no log here, or a newer one (also a LookupError)
     │   └── CheckpointConflict      checkpoint and group contradict each other
-    ├── OutcomeUnknown              it may or may not be durable: ask again, clean up nothing
+    ├── OutcomeUnknown              it may or may not be durable: ask again, delete nothing
     ├── CorruptData                 stored bytes are wrong: the message names the object
     │   ├── UnsupportedFormat       a newer version of the format wrote it
     │   └── MissingObject           an object that the log refers to is gone
@@ -297,7 +297,7 @@ class CheckpointConflict(UsageError, code="checkpoint-conflict"):
 
 
 class OutcomeUnknown(TxlogError, code="outcome-unknown"):
-    """The write may or may not be durable, now or later. Ask again; clean up nothing (I13)."""
+    """The write may or may not be durable, now or later. Repeat the call; delete nothing (I13)."""
 
 
 class CorruptData(TxlogError, code="corrupt-data"):

@@ -242,7 +242,7 @@ class LogSettings(SettingsGroup):
     boundary_trust_ms: int = 0
     """How long a process trusts a check of a journal's boundary, by its own clocks (rule R15): 12
     hours in a log that is created on an object store, where a check takes a round trip. 0: no clock
-    is trusted, and each answer is checked, as always on a store that is near."""
+    is trusted, and each answer is checked, as always on a disk."""
     boundary_grace_ms: int = 0
     """If checks are trusted, pruned entries stay until a boundary above them is older than this by
     the store's own dates (rule R14): 7 days; at least twice `boundary.trust.ms` (rule R32)."""
@@ -435,7 +435,7 @@ class ProcessSettings(SettingsGroup):
     """First wait between such attempts; it doubles up to a second."""
     completion_linger_ms: int = 10
     """How long the completion of a transaction waits for the producer's next transaction, to share
-    its entries: offsets with its pend, COMMITTED with its PREPARE_COMMIT."""
+    its entries: offsets with its pending ones, COMMITTED with its PREPARE_COMMIT."""
     transaction_timeout_ms: int = 60_000
     """`transaction.timeout.ms` of producers that do not set it (Kafka's default)."""
     transaction_max_timeout_ms: int = 900_000

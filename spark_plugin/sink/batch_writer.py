@@ -182,7 +182,7 @@ class TxlogBatchWriter(OfOneVersion, DataSourceArrowWriter):
 
 
 def _newest_plan(options: WriterOptions) -> BatchPlan:
-    """The batch that runs, of a write in a `foreachBatch`. Raises as `Checkpoint.plan`."""
+    """The running batch of a write in a `foreachBatch`. Raises the errors of `Checkpoint.plan`."""
     try:
         return query_checkpoint(options).plan()
     except CheckpointConflict as error:

@@ -119,7 +119,7 @@ def prepare_job(
     """The same for a job, whose tasks create missing topics: only they have the batch id. Returns
     also whether the log was created.
 
-    Raises as `prepare_topics`, and NotATxlog if there is no log and it may not be created.
+    Raises the errors of `prepare_topics`, and NotATxlog if there is no log and none may be made.
     """
     check_columns(options, schema)
     if options.topic is None:
@@ -183,8 +183,8 @@ class SinkTopics:
     allowed: Creation
 
     def prepared(self) -> LogMetadata:
-        """The metadata of the log, and of the topics for which the tasks may have rows. Raises as
-        `prepare_topics`."""
+        """The metadata of the log, and of the topics for which the tasks may have rows.
+        Raises the errors of `prepare_topics`."""
         cluster = self.connection.cluster
         if self.options.topic is None:
             frame_schema(self.schema, [TOPIC_COLUMN])
@@ -285,7 +285,7 @@ def _checked_new(
     name: str, options: WriterOptions, schema: StructType
 ) -> tuple[NewTopic, pa.Schema, TopicConfig]:
     """The topic to create for this DataFrame, which must fit: one that is refused leaves no topic
-    behind. Raises as `checked_topic`."""
+    behind. Raises the errors of `checked_topic`."""
     config = dict(options.topic_config)
     if options.key is not None and not is_kafka_frame(schema):
         config["key.column"] = options.key

@@ -139,7 +139,8 @@ def joining_offset(
     committed: CommittedOffset | None,
 ) -> int:
     """Where a running query begins in a partition that is new to it: at the group's position if
-    `startingOffsets` is committed, else at 0 (Kafka: the earliest). Raises as `resolve` does."""
+    `startingOffsets` is committed, else at 0 (Kafka: the earliest). Raises the errors of
+    `resolve`."""
     if committed is not None:
         return resolve(topic, where, OffsetPoint.COMMITTED, 0, options, committed)
     log_start = topic.state.bounds(where.partition).log_start

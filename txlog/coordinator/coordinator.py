@@ -355,7 +355,7 @@ class Coordinator:
         fence: bool = False,
         undecided: bool = False,
     ) -> None:
-        """Abort and finish. Raises as `prepare_abort` does."""
+        """Abort and finish. Raises the errors of `prepare_abort`."""
         self.prepare_abort(transactional_id, tx_id, fence=fence, undecided=undecided)
         self.finish(transactional_id, tx_id)
 

@@ -83,8 +83,8 @@ class ProducerConfig(SettingsGroup):
     """How often an append of unknown outcome is repeated, within `append.attempts.max`. With
     enable.idempotence=false, 0 means at most once and any other value at least once."""
     max_in_flight_requests_per_connection: int = 5
-    """One append of a producer is under way at a time, whatever the value; an idempotent producer
-    accepts at most 5, as in Kafka."""
+    """Ignored; accepted for compatibility: a producer appends one batch after the other. An
+    idempotent producer accepts at most 5, as in Kafka."""
     delivery_timeout_ms: int = 120_000
     """The time after which an append of unknown outcome is no longer repeated automatically."""
 

@@ -196,7 +196,8 @@ class CoordinatorMachine(SimpleMachine):
     def _require_coordinator(self, pending: Pending) -> None:
         if pending.coordinator >= self._count:
             raise CorruptData(
-                f"a pend names coordinator {pending.coordinator}, and the log has {self._count}"
+                f"pending offsets name coordinator {pending.coordinator}, and the log has "
+                f"{self._count}"
             )
 
 

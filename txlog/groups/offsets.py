@@ -234,7 +234,7 @@ class GroupOffsets:
 
     def maintain(self) -> list[TxId]:
         """One pass: end the pends of transactions that are decided or past their timeout, and
-        return those transactions. Raises as `end_each` does."""
+        return those transactions. Raises the errors of `end_each`."""
         return end_each(
             (tx_id, partial(self._resolved, name, tx_id, pending))
             for name, state in self.groups().items()

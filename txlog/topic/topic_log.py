@@ -144,7 +144,7 @@ class TopicLog:
     def take_entry(self, slot: int, data: bytes) -> bool:
         """Apply an entry from `entry_at` if it is the next one; returns whether it was.
 
-        It reads no further entry. Raises as `catch_up` does.
+        It reads no further entry. Raises the errors of `catch_up`.
         """
         return self.journal.apply_entry(slot, data)
 
@@ -219,9 +219,9 @@ class TopicLog:
         return write
 
     def require_staged(self, segments: Sequence[Segment]) -> None:
-        """Check segments that another process has staged. Raises as `check_segment`, and NotATxlog
-        for one that is missing on a near store: a copy of the log on that process's own disk takes
-        segments as well. A bucket is one place for all processes."""
+        """Check segments that another process has staged. Raises the errors of `check_segment`, and
+        NotATxlog for one that is missing on a disk: a copy of the log on that process's own disk
+        takes segments as well. A bucket is one place for all processes."""
         for segment in segments:
             check_segment(self.state, segment)
             if is_near(self.store) and self.store.get_ranges(segment.path, ()) is None:

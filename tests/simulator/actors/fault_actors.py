@@ -19,7 +19,7 @@ class TransactionAborter(Recurring):
         """List the open transactions, wait, and abort one of them."""
         listed = Admin(process.connection).list_transactions()
         opened = [one.tx_id for each in listed for one in each.all_open]
-        opened += [one.tx_id for each in listed for one in each.pended]
+        opened += [one.tx_id for each in listed for one in each.pending]
         if opened:
             process.sleep(1, 2_000)
             tx_id = process.random.choice(opened)

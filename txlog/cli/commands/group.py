@@ -123,7 +123,7 @@ def _document(admin: Admin, found: GroupDescription, pending: PendingOf) -> dict
                 "transaction": str(tx_id),
                 "transactional_id": pend.transactional_id,
                 "outcome": str(admin.connection.outcome(tx_id)),
-                "pended_at": iso_time(pend.pended_ms),
+                "pending_since": iso_time(pend.pended_ms),
                 "duration_ms": now_ms - pend.pended_ms,
                 "transaction_timeout_ms": pend.timeout_ms,
                 "offsets": [

@@ -12,7 +12,7 @@ from txlog.cli.output.output import Facts, Grid, Section, duration_text, grid_of
 from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Execute, Session, with_session
 from txlog.client.admin import Admin, TransactionDescription, TransactionListing
-from txlog.client.admin.descriptions import PendedTransaction
+from txlog.client.admin.descriptions import PendingTransaction
 from txlog.client.admin.transactions import transaction_at
 from txlog.coordinator.transaction import Transaction, TransactionState
 from txlog.errors import IllegalTransition, UnknownTransaction, UsageError
@@ -52,7 +52,7 @@ def list_transactions(
     found = [
         _listing_document(each, now_ms)
         for each in listed
-        if each.all_open or each.pended or not only_open
+        if each.all_open or each.pending or not only_open
     ]
     rows = [row for each in found for row in _rows(each)]
     session.show(found, [Grid((*HEADERS, "OpenTransaction", "Duration"), rows)])
@@ -174,7 +174,7 @@ def _listing_document(each: TransactionListing, now_ms: int) -> dict[str, Any]:
         "instance": each.instance,
         "last_transaction": None if each.last_tx_id is None else str(each.last_tx_id),
         "open": [_open_document(opened, now_ms) for opened in each.all_open],
-        "pended": [_pended_document(pended, now_ms) for pended in each.pended],
+        "pending": [_pending_document(pending, now_ms) for pending in each.pending],
     }
 
 
@@ -206,13 +206,13 @@ def _partitions(opened: Transaction) -> list[tuple[str, int]]:
     )
 
 
-def _pended_document(pended: PendedTransaction, now_ms: int) -> dict[str, Any]:
+def _pending_document(pending: PendingTransaction, now_ms: int) -> dict[str, Any]:
     return {
-        "transaction": str(pended.tx_id),
-        "pended_at": iso_time(pended.pended_ms),
-        "duration_ms": now_ms - pended.pended_ms,
-        "transaction_timeout_ms": pended.timeout_ms,
-        "groups": list(pended.groups),
+        "transaction": str(pending.tx_id),
+        "pending_since": iso_time(pending.pending_since_ms),
+        "duration_ms": now_ms - pending.pending_since_ms,
+        "transaction_timeout_ms": pending.timeout_ms,
+        "groups": list(pending.groups),
     }
 
 
@@ -235,10 +235,10 @@ def _rows(listing: Mapping[str, Any]) -> Iterable[tuple[object, ...]]:
     row = _listing_row(listing)
     for opened in listing["open"]:
         yield *row, opened["transaction"], _duration(opened)
-    for pended in listing["pended"]:
+    for pending in listing["pending"]:
         # Only its pend is stored: to its coordinator the id has no open transaction.
-        yield *row[:-1], TransactionState.ONGOING, pended["transaction"], _duration(pended)
-    if not listing["open"] and not listing["pended"]:
+        yield *row[:-1], TransactionState.ONGOING, pending["transaction"], _duration(pending)
+    if not listing["open"] and not listing["pending"]:
         yield *row, None, None
 
 
@@ -266,14 +266,14 @@ def _listing_sections(listing: Mapping[str, Any]) -> Iterable[Section]:
     )
     for opened in listing["open"]:
         yield from _open_sections(opened)
-    for pended in listing["pended"]:
+    for pending in listing["pending"]:
         yield Facts(
             (
-                ("OpenTransaction", pended["transaction"]),
+                ("OpenTransaction", pending["transaction"]),
                 ("TransactionState", TransactionState.ONGOING),
-                ("Duration", _duration(pended)),
-                ("TransactionTimeoutMs", pended["transaction_timeout_ms"]),
-                ("Groups", ", ".join(pended["groups"])),
+                ("Duration", _duration(pending)),
+                ("TransactionTimeoutMs", pending["transaction_timeout_ms"]),
+                ("Groups", ", ".join(pending["groups"])),
             )
         )
 

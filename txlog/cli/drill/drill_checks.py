@@ -136,7 +136,7 @@ def _left_open(connection: Connection, query_id: str, groups: tuple[str, ...]) -
             if now_ms - pending.pended_ms > pending.timeout_ms:
                 connection.offsets.settle(group, tx_id)
             # It counts as open until the next pass no longer finds it.
-            left.append(f"{tx_id} pends on group {group}")
+            left.append(f"{tx_id} has pending offsets of group {group}")
     return left
 
 

@@ -123,13 +123,13 @@ class HangingTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class PendedTransaction:
+class PendingTransaction:
     """An open transaction that so far has only pending offsets of groups: its records are staged,
     and its coordinator does not have it yet."""
 
     tx_id: TxId
     groups: tuple[str, ...]
-    pended_ms: int
+    pending_since_ms: int
     """When the first of its offsets became pending."""
     timeout_ms: int
 
@@ -150,7 +150,7 @@ class TransactionListing:
     timeout_ms: int = 0
     all_open: tuple[Transaction, ...] = ()
     """All open transactions, oldest first: producers of half messages have several."""
-    pended: tuple[PendedTransaction, ...] = ()
+    pending: tuple[PendingTransaction, ...] = ()
     """Transactions that the coordinator does not have yet: they only have pending offsets."""
 
 

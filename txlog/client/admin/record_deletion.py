@@ -79,7 +79,7 @@ def delete_records(
 ) -> dict[TopicPartition, int]:
     """Delete records below these offsets (-1: all); returns the log starts afterwards.
 
-    Raises as `planned_log_starts` does, before anything is deleted.
+    Raises the errors of `planned_log_starts`, before anything is deleted.
     """
     offsets = checked_offsets(offsets)
     planned = _by_topic(planned_log_starts(connection, offsets))

@@ -86,7 +86,7 @@ class TopicAdmin:
         schema: pa.Schema | None = None,
         config: Mapping[str, object] | None = None,
     ) -> None:
-        """Create one topic. Raises as `create_topics`."""
+        """Create one topic. Raises the errors of `create_topics`."""
         self.create_topics([NewTopic(name, num_partitions, schema, config or {})])
 
     def list_topics(self) -> list[str]:

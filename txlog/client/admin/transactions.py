@@ -13,7 +13,7 @@ from functools import partial
 
 from txlog.client.admin.descriptions import (
     HangingTransaction,
-    PendedTransaction,
+    PendingTransaction,
     ProducerDescription,
     TransactionDescription,
     TransactionListing,
@@ -199,20 +199,20 @@ class TransactionAdmin:
         ]
 
 
-def _pended_transactions(connection: Connection) -> dict[TxId, PendedTransaction]:
+def _pended_transactions(connection: Connection) -> dict[TxId, PendingTransaction]:
     """Pending offsets of groups, by transaction, whatever its outcome."""
-    found: dict[TxId, PendedTransaction] = {}
+    found: dict[TxId, PendingTransaction] = {}
     for name, group in connection.offsets.groups().items():
         for tx_id, pend in group.pending.items():
             known = found.get(tx_id)
             groups = (name,) if known is None else (*known.groups, name)
-            at_ms = pend.pended_ms if known is None else min(known.pended_ms, pend.pended_ms)
-            found[tx_id] = PendedTransaction(tx_id, groups, at_ms, pend.timeout_ms)
+            at_ms = pend.pended_ms if known is None else min(known.pending_since_ms, pend.pended_ms)
+            found[tx_id] = PendingTransaction(tx_id, groups, at_ms, pend.timeout_ms)
     return found
 
 
 def _listed(
-    name: str, known: TransactionalId, coordinator: int, pended: Mapping[TxId, PendedTransaction]
+    name: str, known: TransactionalId, coordinator: int, pended: Mapping[TxId, PendingTransaction]
 ) -> TransactionListing:
     return TransactionListing(
         name,

@@ -278,7 +278,7 @@ class Consumer(InOneProcess):
     @by_one_thread
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go past the last record that this isolation level may read in these, or in all assigned
-        partitions. Raises as `seek_to_beginning`."""
+        partitions. Raises the errors of `seek_to_beginning`."""
         self._require_open()
         for where, offset in self._listed.end(self._chosen(partitions)).items():
             self._assigned.seek(where, offset)

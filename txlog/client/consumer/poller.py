@@ -77,7 +77,8 @@ class Poller:
         self._turn = 0
 
     def fetch(self, timeout_ms: float, limit: int, one_topic: bool) -> Taken:
-        """Up to `limit` records, waiting `timeout_ms` for the first. Raises as `Consumer.poll`."""
+        """Up to `limit` records, waiting `timeout_ms` for the first. Raises the errors of
+        `Consumer.poll`."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         catch_up_ms = float("-inf")
         while True:

@@ -183,7 +183,8 @@ class TransactionMQProducer(InOneProcess):
     ) -> HalfTransaction:
         """Only store the messages: `commit`, `rollback` or a check ends the half transaction.
 
-        Raises as `send_message_in_transaction`, and StoreUnavailable if the outcome is unknown.
+        Raises the errors of `send_message_in_transaction`, and StoreUnavailable if the outcome is
+        unknown.
         """
         store = self._started("send_half")
         half, is_stored = self._stored(store, message, transaction_id, check_immunity_ms)

@@ -279,7 +279,7 @@ class StagedWriter:
 
 def make_decidable(session: TransactionSession, appender: Appender, staged: StagedRecords) -> None:
     """Make sure that one entry can commit the staged records: append them first if an entry cannot
-    name them all. Raises as `append_staged` does."""
+    name them all. Raises the errors of `append_staged`."""
     # After BEGIN an earlier attempt may have appended some of them; the others follow.
     if session.has_begun or staged.entry_weight > ENTRY_BATCHES_MAX:
         append_staged(session, appender, staged)

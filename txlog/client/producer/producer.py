@@ -208,9 +208,9 @@ class Producer(InOneProcess):
         the error that keeps them from it; an exception of the callback is raised by `send_batch`,
         `flush`, the commit or the abort, and changes nothing.
 
-        Raises as `send` does, and the error that kept earlier records from being stored, before
-        any of the table is written. After OutcomeUnknown or a retriable error the producer keeps
-        the table: call `flush()` or commit, not `send_batch` again.
+        Raises the errors of `send`, and the error that kept earlier records from being stored,
+        before any of the table is written. After OutcomeUnknown or a retriable error the producer
+        keeps the table: call `flush()` or commit, not `send_batch` again.
         """
         with self._turn():
             self._status.require_sendable("send_batch")

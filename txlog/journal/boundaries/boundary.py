@@ -290,7 +290,8 @@ class BoundaryChecks:
 
     def is_believed(self, slot: int, known: Boundary) -> bool:
         """Whether the last answer about `slot` and those above it counts (R15). If not, the
-        boundary is above `slot`, and the journal must be opened again. Raises as `check` does."""
+        boundary is above `slot`, and the journal must be opened again. Raises the errors of
+        `check`."""
         arrived, process = ClockReading.now(self._clock), os.getpid()
         verdict = judge(slot, arrived, self._newest, self._trust_ms, process)
         if verdict is Verdict.UNCHECKED:

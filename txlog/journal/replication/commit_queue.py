@@ -220,7 +220,7 @@ def publisher_interrupted(layout: JournalLayout, error: BaseException) -> Outcom
     """The error for the other threads whose commands were in the same entry."""
     return OutcomeUnknown(
         f"{layout.root}: the thread that published this command was interrupted "
-        f"({type(error).__name__}); it may be durable. Ask again; clean up nothing."
+        f"({type(error).__name__}); it may be durable. Repeat the call; delete nothing."
     )
 
 
@@ -228,6 +228,6 @@ def unclear_slot(path: str, error: TxlogError) -> OutcomeUnknown:
     """The error for an entry that was created, but may not count (R15)."""
     return OutcomeUnknown(
         f"{path} was created, but it could not be read whether its slot still counts: "
-        f"{error.message} Ask again; clean up nothing.",
+        f"{error.message} Repeat the call; delete nothing.",
         path=path,
     )

@@ -58,7 +58,7 @@ class _Slot(Enum):
     TAKEN = "taken"
     FREED = "freed"
     """The boundary is above the slot. An entry there counts only if it was written before pruning
-    freed the number; whether this process's own entry was is unknown (R33)."""
+    freed the number; whether ours landed before that is unknown (R33)."""
 
 
 class Replica(Follower[StateT]):
@@ -92,9 +92,8 @@ class Replica(Follower[StateT]):
         """Follow every current entry, and return the state after the last.
 
         A `linearizable` read proves that its state is the newest even if it finds no new entry: the
-        next one may be missing because it was pruned (rule R15). Where a boundary check is trusted
-        for a time, the proof costs nothing; elsewhere it costs a request, which a poll that may lag
-        for a few calls saves.
+        next one may be missing because it was pruned (rule R15). It costs one GET unless a trusted
+        check covers it, so a poll, which may lag for a few calls, does without.
 
         Raises CorruptData, StoreUnavailable, BoundaryMoved (entries were repeatedly pruned while
         this process tried to read them).
@@ -120,7 +119,7 @@ class Replica(Follower[StateT]):
         """Apply an entry that was just read from the store, if it is the next one, is believed
         (R15), and this process has the journal open; returns whether it was. Reads no further.
 
-        Raises as `catch_up` does.
+        Raises the errors of `catch_up`.
         """
         with self._lock:
             is_next = self._opened and slot == self._at.next_slot

@@ -385,8 +385,8 @@ class LocalStore:
     def _unknown(self, path: str, reason: str) -> OutcomeUnknown:
         place = self._base + path
         return OutcomeUnknown(
-            f"it is not known whether {place} was created for good: {reason}. Call again with the "
-            "same content, and clean up nothing before that.",
+            f"outcome unknown: {place} was created, and may be lost: {reason}. Repeat the call "
+            "with the same content; delete nothing.",
             path=place,
         )
 

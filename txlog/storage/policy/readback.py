@@ -94,7 +94,7 @@ def _read_or_none(read: Callable[[], bytes | None]) -> bytes | None:
 
 def _unknown(place: str, reason: str) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"it is not known whether {place} was created: {reason}. It may still appear. Create the "
-        "same content there again, and clean up nothing before it is seen.",
+        f"outcome unknown: {place} may exist, now or later: {reason}. Repeat the call with the "
+        "same content; delete nothing.",
         place=place,
     )

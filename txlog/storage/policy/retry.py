@@ -115,7 +115,7 @@ class Attempts:
         # The failure may be a whole sentence; the message continues after it.
         failure = str(self.last_failure).rstrip(".")
         last = f", the last with: {failure}" if self.last_failure else ""
-        return f"{self.made} attempts in {elapsed_ms:.0f} ms brought no clear answer{last}"
+        return f"{self.made} attempts in {elapsed_ms:.0f} ms gave no clear answer{last}"
 
     def _pause(self) -> None:
         limit_ms = min(self._settings.pause_max_ms, self._settings.pause_min_ms << (self.made - 1))

@@ -241,7 +241,7 @@ def read_sources(
 def read_at_once(
     source: BatchSource, batches: Sequence[IndexedBatch], fan_out: FanOut
 ) -> list[FetchedBatch]:
-    """All of these batches, by parallel requests. Raises as `read_batches` does."""
+    """All of these batches, by parallel requests. Raises the errors of `read_batches`."""
     calls = [lambda g=group: list(_read(source, g, None)) for group in _in_fetches(batches)]
     return [fetched for found in fan_out.run_all(calls) for fetched in found]
 
@@ -255,7 +255,7 @@ def read_ahead(
 ) -> tuple[list[FetchedBatch], int]:
     """The first of these batches, and their number: at least one, and as many as fit into
     `decoded_bytes_max` of memory, by parallel requests. A decoded batch may be a thousand times
-    its stored size. Raises as `read_batches` does.
+    its stored size. Raises the errors of `read_batches`.
     """
     calls = [partial(_fetched, source, group) for group in _in_fetches(batches)]
     found = [pair for pairs in fan_out.run_all(calls) for pair in pairs]

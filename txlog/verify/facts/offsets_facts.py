@@ -103,7 +103,7 @@ def _pend(facts: OffsetsFacts, step: Step, group: GroupFacts, event: OffsetsPend
     for other, pending in group.pending.items():
         taken = wanted & {offset.where for offset in pending.offsets}
         if other != event.tx_id and taken:
-            text = f"{event.tx_id} pends on {min(taken)}, where {other} is pending"
+            text = f"{event.tx_id} has pending offsets of {min(taken)}, where {other} has some"
             facts.walk.report("I6", step.path, text)
     group.pending[event.tx_id] = event.pending
     group.coordinators[event.tx_id] = event.pending.coordinator

@@ -60,10 +60,10 @@ def test_staged_transaction_is_listed_as_open_once_its_offsets_are_pending(
     }
     producer.send_offsets_to_transaction({TopicPartition("orders", 1): 1}, "copies")
     found = {each["transactional_id"]: each for each in run(*arguments, root=own_log.root).json}
-    (pended,) = found["copy-job"]["pended"]
+    (pended,) = found["copy-job"]["pending"]
     assert (found["copy-job"]["open"], pended["groups"]) == ([], ["copies"])
     assert (pended["transaction_timeout_ms"], pended["duration_ms"] >= 0) == (60_000, True)
-    assert found["late-job"]["pended"] == [], "its coordinator knows it"
+    assert found["late-job"]["pending"] == [], "its coordinator knows it"
     rows = run("txn", "list", "--open", root=own_log.root).rows
     assert rows[1][0] == "copy-job"
     assert rows[1][4:6] == ["Ongoing", pended["transaction"]]
@@ -81,14 +81,14 @@ def test_abort_ends_a_staged_transaction_with_pending_offsets(
     producer = staging(own_log)
     producer.send_offsets_to_transaction({TopicPartition("orders", 1): 1}, "copies")
     listed = run("txn", "list", "-o", "json", root=own_log.root).json
-    (pended,) = [one for each in listed for one in each["pended"]]
+    (pended,) = [one for each in listed for one in each["pending"]]
     done = run("txn", "abort", pended["transaction"], "--execute", root=own_log.root)
     assert (done.code, done.err) == (
         0,
         f"Transaction {pended['transaction']} of copy-job is aborted.\n",
     )
     assert [
-        each["pended"] for each in run("txn", "list", "-o", "json", root=own_log.root).json
+        each["pending"] for each in run("txn", "list", "-o", "json", root=own_log.root).json
     ] == [
         [],
         [],

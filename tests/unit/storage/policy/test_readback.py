@@ -103,7 +103,7 @@ def test_I13_unclear_answers_are_read_back(
 def test_I13_answer_that_stays_unclear_raises_OutcomeUnknown(
     puts: list[PutAnswer | TxlogError], reads: list[bytes | TxlogError | None]
 ) -> None:
-    with pytest.raises(OutcomeUnknown, match=r"the slot.*clean up nothing"):
+    with pytest.raises(OutcomeUnknown, match=r"the slot.*delete nothing"):
         Script(puts, reads).run()
 
 

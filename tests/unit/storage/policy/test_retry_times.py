@@ -63,11 +63,11 @@ def test_last_attempt_has_at_least_a_millisecond() -> None:
 def test_summary_counts_attempts_and_time_and_quotes_the_last_failure() -> None:
     clock = ManualClock()
     attempts = Attempts(RetrySettings(), manual_runtime(clock=clock))
-    assert attempts.summary() == "0 attempts in 0 ms brought no clear answer"
+    assert attempts.summary() == "0 attempts in 0 ms gave no clear answer"
     attempts.made = 2
     clock.advance(1_234.6)
     attempts.last_failure = "it was busy."
-    expected = "2 attempts in 1235 ms brought no clear answer, the last with: it was busy"
+    expected = "2 attempts in 1235 ms gave no clear answer, the last with: it was busy"
     assert attempts.summary() == expected
 
 

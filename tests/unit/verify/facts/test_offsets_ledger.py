@@ -102,7 +102,7 @@ CASES: dict[str, tuple[tuple[OffsetsEvent, ...], Findings]] = {
     ),
     "two transactions pend on one partition": (
         (pended(B, offset(2, 3)), pended(C, offset(2, 4), offset(0, 1, 1))),
-        [("I6", f"{C} pends on t-0, where {B} is pending")],
+        [("I6", f"{C} has pending offsets of t-0, where {B} has some")],
     ),
     "two transactions pend on different partitions": (
         (pended(B, offset(2, 3)), pended(C, offset(0, 1, 1))),
