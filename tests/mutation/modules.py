@@ -273,7 +273,7 @@ NEARER = {
     ),
     "txlog/engine/blocked_reader.py": ("tests/unit/engine/test_blocked_reader.py",),
     "txlog/engine/connection.py": (
-        *_named("tests/unit/engine", "connection log_gone"),
+        *_named("tests/unit/engine", "connection log_gone opened_logs"),
         "tests/bad_input/test_places.py",
     ),
     "txlog/engine/new_topic.py": _named("tests/unit/client/admin", "admin_topics"),
