@@ -194,7 +194,7 @@ FOLDERS = {
     "txlog/storage": (
         *_named(
             "tests/unit/storage",
-            "fsspec_client limits_of_names memory object_rules open root_url size_limit",
+            "fsspec_client fsspec_store limits_of_names memory object_rules open root_url size_limit",
         ),
         "tests/unit/storage/policy/test_store_wrapper.py",
         *_named("tests/conformance", "generic memory"),
