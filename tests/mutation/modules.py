@@ -194,8 +194,9 @@ FOLDERS = {
     "txlog/storage": (
         *_named(
             "tests/unit/storage",
-            "fsspec_client fsspec_store limits_of_names memory object_rules open root_url size_limit",
+            "fsspec_client fsspec_store limits_of_names memory object_rules open root_url",
         ),
+        "tests/unit/storage/test_size_limit.py",
         "tests/unit/storage/policy/test_store_wrapper.py",
         *_named("tests/conformance", "generic memory"),
     ),

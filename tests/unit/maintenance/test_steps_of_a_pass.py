@@ -5,12 +5,20 @@ import pytest
 from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import ScriptedStore, preceded_by, unavailable
 from tests.unit.client.far_log import FarLog
+from txlog.client.half_messages.half_message import Message
+from txlog.client.half_messages.half_store import stage
 from txlog.client.producer.producer import Producer
 from txlog.errors import StoreUnavailable
 from txlog.maintenance import maintenance
+from txlog.maintenance.expiry import (
+    bounded_log_starts,
+    deletable_log_starts,
+    retirable_producers,
+)
 from txlog.maintenance.maintenance import Maintenance, MaintenanceReport
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings, ProcessSettings
+from txlog.topic.events import AppendBatches
 
 DAY_MS = 86_400_000
 COORDINATORS = ("coordinator 0", "coordinator 1")
@@ -327,3 +335,41 @@ def test_pass_uses_the_settings_of_its_process_unless_it_is_given_others() -> No
     log.admin.delete_topics(["t"])
     passes.run_once()
     assert passes.sweep_due_in_ms() == ProcessSettings().file_delete_delay_ms
+
+
+def test_sweep_that_finds_its_candidates_referenced_reports_nothing() -> None:
+    log = small_log()
+    log.admin.create_topic("t", 1)
+    connection = log.process()
+    staged = stage(connection, [Message("t", b"slow")], "id")
+    log.clock.advance(DAY_MS + 1)
+    passes = Maintenance(log.process(), ProcessSettings(file_delete_delay_ms=1))
+    passes.run_once()
+    assert len(passes.candidates.objects) == 1
+    connection.cluster.topic("t").execute(AppendBatches(staged[0].segments))
+    log.clock.advance(1)
+    assert lines(passes.run_once()) == []
+    assert (passes.candidates.is_empty, log.values("t")) == (True, [b"slow"])
+
+
+def test_R15_process_that_lags_behind_pruning_maintains_by_the_present_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(maintenance, "BOUNDARIES_APART_ENTRIES", 4)
+    log = small_log()
+    log.admin.create_topic("t", 1, config={"retention.ms": DAY_MS})
+    early = log.elsewhere()
+    early.send("t", b"x").get()
+    processes = [log.process(ScriptedStore(log.memory)) for _ in range(4)]
+    lagging = [(one, one.cluster.topic("t")) for one in processes]
+    for _, topic in lagging:
+        topic.catch_up()
+    for _ in range(12):
+        log.elsewhere().send("t", b"x").get()
+    pruning = ProcessSettings(journal_retention_entries=1)
+    Maintenance(log.process(), pruning, ["t"]).run_once()
+    now_ms = log.clock.wall_ms()
+    assert lagging[0][1].catch_up().partitions[0].next_offset == 1, "it does not know yet"
+    assert deletable_log_starts(*lagging[1], now_ms + DAY_MS + 1) == {0: 13}
+    assert len(retirable_producers(*lagging[2], now_ms + 1)) == 13
+    assert bounded_log_starts(*lagging[3], {0: 13}) == {0: 13}

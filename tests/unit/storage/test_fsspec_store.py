@@ -102,8 +102,8 @@ def test_options_reach_the_file_system_without_those_for_retries() -> None:
             PermissionError("hush"),
             StoreDenied,
             (
-                "PermissionError. Check the credentials and the storage options and the permissions "
-                "on bucket or folder 'host/log' (read, write, list, delete)."
+                "PermissionError. Check the credentials and the storage options and the "
+                "permissions on bucket or folder 'host/log' (read, write, list, delete)."
             ),
         ),
         (
