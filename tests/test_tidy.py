@@ -47,6 +47,7 @@ OPTIONAL_PACKAGES = {
     "pandas",
     "polars",
     "delta",
+    "duckdb",
     "pyspark",
     "rich",
 }

@@ -44,6 +44,9 @@ COMMANDS = {
         "commands.produce",
         "Write records to a topic: lines of text, JSON, CSV, or Parquet and Arrow files.",
     ),
+    "sql": CommandModule(
+        "sql.sql", "Query topics with SQL: joins, windows, groups, all at one consistent cut."
+    ),
     "export": CommandModule(
         "commands.export",
         "Copy topics to files, each transaction whole or not at all, over all topics named.",

@@ -67,11 +67,16 @@ def run_to_exit_code(command: Callable[[], object], *, as_json: bool = False) ->
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - nothing above handles it; -v shows the traceback
-        report = _report_of(error)
-        if report.message:
-            _print_report(report, as_json)
-        return report.exit_code
+        return report_error(error, as_json=as_json)
     return answer if isinstance(answer, int) else OK
+
+
+def report_error(error: Exception, *, as_json: bool) -> int:
+    """Print an error on stderr, as a line or as JSON; returns its exit code."""
+    report = _report_of(error)
+    if report.message:
+        _print_report(report, as_json)
+    return report.exit_code
 
 
 def _answer_of(command: Callable[[], object]) -> object:

@@ -9,6 +9,7 @@ a method that is not here fails, in place of finding nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
@@ -24,7 +25,7 @@ from txlog.dataset.reading import ScanPart, common_schema, read_parts
 from txlog.engine.as_of import Moment, parse_moment
 from txlog.engine.connection import Connection, InOneProcess, connect
 from txlog.engine.times import milliseconds
-from txlog.errors import UsageError
+from txlog.errors import TxlogError, UsageError
 from txlog.model import IsolationLevel, TopicPartition, TxId
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
@@ -142,6 +143,8 @@ class Scan(InOneProcess, ds.UnionDataset):  # type: ignore[misc]  # pyarrow has 
         self._connection = connection
         self._shown = names
         self._condition = condition
+        self.failure: TxlogError | None = None
+        """The last error of a use: engines pass on only its text, as an error of their own."""
         # pyarrow's C++ code sees this instead of the records. It cannot be opened, so what does not
         # call the methods below fails; over an empty table it would find no records.
         form, nowhere = ds.IpcFileFormat(), LocalFileSystem()
@@ -332,7 +335,8 @@ class Scan(InOneProcess, ds.UnionDataset):  # type: ignore[misc]  # pyarrow has 
 
     def _listed(self, condition: Any = None) -> list[ScanPart]:
         """The parts with the batches that may have records for the condition."""
-        parts = [part.listed() for part in self._parts]
+        with self._noted():
+            parts = [part.listed() for part in self._parts]
         if condition is None:
             return parts
         known = [PartitionBatches(part.topic, part.partition, part.batches) for part in parts]
@@ -344,7 +348,16 @@ class Scan(InOneProcess, ds.UnionDataset):  # type: ignore[misc]  # pyarrow has 
         return [replace(part, batches=batches) for part, batches in found if batches]
 
     def _read(self, parts: Iterable[ScanPart], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        return read_parts(list(parts), schema, self._connection.runtime.fan_out)
+        with self._noted():
+            yield from read_parts(list(parts), schema, self._connection.runtime.fan_out)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
+        except TxlogError as error:
+            self.failure = error
+            raise
 
 
 def _in_memory(dataset: Any) -> Any:

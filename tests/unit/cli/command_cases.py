@@ -63,6 +63,12 @@ CASES: dict[str, tuple[str, ...]] = {
         "orders {empty_file}",
         "orders {json} --keep-partitions --transactional-id loader",
     ),
+    "sql": (
+        "'select * from orders'",
+        "'select carrier, count(*) from flights group by all'",
+        "'select * from orders where false'",
+        "'select * from orders' --file {tmp}/x.csv",
+    ),
     "export": (
         "orders --file {tmp}/x.csv",
         "orders flights --folder {tmp}",

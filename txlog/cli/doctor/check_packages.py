@@ -28,7 +28,13 @@ PACKAGES = ("txlog", "spark_plugin", "pyspark_txlog")
 """The top-level packages of this project, as in setup.cfg."""
 
 _CORE = ("pyarrow", "numpy", "fsspec")
-_EXTRAS = (("pyspark", "spark"), ("pandas", "spark"), ("obstore", "s3"), ("s3fs", "s3"))
+_EXTRAS = (
+    ("pyspark", "spark"),
+    ("pandas", "spark"),
+    ("obstore", "s3"),
+    ("s3fs", "s3"),
+    ("duckdb", "sql"),
+)
 
 
 def package_checks() -> Iterator[Check]:

@@ -216,9 +216,18 @@ def test_properties_are_parsed_in_every_java_form() -> None:
 
 def test_installed_packages_satisfy_their_requirements() -> None:
     found = {check.name: check for check in package_checks()}
-    assert {name: check.status for name, check in found.items()} == dict.fromkeys(
-        ("Python", "pyarrow", "numpy", "fsspec", "pyspark", "pandas", "obstore", "s3fs"), Status.OK
-    )
+    names = [
+        "Python",
+        "pyarrow",
+        "numpy",
+        "fsspec",
+        "pyspark",
+        "pandas",
+        "obstore",
+        "s3fs",
+        "duckdb",
+    ]
+    assert {name: check.status for name, check in found.items()} == dict.fromkeys(names, Status.OK)
     assert found["pyarrow"].found == importlib.metadata.version("pyarrow")
 
 
