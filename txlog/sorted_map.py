@@ -164,7 +164,8 @@ class SortedMap(Mapping[K, V_co]):
             right += reversed(part.parts[at + 1 :])
             part = part.parts[at]
         keys = list(part)
-        yield from ((found, part[found]) for found in keys[bisect_left(keys, key) :])
+        keys = keys[bisect_left(keys, key) :]
+        yield from zip(keys, map(part.__getitem__, keys), strict=True)
         while right:
             yield from chain.from_iterable(leaf.items() for leaf in _leaves(right.pop()))
 

@@ -64,9 +64,32 @@ def read_head(data: memoryview, origin: str) -> MessageHead:
     Raises CorruptData unless the head and the body are complete.
     """
     try:
-        return _read(data)
+        continuation, head_length = _PREFIX.unpack_from(data, 0)
+        if continuation != _CONTINUATION or not head_length:
+            raise ValueError("no message starts here")
+        body_start = _PREFIX.size + head_length
+        if body_start > len(data):
+            raise ValueError("the head is truncated")
+        head = data[_PREFIX.size : body_start]
+        message = table_fields(head, 0)
+        kind = head[message[_MESSAGE_KIND]] if message[_MESSAGE_KIND] else 0
+        body = message[_MESSAGE_BODY_LENGTH]
+        body_length = _I64.unpack_from(head, body)[0] if body else 0
+        if not 0 <= body_length <= len(data) - body_start:
+            raise ValueError("the body is truncated")
+        length = body_start + body_length
+        labels = vector_items(head, message[_MESSAGE_CUSTOM], _U32.size)
+        if len(labels) > _LABELS_MAX:
+            raise ValueError("there are too many labels")
+        if kind != RECORD_BATCH:
+            return MessageHead(head, kind, body_start, length, labels)
+        if not message[_MESSAGE_HEADER]:
+            raise ValueError("the batch has no header")
+        batch = table_fields(head, message[_MESSAGE_HEADER])
     except HEAD_ERRORS as error:
         raise not_a_message(origin, error) from error
+    is_compressed = batch[_BATCH_COMPRESSION] != 0
+    return MessageHead(head, kind, body_start, length, labels, is_compressed, batch[_BATCH_BUFFERS])
 
 
 def not_a_message(origin: str, reason: Exception) -> CorruptData:
@@ -77,38 +100,13 @@ def not_a_message(origin: str, reason: Exception) -> CorruptData:
     )
 
 
-def _read(data: memoryview) -> MessageHead:
-    continuation, head_length = _PREFIX.unpack_from(data, 0)
-    if continuation != _CONTINUATION or not head_length:
-        raise ValueError("no message starts here")
-    body_start = _PREFIX.size + head_length
-    if body_start > len(data):
-        raise ValueError("the head is truncated")
-    head = data[_PREFIX.size : body_start]
-    message = table_fields(head, _U32.unpack_from(head, 0)[0])
-    kind = head[message[_MESSAGE_KIND]] if message[_MESSAGE_KIND] else 0
-    body = message[_MESSAGE_BODY_LENGTH]
-    body_length = _I64.unpack_from(head, body)[0] if body else 0
-    if not 0 <= body_length <= len(data) - body_start:
-        raise ValueError("the body is truncated")
-    length = body_start + body_length
-    labels = vector_items(head, message[_MESSAGE_CUSTOM], _U32.size)
-    if len(labels) > _LABELS_MAX:
-        raise ValueError("there are too many labels")
-    if kind != RECORD_BATCH:
-        return MessageHead(head, kind, body_start, length, labels)
-    if not message[_MESSAGE_HEADER]:
-        raise ValueError("the batch has no header")
-    batch = table_fields(head, target(head, message[_MESSAGE_HEADER]))
-    is_compressed = batch[_BATCH_COMPRESSION] != 0
-    return MessageHead(head, kind, body_start, length, labels, is_compressed, batch[_BATCH_BUFFERS])
-
-
-def table_fields(flatbuffer: memoryview, position: int) -> list[int]:
-    """Where the first fields of a flatbuffer's table are; 0 for one that is absent.
+def table_fields(flatbuffer: memoryview, place: int) -> list[int]:
+    """Where the first fields of the table are that `place` in a flatbuffer refers to; 0 for one
+    that is absent. The root table is that of place 0.
 
     Raises HEAD_ERRORS: every access is checked, as positions come from the bytes themselves.
     """
+    position = place + _U32.unpack_from(flatbuffer, place)[0]
     # A table begins with the signed distance back to its layout, and a layout with its own size and
     # the table's, two bytes each. It ends with the last field that its writer set.
     layout = position - _I32.unpack_from(flatbuffer, position)[0]
@@ -123,16 +121,11 @@ def table_fields(flatbuffer: memoryview, position: int) -> list[int]:
     return places + [0] * (_FIELDS_MAX - count)
 
 
-def target(flatbuffer: memoryview, place: int) -> int:
-    """The position of the table or vector that the field at `place` refers to."""
-    return place + int(_U32.unpack_from(flatbuffer, place)[0])
-
-
 def vector_items(flatbuffer: memoryview, place: int, item_bytes: int) -> range:
     """Where the items of the vector field at `place` are; none if it is 0. Raises HEAD_ERRORS."""
     if not place:
         return range(0)
-    start = target(flatbuffer, place)
+    start = place + _U32.unpack_from(flatbuffer, place)[0]
     first = start + _U32.size
     end = first + _U32.unpack_from(flatbuffer, start)[0] * item_bytes
     if end > len(flatbuffer):

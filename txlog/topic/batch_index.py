@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import numpy as np
@@ -212,7 +212,7 @@ class SealedIndex:
 
     def roots(self) -> tuple[ChunkRef, ...]:
         """The references that the state itself has, oldest first."""
-        return tuple(ref for level in reversed(self.levels) for ref in level)
+        return tuple(chain.from_iterable(reversed(self.levels)))
 
     def with_leaf(
         self, first_slot: int, last_slot: int, rows: Sequence[IndexedBatch]

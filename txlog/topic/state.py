@@ -196,8 +196,9 @@ class TopicState:
 
     def decided(self, row: IndexedBatch) -> IndexedBatch:
         """A tail row with its transaction's decision, if there is a marker."""
-        tx_id = row.tx_id
-        decision = None if tx_id is None else self.decisions.get(tx_id)
+        if row.number < 0:
+            return row
+        decision = self.decisions.get(TxId(row.pid, row.epoch, row.number))
         if decision is None:
             return row
         return replace(

@@ -7,12 +7,11 @@ must not know transactions beyond their markers, nor consumer groups.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from txlog.clock import FanOut, Runtime, segment_id
+from txlog.clock import Runtime, segment_id
 from txlog.errors import (
     BoundaryMoved,
     CorruptData,
@@ -68,7 +67,12 @@ class TopicLog:
         options: ReplicaOptions,
     ) -> None:
         self.opened = opened
+        self.name = opened.name
+        self.topic_id = opened.topic_id
+        """Its incarnation id (rule R11)."""
         self.store = store
+        self.fan_out = runtime.fan_out
+        """Runs several calls at once."""
         self.layout: JournalLayout = LogLayout(options.log_id).topic(opened.name, opened.topic_id)
         self._runtime = runtime
         self._options = options
@@ -81,21 +85,6 @@ class TopicLog:
         self._leaf_rows: ChunkCache[Mapping[int, Sequence[IndexedBatch]]] = ChunkCache(
             lambda rows: sum(map(len, rows.values()))
         )
-
-    @property
-    def name(self) -> str:
-        """The topic's name."""
-        return self.opened.name
-
-    @property
-    def fan_out(self) -> FanOut:
-        """Runs several calls at once."""
-        return self._runtime.fan_out
-
-    @property
-    def topic_id(self) -> str:
-        """Its incarnation id (rule R11)."""
-        return self.opened.topic_id
 
     @property
     def state(self) -> TopicState:
@@ -167,6 +156,8 @@ class TopicLog:
     def schema(self, schema_id: int | None = None) -> pa.Schema:
         """The Arrow schema with that id, by default the newest. Raises CorruptData for an unknown
         id."""
+        if schema_id in self._schemas:
+            return self._schemas[schema_id]
         state = self.state if self.state.topic_id else self.catch_up()
         wanted = state.newest_schema_id if schema_id is None else schema_id
         if wanted not in self._schemas:
@@ -301,13 +292,16 @@ class TopicLog:
         self, state: TopicState, partition: int, start: int, end: int
     ) -> Iterator[IndexedBatch]:
         """Batches of a partition with an offset in [start, end), in order."""
-        return self._batches_in(
-            state,
-            partition,
-            lambda span: span.first_offset < end and span.next_offset > start,
-            lambda row: row.base_offset < end and row.next_offset > start,
-            takewhile(lambda row: row.base_offset < end, state.tail_of(partition, start)),
-        )
+
+        def is_within(part: IndexedBatch | PartitionSpan) -> bool:
+            first = part.base_offset if isinstance(part, IndexedBatch) else part.first_offset
+            return first < end and part.next_offset > start
+
+        yield from self._sealed_batches(state, partition, is_within)
+        for row in state.tail_of(partition, start):
+            if row.base_offset >= end:
+                return
+            yield state.decided(row)
 
     def batches_at_time(
         self, state: TopicState, partition: int, timestamp_ms: int
@@ -317,23 +311,20 @@ class TopicLog:
         def is_late(part: IndexedBatch | PartitionSpan) -> bool:
             return part.timestamp_max_ms >= timestamp_ms
 
-        return self._batches_in(state, partition, is_late, is_late, state.tail_of(partition))
+        yield from self._sealed_batches(state, partition, is_late)
+        yield from map(state.decided, filter(is_late, state.tail_of(partition)))
 
-    def _batches_in(
+    def _sealed_batches(
         self,
         state: TopicState,
         partition: int,
-        is_wanted_span: Callable[[PartitionSpan], bool],
-        is_wanted: Callable[[IndexedBatch], bool],
-        tail: Iterable[IndexedBatch],
+        is_wanted: Callable[[IndexedBatch | PartitionSpan], bool],
     ) -> Iterator[IndexedBatch]:
-        """Batches of one partition. It looks at no row of another one: a consumer of all partitions
-        would take time quadratic in their number."""
+        """Batches of one partition in chunks. It looks at no row of another one: a consumer of all
+        partitions would take time quadratic in their number."""
         self._require_index(state)
         for ref in state.sealed.roots():
-            yield from filter(is_wanted, self._rows_in(state, ref, partition, is_wanted_span))
-        for row in filter(is_wanted, tail):
-            yield state.decided(row)
+            yield from filter(is_wanted, self._rows_in(state, ref, partition, is_wanted))
 
     def _rows_in(
         self,

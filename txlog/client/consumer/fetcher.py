@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from txlog.clock import FanOut
-from txlog.errors import BoundaryMoved, StoreUnavailable, TxlogError
+from txlog.errors import BoundaryMoved, OffsetOutOfRange, StoreUnavailable, TxlogError
 from txlog.model import IsolationLevel
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.read.reader import (
@@ -23,9 +23,9 @@ from txlog.topic.read.reader import (
     read_ahead,
     sliced,
     sliced_records,
-    visible_batches,
     visible_end,
 )
+from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
 FETCHED_TOGETHER_MAX = 16
@@ -47,6 +47,8 @@ class PartitionRead:
     stored_bytes: int
     is_cut: bool
     """Whether the read ended early, because its batches are much larger in memory than stored."""
+    is_whole: bool
+    """Whether it reached the end that this process had seen."""
 
 
 class PartitionFetcher:
@@ -66,6 +68,9 @@ class PartitionFetcher:
         self._ahead_from = position
         """The position at which `_ahead` continues; nowhere while it is being changed."""
         self._fetched_to = position
+        self._is_whole = False
+        self.is_read_out = False
+        """Whether the last `take` returned all that the last read has left."""
         self._stored_bytes_max = 1 << 62
         """Limit of one fetch; lowered while batches are much larger in memory than stored."""
 
@@ -98,12 +103,24 @@ class PartitionFetcher:
 
         Raises OffsetOutOfRange if the position was deleted, or is above the end.
         """
-        if self.is_beyond():
+        try:
+            read = self.read(bytes_max)
+        except OffsetOutOfRange:
             # This process may lag, so `require_offset` reads the tip before it refuses (R15).
             self.topic.require_offset(self.partition, self._fetched_to)
             if not self.is_behind():
                 return 0
-        return self.adopt(self.read(bytes_max))
+            read = self.read(bytes_max)
+        return self.adopt(read)
+
+    def is_unread(self) -> bool:
+        """Whether there is more than was read ahead, as far as this process has seen, or the
+        position is above the end. Nothing of a deleted topic is."""
+        state, position = self.topic.state, self._fetched_to
+        if state.closed:
+            return False
+        end = visible_end(state, self.partition, self._isolation)
+        return position < end or (position > end and self.is_beyond())
 
     @property
     def has_read_ahead(self) -> bool:
@@ -126,19 +143,22 @@ class PartitionFetcher:
         """Read the next batches. Changes nothing here, so it may run in another thread."""
         bytes_max = min(bytes_max, self._stored_bytes_max)
         start = self._fetched_to
+        # One state: another thread of the process may update the topic's meanwhile.
+        state = self.topic.state
         try:
-            rows, end = self._rows(start, bytes_max)
+            rows, end, stored_bytes = self._rows(state, start, bytes_max)
         except BoundaryMoved:  # The index was rewritten since this process last looked.
-            self.topic.catch_up(linearizable=True)
-            rows, end = self._rows(start, bytes_max)
-        source = batch_source(self.topic, self.topic.state, start)
+            state = self.topic.catch_up(linearizable=True)
+            rows, end, stored_bytes = self._rows(state, start, bytes_max)
+        source = batch_source(self.topic, state, start)
         fetched, count = read_ahead(source, rows, self.topic.fan_out, decoded_bytes_max)
         is_cut = count < len(rows)
         if is_cut:
             rows, end = rows[:count], min(end, rows[count - 1].next_offset)
-        stored_bytes = sum(row.length for row in rows)
+            stored_bytes = sum(row.length for row in rows)
         batches = [sliced(batch, start, end) for batch in fetched]
-        return PartitionRead(start, end, batches, stored_bytes, is_cut)
+        is_whole = not is_cut and stored_bytes < bytes_max
+        return PartitionRead(start, end, batches, stored_bytes, is_cut, is_whole)
 
     def adopt(self, read: PartitionRead) -> int:
         """Append the batches to those read ahead, all or none: a read that is repeated after an
@@ -152,30 +172,35 @@ class PartitionFetcher:
         self._stored_bytes_max = more
         self._ahead_from = _NOWHERE
         self._ahead.extend(read.batches)
+        self._is_whole = read.is_whole
         self._fetched_to, self._ahead_from = read.end, self.position
         return read.stored_bytes
 
-    def _rows(self, start: int, bytes_max: int) -> tuple[list[IndexedBatch], int]:
-        """The next batches to read, and the offset after them."""
-        state = self.topic.state
+    def _rows(
+        self, state: TopicState, start: int, bytes_max: int
+    ) -> tuple[list[IndexedBatch], int, int]:
+        """The next batches to read, the offset after them, and their stored bytes."""
         self.topic.check_offset(state, self.partition, start)
-        # All from one state: another thread of the process may update the topic's meanwhile.
         end = visible_end(state, self.partition, self._isolation)
         rows: list[IndexedBatch] = []
         size = 0
-        for row in visible_batches(self.topic, state, self.partition, start, end, self._isolation):
+        is_committed = self._isolation is IsolationLevel.READ_COMMITTED
+        for row in self.topic.batches(state, self.partition, start, end):
+            if not row.record_count or (row.aborted and is_committed):
+                continue
             rows.append(row)
             size += row.length
             if size >= bytes_max:
-                return rows, min(end, row.next_offset)
-        return rows, end
+                return rows, min(end, row.next_offset), size
+        return rows, end, size
 
     def take(self, records_max: int) -> FetchedBatch | None:
         """The next records, at most `records_max`; the position moves past them."""
         self._settle()
         self._ahead_from = _NOWHERE
-        head = self._head(records_max)
-        if head is not None:
+        head = self._head(records_max) if self._ahead else None
+        self.is_read_out = self._is_whole and not self._ahead
+        if head is not None and self._ahead:
             end = head.offset_at(head.batch.num_rows - 1) + 1
         else:
             # Only aborted or compacted records are between the last batch and the end of the read.

@@ -57,10 +57,6 @@ class _Room:
     stored_bytes: int
     decoded_bytes: int
 
-    @property
-    def to_read(self) -> int:
-        return min(self.stored_bytes, self.decoded_bytes)
-
 
 class Poller:
     """What one consumer reads, poll after poll. For one thread."""
@@ -73,6 +69,7 @@ class Poller:
         self._config = config
         self._clock = connection.runtime.clock
         self._blocked = BlockedReader(connection)
+        self._is_far = connection.cluster.is_far
         self._watch = TailWatch(connection.runtime, config)
         self._turn = 0
 
@@ -102,14 +99,14 @@ class Poller:
         return taken
 
     def _catch_up_every_ms(self) -> float:
-        if not self._connection.cluster.is_far:
+        if not self._is_far:
             return NEAR_CATCH_UP_MS
         # A partition that waits has no fetcher, so the watch makes no requests for its topic.
         is_waiting = self._assigned.waiting or self._assigned.absent_topics
         return PLACE_EVERY_MS if is_waiting else FAR_CATCH_UP_MS
 
     def _wait(self, until_ms: float) -> None:
-        if not self._connection.cluster.is_far:  # A read costs less than a thread (design 0026).
+        if not self._is_far:  # A read costs less than a thread (design 0026).
             self._clock.sleep_ms(until_ms - self._clock.monotonic_ms())
             return
         topics = {f.topic.topic_id: f.topic for f in self._unpaused()}
@@ -133,7 +130,7 @@ class Poller:
         ]
         fetch_bytes = max(self._config.fetch_max_bytes, 1)  # With 0, too, one batch is read.
         room = _Room(limit, fetch_bytes, fetch_bytes)
-        if self._connection.cluster.is_far:
+        if self._is_far:
             fetchers = [self._assigned.fetchers[where] for where in order]
             fan_out = self._connection.runtime.fan_out
             room.stored_bytes -= fill_together(fetchers, fan_out, limit, room.stored_bytes)
@@ -148,7 +145,9 @@ class Poller:
                 while room.records > 0 and (fetched := self._next(fetcher, room)) is not None:
                     taken.append((where, fetched))
                     room.records -= fetched.batch.num_rows
-                    room.decoded_bytes -= fetched.batch.nbytes
+                    room.decoded_bytes -= fetched.size_bytes
+                    if fetcher.is_read_out:
+                        break
             except TxlogError:
                 # Records that were taken are returned first. A later poll meets the error again,
                 # when no other partition has records or this one comes first.
@@ -160,10 +159,10 @@ class Poller:
     def _next(self, fetcher: PartitionFetcher, room: _Room) -> FetchedBatch | None:
         """The next records, read ahead or from the store; None of a deleted topic's unread ones."""
         fetched = fetcher.take(room.records)
-        may_read = fetched is None and room.to_read > 0 and not fetcher.topic.state.closed
-        if may_read and (fetcher.is_behind() or fetcher.is_beyond()):
+        bytes_max = min(room.stored_bytes, room.decoded_bytes)
+        if fetched is None and bytes_max > 0 and fetcher.is_unread():
             try:
-                room.stored_bytes -= fetcher.fill(room.to_read)
+                room.stored_bytes -= fetcher.fill(bytes_max)
             except OffsetOutOfRange as error:
                 self._assigned.reset_position(fetcher, error)
                 return None

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +24,7 @@ from txlog.clock import FanOut, begun
 from txlog.errors import CorruptData, MissingObject
 from txlog.layout import is_segment
 from txlog.model import IsolationLevel
-from txlog.storage.store import ByteRange, Bytes, Store
+from txlog.storage.store import ByteRange, Bytes, Store, is_near
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.records.batch import STORED_MORE_BYTES_MAX
 from txlog.topic.records.conversion import (
@@ -36,6 +38,8 @@ from txlog.topic.records.segment_reader import BatchHead, batch_head, decode_bat
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
+T = TypeVar("T")
+
 FETCH_BYTES_MAX = 16 << 20
 """Bytes of one request to the store. A reader needs that memory besides its results; half of it
 would double the requests for a long range, which is what one request costs on a distant store."""
@@ -46,6 +50,10 @@ round trip for each segment; a cluster's tasks together should not exceed what t
 
 FETCHES_AHEAD_BYTES_MAX = 32 << 20
 """Memory of these requests together (I16): two of the largest, or eight of 4 MB."""
+
+_FETCHED_TOGETHER = 16
+"""Segments on a disk that one call reads: the hand-over to a thread costs as much as five reads of
+files in the page cache. More of them would be read by fewer threads, which a slow disk needs."""
 
 _DECODED_TOGETHER = 32
 """Batches that one call decodes: small ones are not worth a call each. More of them would be
@@ -70,6 +78,8 @@ class FetchedBatch:
     stored_offsets: npt.NDArray[np.int64] | None = None
     """Offset of each record if compaction has removed others; None if the offsets are consecutive
     from `base_offset` on."""
+    size_bytes: int = 0
+    """Memory of the records, about."""
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -258,21 +268,26 @@ def read_ahead(
     its stored size. Raises the errors of `read_batches`.
     """
     calls = [partial(_fetched, source, group) for group in _in_fetches(batches)]
-    found = [pair for pairs in fan_out.run_all(calls) for pair in pairs]
+    if len(calls) > 1 and is_near(source.store):
+        parts = range(0, len(calls), _FETCHED_TOGETHER)
+        calls = [partial(_in_turn, calls[at : at + _FETCHED_TOGETHER]) for at in parts]
+    found = list(chain.from_iterable(fan_out.run_all(calls)))
     heads: list[BatchHead | None] = []
     taken = 0
     for batch, data in found:
         # By what the batch claims, before Arrow takes that memory: a batch may be forged (I16).
         head = None if data is None else batch_head(data, f"segment {batch.segment}")
-        taken += (head and head.decoded_bytes) or batch.length
+        taken += _size_bytes(batch, head)
         if heads and taken > decoded_bytes_max:
             break
         heads.append(head)
     starts = range(0, len(heads), _DECODED_TOGETHER)
-    decoded = fan_out.run_all(
-        [partial(_all_decoded, source, found, heads, at, columns) for at in starts]
-    )
-    return [one for many in decoded for one in many], len(heads)
+    decoding = [partial(_all_decoded, source, found, heads, at, columns) for at in starts]
+    return list(chain.from_iterable(fan_out.run_all(decoding))), len(heads)
+
+
+def _in_turn(calls: Sequence[Callable[[], list[T]]]) -> list[T]:
+    return [one for call in calls for one in call()]
 
 
 def _all_decoded(
@@ -283,9 +298,11 @@ def _all_decoded(
     columns: Sequence[str] | None,
 ) -> list[FetchedBatch]:
     """Decode up to _DECODED_TOGETHER batches, from index `start` on."""
+    decoded: list[FetchedBatch] = []
     known = heads[start : start + _DECODED_TOGETHER]
-    pairs = zip(found[start:], known, strict=False)
-    return [one for pair, head in pairs for one in _decoded(source, *pair, columns, head)]
+    for (batch, data), head in zip(found[start:], known, strict=False):
+        decoded += _decoded(source, batch, data, columns, head)
+    return decoded
 
 
 def _fetched(
@@ -357,8 +374,13 @@ def sliced(fetched: FetchedBatch, start: int, end: int) -> FetchedBatch:
     count = max(last - first, 0)
     part = None if offsets is None else offsets[first : first + count]
     base_offset = fetched.base_offset + first if offsets is None else max(start, 0)
+    size_bytes = fetched.size_bytes * count // max(fetched.batch.num_rows, 1)
     return FetchedBatch(
-        fetched.partition, base_offset, fetched.batch.slice(min(first, last), count), part
+        fetched.partition,
+        base_offset,
+        fetched.batch.slice(min(first, last), count),
+        part,
+        size_bytes,
     )
 
 
@@ -367,7 +389,9 @@ def sliced_records(fetched: FetchedBatch, first: int, count: int) -> FetchedBatc
     offsets = fetched.stored_offsets
     part = None if offsets is None else offsets[first : first + count]
     base_offset = fetched.base_offset if not first else fetched.offset_at(first)
-    return FetchedBatch(fetched.partition, base_offset, fetched.batch.slice(first, count), part)
+    batch = fetched.batch.slice(first, count)
+    size_bytes = fetched.size_bytes * batch.num_rows // max(fetched.batch.num_rows, 1)
+    return FetchedBatch(fetched.partition, base_offset, batch, part, size_bytes)
 
 
 def evolved(fetched: FetchedBatch, physical: pa.Schema) -> FetchedBatch:
@@ -377,18 +401,17 @@ def evolved(fetched: FetchedBatch, physical: pa.Schema) -> FetchedBatch:
     return replace(fetched, batch=adapt(fetched.batch, physical))
 
 
-def _in_fetches(batches: Sequence[IndexedBatch]) -> Iterator[list[IndexedBatch]]:
+def _in_fetches(batches: Sequence[IndexedBatch]) -> list[list[IndexedBatch]]:
     """Groups of neighbouring batches of one segment, each small enough for one request."""
-    group: list[IndexedBatch] = []
-    size = 0
+    groups: list[list[IndexedBatch]] = []
+    segment, size = "", 0
     for batch in batches:
-        if group and (batch.segment != group[0].segment or size + batch.length > FETCH_BYTES_MAX):
-            yield group
-            group, size = [], 0
-        group.append(batch)
         size += batch.length
-    if group:
-        yield group
+        if not groups or batch.segment != segment or size > FETCH_BYTES_MAX:
+            groups.append([])
+            segment, size = batch.segment, batch.length
+        groups[-1].append(batch)
+    return groups
 
 
 def _decode(
@@ -398,14 +421,14 @@ def _decode(
     columns: Sequence[str] | None,
     head: BatchHead | None,
 ) -> FetchedBatch:
-    if batch.schema_id not in source.schemas:
+    schema = source.schemas.get(batch.schema_id)
+    if schema is None:
         raise CorruptData(
             f"the index of topic {source.topic!r} says that {batch.segment} has schema "
             f"{batch.schema_id}, which the topic does not have. Run 'txlog verify' to find the "
             "entry or snapshot that says so.",
             path=batch.segment,
         )
-    schema = source.schemas[batch.schema_id]
     written = physical_schema(schema) if batch.stored_rows < 0 else compacted_schema(schema)
     # Columns that the topic gained later are not in these bytes, and become nulls.
     present = None if columns is None else [name for name in columns if name in written.names]
@@ -425,7 +448,13 @@ def _decode(
         offsets = _checked_offsets(batch, records)
         records = records.drop_columns([OFFSET_COLUMN])
     records = _in_newest_schema(source, batch, _with_index_time(batch, records), columns)
-    return FetchedBatch(batch.partition, batch.base_offset, records, offsets)
+    size_bytes = _size_bytes(batch, head)
+    return FetchedBatch(batch.partition, batch.base_offset, records, offsets, size_bytes)
+
+
+def _size_bytes(batch: IndexedBatch, head: BatchHead | None) -> int:
+    """Memory of a batch: what it claims, or if it is not compressed its bytes."""
+    return batch.length if head is None else head.decoded_bytes or batch.length
 
 
 def _with_index_time(batch: IndexedBatch, records: pa.RecordBatch) -> pa.RecordBatch:

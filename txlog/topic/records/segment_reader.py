@@ -26,7 +26,6 @@ from txlog.journal.arrow_ipc import (
     not_a_message,
     read_head,
     table_fields,
-    target,
     vector_items,
 )
 from txlog.layout import is_segment
@@ -114,8 +113,7 @@ def decode_batch(
     if (crc32 := crc32_of(message)) != batch.crc32:
         raise _damaged(origin, f"its checksum is {crc32:08x}, and {batch.crc32:08x} was written")
     head = head or batch_head(message, origin)
-    _require_memory(head, origin, decoded_bytes_max)
-    records = _read_records(message, head, schema, columns, origin)
+    records = _read_records(message, head, schema, columns, origin, decoded_bytes_max)
     if records.num_rows != batch.record_count:
         raise _damaged(origin, f"it has {records.num_rows} records, not {batch.record_count}")
     return records
@@ -142,7 +140,7 @@ class BatchHead:
 
 
 def batch_head(data: Bytes, origin: str) -> BatchHead:
-    """The head of the record batch that `data` contains. Raises CorruptData."""
+    """The head of the record batch in `data`. Raises CorruptData."""
     message = memoryview(data).cast("B")
     head = read_head(message, origin)
     if head.kind != RECORD_BATCH or head.length != len(message):
@@ -153,15 +151,6 @@ def batch_head(data: Bytes, origin: str) -> BatchHead:
         return BatchHead(True, _claimed_bytes(head, message[head.body_start :]))
     except HEAD_ERRORS as error:
         raise not_a_message(origin, error) from error
-
-
-def _require_memory(head: BatchHead, origin: str, decoded_bytes_max: int) -> None:
-    if head.decoded_bytes > decoded_bytes_max:
-        raise _damaged(
-            origin,
-            f"it claims to take {head.decoded_bytes} bytes in memory; at most {decoded_bytes_max} "
-            "are allowed",
-        )
 
 
 def _claimed_bytes(head: MessageHead, body: memoryview) -> int:
@@ -189,8 +178,15 @@ def _read_records(
     schema: pa.Schema,
     columns: Sequence[str] | None,
     origin: str,
+    decoded_bytes_max: int,
 ) -> pa.RecordBatch:
     """Parse one message, and check the bounds of every value. Raises CorruptData."""
+    if head.decoded_bytes > decoded_bytes_max:
+        raise _damaged(
+            origin,
+            f"it claims to take {head.decoded_bytes} bytes in memory; at most {decoded_bytes_max} "
+            "are allowed",
+        )
     try:
         if columns is None:
             records = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
@@ -289,8 +285,7 @@ def _read_schema(view: memoryview, head: MessageHead, origin: str) -> pa.Schema:
 def _described(path: str, position: int, data: Bytes, schema: pa.Schema) -> SegmentBatch:
     message, origin = memoryview(data).cast("B"), f"segment {path} at byte {position}"
     head = batch_head(message, origin)
-    _require_memory(head, origin, DECODED_BYTES_MAX)
-    records = _read_records(message, head, schema, None, origin)
+    records = _read_records(message, head, schema, None, origin, DECODED_BYTES_MAX)
     label = _label(message, origin)
     stamps = records.column(records.num_columns - 1)
     if not (label.isascii() and label.isdigit()) or not records.num_rows or stamps.null_count:
@@ -313,7 +308,7 @@ def _label(message: memoryview, origin: str) -> str:
     data = head.flatbuffer
     try:
         for place in head.labels:
-            fields = table_fields(data, target(data, place))
+            fields = table_fields(data, place)
             key, value = (vector_items(data, field, 1) for field in fields[:2])
             if bytes(data[key.start : key.stop]) == PARTITION_LABEL.encode():
                 return bytes(data[value.start : value.stop]).decode()
@@ -347,7 +342,7 @@ def _footer(store: Store, path: str, size: int) -> memoryview:
 def _blocks(footer: memoryview, size: int, origin: str) -> tuple[tuple[int, int], ...]:
     table = footer[:-10]
     try:
-        fields = table_fields(table, target(table, 0))
+        fields = table_fields(table, 0)
         places = vector_items(table, fields[_FOOTER_BATCHES], _BLOCK.size)
         found = [_BLOCK.unpack_from(table, place) for place in places]
     except HEAD_ERRORS as error:
