@@ -177,3 +177,42 @@ def test_a_profile_needs_botocore(server: ScriptedServer, monkeypatch: pytest.Mo
     with pytest.raises(UsageError, match=r"profile.*botocore.*txlog-spark.s3.'"):
         read()
     assert server.requests == []
+
+
+@pytest.mark.parametrize("client", ["obstore", "s3fs"])
+def test_name_that_obstore_cannot_represent_is_listed_by_s3fs(
+    server: ScriptedServer, client: str
+) -> None:
+    server.listed = ["log/a", "log/b//c", "log/d"]
+    store = opened(server, client=client)
+    assert [stored.path for stored in store.list_after("")] == ["a", "b//c", "d"]
+    assert agent(server) == "s3fs"
+
+
+def test_name_that_obstore_cannot_represent_is_refused_without_s3fs(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.listed = ["log/a", "log/b//c", "log/d"]
+    store = opened(server)
+    lacks(monkeypatch, "s3fs")
+    with pytest.raises(StoreDenied, match="an object below it has a name with an empty part"):
+        list(store.list_after(""))
+
+
+def test_client_that_the_options_name_is_used_whatever_is_installed(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacks(monkeypatch, "s3fs")
+    opened(server, client="obstore").put_new("a", b"x")
+    assert agent(server) == "obstore"
+    opened(server).put_new("b", b"x")
+    assert agent(server) == "obstore"
+
+
+def test_bucket_of_an_s3_url_has_borders() -> None:
+    for bucket, is_valid in (("ab", True), ("a", False), ("a" * 255, True), ("a" * 256, False)):
+        if is_valid:
+            assert open_store(f"s3://{bucket}/x", Runtime(), OPTIONS).url == f"s3://{bucket}/x"
+            continue
+        with pytest.raises(UsageError, match="A bucket's name has two letters or more"):
+            open_store(f"s3://{bucket}/x", Runtime(), OPTIONS)
