@@ -75,7 +75,7 @@ class _Log:
         journal = kind.journal(self._connection)
         journal.catch_up()
         filled = kind.filled(journal.state, size, journal.next_slot - 1)
-        journal._at = replace(journal._at, state=filled)
+        journal._at, journal.state = replace(journal._at, state=filled), filled
         journal.snapshot()
         found = (folder / journal.layout.snapshot(journal.next_slot - 1)).stat()
         self.snapshot_bytes = found.st_size

@@ -77,17 +77,17 @@ class JournalLayout:
 
     def entry(self, slot: int) -> str:
         """Name of the entry that fills `slot`."""
-        return f"{self.root}/entries/{number(slot)}.json"
+        return f"{self.root}/entries/{slot:020d}.json"
 
     def snapshot(self, slot: int) -> str:
         """Name of the snapshot that covers every entry up to and including `slot`."""
-        return f"{self.root}/snapshots/{number(slot)}.arrow"
+        return f"{self.root}/snapshots/{slot:020d}.arrow"
 
     def chunk(self, first: int, last: int, name: str = "") -> str:
         """Name of an index chunk that covers the entries `first` to `last`; `name` distinguishes
         one written by merging or compaction from the one that it replaced."""
         suffix = f"-{name}" if name else ""
-        return f"{self.root}/chunks/{number(first)}-{number(last)}{suffix}.arrow"
+        return f"{self.root}/chunks/{first:020d}-{last:020d}{suffix}.arrow"
 
     @property
     def chunks(self) -> str:
@@ -101,7 +101,7 @@ class JournalLayout:
 
     def boundary(self, ordinal: int) -> str:
         """Name of the boundary object of that ordinal."""
-        return f"{self.root}/boundaries/{number(ordinal)}.json"
+        return f"{self.root}/boundaries/{ordinal:020d}.json"
 
     @property
     def hint(self) -> str:
@@ -126,11 +126,6 @@ class JournalLayout:
     def segment(self, segment_id: str) -> str:
         """Name of a segment; `segment_id` comes from `clock.segment_id`."""
         return f"{self.root}/segments/{segment_id}.arrow"
-
-
-def number(value: int) -> str:
-    """A number as 20 digits, so that names sort as numbers do."""
-    return f"{value:0{SLOT_DIGITS}d}"
 
 
 def parse_number(path: str) -> int | None:

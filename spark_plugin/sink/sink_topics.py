@@ -209,7 +209,7 @@ class SinkTopics:
         cluster = self.connection.cluster
         # With ALL the read is awaited: a missing topic must exist before rows are staged for it
         # (0030).
-        if cluster.is_near or self.allowed is Creation.ALL:
+        if not cluster.is_far or self.allowed is Creation.ALL:
             return self.topic_or_new(name)
         try:
             topic = cluster.known_topic(name)

@@ -102,13 +102,13 @@ PROTOCOL = {
     "topic-state": Mutated("txlog/topic/state.py", TOPICS),
     "groups-state": Mutated("txlog/groups/state.py", GROUPS),
     "groups": Mutated("txlog/groups/offsets.py", (*GROUPS, *COORDINATOR, *CLIENTS)),
-    "boundary-trust": Mutated(
+    "boundary": Mutated(
         "txlog/journal/boundaries/boundary.py",
-        _named("tests/unit/journal/boundaries", "boundary boundary_checks trusted_checks"),
-    ),
-    "pruning": Mutated(
-        "txlog/journal/boundaries/pruning.py",
-        _named("tests/unit/journal/boundaries", "prune pruned_objects pruning_dates pruning_grace"),
+        _named(
+            "tests/unit/journal/boundaries",
+            "boundary boundary_checks trusted_checks prune pruned_objects pruning_dates "
+            "pruning_grace",
+        ),
     ),
     "catalog-state": Mutated(
         "txlog/catalog/state.py",

@@ -38,7 +38,7 @@ def without_R15_for_readers(patch: Patch) -> None:
         reads_on: bool = True,
     ) -> None:
         self._open()
-        for entry, crc32 in self._read_run(found, reads_on).entries:
+        for entry, crc32 in self._reader.read(self._at, found, reads_on).entries:
             self._ingest(entry, crc32)
 
     patch.setattr(Replica, "_catch_up", catch_up)

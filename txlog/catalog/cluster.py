@@ -40,8 +40,8 @@ from txlog.errors import (
 )
 from txlog.journal.beginning import first_entry
 from txlog.journal.log_presence import LogPresence
-from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
+from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.layout import CLUSTER_FILE, LogLayout
 from txlog.model import numbered_topic_id, validate_topic_name
 from txlog.settings import (
@@ -99,9 +99,11 @@ class Cluster:
         self.file = file
         self.runtime = runtime
         self.process = process
-        self._is_held = hold(store, CLUSTER_FILE)
+        self.is_far = not is_near(store)
+        """Whether each request takes a network round trip; otherwise the log is on this machine."""
+        hold(store, CLUSTER_FILE)
         # A held file is checked at each write by the store, for free.
-        interval_ms = 0 if self._is_held else process.log_presence_interval_ms
+        interval_ms = process.log_presence_interval_ms if self.is_far else 0
         self._presence = LogPresence(
             store.url,
             file.log_id,
@@ -110,7 +112,7 @@ class Cluster:
             interval_ms,
             was_checked=was_read,
         )
-        if self._is_held:  # The held file may be newer than the one that was read.
+        if not self.is_far:  # The held file may be newer than the one that was read.
             self._presence.check()
         settings = file.settings
         self.options = ReplicaOptions(
@@ -120,11 +122,10 @@ class Cluster:
             self._presence,
             file.log_id,
             is_begun=True,
-            reads_in_turn=self._is_held,
             is_far=self.is_far,
             # On a near store a check after each answer costs nothing, so no clock is relied on
             # (R15).
-            trust_ms=0 if is_near(store) else settings.boundary_trust_ms,
+            trust_ms=settings.boundary_trust_ms if self.is_far else 0,
             # Also on a near store: other processes may open the same log by a URL that is far
             # (R32).
             grace_ms=settings.pruning_grace_ms,
@@ -143,27 +144,17 @@ class Cluster:
         self._pids: list[int] = []
         self._pids_taken_by = 0
         self._lock = runtime.new_lock()
-        self.fan_out: FanOut = SerialFanOut() if self._is_held else runtime.fan_out
+        self.fan_out: FanOut = runtime.fan_out if self.is_far else SerialFanOut()
         """For many small requests. Serial on a disk, which answers faster than a thread starts."""
-
-    @property
-    def is_near(self) -> bool:
-        """Whether the log is on a disk."""
-        return self._is_held
-
-    @property
-    def is_far(self) -> bool:
-        """Whether each request takes a network round trip."""
-        return not is_near(self.store)
 
     def answers(self, calls: Sequence[Callable[[], T]]) -> Iterator[T]:
         """The results of the calls, in order. On a disk each call is made when its result is
         requested; elsewhere the first request makes all calls in parallel. Raises what they
         raise."""
-        if self._is_held:
-            yield from (call() for call in calls)
-        else:
+        if self.is_far:
             yield from self.fan_out.run_all(calls)
+        else:
+            yield from (call() for call in calls)
 
     @property
     def log_id(self) -> str:
@@ -174,7 +165,7 @@ class Cluster:
         """Raises NotATxlog if the log is known to be gone or replaced by another one. In a bucket
         this makes a request only if `fresh` is set; on a disk the check costs nothing."""
         self._presence.require()
-        if self._is_held:
+        if not self.is_far:
             hold(self.store, CLUSTER_FILE)
         elif fresh:
             self._presence.check()

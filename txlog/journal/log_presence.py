@@ -64,7 +64,7 @@ class LogPresence(Presence):
     def check_during(self, read: Callable[[], T]) -> T:
         """The result of `read`. If a check is due, both requests run in parallel; raises NotATxlog
         as `check` does."""
-        if not self._is_due():
+        if not self._interval_ms or not self._is_due():
             return read()
         found: list[T] = []
         self._fan_out.run_all([lambda: found.append(read()), self.check])
@@ -73,7 +73,7 @@ class LogPresence(Presence):
     def _is_due(self) -> bool:
         """True for one caller in an interval."""
         now_ms = self._clock.monotonic_ms()
-        if not self._interval_ms or now_ms - self._checked_ms < self._interval_ms:
+        if now_ms - self._checked_ms < self._interval_ms:
             return False
         # Set before the request is sent, so that no other thread sends it, too.
         self._checked_ms = now_ms

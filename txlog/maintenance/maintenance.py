@@ -150,7 +150,7 @@ class Maintenance:
         """Open the topics in parallel on a distant store. A topic that cannot be opened is reported
         in its own step."""
         cluster = self._connection.cluster
-        if not cluster.is_near:
+        if cluster.is_far:
             list(cluster.answers([partial(_opened, topic) for topic in topics]))
 
     # Transactions.

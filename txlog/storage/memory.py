@@ -51,6 +51,7 @@ class MemoryStore:
 
     @property
     def is_near(self) -> bool:
+        """See `is_near` in `store.py`."""
         return True
 
     def opened_again(self) -> MemoryStore:

@@ -139,9 +139,9 @@ class Store(Protocol):
 
 
 def is_near(store: Store) -> bool:
-    """Whether a request costs no round trip, because the store is on this machine. There the safe
-    way of rule R15, a boundary check after each answer, costs nothing, and no clock need be
-    trusted. Any store that does not say so counts as far away."""
+    """Whether a request costs no round trip, because the store is on this machine; such a store can
+    hold an object. There the safe way of rule R15, a boundary check after each answer, costs
+    nothing, and no clock need be trusted. Any store that does not say so counts as far away."""
     return getattr(store, "is_near", False)
 
 

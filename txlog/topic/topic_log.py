@@ -22,8 +22,8 @@ from txlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
+from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.layout import JournalLayout, LogLayout
 from txlog.model import PARTITIONS_MAX
 from txlog.storage.store import Store, is_near

@@ -199,7 +199,7 @@ class _LogAudit:
 
     def _ahead(self) -> Store:
         """The store from which one journal is read."""
-        if self._cluster.is_near:
+        if not self._cluster.is_far:
             return self._store
         return ReadAheadStore(self._store, self._cluster.fan_out, self._listed)
 

@@ -16,7 +16,7 @@ from txlog.client.half_messages.check_service import CheckService
 from txlog.client.producer.producer import Producer
 from txlog.engine.append.appender import Appender
 from txlog.errors import InternalError, OutcomeUnknown, ProducerFenced, StoreDenied
-from txlog.journal.replication import follower
+from txlog.journal.replication import replica
 from txlog.journal.replication.replica import Replica
 from txlog.maintenance import expiry, maintenance
 from txlog.topic.read.reader import batch_source, read_batches
@@ -49,7 +49,7 @@ def broken_compaction(patch: Patch) -> None:
 
 def broken_snapshots(patch: Patch) -> None:
     """Snapshots fail; they are best effort, so their errors are only logged."""
-    patch.setattr(follower, "write_snapshot", _broken)
+    patch.setattr(replica, "write_snapshot", _broken)
 
 
 def broken_checks(patch: Patch) -> None:

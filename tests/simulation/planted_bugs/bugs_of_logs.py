@@ -14,12 +14,12 @@ from txlog.catalog.cluster import Cluster
 from txlog.catalog.state import TopicCreated
 from txlog.journal import entry, machine
 from txlog.journal.beginning import first_entry
-from txlog.journal.boundaries import boundary, pruning
+from txlog.journal.boundaries import boundary
 from txlog.journal.boundaries.boundary import Past, PastChecks
 from txlog.journal.log_presence import LogPresence
 from txlog.journal.replication import opening, replica
-from txlog.journal.replication.follower import Follower
 from txlog.journal.replication.replica import Replica
+from txlog.journal.replication.run import RunReader
 from txlog.layout import JournalLayout, LogLayout
 from txlog.model import numbered_topic_id
 from txlog.storage import memory
@@ -96,7 +96,7 @@ def _foreign_names(patch: Patch) -> None:
         listed = store.list_after(f"{name(0).rpartition('/')[0]}/")
         return [stored.path for stored in listed if stored.path < name(limit)]
 
-    patch.setattr(pruning, "own_below", below)
+    patch.setattr(boundary, "own_below", below)
 
 
 def _names_without_id(patch: Patch) -> None:
@@ -174,7 +174,7 @@ def _past_by_the_last_check(patch: Patch) -> None:
     def check(self: Any, past: Past) -> None:
         with pytest.MonkeyPatch.context() as inner:
             require = PastChecks.require
-            is_later = self._anchor is not None and self._anchor.slot < past.slot
+            is_later = self._anchor is not None and self._anchor.next_slot < past.next_slot
             if is_later:
                 inner.setattr(
                     PastChecks,
@@ -192,21 +192,22 @@ def _boundary_remembered(patch: Patch) -> None:
         boundary,
         "_is_covered",
         lambda store, layout, past: (
-            past.boundary.snapshot_slot >= past.slot
-            or boundary.read_newest(store, layout, past.boundary).snapshot_slot >= past.slot
+            past.boundary.snapshot_slot >= past.next_slot - 1
+            or boundary.read_newest(store, layout, past.boundary).snapshot_slot
+            >= past.next_slot - 1
         ),
     )
 
 
 def _begun_by_any_process(patch: Patch) -> None:
     """A process begins a journal without its first entry, as if it were a new one."""
-    original = Follower._require_no_hole
+    original = RunReader._require_no_hole
 
-    def require_no_hole(self: Any, slot: int, later: list[bytes | None]) -> None:
+    def require_no_hole(self: Any, at: Any, slot: int, later: list[bytes | None]) -> None:
         if slot or any(later):
-            original(self, slot, later)
+            original(self, at, slot, later)
 
-    patch.setattr(Follower, "_require_no_hole", require_no_hole)
+    patch.setattr(RunReader, "_require_no_hole", require_no_hole)
 
 
 def _file_before_journals(patch: Patch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from txlog.coordinator import rules
 from txlog.coordinator.state import DeletedTopics
 from txlog.engine.transaction_session import TransactionSession
-from txlog.journal.replication.follower import Follower
+from txlog.journal.replication.replica import Replica
 
 Patch = pytest.MonkeyPatch
 
@@ -24,7 +24,7 @@ def _passed_state_counts_as_read(patch: Patch) -> None:
     def show(self: Any, state: Any) -> None:
         self._at, self._opened = replace(self._at, state=state), True
 
-    patch.setattr(Follower, "show", show)
+    patch.setattr(Replica, "show", show)
 
 
 def _instances_pickled(patch: Patch) -> None:

@@ -19,13 +19,13 @@ from txlog.coordinator.transaction import PREPARED, TransactionState
 from txlog.engine.transaction_session import NO_PENDS, TransactionSession
 from txlog.errors import MissingObject, OutcomeUnknown
 from txlog.journal.boundaries import boundary
-from txlog.journal.boundaries.boundary import Boundary
-from txlog.journal.boundaries.pruning import own_below
+from txlog.journal.boundaries.boundary import Boundary, own_below
 from txlog.journal.codec import encode
 from txlog.journal.entry import decode_entry
 from txlog.journal.machine import Decided
 from txlog.journal.replication import opening
 from txlog.journal.replication.replica import Replica
+from txlog.journal.replication.run import RunReader
 from txlog.layout import JournalLayout, parse_number
 from txlog.model import Decision, TransactionOutcome, TxId
 from txlog.sorted_map import SortedMap
@@ -265,7 +265,7 @@ def hint_believed(patch: Patch) -> None:
                 return found
         return original(store, layout, machine, known)
 
-    patch.setattr("txlog.journal.replication.follower.open_journal", opened)
+    patch.setattr("txlog.journal.replication.replica.open_journal", opened)
 
 
 def vanished_is_an_error(patch: Patch) -> None:
@@ -316,12 +316,12 @@ def old_decision_published(patch: Patch) -> None:
 def tip_by_listing(patch: Patch) -> None:
     """An object missing from a listing counts as absent (I14)."""
 
-    def fetch(self: Replica[Any], slot: int, count: int) -> list[bytes | None]:
-        names = [self.layout.entry(slot + number) for number in range(count)]
-        listed = {found.path for found in self._store.list_after(self.layout.entries)}
+    def fetch(self: RunReader, slot: int, count: int) -> list[bytes | None]:
+        names = [self._layout.entry(slot + number) for number in range(count)]
+        listed = {found.path for found in self._store.list_after(self._layout.entries)}
         return [self._store.get(name) if name in listed else None for name in names]
 
-    patch.setattr(Replica, "_fetch", fetch)
+    patch.setattr(RunReader, "fetch", fetch)
 
 
 # Cuts.

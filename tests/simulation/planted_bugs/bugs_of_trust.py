@@ -13,13 +13,13 @@ from txlog.journal.boundaries.boundary import (
     BoundaryCheck,
     BoundaryChecks,
     ClockReading,
+    Pruner,
     read_boundary,
 )
-from txlog.journal.boundaries.pruning import Pruner
 from txlog.journal.replication import opening
-from txlog.journal.replication.follower import Follower, missing_entry
 from txlog.journal.replication.opening import Opened
 from txlog.journal.replication.replica import Replica, _Slot
+from txlog.journal.replication.run import RunReader, missing_entry
 from txlog.layout import JournalLayout
 from txlog.settings import LogSettings
 from txlog.storage.store import Store
@@ -72,20 +72,20 @@ def from_the_answer_on(patch: Patch) -> None:
 
 def judged_by_the_last(patch: Patch) -> None:
     """Of a run of entries only the last one is checked, and stands for all of them."""
-    original = Follower._is_believed
+    original = Replica._is_believed
 
-    def is_believed(self: Follower[Any], slot: int) -> bool:
-        return original(self, getattr(self, "last_read", slot))
+    def is_believed(self: Replica[Any], slot: int) -> bool:
+        return original(self, getattr(self._reader, "last_read", slot))
 
-    read_run = Follower._read_run
+    read_run = RunReader.read
 
-    def read(self: Follower[Any], found: bytes | None, reads_on: bool) -> Any:
-        run = read_run(self, found, reads_on)
-        self.last_read = self._at.next_slot + len(run.entries)  # type: ignore[attr-defined]
+    def read(self: RunReader, at: Any, found: bytes | None, reads_on: bool) -> Any:
+        run = read_run(self, at, found, reads_on)
+        self.last_read = at.next_slot + len(run.entries)  # type: ignore[attr-defined]
         return run
 
-    patch.setattr(Follower, "_is_believed", is_believed)
-    patch.setattr(Follower, "_read_run", read)
+    patch.setattr(Replica, "_is_believed", is_believed)
+    patch.setattr(RunReader, "read", read)
 
 
 def snapshots_check(patch: Patch) -> None:
@@ -117,14 +117,14 @@ def lost_for_certain(patch: Patch) -> None:
 def holes_by_the_check_at_hand(patch: Patch) -> None:
     """A missing entry counts as damage if the known boundary does not explain it."""
 
-    def require_no_hole(self: Follower[Any], slot: int, later: list[bytes | None]) -> None:
-        path = self.layout.entry(slot)
+    def require_no_hole(self: RunReader, at: Any, slot: int, later: list[bytes | None]) -> None:
+        path = self._layout.entry(slot)
         if all(data is None for data in later) or self._store.get(path) is not None:
             return
-        if self._at.boundary.lowest_slot <= slot:
+        if at.boundary.lowest_slot <= slot:
             raise missing_entry(path)
 
-    patch.setattr(Follower, "_require_no_hole", require_no_hole)
+    patch.setattr(RunReader, "_require_no_hole", require_no_hole)
 
 
 def absent_snapshots_by_the_check_at_hand(patch: Patch) -> None:
@@ -145,7 +145,7 @@ def absent_snapshots_by_the_check_at_hand(patch: Patch) -> None:
 
 def absent_since_it_was_opened(patch: Patch) -> None:
     """Entries found absent during opening stay absent for every later call."""
-    patch.setattr(Follower, "_forget_prefetch", lambda self: None)
+    patch.setattr(RunReader, "forget_prefetch", lambda self: None)
 
 
 def absent_before_it_was_named(patch: Patch) -> None:

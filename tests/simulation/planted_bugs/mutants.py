@@ -122,10 +122,10 @@ def short_snapshot(patch: Patch) -> None:
         original_adopt(self, state, slot, crc32)
 
     def write(self: Any, check: bool = False) -> None:
-        now = self._at
-        self._at = replace(now, state=getattr(self, "before", now.state))
+        now, state = self._at, self.state
+        self.state = getattr(self, "before", state)
         original_write(self, check)
-        self._at = now
+        self._at, self.state = now, state
 
     patch.setattr(Replica, "_adopt_entry", adopt)
     patch.setattr(Replica, "_write_snapshot", write)

@@ -11,7 +11,7 @@ from txlog.catalog.cluster_file import create_cluster
 from txlog.engine.connection import open_connection
 from txlog.errors import InvalidConfig
 from txlog.journal.entry import checked_body
-from txlog.layout import CLUSTER_FILE, number
+from txlog.layout import CLUSTER_FILE
 from txlog.settings import LogSettings, TopicConfig
 from txlog.storage import LocalStore, MemoryStore
 from txlog.storage.policy.store_wrapper import ReadOnlyStore
@@ -89,7 +89,7 @@ def test_R32_pruning_obeys_the_cluster_files_grace_on_a_near_store() -> None:
     assert near.options.trust_ms == 0
     topic = near.create_topic("t", 1, encode_schema(SCHEMA), TopicConfig())
     for count in range(5):
-        topic.execute(AdvanceHorizon(number(count)))
+        topic.execute(AdvanceHorizon(f"{count:020d}"))
     assert topic.journal.prune(0) == 0
     assert topic.journal.kept_entries == topic.next_slot > 5
     clock.advance(WEEK_MS + 1)

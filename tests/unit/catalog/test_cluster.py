@@ -15,7 +15,7 @@ from txlog.catalog.cluster_file import create_cluster, decode_cluster_file, read
 from txlog.catalog.state import PRODUCER_ID_BLOCK
 from txlog.clock import SerialFanOut
 from txlog.errors import NotATxlog, StoreUnavailable, UnknownTopic
-from txlog.layout import CLUSTER_FILE, number
+from txlog.layout import CLUSTER_FILE
 from txlog.settings import TopicConfig
 from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
@@ -45,7 +45,7 @@ def create(cluster: Cluster, name: str = "a") -> str:
 def lengthen(cluster: Cluster, name: str) -> None:
     """Add more entries than a snapshot needs, so that pruning hides them from a lagging replica."""
     for count in range(6):
-        cluster.topic(name).execute(AdvanceHorizon(number(count)))
+        cluster.topic(name).execute(AdvanceHorizon(f"{count:020d}"))
 
 
 # Topics.

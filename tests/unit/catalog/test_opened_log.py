@@ -83,22 +83,10 @@ def test_entries_are_read_serially_without_threads_only_on_a_near_store() -> Non
     for store in (near, far):
         created(store)
     close, away = opened(near, runtime), opened(far, runtime)
-    assert (close.options.reads_in_turn, away.options.reads_in_turn) == (True, False)
     assert (close.options.is_far, away.options.is_far) == (False, True)
-    assert (close.is_near, away.is_near) == (True, False)
     assert (close.is_far, away.is_far) == (False, True)
     assert type(close.fan_out) is SerialFanOut
     assert away.fan_out is runtime.fan_out
-
-
-def test_near_store_that_cannot_be_held_is_near_but_not_read_serially() -> None:
-    class Unheld(HookedStore):
-        is_near = True
-
-    store = Unheld(near_store())
-    created(store)
-    options = opened(store).options
-    assert (options.is_far, options.reads_in_turn, options.trust_ms) == (False, False, 0)
 
 
 def test_calls_run_lazily_on_a_near_store_and_all_at_once_on_a_far_one() -> None:

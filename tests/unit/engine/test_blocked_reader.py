@@ -103,7 +103,8 @@ def test_blocked_reader_aborts_transaction_of_ids_previous_producer_id(
     used_up = replace(coordinator.state.ids["a"], epoch=EPOCH_MAX - 1)
     journal = coordinator.journal
     transactions = replace(coordinator.state, ids=transactional_ids({"a": used_up}))
-    journal._at = replace(journal._at, state=replace(journal.state, transactions=transactions))
+    state = replace(journal.state, transactions=transactions)
+    journal._at, journal.state = replace(journal._at, state=state), state
     journal.snapshot()
     producer = log.producer("a")
     tx_id = producer.begin_transaction()

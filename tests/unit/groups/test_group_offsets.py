@@ -20,7 +20,6 @@ from tests.protocol.world import NAMES, Process, World
 from txlog.errors import CommitFailed, UnknownGroup, UnstableOffsetCommit, UsageError
 from txlog.groups.offsets import GroupOffsets
 from txlog.groups.state import OFFSETS_BYTES_MAX, UNCHECKED, PendingOffset
-from txlog.layout import number
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 from txlog.topic.events import AdvanceHorizon, CloseTopic
 
@@ -335,7 +334,7 @@ def test_R15_deletion_hidden_by_pruning_is_seen_before_a_group_advances(
     second = process.connection.cluster.present_topic("src", linearizable=True).topic_id
     topic = other.topic("src")
     for count in range(6):
-        topic.execute(AdvanceHorizon(number(count)))
+        topic.execute(AdvanceHorizon(f"{count:020d}"))
     topic.execute(CloseTopic())
     topic.journal.prune(keep_entries=1)
     with pytest.raises(CommitFailed, match="was deleted after its records were read"):

@@ -5,8 +5,8 @@ from dataclasses import replace
 from tests.unit.journal.shelf_machine import Put, Shelf, ShelfMachine
 from txlog.clock import Runtime
 from txlog.journal.entry import decode_entry
-from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
+from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.layout import JournalLayout
 from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import manual_runtime

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from txlog.journal.replication.follower import ReplicaOptions
+from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.model import Decision, TopicPartition, TxId
 from txlog.settings import TopicConfig
 from txlog.storage.memory import MemoryStore

@@ -12,7 +12,7 @@ from tests.stores.faulty_stores import HookedStore
 from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.topic.topic_history import PARTITIONS, STEPS, History, Step
 from txlog.errors import CorruptData, MissingObject, StoreUnavailable
-from txlog.journal.replication.follower import ReplicaOptions
+from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.model import Decision
 from txlog.settings import TopicConfig
 from txlog.storage import MemoryStore, Store

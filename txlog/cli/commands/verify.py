@@ -142,7 +142,7 @@ def proven(connection: Connection) -> list[Finding]:
 def _readable(connection: Connection) -> Store:
     """The log's store; a distant one is read ahead along a listing made now."""
     cluster = connection.cluster
-    if cluster.is_near:
+    if not cluster.is_far:
         return cluster.store
     listed = list(cluster.store.list_after(""))
     return ReadAheadStore(cluster.store, cluster.fan_out, listed)

@@ -2,8 +2,8 @@
 
 Below its boundary, numbered entries of a journal may be gone. Deleting an entry frees its number,
 and a stalled writer could fill it again as if it had won the slot. So a boundary is created before
-anything is deleted (`pruning.py` deletes), and no process believes an entry, or its absence, before
-it has read the boundary afterwards (R14, R15; I1). This module has, in this order:
+anything is deleted, and no process believes an entry, or its absence, before it has read the
+boundary afterwards (R14, R15; I1). This module has, in this order:
 
 - `Boundary`, the stored object. Boundaries are numbered, created if absent and never deleted, so
   the newest one that a reader has seen only rises.
@@ -13,6 +13,8 @@ it has read the boundary afterwards (R14, R15; I1). This module has, in this ord
   that boundary, because a process that deletes waits for `boundary.grace.ms` (R14, R32).
 - `BoundaryChecks`, which sends the checks of one process. They are never stored, handed over or
   inherited (R31).
+- `PastChecks`: whether a journal still has what this process has read of it (R62).
+- `Pruner`, which deletes entries below a boundary that is old enough (R14, R32).
 
 It must not know what an entry contains.
 """
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -158,6 +160,9 @@ class ClockReading:
         return cls(clock.wall_ms(), clock.boot_ms())
 
 
+_NO_READING = ClockReading(0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class BoundaryCheck:
     """An answered read of the newest boundary."""
@@ -220,15 +225,23 @@ def _is_within(sent: ClockReading, arrived: ClockReading, trust_ms: int) -> bool
 # Checks of the boundary.
 
 
-class HasBoundary(Protocol):
-    """An opened journal."""
+class Position(Protocol):
+    """How far a process has read a journal."""
+
+    @property
+    def next_slot(self) -> int:
+        """The slot above the newest entry that it has read."""
+
+    @property
+    def crc32(self) -> int:
+        """That entry's."""
 
     @property
     def boundary(self) -> Boundary:
-        """The newest boundary that was read to open it."""
+        """The newest boundary that it has read."""
 
 
-OpenedT = TypeVar("OpenedT", bound=HasBoundary)
+OpenedT = TypeVar("OpenedT", bound=Position)
 
 
 class BoundaryChecks:
@@ -254,6 +267,10 @@ class BoundaryChecks:
         """Whether a check may serve for the answers that come after it."""
         return self._trust_ms > 0
 
+    def _reading(self) -> ClockReading:
+        """The clocks now. Without trust no clock is used, and so none is read."""
+        return ClockReading.now(self._clock) if self._trust_ms else _NO_READING
+
     def forget(self) -> None:
         """Require a new check for the next answer."""
         self._newest = None
@@ -262,7 +279,7 @@ class BoundaryChecks:
         """The result of `read`, which opens the journal: the boundaries that it reads are a check.
         What a snapshot or another process says about boundaries is not (R31)."""
         # Before the first request, so that a slow opening does not prolong the trust (R15).
-        sent = ClockReading.now(self._clock)
+        sent = self._reading()
         opened = read()
         self._newest = BoundaryCheck(opened.boundary, sent, os.getpid())
         return opened
@@ -271,33 +288,32 @@ class BoundaryChecks:
         """Read the newest boundary now, upward from `known`; from time to time also check, in
         parallel, that the log still exists. Raises CorruptData, NotATxlog, and the store's
         errors."""
-        sent = ClockReading.now(self._clock)
+        sent = self._reading()
         read = partial(read_newest, self._store, self._layout, known)
         newest = self._presence.check_during(read)
         self._newest = BoundaryCheck(newest, sent, os.getpid())
         return self._newest
-
-    def newest(self, known: Boundary) -> Boundary:
-        """The newest boundary that the checks have shown, if it is newer than `known`."""
-        # The caller may know a newer boundary, which it has created itself since that check.
-        check = self._newest
-        return known if check is None or check.boundary.ordinal < known.ordinal else check.boundary
 
     def during(self, call: Callable[[], T]) -> T:
         """The result of `call`. Where a check is trusted for a time, the check that the log still
         exists runs in parallel with it."""
         return self._presence.check_during(call) if self.are_trusted else call()
 
-    def is_believed(self, slot: int, known: Boundary) -> bool:
-        """Whether the last answer about `slot` and those above it counts (R15). If not, the
-        boundary is above `slot`, and the journal must be opened again. Raises the errors of
-        `check`."""
-        arrived, process = ClockReading.now(self._clock), os.getpid()
-        verdict = judge(slot, arrived, self._newest, self._trust_ms, process)
+    def judged(self, slot: int, known: Boundary) -> tuple[bool, Boundary]:
+        """Whether the last answer about `slot` and those above it counts (R15), and the newest
+        boundary that is known now. If the answer does not count, the boundary is above `slot`, and
+        the journal must be opened again. Raises the errors of `check`."""
+        arrived, process, verdict = self._reading(), os.getpid(), Verdict.UNCHECKED
+        known_lowest = 0 if self._newest is None else self._newest.boundary.lowest_slot
+        if self._trust_ms or known_lowest > slot:
+            verdict = judge(slot, arrived, self._newest, self._trust_ms, process)
         if verdict is Verdict.UNCHECKED:
             check = self.check(known)
             verdict = judge(slot, arrived, check, self._trust_ms, process, sent_after=True)
-        return verdict is Verdict.BELIEVED
+        # The caller may know a newer boundary, which it has created itself since that check.
+        newest = known if self._newest is None else self._newest.boundary
+        newest = known if newest.ordinal < known.ordinal else newest
+        return verdict is Verdict.BELIEVED, newest
 
 
 # Whether a journal still has what this process has read of it (R62).
@@ -310,10 +326,9 @@ class BoundaryChecks:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The newest entry that a process has read, and the newest boundary."""
+    """A position without its state."""
 
-    slot: int
-    """-1 if there is no entry."""
+    next_slot: int
     crc32: int
     boundary: Boundary
 
@@ -350,7 +365,7 @@ class PastChecks:
         """Called when the journal is about to be opened: what is read then is there."""
         self._checked_ms, self._anchor = self._clock.monotonic_ms(), None
 
-    def during(self, past: Past, call: Callable[[], T]) -> T:
+    def during(self, past: Position, call: Callable[[], T]) -> T:
         """The result of `call`. If a check is due in a distant store, it runs in parallel.
 
         Raises NotATxlog, even if `call` has succeeded.
@@ -362,31 +377,33 @@ class PastChecks:
         self._fan_out.run_all([lambda: found.append(call()), lambda: self._check(past)])
         return found[0]
 
-    def require_at_each_use(self, past: Past) -> None:
+    def require_at_each_use(self, past: Position) -> None:
         """As `require`, where that costs no round trip; elsewhere `during` checks now and then."""
         if not self._interval_ms:
             self.require(past)
 
-    def require(self, past: Past) -> None:
-        """Raises NotATxlog, for the whole log and for good, if the journal lacks `past`."""
-        if past.slot < 0:
+    def require(self, past: Position) -> None:
+        """Raises NotATxlog, for the whole log and for good, if the journal lacks the newest entry
+        of `past`."""
+        if not past.next_slot:
             return
-        data = self._store.get(self._layout.entry(past.slot))
+        data = self._store.get(self._layout.entry(past.next_slot - 1))
         is_there = data is not None and crc32_of_body(data) == past.crc32
         # Below a boundary entries are deleted, and a stalled writer may fill a freed number.
         if not (is_there or _is_covered(self._store, self._layout, past)):
-            self._lose(past.slot)
+            self._lose(past.next_slot - 1)
 
-    def _check(self, past: Past) -> None:
+    def _check(self, past: Position) -> None:
         # Before the requests: an entry that is added meanwhile is not the anchor of the next check.
         checked_ms, anchor = self._clock.monotonic_ms(), self._anchor
         try:
             self.require(past)
-            if anchor is not None and anchor.slot != past.slot:
+            if anchor is not None and anchor.next_slot != past.next_slot:
                 self.require(anchor)
         except StoreUnavailable:
             return  # It proves nothing: the next call checks again.
-        self._checked_ms, self._anchor = checked_ms, past
+        self._checked_ms = checked_ms
+        self._anchor = Past(past.next_slot, past.crc32, past.boundary)
 
     def _lose(self, slot: int) -> NoReturn:
         self._presence.check()  # If the log itself is gone, its error says so.
@@ -402,9 +419,114 @@ class PastChecks:
         raise error
 
 
-def _is_covered(store: Store, layout: JournalLayout, past: Past) -> bool:
+def _is_covered(store: Store, layout: JournalLayout, past: Position) -> bool:
     """Whether the snapshot of a boundary that is stored now covers the entry."""
     known = past.boundary
     if known.ordinal >= 0 and read_boundary(store, layout, known.ordinal) != known:
         return False
-    return read_newest(store, layout, known).snapshot_slot >= past.slot
+    return read_newest(store, layout, known).snapshot_slot >= past.next_slot - 1
+
+
+# Deleting entries below a boundary, once no process trusts a check that was made before it (R14).
+#
+# The store alone measures a boundary's age: the date of an object that this process has just
+# written, minus the boundary's own date. A boundary without a date is never old enough, so that on
+# a store without dates no entry is deleted (R32). With a grace of 0, in a log that trusts no clock,
+# the newest boundary suffices. The process's own clock only says when to try.
+
+
+@dataclass(frozen=True, slots=True)
+class Pruner:
+    """Deletes in one journal, for one process."""
+
+    store: Store
+    layout: JournalLayout
+    runtime: Runtime
+    grace_ms: int
+    """The grace in the log's own file."""
+
+    def delete_below(self, newest: Boundary) -> tuple[int, int]:
+        """Delete what may be deleted, in a journal whose newest boundary is known to be `newest`.
+
+        Returns how many entries were deleted, and how many below `newest` are kept. The snapshot
+        that the newest boundary names stays (R16); older ones are deleted without waiting: readers
+        judge their absence by a boundary that they read afterwards (R34).
+        """
+        limit = self.deletable(newest)
+        # Listed before the age is measured, because measuring writes an object: a pass that finds
+        # nothing to delete writes nothing.
+        entries = own_below(self.store, self.layout.entry, limit.lowest_slot)
+        kept = newest.lowest_slot - limit.lowest_slot
+        if self.grace_ms and entries and not self._is_old_enough(limit):
+            kept, entries = kept + len(entries), []
+        snapshots = own_below(self.store, self.layout.snapshot, max(newest.snapshot_slot, 0))
+        doomed = [partial(self.store.delete, path) for path in (*entries, *snapshots)]
+        self.runtime.fan_out.run_all(doomed)
+        return len(entries), kept
+
+    def deletable(self, newest: Boundary) -> Boundary:
+        """The newest boundary that is old enough by this process's clock, NO_BOUNDARY if none is.
+        The clock only decides whether an attempt is worthwhile."""
+        if not self.grace_ms:
+            return newest
+        dates = boundary_dates(self.store, self.layout)
+        now_ms = self.runtime.clock.wall_ms()
+        ordinal = newest_old_enough(dates, now_ms, self.grace_ms, newest.ordinal)
+        if ordinal == newest.ordinal:
+            return newest
+        found = None if ordinal < 0 else read_boundary(self.store, self.layout, ordinal)
+        return found or NO_BOUNDARY
+
+    def _is_old_enough(self, limit: Boundary) -> bool:
+        """Whether the boundary is old enough by the store's dates alone."""
+        now_ms = self._store_date()
+        dates = boundary_dates(self.store, self.layout)
+        return newest_old_enough(dates, now_ms, self.grace_ms, limit.ordinal) == limit.ordinal
+
+    def _store_date(self) -> int:
+        """The date of an object written now: the hint, because any content of it is harmless (R16).
+        0 if the store has no dates, or its listing lags."""
+        hint = self.layout.hint
+        try:
+            content = self.store.get(hint)
+        except CorruptData:  # It is larger than any hint.
+            content = None
+        self.store.replace(hint, content or b"{}")
+        # The listing begins just before the hint, where other programs' files may be. If it lags,
+        # a later object comes next, whose date must not be taken for the hint's (R14).
+        for listed in self.store.list_after(f"{self.layout.root}/", hint[:-1]):
+            if listed.path >= hint:
+                return listed.modified_ms if listed.path == hint else 0
+        return 0
+
+
+def own_below(store: Store, name: Callable[[int], str], limit: int) -> list[str]:
+    """Stored objects with the names that `name` gives to numbers below `limit`, in order. Other
+    programs' files beside them are not among them. Costs a listing."""
+    found = []
+    for listed in store.list_after(f"{name(0).rpartition('/')[0]}/"):
+        if listed.path >= name(limit):
+            break
+        number = parse_number(listed.path)
+        if number is not None and listed.path == name(number):
+            found.append(listed.path)
+    return found
+
+
+def boundary_dates(store: Store, layout: JournalLayout) -> dict[int, int]:
+    """Ordinal -> the date that the store gave it (ms), of each that has one. Costs a listing."""
+    found = {}
+    for listed in store.list_after(layout.boundaries):
+        ordinal = parse_number(listed.path)
+        if ordinal is not None and listed.path == layout.boundary(ordinal) and listed.modified_ms:
+            found[ordinal] = listed.modified_ms
+    return found
+
+
+def newest_old_enough(dates: Mapping[int, int], now_ms: int, grace_ms: int, newest: int) -> int:
+    """The highest ordinal, up to `newest`, whose boundary is older than the grace; -1 if none is.
+
+    A boundary without a date is never old enough, and proves nothing about others.
+    """
+    old = [n for n, date_ms in dates.items() if 0 < date_ms < now_ms - grace_ms]
+    return max((n for n in old if n <= newest), default=-1)

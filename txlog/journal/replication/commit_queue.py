@@ -115,7 +115,11 @@ class CommitQueue:
                 queued.done = True  # An interrupted caller withdraws its command.
 
     def _publish_or_wait(self, queued: QueuedCommand) -> None:
-        if self._is_next(queued):
+        known = self._next
+        if known is None or known.done:
+            self._next = known = queued
+        # Two threads may both find themselves next: the second finds that its command is published.
+        if known is queued:
             with self._lock:
                 if not queued.done:
                     self._publish()
@@ -126,13 +130,6 @@ class CommitQueue:
             if not queued.wakeup.wait_ms(WAKEUP_MS_MAX):
                 self._next = None
             queued.wakeup = None
-
-    def _is_next(self, queued: QueuedCommand) -> bool:
-        """Two threads may both get True: then the second finds that its command is published."""
-        known = self._next
-        if known is None or known.done:
-            self._next = known = queued
-        return known is queued
 
     def drain(self, taken: list[QueuedCommand], count_max: int) -> None:
         """Move waiting commands to `taken`. Each leaves the queue only when it is in that list."""
@@ -146,7 +143,8 @@ class CommitQueue:
                 taken.append(self.waiting[0])
             self.waiting.popleft()
         self._next = None
-        self._recent_calls = max(_calls(taken), self._recent_calls - 1)
+        if self._clock is not None:
+            self._recent_calls = max(_calls(taken), self._recent_calls - 1)
 
     def finish_all(
         self, taken: Iterable[QueuedCommand], error: BaseException | None = None

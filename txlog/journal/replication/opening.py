@@ -48,6 +48,14 @@ ENTRIES_APART_MAX = 1920
 than so many entries to read."""
 
 
+def entries_apart(entries: int, snapshot_bytes: int) -> int:
+    """How many entries are between two snapshots: `entries`, the log's `journal.snapshot.entries`,
+    or more if they are large, so that they do not make each entry cost more. A process that opens
+    the journal then reads more entries, which takes less time than the snapshot itself."""
+    times = 1 + snapshot_bytes // LARGE_SNAPSHOT_BYTES
+    return entries * max(min(times, ENTRIES_APART_MAX // entries), 1)
+
+
 class Prefetch:
     """Reads of `store`, some of which are requested before they are needed. For one opening and one
     thread. Each prefetched answer is returned once: a second read sends a new request, because an

@@ -21,6 +21,7 @@ from functools import partial
 
 from txlog.clock import Runtime
 from txlog.errors import OutcomeUnknown, StoreDenied, StoreUnavailable, TxlogError
+from txlog.layout import HINT_BYTES_MAX
 from txlog.storage.disk.folder_lock import FolderLocks
 from txlog.storage.disk.folder_walk import sweep_temporaries, walk
 from txlog.storage.disk.folder_watch import FolderWatch
@@ -103,6 +104,7 @@ class LocalStore:
 
     @property
     def is_near(self) -> bool:
+        """See `is_near` in `store.py`."""
         return True
 
     def hold(self, path: str) -> bool:
@@ -153,7 +155,8 @@ class LocalStore:
             return None
         descriptor, status = opened
         try:
-            require_size(path, status.st_size, self._base + path)
+            if status.st_size > HINT_BYTES_MAX:  # No object has a lower limit.
+                require_size(path, status.st_size, self._base + path)
             data = _read(descriptor, status.st_size, 0)
             # Two names: the writer has not synced the final one yet, or died. What this process
             # decides from the object could survive a loss of power that the object does not (I4).
@@ -393,8 +396,8 @@ class LocalStore:
 
 def _opened_folder(root: RootFolder, folder: str) -> int:
     """A descriptor of a folder below the root. Raises OSError."""
-    handle = root.handle()
-    if handle is None:
+    handle = root.descriptor
+    if handle is None and (handle := root.handle()) is None:
         raise FileNotFoundError(root.path)
     return open_below(handle, folder, OPEN_FOLDER)
 

@@ -40,6 +40,7 @@ class StoreWrapper:
 
     @property
     def is_near(self) -> bool:
+        """See `is_near` in `store.py`."""
         return is_near(self._store)
 
     def turn(self, folder: str) -> AbstractContextManager[bool]:

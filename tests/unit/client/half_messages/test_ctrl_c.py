@@ -72,7 +72,7 @@ LOOKING = [
 ]
 JOURNAL = [
     "journal/replication/replica.py",
-    "journal/replication/follower.py",
+    "journal/replication/run.py",
     "journal/boundaries/boundary.py",
     "journal/replication/opening.py",
     "journal/machine.py",

@@ -5,8 +5,7 @@ from tests.unit.journal.shelf_journal import LAYOUT, new_store
 from tests.unit.journal.trusting_process import GRACE_MS, MachineClocks, dated_store
 from txlog.clock import Runtime, SerialFanOut
 from txlog.journal.boundaries import boundary as boundaries
-from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
-from txlog.journal.boundaries.pruning import Pruner, own_below
+from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary, Pruner, own_below
 from txlog.storage import Store
 from txlog.testing.clock import SeededEntropy, manual_runtime
 from txlog.testing.counting_store import CountingStore

@@ -5,7 +5,7 @@ import pytest
 from tests.stores.faulty_stores import HookedStore
 from tests.unit.journal.shelf_journal import LAYOUT, fill
 from tests.unit.journal.trusting_process import GRACE_MS, MachineClocks, dated_store, trusting
-from txlog.journal.boundaries.pruning import boundary_dates, newest_old_enough
+from txlog.journal.boundaries.boundary import boundary_dates, newest_old_enough
 
 
 def test_R32_boundary_dates_ignore_files_that_are_not_boundaries() -> None:

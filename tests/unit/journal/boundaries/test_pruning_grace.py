@@ -14,8 +14,7 @@ from tests.stores.faulty_stores import HookedStore
 from tests.unit.journal.shelf_journal import LAYOUT, fill
 from tests.unit.journal.trusting_process import GRACE_MS, MachineClocks, dated_store, trusting
 from txlog.journal.boundaries import boundary as boundaries
-from txlog.journal.boundaries.boundary import NO_BOUNDARY
-from txlog.journal.boundaries.pruning import newest_old_enough
+from txlog.journal.boundaries.boundary import NO_BOUNDARY, newest_old_enough
 from txlog.layout import parse_number
 from txlog.storage import MemoryStore, Store
 from txlog.storage.store import StoredObject

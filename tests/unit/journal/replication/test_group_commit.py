@@ -305,7 +305,7 @@ def test_I13_queued_command_of_interrupted_publisher_is_answered_or_stays_queued
         assert waiting.done
         return interruption
 
-    modules = ["replica.py", "follower.py", "commit_queue.py"]
+    modules = ["replica.py", "run.py", "commit_queue.py"]
     whole = interrupted(Interruption([f"journal/replication/{name}" for name in modules]))
     assert all(interrupted(whole.at(number)).has_come for number in range(len(whole.places)))
 

@@ -8,8 +8,8 @@ from tests.stores.faulty_stores import HookedStore
 from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, fill, new_store, process
 from tests.unit.journal.shelf_machine import Put, Shelf
 from txlog.errors import OutcomeUnknown
-from txlog.journal.replication.follower import RUN_BYTES_MAX, RUN_ENTRIES_MAX
 from txlog.journal.replication.replica import Replica
+from txlog.journal.replication.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX
 from txlog.storage import Store
 from txlog.testing.counting_store import CountingStore
 

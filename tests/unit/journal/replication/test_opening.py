@@ -10,9 +10,8 @@ from tests.stores.faulty_stores import HookedStore
 from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, fill, limits, new_store, process
 from tests.unit.journal.shelf_machine import Put
 from txlog.errors import CorruptData, MissingObject, StoreUnavailable, UnsupportedFormat
-from txlog.journal.replication.follower import ReplicaOptions
-from txlog.journal.replication.opening import LARGE_SNAPSHOT_BYTES
-from txlog.journal.replication.replica import entries_apart
+from txlog.journal.replication.opening import LARGE_SNAPSHOT_BYTES, entries_apart
+from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 from txlog.storage import MemoryStore, Store
 from txlog.testing.counting_store import CountingStore

@@ -20,9 +20,9 @@ from tests.unit.journal.trusting_process import (
 )
 from txlog.clock import Runtime, SerialFanOut
 from txlog.errors import CorruptData, MissingObject, OutcomeUnknown, StoreUnavailable
-from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.opening import ENTRIES_BEHIND_SNAPSHOT, FIRST_ENTRIES, Prefetch
 from txlog.journal.replication.replica import Replica
+from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.storage import Store
 from txlog.testing.clock import SeededEntropy
 from txlog.testing.counting_store import CountingStore
@@ -97,7 +97,7 @@ def test_opening_on_a_near_store_sends_fewer_requests_one_after_the_other() -> N
     """On a far one it requests more, all of it at once."""
     store = new_store()
     fill(process(store), 3)
-    near, in_turn = opening_requests(store, replace(OPTIONS, reads_in_turn=True))
+    near, in_turn = opening_requests(store, OPTIONS)
     assert in_turn == len(near)
     far, at_once = opening_requests(store, replace(AHEAD, trust_ms=TRUST_MS))
     assert at_once == 1
