@@ -262,7 +262,7 @@ def topics_of_rows(connection: Connection, *, waits: bool) -> list[TopicLog]:
     A topic that cannot be read is left to the tasks, as the rows need not name it.
     """
     cluster, fan_out = connection.cluster, connection.runtime.fan_out
-    if cluster.is_near:
+    if not cluster.is_far:
         return []
     if waits or not cluster.journal.is_open:
         topics = cluster.topics()

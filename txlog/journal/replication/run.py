@@ -1,7 +1,7 @@
 """Reading a run of entries: as many as a replica reads before it judges them.
 
-Keeps I15: a hole is damage, and is never skipped or filled (R34). It judges no entry by the boundary:
-`replica.py` does.
+Keeps I15: a hole is damage, and is never skipped or filled (R34). Whether an entry counts by the
+boundary (R15) is judged in `replica.py`.
 """
 
 from __future__ import annotations
