@@ -154,6 +154,21 @@ def test_columns_have_every_record_in_order(log: MemoryLog) -> None:
     assert (partitions[0], partitions[1], partitions.dtype) == (4 % 3, 2, np.int32)
 
 
+@pytest.mark.parametrize("schema", [None, NUMBERS])
+def test_batch_without_records_has_its_columns(log: MemoryLog, schema: pa.Schema | None) -> None:
+    stored, partitions = batch_of(log, schema).to_arrow(0)
+    assert (stored.num_rows, len(partitions), stored.schema.names[-1]) == (0, 0, "_timestamp")
+
+
+def test_partition_of_a_typed_record_is_the_one_that_is_named(log: MemoryLog) -> None:
+    batch = batch_of(log, NUMBERS)
+    for partition in (2, None, 1):
+        batch.add({"n": 1}, None, None, partition, 1)
+    assert list(batch.to_arrow(0)[1]) == [2, 0, 1]
+    with pytest.raises(UnknownPartition):
+        batch.add({"n": 1}, None, None, 3, 1)
+
+
 def test_key_of_a_typed_record_comes_before_the_key_column(log: MemoryLog) -> None:
     schema = pa.schema([("n", pa.int64()), ("id", pa.string())])
     batch = batch_of(log, schema, **{"key.column": "id"})
@@ -348,6 +363,20 @@ def test_table_reports_the_records_of_each_partition() -> None:
     assert failed.batches() == ()
     failed.fire_callbacks()
     assert reported[1:] == [(error, ())]
+
+
+def test_callback_behind_one_that_another_thread_has_called_is_called() -> None:
+    called: list[int] = []
+    result = result_of(1)
+
+    def taken(known: ProduceRequestResult) -> tuple[object, ...]:
+        del known._callbacks[0]
+        return ()
+
+    result.succeed(partitions_of(0), {0: 0}, {})
+    result._callbacks.extend([(lambda: called.append(1), taken)])
+    result.add_callback(lambda: called.append(2), lambda _: ())
+    assert called == [2]
 
 
 def test_callbacks_are_called_for_their_case_with_their_arguments() -> None:
