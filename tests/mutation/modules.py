@@ -241,7 +241,9 @@ VALUES = (
     "tests/unit/client/consumer/test_client_config.py",
 )
 SESSIONS = (
-    *_named("tests/unit/engine", "commit_returns transaction_completion transaction_session"),
+    *_named(
+        "tests/unit/engine", "commit_returns sessions transaction_completion transaction_session"
+    ),
     *_named(
         "tests/unit/client/producer",
         "staged_into_deleted_topics staged_transactions transaction_protocol transactions",
