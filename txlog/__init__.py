@@ -13,6 +13,15 @@ from txlog.distribution import VERSION
 
 if TYPE_CHECKING:
     from txlog.client.admin import Admin, NewTopic
+    from txlog.client.admin.offset_reset import (
+        ShiftBy,
+        ToCurrent,
+        ToEarliest,
+        ToLatest,
+        ToOffset,
+        ToTable,
+        ToTime,
+    )
     from txlog.client.consumer.consumer import Consumer
     from txlog.client.consumer.consumer_group import ConsumerGroupMetadata
     from txlog.client.consumer.consumer_record import ConsumerRecord
@@ -27,7 +36,7 @@ if TYPE_CHECKING:
     from txlog.client.producer.producer import Producer
     from txlog.dataset.scan import Scan, scan
     from txlog.engine.append.producer_batch import RecordMetadata
-    from txlog.errors import TxlogError
+    from txlog.errors import *  # noqa: F403
     from txlog.model import (
         IsolationLevel,
         OffsetAndMetadata,
@@ -37,7 +46,86 @@ if TYPE_CHECKING:
         TxId,
     )
 
+__version__ = VERSION
+
+__all__ = [  # noqa: F405
+    "AbortableError",
+    "Admin",
+    "BoundaryMoved",
+    "CheckpointConflict",
+    "CommitFailed",
+    "ConcurrentTransactions",
+    "Consumer",
+    "ConsumerGroupMetadata",
+    "ConsumerRecord",
+    "CorruptData",
+    "DuplicateTransaction",
+    "FencedError",
+    "GroupOwned",
+    "HalfTransaction",
+    "IllegalTransition",
+    "IncompatibleSchema",
+    "InternalError",
+    "InvalidConfig",
+    "InvalidName",
+    "InvalidOption",
+    "InvalidProducerEpoch",
+    "InvalidRecord",
+    "InvariantViolated",
+    "IsolationLevel",
+    "LocalTransactionState",
+    "Message",
+    "MissingObject",
+    "NewTopic",
+    "NoOffsetForPartition",
+    "NotATxlog",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OffsetOutOfRange",
+    "OutOfOrderSequence",
+    "OutcomeUnknown",
+    "Producer",
+    "ProducerFenced",
+    "PublishContention",
+    "ReadBlocked",
+    "RecordMetadata",
+    "RecordTooLarge",
+    "RetriableError",
+    "Scan",
+    "SegmentExpired",
+    "ShiftBy",
+    "StoreDenied",
+    "StoreFull",
+    "StoreNotAtomic",
+    "StoreUnavailable",
+    "ToCurrent",
+    "ToEarliest",
+    "ToLatest",
+    "ToOffset",
+    "ToTable",
+    "ToTime",
+    "TopicExists",
+    "TopicPartition",
+    "TransactionAborted",
+    "TransactionListener",
+    "TransactionMQProducer",
+    "TransactionOutcome",
+    "TransactionSendResult",
+    "TxId",
+    "TxlogError",
+    "UnknownGroup",
+    "UnknownPartition",
+    "UnknownProducerId",
+    "UnknownTopic",
+    "UnknownTransaction",
+    "UnstableOffsetCommit",
+    "UnsupportedFormat",
+    "UsageError",
+    "scan",
+]
+
 _HOMES = {
+    **dict.fromkeys(__all__, "txlog.errors"),
     "Admin": "txlog.client.admin",
     "Consumer": "txlog.client.consumer.consumer",
     "ConsumerGroupMetadata": "txlog.client.consumer.consumer_group",
@@ -52,42 +140,21 @@ _HOMES = {
     "Producer": "txlog.client.producer.producer",
     "RecordMetadata": "txlog.engine.append.producer_batch",
     "Scan": "txlog.dataset.scan",
+    "ShiftBy": "txlog.client.admin.offset_reset",
+    "ToCurrent": "txlog.client.admin.offset_reset",
+    "ToEarliest": "txlog.client.admin.offset_reset",
+    "ToLatest": "txlog.client.admin.offset_reset",
+    "ToOffset": "txlog.client.admin.offset_reset",
+    "ToTable": "txlog.client.admin.offset_reset",
+    "ToTime": "txlog.client.admin.offset_reset",
     "TopicPartition": "txlog.model",
     "TransactionListener": "txlog.client.half_messages.half_message",
     "TransactionMQProducer": "txlog.client.half_messages.transaction_mq_producer",
     "TransactionOutcome": "txlog.model",
     "TransactionSendResult": "txlog.client.half_messages.half_message",
     "TxId": "txlog.model",
-    "TxlogError": "txlog.errors",
     "scan": "txlog.dataset.scan",
 }
-
-__version__ = VERSION
-
-__all__ = [
-    "Admin",
-    "Consumer",
-    "ConsumerGroupMetadata",
-    "ConsumerRecord",
-    "HalfTransaction",
-    "IsolationLevel",
-    "LocalTransactionState",
-    "Message",
-    "NewTopic",
-    "OffsetAndMetadata",
-    "OffsetAndTimestamp",
-    "Producer",
-    "RecordMetadata",
-    "Scan",
-    "TopicPartition",
-    "TransactionListener",
-    "TransactionMQProducer",
-    "TransactionOutcome",
-    "TransactionSendResult",
-    "TxId",
-    "TxlogError",
-    "scan",
-]
 
 
 def __getattr__(name: str) -> Any:
@@ -98,5 +165,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Also the names that are not imported yet, for completion and documentation."""
-    return sorted({*globals(), *__all__})
+    """The public names, for completion and documentation."""
+    return sorted([*__all__, "__version__"])

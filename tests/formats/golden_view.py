@@ -38,7 +38,7 @@ def view(connection: Connection, outcomes: list[str]) -> dict[str, Any]:
                 m.fingerprint,
                 m.label,
             ]
-            for m in admin.replay_marks()
+            for m in admin.list_micro_batches()
         ),
     }
 

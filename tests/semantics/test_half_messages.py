@@ -119,10 +119,18 @@ def test_local_transaction_runs_with_its_arg_after_the_half_message_is_stored(
         (COMMIT, COMMIT, [b"x"]),
         (ROLLBACK, ROLLBACK, []),
         (UNKNOW, UNKNOW, []),
+        ("UNKNOWN", UNKNOW, []),
         (None, UNKNOW, []),
         (ValueError("no such account"), UNKNOW, []),
     ],
-    ids=["commit", "rollback", "unknow", "null is unknow", "an exception is unknow"],
+    ids=[
+        "commit",
+        "rollback",
+        "unknow",
+        "unknown is unknow",
+        "null is unknow",
+        "an exception is unknow",
+    ],
 )
 def test_local_transaction_state_decides_the_outcome(
     log: MemoryLog, answer: Any, state: State, shown: list[bytes]

@@ -18,7 +18,7 @@ from txlog.engine.connection import Connection
 from txlog.errors import InvalidName, TxlogError, UnknownTopic
 from txlog.journal.replication.replica import BOUNDARIES_APART_ENTRIES, Replica
 from txlog.maintenance.expiry import deletable_log_starts, retirable_producers
-from txlog.maintenance.vacuum import Candidates, Vacuum
+from txlog.maintenance.vacuum import NONE_FOUND, Candidates, Vacuum
 from txlog.settings import ProcessSettings
 from txlog.storage.store import sweep_unfinished
 from txlog.topic.events import AdvanceLogStart, RetireProducers
@@ -56,9 +56,6 @@ class MaintenanceReport:
     def failures(self) -> list[MaintenanceAction]:
         """The steps that failed."""
         return [action for action in self.actions if action.is_failure]
-
-
-NONE_FOUND = Candidates()
 
 
 class Maintenance:

@@ -51,10 +51,15 @@ class Candidates:
         return sum(stored.size_bytes for stored in self.objects)
 
 
+NONE_FOUND = Candidates()
+
+
 @dataclass(slots=True)
 class VacuumReport:
     """The result of one sweep."""
 
+    found: Candidates = NONE_FOUND
+    """What nothing referred to before."""
     objects: int = 0
     bytes: int = 0
     topics_ended: list[str] = field(default_factory=list)
@@ -86,7 +91,7 @@ class Vacuum:
 
         Raises CorruptData, StoreUnavailable; after these it may be called again.
         """
-        report = VacuumReport()
+        report = VacuumReport(before)
         # Before anything is written: a forged state must not lead to further entries.
         self._require_rebuilt(before.objects)
         # From here on nothing below the horizon can get a reference (R17), so what

@@ -66,7 +66,11 @@ def drill_checks(
 
 def _batches(connection: Connection, query_id: str) -> tuple[bool, str]:
     """The log has a batch of this query; otherwise the other checks prove nothing about the job."""
-    own = [mark.batch_id for mark in Admin(connection).replay_marks() if mark.query_id == query_id]
+    own = [
+        mark.batch_id
+        for mark in Admin(connection).list_micro_batches()
+        if mark.query_id == query_id
+    ]
     found = (
         f"up to batch {max(own)}"
         if own

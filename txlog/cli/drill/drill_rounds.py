@@ -218,7 +218,7 @@ class Drill:
         self._killed.append(process)
         self.cpu_s += killed.cpu_s
         # Before the next run changes the checkpoint, and before a planned loss deletes it.
-        found = newest_batch(self.job.checkpoint, Admin(self.connection).replay_marks())
+        found = newest_batch(self.job.checkpoint, Admin(self.connection).list_micro_batches())
         if planned.checkpoint_lost:
             shutil.rmtree(self.job.checkpoint.url)
         self.kills.append(

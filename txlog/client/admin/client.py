@@ -61,6 +61,23 @@ class Admin(TopicAdmin, GroupAdmin, TransactionAdmin, InOneProcess):
         finally:
             self._unreferenced = maintenance.candidates
 
+    def vacuum(
+        self, *, execute: bool = False, config: Mapping[str, object] | None = None
+    ) -> VacuumReport:
+        """Delete stored objects that nothing refers to, as `txlog vacuum` does; unless `execute`,
+        only find them.
+
+        Before it deletes, it waits file.delete.delay.ms (a minute) for readers to move on, and
+        checks again. `config` has dotted names of ProcessSettings. Raises InvalidConfig.
+        """
+        process = self.connection.cluster.process.altered(config or {})
+        vacuum = Vacuum(self.connection, process.staging_retention_ms)
+        found = vacuum.find_candidates()
+        if not execute or found.is_empty:
+            return VacuumReport(found)
+        self.connection.runtime.clock.sleep_ms(process.file_delete_delay_ms)
+        return vacuum.sweep(found)
+
     def find_unreferenced(self) -> Candidates:
         """Unreferenced objects that are older than staging.retention.ms."""
         return self._vacuum().find_candidates()

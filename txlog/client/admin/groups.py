@@ -86,8 +86,8 @@ class GroupAdmin:
     ) -> list[OffsetReset]:
         """Plan a reset of a group's offsets; nothing is written until `reset_group`.
 
-        `to` is one of ToEarliest, ToLatest, ToCurrent, ToOffset, ShiftBy, ToTime, ToTable of
-        `txlog.client.admin.offset_reset`. By default the partitions are those of the table, or all
+        `to` is one of ToEarliest, ToLatest, ToCurrent, ToOffset, ShiftBy, ToTime, ToTable, all of
+        `txlog`. By default the partitions are those of the table, or all
         in which the group has an offset. An unreadable offset becomes the nearest readable one.
 
         Raises UnknownGroup, UnknownTopic, UnknownPartition, NoOffsetForPartition (a shift in a

@@ -63,8 +63,8 @@ class TransactionAdmin:
             key=lambda listing: listing.transactional_id,
         )
 
-    def replay_marks(self) -> list[ReplayMark]:
-        """The newest micro-batch of every Spark query."""
+    def list_micro_batches(self) -> list[ReplayMark]:
+        """The newest micro-batch of every Spark query, and of every write of a `foreachBatch`."""
         return [
             mark
             for coordinator in self.connection.caught_up()

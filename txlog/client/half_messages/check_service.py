@@ -124,10 +124,10 @@ class CheckService:
     def _state_of(self, half: HalfTransaction) -> LocalTransactionState:
         try:
             state = self._listener.check_local_transaction(half)
-            return LocalTransactionState(state or LocalTransactionState.UNKNOW)
+            return LocalTransactionState(state or LocalTransactionState.UNKNOWN)
         except Exception:  # Also for a value that is not a state.
             log.exception("check of half transaction %s", half.transaction_id)
-            return LocalTransactionState.UNKNOW
+            return LocalTransactionState.UNKNOWN
 
     def _end(self, name: str, tx_id: TxId, state: LocalTransactionState) -> None:
         match state:
@@ -137,7 +137,7 @@ class CheckService:
             case LocalTransactionState.ROLLBACK_MESSAGE:
                 self._coordinator.abort(name, tx_id)
                 self._count("rolled_back")
-            case LocalTransactionState.UNKNOW:
+            case LocalTransactionState.UNKNOWN:
                 self._count("unknown")
 
     def _give_up(self, name: str, transaction: Transaction) -> bool:

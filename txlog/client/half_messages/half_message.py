@@ -31,7 +31,13 @@ class LocalTransactionState(StrEnum):
     COMMIT_MESSAGE = "COMMIT_MESSAGE"
     ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
     UNKNOW = "UNKNOW"
-    """RocketMQ's spelling. It may still be running and is checked again later."""
+    """It may still be running and is checked again later. The spelling is RocketMQ's."""
+    UNKNOWN = UNKNOW
+    """The same state."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> LocalTransactionState | None:
+        return cls.UNKNOWN if value == "UNKNOWN" else None
 
 
 class SendStatus(StrEnum):
@@ -77,7 +83,7 @@ class HalfTransaction:
 class TransactionListener(Protocol):
     """Runs the local transaction, and checks later how it ended.
 
-    Both methods return a state; None, or an exception, counts as UNKNOW.
+    Both methods return a state; None, or an exception, counts as UNKNOWN.
     """
 
     def execute_local_transaction(
@@ -89,7 +95,7 @@ class TransactionListener(Protocol):
         """Return how the local transaction ended. Called in any live producer of the group, perhaps
         several times.
 
-        A local transaction that is not found may still be running: return UNKNOW, not
+        A local transaction that is not found may still be running: return UNKNOWN, not
         ROLLBACK_MESSAGE.
         """
 

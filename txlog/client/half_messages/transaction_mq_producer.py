@@ -250,10 +250,10 @@ class TransactionMQProducer(InOneProcess):
         """The result of the local transaction; an exception is only logged."""
         try:
             state = listener.execute_local_transaction(half, arg)
-            return LocalTransactionState(state or LocalTransactionState.UNKNOW), ""
+            return LocalTransactionState(state or LocalTransactionState.UNKNOWN), ""
         except Exception as error:  # Also for a value that is not a state, as a program may return.
             log.exception("local transaction %s", half.transaction_id)
-            return LocalTransactionState.UNKNOW, f"{type(error).__name__}: {error}"
+            return LocalTransactionState.UNKNOWN, f"{type(error).__name__}: {error}"
 
     def _end(
         self, store: HalfStore, half: HalfTransaction, state: LocalTransactionState

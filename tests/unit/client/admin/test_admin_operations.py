@@ -6,7 +6,13 @@ from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import Call
 from txlog.client.admin import Admin
 from txlog.client.admin.offset_reset import ShiftBy, ToEarliest, ToTable
-from txlog.errors import CommitFailed, NoOffsetForPartition, UnknownGroup, UsageError
+from txlog.errors import (
+    CommitFailed,
+    InvalidConfig,
+    NoOffsetForPartition,
+    UnknownGroup,
+    UsageError,
+)
 from txlog.maintenance.maintenance import MaintenanceReport
 from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
@@ -190,6 +196,24 @@ def test_unreferenced_objects_are_found_and_deleted(log: MemoryLog) -> None:
     assert [stored.path for stored in found.objects] == [stray]
     assert admin.delete_unreferenced(found).objects == 1
     assert admin.find_unreferenced().is_empty
+
+
+def test_vacuum_deletes_unreferenced_objects_after_the_delay_if_asked_to(log: MemoryLog) -> None:
+    admin = Admin(log.connection)
+    topic = admin.connection.cluster.present_topic("t")
+    stray = f"topics/t/{topic.topic_id}/segments/{'0' * 31}1.arrow"
+    admin.connection.cluster.store.create(stray, b"x")
+    log.clock.sleep_ms(2 * 86_400_000)
+    report = admin.vacuum()
+    assert [stored.path for stored in report.found.objects] == [stray]
+    assert (report.objects, stray in log.objects()) == (0, True)
+    assert admin.vacuum(config={"staging.retention.ms": 5 * 86_400_000}).found.is_empty
+    before_ms = log.clock.monotonic_ms()
+    assert admin.vacuum(execute=True, config={"file.delete.delay.ms": 7}).objects == 1
+    assert log.clock.monotonic_ms() - before_ms >= 7
+    assert admin.vacuum(execute=True).found.is_empty
+    with pytest.raises(InvalidConfig):
+        admin.vacuum(config={"file.delete.delay": 1})
 
 
 def test_verify_of_intact_log_has_no_findings(log: MemoryLog) -> None:
