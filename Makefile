@@ -105,14 +105,15 @@ done
 endef
 
 # For tests marked `extra`: Azure's emulator, the newest that Node 20 runs, whose packages run no
-# scripts of theirs when they are installed; an S3 server that checks signatures and dates; and HDFS,
-# by Spark's own client of Maven.
-servers: .servers/.installed .servers/bin/versitygw .servers/hadoop/.installed
+# scripts of theirs when they are installed; an S3 server that checks signatures and dates; one that
+# answers as Google's; and HDFS and Google's connector, by Spark's own client of Maven.
+servers: .servers/.installed .servers/bin/versitygw .servers/bin/fake-gcs-server .servers/jars/.installed
 
-.servers/bin/versitygw:
+.servers/bin/versitygw: MODULE_OF_GO = github.com/versity/versitygw/cmd/versitygw@v1.8.0
+.servers/bin/fake-gcs-server: MODULE_OF_GO = github.com/fsouza/fake-gcs-server@v1.56.1
+.servers/bin/versitygw .servers/bin/fake-gcs-server:
 	@go version >/dev/null || { echo "The extra tests need Go; install it and try again." >&2; exit 1; }
-	GOBIN="$(CURDIR)/.servers/bin" go install -trimpath -ldflags="-s -w" \
-	  github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	GOBIN="$(CURDIR)/.servers/bin" go install -trimpath -ldflags="-s -w" $(MODULE_OF_GO)
 
 .servers/.installed: Makefile
 	@node -e 'process.exit(Number(parseInt(process.versions.node) < 20))' || { \
@@ -120,13 +121,10 @@ servers: .servers/.installed .servers/bin/versitygw .servers/hadoop/.installed
 	npm install --silent --prefix .servers --ignore-scripts --no-audit --no-fund azurite@3.35.0
 	@touch $@
 
-.servers/hadoop/.installed: Makefile $(INSTALLED)
+.servers/jars/.installed: tests/spark/servers.ivy.xml $(INSTALLED)
 	@jars=$$($(PYTHON) -c 'import pyspark; print(pyspark.__path__[0])')/jars; \
-	set -e; for found in org.apache.hadoop:hadoop-client-minicluster:3.5.0 \
-	    org.junit.jupiter:junit-jupiter-api:5.13.4; do \
-	  "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -cp "$$jars/*" org.apache.ivy.Main -warn -types jar \
-	    -notransitive -dependency $$(echo $$found | tr : ' ') \
-	    -retrieve "$(CURDIR)/.servers/hadoop/[artifact].[ext]"; done
+	"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -cp "$$jars/*" org.apache.ivy.Main -warn -types jar \
+	  -ivy $< -retrieve "$(CURDIR)/.servers/jars/[artifact].[ext]"
 	@touch $@
 
 java:

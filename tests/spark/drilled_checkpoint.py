@@ -1,5 +1,7 @@
 """A query that is killed in the middle of batches, with its checkpoint where a test puts it."""
 
+import json
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,12 +11,22 @@ from txlog.cli.drill.drill import BUNDLED_JOB
 from txlog.cli.drill.drill_checks import drill_checks
 from txlog.cli.drill.drill_log import DrillLog
 from txlog.cli.drill.drill_rounds import Drill, DrilledJob, Round
+from txlog.cli.options.storage_options import VARIABLE
+from txlog.cli.spark_environment import spark_environment
 from txlog.engine.connection import connect
 
 POINTS = ("rows staged", "after PREPARE_COMMIT", "commit returned")
 """The points at which driver, JVM and workers are killed, each in the middle of a batch."""
 
 WAIT_S = 240.0
+
+
+def with_settings(settings: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The variables of a driver with further settings of Spark."""
+    found = spark_environment(folder)
+    own = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in settings.items()]
+    submit = " ".join([*own, found["PYSPARK_SUBMIT_ARGS"]])
+    return {**found, "PYSPARK_SUBMIT_ARGS": submit}
 
 
 def assert_exactly_once(
@@ -36,7 +48,7 @@ def assert_exactly_once(
     job = DrilledJob(
         [sys.executable, str(BUNDLED_JOB), *places, *data.job_arguments],
         folder,
-        environment,
+        {**environment, VARIABLE: json.dumps(options)},
         open_checkpoint(checkpoint, connection.runtime, storage_options=options),
         WAIT_S,
     )

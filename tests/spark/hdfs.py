@@ -13,7 +13,7 @@ import pyspark
 from tests.source_tree import ROOT
 from tests.spark.environment import JAVA
 
-JARS = ROOT / ".servers" / "hadoop"
+JARS = ROOT / ".servers" / "jars"
 START_TIMEOUT_S = 120
 
 
@@ -25,7 +25,8 @@ def hdfs(folder: Path) -> Iterator[str]:
     """
     folder.mkdir()
     details, log = folder / "details.json", folder / "server.log"
-    jars = f"{JARS}/*:{Path(pyspark.__file__).parent}/jars/*"
+    own = [JARS / f"{name}.jar" for name in ("hadoop-client-minicluster", "junit-jupiter-api")]
+    jars = ":".join(map(str, [*own, f"{Path(pyspark.__file__).parent}/jars/*"]))
     command = [JAVA or "java", "-Xmx300m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     command += [f"-Dtest.build.data={folder}", "-cp", jars]
     command += ["org.apache.hadoop.test.MiniDFSClusterManager", "-datanodes", "1", "-format"]

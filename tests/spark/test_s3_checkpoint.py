@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import pytest
 
-from tests.spark.drilled_checkpoint import assert_exactly_once
-from txlog.cli.spark_environment import spark_environment
+from tests.spark.drilled_checkpoint import assert_exactly_once, with_settings
 from txlog.testing.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 
 pytestmark = [
@@ -28,19 +26,10 @@ def test_I5_I6_I10_a_query_with_its_checkpoint_in_a_bucket_survives_kills(tmp_pa
         assert_exactly_once(
             server.url("log"),
             f"s3a://{server.bucket}/checkpoint",
-            environment(server, tmp_path),
+            with_settings({"spark.jars.packages": HADOOP_AWS, **s3a_settings(server)}, tmp_path),
             tmp_path,
             server.storage_options,
         )
-
-
-def environment(server: S3Server, folder: Path) -> dict[str, str]:
-    """The bucket's address for the driver: variables for txlog, settings for Hadoop."""
-    found = {**spark_environment(folder), **server.env}
-    settings = s3a_settings(server)
-    own = [f"--conf {shlex.quote(f'{n}={v}')}" for n, v in settings.items()]
-    submit = " ".join([f"--packages {HADOOP_AWS}", *own, found["PYSPARK_SUBMIT_ARGS"]])
-    return {**found, "PYSPARK_SUBMIT_ARGS": submit}
 
 
 def s3a_settings(server: S3Server) -> dict[str, str]:
