@@ -19,9 +19,10 @@ from functools import partial
 from typing import TypeAlias
 
 from txlog.clock import FanOut
+from txlog.engine.journal_history import JournalHistory
 from txlog.engine.times import milliseconds
 from txlog.errors import InvalidName, OffsetOutOfRange, UnknownTransaction, UsageError
-from txlog.journal.entry import Entry, decode_own_entry
+from txlog.journal.entry import Entry
 from txlog.journal.machine import decoded_events
 from txlog.model import TopicPartition, TxId
 from txlog.topic.batch_index import IndexedBatch
@@ -36,9 +37,6 @@ Moment: TypeAlias = int | TxId
 _TRANSACTION = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _EXAMPLES = "2013-01-31T12:00:00Z, 1359633600000 or, for a transaction, 7-0-12"
-
-ENTRIES_AT_ONCE = 32
-"""Entries that are read in parallel: as many as a process has threads (`ThreadFanOut`)."""
 
 
 def parse_moment(text: str) -> Moment:
@@ -88,7 +86,7 @@ def as_of_ends(
             if isinstance(moment, TxId)
             else moment
         )
-        asked = [partial(slot_at, topics[name], time_ms) for name in others]
+        asked = [partial(journal_history(topics[name]).slot_at, time_ms) for name in others]
         slots |= dict(zip(others, fan_out.run_all(asked), strict=True))
     found = {view.state.name: _ends_at(view, slots[view.state.name], moment) for view in views}
     ends = dict(highs)
@@ -107,36 +105,14 @@ def as_of_ends(
 # Slots.
 
 
-def slot_at(topic: TopicLog, time_ms: int) -> int:
-    """How many entries the topic's journal had at that time, by the clocks of their writers.
-
-    Each step reads one entry, and which ones does not depend on entries that are added later. Where
-    clocks disagree it is one of the slots between an entry of that time or earlier and a later one.
-    Raises OffsetOutOfRange if the last of these entries is pruned.
-    """
-    slot = 0
-    last: Entry | None = None
-    for step in reversed([1 << bit for bit in range(topic.next_slot.bit_length())]):
-        if slot + step <= topic.next_slot:
-            entry = _entry(topic, slot + step - 1)
-            # A pruned entry is older than all that are not.
-            if entry is None or entry.written_at_ms <= time_ms:
-                slot, last = slot + step, entry
-    if slot and last is None:
-        oldest = _entry(topic, slot)
-        raise OffsetOutOfRange(
-            f"the journal of topic {topic.name!r} does not reach back to {time_ms} ms: its entries "
-            f"up to number {slot - 1} were pruned"
-            + (f", and the next one is of {oldest.written_at_ms} ms" if oldest else "")
-            + ". Name a later moment, or end at offsets.",
-            topic=topic.name,
-            time_ms=time_ms,
-        )
-    return slot
+def journal_history(topic: TopicLog) -> JournalHistory:
+    """The entries of the topic's journal."""
+    name = f"topic {topic.name!r}"
+    return JournalHistory(name, topic.store, topic.layout, topic.next_slot, topic.fan_out)
 
 
 def _written_ms(topic: TopicLog, slot: int) -> int:
-    entry = _entry(topic, slot)
+    entry = journal_history(topic).entry(slot)
     if entry is None:
         raise OffsetOutOfRange(
             f"the journal of topic {topic.name!r} does not reach back to its entry {slot}, which "
@@ -145,12 +121,6 @@ def _written_ms(topic: TopicLog, slot: int) -> int:
             slot=slot,
         )
     return entry.written_at_ms
-
-
-def _entry(topic: TopicLog, slot: int) -> Entry | None:
-    """An entry below the next slot, which counts as this process has read it; None if pruned."""
-    data = topic.entry_at(slot)
-    return None if data is None else decode_own_entry(data, topic.layout, slot)[0]
 
 
 def slots_after(views: Sequence[TopicView], tx_id: TxId, highs: Ends) -> dict[str, int]:
@@ -215,21 +185,19 @@ def _exact_ends(topic: TopicLog, known: _EndsAt, fan_out: FanOut) -> Iterator[tu
     """Partition -> its end, where a merged batch may reach beyond the slot: the first entry from
     there on that appends to the partition has its offset."""
     wanted = {p: known.later_slots.get(p, topic.next_slot) for p in known.merged}
-    for first in range(known.slot, max(wanted.values(), default=0), ENTRIES_AT_ONCE):
-        slots = range(first, min(first + ENTRIES_AT_ONCE, topic.next_slot))
-        for slot, entry in zip(
-            slots, fan_out.run_all([partial(_entry, topic, slot) for slot in slots]), strict=True
-        ):
-            for event in () if entry is None else _appends(topic, entry):
-                for partition in wanted.keys() & event.base_offsets.keys():
-                    yield partition, event.base_offsets[partition]
-                    del wanted[partition]
-            wanted = {p: later for p, later in wanted.items() if later > slot + 1}
+    last = max(wanted.values(), default=0)
+    for slot, entry in enumerate(journal_history(topic).entries(known.slot, last), known.slot):
+        for event in () if entry is None else appends(topic, entry):
+            for partition in wanted.keys() & event.base_offsets.keys():
+                yield partition, event.base_offsets[partition]
+                del wanted[partition]
+        wanted = {p: later for p, later in wanted.items() if later > slot + 1}
         if not wanted:
             return
 
 
-def _appends(topic: TopicLog, entry: Entry) -> Iterator[BatchesAppended | MarkerWritten]:
+def appends(topic: TopicLog, entry: Entry) -> Iterator[BatchesAppended | MarkerWritten]:
+    """The events of an entry that may give offsets to records."""
     for event in decoded_events(TopicMachine(), entry, topic.layout.entry(entry.slot)):
         if isinstance(event, BatchesAppended | MarkerWritten):
             yield event

@@ -46,3 +46,36 @@ def time_with_fraction(text: str) -> tuple[datetime, str]:
     if time.microsecond != int(fraction[:6].ljust(6, "0")) or zone.microseconds:
         raise ValueError("only seconds may have a fraction")
     return time, fraction
+
+
+_AGE = re.compile(r"([0-9]{1,9})(ms|s|m|h|d|w)", re.ASCII)
+_UNIT_MS = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
+
+
+def duration_ms(text: str) -> int | None:
+    """A duration such as 90s, 15m, 1h or 2d in milliseconds; None for another text."""
+    found = _AGE.fullmatch(text)
+    return None if found is None else int(found[1]) * _UNIT_MS[found[2]]
+
+
+def past_moment_ms(text: str, now_ms: int) -> int:
+    """A time, or how long before `now_ms` it was: 1h, 2013-01-31T12:00:00Z or milliseconds since
+    1970. Raises UsageError, also for a time after `now_ms`."""
+    age_ms = duration_ms(text)
+    try:
+        moment_ms = milliseconds(text) if age_ms is None else max(now_ms - age_ms, 0)
+    except UsageError as error:
+        raise UsageError(
+            f"{text!r:.60} is not a time in the past; write an age such as 90s, 15m, 1h or 2d, or "
+            "a time as 2013-01-31T12:00:00Z (ISO 8601; UTC if no zone is named)."
+        ) from error
+    if not 0 <= moment_ms <= now_ms:
+        raise UsageError(f"{text!r:.60} is not between 1970 and now; write an age such as 1h.")
+    return moment_ms

@@ -11,7 +11,7 @@ from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.spark_query import ONE_JOURNAL
 from tests.unit.topic.cut_model import PARTITIONS, TOPICS, ZERO, World
 from txlog.clock import SerialFanOut
-from txlog.engine.as_of import Moment, as_of_ends, parse_moment, slot_at
+from txlog.engine.as_of import Moment, as_of_ends, journal_history, parse_moment
 from txlog.engine.producer_config import IN_LOG
 from txlog.errors import OffsetOutOfRange, UnknownTransaction, UsageError
 from txlog.model import TopicPartition, TxId
@@ -202,7 +202,7 @@ def test_time_is_found_by_few_entries_of_a_long_journal(log: MemoryLog) -> None:
     store = CountingStore(log.memory)
     topic = log.process(store).cluster.present_topic("t")
     before = store.snapshot().of("get", "entry")
-    assert slot_at(topic, times[40]) == 42, "the topic's first entry creates it"
+    assert journal_history(topic).slot_at(times[40]) == 42, "the topic's first entry creates it"
     assert store.snapshot().of("get", "entry") - before <= 7
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from txlog.client.admin.groups import GroupAdmin
+from txlog.client.admin.history import HistoryAdmin
 from txlog.client.admin.topics import TopicAdmin
 from txlog.client.admin.transactions import TransactionAdmin
 from txlog.client.positions.position_arguments import checked_names
@@ -19,7 +20,7 @@ from txlog.maintenance.vacuum import Candidates, Vacuum, VacuumReport
 from txlog.verify.log_audit import LogReport, audit_log, stored_objects
 
 
-class Admin(TopicAdmin, GroupAdmin, TransactionAdmin, InOneProcess):
+class Admin(TopicAdmin, GroupAdmin, TransactionAdmin, HistoryAdmin, InOneProcess):
     """Manages one log. Safe to use from threads."""
 
     def __init__(

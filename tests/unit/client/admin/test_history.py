@@ -1,0 +1,193 @@
+"""What groups and transactions did, from the journals: every value is checked against what the test
+did at that time."""
+
+from typing import Any
+
+import pytest
+
+from tests.logs.memory_log import MemoryLog
+from txlog.client.admin.history import COVERED_SINCE_MS
+from txlog.client.consumer.consumer import Consumer
+from txlog.errors import UnknownGroup, UsageError
+from txlog.model import TopicPartition
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    log = MemoryLog()
+    log.clock.advance(60 * MINUTE_MS)
+    log.admin.create_topic("t", 2)
+    return log
+
+
+def put(log: MemoryLog, count: int, partition: int = 0) -> None:
+    producer = log.producer()
+    for _ in range(count):
+        producer.send("t", b"x", partition=partition)
+    producer.flush()
+
+
+def commit(log: MemoryLog, offset: int, partition: int = 0) -> None:
+    consumer = Consumer(root=log.process(), group_id="g", enable_auto_commit=False)
+    consumer.commit({TopicPartition("t", partition): offset})
+
+
+def lags(log: MemoryLog, partition: int = 0, **options: Any) -> list[tuple[Any, ...]]:
+    """(minutes ago, position, end, lag, lag in ms) at each moment."""
+    table = log.process_admin().lag_history("g", **options)
+    now_ms = log.clock.wall_ms()
+    return [
+        (
+            (now_ms - row["time"].timestamp() * 1000) / MINUTE_MS,
+            row["committed_offset"],
+            row["end_offset"],
+            row["lag"],
+            row["lag_ms"],
+        )
+        for row in table.to_pylist()
+        if row["partition"] == partition
+    ]
+
+
+def test_lag_at_each_moment_is_what_it_was_then(log: MemoryLog) -> None:
+    put(log, 5)
+    commit(log, 2)
+    log.clock.advance(MINUTE_MS)
+    put(log, 10)
+    log.clock.advance(MINUTE_MS)
+    commit(log, 15)
+    log.clock.advance(MINUTE_MS)
+    put(log, 1)
+    log.clock.advance(MINUTE_MS // 2)
+    found = lags(log, since="3m", step="1m")
+    assert [row[0] for row in found] == [3, 2, 1, 0]
+    assert [row[1:4] for row in found] == [(2, 5, 3), (2, 15, 13), (15, 15, 0), (15, 16, 1)]
+    # The batch that waits was written half a minute before each of the first moments.
+    assert [row[4] for row in found] == [30_000, 90_000, 0, 30_000]
+
+
+def test_positions_of_a_transaction_count_from_its_end(log: MemoryLog) -> None:
+    put(log, 8)
+    log.clock.advance(MINUTE_MS)
+    producer = log.producer("p")
+    producer.begin_transaction()
+    producer.send("t", b"y", partition=1)
+    producer.send_offsets_to_transaction({TopicPartition("t", 0): 6}, "g")
+    log.clock.advance(MINUTE_MS)
+    producer.commit_transaction()
+    log.clock.advance(MINUTE_MS)
+    assert [row[1] for row in lags(log, since="2m", step="1m")] == [None, 6, 6]
+    assert [row[2] for row in lags(log, 1, since="2m", step="1m")] == [0, 1, 1]
+
+
+def test_partition_without_a_position_has_its_end_only(log: MemoryLog) -> None:
+    commit(log, 0)
+    put(log, 3, partition=1)
+    log.clock.advance(MINUTE_MS)
+    assert lags(log, 1, since="1m", step="1m")[-1] == (0, None, 3, None, None)
+
+
+def test_deleted_group_that_begins_again_had_no_position_between(log: MemoryLog) -> None:
+    put(log, 4)
+    commit(log, 4)
+    log.clock.advance(MINUTE_MS)
+    log.admin.delete_group("g")
+    log.clock.advance(MINUTE_MS)
+    commit(log, 1)
+    log.clock.advance(MINUTE_MS // 2)
+    assert [row[1] for row in lags(log, since="2m", step="1m")] == [4, None, 1]
+
+
+def test_moments_that_the_journals_do_not_cover_are_null_and_named(log: MemoryLog) -> None:
+    put(log, 2)
+    commit(log, 1)
+    for _ in range(3000):
+        commit(log, 1)
+    log.clock.advance(MINUTE_MS)
+    commit(log, 2)
+    offsets = log.connection.offsets
+    journal = log.connection.coordinator(offsets.partition_of("g")).journal
+    journal.catch_up()
+    journal.prune(1, 1)
+    log.clock.advance(MINUTE_MS)
+    table = log.process_admin().lag_history("g", "2m", step="1m")
+    covered_ms = int(table.schema.metadata[COVERED_SINCE_MS])
+    assert covered_ms == log.clock.wall_ms() - MINUTE_MS
+    assert [row[1:] for row in lags(log, since="2m", step="1m")] == [
+        (None, None, None, None),
+        (2, 2, 0, 0),
+        (2, 2, 0, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"since": "yesterday"}, "an age such as 90s"),
+        ({"since": "2999-01-01T00:00Z"}, "between 1970 and now"),
+        ({"since": -5}, "between 1970 and now"),
+        ({"since": "1h", "step": "soon"}, "write one such as 1m"),
+        ({"since": "1h", "step": 0}, "write one such as 1m"),
+        ({"since": "1h", "step": "1ms"}, "Choose a longer step"),
+    ],
+)
+def test_bad_moments_are_refused(log: MemoryLog, options: Any, message: str) -> None:
+    commit(log, 0)
+    log.clock.advance(120 * MINUTE_MS)
+    with pytest.raises(UsageError, match=message):
+        log.admin.lag_history("g", **options)
+
+
+def test_unknown_group_is_refused(log: MemoryLog) -> None:
+    with pytest.raises(UnknownGroup, match="txlog group list"):
+        log.admin.lag_history("g")
+
+
+def test_transactions_are_listed_with_their_times_and_outcomes(log: MemoryLog) -> None:
+    log.clock.advance(60 * MINUTE_MS)
+    put(log, 1)
+    ended = log.producer("ended")
+    ended.begin_transaction()
+    ended.send("t", b"a", partition=0)
+    ended.send_offsets_to_transaction({TopicPartition("t", 0): 1}, "g")
+    ended.commit_transaction()
+    decided_ms = log.clock.wall_ms()
+    log.clock.advance(MINUTE_MS)
+    in_log = log.producer("in-log", transaction_records="in.log")
+    in_log.begin_transaction()
+    in_log.send("t", b"b", partition=1)
+    in_log.flush()
+    log.clock.advance(MINUTE_MS)
+    in_log.abort_transaction()
+    in_log.begin_transaction()
+    in_log.send("t", b"c", partition=1)
+    in_log.flush()
+    found = log.process_admin().transaction_history("1h").to_pylist()
+    assert [(row["transactional_id"], row["outcome"]) for row in found] == [
+        ("ended", "COMMITTED"),
+        ("in-log", "ABORTED"),
+        ("in-log", "OPEN"),
+    ]
+    first, second, third = found
+    assert (first["topics"], first["groups"], first["records"]) == (["t"], ["g"], 1)
+    assert first["begun"] is None
+    assert first["decided"].timestamp() * 1000 == decided_ms
+    assert first["completed"] >= first["decided"]
+    assert (second["decided"] - second["begun"]).total_seconds() == 60
+    assert second["records"] is None
+    assert (third["decided"], third["completed"]) == (None, None)
+    only = log.process_admin().transaction_history("1h", transactional_id="ended")
+    assert only.num_rows == 1
+    assert log.process_admin().transaction_history("0s").num_rows == 0
+
+
+def test_registration_ends_what_its_id_had_open(log: MemoryLog) -> None:
+    first = log.producer("p", transaction_records="in.log")
+    first.begin_transaction()
+    first.send("t", b"b", partition=1)
+    first.flush()
+    log.elsewhere("p")
+    (row,) = log.process_admin().transaction_history("1h").to_pylist()
+    assert (row["outcome"], row["decided"] is None) == ("ABORTED", False)
