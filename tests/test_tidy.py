@@ -49,6 +49,7 @@ OPTIONAL_PACKAGES = {
     "delta",
     "duckdb",
     "pyspark",
+    "matplotlib",
     "rich",
 }
 """Packages of extras: code that needs one of them may import it inside a function."""

@@ -59,7 +59,7 @@ _UNIT_MS = {
 }
 
 
-def duration_ms(text: str) -> int | None:
+def short_duration_ms(text: str) -> int | None:
     """A duration such as 90s, 15m, 1h or 2d in milliseconds; None for another text."""
     found = _AGE.fullmatch(text)
     return None if found is None else int(found[1]) * _UNIT_MS[found[2]]
@@ -68,7 +68,7 @@ def duration_ms(text: str) -> int | None:
 def past_moment_ms(text: str, now_ms: int) -> int:
     """A time, or how long before `now_ms` it was: 1h, 2013-01-31T12:00:00Z or milliseconds since
     1970. Raises UsageError, also for a time after `now_ms`."""
-    age_ms = duration_ms(text)
+    age_ms = short_duration_ms(text)
     try:
         moment_ms = milliseconds(text) if age_ms is None else max(now_ms - age_ms, 0)
     except UsageError as error:

@@ -36,6 +36,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "topic compact": ("orders", "orders --execute"),
     "group list": ("", EMPTY),
     "group describe": ("billing", "report"),
+    "group lag": ("billing --since 1h", "report --since 10m --step 1m"),
     "group reset": (
         "report --all-topics --to-earliest",
         "report --all-topics --to-latest --execute",

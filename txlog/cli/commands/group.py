@@ -1,17 +1,22 @@
-"""`txlog group`: list and describe, with the columns of kafka-consumer-groups.sh."""
+"""`txlog group`: list and describe, with the columns of kafka-consumer-groups.sh, and lag."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
 
-from txlog.cli.output.output import Facts, Grid, Section, duration_text, grid_of
+from txlog.cli.output.chart import chart, picture_path, write_picture
+from txlog.cli.output.output import Facts, Grid, Lines, Section, duration_text, grid_of
 from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Session, group_names, with_session
 from txlog.client.admin import Admin
 from txlog.client.admin.descriptions import GroupDescription
+from txlog.client.admin.history import COVERED_SINCE_MS
 from txlog.groups.state import Pending
 from txlog.model import TxId, validate_group_id
 
@@ -172,3 +177,88 @@ def _lag(found: GroupDescription) -> str | int:
 
 def _seconds(duration_ms: int | None) -> int | None:
     return None if duration_ms is None else duration_ms // 1000
+
+
+# Over time.
+
+
+@app.command("lag", epilog="Example: txlog group lag billing --since 1h")
+@with_session
+def lag(
+    session: Session,
+    group: Group,
+    since: Annotated[
+        str,
+        typer.Option(metavar="AGE|TIME", help="From when on: 90s, 1h, 2d, or a time (ISO 8601)."),
+    ] = "1h",
+    step: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Between two moments: 10s, 5m; by default a 60th."),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.svg|png", help="Draw it into this file, too."),
+    ] = None,
+) -> None:
+    """The lag of a group over time, from the journals' own events.
+
+    LAG is end offset minus committed offset, over all partitions; LAG-SECONDS is the age, at that
+    moment, of the oldest record that was not read. A moment of which the journals tell nothing any
+    more is a question mark: `journal.retention.entries` says how many entries they keep.
+    """
+    path = None if plot is None else picture_path(plot)
+    table = session.admin().lag_history(group, since, step=step)
+    covered_ms = int(table.schema.metadata[COVERED_SINCE_MS])
+    moments = [
+        _moment(time, list(rows)) for time, rows in groupby(table.to_pylist(), itemgetter("time"))
+    ]
+    document = {"group": group, "covered_since": iso_time(covered_ms), "moments": moments}
+    session.show(document, _lag_sections(document))
+    if path is not None:
+        times = [datetime.fromisoformat(moment["time"]) for moment in moments]
+        lines = {
+            "lag (records)": [moment["lag"] for moment in moments],
+            "lag (seconds)": [moment["lag_seconds"] for moment in moments],
+        }
+        write_picture(path, f"Lag of group {group}", times, lines)
+        session.say(f"Wrote {path}.")
+
+
+def _moment(time: datetime, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The group at one moment. Its lag is unknown if that of a partition with a position is."""
+    read = [row for row in rows if row["committed_offset"] is not None]
+    ages = [row["lag_ms"] for row in read]
+    known = bool(read) and None not in ages
+    return {
+        "time": iso_time(round(time.timestamp() * 1000)),
+        "lag": sum(row["lag"] for row in read) if read else None,
+        "lag_seconds": max(ages) // 1000 if known else None,
+        "partitions": [
+            {
+                "topic": row["topic"],
+                "partition": row["partition"],
+                "current_offset": row["committed_offset"],
+                "log_end_offset": row["end_offset"],
+                "lag": row["lag"],
+                "lag_seconds": None if row["lag_ms"] is None else row["lag_ms"] // 1000,
+            }
+            for row in rows
+        ],
+    }
+
+
+def _lag_sections(document: dict[str, Any]) -> Iterable[Section]:
+    moments = document["moments"]
+    first, last = moments[0], moments[-1]
+    yield Facts(
+        (
+            ("Group", document["group"]),
+            ("From", first["time"]),
+            ("To", last["time"]),
+            ("Lag", last["lag"]),
+            ("LagSeconds", last["lag_seconds"]),
+            ("CoveredSince", document["covered_since"]),
+        )
+    )
+    yield Lines(chart("LAG", [moment["lag"] for moment in moments]))
+    yield Lines(chart("LAG-SECONDS", [moment["lag_seconds"] for moment in moments]))

@@ -57,7 +57,14 @@ class Grid:
     rows: Sequence[Sequence[object]]
 
 
-Section: TypeAlias = Facts | Grid
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Text as it stands, such as a chart."""
+
+    lines: tuple[str, ...]
+
+
+Section: TypeAlias = Facts | Grid | Lines
 
 
 def grid_of(documents: Sequence[Mapping[str, object]], names: Sequence[str]) -> Grid:
@@ -150,7 +157,9 @@ def _numeric(grid: Grid) -> list[bool]:
 
 def _plainly(stream: TextIO) -> Callable[[Section], None]:
     def draw(section: Section) -> None:
-        if isinstance(section, Facts):
+        if isinstance(section, Lines):
+            lines = list(map(printable, section.lines))
+        elif isinstance(section, Facts):
             rows = [[printable(name), cell(value)] for name, value in section.pairs]
             lines = aligned(rows, [False, False])
         else:
@@ -169,6 +178,9 @@ def _on_terminal(no_color: bool) -> Callable[[Section], None]:
     from rich.text import Text
 
     def draw(section: Section) -> None:
+        if isinstance(section, Lines):
+            _plainly(sys.stdout)(section)
+            return
         grid = Grid(("", ""), section.pairs) if isinstance(section, Facts) else section
         table = Table(box=None, show_header=grid is section, padding=(0, GAP, 0, 0))
         for header, is_right in zip(grid.headers, _numeric(grid), strict=True):

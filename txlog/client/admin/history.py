@@ -32,7 +32,7 @@ from txlog.coordinator.events import (
 from txlog.engine.as_of import appends, journal_history
 from txlog.engine.connection import Connection
 from txlog.engine.journal_history import JournalHistory
-from txlog.engine.times import duration_ms, past_moment_ms
+from txlog.engine.times import past_moment_ms, short_duration_ms
 from txlog.errors import UsageError
 from txlog.groups.machine import CoordinatorMachine
 from txlog.groups.state import (
@@ -149,9 +149,7 @@ class HistoryAdmin:
             covered_ms = max(covered_ms, covered_here_ms)
             found += _courses(history, first, coordinator)
         rows = [
-            course.row()
-            for course in found
-            if transactional_id in (None, course.transactional_id)
+            course.row() for course in found if transactional_id in (None, course.transactional_id)
         ]
         rows.sort(key=lambda row: (row[5] is None, row[5] or row[4] or 0, row[0]))
         return _table(TRANSACTION_HISTORY, rows, covered_ms)
@@ -159,9 +157,7 @@ class HistoryAdmin:
 
 def _table(schema: pa.Schema, rows: Sequence[tuple[Any, ...]], covered_ms: int) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [
-        pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)
-    ]
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)]
     metadata = {COVERED_SINCE_MS: str(covered_ms).encode()}
     return pa.Table.from_arrays(arrays, schema=schema.with_metadata(metadata))
 
@@ -172,7 +168,7 @@ def _moments(since: str | int, step: str | int | None, now_ms: int) -> list[int]
     asked_ms = max((now_ms - since_ms) // MOMENTS, 1)
     if step is not None:
         given = str(step)
-        found = int(given) if given.isascii() and given.isdigit() else duration_ms(given)
+        found = int(given) if given.isascii() and given.isdigit() else short_duration_ms(given)
         if not found:
             raise UsageError(f"the step {given!r:.40} is not a duration; write one such as 1m.")
         asked_ms = found
@@ -271,9 +267,9 @@ def _draw(
                 is_whole &= event.tx_id in pended
                 offsets = pended.pop(event.tx_id, ())
             case GroupDeleted(group=group) if group == group_id:
-                for line in lines.values():
-                    before = line.steps[-1][2] if line.steps else None
-                    line.steps.append((time_ms, before, None))
+                for each in lines.values():
+                    before = each.steps[-1][2] if each.steps else None
+                    each.steps.append((time_ms, before, None))
         for offset in offsets:
             line = lines.get((offset.topic_id, offset.partition))
             if line is not None:
@@ -298,7 +294,7 @@ def _ends(topic: TopicLog, moments: Sequence[int]) -> tuple[int, list[list[int |
         if count is None:
             known = dict.fromkeys(partitions)
         else:
-            known = known | _first_offsets(topic, history, count, later, len(partitions))
+            known = {**known, **_first_offsets(topic, history, count, later, len(partitions))}
         ends.append(known)
     covered = [moment for moment, count in zip(moments, counts, strict=True) if count is not None]
     by_moment = ends[::-1]
@@ -404,16 +400,16 @@ class _Course:
         )
 
 
-def _courses(
-    history: JournalHistory, first: int, coordinator: Coordinator
-) -> Iterable[_Course]:
+def _courses(history: JournalHistory, first: int, coordinator: Coordinator) -> Iterable[_Course]:
     """The transactions that the events from that slot on name."""
     found: dict[TxId, _Course] = {}
     for _, event in _events(history, first):
         if isinstance(event, ProducerInitialised):
             # It aborts what its id has open (R5).
             for course in found.values():
-                is_open = course.transactional_id == event.transactional_id and not course.decided_ms
+                is_open = (
+                    course.transactional_id == event.transactional_id and not course.decided_ms
+                )
                 if is_open and not event.concurrent:
                     course.decide(TransactionOutcome.ABORTED, event.at_ms)
             continue
@@ -428,7 +424,9 @@ def _courses(
                 course.add(event.participants, event.groups)
             case CommitPrepared():
                 given_up = event.dead_letter
-                outcome = TransactionOutcome.DEAD_LETTERED if given_up else TransactionOutcome.COMMITTED
+                outcome = (
+                    TransactionOutcome.DEAD_LETTERED if given_up else TransactionOutcome.COMMITTED
+                )
                 course.decide(outcome, event.at_ms)
                 course.add(event.participants, event.groups)
                 course.tag, course.mark = event.tag or course.tag, event.mark

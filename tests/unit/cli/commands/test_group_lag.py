@@ -1,0 +1,90 @@
+"""`txlog group lag`: the chart, the document, and the picture."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.processes.command_line import run
+from tests.unit.cli.sample_log import SampleLog
+from txlog import Admin, Consumer, Producer, TopicPartition
+from txlog.cli.output.chart import HEIGHT, WIDTH_MAX, chart
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """Five records, of which the group has read two."""
+    root = str(tmp_path / "log")
+    with Producer(root, create=True) as producer:
+        Admin(root).create_topic("orders", 1)
+        for _ in range(5):
+            producer.send("orders", b"x")
+    with Consumer(root=root, group_id="$billing$ [red]", enable_auto_commit=False) as consumer:
+        consumer.commit({TopicPartition("orders", 0): 2})
+    return root
+
+
+def test_lag_is_drawn_over_time(root: str) -> None:
+    done = run("group", "lag", "$billing$ [red]", root=root)
+    assert (done.code, done.err) == (0, "")
+    assert ["Lag", "3"] in done.rows
+    assert done.out.count("\nLAG\n") == 1
+    assert "LAG-SECONDS" in done.out
+
+
+def test_document_has_each_moment_and_partition(root: str) -> None:
+    done = run("group", "lag", "$billing$ [red]", "--step", "20m", "-o", "json", root=root)
+    moments = done.json["moments"]
+    assert len(moments) == 4
+    now = moments[-1]
+    assert (now["lag"], now["partitions"][0]["current_offset"]) == (3, 2)
+    assert now["partitions"][0]["log_end_offset"] == 5
+    assert moments[0]["lag"] is None, "the group had no position"
+    assert done.json["covered_since"] == moments[0]["time"]
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_picture_is_written(root: str, tmp_path: Path, suffix: str) -> None:
+    """Its title is text: no formula, no markup."""
+    path = tmp_path / f"lag.{suffix}"
+    done = run("group", "lag", "$billing$ [red]", "--plot", str(path), root=root)
+    assert (done.code, done.err) == (0, f"Wrote {path}.\n")
+    data = path.read_bytes()
+    if suffix == "png":
+        assert data.startswith(b"\x89PNG")
+    else:
+        assert "Lag of group $billing$ [red]" in data.decode()
+
+
+def test_other_pictures_are_refused_before_anything_is_read(log: SampleLog) -> None:
+    done = run("group", "lag", "absent", "--plot", "lag.bmp", root=log.root)
+    assert done.code == 2
+    assert "give a name that ends with .svg or .png" in done.err
+
+
+def test_unknown_group_and_bad_times_say_what_to_write(log: SampleLog) -> None:
+    done = run("group", "lag", "absent", root=log.root)
+    assert (done.code, "txlog group list" in done.err) == (3, True)
+    done = run("group", "lag", "billing", "--since", "soon", root=log.root)
+    assert (done.code, "an age such as 90s" in done.err) == (2, True)
+
+
+def test_chart_has_a_column_for_each_value() -> None:
+    title, *lines = chart("LAG", [0, 3, None, 6])
+    assert (title, len(lines)) == ("LAG", HEIGHT)
+    assert lines[0] == "6    \N{FULL BLOCK}"
+    assert lines[-1] == "0  \N{FULL BLOCK}?\N{FULL BLOCK}"
+    assert [line[3:4] == "\N{FULL BLOCK}" for line in lines] == [False] * 3 + [True] * 3
+
+
+def test_chart_of_many_values_shows_the_highest_of_each_column() -> None:
+    values: list[int | None] = [1] * 1000
+    values[501] = 9
+    lines = chart("LAG", values)[1:]
+    assert max(map(len, lines)) <= 2 + WIDTH_MAX
+    assert re.fullmatch("9 +\N{FULL BLOCK}", lines[0])
+
+
+@pytest.mark.parametrize("values", [[], [None], [0, 0]])
+def test_chart_without_a_positive_value_is_empty(values: list[int | None]) -> None:
+    assert not any("\N{FULL BLOCK}" in line for line in chart("LAG", values))

@@ -1,0 +1,90 @@
+"""Numbers over time as a chart: of characters for a terminal, or as a picture in a file."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from txlog.errors import UsageError
+
+HEIGHT = 6
+WIDTH_MAX = 60
+PICTURES = (".svg", ".png")
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_PLAIN_BLOCKS = "   ..:::#"
+"""For a terminal whose encoding has no blocks."""
+_MISSING = "?"
+
+
+def chart(title: str, values: Sequence[int | None]) -> tuple[str, ...]:
+    """Lines of a column chart; a value that is not known is a question mark at its foot."""
+    bucket = max(math.ceil(len(values) / WIDTH_MAX), 1)
+    columns = [_highest(values[at : at + bucket]) for at in range(0, len(values), bucket)]
+    top = max((value for value in columns if value is not None), default=0)
+    label_width = len(str(top))
+    blocks = _BLOCKS if _can_print(_BLOCKS) else _PLAIN_BLOCKS
+    lines = []
+    for row in reversed(range(HEIGHT)):
+        label = str(top) if row == HEIGHT - 1 else "0" if row == 0 else ""
+        cells = "".join(_cell(value, top, row, blocks) for value in columns)
+        lines.append(f"{label.rjust(label_width)} {cells}".rstrip())
+    return (title, *lines)
+
+
+def _highest(values: Sequence[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _cell(value: int | None, top: int, row: int, blocks: str) -> str:
+    if value is None:
+        return _MISSING if row == 0 else " "
+    eighths = math.ceil(value * HEIGHT * 8 / top) if value else 0
+    return blocks[min(max(eighths - 8 * row, 0), 8)]
+
+
+def _can_print(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def picture_path(text: str) -> Path:
+    """The file of a picture. Raises UsageError for another suffix, and without matplotlib."""
+    path = Path(text)
+    if path.suffix.lower() not in PICTURES:
+        raise UsageError(f"{text!r} is no picture; give a name that ends with .svg or .png.")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            'pictures need matplotlib; install it with: pip install "pyspark-txlog[plot]"'
+        ) from error
+    return path
+
+
+def write_picture(
+    path: Path,
+    title: str,
+    times: Sequence[datetime],
+    lines: Mapping[str, Sequence[int | None]],
+) -> None:
+    """A panel for each name, one below the other, with the same times. A value that is not known
+    is a gap. Raises OSError."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 2.4 * len(lines) + 0.6), layout="constrained")
+    axes = figure.subplots(len(lines), sharex=True, squeeze=False)[:, 0]
+    # Names may hold any character: `$` would begin a formula.
+    figure.suptitle(title, parse_math=False)
+    for axis, (name, values) in zip(axes, lines.items(), strict=True):
+        axis.plot(times, [math.nan if v is None else v for v in values], drawstyle="steps-post")
+        axis.set_ylabel(name)
+        axis.set_ylim(bottom=0)
+        axis.grid(visible=True, alpha=0.3)
+    figure.savefig(path, format=path.suffix[1:].lower(), metadata={"Date": None})
