@@ -147,6 +147,37 @@ def test_cut_is_exact_within_batches_that_merging_made_of_many(log: MemoryLog) -
     assert before[-1] == [15, 45]
 
 
+def merged(log: MemoryLog) -> None:
+    topic = topic_of(log)
+    topic.execute(SealIndex())
+    assert merge_segments(topic, 1_000_000, 1).segments_after == 1
+
+
+@pytest.mark.parametrize("others", range(5))
+def test_end_within_a_merged_batch_is_found_in_the_last_entry_before_the_next_one(
+    log: MemoryLog, others: int
+) -> None:
+    """The entries between the two are of another partition."""
+    first_ms = put(log, 0)
+    put(log, *[1] * others, 0)
+    merged(log)
+    put(log, 0)
+    assert ends_of(log, first_ms) == [1, 0]
+
+
+def test_each_entry_is_read_once_for_the_ends_within_merged_batches(log: MemoryLog) -> None:
+    first_ms = put(log, 0, 0)
+    merged(log)
+    put(log, *[1] * 100)
+    store = CountingStore(log.memory)
+    topic = log.process(store).cluster.present_topic("t")
+    before = store.snapshot().of("get", "entry")
+    ends = as_of_ends({"t": topic}, [view_of(topic)], first_ms, LATER_MS, SerialFanOut())
+    assert ends[TopicPartition("t", 0)] == 2
+    # One for each entry above the moment, and a few to find the moment.
+    assert store.snapshot().of("get", "entry") - before <= 103 + 8
+
+
 def test_moment_before_the_topic_was_created_is_an_empty_cut(log: MemoryLog) -> None:
     early_ms = log.clock.wall_ms() - 1
     put(log, 0, 1)
@@ -175,6 +206,10 @@ def test_partition_of_which_nothing_is_left_is_refused_or_empty(log: MemoryLog) 
     log.admin.delete_records({TopicPartition("t", 0): 2})
     with pytest.raises(OffsetOutOfRange, match="t-0 had at that moment none is left.*offset 2"):
         ends_of(log, early_ms)
+    topic, now_ms = topic_of(log), log.clock.wall_ms()
+    with pytest.raises(OffsetOutOfRange, match="none is left") as refused:
+        as_of_ends({"t": topic}, [view_of(topic)], early_ms, now_ms, SerialFanOut())
+    assert refused.value.facts == {"topic": "t", "partition": 0, "log_start": 2}
     assert ends_of(log, early_ms, may_miss=True) == [2, 1]
 
 

@@ -1,5 +1,6 @@
 """Times and limits as users write them: each form, its borders, and what is refused."""
 
+import time
 from datetime import UTC, datetime
 
 import numpy as np
@@ -41,6 +42,18 @@ def test_time_is_a_number_of_milliseconds_or_iso_8601(text: str, expected: int) 
     assert milliseconds(text) == expected
 
 
+def test_time_without_a_zone_is_utc_wherever_the_machine_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert milliseconds("2013-01-31T12:00") == NOON_MS
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 @pytest.mark.parametrize("text", [str(LONG_MAX + 1), str(-LONG_MAX - 1)])
 def test_number_beyond_64_bits_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=f"the time {text} is beyond the range"):
@@ -61,8 +74,8 @@ def test_other_texts_are_refused_with_the_form(text: str) -> None:
 
 
 def test_digits_that_python_drops_are_returned() -> None:
-    time, fraction = time_with_fraction("2013-01-31T12:00:00.123456789Z")
-    assert time == datetime(2013, 1, 31, 12, microsecond=123_456, tzinfo=UTC)
+    moment, fraction = time_with_fraction("2013-01-31T12:00:00.123456789Z")
+    assert moment == datetime(2013, 1, 31, 12, microsecond=123_456, tzinfo=UTC)
     assert fraction == "123456789"
     assert time_with_fraction("2013-01-31T12:00:00")[1] == ""
     assert time_with_fraction("2013-01-31")[0].isoformat() == "2013-01-31T00:00:00"
