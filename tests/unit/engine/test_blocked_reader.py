@@ -9,8 +9,9 @@ from tests.stores.scripted_store import Effect, ScriptedStore, failing, unavaila
 from txlog.client.consumer.consumer import Consumer
 from txlog.coordinator.events import InitProducer
 from txlog.coordinator.transaction import transactional_ids
+from txlog.engine.blocked_reader import BlockedReader
 from txlog.errors import CorruptData, StoreUnavailable, TransactionAborted
-from txlog.model import EPOCH_MAX, TopicPartition, TransactionOutcome
+from txlog.model import EPOCH_MAX, TopicPartition, TransactionOutcome, TxId
 from txlog.settings import LogSettings
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
@@ -179,3 +180,47 @@ def test_hanging_transaction_in_unreadable_topic_does_not_block_other_topics(
     found = consumer.poll()[TopicPartition("sound", 0)]
     assert [record.value for record in found] == [b"behind"], "without waiting"
     log.check()
+
+
+@pytest.mark.in_log
+def test_reader_reads_again_if_any_of_its_transactions_has_ended(log: MemoryLog) -> None:
+    late, live = log.elsewhere("a", transaction_timeout_ms=1_000), log.elsewhere("b")
+    tx_ids = []
+    for producer in (late, live):
+        tx_ids.append(producer.begin_transaction())
+        producer.send("u", b"x").get()
+    reader = BlockedReader(log.process())
+    assert reader.unblock([]) is False
+    assert reader.unblock(tx_ids) is False, "both are open"
+    log.clock.advance(1_001)
+    assert reader.unblock(tx_ids) is True, "one was past its timeout"
+    assert reader.unblock(tx_ids) is False, "it tries once a second"
+    log.clock.advance(1_000)
+    assert reader.unblock(tx_ids) is False
+
+
+@pytest.mark.in_log
+def test_transaction_that_could_not_be_read_is_logged_later(
+    log: MemoryLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = log.elsewhere("a")
+    tx_id = producer.begin_transaction()
+    producer.send("u", b"x").get()
+    store = ScriptedStore(log.memory)
+    reader = BlockedReader(log.process(store))
+    store.on("get", "transactions/", unavailable, times=1_000)
+
+    def warnings() -> int:
+        said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        caplog.clear()
+        return sum(f"records wait for transaction {tx_id} " in text for text in said)
+
+    reader.unblock([tx_id])
+    assert warnings() == 0
+    store.heal()
+    found = []
+    for blocking in ([tx_id], [tx_id], [], [tx_id], [TxId(99, 0, 0)], [tx_id]):
+        log.clock.advance(1_000)
+        reader.unblock(blocking)
+        found.append(warnings())
+    assert found == [1, 0, 0, 0, 0, 1], "again once it has not blocked for a while"
