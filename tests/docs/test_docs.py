@@ -180,6 +180,17 @@ def test_pages_are_ascii_with_short_lines(page: Page) -> None:
     assert [line for line in outside_tables if len(line) > 125] == []
 
 
+@pytest.mark.parametrize(
+    "page", [p for p in pages() if p.path.parent.name in ("docs", "dev")], ids=id_of
+)
+def test_page_begins_with_what_it_is_for(page: Page) -> None:
+    """A sentence below the title, and no table, list, program or heading."""
+    title, blank, first, *_ = page.text.split("\n")
+    assert title.startswith("# ")
+    assert blank == ""
+    assert re.match(r"[\w`(*]", first), first
+
+
 @pytest.mark.parametrize("page", [p for p in pages() if p.path.parent.name != "design"], ids=id_of)
 def test_pages_stay_within_the_word_limit(page: Page) -> None:
     """A longer page must be split or shortened."""
