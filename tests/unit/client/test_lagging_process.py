@@ -107,6 +107,10 @@ NEWEST: dict[str, tuple[Callable[[Connection], Any], Any]] = {
     "describe_producers": (lambda c: len(Admin(c).describe_producers(U1)), 2),
     "transaction_at": (lambda c: transaction_at(c, U1, 1) == open_transaction(c), True),
     "delete_records": (lambda c: Admin(c).delete_records({U0: 2, U1: 1}), {U0: 2, U1: 1}),
+    "delete_records to the end": (
+        lambda c: Admin(c).delete_records({U0: -1, U1: -1}),
+        {U0: 2, U1: 1},
+    ),
     "delete_topics": (lambda c: Admin(c).delete_topics(["new"]) or Admin(c).list_topics(), ["u"]),
     "subscribe": (lambda c: reader(c, "u").assignment(), {U0, U1}),
     "end_offsets": (lambda c: reader(c).end_offsets([U0, U1]), {U0: 2, U1: 2}),
@@ -142,7 +146,11 @@ def test_R15_lagging_process_does_not_call_an_ended_transaction_hanging(log: Mem
     transaction.send("u", b"1")
     transaction.flush()
     idle = opened(log)
-    log.clock.advance(60_001)
+    log.clock.advance(60_000)
+    assert Admin(idle).find_hanging_transactions() == [], (
+        "it has reached its timeout, not passed it"
+    )
+    log.clock.advance(1)
     (hanging,) = Admin(idle).find_hanging_transactions()
     assert (hanging.where, hanging.state) == (U0, "Ongoing")
     transaction.abort_transaction()

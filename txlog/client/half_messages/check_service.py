@@ -156,7 +156,11 @@ class CheckService:
             self._coordinator.abort(name, transaction.tx_id)
             return True
         letter = letters(self._connection, self._dead_letter_topic, half)
-        self._coordinator.prepare_commit(name, transaction.tx_id, (letter,), dead_letter=True)
+        try:
+            self._coordinator.prepare_commit(name, transaction.tx_id, (letter,), dead_letter=True)
+        except UnknownTopic:  # Its deletion was cut short (R54); the next check makes it again.
+            self._connection.cluster.finish_deletion(self._dead_letter_topic)
+            raise
         self._coordinator.finish(name, transaction.tx_id)
         self._count("dead_lettered")
         return True

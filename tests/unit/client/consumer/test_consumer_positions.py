@@ -1,5 +1,7 @@
 """Positions: seek, bounds, times, a group's commits, and where a consumer starts."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.logs.memory_log import MemoryLog
@@ -248,8 +250,13 @@ def test_commit_of_invalid_offset_is_refused(
 
 def test_group_calls_are_refused_without_group_id(log: MemoryLog) -> None:
     consumer = log.consumer("u")
-    for call in (consumer.commit, consumer.group_metadata, lambda: consumer.committed(U0)):
-        with pytest.raises(InvalidConfig, match="needs a consumer group"):
+    calls: dict[str, Callable[[], object]] = {
+        "commit": consumer.commit,
+        "group_metadata": consumer.group_metadata,
+        "committed": lambda: consumer.committed(U0),
+    }
+    for method, call in calls.items():
+        with pytest.raises(InvalidConfig, match=rf"^{method}\(\) needs a consumer group"):
             call()
 
 

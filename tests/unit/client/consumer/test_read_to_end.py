@@ -153,6 +153,27 @@ def test_paused_partition_is_skipped(log: MemoryLog) -> None:
 
 
 @pytest.mark.both_ways
+def test_error_names_the_partition_that_a_transaction_blocks(log: MemoryLog) -> None:
+    """Not one that the loop's body has paused, although that has the lower number."""
+    log.admin.create_topic("two", 2)
+    plain = log.producer()
+    for _ in range(2):
+        plain.send("two", b"x", partition=0)
+    plain.flush()
+    producer = log.producer("p", transaction_records="in.log")
+    producer.begin_transaction()
+    producer.send("two", b"x", partition=1)
+    producer.flush()
+    consumer = log.consumer("two", isolation_level="read_committed", max_poll_records=1)
+    reading = consumer.read_to_end(timeout_ms=100)
+    assert next(reading).partition == 0
+    consumer.pause(TopicPartition("two", 0))
+    with pytest.raises(ReadBlocked, match="transaction .* of 'p' is open") as blocked:
+        next(reading)
+    facts = blocked.value.facts
+    assert (facts["partition"], facts["position"], facts["end"]) == (1, 0, 1)
+
+
 def test_partition_unassigned_in_loop_is_not_waited_for(log: MemoryLog) -> None:
     put(log, b"1", where=T0)
     opened(log)

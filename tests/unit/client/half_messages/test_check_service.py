@@ -131,3 +131,16 @@ def test_half_message_whose_segment_is_restored_is_checked_or_given_up(
         assert log.admin.outcome(half.tx_id) is TransactionOutcome.DEAD_LETTERED
         assert len(pending_letters(log.process())) == 1
     log.check()
+
+
+def test_half_transaction_whose_topics_are_gone_is_given_up_without_letters(
+    log: MemoryLog,
+) -> None:
+    producer = started(log.connection)
+    half = producer.send_half(Message("u", b"x"))
+    log.admin.delete_topics(["u"])
+    log.clock.sleep_ms(INTERVAL_MS)
+    assert producer.check() == 1
+    assert log.admin.outcome(half.tx_id) is TransactionOutcome.ABORTED
+    assert pending_letters(log.process()) == []
+    assert producer.statistics().dead_lettered == 0

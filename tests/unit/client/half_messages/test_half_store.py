@@ -5,12 +5,24 @@ import pytest
 
 from tests.logs.memory_log import MemoryLog
 from tests.unit.client.half_messages.undecided_listener import Undecided
-from txlog.client.half_messages.half_message import HalfTransaction, Message
+from txlog.client.half_messages.dead_letter import DEAD_LETTER_TOPIC, pending_letters
+from txlog.client.half_messages.half_message import (
+    HalfTransaction,
+    LocalTransactionState,
+    Message,
+)
 from txlog.client.half_messages.half_store import read_half, stage
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.engine.connection import Connection
 from txlog.errors import CorruptData, InvalidRecord, UnknownTopic
 from txlog.topic.records.schema import KAFKA_SCHEMA
+
+
+class Committing(Undecided):
+    """A listener whose local transactions are found committed."""
+
+    def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
+        return LocalTransactionState.COMMIT_MESSAGE
 
 
 @pytest.fixture
@@ -103,3 +115,44 @@ def test_message_that_no_check_could_read_is_refused(
     assert log.objects() == before, "nothing is stored"
     half = producer.send_half(Message("typed", {"at": 0, "n": 1}))
     assert read_by(log.process()).messages[0].value["n"] == half.message.value["n"]
+
+
+def begin_deletion(log: MemoryLog, name: str) -> None:
+    """A deletion that ends before the topic is closed: the coordinators refuse it."""
+    cluster = log.process().cluster
+    assert cluster.deletions is not None
+    topic = cluster.topic(name)
+    topic.catch_up()
+    cluster.deletions.begin([topic])
+
+
+def test_R54_interrupted_deletion_is_finished_by_a_half_message_that_meets_it(
+    log: MemoryLog,
+) -> None:
+    log.admin.create_topic("v", 1)
+    producer = TransactionMQProducer("g", log.process(), listener=Undecided())
+    producer.start(check_in_background=False)
+    begin_deletion(log, "u")
+    assert "u" in log.admin.list_topics()
+    with pytest.raises(UnknownTopic, match="'u'"):
+        producer.send_half([Message("v", b"x"), Message("u", b"x")])
+    assert "u" not in log.admin.list_topics()
+    producer.send_half(Message("v", b"x"))
+    assert len([t for c in log.process().caught_up() for t in c.state.open_transactions()]) == 1
+
+
+def test_R54_interrupted_deletions_are_finished_by_a_check_that_meets_them(log: MemoryLog) -> None:
+    """The topic for dead letters is made again; messages for others become dead letters."""
+    producer = TransactionMQProducer("g", log.process(), listener=Committing())
+    producer.start(check_in_background=False)
+    log.admin.create_topic("v", 1)
+    producer.send_half([Message("u", b"u"), Message("v", b"v")])
+    for name in (DEAD_LETTER_TOPIC, "u"):
+        begin_deletion(log, name)
+    log.clock.advance(10_000)
+    assert producer.check() == 0, "there is no topic for its letters"
+    assert log.admin.list_topics() == ["t", "v"]
+    log.clock.advance(40_000)
+    assert producer.check() == 1
+    assert [letter.message.value for letter in pending_letters(log.process())] == [b"v"]
+    assert log.admin.list_topics() == [DEAD_LETTER_TOPIC, "t", "v"]
