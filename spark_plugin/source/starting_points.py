@@ -161,11 +161,11 @@ def committed_offsets(
     ids = {name: topic.topic_id for name, topic in topics.items()}
     for _ in range(UNSTABLE_WAITS_MAX):
         try:
-            return connection.offsets.fetch(options.group_id, wanted, ids)
+            return connection.offsets.resolve_and_fetch(options.group_id, wanted, ids)
         except UnstableOffsetCommit:
             # An earlier run died between its pend and its decision; the pend times out.
             connection.runtime.clock.sleep_ms(UNSTABLE_WAIT_MS)
-    return connection.offsets.fetch(options.group_id, wanted, ids)
+    return connection.offsets.resolve_and_fetch(options.group_id, wanted, ids)
 
 
 def refuse_unknown(spec: OffsetSpec, read: Container[TopicPartition]) -> None:

@@ -119,7 +119,7 @@ def test_golden_log_is_writable_and_open_transactions_are_ended(
     assert coordinator.outcome(decided) is TransactionOutcome.COMMITTED
     late = Producer(connection, transactional_id="late")
     late.init_transactions()
-    connection.offsets.fetch("reader", [TopicPartition("long", 0)])
+    connection.offsets.resolve_and_fetch("reader", [TopicPartition("long", 0)])
     shop = Producer(connection, transactional_id="shop")
     shop.init_transactions()
     with shop.transaction():

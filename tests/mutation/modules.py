@@ -237,7 +237,7 @@ FOLDERS = {
 """Folder -> tests that judge each module below it. Modules are named after their paths."""
 
 VALUES = (
-    *_named("tests/unit/engine", "argument_checks as_of kafka_names producer_config times"),
+    *_named("tests/unit/engine", "as_of kafka_names producer_config times"),
     "tests/unit/client/consumer/test_client_config.py",
 )
 SESSIONS = (
@@ -268,10 +268,7 @@ NEARER = {
         *_named("tests/unit/client", "denied_appends pruned_appends"),
     ),
     **dict.fromkeys(
-        (
-            f"txlog/engine/{name}.py"
-            for name in ("argument_checks", "as_of", "producer_config", "times")
-        ),
+        (f"txlog/engine/{name}.py" for name in ("as_of", "producer_config", "times")),
         VALUES,
     ),
     "txlog/engine/blocked_reader.py": ("tests/unit/engine/test_blocked_reader.py",),

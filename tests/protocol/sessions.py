@@ -205,7 +205,7 @@ class MicroBatches:
     def _plan(self, length: int, end: int) -> None:
         """Read the group's position, and stage the records."""
         where = TopicPartition(self.source, 0)
-        found = self.process.connection.offsets.fetch(self.group, [where])[where]
+        found = self.process.connection.offsets.resolve_and_fetch(self.group, [where])[where]
         start = 0 if found is None else found.offset
         self._range = (start, min(start + length, end))
         if self._range[0] == self._range[1]:

@@ -124,7 +124,7 @@ def test_R3_later_epoch_releases_an_unprepared_pend(world: World) -> None:
     assert position(world) is None
     register(new, "run 2")
     where = TopicPartition("src", 0)
-    assert new.connection.offsets.fetch(GROUP, [where]) == {where: None}
+    assert new.connection.offsets.resolve_and_fetch(GROUP, [where]) == {where: None}
     with pytest.raises(ProducerFenced):
         prepare(old, tx, participant(old, "a", 0, 1))
     assert new.connection.offsets.group(GROUP).pending == {}

@@ -116,7 +116,7 @@ def committed(process: Process, group: str, name: str, partition: int = 0) -> in
     """The group's position; None if it has none, or if a transaction is pending on it."""
     where = TopicPartition(name, partition)
     try:
-        found = process.connection.offsets.fetch(group, [where])[where]
+        found = process.connection.offsets.resolve_and_fetch(group, [where])[where]
     except UnstableOffsetCommit:
         return None
     return None if found is None else found.offset

@@ -129,7 +129,7 @@ def slots_after(views: Sequence[TopicView], tx_id: TxId, highs: Ends) -> dict[st
     is_whole = True
     for view in views:
         for batch in view.batches_from_slot(0):
-            if batch.tx_id == tx_id and batch.decided_slot >= 0 and not batch.aborted:
+            if batch.tx_id == tx_id and batch.is_decided and not batch.aborted:
                 slots[view.state.name] = batch.decided_slot + 1
                 is_whole &= batch.next_offset <= highs[view.where(batch.partition)]
     if not slots or not is_whole:

@@ -107,7 +107,7 @@ class GroupOffsets:
             found.update(state.offsets.groups)
         return dict(sorted(found.items()))
 
-    def fetch(
+    def resolve_and_fetch(
         self,
         group: str,
         partitions: Iterable[TopicPartition],
@@ -115,8 +115,8 @@ class GroupOffsets:
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """Committed positions; None where the group has none in this incarnation of the topic.
 
-        A pending transaction that is decided is finished first. Raises UnstableOffsetCommit if one
-        is still open (KIP-447).
+        A transaction that is pending on one of them is ended first, whoever began it: finished if
+        it is decided, aborted if it is late. Raises UnstableOffsetCommit if it is open (KIP-447).
         """
         wanted = set(partitions)
         state = self.group(group)

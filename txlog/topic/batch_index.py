@@ -132,6 +132,12 @@ class IndexedBatch:
         return self.row_count if self.stored_rows < 0 else self.stored_rows
 
     @property
+    def is_decided(self) -> bool:
+        """Whether no marker can follow: it has one, or no transaction. A row of the tail has its
+        marker apart (`TopicState.decided`)."""
+        return self.decided_slot >= 0 or self.number < 0
+
+    @property
     def tx_id(self) -> TxId | None:
         """The transaction of its records, if any."""
         return None if self.number < 0 else TxId(self.pid, self.epoch, self.number)

@@ -48,7 +48,7 @@ class Copier:
             self.process, transactional_id=self.name, transaction_records=self.records
         )
         self.producer.init_transactions()
-        committed = self.process.offsets.fetch(self.name, [IN0])[IN0]
+        committed = self.process.offsets.resolve_and_fetch(self.name, [IN0])[IN0]
         self.at = 0 if committed is None else committed.offset
 
     def run(self, sent: int) -> None:
@@ -157,7 +157,7 @@ def test_I3_I6_copy_among_writers_has_no_transaction_in_part_and_no_group_ahead(
     numbers = values(copy, "in")
     assert numbers == [b"%d" % n for n in range(len(numbers))]
     for name in COPIERS:
-        committed = copy.offsets.fetch(name, [IN0])[IN0]
+        committed = copy.offsets.resolve_and_fetch(name, [IN0])[IN0]
         end = 0 if committed is None else committed.offset
         for topic in OUTPUTS:
             copied = sorted(map(int, values(copy, f"{topic}-{name}")))

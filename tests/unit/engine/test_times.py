@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from txlog.engine.argument_checks import checked_function, checked_limit, checked_timeout
+from txlog.client.positions.position_arguments import checked_limit, checked_timeout
+from txlog.engine.append.producer_batch import checked_function
 from txlog.engine.times import milliseconds, time_with_fraction
 from txlog.errors import InvalidConfig, UsageError
 from txlog.settings import LONG_MAX

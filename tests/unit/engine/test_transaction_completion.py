@@ -240,7 +240,7 @@ def test_transaction_whose_successor_is_interrupted_is_completed_in_background(
 
 def test_offset_fetch_by_another_process_applies_lingering_offsets(staged: Lingering) -> None:
     staged.transaction(1)
-    fetched = staged.log.process().offsets.fetch("g", [IN0])[IN0]
+    fetched = staged.log.process().offsets.resolve_and_fetch("g", [IN0])[IN0]
     assert fetched is not None
     assert fetched.offset == 1
     staged.transaction(2)

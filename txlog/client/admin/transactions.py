@@ -18,12 +18,15 @@ from txlog.client.admin.descriptions import (
     TransactionDescription,
     TransactionListing,
 )
-from txlog.client.positions.position_arguments import checked_partition, whole_number
+from txlog.client.positions.position_arguments import (
+    checked_partition,
+    checked_transaction,
+    whole_number,
+)
 from txlog.clock import begun, elapsed_ms
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.transaction import Transaction, TransactionalId
-from txlog.engine.argument_checks import checked_transaction
 from txlog.engine.connection import Connection
 from txlog.errors import ProducerFenced, UnknownTransaction, UsageError
 from txlog.groups.state import Pending

@@ -30,11 +30,12 @@ from txlog.client.consumer.record_iteration import (
 from txlog.client.consumer.thread_guard import by_one_thread
 from txlog.client.positions.listed_offsets import AutoOffsetReset, ListedOffsets
 from txlog.client.positions.position_arguments import (
+    checked_limit,
     checked_offset,
     checked_partition,
     checked_partitions,
+    checked_timeout,
 )
-from txlog.engine.argument_checks import checked_limit, checked_timeout
 from txlog.engine.connection import Connection, InOneProcess, connect, given_configuration
 from txlog.errors import (
     IllegalTransition,

@@ -167,7 +167,9 @@ class GroupPositions:
         positions: dict[TopicPartition, int] = {}
         replaced: dict[TopicPartition, str] = {}
         if self._group_id:
-            for where, at in self._connection.offsets.fetch(self._group_id, partitions).items():
+            for where, at in self._connection.offsets.resolve_and_fetch(
+                self._group_id, partitions
+            ).items():
                 topic_id = topics[where.topic].topic_id
                 replaced[where] = self._connection.offsets.replaced(where, topic_id, at)
                 if at is not None and not replaced[where]:
@@ -197,7 +199,7 @@ class GroupPositions:
         find, answers = self._connection.cluster.find_topic, self._connection.cluster.answers
         topics = answers([partial(find, name) for name in names])
         topic_ids = {topic.name: topic.topic_id for topic in topics if topic is not None}
-        found = self._connection.offsets.fetch(self._group_id, wanted, topic_ids)
+        found = self._connection.offsets.resolve_and_fetch(self._group_id, wanted, topic_ids)
         return {where: None if at is None else at.offset for where, at in found.items()}
 
     def commit(

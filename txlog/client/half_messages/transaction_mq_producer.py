@@ -29,9 +29,9 @@ from txlog.client.half_messages.half_message import (
     TransactionSendResult,
 )
 from txlog.client.half_messages.half_store import HalfStore, commit
+from txlog.client.positions.position_arguments import checked_transaction
 from txlog.client.producer.producer_states import forked_error
 from txlog.coordinator.events import CheckBack
-from txlog.engine.argument_checks import checked_transaction
 from txlog.engine.connection import Connection, InOneProcess, connect
 from txlog.errors import (
     IllegalTransition,

@@ -1,4 +1,5 @@
-"""Checks of the partitions, offsets and offset metadata that callers pass. Values only.
+"""Checks of the partitions, offsets, offset metadata, transactions, limits and waits that callers
+pass. Values only.
 
 Only values which every other process reads back unchanged are stored (I15). numpy's integers are
 accepted; floats, bools and strings are not.
@@ -7,10 +8,11 @@ accepted; floats, bools and strings are not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from typing import Any
 
-from txlog.errors import InvalidName, InvalidRecord, OffsetOutOfRange
-from txlog.model import OffsetAndMetadata, TopicPartition, as_whole_number
+from txlog.errors import InvalidConfig, InvalidName, InvalidRecord, OffsetOutOfRange, UsageError
+from txlog.model import OffsetAndMetadata, TopicPartition, TxId, as_whole_number
 from txlog.settings import LONG_MAX
 
 OFFSET_METADATA_BYTES_MAX = 4096
@@ -116,3 +118,30 @@ def _checked_metadata(where: TopicPartition, metadata: object) -> str:
             f"{OFFSET_METADATA_BYTES_MAX}. Store longer text elsewhere, with a reference here."
         )
     return metadata
+
+
+def checked_transaction(tx_id: object) -> TxId:
+    """A transaction id, given as such or as text. Raises InvalidName, UsageError."""
+    if isinstance(tx_id, str):
+        return TxId.parse(tx_id)
+    if isinstance(tx_id, TxId):
+        parts = (tx_id.pid, tx_id.epoch, tx_id.number)
+        if all(type(part) is int and 0 <= part <= LONG_MAX for part in parts):
+            return tx_id
+    raise UsageError(f"{tx_id!r:.80} is not a transaction; give a TxId, as from list_transactions.")
+
+
+def checked_timeout(value: object) -> float:
+    """A time to wait, in ms. Raises UsageError."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if is_number and 0 <= value <= LONG_MAX:  # type: ignore[operator]
+        return float(value)  # type: ignore[arg-type]
+    raise UsageError(f"timeout_ms is {value!r:.40}; give milliseconds from 0 to {LONG_MAX}.")
+
+
+def checked_limit(what: str, value: object) -> int:
+    """A number of records of 1 or more. Raises InvalidConfig."""
+    number = as_whole_number(value)
+    if number is not None and number >= 1:
+        return number
+    raise InvalidConfig(f"{what} is {value!r:.40}; it must be at least 1, and whole.")

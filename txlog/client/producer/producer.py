@@ -32,8 +32,8 @@ from txlog.engine.append.producer_batch import (
     ProduceRequestResult,
     RecordFuture,
     TopicCheck,
+    checked_function,
 )
-from txlog.engine.argument_checks import checked_function
 from txlog.engine.connection import Connection, InOneProcess, connect, given_configuration
 from txlog.engine.producer_config import STAGED, ProducerConfig, ProducerKeywords
 from txlog.engine.transaction_session import TransactionSession

@@ -19,8 +19,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.arrow_columns import binary_column, list_column, numbers_column
-from txlog.engine.argument_checks import checked_function
-from txlog.errors import InvalidRecord, OutcomeUnknown, TransactionAborted, TxlogError
+from txlog.errors import (
+    InvalidConfig,
+    InvalidRecord,
+    OutcomeUnknown,
+    TransactionAborted,
+    TxlogError,
+)
 from txlog.topic.records.conversion import TIMESTAMP_FIELD
 from txlog.topic.records.schema import KAFKA_SCHEMA, is_kafka_schema, physical_schema
 from txlog.topic.topic_log import TopicLog
@@ -38,6 +43,12 @@ ROW_OVERHEAD_BYTES = 64
 """Counted towards `buffer.memory` for each record besides its key, value and headers: Python's
 objects for it take more memory, their Arrow columns less. Without it, a buffer of empty records
 would never be full."""
+
+
+def checked_function(what: str, value: object) -> None:
+    """Raises InvalidConfig unless the value is callable or None."""
+    if value is not None and not callable(value):
+        raise InvalidConfig(f"{what} is {value!r:.40}; give a function, or leave it out.")
 
 
 TopicCheck = Callable[[], TopicLog]

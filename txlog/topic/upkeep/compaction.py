@@ -95,9 +95,9 @@ def is_due(topic: TopicLog, state: TopicState, now_ms: int) -> bool:
             dirty += length
             # A reference has no other time: reading the chunk would cost a request.
             times_ms.append(max(span.timestamp_max_ms for span in ref.spans))
-    for row in state.tail:
+    for row in map(state.decided, state.tail):
         total += row.length
-        if row.decided_slot >= 0 or row.number < 0 or row.tx_id in state.decisions:
+        if row.is_decided:
             dirty += row.length
             times_ms.append(row.timestamp_max_ms)
     if not dirty or _is_young(config, min(times_ms), now_ms):

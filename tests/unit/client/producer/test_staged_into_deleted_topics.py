@@ -37,7 +37,7 @@ def test_R40_a_commit_into_a_deleted_topic_decides_nothing(log: MemoryLog) -> No
     assert producer._status.state is ProducerState.ABORTABLE_ERROR
     producer.abort_transaction()
     assert log.admin.outcome(tx_id) is TransactionOutcome.ABORTED
-    assert (log.values("u"), log.process().offsets.fetch("g", [U0])[U0]) == ([], None)
+    assert (log.values("u"), log.process().offsets.resolve_and_fetch("g", [U0])[U0]) == ([], None)
 
 
 def test_R40_commit_into_recreated_topic_is_refused(log: MemoryLog) -> None:

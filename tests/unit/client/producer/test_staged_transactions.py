@@ -41,7 +41,7 @@ def log() -> MemoryLog:
 
 
 def committed(log: MemoryLog, group: str = "g") -> int | None:
-    found = log.process().offsets.fetch(group, [U0])[U0]
+    found = log.process().offsets.resolve_and_fetch(group, [U0])[U0]
     return None if found is None else found.offset
 
 

@@ -40,7 +40,7 @@ def copied(log: MemoryLog) -> list[int]:
 
 def position(log: MemoryLog) -> int:
     """The group's position, after finishing decided transactions."""
-    committed = log.process().offsets.fetch(GROUP, [SOURCE])[SOURCE]
+    committed = log.process().offsets.resolve_and_fetch(GROUP, [SOURCE])[SOURCE]
     return 0 if committed is None else committed.offset
 
 

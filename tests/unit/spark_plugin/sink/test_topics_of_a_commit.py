@@ -42,7 +42,7 @@ def check(log: MemoryLog, end: int) -> None:
     """Check that the numbers below `end` were copied once, the group is at `end`, and the log is
     sound."""
     assert sorted(row["n"] for row in log.values("even", "odd")) == list(range(end))
-    committed = log.process().offsets.fetch(GROUP, [SOURCE])[SOURCE]
+    committed = log.process().offsets.resolve_and_fetch(GROUP, [SOURCE])[SOURCE]
     assert committed is not None
     assert committed.offset == end
     log.check()

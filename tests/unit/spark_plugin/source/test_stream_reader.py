@@ -59,7 +59,7 @@ def request_batch_after(log: MemoryLog, done: dict[str, Any]) -> None:
 
 
 def position(log: MemoryLog) -> int | None:
-    committed = log.process().offsets.fetch(GROUP, [SOURCE])[SOURCE]
+    committed = log.process().offsets.resolve_and_fetch(GROUP, [SOURCE])[SOURCE]
     return None if committed is None else committed.offset
 
 
