@@ -25,9 +25,10 @@ from spark_plugin.options import WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter
 from spark_plugin.sink.staging import BatchIdentity, Staging, TaskMessage
 from spark_plugin.source import offsets
-from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
+from spark_plugin.source.offsets import PartitionRange, SourceOffset
 from txlog.client.admin import Admin
 from txlog.engine.connection import Connection, open_connection
+from txlog.model import TopicPartition
 from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
 from txlog.testing.round_trips import RoundTrips
@@ -167,9 +168,9 @@ class _Query:
 
     def _plan(self, batch_id: int) -> BatchPlan:
         """The batch's line in the checkpoint, as the source writes it."""
-        ranges = {0: PartitionRange(batch_id, batch_id + 1)}
+        ranges = {TopicPartition("in", 0): PartitionRange(batch_id, batch_id + 1)}
         log_id = self._driver.cluster.log_id
-        offset = SourceOffset(log_id, "query", {"in": TopicOffsets("in", ranges)})
+        offset = SourceOffset(log_id, "query", ranges, {"in": "in"})
         line = json.dumps(offsets.to_json(offset))
         file = self._folder / "offsets" / str(batch_id)
         file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')

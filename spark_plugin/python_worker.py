@@ -124,34 +124,37 @@ def called_by_spark(hook: Callable[Given, Result]) -> Callable[Given, Result]:
     instead, at level DEBUG. Other errors, and those to be reported, keep it.
     """
 
+    name = hook.__qualname__
+
     @wraps(hook)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Result:
-        with _message_first(hook.__qualname__):
+        _set_log_level()
+        try:
             result = hook(*args, **kwargs)
+        except TxlogError as error:
+            _show_message_first(name, error)
+            raise
         # Spark iterates over the records of `read`, which is when most of its errors are raised.
         if isinstance(result, Iterator):
-            return cast("Result", _message_first_in(result, hook.__qualname__))
+            return cast("Result", _message_first_in(result, name))
         return result
 
     return call
 
 
 def _message_first_in(records: Iterator[object], name: str) -> Iterator[object]:
-    with _message_first(name):
-        yield from records
-
-
-@contextmanager
-def _message_first(name: str) -> Iterator[None]:
-    _set_log_level()
     try:
-        yield
+        yield from records
     except TxlogError as error:
-        log.debug("%s failed", name, exc_info=True)
-        # Every such process of Spark's ends with its first error, so that no other error is hidden.
-        if _is_of_spark() and not isinstance(error, InternalError):
-            os.environ[HIDE_TRACEBACK] = "1"
+        _show_message_first(name, error)
         raise
+
+
+def _show_message_first(name: str, error: TxlogError) -> None:
+    log.debug("%s failed", name, exc_info=error)
+    # Every such process of Spark's ends with its first error, so that no other error is hidden.
+    if _is_of_spark() and not isinstance(error, InternalError):
+        os.environ[HIDE_TRACEBACK] = "1"
 
 
 def _is_of_spark() -> bool:
@@ -159,6 +162,7 @@ def _is_of_spark() -> bool:
     return _main_module().startswith("pyspark.")
 
 
+@cache
 def _set_log_level() -> None:
     level = os.environ.get(LOG_LEVEL, "").upper()
     if level in logging.getLevelNamesMapping() and _is_of_spark():

@@ -26,7 +26,13 @@ from pathlib import Path
 from typing import Protocol
 from xml.etree import ElementTree
 
-from spark_plugin.checkpoints.offset_log import BatchRange, OffsetFile, batch_range, parse
+from spark_plugin.checkpoints.offset_log import (
+    BatchRange,
+    OffsetFile,
+    batch_range,
+    digest_of,
+    parse,
+)
 from spark_plugin.connections import KeptStore, open_kept
 from spark_plugin.options import WriterOptions
 from spark_plugin.source.offsets import NEW_CHECKPOINT
@@ -119,14 +125,14 @@ class Checkpoint:
                 "sees another folder than Spark does. Give checkpointLocation as a full URL.",
                 where=self.url,
             )
-        return BatchPlan(newest, self.offsets(newest).digest)
+        return BatchPlan(newest, digest_of(self._offsets(newest)))
 
     def require_plan(self, plan: BatchPlan, *read: str) -> None:
         """Refuse a batch whose file has another digest than the one that its tasks ran for (R1).
 
         `read`: digests of earlier reads, which must be the same. Raises CheckpointConflict.
         """
-        now = self.offsets(plan.batch_id).digest
+        now = digest_of(self._offsets(plan.batch_id))
         if {now, *read} != {plan.digest}:
             raise CheckpointConflict(
                 f"{self.url}/{OFFSETS}/{plan.batch_id} was rewritten while the batch ran: "
@@ -145,6 +151,9 @@ class Checkpoint:
 
     def offsets(self, batch_id: int) -> OffsetFile:
         """The file `offsets/<batch_id>`. Raises CheckpointConflict if missing, CorruptData."""
+        return parse(batch_id, self._offsets(batch_id), f"{self.url}/{OFFSETS}/{batch_id}")
+
+    def _offsets(self, batch_id: int) -> bytes:
         where = f"{self.url}/{OFFSETS}/{batch_id}"
         data = self.files.read(f"{OFFSETS}/{batch_id}")
         if data is None:
@@ -154,7 +163,7 @@ class Checkpoint:
                 where=where,
                 batch_id=batch_id,
             )
-        return parse(batch_id, data, where)
+        return data
 
     def batch_range(self, batch_id: int, log_id: str) -> BatchRange:
         """The ranges that the batch advances in the log (R23), by its file and the one before.

@@ -18,7 +18,7 @@ from spark_plugin.checkpoints.offset_log import (
     txlog_lines,
 )
 from spark_plugin.sink.replay import BatchDecision, decide_batch
-from spark_plugin.source.offsets import PartitionRange, all_ranges, ends_below
+from spark_plugin.source.offsets import PartitionRange, ends_below
 from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.transaction import decision_of
 from txlog.engine.connection import Connection
@@ -122,10 +122,10 @@ def planned_partitions(
     CorruptData for a malformed line.
     """
     return {
-        key: PartitionComparison(key, offset.topics[where.topic].topic_id, moved.start, moved.end)
+        key: PartitionComparison(key, offset.topic_ids[where.topic], moved.start, moved.end)
         for offset in txlog_lines(file).values()
         if offset.group and offset.log_id == log_id
-        for where, moved in all_ranges(offset).items()
+        for where, moved in offset.ranges.items()
         for key in [GroupTopicPartition(offset.group, *where)]
     }
 

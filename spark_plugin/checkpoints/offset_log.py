@@ -24,12 +24,11 @@ from typing import NamedTuple
 
 from spark_plugin.source.offsets import (
     NEW_CHECKPOINT,
+    Json,
     PartitionRange,
     SourceOffset,
-    all_ranges,
     decode,
     is_txlog,
-    positions,
     require_successor,
 )
 from txlog.errors import CheckpointConflict, CorruptData, UnsupportedFormat
@@ -70,6 +69,8 @@ class OffsetFile:
     version 2."""
     digest: str
     """SHA-256 of the file's bytes, by which a changed file is noticed (rule R1)."""
+    own: tuple[str, ...] = ()
+    """Keys of the lines that are txlog's, by their type."""
 
     @property
     def fingerprint(self) -> str:
@@ -141,12 +142,18 @@ def parse(batch_id: int, data: bytes, where: str) -> OffsetFile:
     version = _version(rows[0], where)
     if len(rows) < 3:
         raise _damaged(where, "ends before its first source")
-    lines = _positional(rows[2:]) if version == 1 else _keyed(rows[2:], where)
-    for key, line in lines.items():
-        _require_whole(line, f"source {key} in {where}")
-    return OffsetFile(
-        batch_id, version, _watermark(rows[1], where), lines, hashlib.sha256(data).hexdigest()
-    )
+    if version == 1:
+        lines = {str(position): row for position, row in enumerate(rows[2:])}
+    else:
+        lines = _keyed(rows[2:], where)
+    values = {key: _whole(line, f"source {key} in {where}") for key, line in lines.items()}
+    own = tuple(key for key, value in values.items() if is_txlog(value))
+    return OffsetFile(batch_id, version, _watermark(rows[1], where), lines, digest_of(data), own)
+
+
+def digest_of(data: bytes) -> str:
+    """The digest of a file's bytes."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def batch_range(
@@ -218,10 +225,6 @@ def _watermark(row: str, where: str) -> int:
     return watermark_ms
 
 
-def _positional(rows: list[str]) -> dict[str, str]:
-    return {str(position): row for position, row in enumerate(rows)}
-
-
 def _keyed(rows: list[str], where: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for row in rows:
@@ -232,24 +235,23 @@ def _keyed(rows: list[str], where: str) -> dict[str, str]:
     return found
 
 
-def _require_whole(line: str, where: str) -> None:
-    """Refuse a truncated line, which would pass for a line of another kind of source (I15)."""
+def _whole(line: str, where: str) -> Json:
+    """The value of a line, if it is JSON; other kinds of source need not write any. Refuses a
+    truncated line, which would pass for one of another kind (I15)."""
     if not line:
         raise _damaged(where, "is empty")
-    if line.startswith("{"):
-        try:
-            json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise _damaged(where, f"is not complete JSON ({error})") from error
+    if not line.startswith("{"):
+        return None
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(where, f"is not complete JSON ({error})") from error
 
 
 def txlog_lines(file: OffsetFile) -> dict[str, SourceOffset]:
     """Source key -> offset, of the sources that are txlog's. Raises CorruptData."""
     return {
-        key: decode(line, f"source {key} in offsets/{file.batch_id}")
-        for key, line in file.lines.items()
-        # Lines of other kinds of source need not be JSON.
-        if line.startswith("{") and is_txlog(json.loads(line))
+        key: decode(file.lines[key], f"source {key} in offsets/{file.batch_id}") for key in file.own
     }
 
 
@@ -282,11 +284,11 @@ def _changed(where: str, what: str) -> CheckpointConflict:
 
 def _moved(
     offset: SourceOffset, previous: SourceOffset | None
-) -> dict[TopicPartition, PartitionRange]:
+) -> Mapping[TopicPartition, PartitionRange]:
     """The ranges of a line: empty ones if it repeats the line of the batch before (rule R23)."""
     if offset == previous:
-        return {tp: PartitionRange(at, at) for tp, at in positions(offset).items()}
-    return all_ranges(offset)
+        return {tp: PartitionRange(at, at) for tp, at in offset.positions.items()}
+    return offset.ranges
 
 
 def _merged(
@@ -301,7 +303,7 @@ def _merged(
     seen: dict[tuple[str, str], Mapping[int, PartitionRange]] = {}
     for offset, moved in lines:
         group = offset.group or ""
-        for topic in offset.topics:
+        for topic in offset.topic_ids:
             here = {tp.partition: r for tp, r in moved.items() if tp.topic == topic}
             first = seen.setdefault((group, topic), here)
             if first != here:
@@ -334,11 +336,10 @@ def _unequal(
 def _incarnations(offsets: Iterable[SourceOffset]) -> set[tuple[GroupTopicPartition, str]]:
     """The partitions that these lines read in a group, each with its topic's id."""
     return {
-        (GroupTopicPartition(offset.group, where.topic, where.partition), known.topic_id)
+        (GroupTopicPartition(offset.group, *where), offset.topic_ids[where.topic])
         for offset in offsets
         if offset.group
-        for where in all_ranges(offset)
-        for known in [offset.topics[where.topic]]
+        for where in offset.ranges
     }
 
 
@@ -348,11 +349,11 @@ def _topic_ids(
     wanted = {key.topic for key in advanced}
     found: dict[str, str] = {}
     for offset in offsets:
-        for name, known in offset.topics.items():
-            if name in wanted and found.setdefault(name, known.topic_id) != known.topic_id:
+        for name, topic_id in offset.topic_ids.items():
+            if name in wanted and found.setdefault(name, topic_id) != topic_id:
                 raise CheckpointConflict(
                     f"two sources of the query read topic {name} under different ids "
-                    f"({found[name]} and {known.topic_id}): it was deleted and created again in "
+                    f"({found[name]} and {topic_id}): it was deleted and created again in "
                     f"between. Restart the query, and {NEW_CHECKPOINT}.",
                     topic=name,
                 )

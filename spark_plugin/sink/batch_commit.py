@@ -162,11 +162,11 @@ class BatchCommitter:
     def _coordinator(self) -> Coordinator:
         return self._connection.coordinator_of(self._transaction_group)
 
-    @property
+    @cached_property
     def _query_name(self) -> str:
         return f"spark.{self._identity.query_id}"
 
-    @property
+    @cached_property
     def _transactional_id(self) -> str:
         named = self._options.transactional_id or self._query_name
         return f"{named}.{self._options.label}" if self._options.label else named
@@ -186,7 +186,7 @@ class BatchCommitter:
             self._options.label,
         )
 
-    @property
+    @cached_property
     def _session_key(self) -> tuple[int, str, str]:
         return id(self._connection), self._transactional_id, self._identity.run_id
 

@@ -45,7 +45,6 @@ from spark_plugin.sink.batch_commit import (
 from spark_plugin.sink.sink_topics import Creation, SinkTopics, creation, prepare_job
 from spark_plugin.sink.staging import (
     BatchIdentity,
-    StagedTopic,
     Staging,
     TaskMessage,
     batch_identity,
@@ -112,7 +111,7 @@ class TxlogBatchWriter(OfOneVersion, DataSourceArrowWriter):
             _require_batch(self._options, task)
             connection, allowed = self._opened(task.batch_id)
             staging = Staging(connection, self._options, self._schema, allowed, self._log.topics)
-            staged: tuple[StagedTopic, ...] = ()
+            staged: tuple[Participant, ...] = ()
             if self._is_done(connection):
                 # Read to the end: Spark ends a Python worker that leaves some of its input.
                 deque(iterator, maxlen=0)

@@ -32,6 +32,7 @@ from spark_plugin.sink.sink_topics import (
 )
 from txlog.catalog.cluster import LogMetadata, TopicMetadata
 from txlog.coordinator.events import Participant
+from txlog.coordinator.state import merged_participants
 from txlog.engine.connection import Connection
 from txlog.errors import CheckpointConflict, InvalidRecord
 from txlog.topic.records.batch import Segment
@@ -51,15 +52,6 @@ SEGMENTS_AT_ONCE_MAX = 4
 limit the task's memory, 32 MB each, where the store takes a segment only as a whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class StagedTopic:
-    """The segments that one task staged for one topic."""
-
-    topic: str
-    topic_id: str
-    segments: tuple[Segment, ...]
-
-
 @dataclass(frozen=True)
 class TaskMessage(WriterCommitMessage):
     """A task's message to the driver's commit."""
@@ -69,7 +61,8 @@ class TaskMessage(WriterCommitMessage):
     run_id: str
     plan: BatchPlan | None
     """The micro-batch that the writer was made for (rule R1); None outside of a stream."""
-    staged: tuple[StagedTopic, ...]
+    staged: tuple[Participant, ...]
+    """Each topic with the segments that the task staged for it."""
     log: LogMetadata | None = None
     """The log and these topics, so that the commit need not look them up."""
 
@@ -107,15 +100,9 @@ def batch_identity(messages: Sequence[TaskMessage], batch_id: int) -> BatchIdent
 
 
 def participants(messages: Sequence[TaskMessage]) -> tuple[Participant, ...]:
-    """One participant a topic, with the segments of every task."""
-    found: dict[str, Participant] = {}
-    for message in messages:
-        for staged in message.staged:
-            # By id: if a topic is created again between two tasks, R40 refuses the deleted one.
-            known = found.get(staged.topic_id)
-            segments = (known.segments if known else ()) + staged.segments
-            found[staged.topic_id] = Participant(staged.topic_id, staged.topic, (), segments)
-    return tuple(found.values())
+    """One participant a topic, with the segments of every task. By its id: if a topic is created
+    again between two tasks, R40 refuses the deleted one."""
+    return merged_participants((), tuple(one for message in messages for one in message.staged))
 
 
 class Staging:
@@ -142,7 +129,7 @@ class Staging:
         self._segments: dict[str, list[Callable[[], Segment]]] = {}
         self._under_way: deque[Callable[[], Segment]] = deque()
 
-    def add_all(self, batches: Iterable[pa.RecordBatch]) -> tuple[StagedTopic, ...]:
+    def add_all(self, batches: Iterable[pa.RecordBatch]) -> tuple[Participant, ...]:
         """Stage every row. Raises UnknownTopic, InvalidName, InvalidRecord, UnknownPartition, and
         NotATxlog if another log, or none, is at this place: a task may be given another endpoint
         than the driver."""
@@ -165,12 +152,12 @@ class Staging:
             else self._staged()
         )
 
-    def _staged(self) -> tuple[StagedTopic, ...]:
+    def _staged(self) -> tuple[Participant, ...]:
         return tuple(
-            StagedTopic(
-                name,
+            Participant(
                 self._topics[name].topic_id,
-                tuple(segment() for segment in self._segments[name]),
+                name,
+                segments=tuple(segment() for segment in self._segments[name]),
             )
             for name in sorted(self._segments)
         )

@@ -120,7 +120,7 @@ class TxlogBatchReader(OfOneVersion, DataSourceReader):
         refuse_unknown(spec, highs)
         ranges: dict[TopicPartition, PartitionRange] = {}
         for where, wanted in positions_of(fan_out, topics, spec, wheres, options).items():
-            start = first.topics[where.topic].partitions[where.partition].start
+            start = first.ranges[where].start
             # The start may be above an open transaction: the group may read uncommitted.
             latest = max(highs[where], start)
             topic = topics[where.topic]

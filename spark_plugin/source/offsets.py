@@ -60,17 +60,6 @@ class PartitionRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicOffsets:
-    """One incarnation of a topic (rule R11), and the range of each of its partitions."""
-
-    topic_id: str
-    partitions: Mapping[int, PartitionRange] = field(default_factory=dict)
-    replaced: str = ""
-    """In the first batch of an incarnation, the id of the deleted one that the source read before.
-    Without it the line belongs to another source (rule R25)."""
-
-
-@dataclass(frozen=True, slots=True)
 class SourceOffset:
     """The range of a micro-batch in every partition that the source reads.
 
@@ -80,7 +69,12 @@ class SourceOffset:
 
     log_id: str
     group: str | None
-    topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
+    ranges: Mapping[TopicPartition, PartitionRange] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Topic -> the id of its incarnation (rule R11). A topic may have no partition."""
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """Topic -> in the first batch of an incarnation, the id of the deleted one that the source read
+    before. Without it the line belongs to another source (rule R25)."""
     first_group: str = ""
     """The query's first group, if it has another one now. It still chooses the coordinator, which
     has the query's batches (R2)."""
@@ -90,20 +84,33 @@ class SourceOffset:
         """The query's first group; None if it never had one."""
         return self.first_group or self.group
 
+    @property
+    def advanced(self) -> dict[TopicPartition, PartitionRange]:
+        """The ranges of the partitions that the batch advances."""
+        return {tp: r for tp, r in self.ranges.items() if r.end > r.start}
 
-def initial(log_id: str, group: str | None, topics: Mapping[str, TopicOffsets]) -> SourceOffset:
-    """The offset before the first batch: an empty range at the `start` of every partition."""
-    return SourceOffset(
-        log_id,
-        group,
-        {
-            name: TopicOffsets(
-                known.topic_id,
-                {p: PartitionRange(r.start, r.start) for p, r in sorted(known.partitions.items())},
-            )
-            for name, known in sorted(topics.items())
-        },
-    )
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """Where the next batch begins in each partition."""
+        return {tp: r.end for tp, r in self.ranges.items()}
+
+    def present_positions(self, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+        """The same, in the topics that still have these ids."""
+        ids = self.topic_ids
+        return {
+            tp: r.end for tp, r in self.ranges.items() if topic_ids.get(tp.topic) == ids[tp.topic]
+        }
+
+
+def initial(
+    log_id: str,
+    group: str | None,
+    starts: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, str],
+) -> SourceOffset:
+    """The offset before the first batch: an empty range at the start of every partition."""
+    ranges = {tp: PartitionRange(at, at) for tp, at in sorted(starts.items())}
+    return SourceOffset(log_id, group, ranges, dict(sorted(topic_ids.items())))
 
 
 def advance(
@@ -122,15 +129,26 @@ def advance(
     itself, because any other result would make Spark run empty batches for ever (rule R20). Raises
     CheckpointConflict if an end is below the end of `offset`.
     """
-    ids = topic_ids_of(offset) | dict(topic_ids or {})
-    kept = _without_replaced(offset, ids)
+    ids = {**offset.topic_ids, **(topic_ids or {})}
+    gone = {name: known for name, known in offset.topic_ids.items() if ids[name] != known}
+    kept = offset.present_positions(ids)
     require_reached(kept, ends)
     # The checkpoint's positions win: `begins` is for partitions that it does not have.
-    reached = {**(begins or {}), **positions(kept)}
-    grown = {tp: PartitionRange(reached.get(tp, 0), end) for tp, end in sorted(ends.items())}
+    reached = {**(begins or {}), **kept}
+    grown = {tp: PartitionRange(reached.get(tp, 0), end) for tp, end in ends.items()}
     if not any(new.end > new.start for new in grown.values()):
         return offset
-    return _with_ranges(_settled(kept), grown, ids)
+    ranges = {tp: PartitionRange(at, at) for tp, at in kept.items()} | grown
+    names = {*offset.topic_ids, *(tp.topic for tp in grown)}
+    # Only the first line of a new topic names the old one, which the line before it has.
+    begun = {tp.topic for tp in kept}
+    waiting = {name: known for name, known in offset.replaced.items() if name not in begun}
+    return replace(
+        offset,
+        ranges=dict(sorted(ranges.items())),
+        topic_ids={name: ids[name] for name in sorted(names)},
+        replaced=waiting | gone,
+    )
 
 
 def handed_over(offset: SourceOffset, group: str | None) -> SourceOffset:
@@ -141,24 +159,10 @@ def handed_over(offset: SourceOffset, group: str | None) -> SourceOffset:
     return replace(offset, group=group, first_group="" if first == group else first)
 
 
-def topic_ids_of(offset: SourceOffset) -> dict[str, str]:
-    """Topic -> the id of its incarnation."""
-    return {name: known.topic_id for name, known in offset.topics.items()}
-
-
-def present_positions(
-    offset: SourceOffset, topic_ids: Mapping[str, str]
-) -> dict[TopicPartition, int]:
-    """Where the next batch begins, in the topics that still have these ids."""
-    ids = topic_ids_of(offset)
-    return {
-        tp: at for tp, at in positions(offset).items() if topic_ids.get(tp.topic) == ids[tp.topic]
-    }
-
-
-def require_reached(offset: SourceOffset, ends: Mapping[TopicPartition, int]) -> None:
-    """Raises CheckpointConflict if a partition ends below the end of `offset`."""
-    reached = positions(offset)
+def require_reached(
+    reached: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> None:
+    """Raises CheckpointConflict if a partition ends below the position that is reached in it."""
     for tp, end in sorted(ends.items()):
         start = reached.get(tp, 0)
         if end < start:
@@ -174,63 +178,6 @@ def ends_below(where: TopicPartition, end: int, reached: int) -> CheckpointConfl
         checkpoint_offset=reached,
         end_offset=end,
     )
-
-
-def ranges(offset: SourceOffset) -> dict[TopicPartition, PartitionRange]:
-    """The ranges of the partitions that the batch advances, in order."""
-    return {tp: r for tp, r in all_ranges(offset).items() if r.end > r.start}
-
-
-def all_ranges(offset: SourceOffset) -> dict[TopicPartition, PartitionRange]:
-    """The ranges of all partitions, including empty ones, in order."""
-    return {
-        TopicPartition(name, partition): known.partitions[partition]
-        for name, known in sorted(offset.topics.items())
-        for partition in sorted(known.partitions)
-    }
-
-
-def positions(offset: SourceOffset) -> dict[TopicPartition, int]:
-    """Where the next batch begins in each partition."""
-    return {tp: r.end for tp, r in all_ranges(offset).items()}
-
-
-def _without_replaced(offset: SourceOffset, topic_ids: Mapping[str, str]) -> SourceOffset:
-    """The offset without the ranges of topics that were created again."""
-    topics = {
-        name: known
-        if topic_ids[name] == known.topic_id
-        else TopicOffsets(topic_ids[name], replaced=known.topic_id)
-        for name, known in offset.topics.items()
-    }
-    return replace(offset, topics=topics)
-
-
-def _settled(offset: SourceOffset) -> SourceOffset:
-    """The same positions, with empty ranges."""
-    settled = {
-        name: replace(
-            known,
-            partitions={p: PartitionRange(r.end, r.end) for p, r in known.partitions.items()},
-            # Only the first line of a new topic names the old one, which the line before it has.
-            replaced=known.replaced if not known.partitions else "",
-        )
-        for name, known in offset.topics.items()
-    }
-    return replace(offset, topics=settled)
-
-
-def _with_ranges(
-    offset: SourceOffset,
-    moved: Mapping[TopicPartition, PartitionRange],
-    topic_ids: Mapping[str, str],
-) -> SourceOffset:
-    topics = dict(offset.topics)
-    for tp, new in moved.items():
-        known = topics.get(tp.topic) or TopicOffsets(topic_ids[tp.topic])
-        partitions = {**known.partitions, tp.partition: new}
-        topics[tp.topic] = replace(known, partitions=dict(sorted(partitions.items())))
-    return replace(offset, topics=dict(sorted(topics.items())))
 
 
 # The owner of an offset.
@@ -251,8 +198,9 @@ def require_own(
     """
     is_abandoned = offset.group is not None and offset.group == abandoned_group
     differences = _different_owner(offset, log_id, offset.group if is_abandoned else group)
-    if offset.topics and not any(map(subscribes, offset.topics)):
-        differences.append(f"topics {', '.join(offset.topics)} there, none of them here")
+    topics = sorted(offset.topic_ids)
+    if topics and not any(map(subscribes, topics)):
+        differences.append(f"topics {', '.join(topics)} there, none of them here")
     if differences:
         raise CheckpointConflict(
             f"the checkpoint's offset belongs to another source: {'; '.join(differences)}. "
@@ -287,13 +235,10 @@ def require_successor(previous: SourceOffset, current: SourceOffset, where: str)
     is_handed_over = current.origin == previous.origin
     group = previous.group if is_handed_over else current.group
     differences = _different_owner(previous, current.log_id, group)
-    replaced = {
-        name
-        for name, known in current.topics.items()
-        if known.replaced and topic_ids_of(previous).get(name) == known.replaced
-    }
-    there = {n: i for n, i in topic_ids_of(previous).items() if n not in replaced}
-    differences += _different_topics(there, topic_ids_of(current))
+    there = previous.topic_ids
+    replaced = {name for name, known in current.replaced.items() if there.get(name) == known}
+    there = {name: known for name, known in there.items() if name not in replaced}
+    differences += _different_topics(there, current.topic_ids)
     # A repeated line (R23) has the ranges of its own batch, which do not begin where they end.
     if not differences and current != previous:
         differences = _gaps(previous, current, replaced)
@@ -327,9 +272,9 @@ def _different_topics(there: Mapping[str, str], here: Mapping[str, str]) -> list
 
 
 def _gaps(previous: SourceOffset, current: SourceOffset, replaced: Collection[str]) -> list[str]:
-    here = all_ranges(current)
+    here = current.ranges
     found = []
-    for tp, reached in positions(previous).items():
+    for tp, reached in previous.positions.items():
         if tp.topic in replaced:
             continue
         if tp not in here:
@@ -344,23 +289,21 @@ def _gaps(previous: SourceOffset, current: SourceOffset, replaced: Collection[st
 
 def to_json(offset: SourceOffset) -> dict[str, Json]:
     """The value that the source passes to Spark, which writes it with `json.dumps`."""
+    topics: dict[str, dict[str, Json]] = {}
+    for name, topic_id in sorted(offset.topic_ids.items()):
+        replaced = offset.replaced.get(name)
+        more = {"replaced": replaced} if replaced else {}
+        topics[name] = {"id": topic_id, **more, "partitions": {}}
+    for where, found in sorted(offset.ranges.items()):
+        bounds = {"from": found.start, "to": found.end}
+        topics[where.topic]["partitions"][str(where.partition)] = bounds
     return {
         "type": OFFSET_TYPE,
         "version": OFFSET_VERSION,
         "log": offset.log_id,
         "group": offset.group,
         **({"first": offset.first_group} if offset.first_group else {}),
-        "topics": {
-            name: {
-                "id": known.topic_id,
-                **({"replaced": known.replaced} if known.replaced else {}),
-                "partitions": {
-                    str(p): {"from": r.start, "to": r.end}
-                    for p, r in sorted(known.partitions.items())
-                },
-            }
-            for name, known in sorted(offset.topics.items())
-        },
+        "topics": topics,
     }
 
 
@@ -399,11 +342,21 @@ def from_json(value: Json, where: str) -> SourceOffset:
         )
     extra = ("first",) if "first" in value else ()
     _require_keys(value, (*_FIELDS, *extra), where, "the offset")
-    topics = _mapping(value["topics"], where, "topics")
+    ids, replaced = {}, {}
+    ranges: dict[TopicPartition, PartitionRange] = {}
+    for name, known in sorted(_mapping(value["topics"], where, "topics").items()):
+        _require_topic(name, known, where)
+        ids[name] = known["id"]
+        if "replaced" in known:
+            replaced[name] = known["replaced"]
+        for number, bounds in known["partitions"].items():
+            ranges[TopicPartition(name, int(number))] = PartitionRange(bounds["from"], bounds["to"])
     return SourceOffset(
         _identifier(value["log"], where, "log"),
         _group(value["group"], where),
-        {name: _topic(name, topics[name], where) for name in sorted(topics)},
+        dict(sorted(ranges.items())),
+        ids,
+        replaced,
         (_group(value["first"], where) or "") if extra else "",
     )
 
@@ -425,7 +378,13 @@ def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 def _require_keys(value: Mapping[str, Json], names: tuple[str, ...], where: str, what: str) -> None:
     if set(value) != set(names):
-        raise _malformed(where, f"has fields {sorted(value)} in {what}, not {sorted(names)}")
+        raise _other_fields(value, names, where, what)
+
+
+def _other_fields(
+    value: Mapping[str, Json], names: tuple[str, ...], where: str, what: str
+) -> CorruptData:
+    return _malformed(where, f"has fields {sorted(value)} in {what}, not {sorted(names)}")
 
 
 def _mapping(value: Json, where: str, what: str) -> Mapping[str, Json]:
@@ -448,31 +407,23 @@ def _group(value: Json, where: str) -> str | None:
         raise _malformed(where, f"has {value!r} as group") from error
 
 
-def _topic(name: str, value: Json, where: str) -> TopicOffsets:
+def _require_topic(name: str, known: Json, where: str) -> None:
     try:
         validate_topic_name(name, internal=True)
     except InvalidName as error:
         raise _malformed(where, f"has {name!r} as a topic") from error
-    known = _mapping(value, where, f"topic {name}")
-    extra = ("replaced",) if "replaced" in known else ()
+    extra = ("replaced",) if "replaced" in _mapping(known, where, f"topic {name}") else ()
     _require_keys(known, ("id", *extra, "partitions"), where, f"topic {name}")
-    numbered = _mapping(known["partitions"], where, f"partitions of {name}")
-    found = {}
-    for number, bounds in numbered.items():
+    _identifier(known["id"], where, f"topic {name}")
+    if extra:
+        _identifier(known["replaced"], where, f"earlier topic {name}")
+    for number, bounds in _mapping(known["partitions"], where, f"partitions of {name}").items():
         if not _NUMBER.fullmatch(number):
             raise _malformed(where, f"has {number!r} as a partition of {name}")
-        found[int(number)] = _range(bounds, where, f"{name}-{number}")
-    return TopicOffsets(
-        _identifier(known["id"], where, f"topic {name}"),
-        dict(sorted(found.items())),
-        _identifier(known["replaced"], where, f"earlier topic {name}") if extra else "",
-    )
-
-
-def _range(value: Json, where: str, what: str) -> PartitionRange:
-    bounds = _mapping(value, where, what)
-    _require_keys(bounds, ("from", "to"), where, what)
-    start, end = bounds["from"], bounds["to"]
-    if type(start) is not int or type(end) is not int or not 0 <= start <= end <= OFFSET_MAX:
-        raise _malformed(where, f"has the range {start!r} to {end!r} in {what}")
-    return PartitionRange(start, end)
+        if not isinstance(bounds, dict):
+            raise _malformed(where, f"has {bounds!r} as {name}-{number}")
+        if bounds.keys() != {"from", "to"}:
+            raise _other_fields(bounds, ("from", "to"), where, f"{name}-{number}")
+        start, end = bounds["from"], bounds["to"]
+        if type(start) is not int or type(end) is not int or not 0 <= start <= end <= OFFSET_MAX:
+            raise _malformed(where, f"has the range {start!r} to {end!r} in {name}-{number}")

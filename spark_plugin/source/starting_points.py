@@ -12,7 +12,7 @@ from functools import partial
 from spark_plugin.option_values import OffsetPoint, OffsetSpec, TimestampStrategy
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source import offsets
-from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
+from spark_plugin.source.offsets import SourceOffset
 from txlog.clock import FanOut
 from txlog.engine.connection import Connection
 from txlog.errors import InvalidOption, OffsetOutOfRange, UnstableOffsetCommit
@@ -40,14 +40,14 @@ def starting_offset(
     """The offset before batch 0. Raises InvalidOption, OffsetOutOfRange."""
     spec, fan_out = options.start, connection.runtime.fan_out
     committed = committed_offsets(connection, topics, options, ends)
-    found: dict[str, dict[int, PartitionRange]] = {name: {} for name in topics}
+    starts: dict[TopicPartition, int] = {}
     for where, wanted in positions_of(fan_out, topics, spec, ends, options).items():
         topic = topics[where.topic]
         at = resolve(topic, where, wanted, ends[where], options, committed.get(where), spec.option)
-        found[where.topic][where.partition] = PartitionRange(at, at)
+        starts[where] = at
     refuse_unknown(spec, ends)
-    starts = {name: TopicOffsets(t.topic_id, found[name]) for name, t in topics.items()}
-    return offsets.initial(connection.cluster.log_id, options.group_id, starts)
+    ids = {name: topic.topic_id for name, topic in topics.items()}
+    return offsets.initial(connection.cluster.log_id, options.group_id, starts, ids)
 
 
 def positions_of(

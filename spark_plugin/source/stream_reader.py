@@ -28,7 +28,7 @@ from spark_plugin.connections import open_log
 from spark_plugin.options import ReaderOptions, warn_of_options_without_effect
 from spark_plugin.python_worker import OfOneVersion, called_by_spark
 from spark_plugin.source import offsets
-from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
+from spark_plugin.source.offsets import SourceOffset
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
 from spark_plugin.source.starting_points import (
     committed_offsets,
@@ -89,6 +89,8 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         self._followed: SourceOffset | None = None
         self._planned: dict[str, Any] | None = None
         """The end that `latestOffset` returned last."""
+        self._seen: list[tuple[dict[str, Any], SourceOffset]] = []
+        """The offsets that Spark passed and got last, newest first: it passes them again."""
         self._triggered_ms: float | None = None
         """When this run planned its last batch; None before its first."""
         self._idle: _IdleWait | None = None
@@ -127,10 +129,10 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
 
     def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch: a consistent cut, within the limit (I11, R13)."""
-        done = offsets.from_json(start, _WHERE)
+        current = self._decoded(start)
         # Without ranges it may be the start of batch 0, before which no batch was done.
-        group_read = self._begin_group_read(done) if offsets.ranges(done) else None
-        current = self._own(start)
+        group_read = self._begin_group_read(current) if current.advanced else None
+        self._require_own(current)
         # Both before Spark gets an offset, which it would write to `offsets/N`: a query that is
         # refused must find its checkpoint unchanged (0016).
         self._require_reached(current)
@@ -140,7 +142,7 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         views = self._views()
         begins = self._joining(views, current)
         ids = self._ids()
-        starts = {**begins, **offsets.present_positions(current, ids)}
+        starts = {**begins, **current.present_positions(ids)}
         highs = self._bounded(self._highs(views, starts), starts)
         # A batch that waits looks for open transactions, too: one of them may be what keeps it
         # small.
@@ -158,7 +160,11 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
             following = offsets.handed_over(following, self._options.group_id)
             self._triggered_ms = self._now_ms()
         # Without new records the same offset: any other makes Spark run an empty batch.
-        self._planned = start if following is current else offsets.to_json(following)
+        if following is current:
+            self._planned = start
+        else:
+            self._planned = offsets.to_json(following)
+            self._see(self._planned, following)
         return self._planned
 
     @called_by_spark
@@ -175,30 +181,19 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         """The end of the log, for the query's progress."""
         if not self._latest or not self._topics:
             return None
-        reached = SourceOffset(
-            self._log().cluster.log_id,
-            self._options.group_id,
-            {
-                name: TopicOffsets(
-                    topic.topic_id,
-                    {
-                        where.partition: PartitionRange(end, end)
-                        for where, end in sorted(self._latest.items())
-                        if where.topic == name
-                    },
-                )
-                for name, topic in sorted(self._topics.items())
-            },
-        )
-        return offsets.to_json(reached)
+        log_id, ids = self._log().cluster.log_id, self._ids()
+        ends = {where: end for where, end in self._latest.items() if where.topic in ids}
+        return offsets.to_json(offsets.initial(log_id, self._options.group_id, ends, ids))
 
     @called_by_spark
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ReadTask]:
         """Tasks for the ranges that `end` itself contains; Spark's `start` is not used (R20)."""
         # An end that this process has just planned needs no check.
-        planned = offsets.from_json(end, _WHERE) if end == self._planned else self._own(end)
+        planned = self._decoded(end)
+        if end != self._planned:
+            self._require_own(planned)
         # A repeated line advances nothing (R23), though it has the ranges of its own batch.
-        moved = offsets.ranges(planned) if start != end else {}
+        moved = planned.advanced if start != end else {}
         topics = self._planned_topics(planned, {where.topic for where in moved})
         wanted = {where: found for where, found in moved.items() if where.topic in topics}
         return plan_reads(topics, wanted, self._options)
@@ -216,9 +211,9 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
 
         Spark calls this one batch late, when `latestOffset` has usually done it already.
         """
-        done = offsets.from_json(end, _WHERE)
+        done = self._decoded(end)
         if not self._topics:
-            self._open(offsets.topic_ids_of(done))
+            self._open(done.topic_ids)
         self._follow(done, self._begin_group_read(done))
 
     def stop(self) -> None:
@@ -254,24 +249,34 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
     def _ids(self) -> dict[str, str]:
         return {name: topic.topic_id for name, topic in self._topics.items()}
 
-    def _own(self, value: dict[str, Any]) -> SourceOffset:
-        """The offset that Spark passed, which this source must have made (rule R25)."""
-        offset = offsets.from_json(value, _WHERE)
-        begun = offsets.topic_ids_of(offset)
+    def _decoded(self, value: dict[str, Any]) -> SourceOffset:
+        """The offset that Spark passed."""
+        for known, offset in self._seen:
+            if known == value:
+                return offset
+        found = offsets.from_json(value, _WHERE)
+        self._see(value, found)
+        return found
+
+    def _see(self, value: dict[str, Any], offset: SourceOffset) -> None:
+        self._seen = [(value, offset), *self._seen[:1]]
+
+    def _require_own(self, offset: SourceOffset) -> None:
+        """Refuse an offset that this source has not made (rule R25), or whose topics are gone."""
+        begun = offset.topic_ids
         self._open(begun)
         log_id, group = self._log().cluster.log_id, self._options.group_id
         offsets.require_own(
             offset, log_id, group, self._options.knows, self._options.abandoned_group
         )
         self._subscription.require_begun(self._log(), self._subscribed, begun)
-        self._subscription.require_assigned(offsets.positions(offset))
-        return offset
+        self._subscription.require_assigned(offset.ranges)
 
     def _planned_topics(self, planned: SourceOffset, names: Set[str]) -> dict[str, TopicLog]:
         """Those of the named topics that exist: of a topic that is gone there is nothing to read,
         and with `failOnDataLoss` `_own` has refused it. A topic that is no longer subscribed to is
         read as it was planned, as the batch moves the group past these records."""
-        begun, topics = offsets.topic_ids_of(planned), dict(self._topics)
+        begun, topics = planned.topic_ids, dict(self._topics)
         for name in sorted(names - topics.keys()):
             topic = self._log().cluster.find_topic(name)
             if topic is not None:
@@ -282,19 +287,19 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         """Refuse an offset above the end of the log. An old check of a pruned journal only lags
         (R15), but in a log restored from an older copy the query would skip new records."""
         ends = {}
-        for where, at in offsets.present_positions(current, self._ids()).items():
+        for where, at in current.present_positions(self._ids()).items():
             topic = self._topics[where.topic]
             end = topic.state.bounds(where.partition).next_offset
             if at > end:
                 end = topic.catch_up(linearizable=True).bounds(where.partition).next_offset
             ends[where] = end
-        offsets.require_reached(current, ends)
+        offsets.require_reached(current.positions, ends)
 
     def _require_whole(self, current: SourceOffset) -> None:
         """With `failOnDataLoss`, refuse a position below the log start before Spark gets an
         offset."""
         if self._options.fail_on_data_loss:
-            for where, at in offsets.present_positions(current, self._ids()).items():
+            for where, at in current.present_positions(self._ids()).items():
                 log_start = self._topics[where.topic].state.bounds(where.partition).log_start
                 if at < log_start:
                     raise records_are_gone(where, at, log_start)
@@ -309,7 +314,7 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
     ) -> dict[TopicPartition, int]:
         """Where partitions begin that are new since the last batch. Raises OffsetOutOfRange before
         Spark gets an offset."""
-        known = offsets.present_positions(current, self._ids())
+        known = current.present_positions(self._ids())
         new = [where for where in _partitions(views) if where not in known]
         if not new:
             return {}
@@ -419,8 +424,8 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         pending = []
         may_follow = True
         ids = self._ids()
-        for where, planned in offsets.all_ranges(done).items():
-            topic_id = done.topics[where.topic].topic_id
+        for where, planned in done.ranges.items():
+            topic_id = done.topic_ids[where.topic]
             if ids.get(where.topic) != topic_id:
                 continue  # The topic was deleted, and a group has no position in a missing topic.
             known = committed.get(where)

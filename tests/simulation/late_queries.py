@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
-from spark_plugin.source.offsets import all_ranges, from_json
+from spark_plugin.source.offsets import from_json
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.simulation.micro_batches import COLUMNS, ROOT, Driver, Place, Run
 from tests.simulator.environment.process import SimulatedProcess
@@ -67,7 +67,7 @@ class LateDriver(Driver):
         run.folder.write_offset(0, end, process.runtime.clock.wall_ms())
         run.end = end
         if run.folder.query_id.endswith("-0"):
-            begun = all_ranges(from_json(end, "plan"))
+            begun = from_json(end, "plan").ranges
             starts = [[*where, moved.start] for where, moved in begun.items()]
             process.note("began", group=self._group, starts=starts)
         return True

@@ -27,7 +27,7 @@ from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter
 from spark_plugin.sink.staging import Staging, TaskMessage, batch_identity
-from spark_plugin.source.offsets import from_json, ranges
+from spark_plugin.source.offsets import from_json
 from spark_plugin.source.read_plan import ReadTask
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.simulator.actors.role import EXPECTED
@@ -383,7 +383,7 @@ class ForeignDriver(Driver):
 
 def moved_ranges(line: Json) -> list[list[Any]]:
     """The ranges by which a line of the checkpoint moves its group."""
-    found = ranges(from_json(line, "plan"))
+    found = from_json(line, "plan").advanced
     return [[*where, moved.start, moved.end] for where, moved in sorted(found.items())]
 
 

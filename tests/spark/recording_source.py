@@ -34,7 +34,6 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.python_worker import BATCH_ID, JOB_GROUP, JOB_TAGS, QUERY_ID, is_for_commits
 from spark_plugin.source import offsets
-from spark_plugin.source.offsets import PartitionRange, TopicOffsets
 from txlog.model import TopicPartition
 
 LOG_ID = "log"
@@ -90,8 +89,8 @@ class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         record(self._options, "initialOffset")
-        topics = {"numbers": TopicOffsets("id1", {0: PartitionRange(0, 0)})}
-        return offsets.to_json(offsets.initial(LOG_ID, self._options.get("group"), topics))
+        group, ids = self._options.get("group"), {"numbers": "id1"}
+        return offsets.to_json(offsets.initial(LOG_ID, group, {NUMBERS: 0}, ids))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         record(self._options, "getDefaultReadLimit")
@@ -104,7 +103,7 @@ class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         current = offsets.from_json(start, "start")
-        at = offsets.positions(current)[NUMBERS]
+        at = current.positions[NUMBERS]
         end = self._end() if self._bound is None else self._bound
         if isinstance(limit, ReadMaxRows):
             end = min(end, at + limit.max_rows)
@@ -115,7 +114,7 @@ class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"end": self._end()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Numbers]:
-        planned = offsets.all_ranges(offsets.from_json(end, "end"))[NUMBERS]
+        planned = offsets.from_json(end, "end").ranges[NUMBERS]
         record(self._options, "partitions", start=planned.start, end=planned.end)
         if self._options.get("empty"):
             return []
@@ -134,7 +133,7 @@ class RecordingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def commit(self, end: dict[str, Any]) -> None:
-        at = offsets.positions(offsets.from_json(end, "end"))[NUMBERS]
+        at = offsets.from_json(end, "end").positions[NUMBERS]
         record(self._options, "source.commit", end=at)
 
 

@@ -18,10 +18,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
+from spark_plugin.source.offsets import encode
 from tests.formats.golden_view import view
 from tests.formats.v2 import rare_values as rare
 from tests.logs.memory_log import MemoryLog
+from tests.unit.spark_plugin.offset_lines import offset_of
 from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.coordinator.events import OffsetRange, Participant, ReplayMark, StagingHorizonAdvanced
@@ -329,9 +330,9 @@ def make_cleaned(log: MemoryLog) -> None:
 def offset_line(log: MemoryLog) -> str:
     """The line that the source writes into Spark's checkpoint."""
     cluster = log.process().cluster
-    ranges = {0: PartitionRange(STEP, 2 * STEP)}
-    topics = {"long": TopicOffsets(cluster.topic("long").topic_id, ranges)}
-    return encode(SourceOffset(cluster.log_id, "copier", topics))
+    topic_id = cluster.topic("long").topic_id
+    ranges = {0: (STEP, 2 * STEP)}
+    return encode(offset_of(ranges, "long", topic_id, "copier", cluster.log_id))
 
 
 def main() -> None:

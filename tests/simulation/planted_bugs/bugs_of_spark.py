@@ -69,11 +69,11 @@ def no_R20(patch: Patch) -> None:
     """A batch begins at the start that Spark passes."""
 
     def partitions(self: TxlogStreamReader, start: Any, end: Any) -> Any:
-        planned = self._own(end)
-        begins = offsets.positions(self._own(start))
+        planned, begins = self._decoded(end), self._decoded(start).positions
+        self._require_own(planned)
         wanted = {
             where: PartitionRange(begins.get(where, 0), moved.end)
-            for where, moved in offsets.ranges(planned).items()
+            for where, moved in planned.advanced.items()
             if begins.get(where, 0) < moved.end
         }
         return plan_reads(self._topics, wanted, self._options)
@@ -109,7 +109,7 @@ def no_R22(patch: Patch) -> None:
 
 def no_R23(patch: Patch) -> None:
     """A line alone says what its batch advances, without the line of the batch before."""
-    patch.setattr(offset_log, "_moved", lambda offset, previous: offsets.all_ranges(offset))
+    patch.setattr(offset_log, "_moved", lambda offset, previous: offset.ranges)
 
 
 def no_R24(patch: Patch) -> None:
@@ -174,9 +174,11 @@ def no_R28(patch: Patch) -> None:
     """Nothing is read beyond the last end that the source returned, also in a replay before it."""
 
     def partitions(self: TxlogStreamReader, start: Any, end: Any) -> Any:
+        planned = self._decoded(end)
+        self._require_own(planned)
         wanted = {
             where: PartitionRange(moved.start, min(moved.end, self._latest[where]))
-            for where, moved in offsets.ranges(self._own(end)).items()
+            for where, moved in planned.advanced.items()
             if moved.start < self._latest.get(where, 0)
         }
         return plan_reads(self._topics, {} if start == end else wanted, self._options)

@@ -14,8 +14,8 @@ from spark_plugin.options import WriterOptions
 from spark_plugin.sink.batch_commit import BatchCommitter
 from spark_plugin.sink.staging import BatchIdentity, Staging, TaskMessage, batch_identity
 from spark_plugin.source import offsets
-from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
 from tests.logs.memory_log import MemoryLog
+from tests.unit.spark_plugin.offset_lines import offset_of
 from txlog.engine.connection import Connection
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings
@@ -65,9 +65,9 @@ class Query:
     def plan(self, batch: int, start: int, end: int) -> None:
         """Write `offsets/N` for a batch that reads the numbers [start, end), as Spark does."""
         cluster = self.log.connection.cluster
-        ranges = {0: PartitionRange(start, end)}
-        topics = {"numbers": TopicOffsets(cluster.topic("numbers").topic_id, ranges)}
-        line = offsets.encode(SourceOffset(cluster.log_id, self.group, topics))
+        topic_id = cluster.topic("numbers").topic_id
+        ranges = {0: (start, end)}
+        line = offsets.encode(offset_of(ranges, "numbers", topic_id, self.group, cluster.log_id))
         file = self.folder / "offsets" / str(batch)
         file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
+from spark_plugin.source.offsets import encode
 from tests.processes.command_line import Run, files, run
 from tests.source_tree import ROOT
 from tests.unit.cli.sample_log import SampleLog
+from tests.unit.spark_plugin.offset_lines import offset_of
 from txlog.cli.doctor.check import Check, Status, failed_with
 from txlog.cli.doctor.check_packages import package_checks
 from txlog.cli.doctor.check_spark import discovered, java_version, properties
@@ -346,8 +347,8 @@ def checkpoint(own_log: SampleLog, tmp_path: Path) -> Path:
     (folder / "commits").mkdir()
     (folder / "metadata").write_text('{"id":"query"}')
     cluster = own_log.connection.cluster
-    topics = {"orders": TopicOffsets(cluster.topic("orders").topic_id, {0: PartitionRange(0, 4)})}
-    line = encode(SourceOffset(cluster.log_id, "billing", topics))
+    topic_id = cluster.topic("orders").topic_id
+    line = encode(offset_of({0: (0, 4)}, "orders", topic_id, "billing", cluster.log_id))
     (folder / "offsets" / "0").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
     return folder
 

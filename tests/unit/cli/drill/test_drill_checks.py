@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
-from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
+from spark_plugin.source.offsets import encode
+from tests.unit.spark_plugin.offset_lines import offset_of
 from txlog.cli.drill.drill_checks import drill_checks
 from txlog.cli.drill.drill_log import PARTITIONS, PORTION, DrillLog
 from txlog.client.admin import Admin
@@ -39,9 +40,9 @@ class SmallDrill:
         (self.folder / "commits").mkdir()
         (self.folder / "metadata").write_text('{"id":"query"}')
         cluster, ends = self.connection.cluster, self.ends()
-        ranges = {p: PartitionRange(0, end) for p, end in ends.items()}
-        topics = {self.data.numbers: TopicOffsets(self.topic().topic_id, ranges)}
-        line = encode(SourceOffset(cluster.log_id, self.data.numbers, topics))
+        ranges = {p: (0, end) for p, end in ends.items()}
+        name, topic_id = self.data.numbers, self.topic().topic_id  # type: ignore[attr-defined]
+        line = encode(offset_of(ranges, name, topic_id, name, cluster.log_id))
         (self.folder / "offsets" / "0").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
         (self.folder / "commits" / "0").write_text("v1\n{}")
 

@@ -12,7 +12,8 @@ from spark_plugin.checkpoints.checkpoint import (
 )
 from spark_plugin.checkpoints.offset_log import GroupTopicPartition
 from spark_plugin.options import parse_writer_options
-from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
+from spark_plugin.source.offsets import PartitionRange, encode
+from tests.unit.spark_plugin.offset_lines import offset_of
 from txlog.clock import Runtime
 from txlog.errors import CheckpointConflict, CorruptData, InvalidOption
 
@@ -36,8 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 def plan(place: Path, batch_id: int, start: int, end: int, time_ms: int = 7) -> None:
     """Write `offsets/<batch_id>`, with a checksum file beside it."""
-    topics = {"orders": TopicOffsets("id1", {0: PartitionRange(start, end)})}
-    line = encode(SourceOffset("log", "g", topics))
+    line = encode(offset_of({0: (start, end)}))
     metadata = f'{{"batchWatermarkMs":0,"batchTimestampMs":{time_ms}}}'
     (place / "offsets" / str(batch_id)).write_text(f"v1\n{metadata}\n{line}")
     (place / "offsets" / f".{batch_id}.crc").write_bytes(b"crc")

@@ -12,7 +12,6 @@ from spark_plugin.checkpoints.checkpoint_comparison import NextStart
 from spark_plugin.sink.batch_writer import ForeachCommitter
 from spark_plugin.sink.staging import batch_identity
 from spark_plugin.source import offsets
-from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
 from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import DyingStore, ProcessDied
 from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison import (
@@ -22,6 +21,7 @@ from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison import (
     query,
 )
 from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison_details import TIMEOUT_MS, begun
+from tests.unit.spark_plugin.offset_lines import offset_of
 from tests.unit.spark_plugin.spark_query import COUNT, GROUP, OPTIONS, Query, new_log
 from txlog.errors import CheckpointConflict
 from txlog.groups.state import UNCHECKED, OffsetsPended, Pending, PendingOffset
@@ -34,9 +34,8 @@ def plan(
 ) -> None:
     """Write the ranges of a batch in each partition of numbers, as Spark does."""
     cluster = query.log.connection.cluster
-    read = {number: PartitionRange(*span) for number, span in ranges.items()}
-    topics = {"numbers": TopicOffsets(cluster.topic("numbers").topic_id, read)}
-    line = offsets.encode(SourceOffset(cluster.log_id, GROUP, topics))
+    topic_id = cluster.topic("numbers").topic_id
+    line = offsets.encode(offset_of(ranges, "numbers", topic_id, GROUP, cluster.log_id))
     file = query.folder / "offsets" / str(batch)
     file.write_text(f'v1\n{{"batchWatermarkMs":{watermark_ms}}}\n{line}')
 
@@ -46,11 +45,7 @@ def plan_lines(query: Query, batch: int, ranges: Mapping[str, tuple[int, int]]) 
     cluster = query.log.connection.cluster
     lines = [
         offsets.encode(
-            SourceOffset(
-                cluster.log_id,
-                GROUP,
-                {name: TopicOffsets(cluster.topic(name).topic_id, {0: PartitionRange(*span)})},
-            )
+            offset_of({0: span}, name, cluster.topic(name).topic_id, GROUP, cluster.log_id)
         )
         for name, span in ranges.items()
     ]

@@ -1,5 +1,6 @@
 """The ranges of a batch, from its file `offsets/<batch>` and the one before it."""
 
+from dataclasses import replace
 from hashlib import sha256
 
 import pytest
@@ -14,7 +15,8 @@ from spark_plugin.checkpoints.offset_log import (
     batch_range,
     parse,
 )
-from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
+from spark_plugin.source.offsets import PartitionRange, encode
+from tests.unit.spark_plugin.offset_lines import offset_of
 from txlog.errors import CheckpointConflict, CorruptData, UnsupportedFormat
 
 WHERE = "cp/offsets/3"
@@ -31,8 +33,7 @@ def line(
     topic_id: str = "id1",
 ) -> str:
     """A txlog line with partitions 0, 1, ... of one topic."""
-    numbered = {number: PartitionRange(*pair) for number, pair in enumerate(bounds)}
-    return encode(SourceOffset(log_id, group, {topic: TopicOffsets(topic_id, numbered)}))
+    return encode(offset_of(dict(enumerate(bounds)), topic, topic_id, group, log_id))
 
 
 def data(*lines: str, version: int = 1, metadata: str = METADATA) -> bytes:
@@ -214,11 +215,9 @@ def test_R23_repeated_line_joins_no_partition() -> None:
 def test_partitions_and_topics_added_later_join_in_a_later_batch() -> None:
     before, joined = file(0, line((0, 3))), line((3, 5), (0, 0))
     assert set(batch_range(file(1, joined), before, "log", WHERE).joining) == {P1}
-    topics = {
-        "orders": TopicOffsets("id1", {0: PartitionRange(3, 5)}),
-        "refunds": TopicOffsets("id2", {0: PartitionRange(0, 0)}),
-    }
-    both = encode(SourceOffset("log", "g", topics))
+    one, other = offset_of({0: (3, 5)}), offset_of({0: (0, 0)}, "refunds", "id2")
+    ids = {**one.topic_ids, **other.topic_ids}
+    both = encode(replace(one, ranges={**one.ranges, **other.ranges}, topic_ids=ids))
     found = batch_range(file(1, both), before, "log", WHERE)
     assert set(found.joining) == {GroupTopicPartition("g", "refunds", 0)}
     assert found.topic_ids == {"orders": "id1", "refunds": "id2"}

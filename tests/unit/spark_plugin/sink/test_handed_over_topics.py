@@ -9,10 +9,11 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 from spark_plugin.options import parse_writer_options
 from spark_plugin.sink import sink_topics
 from spark_plugin.sink.sink_topics import Creation, SinkTopics, topics_of_rows
-from spark_plugin.sink.staging import StagedTopic, Staging
+from spark_plugin.sink.staging import Staging
 from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import HookedStore
 from txlog.catalog.cluster import LogMetadata
+from txlog.coordinator.events import Participant
 from txlog.engine.connection import Connection
 from txlog.testing.counting_store import CountingStore
 
@@ -55,7 +56,7 @@ def staged(
     columns: dict[str, Sequence[object]],
     frame: StructType = FRAME,
     **options: str,
-) -> tuple[StagedTopic, ...]:
+) -> tuple[Participant, ...]:
     """Stage rows in one task of that batch."""
     parsed = parse_writer_options({"path": "memory://log", "createTopics": "false", **options})
     staging = Staging(process, parsed, frame, Creation.NONE, metadata.topics)

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from spark_plugin.sink.staging import StagedTopic
-from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
+from spark_plugin.source.offsets import encode
 from tests.logs.memory_log import MemoryLog
+from tests.unit.spark_plugin.offset_lines import offset_of
 from tests.unit.spark_plugin.sink.test_batch_commit import log, position, query
 from tests.unit.spark_plugin.spark_query import GROUP, Query
 from txlog.clock import Runtime, segment_id
+from txlog.coordinator.events import Participant
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.conversion import with_timestamp
 from txlog.topic.topic_log import TopicLog
@@ -47,7 +48,7 @@ def test_micro_batch_with_more_stored_batches_than_fit_an_entry_is_committed(
     topic = process.cluster.topic("even")
     row = with_timestamp(pa.RecordBatch.from_pydict({"n": [1]}), 0)
     segments = [segment_of(topic, row, 5_000) for _ in range(4)]
-    staged = StagedTopic("even", topic.topic_id, tuple(segments))
+    staged = Participant(topic.topic_id, "even", segments=tuple(segments))
     query.commit(process, "run", 0, [replace(whole[0], staged=(staged,)), *empty])
     assert log.process().cluster.topic("even").catch_up().last_stable_offset(0) == 20_000
     assert position(log) == 2
@@ -66,7 +67,8 @@ def test_micro_batch_with_more_segments_than_fit_an_entry_is_committed(
     topic = process.cluster.topic(name)
     row = with_timestamp(pa.RecordBatch.from_pydict({"n": [1]}), 0)
     segments = tuple(segment_of(topic, row, 1) for _ in range(2_700))
-    messages[0] = replace(messages[0], staged=(StagedTopic(name, topic.topic_id, segments),))
+    participant = Participant(topic.topic_id, name, segments=segments)
+    messages[0] = replace(messages[0], staged=(participant,))
     query.commit(process, "run", 0, messages)
     assert log.process().cluster.topic(name).catch_up().last_stable_offset(0) == 2_700
     assert position(log) == 2
@@ -78,9 +80,9 @@ def plan_wide(log: MemoryLog, query: Query, count: int) -> None:
     source = "s" * 150
     log.admin.create_topic(source, count)
     cluster = log.connection.cluster
-    ranges = {number: PartitionRange(0, 1) for number in range(count)}
-    topics = {source: TopicOffsets(cluster.topic(source).topic_id, ranges)}
-    line = encode(SourceOffset(cluster.log_id, GROUP, topics))
+    ranges = dict.fromkeys(range(count), (0, 1))
+    topic_id = cluster.topic(source).topic_id
+    line = encode(offset_of(ranges, source, topic_id, GROUP, cluster.log_id))
     (query.folder / "offsets" / "0").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
 
 
@@ -97,7 +99,8 @@ def test_micro_batch_whose_mark_and_segments_exceed_an_entry_is_committed(
     topic = process.cluster.topic(name)
     row = with_timestamp(pa.RecordBatch.from_pydict({"n": [1]}), 0)
     segments = tuple(segment_of(topic, row, 1) for _ in range(1_300))
-    messages[0] = replace(messages[0], staged=(StagedTopic(name, topic.topic_id, segments),))
+    participant = Participant(topic.topic_id, name, segments=segments)
+    messages[0] = replace(messages[0], staged=(participant,))
     query.commit(process, "run", 0, messages)
     assert log.process().cluster.topic(name).catch_up().last_stable_offset(0) == 1_300
     assert len(log.process().offsets.group(GROUP).committed) == 4_000

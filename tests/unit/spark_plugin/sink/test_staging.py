@@ -17,10 +17,11 @@ from pyspark.sql.types import (
 
 from spark_plugin.options import parse_writer_options
 from spark_plugin.sink.sink_topics import Creation, SinkTopics
-from spark_plugin.sink.staging import StagedTopic, Staging
+from spark_plugin.sink.staging import Staging
 from tests.logs.memory_log import MemoryLog
 from txlog.catalog.cluster import LogMetadata
 from txlog.catalog.cluster_file import create_cluster
+from txlog.coordinator.events import Participant
 from txlog.engine.connection import open_connection
 from txlog.errors import (
     IncompatibleSchema,
@@ -47,19 +48,19 @@ def log() -> MemoryLog:
     return log
 
 
-def staged(log: MemoryLog, columns: dict[str, pa.Array], **options: str) -> tuple[StagedTopic, ...]:
+def staged(log: MemoryLog, columns: dict[str, pa.Array], **options: str) -> tuple[Participant, ...]:
     """Stage these rows, in one task that may create no topic."""
     options = {"path": "memory://log", "createTopics": "false", **options}
     staging = Staging(log.connection, parse_writer_options(options), FRAME)
     return staging.add_all([pa.record_batch(columns)])
 
 
-def rows(topic: StagedTopic) -> int:
+def rows(topic: Participant) -> int:
     """The number of rows in the topic's segments."""
     return sum(batch.row_count for segment in topic.segments for batch in segment.batches)
 
 
-def stored(log: MemoryLog, topic: StagedTopic) -> list[dict[str, object]]:
+def stored(log: MemoryLog, topic: Participant) -> list[dict[str, object]]:
     """Every row of the topic's segments, as any reader of Arrow files sees it."""
     files = [log.objects()[segment.path] for segment in topic.segments]
     return [row for file in files for row in pa.ipc.open_file(file).read_all().to_pylist()]
@@ -95,7 +96,7 @@ def test_null_or_unknown_partition_is_refused(
     assert segments(log) == []
 
 
-def partitions(topic: StagedTopic) -> dict[int, int]:
+def partitions(topic: Participant) -> dict[int, int]:
     """The rows in each partition of the topic's segments."""
     batches = [batch for segment in topic.segments for batch in segment.batches]
     return {batch.partition: batch.row_count for batch in batches}

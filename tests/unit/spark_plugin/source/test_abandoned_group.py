@@ -163,7 +163,7 @@ def test_line_names_the_first_group_until_the_query_returns_to_it() -> None:
     assert handed_over(again, GROUP) == line
     for one, other in ((line, moved), (moved, again), (again, line), (moved, moved)):
         require_successor(one, other, "a line")
-    for foreign in (SourceOffset("log", NEW), SourceOffset("log", NEW, {}, "other")):
+    for foreign in (SourceOffset("log", NEW), SourceOffset("log", NEW, first_group="other")):
         with pytest.raises(CheckpointConflict, match=f"group {GROUP} there, {NEW} here"):
             require_successor(line, foreign, "a line")
 

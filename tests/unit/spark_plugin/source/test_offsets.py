@@ -14,20 +14,17 @@ from spark_plugin.source.offsets import (
     OFFSET_MAX,
     PartitionRange,
     SourceOffset,
-    TopicOffsets,
     advance,
-    all_ranges,
     decode,
     encode,
     from_json,
     initial,
     is_txlog,
-    positions,
-    ranges,
     require_own,
     require_successor,
     to_json,
 )
+from tests.unit.spark_plugin.offset_lines import offset_of
 from txlog.errors import CheckpointConflict, CorruptData, UnsupportedFormat
 from txlog.model import TopicPartition
 
@@ -41,40 +38,41 @@ NAMES = st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True).filter(
 )
 BOUNDS = st.tuples(st.integers(0, OFFSET_MAX), st.integers(0, OFFSET_MAX)).map(sorted)
 RANGES = BOUNDS.map(lambda pair: PartitionRange(*pair))
-TOPICS = st.builds(
-    TopicOffsets,
-    st.from_regex(r"[0-9a-f]{32}", fullmatch=True),
-    st.dictionaries(st.integers(0, 9999), RANGES, max_size=4),
-)
-OFFSETS = st.builds(
-    SourceOffset,
-    st.from_regex(r"[0-9a-f]{32}", fullmatch=True),
-    st.none() | NAMES,
-    st.dictionaries(NAMES, TOPICS, max_size=3),
-)
+IDS = st.from_regex(r"[0-9a-f]{32}", fullmatch=True)
+TOPICS = st.tuples(IDS, st.dictionaries(st.integers(0, 9999), RANGES, max_size=4))
+
+
+def with_topics(
+    log_id: str, group: str | None, topics: dict[str, tuple[str, dict[int, PartitionRange]]]
+) -> SourceOffset:
+    """`topics`: name -> its id, and the ranges of its partitions."""
+    found = {TopicPartition(name, p): r for name, (_, of) in topics.items() for p, r in of.items()}
+    return SourceOffset(log_id, group, found, {name: own for name, (own, _) in topics.items()})
+
+
+OFFSETS = st.builds(with_topics, IDS, st.none() | NAMES, st.dictionaries(NAMES, TOPICS, max_size=3))
 
 
 def offset(*bounds: tuple[int, int], group: str | None = "g", log_id: str = "log") -> SourceOffset:
     """Partitions 0, 1, ... of topic `orders` with these bounds."""
-    numbered = {number: PartitionRange(*pair) for number, pair in enumerate(bounds)}
-    return SourceOffset(log_id, group, {"orders": TopicOffsets("id1", numbered)})
+    return offset_of(dict(enumerate(bounds)), group=group, log_id=log_id)
 
 
 def test_the_initial_offset_advances_nothing() -> None:
-    start = initial("log", "g", {"orders": TopicOffsets("id1", {0: PartitionRange(5, 9)})})
-    assert all_ranges(start) == {T0: PartitionRange(5, 5)}
-    assert ranges(start) == {}
+    start = initial("log", "g", {T0: 5}, {"orders": "id1"})
+    assert start.ranges == {T0: PartitionRange(5, 5)}
+    assert start.advanced == {}
 
 
 def test_batch_range_is_from_previous_end_to_new_end() -> None:
     moved = advance(offset((0, 5), (0, 7)), {T0: 9, T1: 8})
-    assert ranges(moved) == {T0: PartitionRange(5, 9), T1: PartitionRange(7, 8)}
+    assert moved.advanced == {T0: PartitionRange(5, 9), T1: PartitionRange(7, 8)}
 
 
 def test_partition_without_new_records_keeps_its_position() -> None:
     moved = advance(offset((0, 5), (0, 7)), {T0: 9})
-    assert ranges(moved) == {T0: PartitionRange(5, 9)}
-    assert positions(moved) == {T0: 9, T1: 7}
+    assert moved.advanced == {T0: PartitionRange(5, 9)}
+    assert moved.positions == {T0: 9, T1: 7}
 
 
 def test_R20_without_new_records_the_given_offset_is_returned() -> None:
@@ -85,13 +83,13 @@ def test_R20_without_new_records_the_given_offset_is_returned() -> None:
 
 def test_R20_encoded_offset_contains_start_of_its_batch() -> None:
     planned = decode(encode(offset((3, 6))), WHERE)
-    assert ranges(planned) == {T0: PartitionRange(3, 6)}
+    assert planned.advanced == {T0: PartitionRange(3, 6)}
 
 
 def test_new_partition_starts_at_offset_0_in_next_batch() -> None:
     """The next batch contains the new partition, with or without records of it."""
-    assert all_ranges(advance(offset((0, 5)), {T0: 6, T1: 0}))[T1] == PartitionRange(0, 0)
-    assert ranges(advance(offset((0, 5)), {T0: 5, T1: 3})) == {T1: PartitionRange(0, 3)}
+    assert advance(offset((0, 5)), {T0: 6, T1: 0}).ranges[T1] == PartitionRange(0, 0)
+    assert advance(offset((0, 5)), {T0: 5, T1: 3}).advanced == {T1: PartitionRange(0, 3)}
 
 
 def test_R20_a_new_partition_without_records_makes_no_batch() -> None:
@@ -101,14 +99,14 @@ def test_R20_a_new_partition_without_records_makes_no_batch() -> None:
 
 def test_new_partition_starts_at_given_offset() -> None:
     moved = advance(offset((0, 5)), {T0: 5, T1: 9}, begins={T1: 7})
-    assert ranges(moved) == {T1: PartitionRange(7, 9)}
+    assert moved.advanced == {T1: PartitionRange(7, 9)}
     idle = advance(offset((0, 5)), {T0: 6, T1: 7}, begins={T1: 7})
-    assert all_ranges(idle)[T1] == PartitionRange(7, 7)
+    assert idle.ranges[T1] == PartitionRange(7, 7)
 
 
 def test_new_topic_starts_at_offset_0_with_its_topic_id() -> None:
     moved = advance(offset((0, 5)), {T0: 5, NEW: 2}, {"refunds": "id2"})
-    assert moved.topics["refunds"] == TopicOffsets("id2", {0: PartitionRange(0, 2)})
+    assert (moved.topic_ids["refunds"], moved.ranges[NEW]) == ("id2", PartitionRange(0, 2))
 
 
 def test_end_below_current_position_is_refused_with_both_offsets() -> None:
@@ -120,15 +118,11 @@ def test_end_below_current_position_is_refused_with_both_offsets() -> None:
 def test_advanced_offset_is_valid_successor(
     start: SourceOffset, growth: dict[TopicPartition, int]
 ) -> None:
-    reached = positions(start)
+    reached = start.positions
     ends = {tp: min(OFFSET_MAX, reached.get(tp, 0) + rows) for tp, rows in growth.items()}
-    moved = advance(start, ends, {"orders": "id1", "refunds": "id2"} | ids(start))
+    moved = advance(start, ends, {"orders": "id1", "refunds": "id2"} | start.topic_ids)
     require_successor(start, moved, WHERE)
-    assert {tp: positions(moved).get(tp, 0) for tp in ends} == ends
-
-
-def ids(found: SourceOffset) -> dict[str, str]:
-    return {name: known.topic_id for name, known in found.topics.items()}
+    assert {tp: moved.positions.get(tp, 0) for tp in ends} == ends
 
 
 # A topic that was created again.
@@ -138,18 +132,19 @@ AGAIN = {"orders": "id2"}
 
 def test_recreated_topic_starts_at_offset_0_and_records_replaced_id() -> None:
     moved = advance(offset((0, 5), (0, 7)), {T0: 3}, AGAIN)
-    assert moved.topics["orders"] == TopicOffsets("id2", {0: PartitionRange(0, 3)}, "id1")
+    assert moved == replace(offset((0, 3)), topic_ids=AGAIN, replaced={"orders": "id1"})
     assert decode(encode(moved), WHERE) == moved
     require_successor(offset((0, 5), (0, 7)), moved, WHERE)
     following = advance(moved, {T0: 4})
-    assert following.topics["orders"] == TopicOffsets("id2", {0: PartitionRange(3, 4)})
+    assert following == replace(offset((3, 4)), topic_ids=AGAIN)
     require_successor(moved, following, WHERE)
 
 
 def test_empty_recreated_topic_joins_batch_of_another_topic() -> None:
-    both = replace(offset((0, 5)), topics={**offset((0, 5)).topics, "refunds": TopicOffsets("r1")})
+    both = replace(offset((0, 5)), topic_ids={"orders": "id1", "refunds": "r1"})
     moved = advance(both, {T0: 6, NEW: 0}, {"refunds": "r2"})
-    assert moved.topics["refunds"] == TopicOffsets("r2", {0: PartitionRange(0, 0)}, "r1")
+    assert (moved.topic_ids["refunds"], moved.replaced) == ("r2", {"refunds": "r1"})
+    assert moved.ranges[NEW] == PartitionRange(0, 0)
 
 
 def test_R20_empty_recreated_topic_makes_no_batch() -> None:
@@ -159,9 +154,10 @@ def test_R20_empty_recreated_topic_makes_no_batch() -> None:
 
 @pytest.mark.parametrize("replaced", ["", "id0"])
 def test_R25_recreated_topic_without_matching_replaced_id_is_refused(replaced: str) -> None:
-    other = TopicOffsets("id2", {0: PartitionRange(0, 3)}, replaced)
+    named = {"orders": replaced} if replaced else {}
+    other = replace(offset((0, 3)), topic_ids=AGAIN, replaced=named)
     with pytest.raises(CheckpointConflict, match="orders was deleted and created again"):
-        require_successor(offset((0, 5)), SourceOffset("log", "g", {"orders": other}), WHERE)
+        require_successor(offset((0, 5)), other, WHERE)
 
 
 @pytest.mark.parametrize("replaced", ["", "a/b", 7, None])
@@ -175,7 +171,7 @@ def test_I15_invalid_replaced_topic_id_raises_corrupt_data(replaced: object) -> 
 def test_deleted_topic_keeps_its_position() -> None:
     both = advance(offset((0, 5)), {T0: 5, NEW: 2}, {"refunds": "id2"})
     moved = advance(both, {T0: 6})
-    assert all_ranges(moved)[NEW] == PartitionRange(2, 2)
+    assert moved.ranges[NEW] == PartitionRange(2, 2)
     require_successor(both, moved, WHERE)
     require_own(moved, "log", "g", {"orders"}.__contains__)
 
@@ -208,7 +204,7 @@ def test_R25_offset_of_another_reader_is_refused_with_the_difference(
     [
         (offset((6, 9)), r"orders-0 ended at 5 and continues at 6"),
         (offset((4, 9)), r"orders-0 ended at 5 and continues at 4"),
-        (SourceOffset("log", "g", {"orders": TopicOffsets("id1")}), "orders-0 is missing"),
+        (SourceOffset("log", "g", {}, {"orders": "id1"}), "orders-0 is missing"),
         (SourceOffset("log", "g", {}), "topic orders there, not here"),
         (offset((5, 9), group="h"), "group g there, h here"),
         (offset((5, 9), log_id="other"), "log log there, other here"),
@@ -242,11 +238,11 @@ def test_encoded_offset_decodes_to_same_value(value: SourceOffset) -> None:
 
 @given(OFFSETS)
 def test_encoding_is_independent_of_topic_and_partition_order(value: SourceOffset) -> None:
-    topics = {
-        name: TopicOffsets(known.topic_id, dict(sorted(known.partitions.items(), reverse=True)))
-        for name, known in sorted(value.topics.items(), reverse=True)
-    }
-    again = SourceOffset(value.log_id, value.group, topics)
+    again = replace(
+        value,
+        ranges=dict(sorted(value.ranges.items(), reverse=True)),
+        topic_ids=dict(sorted(value.topic_ids.items(), reverse=True)),
+    )
     assert encode(again) == encode(value)
 
 
