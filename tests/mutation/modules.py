@@ -276,7 +276,10 @@ NEARER = {
         *_named("tests/unit/engine", "connection log_gone opened_logs"),
         "tests/bad_input/test_places.py",
     ),
-    "txlog/engine/new_topic.py": _named("tests/unit/client/admin", "admin_topics"),
+    "txlog/engine/new_topic.py": (
+        "tests/unit/engine/test_new_topic.py",
+        "tests/unit/client/admin/test_admin_topics.py",
+    ),
     "txlog/engine/transaction_completion.py": SESSIONS,
     "txlog/engine/transaction_session.py": SESSIONS,
 }
