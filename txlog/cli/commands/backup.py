@@ -56,9 +56,9 @@ def backup(
 ) -> None:
     """Copy the log to another place as it is at one moment; writers go on.
 
-    No transaction is in the copy in part, and no group is ahead of its topics. The copy is a log of
-    its own, with another id: `txlog verify`, consumers and Spark can read it. It has the records,
-    topics, groups and transactional ids, and not the history of the journals.
+    Each transaction is in it whole or not at all, and no group is ahead of its topics. The copy is
+    a log of its own, with another id: `txlog verify`, consumers and Spark can read it. It has the
+    records, topics, groups and transactional ids, and not the history of the journals.
     """
     source = session.admin().connection
     _copy(session, source, to, _options_of(session, to, session.root, options))

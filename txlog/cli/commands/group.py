@@ -203,8 +203,8 @@ def lag(
     """The lag of a group over time, from the journals' own events.
 
     LAG is end offset minus committed offset, over all partitions; LAG-SECONDS is the age, at that
-    moment, of the oldest record that was not read. A moment of which the journals tell nothing any
-    more is a question mark: `journal.retention.entries` says how many entries they keep.
+    moment, of the oldest unread record. A moment before the journals' oldest entries is a question
+    mark: `journal.retention.entries` says how many they keep.
     """
     path = None if plot is None else picture_path(plot)
     table = session.admin().lag_history(group, since, step=step)
