@@ -32,6 +32,7 @@ from benchmarks import (
     micro_batch_floor,
     producer,
     requests,
+    sql,
     throughput,
 )
 from benchmarks.environment import described, environment
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "local_writers": local_writers.run,
     "growth": growth.run,
     "maintenance": maintenance.run,
+    "sql": sql.run,
     "requests": requests.run,
     "micro_batch_floor": micro_batch_floor.run,
     "throughput": throughput.run,

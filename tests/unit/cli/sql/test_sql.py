@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.docs.pages import Page
 from tests.logs.empty_log import empty_log
 from tests.processes.command_line import command, environment, run
+from tests.source_tree import ROOT
 from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.sql.results import TABLE_ROWS_MAX, _duration
 from txlog.client.admin import Admin
@@ -207,3 +209,16 @@ def test_without_duckdb_the_error_says_what_to_install(log: SampleLog) -> None:
     assert done.stderr == (
         f"txlog: txlog sql needs DuckDB, which is not installed; run {install_command('sql')!r}.\n"
     )
+
+
+def test_query_of_the_readme_runs(tmp_path: Path) -> None:
+    (query,) = (block.text for block in Page(ROOT / "README.md").blocks if block.info == "sql")
+    root = empty_log(tmp_path / "log")
+    producer = Producer(root)
+    for topic in ("orders", "payments"):
+        Admin(root).create_topic(topic, 1)
+        producer.send(topic, b"12", key=b"bob", timestamp_ms=0)
+    producer.flush()
+    done = run("sql", query, "-o", "json", root=root)
+    latest = "1970-01-01T00:00:00.000000Z"
+    assert done.json == [{"customer": "bob", "payments": 1, "latest": latest}]
