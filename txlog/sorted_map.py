@@ -129,14 +129,28 @@ class SortedMap(Mapping[K, V_co]):
 
     def changed(self, gone: Iterable[K], items: Mapping[K, Any]) -> Self:
         """The map without the keys `gone`, which it need not have, and with these items."""
-        made = object.__new__(type(self))
+        made, root = object.__new__(type(self)), self._root
+        if type(root) is _Leaf and len(root) + len(items) <= LEAF_MAX:  # As most maps are.
+            leaf = root.copy()
+            for key in gone:
+                leaf.pop(key, None)
+            for key, value in items.items():
+                if key in leaf or not leaf or key > next(reversed(leaf)):
+                    leaf[key] = value
+                else:
+                    pairs = list(leaf.items())
+                    pairs.insert(bisect_left(list(leaf), key), (key, value))
+                    leaf = _Leaf(pairs)
+            made._root = leaf
+            made._size = len(leaf)
+            return made
         # More than an item for each leaf or so: each would copy a leaf, and most leaves change.
-        if len(items) > max(LEAF_MAX, self._size // LEAF_MAX):
-            gone = frozenset(gone)
+        gone = frozenset(gone)
+        if len(gone) + len(items) > max(LEAF_MAX, self._size // LEAF_MAX):
             kept = {key: value for key, value in self.items() if key not in gone}
             made._fill({**kept, **items})
             return made
-        draft = _Draft(self._root, self._size)
+        draft = _Draft(root, self._size)
         for key in gone:
             draft.remove(key)
         for key, value in items.items():
@@ -172,14 +186,14 @@ class SortedMap(Mapping[K, V_co]):
     def by_leaf(self, make: Callable[[Iterable[tuple[K, V_co]]], T]) -> Iterator[T]:
         """What `make` returns for the items of each leaf, in order. It is called once for a leaf,
         which later maps share, so all maps of one kind must pass the same function."""
-        for leaf in _leaves(self._root) if self else ():
+        for leaf in _leaves(self._root) if self._size else ():
             if not hasattr(leaf, "made"):
                 leaf.made = make(leaf.items())
             yield leaf.made
 
     def first_key(self) -> K | None:
         """The lowest key; None if the map is empty."""
-        return self._root.first() if self else None
+        return self._root.first() if self._size else None
 
     def last_key(self) -> K | None:
         """The highest key; None if the map is empty."""
@@ -187,13 +201,6 @@ class SortedMap(Mapping[K, V_co]):
         while isinstance(part, _Node):
             part = part.parts[-1]
         return next(reversed(part), None)
-
-    def _leaf(self, key: Any) -> _Leaf:
-        """The leaf that has the key, if any has it."""
-        part = self._root
-        while isinstance(part, _Node):
-            part = part.parts[part.place(key)]
-        return part
 
     @overload
     def get(self, key: K, /) -> V_co | None: ...
@@ -203,14 +210,23 @@ class SortedMap(Mapping[K, V_co]):
 
     def get(self, key: K, /, default: Any = None) -> Any:
         """The value of the key, or `default`."""
-        return self._leaf(key).get(key, default)
+        part = self._root
+        while isinstance(part, _Node):
+            part = part.parts[part.place(key)]
+        return part.get(key, default)
 
     def __getitem__(self, key: K) -> V_co:
-        value: V_co = self._leaf(key)[key]
+        part = self._root
+        while isinstance(part, _Node):
+            part = part.parts[part.place(key)]
+        value: V_co = part[key]
         return value
 
     def __contains__(self, key: object) -> bool:
-        return key in self._leaf(key)
+        part = self._root
+        while isinstance(part, _Node):
+            part = part.parts[part.place(key)]
+        return key in part
 
     def __iter__(self) -> Iterator[K]:
         return chain.from_iterable(_leaves(self._root))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -81,7 +80,8 @@ class TransactionSession:
             _require_outlived(self._timeout_ms, process)
         self._instance = ""
         self._registration: Registration | None = None
-        self._number = -1
+        self.tx_id = TxId(-1, -1, -1)
+        """The id of the open transaction, or of the last one."""
         self._tag = ""
         self._is_staged = is_staged
         self._is_visible = is_visible
@@ -127,11 +127,6 @@ class TransactionSession:
             raise InternalError("the transactional id is not registered yet. Please report this.")
         return self._registration
 
-    @property
-    def tx_id(self) -> TxId:
-        """The id of the open transaction."""
-        return TxId(self.registration.pid, self.registration.epoch, self._number)
-
     def register(
         self,
         instance: str,
@@ -154,9 +149,9 @@ class TransactionSession:
         # A registration is refused while a transaction of the id is decided and not complete (R5).
         self.join()
         command = InitProducer(self.transactional_id, self._instance, self._timeout_ms, **changes)
-        self._registration = self._coordinator.init_producer(command)
-        self._number = -1
-        return self._registration
+        self._registration = found = self._coordinator.init_producer(command)
+        self.tx_id = TxId(found.pid, found.epoch, -1)
+        return found
 
     def begin(self, tag: str = "", *, checks_fencing: bool = True) -> TxId:
         """Give the next transaction its id; nothing is written yet. `tag` is its idempotency key.
@@ -170,11 +165,12 @@ class TransactionSession:
         coordinator waits for it.
         """
         is_awaited = checks_fencing and (not self._is_staged or tag != "")
+        known = self.registration
+        following = TxId(known.pid, known.epoch, self.tx_id.number + 1)
         if is_awaited:
             # The number rises after the check, so that a refused begin uses none.
-            following = replace(self.tx_id, number=self._number + 1)
             self._coordinator.require_current(self.transactional_id, following, tag)
-        self._number += 1
+        self.tx_id = following
         self._fencing_check = self._state_at_begin = None
         self._opened_ms = self._connection.runtime.clock.monotonic_ms()
         self._tag = tag

@@ -156,6 +156,17 @@ def _wrong(expected: str, value: Json) -> CorruptData:
     return CorruptData(f"expected {expected}, found {value!r:.80}")
 
 
+def _exact(kind: Any) -> tuple[type | None, Any, Any]:
+    """(type, low, high): a value of exactly that type, within these bounds if it has some, is its
+    own JSON value, and the loops below take it without a call. (None, ...) for any other kind."""
+    if kind in (str, bool):
+        return kind, None, None
+    bounds = _LONG if kind is int else None
+    if get_origin(kind) is Annotated:
+        bounds = get_args(kind)[1]
+    return (int, bounds.low, bounds.high) if bounds is not None else (None, None, None)
+
+
 @cache
 def _codec(kind: Any) -> tuple[Encoder, Decoder]:
     """Encoder and decoder of a type, built once."""
@@ -320,18 +331,20 @@ def _record(
     hints = get_type_hints(kind, include_extras=True)
     defaults = {field.name: _default(field) for field in fields(kind)}
     parts = [
-        (attribute, name, *_codec(hints[attribute]), defaults[attribute])
+        (attribute, name, *_codec(hint), defaults[attribute], *_exact(hint))
         for attribute, name in form.fields.items()
+        for hint in [hints[attribute]]
     ]
     names = {*form.fields.values(), *(tag or ())}
 
     def encode_record(value: Any) -> Json:
         found: dict[str, Json] = {} if tag is None else {**tag}
-        for attribute, name, encode_part, _, default in parts:
+        for attribute, name, encode_part, _, default, exact, low, high in parts:
             part = getattr(value, attribute)
             # A default is left out, so that a release that lacks the field can read the object.
             if default is MISSING or part != default:
-                found[name] = encode_part(part)
+                is_plain = type(part) is exact and (low is None or low <= part <= high)
+                found[name] = part if is_plain else encode_part(part)
         return found
 
     def decode_record(value: Json) -> Any:
@@ -343,9 +356,11 @@ def _record(
             unknown = sorted(set(value) - names)
             raise UnsupportedFormat(f"{form.name} has unknown fields {unknown!r:.200}")
         arguments = {}
-        for attribute, name, _, decode_part, default in parts:
+        for attribute, name, _, decode_part, default, exact, low, high in parts:
             if name in value:
-                arguments[attribute] = decode_part(value[name])
+                part = value[name]
+                is_plain = type(part) is exact and (low is None or low <= part <= high)
+                arguments[attribute] = part if is_plain else decode_part(part)
             elif default is MISSING:
                 raise CorruptData(f"{form.name} lacks the field {name!r}")
         try:
@@ -361,7 +376,7 @@ def _list(kind: Any, form: StoredForm) -> tuple[Encoder, Decoder]:
     hints = get_type_hints(kind, include_extras=True)
     all_defaults = {field.name: _default(field) for field in fields(kind)}
     attributes = tuple(form.fields)
-    encoders, decoders = zip(*(_codec(hints[name]) for name in attributes), strict=True)
+    parts = [(*_codec(hints[name]), *_exact(hints[name])) for name in attributes]
     defaults = [all_defaults[name] for name in attributes]
     shortest = max((at for at, known in enumerate(defaults, 1) if known is MISSING), default=0)
     is_in_order = [field.name for field in fields(kind) if not field.kw_only] == list(attributes)
@@ -370,7 +385,12 @@ def _list(kind: Any, form: StoredForm) -> tuple[Encoder, Decoder]:
     def decode_list(value: Json) -> Any:
         if not isinstance(value, list) or not shortest <= len(value) <= len(attributes):
             raise _wrong(f"a list of {shortest} to {len(attributes)}, a {form.name}", value)
-        found = [decode_part(part) for decode_part, part in zip(decoders, value, strict=False)]
+        found = [
+            part
+            if type(part) is exact and (low is None or low <= part <= high)
+            else decode_part(part)
+            for (_, decode_part, exact, low, high), part in zip(parts, value, strict=False)
+        ]
         return kind(*found) if is_in_order else kind(**dict(zip(attributes, found, strict=False)))
 
     def encode_list(item: Any) -> Json:
@@ -380,7 +400,10 @@ def _list(kind: Any, form: StoredForm) -> tuple[Encoder, Decoder]:
         while end > shortest and values[end - 1] == defaults[end - 1]:
             end -= 1
         return [
-            encode_part(part) for encode_part, part in zip(encoders, values[:end], strict=False)
+            part
+            if type(part) is exact and (low is None or low <= part <= high)
+            else encode_part(part)
+            for (encode_part, _, exact, low, high), part in zip(parts, values[:end], strict=False)
         ]
 
     return encode_list, decode_list

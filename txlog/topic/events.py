@@ -279,17 +279,10 @@ class AppendResult:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteMarker:
-    """Finish a transaction in this topic. Answer: partition -> offset of its first staged record,
-    or None if it was finished before and the offsets are no longer known."""
+class WriteMarker(MarkerWritten):
+    """Finish a transaction in this topic; `base_offsets` is empty. Answer: partition -> offset of
+    its first staged record, or None if it was finished before and its offsets were forgotten."""
 
-    tx_id: TxId
-    decision: Decision
-    floor: int
-    coordinator: int
-    fence_epoch: int = -1
-    topic_ids: tuple[str, ...] = ()
-    segments: tuple[Segment, ...] = ()
     at_ms: int = -1
     """The marker's time, which a topic with LogAppendTime gives the staged records."""
 

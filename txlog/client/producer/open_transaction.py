@@ -56,7 +56,7 @@ class StagedRecords:
 
     _flushes: dict[int, _StagedFlush] = field(default_factory=dict)
     """By number of the flush, in the order of `send`."""
-    _by_topic: list[tuple[TopicLog, tuple[Segment, ...]]] | None = None
+    _by_topic: list[tuple[TopicLog, Participant]] | None = None
     _appended: dict[str, Mapping[int, int]] = field(default_factory=dict)
     """Topic id -> base offsets of segments that were appended before the decision."""
     _kept: set[ProduceRequestResult] = field(default_factory=set)
@@ -84,7 +84,7 @@ class StagedRecords:
     @property
     def entry_weight(self) -> int:
         """The space in an entry that naming all segments takes, in stored batches."""
-        return sum(entry_weight(segments) for _, segments in self.not_appended())
+        return sum(entry_weight(part.segments) for _, part in self.not_appended())
 
     def add(
         self,
@@ -105,24 +105,20 @@ class StagedRecords:
     def participants(self) -> tuple[Participant, ...]:
         """The topics and segments that the decision names, in order of the topics' first
         records."""
-        return tuple(
-            Participant(topic.topic_id, topic.name, segments=segments)
-            for topic, segments in self.not_appended()
-        )
+        return tuple(part for _, part in self.not_appended())
 
-    def not_appended(self) -> list[tuple[TopicLog, tuple[Segment, ...]]]:
+    def not_appended(self) -> list[tuple[TopicLog, Participant]]:
         """Each topic with its segments in order, except topics whose segments were appended.
-        Returns the same tuples until a flush is added."""
-        parts = self._segments_by_topic()
-        return [part for part in parts if part[0].topic_id not in self._appended]
-
-    def _segments_by_topic(self) -> list[tuple[TopicLog, tuple[Segment, ...]]]:
+        Returns the same objects until a flush is added."""
         if self._by_topic is None:
             found: dict[str, tuple[TopicLog, list[Segment]]] = {}
             for flush in self._flushes.values():
                 found.setdefault(flush.topic.topic_id, (flush.topic, []))[1].extend(flush.segments)
-            self._by_topic = [(topic, tuple(segments)) for topic, segments in found.values()]
-        return self._by_topic
+            self._by_topic = [
+                (topic, Participant(topic_id, topic.name, segments=tuple(segments)))
+                for topic_id, (topic, segments) in found.items()
+            ]
+        return [part for part in self._by_topic if part[1].topic_id not in self._appended]
 
     def complete(self, base_offsets: Mapping[str, Mapping[int, int]]) -> list[ProduceRequestResult]:
         """Set the offsets of all records, as the transaction is committed; returns their results.
@@ -291,10 +287,10 @@ def append_staged(session: TransactionSession, appender: Appender, staged: Stage
     May be repeated after a retriable error: stored segments are known by their sequences.
     """
     parts = staged.not_appended()
-    for topic, segments in parts:
-        session.declare(topic, {b.partition for s in segments for b in s.batches})
-    for topic, segments in parts:
+    for topic, part in parts:
+        session.declare(topic, {b.partition for s in part.segments for b in s.batches})
+    for topic, part in parts:
         with session.aborted_unless_fenced():
-            base_offsets = appender.append_staged(topic, segments, session.tx_id)
+            base_offsets = appender.append_staged(topic, part.segments, session.tx_id)
         staged.add_appended(topic, base_offsets)
         appender.forget()

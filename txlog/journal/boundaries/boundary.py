@@ -161,6 +161,7 @@ class ClockReading:
 
 
 _NO_READING = ClockReading(0, 0.0)
+"""Without trust no clock is used, and so none is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +268,6 @@ class BoundaryChecks:
         """Whether a check may serve for the answers that come after it."""
         return self._trust_ms > 0
 
-    def _reading(self) -> ClockReading:
-        """The clocks now. Without trust no clock is used, and so none is read."""
-        return ClockReading.now(self._clock) if self._trust_ms else _NO_READING
-
     def forget(self) -> None:
         """Require a new check for the next answer."""
         self._newest = None
@@ -279,7 +276,7 @@ class BoundaryChecks:
         """The result of `read`, which opens the journal: the boundaries that it reads are a check.
         What a snapshot or another process says about boundaries is not (R31)."""
         # Before the first request, so that a slow opening does not prolong the trust (R15).
-        sent = self._reading()
+        sent = ClockReading.now(self._clock)
         opened = read()
         self._newest = BoundaryCheck(opened.boundary, sent, os.getpid())
         return opened
@@ -288,7 +285,7 @@ class BoundaryChecks:
         """Read the newest boundary now, upward from `known`; from time to time also check, in
         parallel, that the log still exists. Raises CorruptData, NotATxlog, and the store's
         errors."""
-        sent = self._reading()
+        sent = ClockReading.now(self._clock) if self._trust_ms else _NO_READING
         read = partial(read_newest, self._store, self._layout, known)
         newest = self._presence.check_during(read)
         self._newest = BoundaryCheck(newest, sent, os.getpid())
@@ -303,7 +300,8 @@ class BoundaryChecks:
         """Whether the last answer about `slot` and those above it counts (R15), and the newest
         boundary that is known now. If the answer does not count, the boundary is above `slot`, and
         the journal must be opened again. Raises the errors of `check`."""
-        arrived, process, verdict = self._reading(), os.getpid(), Verdict.UNCHECKED
+        arrived = ClockReading.now(self._clock) if self._trust_ms else _NO_READING
+        process, verdict = os.getpid(), Verdict.UNCHECKED
         known_lowest = 0 if self._newest is None else self._newest.boundary.lowest_slot
         if self._trust_ms or known_lowest > slot:
             verdict = judge(slot, arrived, self._newest, self._trust_ms, process)

@@ -353,7 +353,8 @@ def reader_of(world: World) -> tuple[World, HookedStore]:
     """Another process that reads the same two topics."""
     reader, store = World(), HookedStore(world.logs["a"].store)
     for log in reader.logs.values():
-        log.store = log.journal._store = log.journal._past_checks._store = store
+        log.store = log.journal._store = log.journal._reader._store = store
+        log.journal._past_checks._store = store
     return reader, store
 
 
