@@ -100,9 +100,7 @@ def topics_at_cut(
     if isinstance(start, AtTime) and isinstance(until, AtTime) and until < start:
         raise OffsetOutOfRange("the range would end before it starts. Correct the times.")
     find = connection.cluster.present_topic
-    topics = connection.runtime.fan_out.run_all(
-        [partial(find, n, linearizable=True) for n in names]
-    )
+    topics = connection.runtime.fan_out.run_all([partial(find, name) for name in names])
     # Whole transactions may lie between the reads above: a cut needs states of one round (I11).
     catch_up_all(topics, connection.runtime.fan_out, linearizable=True)
     for topic in topics:

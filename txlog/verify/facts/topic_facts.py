@@ -192,7 +192,8 @@ def _check_sequences(facts: TopicFacts) -> None:
             continue
         key = (row.pid, row.epoch, row.partition)
         if row.slot <= base_slot:
-            wanted, is_right = pruned.get(key, 0), row.base_sequence >= pruned.get(key, 0)
+            wanted = pruned.get(key, 0)
+            is_right = row.base_sequence >= wanted
             pruned[key] = row.base_sequence + row.batch.row_count
         else:
             remembered = base.producers.get(row.pid, NEW_PRODUCER)

@@ -171,6 +171,7 @@ def test_batches_have_the_columns_of_the_cut_and_those_of_the_consumer(log: Memo
     assert [one.topic.name for one in both] == ["typed", "t"]
     table = pa.Table.from_batches(read_partition(both[0], 0, COMMITTED))
     assert table.column_names == ["n", "s", "_topic", "_partition", "_offset", "_timestamp"]
+    assert table.schema.field("_partition").type == pa.int32()
     assert table.column("s").to_pylist() == [None, "two"]
     assert set(table.column("_topic").to_pylist()) == {"typed"}
     assert table.column("_offset").to_pylist() == [0, 1]

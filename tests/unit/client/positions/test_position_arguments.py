@@ -6,13 +6,51 @@ import numpy as np
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.client.positions.position_arguments import OFFSET_METADATA_BYTES_MAX, checked_time
-from txlog.errors import InvalidRecord, TxlogError
+from txlog.client.positions.position_arguments import (
+    OFFSET_METADATA_BYTES_MAX,
+    checked_names,
+    checked_partitions,
+    checked_position,
+    checked_time,
+)
+from txlog.errors import InvalidName, InvalidRecord, TxlogError
 from txlog.model import OffsetAndMetadata, TopicPartition
 
 U0 = TopicPartition("u", 0)
 
 Call = Callable[[MemoryLog, TopicPartition, object], object]
+
+
+def test_one_partition_stands_for_a_list_of_it() -> None:
+    wanted = [U0, TopicPartition("t", 1)]
+    assert checked_partitions(wanted) == wanted
+    assert checked_partitions(U0) == [U0]
+    (found,) = checked_partitions([("u", np.int64(0))])
+    assert (found, type(found), type(found.partition)) == (U0, TopicPartition, int)
+    for refused in ("u", b"u", 5, None, ["u"], [("u",)], [(0, "u")], ("u", 0)):
+        with pytest.raises(InvalidRecord, match="is not a"):
+            checked_partitions(refused)
+
+
+def test_one_name_stands_for_a_list_of_it() -> None:
+    assert checked_names("u") == ["u"]
+    assert checked_names(iter(["u", "t"])) == ["u", "t"]
+    with pytest.raises(InvalidName, match="is not the name of a topic"):
+        checked_names(["u", 5])
+    for refused in (b"u", 5, None):
+        with pytest.raises(InvalidRecord, match="is not a list of names"):
+            checked_names(refused)
+
+
+def test_metadata_may_have_the_limit_in_bytes() -> None:
+    at = OffsetAndMetadata(3, "é" * (OFFSET_METADATA_BYTES_MAX // 2))
+    assert checked_position(U0, at) == at
+    assert checked_position(U0, 3) == OffsetAndMetadata(3)
+    half = "\ud800" * (OFFSET_METADATA_BYTES_MAX // 3)
+    assert checked_position(U0, OffsetAndMetadata(3, half)).metadata == half
+    for refused in (at.metadata + "x", None, b"x"):
+        with pytest.raises(InvalidRecord, match="the metadata of the offset of u-0"):
+            checked_position(U0, OffsetAndMetadata(3, refused))  # type: ignore[arg-type]
 
 
 def test_time_is_one_that_a_record_can_have() -> None:

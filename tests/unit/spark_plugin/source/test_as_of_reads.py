@@ -8,6 +8,7 @@ from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.batch_read import ranges_of
 from tests.unit.spark_plugin.spark_query import ONE_JOURNAL
 from txlog.errors import OffsetOutOfRange, UnknownTransaction, UsageError
+from txlog.model import TopicPartition
 
 BOTH = {"subscribe": "orders,payments"}
 
@@ -80,3 +81,15 @@ def test_moment_that_the_log_cannot_show_is_refused(log: MemoryLog) -> None:
     with pytest.raises(OffsetOutOfRange, match="'orders' does not reach back"):
         ranges_of(log, {**BOTH, "asOf": str(early)})
     assert ranges_of(log, {**BOTH, "asOf": name})["payments-0"] == (0, 2), "no time is needed"
+
+
+def test_moment_of_which_a_topic_has_nothing_left_is_refused_or_read_without_it(
+    log: MemoryLog,
+) -> None:
+    transaction(log, 0)
+    moment = {**BOTH, "asOf": str(log.clock.wall_ms())}
+    transaction(log, 1)
+    log.admin.delete_records({TopicPartition("orders", 0): 1})
+    with pytest.raises(OffsetOutOfRange, match="orders"):
+        ranges_of(log, moment)
+    assert ranges_of(log, {**moment, "failOnDataLoss": "false"}) == {"payments-0": (0, 2)}

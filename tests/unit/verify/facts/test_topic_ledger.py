@@ -166,6 +166,10 @@ CASES: dict[str, tuple[tuple[TopicEvent, ...], Findings]] = {
         (marker(OTHER), appended(4, pid=9, epoch=3)),
         [("I8", "epoch 3 of 9 writes after 4")],
     ),
+    "an epoch writes that an append fenced before a marker": (
+        (appended(4, pid=9, epoch=5), marker(OTHER), appended(5, pid=9, epoch=4)),
+        [("I8", "epoch 4 of 9 writes after 5")],
+    ),
     "the epoch of a marker writes": ((marker(OTHER), appended(4, pid=9, epoch=4)), []),
     "a retired producer writes": (
         (ProducersRetired((8,)), appended(4, pid=8, epoch=0)),
