@@ -17,9 +17,9 @@ from benchmarks.figures import Figure, Side, at_most, in_turn, quartiles, timed
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
-from txlog.clock import ThreadFanOut
 from txlog.engine.connection import Connection, connect
 from txlog.engine.producer_config import IN_LOG, STAGED
+from txlog.fan_out import ThreadFanOut
 from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
 from txlog.testing.request_log import chain

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from spark_plugin.options import ReaderOptions, WriterOptions
 from txlog.catalog.cluster_file import ClusterFile
-from txlog.clock import FanOut, Runtime
+from txlog.clock import Runtime
 from txlog.engine.connection import Connection, connect
+from txlog.fan_out import FanOut
 from txlog.storage.open import open_store
 from txlog.storage.store import Store
 

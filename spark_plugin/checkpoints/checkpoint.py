@@ -36,7 +36,7 @@ from spark_plugin.checkpoints.offset_log import (
 from spark_plugin.connections import KeptStore, open_kept
 from spark_plugin.options import WriterOptions
 from spark_plugin.source.offsets import NEW_CHECKPOINT
-from txlog.clock import FanOut, Runtime, SerialFanOut, begun
+from txlog.clock import Runtime
 from txlog.distribution import install_command
 from txlog.errors import (
     CheckpointConflict,
@@ -46,6 +46,7 @@ from txlog.errors import (
     StoreUnavailable,
     UsageError,
 )
+from txlog.fan_out import FanOut, SerialFanOut, begun
 from txlog.storage.open import open_store
 from txlog.storage.store import Store
 

@@ -49,7 +49,6 @@ from pyspark.sql.types import (
 from spark_plugin.connections import open_log
 from spark_plugin.options import WriterOptions
 from txlog.catalog.cluster import LogMetadata
-from txlog.clock import begun
 from txlog.engine.connection import Connection
 from txlog.engine.new_topic import NewTopic, checked_topic, create_topic, evolve_schema
 from txlog.errors import (
@@ -62,6 +61,7 @@ from txlog.errors import (
     TxlogError,
     UnknownTopic,
 )
+from txlog.fan_out import begun
 from txlog.layout import TOPICS
 from txlog.settings import TopicConfig
 from txlog.topic.events import check_partition_count

@@ -13,9 +13,9 @@ from spark_plugin.option_values import OffsetPoint, OffsetSpec, TimestampStrateg
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import SourceOffset
-from txlog.clock import FanOut
 from txlog.engine.connection import Connection
 from txlog.errors import InvalidOption, OffsetOutOfRange, UnstableOffsetCommit
+from txlog.fan_out import FanOut
 from txlog.groups.state import CommittedOffset
 from txlog.model import TopicPartition
 from txlog.topic.read.cut import Ends

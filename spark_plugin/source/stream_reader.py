@@ -42,11 +42,11 @@ from spark_plugin.source.subscription import (
     subscribed_topics,
     views_of,
 )
-from txlog.clock import begun
 from txlog.coordinator.transaction import TransactionalId
 from txlog.engine.blocked_reader import BlockedReader
 from txlog.engine.connection import Connection
 from txlog.errors import CommitFailed, UnknownTopic, UnstableOffsetCommit
+from txlog.fan_out import begun
 from txlog.groups.state import GroupState, PendingOffset
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.storage.store import NewObjects, watched

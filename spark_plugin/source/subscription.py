@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.arrow_schema import common_schema, schema_difference
 from spark_plugin.options import ReaderOptions
-from txlog.clock import begun
 from txlog.engine.connection import Connection
 from txlog.errors import CheckpointConflict, IncompatibleSchema, InvalidOption, UnknownTopic
+from txlog.fan_out import begun
 from txlog.model import TopicPartition
 from txlog.topic.read.cut import TopicView, catch_up_all, view_of
 from txlog.topic.records.schema import is_kafka_schema

@@ -12,10 +12,11 @@ from tests.stores.scripted_store import WRITES, full
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
 from txlog.engine.producer_config import IN_LOG, STAGED
 from txlog.errors import StoreFull
+from txlog.fan_out import SerialFanOut
 from txlog.model import TopicPartition, TransactionOutcome
 from txlog.storage import open_store
 from txlog.verify.invariants import check_log

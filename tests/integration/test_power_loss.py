@@ -16,9 +16,10 @@ from txlog.catalog.cluster_file import create_cluster
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
 from txlog.engine.producer_config import STAGED
+from txlog.fan_out import SerialFanOut
 from txlog.maintenance.maintenance import Maintenance
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings, ProcessSettings

@@ -9,8 +9,9 @@ from typing import Any
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
+from txlog.fan_out import SerialFanOut
 from txlog.model import TopicPartition
 from txlog.storage import Store, open_store
 

@@ -9,9 +9,10 @@ from tests.stores.scripted_store import ScriptedStore
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
 from txlog.engine.producer_config import STAGED
+from txlog.fan_out import SerialFanOut
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore

@@ -9,8 +9,9 @@ import os
 import signal
 
 from tests.stores.scripted_store import Call, Effect, ScriptedStore
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
+from txlog.fan_out import SerialFanOut
 from txlog.storage import open_store
 
 BEFORE, AFTER = "before", "after"

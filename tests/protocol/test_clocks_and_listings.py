@@ -8,10 +8,11 @@ from tests.logs.memory_log import MemoryLog
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
 from txlog.engine.producer_config import TRANSACTION_RECORDS
 from txlog.errors import StoreDenied, StoreUnavailable, TxlogError
+from txlog.fan_out import SerialFanOut
 from txlog.model import TopicPartition
 from txlog.storage.memory import MemoryStore
 from txlog.storage.store import StoredObject

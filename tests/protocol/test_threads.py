@@ -5,9 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.protocol.steps import TIMEOUT_MS, append, coordinator, finish, participant, prepare
 from tests.protocol.world import PROCESS, Process, World, visible
 from tests.stores.faulty_stores import DyingStore
-from txlog.clock import Runtime, ThreadFanOut
+from txlog.clock import Runtime
 from txlog.coordinator.events import InitProducer
 from txlog.engine.connection import open_connection
+from txlog.fan_out import ThreadFanOut
 from txlog.model import TxId
 from txlog.verify.invariants import check_log
 

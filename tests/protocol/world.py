@@ -7,9 +7,10 @@ import pyarrow as pa
 
 from tests.stores.faulty_stores import DyingStore
 from txlog.catalog.cluster_file import ClusterFile, encode_cluster_file, first_entries
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
 from txlog.errors import UnstableOffsetCommit
+from txlog.fan_out import SerialFanOut
 from txlog.journal.entry import FORMAT_VERSION
 from txlog.layout import CLUSTER_FILE, LogLayout
 from txlog.model import IsolationLevel, TopicPartition

@@ -10,7 +10,8 @@ from tests.simulator.environment.network import Network, NoAnswer, ProcessDied
 from tests.simulator.environment.scheduler import Scheduler
 from tests.simulator.environment.service import S3Request, SimulatedS3
 from tests.simulator.environment.world_state import WorldState
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
+from txlog.fan_out import SerialFanOut
 from txlog.testing.clock import ManualClock, SeededEntropy
 
 FAULTS = (

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from txlog.clock import Postponed, SerialFanOut
+from txlog.fan_out import Postponed, SerialFanOut
 
 T = TypeVar("T")
 

@@ -5,15 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from txlog.clock import (
-    BACKOFF_MS_MAX,
-    SLEEP_MAX_S,
-    FanOut,
-    Runtime,
-    SerialFanOut,
-    ThreadFanOut,
-    back_off,
-)
+from txlog.clock import BACKOFF_MS_MAX, SLEEP_MAX_S, Runtime, back_off
+from txlog.fan_out import FanOut, SerialFanOut, ThreadFanOut
 from txlog.testing.clock import ManualClock, SeededEntropy
 
 PATIENCE_S = 20

@@ -22,9 +22,9 @@ from txlog.catalog.cluster_file import (
     encode_cluster_file,
 )
 from txlog.catalog.state import ClusterMachine
-from txlog.clock import SerialFanOut
 from txlog.engine.connection import Connection
 from txlog.errors import BoundaryMoved, MissingObject, UsageError
+from txlog.fan_out import SerialFanOut
 from txlog.groups.machine import CoordinatorJournalState, CoordinatorMachine
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import Boundary

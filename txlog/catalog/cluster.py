@@ -30,7 +30,7 @@ from txlog.catalog.state import (
     topic_exists,
     unknown_topic,
 )
-from txlog.clock import FanOut, Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.errors import (
     InvalidConfig,
     NotATxlog,
@@ -38,6 +38,7 @@ from txlog.errors import (
     TopicExists,
     UnknownTopic,
 )
+from txlog.fan_out import FanOut, SerialFanOut
 from txlog.journal.beginning import first_entry
 from txlog.journal.log_presence import LogPresence
 from txlog.journal.replication.replica import Replica

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from txlog.clock import Runtime, SerialFanOut, begun
+from txlog.clock import Runtime
 from txlog.errors import (
     CorruptData,
     NotATxlog,
@@ -21,6 +21,7 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFormat,
 )
+from txlog.fan_out import SerialFanOut, begun
 from txlog.journal.beginning import first_entry
 from txlog.journal.codec import decode, encode, parsed
 from txlog.journal.entry import (

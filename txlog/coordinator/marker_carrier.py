@@ -17,11 +17,12 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from txlog.clock import Runtime, begun
+from txlog.clock import Runtime
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.state import CoordinatorState
 from txlog.coordinator.transaction import OPEN, PREPARED
 from txlog.errors import TxlogError
+from txlog.fan_out import begun
 from txlog.topic.events import WriteMarker
 from txlog.topic.producer_state import APPLIED_SLOT, NEW_PRODUCER, holds
 from txlog.topic.state import TopicState

@@ -19,8 +19,8 @@ import pyarrow as pa
 from txlog.arrow_columns import numbers_column
 from txlog.client.consumer.consumer_record import added_columns, arrow_schema
 from txlog.client.consumer.cut_reader import TopicRange
-from txlog.clock import FanOut, begun
 from txlog.errors import BoundaryMoved, OffsetOutOfRange, UsageError
+from txlog.fan_out import FanOut, begun
 from txlog.model import IsolationLevel
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.read.reader import (

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
-from txlog.clock import FanOut
 from txlog.engine.journal_history import JournalHistory
 from txlog.engine.times import milliseconds
 from txlog.errors import InvalidName, OffsetOutOfRange, UnknownTransaction, UsageError
+from txlog.fan_out import FanOut
 from txlog.journal.entry import Entry
 from txlog.journal.machine import decoded_events
 from txlog.model import TopicPartition, TxId

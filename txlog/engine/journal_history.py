@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
-from txlog.clock import FanOut
 from txlog.errors import OffsetOutOfRange
+from txlog.fan_out import FanOut
 from txlog.journal.entry import Entry, decode_own_entry
 from txlog.layout import JournalLayout
 from txlog.storage.store import Store

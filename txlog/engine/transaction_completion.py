@@ -16,10 +16,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from txlog.clock import Postponed, begun
 from txlog.coordinator.coordinator import Coordinator
 from txlog.engine.connection import Connection
 from txlog.errors import TxlogError
+from txlog.fan_out import Postponed, begun
 from txlog.journal.machine import Together
 from txlog.model import TxId
 

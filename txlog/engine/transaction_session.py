@@ -14,7 +14,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from txlog.clock import begun
 from txlog.coordinator.events import (
     InitProducer,
     Participant,
@@ -42,6 +41,7 @@ from txlog.errors import (
     UnknownTopic,
     UnstableOffsetCommit,
 )
+from txlog.fan_out import begun
 from txlog.groups.state import OffsetsPended, Pending, PendingOffset
 from txlog.model import TxId
 from txlog.settings import ProcessSettings

@@ -115,8 +115,8 @@ class GroupOffsets:
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """Committed positions; None where the group has none in this incarnation of the topic.
 
-        A transaction that is pending on one of them is ended first, whoever began it: finished if
-        it is decided, aborted if it is late. Raises UnstableOffsetCommit if it is open (KIP-447).
+        A transaction that is pending on one of them, of any process, is ended first: finished if it
+        is decided, aborted if it is late. Raises UnstableOffsetCommit if it is open (KIP-447).
         """
         wanted = set(partitions)
         state = self.group(group)

@@ -10,7 +10,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from txlog.clock import Runtime, SerialFanOut, ThreadBackground
+from txlog.clock import Runtime, ThreadBackground
+from txlog.fan_out import SerialFanOut
 
 
 @dataclass(slots=True)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from txlog.clock import Postponed, Runtime
+from txlog.clock import Runtime
+from txlog.fan_out import Postponed
 from txlog.storage.store import (
     Body,
     ByteRange,

@@ -16,9 +16,10 @@ from tests.simulator.environment.network import Network, ProcessDied
 from tests.simulator.environment.scheduler import Scheduler, TurnEvent, TurnLock
 from tests.simulator.environment.service import BUCKET
 from txlog.catalog.cluster import open_cluster
-from txlog.clock import Postponed, Runtime
+from txlog.clock import Runtime
 from txlog.engine.connection import Connection
 from txlog.errors import TxlogError
+from txlog.fan_out import Postponed
 from txlog.settings import ProcessSettings
 from txlog.storage.policy.retry import RetrySettings
 from txlog.storage.s3.s3 import S3Store

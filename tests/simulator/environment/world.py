@@ -42,9 +42,10 @@ from tests.simulator.topics import (
 from txlog.catalog.cluster import open_cluster
 from txlog.catalog.cluster_file import ClusterFile, encode_cluster_file, first_entries
 from txlog.client.admin import Admin
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.engine.connection import Connection
 from txlog.errors import UnknownPartition, UnknownTopic
+from txlog.fan_out import SerialFanOut
 from txlog.journal.entry import FORMAT_VERSION
 from txlog.layout import CLUSTER_FILE
 from txlog.settings import LogSettings, ProcessSettings

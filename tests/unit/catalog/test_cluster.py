@@ -13,8 +13,8 @@ from tests.stores.faulty_stores import HookedStore
 from txlog.catalog.cluster import TOPICS_KEPT_MIN, Cluster, open_cluster
 from txlog.catalog.cluster_file import create_cluster, decode_cluster_file, read_cluster_file
 from txlog.catalog.state import PRODUCER_ID_BLOCK
-from txlog.clock import SerialFanOut
 from txlog.errors import NotATxlog, StoreUnavailable, UnknownTopic
+from txlog.fan_out import SerialFanOut
 from txlog.layout import CLUSTER_FILE
 from txlog.settings import TopicConfig
 from txlog.storage import MemoryStore

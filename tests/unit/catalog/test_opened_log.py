@@ -10,8 +10,9 @@ from tests.stores.faulty_stores import HookedStore
 from tests.unit.held_fan_out import HeldFanOut
 from txlog.catalog.cluster import Cluster, open_cluster
 from txlog.catalog.cluster_file import ClusterFile, create_cluster
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.errors import InvalidConfig, NotATxlog
+from txlog.fan_out import SerialFanOut
 from txlog.journal.entry import decode_entry, seal
 from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL
 from txlog.settings import LogSettings, ProcessSettings, TopicConfig

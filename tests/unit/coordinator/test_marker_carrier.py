@@ -25,7 +25,7 @@ from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.segments import segment
 from tests.unit.topic_commands import marker, new_topic
 from txlog.client.admin import Admin
-from txlog.clock import SerialFanOut, ThreadBackground
+from txlog.clock import ThreadBackground
 from txlog.coordinator.events import Participant
 from txlog.coordinator.marker_carrier import (
     ACTIVE_SLOTS,
@@ -39,6 +39,7 @@ from txlog.coordinator.marker_carrier import (
 from txlog.coordinator.state import CoordinatorState
 from txlog.coordinator.transaction import TransactionState
 from txlog.errors import StoreUnavailable
+from txlog.fan_out import SerialFanOut
 from txlog.model import Decision, TxId
 from txlog.settings import TopicConfig
 from txlog.topic.events import CloseTopic, RetireProducers, TopicOpened, WriteMarker

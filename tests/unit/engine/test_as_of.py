@@ -10,10 +10,10 @@ from tests.examples import examples
 from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.spark_query import ONE_JOURNAL
 from tests.unit.topic.cut_model import PARTITIONS, TOPICS, ZERO, World
-from txlog.clock import SerialFanOut
 from txlog.engine.as_of import Moment, as_of_ends, journal_history, parse_moment
 from txlog.engine.producer_config import IN_LOG
 from txlog.errors import OffsetOutOfRange, UnknownTransaction, UsageError
+from txlog.fan_out import SerialFanOut
 from txlog.model import TopicPartition, TxId
 from txlog.testing.counting_store import CountingStore
 from txlog.topic.events import SealIndex

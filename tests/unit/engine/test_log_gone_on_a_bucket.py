@@ -10,9 +10,10 @@ from tests.stores.scripted_store import preceded_by, unavailable
 from txlog.catalog.cluster_file import create_cluster
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.engine.connection import open_connection
 from txlog.errors import NotATxlog, OutcomeUnknown
+from txlog.fan_out import SerialFanOut
 from txlog.layout import CLUSTER_FILE
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage import MemoryStore

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 from tests.unit.journal.shelf_journal import OPTIONS, process
 from tests.unit.journal.shelf_machine import Shelf
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
+from txlog.fan_out import SerialFanOut
 from txlog.journal.replication.replica import Replica
 from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import SeededEntropy

@@ -12,11 +12,12 @@ from tests.unit.client.half_messages.undecided_listener import Undecided
 from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
 from txlog.client.half_messages.half_store import stage as staged
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.engine.connection import open_connection
 from txlog.engine.producer_config import STAGED
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import SegmentExpired, StoreFull, UnknownTopic
+from txlog.fan_out import SerialFanOut
 from txlog.maintenance.maintenance import Maintenance
 from txlog.maintenance.vacuum import Vacuum, VacuumReport
 from txlog.model import TopicPartition

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.clock import SerialFanOut
 from txlog.errors import CorruptData
+from txlog.fan_out import SerialFanOut
 from txlog.journal.audit import Finding
 from txlog.settings import LogSettings
 from txlog.storage.policy.read_ahead import ReadAheadStore

@@ -16,7 +16,6 @@ from txlog.catalog.state import unknown_topic
 from txlog.client.admin.descriptions import PartitionDescription, TopicDescription
 from txlog.client.admin.record_deletion import delete_records
 from txlog.client.positions.position_arguments import checked_names
-from txlog.clock import begun
 from txlog.engine.connection import Connection
 from txlog.engine.new_topic import (
     NewTopic,
@@ -26,6 +25,7 @@ from txlog.engine.new_topic import (
     evolve_schema,
 )
 from txlog.errors import InvalidConfig, PublishContention, TopicExists, UsageError
+from txlog.fan_out import begun
 from txlog.model import TopicPartition, validate_topic_name
 from txlog.settings import TopicConfig
 from txlog.topic.events import AddPartitions, AlterConfig, check_partition_count

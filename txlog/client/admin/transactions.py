@@ -23,12 +23,13 @@ from txlog.client.positions.position_arguments import (
     checked_transaction,
     whole_number,
 )
-from txlog.clock import begun, elapsed_ms
+from txlog.clock import elapsed_ms
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.transaction import Transaction, TransactionalId
 from txlog.engine.connection import Connection
 from txlog.errors import ProducerFenced, UnknownTransaction, UsageError
+from txlog.fan_out import begun
 from txlog.groups.state import Pending
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_tag
 from txlog.topic.producer_state import OpenTransaction

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from txlog.clock import FanOut
 from txlog.errors import BoundaryMoved, OffsetOutOfRange, StoreUnavailable, TxlogError
+from txlog.fan_out import FanOut
 from txlog.model import IsolationLevel
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.read.reader import (

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from txlog.client.consumer.assignment import PLACE_EVERY_MS, Assignment
 from txlog.client.consumer.consumer_config import ConsumerConfig
 from txlog.client.consumer.fetcher import PartitionFetcher, fill_together
-from txlog.clock import Runtime, begun
+from txlog.clock import Runtime
 from txlog.engine.blocked_reader import BlockedReader
 from txlog.engine.connection import Connection
 from txlog.errors import OffsetOutOfRange, TxlogError, UnknownTopic
+from txlog.fan_out import begun
 from txlog.model import TopicPartition
 from txlog.topic.read.reader import FetchedBatch
 from txlog.topic.topic_log import TopicLog

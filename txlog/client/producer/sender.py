@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.catalog.cluster import Cluster
-from txlog.clock import Runtime, begun, tried
+from txlog.clock import Runtime
 from txlog.engine.append.appender import Appender
 from txlog.engine.append.producer_batch import (
     KafkaProducerBatch,
@@ -39,6 +39,7 @@ from txlog.errors import (
     UnknownTopic,
     UsageError,
 )
+from txlog.fan_out import begun, tried
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.schema import is_kafka_schema
 from txlog.topic.topic_log import TopicLog

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from txlog.clock import Runtime, back_off, begun, tried
+from txlog.clock import Runtime, back_off
 from txlog.engine.producer_config import ProducerConfig
 from txlog.errors import (
     CorruptData,
@@ -26,6 +26,7 @@ from txlog.errors import (
     TxlogError,
     UnknownProducerId,
 )
+from txlog.fan_out import begun, tried
 from txlog.model import TxId
 from txlog.settings import ProcessSettings
 from txlog.topic.events import NO_PRODUCER, AppendBatches, AppendResult

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic
 
-from txlog.clock import FanOut, begun
 from txlog.errors import CorruptData, InternalError, MissingObject, StoreDenied, UnsupportedFormat
+from txlog.fan_out import FanOut, begun
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.entry import FORMAT_VERSION, GENESIS_CRC32, crc32_of_body

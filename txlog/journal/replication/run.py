@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from txlog.clock import FanOut
 from txlog.errors import MissingObject
+from txlog.fan_out import FanOut
 from txlog.journal.beginning import lost_journal
 from txlog.journal.boundaries.boundary import BoundaryChecks, Position
 from txlog.journal.entry import Entry, decode_own_entry

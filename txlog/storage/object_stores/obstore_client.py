@@ -16,8 +16,8 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar
 
-from txlog.clock import FanOut
 from txlog.errors import InternalError, InvalidOption, TxlogError, UsageError
+from txlog.fan_out import FanOut
 from txlog.storage.object_stores.object_client import (
     FOREIGN,
     PAGE_OBJECTS,

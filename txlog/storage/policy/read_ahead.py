@@ -13,8 +13,8 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from txlog.clock import FanOut
 from txlog.errors import TxlogError
+from txlog.fan_out import FanOut
 from txlog.storage.policy.store_wrapper import StoreWrapper
 from txlog.storage.store import ByteRange, Bytes, Store, StoredObject
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
-from txlog.clock import FanOut
 from txlog.errors import PublishContention
+from txlog.fan_out import FanOut
 from txlog.model import Decision, TopicPartition, TxId
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.producer_state import NEW_PRODUCER, SHARED, AppliedTransaction, holds

@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from txlog.arrow_columns import numbers_column, whole_numbers
-from txlog.clock import FanOut, begun
 from txlog.errors import CorruptData, MissingObject
+from txlog.fan_out import FanOut, begun
 from txlog.layout import is_segment
 from txlog.model import IsolationLevel
 from txlog.storage.store import ByteRange, Bytes, Store, is_near

@@ -12,8 +12,8 @@ from txlog.client.consumer.consumer import Consumer
 from txlog.client.consumer.fetcher import fill_together
 from txlog.client.consumer.poller import WAKE_EVERY_MS
 from txlog.client.producer.producer import Producer
-from txlog.clock import SerialFanOut
 from txlog.errors import CorruptData, StoreUnavailable, TxlogError, UnknownTopic
+from txlog.fan_out import SerialFanOut
 from txlog.model import TopicPartition
 from txlog.testing.round_trips import ROUND_TRIP_MS
 

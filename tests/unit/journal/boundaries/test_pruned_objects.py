@@ -3,7 +3,8 @@
 from tests.stores.faulty_stores import HookedStore
 from tests.unit.journal.shelf_journal import LAYOUT, new_store
 from tests.unit.journal.trusting_process import GRACE_MS, MachineClocks, dated_store
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
+from txlog.fan_out import SerialFanOut
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary, Pruner, own_below
 from txlog.storage import Store

@@ -8,8 +8,8 @@ import pytest
 from tests.stores.faulty_stores import HookedStore
 from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, fill, new_store, process, written
 from tests.unit.journal.shelf_machine import Put, Take
-from txlog.clock import SerialFanOut
 from txlog.errors import CorruptData, NotATxlog, OutcomeUnknown, StoreDenied, StoreUnavailable
+from txlog.fan_out import SerialFanOut
 from txlog.journal.log_presence import LogPresence
 from txlog.storage import Store
 from txlog.storage.store import ENTRY_BYTES_MAX

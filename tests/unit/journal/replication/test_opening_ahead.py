@@ -18,8 +18,9 @@ from tests.unit.journal.trusting_process import (
     dated_store,
     trusting,
 )
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.errors import CorruptData, MissingObject, OutcomeUnknown, StoreUnavailable
+from txlog.fan_out import SerialFanOut
 from txlog.journal.replication.opening import ENTRIES_BEHIND_SNAPSHOT, FIRST_ENTRIES, Prefetch
 from txlog.journal.replication.replica import Replica
 from txlog.journal.replication.replica_options import ReplicaOptions

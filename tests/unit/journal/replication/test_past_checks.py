@@ -11,8 +11,9 @@ import pytest
 from tests.stores.faulty_stores import HookedStore
 from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, fill, new_store, process
 from tests.unit.journal.shelf_machine import Look, Put, Shelf, ShelfMachine
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.errors import NotATxlog, OutcomeUnknown, StoreUnavailable
+from txlog.fan_out import SerialFanOut
 from txlog.journal.audit import audit_journal
 from txlog.journal.log_presence import LogPresence
 from txlog.journal.replication.replica import Replica

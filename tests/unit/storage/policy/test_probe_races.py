@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from txlog.clock import Runtime, ThreadFanOut
+from txlog.clock import Runtime
 from txlog.errors import StoreNotAtomic
+from txlog.fan_out import ThreadFanOut
 from txlog.storage import CreateResult, MemoryStore, ProbeResult, probe
 from txlog.storage.policy.probe import BODY_BYTES, KEYS, READERS, WRITERS
 from txlog.testing.clock import manual_runtime

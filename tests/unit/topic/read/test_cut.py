@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.stores.faulty_stores import HookedStore
 from tests.unit.topic.cut_model import PARTITIONS, TOPICS, ZERO, World, next_ends
-from txlog.clock import SerialFanOut
 from txlog.errors import PublishContention
+from txlog.fan_out import SerialFanOut
 from txlog.model import TopicPartition
 from txlog.topic.events import AdvanceLogStart
 from txlog.topic.read.cut import ROUNDS_MAX, Ends, catch_up_all, limited_cut, stable_ends, view_of

@@ -6,8 +6,9 @@ from itertools import pairwise
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.engine.connection import open_connection
+from txlog.fan_out import SerialFanOut
 from txlog.model import TxId
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.testing.clock import SeededEntropy, StillBackground
