@@ -42,9 +42,9 @@ class Completion:
         coordinator: Coordinator,
         transactional_id: str,
         tx_id: TxId,
-        groups: tuple[str, ...] = (),
+        groups: tuple[str, ...],
         *,
-        is_visible: bool = True,
+        is_visible: bool,
     ) -> None:
         """`is_visible`: every topic has the marker; otherwise the markers are written now, in the
         background. `groups` are those whose offsets are still pending."""

@@ -8,11 +8,13 @@ from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import ScriptedStore, unavailable
 from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.half_store import stage
+from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.transaction import Transaction
 from txlog.engine.connection import Connection
 from txlog.engine.producer_config import ProducerConfig
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import (
+    GroupOwned,
     InternalError,
     InvalidConfig,
     ProducerFenced,
@@ -67,6 +69,34 @@ def test_session_must_be_registered_first(log: MemoryLog) -> None:
     log.elsewhere("a")
     with pytest.raises(ProducerFenced):
         session.renew()
+
+
+def test_registration_says_what_kind_of_instance_it_is_and_which_groups_it_owns(
+    log: MemoryLog,
+) -> None:
+    plain = TransactionSession(log.connection, "a", GROUP)
+    plain.register("first")
+    known = log.connection.coordinator_of(GROUP).state.ids["a"]
+    assert (known.is_run, known.may_skip, known.instance) == (False, False, "first")
+    run = TransactionSession(log.connection, "b", GROUP)
+    run.register("run", is_run=True, groups=(GROUP,), may_skip=True)
+    known = log.connection.coordinator_of(GROUP).state.ids["b"]
+    assert (known.is_run, known.may_skip) == (True, True)
+    other = TransactionSession(log.connection, "c", GROUP)
+    with pytest.raises(GroupOwned):
+        other.register("other", groups=(GROUP,))
+    other.register("other", groups=(GROUP,), take_over=True)
+    with pytest.raises(GroupOwned):
+        TransactionSession(log.connection, "d", GROUP).register("late", groups=(GROUP,))
+
+
+def test_R2_commit_leaves_its_mark_in_the_coordinator(log: MemoryLog) -> None:
+    session = session_of(log, is_staged=True)
+    session.begin()
+    mark = ReplayMark("query", 7, fingerprint="plan", label="first")
+    session.commit(mark=mark)
+    session.close()
+    assert dict(log.process().coordinator_of("a").catch_up().marks) == {"query/first": mark}
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 60_000), (1_234, 1_234)])
