@@ -59,8 +59,9 @@ def offset_of(log: MemoryLog, end: int) -> PendingOffset:
 
 def test_session_must_be_registered_first(log: MemoryLog) -> None:
     session = TransactionSession(log.connection, "a")
-    with pytest.raises(InternalError, match="is not registered yet"):
-        _ = session.tx_id
+    for call in (session.begin, lambda: session.registration):
+        with pytest.raises(InternalError, match="is not registered yet"):
+            call()
     first = session.register("instance")
     assert session.tx_id == TxId(first.pid, first.epoch, -1)
     assert session.begin() == TxId(first.pid, first.epoch, 0)
