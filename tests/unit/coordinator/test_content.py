@@ -95,7 +95,7 @@ def test_content_hash_is_kept_in_encoded_outcomes() -> None:
 def copied(log: MemoryLog) -> tuple[Producer, Producer]:
     """A producer and its copy in another process, as when a running machine is copied."""
     copy, original = log.producer("a"), log.elsewhere("a")
-    for name in ("_registration", "_instance", "_number"):
+    for name in ("_registration", "_instance", "tx_id"):
         setattr(copy._transaction, name, getattr(original._transaction, name))
     return original, copy
 

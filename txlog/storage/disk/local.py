@@ -157,7 +157,9 @@ class LocalStore:
         try:
             if status.st_size > HINT_BYTES_MAX:  # No object has a lower limit.
                 require_size(path, status.st_size, self._base + path)
-            data = _read(descriptor, status.st_size, 0)
+            data = os.pread(descriptor, status.st_size, 0)
+            if len(data) < status.st_size:
+                data += _read(descriptor, status.st_size - len(data), len(data))
             # Two names: the writer has not synced the final one yet, or died. What this process
             # decides from the object could survive a loss of power that the object does not (I4).
             if status.st_nlink > 1 and self._durable:
@@ -227,9 +229,6 @@ class LocalStore:
                 # rename(2) overwrites, and readers see the old file or the new one, whole.
                 at = draft.folder
                 os.rename(draft.temporary, draft.name, src_dir_fd=at, dst_dir_fd=at)
-            except BaseException:
-                draft.remove()
-                raise
             finally:
                 draft.close()
         except OSError as error:
@@ -342,9 +341,7 @@ class LocalStore:
         except OSError as error:
             raise self._failure(error, "create", path) from error
         finally:
-            if not is_mark:
-                draft.remove()
-            draft.close()
+            draft.close(is_mark=is_mark)
 
     def _begin(self, path: str) -> Draft:
         folder, _, name = path.rpartition("/")

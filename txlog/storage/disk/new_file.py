@@ -58,13 +58,12 @@ class Draft:
             os.close(folder)
             raise
 
-    def remove(self) -> None:
-        """Remove the temporary name; the content stays if it has another."""
-        with suppress(OSError):  # It was renamed, or the sweep removes it later.
-            os.unlink(self.temporary, dir_fd=self.folder)
-
-    def close(self) -> None:
-        """Close both descriptors. Call it once."""
+    def close(self, *, is_mark: bool = False) -> None:
+        """Remove the temporary name, unless it is needed as a mark, and close both descriptors. The
+        content stays if it has another name. Call it once."""
+        if not is_mark:
+            with suppress(OSError):  # It was renamed, or the sweep removes it later.
+                os.unlink(self.temporary, dir_fd=self.folder)
         os.close(self.descriptor)
         os.close(self.folder)
 
@@ -107,7 +106,6 @@ class NewFile:
     def discard(self) -> None:
         if self._is_open:
             self._is_open = False
-            self.draft.remove()
             self.draft.close()
 
 

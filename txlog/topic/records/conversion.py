@@ -169,6 +169,8 @@ def _require_valid(batch: pa.RecordBatch) -> None:
 
 def _require_no_null(batch: pa.RecordBatch) -> None:
     for field, values in zip(batch.schema, batch.columns, strict=True):
+        if field.nullable and not pa.types.is_nested(field.type):
+            continue
         path = _null_path(field, values, field.name)
         if path is not None:
             raise InvalidRecord(

@@ -30,6 +30,9 @@ _LABEL_BYTES_MAX = 256
 """Added to Arrow's size of a message, which is without its label: the label takes less. If it took
 more, a batch could exceed its limit, and a reader would refuse it."""
 
+SMALL_PIECE_BYTES = 4_096
+"""Pieces of Arrow below this size are copied into larger ones: a call of Python takes longer."""
+
 _CODECS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
 _FILE_HEAD = 8
 """Arrow's magic and its padding; then the schema message, then the batches."""
@@ -125,6 +128,7 @@ class SegmentEncoder:
         self._groups_partitions = groups_partitions
         self._output = _Output()
         self._file: pa.ipc.RecordBatchFileWriter | None = None
+        self._sink: pa.BufferedOutputStream | None = None
         self._schema: pa.Schema | None = None
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
         self._waiting_bytes: dict[int, int] = {}
@@ -147,9 +151,10 @@ class SegmentEncoder:
         """Write the rest; returns where each batch is. Raises InvalidRecord if there is none."""
         for partition in sorted(self._waiting):
             self.flush(partition)
-        if self._file is None:
+        if self._file is None or self._sink is None:
             raise InvalidRecord("a segment needs at least one record; there is nothing to write.")
         self._file.close()
+        self._sink.flush()
         self._write(self._output.take())
         return tuple(self._written)
 
@@ -161,11 +166,15 @@ class SegmentEncoder:
             self._write_batch(partition, batch)
 
     def _write_batch(self, partition: int, batch: pa.RecordBatch) -> None:
-        if self._file is None:
-            sink = pa.PythonFile(self._output, mode="w")
-            self._file = pa.ipc.new_file(sink, batch.schema, options=self._options)
+        if self._file is None or self._sink is None:
+            # Small pieces, such as paddings, come together; larger ones are passed on as views.
+            self._sink = pa.BufferedOutputStream(
+                pa.PythonFile(self._output, mode="w"), SMALL_PIECE_BYTES
+            )
+            self._file = pa.ipc.new_file(self._sink, batch.schema, options=self._options)
         start = self._output.length
         self._file.write_batch(batch, custom_metadata={PARTITION_LABEL: str(partition)})
+        self._sink.flush()
         taken = self._output.take()
         message: Sequence[memoryview] = taken
         if not start:  # Arrow has just written the magic and the schema.
