@@ -50,12 +50,13 @@ OPTIONAL_PACKAGES = {
     "duckdb",
     "pyspark",
     "matplotlib",
+    "prometheus_client",
     "rich",
 }
 """Packages of extras: code that needs one of them may import it inside a function."""
-SLOW_MODULES = {"importlib.metadata", "pyarrow.compute", "pyarrow.parquet"}
-"""These take a noticeable part of a command's start and are rarely needed; they may be imported
-late, too."""
+SLOW_MODULES = {"importlib.metadata", "pyarrow.compute", "pyarrow.parquet", "txlog.metrics"}
+"""These take a noticeable part of a command's start and are rarely needed, or need an extra; they
+may be imported late, too."""
 
 STARTED_BY_NAME = (
     r"pyspark_txlog",  # by Spark

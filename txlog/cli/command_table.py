@@ -75,6 +75,10 @@ COMMANDS = {
         "commands.maintain",
         "End late transactions, delete old records, compact and merge, once or repeatedly.",
     ),
+    "exporter": CommandModule(
+        "metrics.exporter",
+        "Serve offsets, lag in records and seconds, and transactions to Prometheus, until Ctrl-C.",
+    ),
     "vacuum": CommandModule(
         "commands.maintain",
         "Delete stored objects that nothing refers to. Without --execute it only shows them.",

@@ -80,6 +80,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "verify": ("", EMPTY, "--at-rest", "--topic orders"),
     "backup": ("--to {tmp}/copy", EMPTY + "--to {tmp}/copy"),
     "restore": ("--from {empty} --root {tmp}/copy",),
+    "exporter": (),
     "maintain": ("--once --no-vacuum", "--once " + DELETIONS, EMPTY + "--once"),
     "vacuum": ("", EMPTY, DELETIONS, "--execute " + DELETIONS, EMPTY + "--execute"),
 }  # fmt: skip

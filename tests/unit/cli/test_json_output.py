@@ -18,7 +18,11 @@ from tests.unit.cli.command_cases import CASES, ENVIRONMENT, commands, words_of
 LINES = ("consume",)
 """Commands that print a document a line, and say so in their help."""
 
-UNTIL_CTRL_C = {"consume": "orders --follow", "maintain": "--interval-ms 100000 --no-vacuum"}
+UNTIL_CTRL_C = {
+    "consume": "orders --follow",
+    "exporter": "--listen 127.0.0.1:0 --kafka-names --no-partitions",
+    "maintain": "--interval-ms 100000 --no-vacuum",
+}
 """Commands that print a document a line until Ctrl-C."""
 
 REFUSED = {

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from txlog.cli.commands.topic import config_pairs
 from txlog.cli.exit_codes import FAILED
+from txlog.cli.metrics.exporter import require_prometheus
 from txlog.cli.output.output import Facts, Grid, counted, duration_text, json_text, printable
 from txlog.cli.session import Execute, OnlyTopics, Output, Session, with_session
+from txlog.errors import UsageError
 from txlog.maintenance.maintenance import Maintenance, MaintenanceAction, MaintenanceReport
 from txlog.maintenance.vacuum import Candidates, Vacuum, VacuumReport
 from txlog.settings import ProcessSettings
@@ -55,6 +58,10 @@ def maintain(
         bool, typer.Option("--vacuum/--no-vacuum", help="Also delete unreferenced objects.")
     ] = True,
     config: Config = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve Prometheus there: passes and failures."),
+    ] = None,
 ) -> None:
     """End late transactions, delete old records, compact and merge, once or repeatedly.
 
@@ -67,6 +74,8 @@ def maintain(
     """
     connection = session.admin().connection
     maintenance = Maintenance(connection, _settings(session, config), topics or ())
+    if once and listen is not None:
+        raise UsageError("--listen serves the metrics of repeated passes; leave --once out.")
     if once:
         report = maintenance.run_once(vacuum=vacuum)
         if (delay_ms := maintenance.sweep_due_in_ms()) is not None:
@@ -78,13 +87,29 @@ def maintain(
             report.actions += maintenance.vacuum_once().actions
         _show(session, report)
         return
+    count_pass = _served(session, listen) if listen is not None else None
     while True:
         # No wait here: a later pass deletes the candidates that are old enough by then.
-        for action in maintenance.run_once(vacuum=vacuum).actions:
-            _print(session, action, connection.runtime.clock.wall_ms())
+        report = maintenance.run_once(vacuum=vacuum)
+        now_ms = connection.runtime.clock.wall_ms()
+        for action in report.actions:
+            _print(session, action, now_ms)
+        if count_pass is not None:
+            count_pass(now_ms, len(report.failures))
         # The reader of this log must not wait for the next pass.
         sys.stdout.flush()
         connection.runtime.clock.sleep_ms(interval_ms)
+
+
+def _served(session: Session, listen: str) -> Callable[[int, int], None]:
+    """Serve the metrics of the passes; returns what is told of each pass."""
+    require_prometheus()
+    from txlog.metrics.maintenance import MaintenanceMetrics
+    from txlog.metrics.server import serve_metrics
+
+    metrics = MaintenanceMetrics()
+    session.say(f"Serving {serve_metrics(listen, [metrics])}")
+    return metrics.count_pass
 
 
 def _show(session: Session, report: MaintenanceReport) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from txlog.distribution import install_command
 from txlog.errors import UsageError
 
 HEIGHT = 6
@@ -59,12 +61,8 @@ def picture_path(text: str) -> Path:
     path = Path(text)
     if path.suffix.lower() not in PICTURES:
         raise UsageError(f"{text!r} is no picture; give a name that ends with .svg or .png.")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            'pictures need matplotlib; install it with: pip install "pyspark-txlog[plot]"'
-        ) from error
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError(f"pictures need matplotlib; run {install_command('plot')}.")
     return path
 
 

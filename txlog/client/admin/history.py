@@ -115,7 +115,9 @@ class HistoryAdmin:
             raise unknown_group(group_id)
         moments = _moments(since, step, self.connection.runtime.clock.wall_ms())
         coordinator = self.connection.coordinator(offsets.partition_of(group_id))
-        first, covered_ms = _covered(history := _history(coordinator, self.connection), moments[0])
+        first, covered_ms = _covered(
+            history := coordinator_history(coordinator, self.connection), moments[0]
+        )
         topics = {w.topic: self.connection.cluster.find_topic(w.topic) for w in group.committed}
         lines = _lines(group_id, group, history, first)
         tables = []
@@ -144,7 +146,7 @@ class HistoryAdmin:
         found: list[_Course] = []
         covered_ms = since_ms
         for coordinator in self.connection.caught_up():
-            history = _history(coordinator, self.connection)
+            history = coordinator_history(coordinator, self.connection)
             first, covered_here_ms = _covered(history, since_ms)
             covered_ms = max(covered_ms, covered_here_ms)
             found += _courses(history, first, coordinator)
@@ -184,7 +186,8 @@ def _moments(since: str | int, step: str | int | None, now_ms: int) -> list[int]
 # Journals of coordinators.
 
 
-def _history(coordinator: Coordinator, connection: Connection) -> JournalHistory:
+def coordinator_history(coordinator: Coordinator, connection: Connection) -> JournalHistory:
+    """The entries of the coordinator's journal that this process has read up to now."""
     journal = coordinator.journal
     return JournalHistory(
         f"coordinator {coordinator.partition}",
@@ -205,8 +208,8 @@ def _covered(history: JournalHistory, since_ms: int) -> tuple[int, int]:
     return first, since_ms if oldest is None else oldest.written_at_ms
 
 
-def _events(history: JournalHistory, first: int) -> Iterator[tuple[int, Any]]:
-    """Each event, with the time (ms) at which its entry was written."""
+def coordinator_events(history: JournalHistory, first: int) -> Iterator[tuple[int, Any]]:
+    """Each event from that slot on, with the time (ms) at which its entry was written."""
     machine = CoordinatorMachine()
     for entry in history.entries(first, history.next_slot):
         if entry is not None:  # It may be pruned meanwhile.
@@ -256,7 +259,7 @@ def _draw(
     """Add the steps to the lines. It returns whether all of them tell where they began."""
     pended: dict[TxId, tuple[PendingOffset, ...]] = {}
     is_whole = True
-    for time_ms, event in _events(history, first):
+    for time_ms, event in coordinator_events(history, first):
         offsets: Sequence[PendingOffset] = ()
         match event:
             case OffsetsPended(group=group) if group == group_id:
@@ -403,7 +406,7 @@ class _Course:
 def _courses(history: JournalHistory, first: int, coordinator: Coordinator) -> Iterable[_Course]:
     """The transactions that the events from that slot on name."""
     found: dict[TxId, _Course] = {}
-    for _, event in _events(history, first):
+    for _, event in coordinator_events(history, first):
         if isinstance(event, ProducerInitialised):
             # It aborts what its id has open (R5).
             for course in found.values():

@@ -1,0 +1,1 @@
+"""Metrics of a log for Prometheus. Needs the extra `metrics`."""
