@@ -62,6 +62,10 @@ and of `query.stop()`. Four calls a second cost three thousandths of a core."""
 IDLE_SHARE = 0.01
 """The wait, as a share of the time since the last batch, as for a waiting consumer."""
 
+IDLE_LOOK_MS_MAX = 1_000.0
+"""The longest time for which an idle source on a disk does not look at topics to which no file was
+added. Looking takes nine tenths of a call's time; only what another machine adds is seen later."""
+
 CALLED_AGAIN_MS = 100.0
 """Spark calls an idle source again after `spark.sql.streaming.pollingDelay`, 10 ms. Later calls do
 not follow on an empty answer: a batch takes longer, and so does another source that waits."""
@@ -121,10 +125,14 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         # An AvailableNow run has all its records already.
         if self._available is None:
             self._idle = self._idle or _IdleWait(self._log())
-            self._idle.wait(self._topics)
+            is_quiet = self._idle.wait(self._topics)
+            # A batch that waits for more records becomes due without one.
+            if is_quiet and start == self._planned and not self._options.min_offsets_per_trigger:
+                self._idle.note_answer()
+                return start
         end = self._next_end(start, limit)
         if self._idle is not None:
-            self._idle.note_answer(has_records=end is not start)
+            self._idle.note_look(has_records=end is not start)
         return end
 
     def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -474,29 +482,40 @@ class _IdleWait:
     def __init__(self, connection: Connection) -> None:
         self._clock = connection.runtime.clock
         self._store = connection.cluster.store
-        self._busy_ms = self._answered_ms = float("-inf")
+        self._busy_ms = self._answered_ms = self._looked_ms = float("-inf")
         self._watched: tuple[str, ...] = ()
         self._watch: NewObjects | None = None
 
-    def note_answer(self, *, has_records: bool) -> None:
+    def note_answer(self) -> None:
         """Spark gets an answer now."""
         self._answered_ms = self._clock.monotonic_ms()
-        if has_records:
-            self._busy_ms = self._answered_ms
 
-    def wait(self, topics: Mapping[str, TopicLog]) -> None:
-        """Return when one of the topics has a new entry, or when the time is over."""
+    def note_look(self, *, has_records: bool) -> None:
+        """The same, after the source has looked at its topics."""
+        self.note_answer()
+        self._looked_ms = self._answered_ms
+        if has_records:
+            self._busy_ms, self._looked_ms = self._answered_ms, float("-inf")
+
+    def wait(self, topics: Mapping[str, TopicLog]) -> bool:
+        """Return when one of the topics has a new entry, or when the time is over: then True if
+        the source has just looked, so that it need not do so again."""
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._answered_ms > CALLED_AGAIN_MS:
             self._busy_ms = now_ms
-        wait_ms = min(IDLE_WAIT_MS_MAX, IDLE_SHARE * (now_ms - self._busy_ms))
+        due_ms = IDLE_SHARE * (now_ms - self._busy_ms)
+        wait_ms = min(IDLE_WAIT_MS_MAX, due_ms)
         folders = tuple(topic.layout.entries for topic in topics.values())
         if folders != self._watched:
             self._watched, self._watch = folders, watched(self._store, folders)
+            # Of what was added before, a new watch says nothing.
+            self._looked_ms = float("-inf")
         if self._watch is None:
             self._clock.sleep_ms(wait_ms)
-        elif wait_ms >= 1:
-            self._watch.wait(wait_ms)
+            return False
+        if wait_ms < 1 or self._watch.wait(wait_ms):
+            return False
+        return now_ms + wait_ms - self._looked_ms < min(IDLE_LOOK_MS_MAX, due_ms)
 
 
 def _partitions(views: Sequence[TopicView]) -> list[TopicPartition]:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
+from txlog.storage.disk.folder_watch import FolderWatch
 from txlog.storage.disk.local import LocalStore
+from txlog.testing.counting_store import CountingStore
 
 POLLING_DELAY_MS = 10.0
 """Spark's pause between two calls of an idle source."""
@@ -129,6 +132,67 @@ def requests_of_idle_minute() -> int:
         clock.sleep_ms(POLLING_DELAY_MS)
         query.finds_records()
     return len(log.rounds.store.requests) - sent
+
+
+class IdleOnDisk:
+    """A query on a disk that has had no record for an hour, and the log's other client."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(stream_reader, "CALLED_AGAIN_MS", 60_000)
+        monkeypatch.setattr(stream_reader, "IDLE_WAIT_MS_MAX", 10)
+        self.store = CountingStore(LocalStore(folder, Runtime(), durable=False))
+        self.connection = open_connection(self.store, Runtime(), create=True)
+        Admin(self.connection).create_topic("t", 1)
+        self.query = Query(open_connection(self.store, Runtime()))
+        for _ in range(2):
+            assert not self.query.finds_records()
+        assert self.query.reader._idle is not None
+        self.query.reader._idle._busy_ms -= 3_600_000
+
+    def looks(self, calls: int) -> int:
+        """Ask so often; returns how often the source read its topic."""
+        self.store.reset()
+        for _ in range(calls):
+            assert not self.query.finds_records()
+        return self.store.snapshot().of("get", "entry")
+
+    def send(self) -> None:
+        with Producer(self.connection) as producer:
+            producer.send("t", b"1").get()
+
+
+def test_idle_source_on_a_disk_does_not_look_as_long_as_no_file_is_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_reader, "IDLE_LOOK_MS_MAX", 3_600_000)
+    idle = IdleOnDisk(tmp_path, monkeypatch)
+    assert idle.looks(20) <= 1
+    idle.send()
+    assert idle.query.finds_records()
+
+
+def test_record_that_the_watch_does_not_see_is_found_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that another machine adds on a network file system."""
+    (tmp_path / "other").mkdir()
+    blind = FolderWatch([str(tmp_path / "other")])
+    monkeypatch.setattr(stream_reader, "watched", lambda store, folders: blind)
+    monkeypatch.setattr(stream_reader, "IDLE_LOOK_MS_MAX", 50)
+    idle = IdleOnDisk(tmp_path / "log", monkeypatch)
+    idle.send()
+    while not idle.query.finds_records():
+        pass
+
+
+def test_batch_that_waits_for_more_records_is_looked_at_in_each_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_reader, "IDLE_LOOK_MS_MAX", 3_600_000)
+    idle = IdleOnDisk(tmp_path, monkeypatch)
+    options = replace(idle.query.reader._options, min_offsets_per_trigger=2)
+    idle.query.reader._options = options
+    assert idle.looks(5) >= 5
 
 
 def test_record_ends_the_wait_on_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
