@@ -17,6 +17,7 @@ from txlog.engine.as_of import Moment, parse_moment
 from txlog.errors import InvalidOption, UsageError
 from txlog.model import TopicPartition, validate_group_id, validate_topic_name
 from txlog.settings import LONG_MAX
+from txlog.storage.root_url import absolute_root
 from txlog.topic.read.time_lookup import AtTime
 
 Parser: TypeAlias = Callable[[str, str], object]
@@ -103,6 +104,11 @@ def text(name: str, value: str) -> str:
     if not value.strip():
         raise invalid(name, value, "a string that is not empty")
     return value
+
+
+def root(name: str, value: str) -> str:
+    """A folder or a URL. A relative one begins at the driver's folder: executors have others."""
+    return absolute_root(text(name, value))
 
 
 def id_part(name: str, value: str) -> str:

@@ -74,7 +74,7 @@ def _transactional_id(name: str, value: str) -> str:
 class ReaderOptions:
     """Options of `spark.readStream.format("txlog")` and of `spark.read`."""
 
-    root: str = field(metadata={"option": Option("root", values.text, ("path",))})
+    root: str = field(metadata={"option": Option("root", values.root, ("path",))})
     """`root`, or the argument of `load`: the log's URL."""
     subscribe: tuple[str, ...] = _option((), "subscribe", values.topics)
     subscribe_pattern: str | None = _option(None, "subscribePattern", values.pattern)
@@ -175,7 +175,7 @@ class ReaderOptions:
 class WriterOptions:
     """Options of `df.writeStream.format("txlog")` and of `df.write`."""
 
-    root: str = field(metadata={"option": Option("root", values.text, ("path",))})
+    root: str = field(metadata={"option": Option("root", values.root, ("path",))})
     """`root`, or the argument of `start` or `save`: the log's URL."""
     topic: str | None = _option(None, "topic", values.topic)
     """The topic for all rows; without it the column `topic` names each row's topic."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint
@@ -481,6 +481,17 @@ def is_large(staged: Sequence[Participant], mark: ReplayMark | None = None) -> b
     return _weight(staged) + mark_bytes // STORED_BATCH_BYTES > appender.ENTRY_BATCHES_MAX
 
 
+@cache
+def _recommend_repartition() -> None:
+    log.warning(
+        "the tasks of a batch have stored more than %d batches of records, which one entry cannot "
+        "name, so the commit takes more requests. Each task stores a batch for each partition that "
+        "it has rows for: repartition the rows before the write, by .repartition('topic') if each "
+        "row names its topic, else by the partition or the key.",
+        appender.ENTRY_BATCHES_MAX,
+    )
+
+
 def append_first(
     connection: Connection, session: TransactionSession, staged: Sequence[Participant]
 ) -> None:
@@ -490,6 +501,7 @@ def append_first(
     next run aborts, or any process after its timeout. Raises SegmentExpired, ProducerFenced,
     TransactionAborted, and the store's errors.
     """
+    _recommend_repartition()
     cluster = connection.cluster
     process = cluster.process
     registration = session.registration

@@ -33,6 +33,16 @@ def split_root(url: str) -> tuple[str, str]:
     return "", url
 
 
+def absolute_root(url: str) -> str:
+    """The same root for a process with another working folder. Raises UsageError for a malformed
+    URL."""
+    scheme, place = split_root(url)
+    if scheme and scheme not in LOCAL_SCHEMES:
+        return url
+    path = os.path.expanduser(place)
+    return url if scheme and os.path.isabs(path) else os.path.abspath(path)
+
+
 def _without_host(url: str, place: str) -> str:
     host, slash, path = place.partition("/")
     if host in ("", "localhost"):

@@ -1,5 +1,6 @@
 """Options of source and sink: valid options, and the error of each invalid one."""
 
+import os
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -663,3 +664,22 @@ def test_transactional_id_with_label_is_at_most_512_characters() -> None:
     assert parse_writer_options(named).label == "x" * 100
     with pytest.raises(InvalidName, match="at most 512"):
         parse_writer_options({**named, "label": "x" * 200})
+
+
+@pytest.mark.parametrize(
+    ("given", "root"),
+    [
+        ("data/log", "{cwd}/data/log"),
+        ("file://./log", "{cwd}/log"),
+        ("/data/log", "/data/log"),
+        ("file:/data/log", "file:/data/log"),
+        ("s3://bucket/log", "s3://bucket/log"),
+        ("memory://log", "memory://log"),
+    ],
+)
+def test_relative_root_begins_at_the_drivers_folder_also_in_executors(
+    given: str, root: str
+) -> None:
+    expected = root.format(cwd=os.getcwd())
+    assert parse_writer_options({**WRITER, "path": given}).root == expected
+    assert parse_reader_options({**READER, "path": given}).root == expected

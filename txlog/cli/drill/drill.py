@@ -43,6 +43,7 @@ from txlog.engine.connection import Connection, connect
 from txlog.errors import TxlogError, UsageError
 from txlog.redaction import redact, redact_url
 from txlog.storage.disk.output_file import require_outside_logs
+from txlog.storage.root_url import absolute_root
 
 BUNDLED_JOB = PACKAGES / "spark_plugin" / "drill" / "numbers_job.py"
 KILLS_MAX = 1_000
@@ -170,7 +171,8 @@ def _subject(
 
 
 def _bundled(session: Session, scratch: _Scratch, seed: int, wait_s: float) -> _Subject:
-    root = _place(session.options.root or str(scratch.folder / "log"))
+    # The job has another working folder.
+    root = absolute_root(session.options.root or str(scratch.folder / "log"))
     # They are options of the store at --root; the drill's own log is a local folder.
     storage_options = session.storage_options if session.options.root else {}
     connection = connect(root, create=True, storage_options=storage_options)
@@ -210,21 +212,15 @@ def _users(
         **os.environ,
         "PYTHONPATH": python_path(),
     }
-    location = _place(checkpoint)
     drilled = DrilledJob(
         [sys.executable, str(job.absolute()), *arguments],
         scratch.folder,
         environment,
-        open_checkpoint(location, connection.runtime, storage_options=session.storage_options),
+        open_checkpoint(checkpoint, connection.runtime, storage_options=session.storage_options),
         wait_s,
         Path.cwd(),
     )
     return _Subject(connection, drilled, session.root, str(job), None)
-
-
-def _place(text: str) -> str:
-    """The full path of a folder, because the job has another working directory."""
-    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
 
 
 def _run(

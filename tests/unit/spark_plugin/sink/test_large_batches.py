@@ -7,6 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from spark_plugin.sink import batch_commit
 from spark_plugin.source.offsets import encode
 from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.offset_lines import offset_of
@@ -56,8 +57,9 @@ def test_micro_batch_with_more_stored_batches_than_fit_an_entry_is_committed(
 
 
 def test_micro_batch_with_more_segments_than_fit_an_entry_is_committed(
-    log: MemoryLog, query: Query
+    log: MemoryLog, query: Query, caplog: pytest.LogCaptureFixture
 ) -> None:
+    batch_commit._recommend_repartition.cache_clear()
     """Their paths exceed the megabyte, as of thousands of tasks with few rows each."""
     name = "even." + "e" * 240
     log.admin.create_topic(name, 1, pa.schema([("n", pa.int64())]))
@@ -73,6 +75,8 @@ def test_micro_batch_with_more_segments_than_fit_an_entry_is_committed(
     assert log.process().cluster.topic(name).catch_up().last_stable_offset(0) == 2_700
     assert position(log) == 2
     log.check()
+    batch_commit._recommend_repartition()
+    assert [one.getMessage().count(".repartition('topic')") for one in caplog.records] == [1]
 
 
 def plan_wide(log: MemoryLog, query: Query, count: int) -> None:
