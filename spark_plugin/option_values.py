@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from txlog.engine.as_of import Moment, parse_moment
 from txlog.errors import InvalidOption, UsageError
+from txlog.journal.codec import parsed
 from txlog.model import TopicPartition, validate_group_id, validate_topic_name
 from txlog.settings import LONG_MAX
 from txlog.storage.root_url import absolute_root
@@ -284,18 +285,11 @@ def _by_partition(
 
 def _object(name: str, value: str, example: str) -> dict[str, Any]:
     try:
-        return _mapping(name, value, json.loads(value, object_pairs_hook=_unique), example)
+        return _mapping(name, value, parsed(value), example)
     except (ValueError, RecursionError) as error:
         if isinstance(error, InvalidOption):
             raise
         raise invalid(name, value, f"JSON ({error})") from error
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name occurs twice")
-    return found
 
 
 def _mapping(name: str, value: str, found: object, example: str) -> dict[str, Any]:

@@ -503,37 +503,3 @@ def _require_storable(kind: DataType, path: str) -> None:
     elif isinstance(kind, StructType):
         for field in kind:
             _require_storable(field.dataType, f"{path}.{field.name}")
-
-
-def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with all zoned timestamps labelled UTC; the instants do not change."""
-    if not any(
-        pa.types.is_timestamp(kind) or pa.types.is_nested(kind) for kind in batch.schema.types
-    ):
-        return batch
-    fields = [field.with_type(_utc_type(field.type)) for field in batch.schema]
-    if all(field.type.equals(old) for field, old in zip(fields, batch.schema.types, strict=True)):
-        return batch
-    columns = [
-        column if column.type.equals(field.type) else column.cast(field.type)
-        for column, field in zip(batch.columns, fields, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-
-
-def _utc_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, "UTC")
-    if pa.types.is_struct(kind):
-        return pa.struct([_utc_field(kind.field(index)) for index in range(kind.num_fields)])
-    if pa.types.is_map(kind):
-        return pa.map_(_utc_field(kind.key_field), _utc_field(kind.item_field))
-    if pa.types.is_list(kind):
-        return pa.list_(_utc_field(kind.value_field))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_utc_field(kind.value_field))
-    return kind
-
-
-def _utc_field(field: pa.Field) -> pa.Field:
-    return field.with_type(_utc_type(field.type))

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from txlog.errors import CheckpointConflict, CorruptData, InvalidName, UnsupportedFormat
+from txlog.journal.codec import parsed
 from txlog.journal.entry import newer_release
 from txlog.model import TopicPartition, validate_group_id, validate_topic_name
 
@@ -321,7 +322,7 @@ def decode(line: str, where: str) -> SourceOffset:
     """Read a line. `where` names it in errors. Raises CorruptData, UnsupportedFormat."""
     try:
         # Deeply nested JSON raises RecursionError (I15).
-        value = json.loads(line, object_pairs_hook=_unique)
+        value = parsed(line)
     except (ValueError, RecursionError) as error:
         raise CorruptData(f"{where} is not JSON ({error}); {_RESTORE}", where=where) from error
     return from_json(value, where)
@@ -366,14 +367,6 @@ _RESTORE = f"restore the checkpoint, or {NEW_CHECKPOINT}."
 
 def _malformed(where: str, what: str) -> CorruptData:
     return CorruptData(f"{where} {what}; {_RESTORE}", where=where)
-
-
-def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    value = dict(pairs)
-    # The json module keeps the last of several values of one name, without an error.
-    if len(value) != len(pairs):
-        raise ValueError("a name occurs twice")
-    return value
 
 
 def _require_keys(value: Mapping[str, Json], names: tuple[str, ...], where: str, what: str) -> None:

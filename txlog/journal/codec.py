@@ -38,8 +38,8 @@ Decoder: TypeAlias = Callable[[Json], Any]
 
 
 def parsed(text: str | bytes) -> Json:
-    """The JSON value of a stored text. Raises ValueError, also for an object that has a key twice,
-    and RecursionError."""
+    """The JSON value of a stored text, or of offsets that a user gives. Raises ValueError, also for
+    an object that has a key twice, and RecursionError."""
     # A user's text may contain half a surrogate pair.
     return _PARSER.decode(text if isinstance(text, str) else str(text, "utf-8", "surrogatepass"))
 
@@ -47,7 +47,7 @@ def parsed(text: str | bytes) -> Json:
 def _distinct(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     # `dict` alone would silently keep the last of two equal keys (I15).
     if len(found := dict(pairs)) != len(pairs):
-        raise ValueError("an object has a key twice")
+        raise ValueError("a name occurs twice in an object")
     return found
 
 

@@ -1,6 +1,7 @@
 """One session, call by call: its timeouts, what it declares and pends, and what its ends leave."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -31,9 +32,9 @@ GROUP = "g"
 
 
 def session_of(
-    log: MemoryLog, connection: Connection | None = None, **options: object
+    log: MemoryLog, connection: Connection | None = None, **options: Any
 ) -> TransactionSession:
-    session = TransactionSession(connection or log.connection, "a", **options)  # type: ignore[arg-type]
+    session = TransactionSession(connection or log.connection, "a", **options)
     session.register("instance")
     return session
 

@@ -6,7 +6,6 @@ Each only shows what it would do unless `--execute` is given. It decides nothing
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from txlog.cli.output.output import Facts, counted
 from txlog.cli.session import Execute, Session, Topic, topic_names, with_session
 from txlog.client.admin.record_deletion import planned_log_starts
 from txlog.errors import UsageError
+from txlog.journal.codec import parsed
 from txlog.model import TopicPartition
 from txlog.topic.upkeep.compaction import CompactionLimits, compact
 from txlog.topic.upkeep.merging import merge_segments
@@ -99,7 +99,7 @@ def delete_records(
 def _from_file(path: Path) -> dict[TopicPartition, int]:
     """Kafka's file of offsets. Raises UsageError."""
     try:
-        rows: list[Any] = json.loads(path.read_text(encoding="utf-8-sig"))["partitions"]
+        rows: list[Any] = parsed(path.read_text(encoding="utf-8-sig"))["partitions"]
         found = [(TopicPartition(str(r["topic"]), r["partition"]), r["offset"]) for r in rows]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(

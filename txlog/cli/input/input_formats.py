@@ -6,8 +6,9 @@ row of another length and an unclosed quote are refused with their line; the las
 limit (I16).
 
 Not by pyarrow.csv and pyarrow.json, which would need as much code around them: they store 1e400 as
-infinity, 0x1F as 31 and "a"b as ab, tell null from an empty text only in CSV, and lack types that a
-topic has: half floats, durations, dates and times (JSON), nested columns and wide decimals (CSV).
+infinity, 0x1F as 31, 16777217 in a float32 as 16777216 and "a"b as ab (CSV), tell null from an
+empty text only in CSV, name no line of a value that does not fit (CSV), and lack types that a topic
+has: half floats, dates, times and maps (JSON), nested columns and wide decimals (CSV).
 """
 
 from __future__ import annotations

@@ -173,6 +173,7 @@ def test_delete_records_accepts_kafkas_offset_json_file(root: Path, tmp_path: Pa
         "no JSON",
         "[]",
         '{"partitions": [{"topic": "orders"}]}',
+        '{"partitions": [], "partitions": [{"topic": "orders", "partition": 0, "offset": 1}]}',
         '{"partitions": [{"topic": "orders", "partition": "0", "offset": 1}]}',
         '{"partitions": [{"topic": "orders", "partition": 0, "offset": true}]}',
         TWICE,

@@ -22,7 +22,8 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from spark_plugin.sink.sink_topics import frame_schema, in_utc, is_kafka_frame, kafka_metadata
+from spark_plugin.sink.sink_topics import frame_schema, is_kafka_frame, kafka_metadata
+from spark_plugin.sink.staging import in_utc
 from txlog.errors import IncompatibleSchema
 from txlog.topic.records.schema import validate_schema
 
