@@ -78,7 +78,7 @@ def sweep_temporaries(folder: int, runtime: Runtime, age_min_ms: int) -> int:
     """
     oldest_kept_ms = runtime.clock.wall_ms() - age_min_ms
     swept = 0
-    for _, _, names, at in os.fwalk(".", follow_symlinks=False, dir_fd=folder):
+    for _, _, names, at in os.fwalk(".", dir_fd=folder):  # Through no link.
         for name in names:
             if _TEMPORARY.fullmatch(name):
                 swept += _swept(at, name, oldest_kept_ms)

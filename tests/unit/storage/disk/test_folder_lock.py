@@ -244,7 +244,11 @@ def test_child_that_was_forked_within_a_turn_does_not_keep_the_lock(
 def test_writer_proceeds_without_its_turn_if_no_thread_is_left_to_wait_for_it(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    runtime = replace(manual_runtime(clock=clock), background=NoThreadLeft())
+    runtime = replace(
+        manual_runtime(clock=clock),
+        background=NoThreadLeft(),
+        new_event=lambda: PassingTime(clock, lambda: None),
+    )
     store = _with_folders(LocalStore(tmp_path, runtime))
     open_files, begun_ms = len(os.listdir("/proc/self/fd")), clock.monotonic_ms()
     with locked(tmp_path / FOLDER):

@@ -10,7 +10,7 @@ import pytest
 
 from txlog.clock import Runtime
 from txlog.storage import MemoryStore
-from txlog.storage.disk.folder_watch import FolderWatch
+from txlog.storage.disk.folder_watch import FolderWatch, _checked
 from txlog.storage.disk.local import LocalStore
 from txlog.storage.policy.store_wrapper import StoreWrapper
 from txlog.storage.store import watched
@@ -72,3 +72,9 @@ def test_watch_that_is_gone_leaves_no_descriptor(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="No such file"):
             FolderWatch([str(tmp_path / "missing")])
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_descriptor_of_a_process_without_standard_input_is_no_error() -> None:
+    assert _checked(0) == 0
+    with pytest.raises(OSError):
+        _checked(-1)

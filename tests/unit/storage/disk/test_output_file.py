@@ -7,6 +7,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from txlog.clock import Runtime
 from txlog.errors import StoreDenied, StoreFull, StoreUnavailable, UsageError
@@ -210,6 +211,56 @@ def test_file_within_a_log_behind_fsspec_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=f"within the log at memory://{root}, where only"):
             require_new(f"memory:/{root}/{name}")
     require_new(f"memory://{tmp_path.name}/out")
+
+
+class Bucket(MemoryFileSystem):  # type: ignore[misc]
+    """A file system whose paths begin with a bucket's name, as those of S3; it has no root."""
+
+    protocol = "bucket"
+    root_marker = ""
+    asked: list[str] = []  # noqa: RUF012 - of the class, whose objects fsspec makes
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(path).removeprefix("bucket://").rstrip("/")
+
+    def exists(self, path: str, **_: object) -> bool:
+        """Note the path; a place that this process may not read is refused."""
+        self.asked.append(path)
+        if path == "lake/closed/txlog.json":
+            raise PermissionError(path)
+        return False
+
+
+def test_every_place_above_a_file_in_a_bucket_is_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fsspec.register_implementation("bucket", Bucket, clobber=True)
+    monkeypatch.setattr(Bucket, "asked", [])
+    require_new("bucket://lake/closed/a/out")
+    assert Bucket.asked == [
+        "lake/closed/a/out",
+        "lake/closed/a/txlog.json",
+        "lake/closed/txlog.json",
+        "lake/txlog.json",
+    ]
+
+
+def test_every_place_above_a_file_with_a_root_is_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    kind = type(fsspec.filesystem("memory"))
+    exists = kind.exists
+
+    def noted(self: object, path: str, **options: object) -> bool:
+        asked.append(path)
+        return bool(exists(self, path, **options))
+
+    monkeypatch.setattr(kind, "exists", noted)
+    require_new(f"memory://{tmp_path.name}/a/out")
+    root = f"/{tmp_path.name}"
+    assert asked == [f"{root}/a/out", f"{root}/a/txlog.json", f"{root}/txlog.json", "/txlog.json"]
 
 
 # Errors of the libraries behind fsspec.
