@@ -9,7 +9,17 @@ import pytest
 
 from txlog.clock import Runtime
 from txlog.storage import Created, MemoryStore, open_store
+from txlog.storage.store import (
+    can_hold,
+    hold,
+    is_near,
+    open_new,
+    sweep_unfinished,
+    turn,
+    watched,
+)
 from txlog.testing.clock import ManualClock, manual_runtime
+from txlog.testing.round_trips import RoundTrips
 
 
 @pytest.fixture
@@ -57,3 +67,23 @@ def test_objects_are_dated_by_the_runtimes_clock() -> None:
     clock.advance(100)
     store.replace("b", b"x")
     assert [found.modified_ms for found in store.list_after("")] == [5_000, 5_100]
+
+
+def test_store_without_capabilities_has_what_holds_for_such_stores() -> None:
+    store = RoundTrips(MemoryStore(manual_runtime())).store
+    assert watched(store, ["a/"]) is None
+    with turn(store, "a") as others_had_it:
+        assert others_had_it is False
+    assert (is_near(store), can_hold(store), hold(store, "a")) == (False, False, False)
+    assert sweep_unfinished(store, 0) == 0
+    new = open_new(store, "a")
+    assert new.is_kept_in_memory
+    new.write((b"1", b"2"))
+    new.write(b"3")
+    assert store.get("a") is None
+    new.finish()
+    assert store.get("a") == b"123"
+    assert (is_near(MemoryStore(manual_runtime())), can_hold(MemoryStore(manual_runtime()))) == (
+        True,
+        True,
+    )

@@ -1,18 +1,31 @@
 """A URL opens the right kind of store; one that cannot hold a log is refused with the reason."""
 
 import socket
+import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import fsspec
 import pytest
+from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from txlog.clock import Runtime
 from txlog.errors import InvalidOption, StoreDenied, StoreNotAtomic, UsageError
-from txlog.storage import FsspecStore, LocalStore, MemoryStore, S3Store, Store, open_store
+from txlog.storage import (
+    FsspecStore,
+    LocalStore,
+    MemoryStore,
+    ObjectStore,
+    S3Store,
+    Store,
+    open_store,
+)
 from txlog.testing.clock import manual_runtime
 
 KEYS = {"key": "k", "secret": "hush-hush"}
@@ -68,6 +81,50 @@ def test_bucket_prefix_with_dot_or_empty_segments_is_refused(prefix: str) -> Non
     with pytest.raises(UsageError, match="cannot be the prefix of a log") as refused:
         _open(f"s3://bucket/{prefix}", **KEYS)
     assert refused.value.message.endswith("it has an empty, '.' or '..' part. Choose another.")
+
+
+ACCOUNT = {"account_name": "lake", "account_key": "aHVzaA=="}
+
+
+@pytest.mark.parametrize("options", [{}, {"client": "obstore"}])
+@pytest.mark.parametrize("scheme", ["gs", "gcs", "az", "abfs"])
+def test_buckets_of_google_and_azure_are_opened_by_obstore(
+    scheme: str, options: dict[str, object]
+) -> None:
+    account = ACCOUNT if scheme in ("az", "abfs") else {}
+    store = _open(f"{scheme}://lake/a", **account, **options)
+    assert isinstance(store, ObjectStore)
+    assert not isinstance(store, FsspecStore)
+
+
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+def test_client_of_another_service_is_refused(scheme: str) -> None:
+    for client in ("s3fs", "", "OBSTORE"):
+        with pytest.raises(InvalidOption, match=f"client is '{client}'; give obstore or fsspec"):
+            _open(f"{scheme}://lake/a", client=client)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "package"), [("gs", "gcsfs"), ("gcs", "gcsfs"), ("az", "adlfs")]
+)
+def test_fsspecs_file_system_is_used_where_obstore_is_not_installed(
+    scheme: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(UsageError, match=f"{scheme}:// needs the package obstore"):
+        _open(f"{scheme}://lake/a")
+    module = ModuleType(package)
+    module.__spec__ = ModuleSpec(package, None)
+    for name in ("GCSFileSystem", "AzureBlobFileSystem"):
+        setattr(module, name, AsyncFileSystem)
+    monkeypatch.setitem(sys.modules, package, module)
+    registry = import_module("fsspec.registry")
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    monkeypatch.setattr(registry, "registry", registry._registry)
+    with pytest.raises(StoreNotAtomic, match=f"{scheme}:// cannot hold a log"):
+        _open(f"{scheme}://lake/a")
+    with pytest.raises(UsageError, match=f"{scheme}:// needs the package obstore"):
+        _open(f"{scheme}://lake/a", client="obstore")
 
 
 def test_memory_url_opens_a_memory_store() -> None:

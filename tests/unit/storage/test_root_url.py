@@ -73,4 +73,11 @@ def test_roots_above_a_path_are_its_parents_without_links(
 
 def test_roots_above_a_bucket_end_with_the_bucket() -> None:
     assert roots_above("gs://lake/a/b/c") == ["gs://lake/a/b", "gs://lake/a", "gs://lake"]
+    assert roots_above("gs://lake/a/b/") == ["gs://lake/a", "gs://lake"]
     assert roots_above("S3://lake/a") == ["s3://lake"]
+    assert roots_above("gs://lake") == roots_above("gs://lake/") == []
+
+
+def test_store_in_memory_has_nothing_above_it() -> None:
+    for url in ("memory://", "memory://a", "memory://a/b/c", "MEMORY://a/b"):
+        assert roots_above(url) == []
