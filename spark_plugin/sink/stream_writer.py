@@ -29,7 +29,7 @@ from spark_plugin.python_worker import (
     task_identity,
 )
 from spark_plugin.sink.batch_commit import BatchCommitter
-from spark_plugin.sink.sink_topics import Creation, creation, prepare_topics
+from spark_plugin.sink.sink_topics import creation, prepare_topics
 from spark_plugin.sink.staging import Staging, TaskMessage, batch_identity
 from txlog.catalog.cluster import LogMetadata
 from txlog.errors import CheckpointConflict, InternalError, InvalidOption
@@ -72,11 +72,17 @@ class TxlogStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
         # `commit` reads all that it needs itself; a writer without a plan stages nothing (0030).
         if is_for_commits():
             return cls(options, schema, None)
-        _refuse_label(options)
+        if options.label:
+            # A write with a label may leave batches out, and a query's own sink may not (I10, R30).
+            raise InvalidOption(
+                "option 'label' distinguishes the writes of one foreachBatch, which may leave "
+                "batches out; in writeStream leave the option out.",
+                option="label",
+            )
         warn_of_options_without_effect(options)
         checkpoint = query_checkpoint(options)
         plan = checkpoint.plan()
-        log = prepare_topics(options, schema, _allowed(options, plan.batch_id))
+        log = prepare_topics(options, schema, creation(options.create_topics, plan.batch_id > 0))
         return cls(options, schema, plan, log, assumed)
 
     @called_by_spark
@@ -95,7 +101,8 @@ class TxlogStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
                 batch_id=task.batch_id,
                 planned=planned,
             )
-        allowed = _allowed(self._options, task.batch_id)
+        # Topics that are missing only at the query's start are created by default.
+        allowed = creation(self._options.create_topics, task.batch_id > 0)
         with errors_of_task():
             connection = open_log(self._options, cluster_file=self._log.file)
             staging = Staging(connection, self._options, self._schema, allowed, self._log.topics)
@@ -158,18 +165,3 @@ def _require_session(assumed: str) -> None:
             found=found,
             assumed=assumed,
         )
-
-
-def _refuse_label(options: WriterOptions) -> None:
-    """A write with a label may leave batches out, and a query's own sink may not (I10, R30)."""
-    if options.label:
-        raise InvalidOption(
-            "option 'label' distinguishes the writes of one foreachBatch, which may leave batches "
-            "out; in writeStream leave the option out.",
-            option="label",
-        )
-
-
-def _allowed(options: WriterOptions, batch_id: int) -> Creation:
-    """What the batch may create: topics that are missing only at the query's start."""
-    return creation(options.create_topics, is_later=batch_id > 0)

@@ -128,11 +128,11 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
             is_quiet = self._idle.wait(self._topics)
             # A batch that waits for more records becomes due without one.
             if is_quiet and start == self._planned and not self._options.min_offsets_per_trigger:
-                self._idle.note_answer()
+                self._idle.note_answer(has_looked=False)
                 return start
         end = self._next_end(start, limit)
         if self._idle is not None:
-            self._idle.note_look(has_records=end is not start)
+            self._idle.note_answer(has_records=end is not start)
         return end
 
     def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -486,14 +486,11 @@ class _IdleWait:
         self._watched: tuple[str, ...] = ()
         self._watch: NewObjects | None = None
 
-    def note_answer(self) -> None:
-        """Spark gets an answer now."""
+    def note_answer(self, *, has_looked: bool = True, has_records: bool = False) -> None:
+        """Spark gets an answer now. `has_looked`: after the source has looked at its topics."""
         self._answered_ms = self._clock.monotonic_ms()
-
-    def note_look(self, *, has_records: bool) -> None:
-        """The same, after the source has looked at its topics."""
-        self.note_answer()
-        self._looked_ms = self._answered_ms
+        if has_looked:
+            self._looked_ms = self._answered_ms
         if has_records:
             self._busy_ms, self._looked_ms = self._answered_ms, float("-inf")
 

@@ -207,7 +207,7 @@ class QuerySubscription:
         """With `failOnDataLoss`, refuse to continue without a partition that the query has read and
         `assign` does not name any more. Raises CheckpointConflict; without `failOnDataLoss` warns
         once."""
-        for where in begun:
+        for where in begun if self._options.assign is not None else ():
             if self._options.reads(where.topic) and not self._options.reads_partition(where):
                 facts = f"partition {where} is not assigned any more; its position is kept"
                 remedy = "Assign it again; or, to continue without it, set failOnDataLoss=false"

@@ -36,6 +36,8 @@ def split_root(url: str) -> tuple[str, str]:
 def absolute_root(url: str) -> str:
     """The same root for a process with another working folder. Raises UsageError for a malformed
     URL."""
+    if os.path.isabs(url):
+        return url
     scheme, place = split_root(url)
     if scheme and scheme not in LOCAL_SCHEMES:
         return url
