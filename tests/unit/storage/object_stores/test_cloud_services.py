@@ -54,6 +54,7 @@ def test_objects_are_below_the_prefix(server: ScriptedServer, scheme: str) -> No
         assert store.url == f"{scheme}://{server.bucket}/log/a"
         assert store.create("x", b"1") == Created()
         assert server.keys[-1].endswith("log/a/x")
+    assert opened(server, scheme, "Xx/a").url == f"{scheme}://{server.bucket}/Xx/a"
     root = opened(server, scheme, "")
     assert root.url == f"{scheme}://{server.bucket}"
     root.put_new("x", b"1")

@@ -11,6 +11,7 @@ from tests.unit.storage.scripted_s3 import OK, Answer, ScriptedServer, scripted_
 from txlog.clock import Runtime
 from txlog.errors import (
     CorruptData,
+    InternalError,
     OutcomeUnknown,
     StoreDenied,
     StoreFull,
@@ -20,6 +21,7 @@ from txlog.errors import (
 )
 from txlog.layout import SMALL_BYTES_MAX, LogLayout
 from txlog.storage import ByteRange, Created, Exists, Store, open_store
+from txlog.storage.object_stores import s3fs_client
 from txlog.storage.object_stores.object_client import Failure, Meaning
 from txlog.storage.policy.retry import Attempts, RetrySettings
 from txlog.storage.s3 import s3_client
@@ -142,6 +144,29 @@ def test_I1_create_and_put_new_send_If_None_Match(server: ScriptedServer, store:
     store.put_new("b", b"")
     store.replace("c", b"hint")
     assert [headers.get("If-None-Match") for headers in server.headers] == ["*", "*", None]
+
+
+def test_read_of_a_range_requests_only_its_bytes(server: ScriptedServer, store: Store) -> None:
+    server.body = b"0123456789"
+    assert store.get_ranges("a", [ByteRange(2, 3)]) == [b"234"]
+    assert server.headers[-1]["Range"] == "bytes=2-4"
+    assert store.get("a") == server.body
+    assert "Range" not in server.headers[-1]
+
+
+@pytest.mark.parametrize("client", ["s3fs"], indirect=True)
+def test_I1_large_object_is_uploaded_to_its_name_and_only_if_it_is_free(
+    server: ScriptedServer, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3fs_client, "MULTIPART_BYTES_MIN", 10)
+    for size, path in ((9, "a"), (10, "b"), (11, "c")):
+        store.put_new(path, b"x" * size)
+        assert (server.keys[-1], server.body) == (f"log/{path}", b"x" * size)
+        assert server.headers[-1]["If-None-Match"] == "*"
+    server.body = b"y" * 11
+    server.script = {"PUT": [OWN_412]}
+    with pytest.raises(InternalError, match="exists already with other content"):
+        store.put_new("c", b"x" * 11)
 
 
 def test_writes_send_no_Expect_header(server: ScriptedServer, store: Store) -> None:
