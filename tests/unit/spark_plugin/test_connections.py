@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+import pytest
+
+from spark_plugin import connections
 from spark_plugin.connections import open_kept
 
 KEYS = {"key": "AKIAEXAMPLE", "secret": "first", "endpoint_url": "http://127.0.0.1:1"}
@@ -24,3 +27,12 @@ def test_store_of_a_forked_worker_is_its_own(tmp_path: Path) -> None:
     if child == 0:
         os._exit(int(open_kept(str(tmp_path), {}) is kept))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_only_the_newest_stores_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_kept", {})
+    monkeypatch.setattr(connections, "STORES_MAX", 2)
+    first, second, third = (open_kept(str(tmp_path / name), {}) for name in "abc")
+    assert list(connections._kept.values()) == [second, third]
+    assert open_kept(str(tmp_path / "b"), {}) is second
+    assert open_kept(str(tmp_path / "a"), {}) is not first

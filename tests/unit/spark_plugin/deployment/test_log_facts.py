@@ -14,6 +14,7 @@ MOUNTS = r"""
 31 22 0:41 / /mnt rw - tmpfs tmpfs rw
 32 22 0:42 / /mnt/shared\040logs/own rw - xfs /dev/vdb rw
 33 32 0:43 / /mnt/shared\040logs/own rw - fuse.s3fs s3fs rw
+34 22 0:44 / /mnt/dashed rw - nfs server:/a - b rw
 """.strip()
 
 
@@ -67,6 +68,7 @@ def test_unusable_root_is_an_error_with_its_code(tmp_path: Path) -> None:
         ("/mnt/log", "tmpfs"),
         ("/mnt/shared logs/a", "nfs4"),
         ("/mnt/shared logs/own", "fuse.s3fs"),
+        ("/mnt/dashed/log", "nfs"),
     ],
 )
 def test_file_system_is_that_of_the_nearest_mount_and_the_newest(folder: str, kind: str) -> None:
