@@ -131,7 +131,7 @@ class SortedMap(Mapping[K, V_co]):
         """The map without the keys `gone`, which it need not have, and with these items."""
         made, root = object.__new__(type(self)), self._root
         if type(root) is _Leaf and len(root) + len(items) <= LEAF_MAX:  # As most maps are.
-            leaf = root.copy()
+            leaf = _Leaf(root)
             for key in gone:
                 leaf.pop(key, None)
             for key, value in items.items():

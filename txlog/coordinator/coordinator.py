@@ -91,6 +91,7 @@ class Coordinator:
         self.journal = journal
         self._cluster = cluster
         self._offsets = offsets
+        self._now_ms = cluster.runtime.clock.wall_ms
 
     @property
     def state(self) -> CoordinatorState:
@@ -106,9 +107,6 @@ class Coordinator:
     def execute(self, command: Any) -> Any:
         """Execute a command on the journal, of the transactions or of the groups."""
         return self.journal.execute(command)
-
-    def _now_ms(self) -> int:
-        return self._cluster.runtime.clock.wall_ms()
 
     def require_current(self, transactional_id: str, tx_id: TxId, tag: str = "") -> None:
         """Raises ProducerFenced or DuplicateTransaction if the transaction can no longer commit, so

@@ -337,38 +337,34 @@ class TransactionSession:
         # PREPARE names every group with a pend, so that any process can apply them all (R37).
         self._groups = list(dict.fromkeys((*self._groups, *pends)))
         self._prepare(participants, mark, [self._pend_command(*item) for item in pends.items()])
-        # Staged: the next pend includes the offsets. In the log BEGIN comes before that pend
-        # and waits for offsets in another journal (R36), so they are applied here.
-        return self._apply(waits_for_offsets=not (self._is_staged or pends))
-
-    def _pend_command(self, group: str, offsets: tuple[PendingOffset, ...]) -> OffsetsPended:
-        now_ms, number = self._connection.runtime.clock.wall_ms(), self._coordinator.partition
-        pending = Pending(self.transactional_id, number, offsets, now_ms, self._timeout_ms)
-        return OffsetsPended(group, self.tx_id, pending)
-
-    def _apply(self, *, waits_for_offsets: bool) -> dict[str, Mapping[int, int]]:
-        """Apply the decision in every topic; the other steps follow in the background."""
         base_offsets: dict[str, Mapping[int, int]] = {}
-        groups = tuple(self._groups)
+        waiting = tuple(self._groups)
         try:
-            if self._is_visible and not waits_for_offsets:
+            # Staged: the next pend includes the offsets. In the log BEGIN comes before that pend
+            # and waits for offsets in another journal (R36), so they are applied here.
+            if self._is_visible and (self._is_staged or pends):
                 base_offsets = self._coordinator.write_markers(self.transactional_id, self.tx_id)
             elif self._is_visible:
                 base_offsets = self._coordinator.apply(self.transactional_id, self.tx_id)
-                # They are applied: the completion has only COMMITTED left to write.
-                groups = ()
+                waiting = ()
         except TxlogError as error:
             what = f"transaction {self.tx_id} is committed, but may not be visible everywhere yet"
             raise error.during(what) from error
+        # The other steps follow in the background.
         self._completion = Completion(
             self._connection,
             self._coordinator,
             self.transactional_id,
             self.tx_id,
-            groups,
+            waiting,
             is_visible=self._is_visible,
         )
         return base_offsets
+
+    def _pend_command(self, group: str, offsets: tuple[PendingOffset, ...]) -> OffsetsPended:
+        now_ms, number = self._connection.runtime.clock.wall_ms(), self._coordinator.partition
+        pending = Pending(self.transactional_id, number, offsets, now_ms, self._timeout_ms)
+        return OffsetsPended(group, self.tx_id, pending)
 
     def require_in_time(self) -> None:
         """Raises TransactionAborted if a transaction without BEGIN is past its timeout, which no

@@ -149,7 +149,7 @@ class TopicLog:
     def new_name(self) -> str:
         """A new name for an object of the topic, above the staging horizon. Names sort by the time
         at which they were made."""
-        return segment_id(self._runtime, self.state.horizon)
+        return segment_id(self._runtime, self.journal.state.horizon)
 
     # Schemas and segments.
 
@@ -158,7 +158,9 @@ class TopicLog:
         id."""
         if schema_id in self._schemas:
             return self._schemas[schema_id]
-        state = self.state if self.state.topic_id else self.catch_up()
+        state = self.journal.state
+        if not state.topic_id:
+            state = self.catch_up()
         wanted = state.newest_schema_id if schema_id is None else schema_id
         if wanted not in self._schemas:
             if wanted >= len(state.schemas):  # The staging process had read more entries (R15).
@@ -177,7 +179,7 @@ class TopicLog:
     def in_newest_schema(self, batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
         """The newest schema id, and records, which have the physical form of some schema, in that
         of this one: another process may add a column at any time. Raises InvalidRecord."""
-        schema_id = self.state.newest_schema_id
+        schema_id = self.journal.state.newest_schema_id
         physical = physical_schema(self.schema(schema_id))
         return schema_id, batch if batch.schema.equals(physical) else adapt(batch, physical)
 
@@ -197,9 +199,9 @@ class TopicLog:
                 self.require_keys(batch)
         data, parts = encode_segment(
             batches,
-            compression=self.state.config.compression_type,
+            compression=self.journal.state.config.compression_type,
             batch_bytes_max=self._options.process.batch_bytes,
-            record_bytes_max=self.state.batch_bytes_max,
+            record_bytes_max=self.journal.state.batch_bytes_max,
         )
         segment = Segment(self.layout.segment(self.new_name()), schema_id, parts)
 
@@ -231,9 +233,9 @@ class TopicLog:
             self.store,
             self.layout.segment(self.new_name()),
             schema_id,
-            compression=self.state.config.compression_type,
+            compression=self.journal.state.config.compression_type,
             batch_bytes_max=self._options.process.batch_bytes,
-            record_bytes_max=self.state.batch_bytes_max,
+            record_bytes_max=self.journal.state.batch_bytes_max,
             # A topic that became compacted later may hold records without a key, and they stay.
             require=(lambda batch: None) if is_rewrite else self.require_keys,
         )
@@ -241,7 +243,7 @@ class TopicLog:
     def require_keys(self, batch: pa.RecordBatch) -> None:
         """Raises InvalidRecord for a record without a key in a compacted topic (Kafka's rule):
         compaction keeps the newest record of each key."""
-        config = self.state.config
+        config = self.journal.state.config
         if config.is_compacted and batch.column(config.key_column or "key").null_count:
             raise InvalidRecord(
                 f"topic {self.name!r} is compacted (cleanup.policy), and a record has no key in "

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from weakref import ref
 
 from txlog.catalog.cluster import Cluster
@@ -229,17 +229,10 @@ class StagedWriter:
 
     def start(self, flush: Flush) -> None:
         """See FlushWriter."""
-        self._upload_of(flush)
-
-    def _upload_of(self, flush: Flush) -> Callable[[], tuple[Segment, ...]]:
-        upload = flush.upload
-        if upload is None:
-            # Beside the upload: a fenced producer, or one whose topic is deleted, learns of it at
-            # this flush.
-            self._session.ensure_fencing_check()
-            upload = self._appender.begin_stage(flush.topic, flush.batch, flush.partitions)
-            flush.upload = upload
-        return upload
+        # Beside the upload: a fenced producer, or one whose topic is deleted, learns of it at this
+        # flush.
+        self._session.ensure_fencing_check()
+        flush.upload = self._appender.begin_stage(flush.topic, flush.batch, flush.partitions)
 
     def write(self, flush: Flush) -> None:
         """See FlushWriter. The next call repeats a failed upload. A flush that could not be
@@ -257,9 +250,10 @@ class StagedWriter:
         self._records.add(flush.number, flush.topic, segments, flush.result)
 
     def _uploaded(self, flush: Flush) -> tuple[Segment, ...]:
-        upload = self._upload_of(flush)
+        if flush.upload is None:
+            self.start(flush)
         try:
-            return upload()
+            return cast("Callable[[], tuple[Segment, ...]]", flush.upload)()
         except TxlogError:
             flush.upload = None  # The answer is kept otherwise, and would be raised again.
             raise

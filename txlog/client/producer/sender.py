@@ -298,13 +298,11 @@ class Sender:
             self.flush()
             return
         self.start()
-        while self._unwritten and self._unwritten_bytes > self._config.buffer_memory:
-            self._write_next()
-
-    @property
-    def _unwritten_bytes(self) -> int:
         # Not a sum over all flushes: many small tables would take time quadratic in their number.
-        return self._unwritten[-1].bytes_after - self._unwritten[0].bytes_before
+        while (left := self._unwritten) and left[-1].bytes_after - left[
+            0
+        ].bytes_before > self._config.buffer_memory:
+            self._write_next()
 
     def start(self) -> None:
         """Start to write buffered records if that happens in the background."""

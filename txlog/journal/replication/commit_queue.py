@@ -109,27 +109,25 @@ class CommitQueue:
                 self.waiting.append(queued)
             for queued in commands:
                 while not queued.done:
-                    self._publish_or_wait(queued)
+                    known = self._next
+                    if known is None or known.done:
+                        self._next = known = queued
+                    # Two threads may both find themselves next: the second finds its command done.
+                    if known is queued:
+                        with self._lock:
+                            if not queued.done:
+                                self._publish()
+                    elif queued.wakeup is None:
+                        queued.wakeup = self._new_event()  # Checked again: it may be done by now.
+                    else:
+                        # After a wait in vain: the thread that was to publish next may have been
+                        # interrupted.
+                        if not queued.wakeup.wait_ms(WAKEUP_MS_MAX):
+                            self._next = None
+                        queued.wakeup = None
         finally:
             for queued in commands:
                 queued.done = True  # An interrupted caller withdraws its command.
-
-    def _publish_or_wait(self, queued: QueuedCommand) -> None:
-        known = self._next
-        if known is None or known.done:
-            self._next = known = queued
-        # Two threads may both find themselves next: the second finds that its command is published.
-        if known is queued:
-            with self._lock:
-                if not queued.done:
-                    self._publish()
-        elif queued.wakeup is None:
-            queued.wakeup = self._new_event()  # The caller checks again: it may be done by now.
-        else:
-            # After a wait in vain: the thread that was to publish next may have been interrupted.
-            if not queued.wakeup.wait_ms(WAKEUP_MS_MAX):
-                self._next = None
-            queued.wakeup = None
 
     def drain(self, taken: list[QueuedCommand], count_max: int) -> None:
         """Move waiting commands to `taken`. Each leaves the queue only when it is in that list."""

@@ -446,25 +446,23 @@ class Replica(Generic[StateT]):
                 # the entry; before the check, so that its error reaches each of them.
                 self._queue.drain(taken, self._options.process.publish_batch_max)
                 self._options.presence.require()
-                self._publish_drained(taken, is_behind=others_have_written)
+                commands = [queued for queued in taken if queued.command is not READ_BARRIER]
+                # Read first: before the first write after an opening, which could fill a hole that
+                # only a read detects; for a barrier alone; and after the turns of other writers,
+                # which have taken the next slot.
+                is_behind = others_have_written or self._reader.first_window > 1
+                if is_behind or not self._opened or not commands:
+                    self._catch_up(linearizable=not commands)
+                    self._idle_polls = 0
+                if commands:
+                    self._publish_decided(commands)
+                self._queue.finish_all(taken)  # A won slot or a refusal proves what a barrier asks.
         except TxlogError as error:
             self._queue.finish_all(taken, error)
         except BaseException as error:
             # Ctrl-C in this thread: without an error the other threads would wait for ever.
             self._queue.finish_all(taken, publisher_interrupted(self.layout, error))
             raise
-
-    def _publish_drained(self, taken: list[QueuedCommand], is_behind: bool) -> None:
-        commands = [queued for queued in taken if queued.command is not READ_BARRIER]
-        # Read first: before the first write after an opening, which could fill a hole that only a
-        # read detects; for a barrier alone; and after the turns of other writers, which have taken
-        # the next slot.
-        if not self._opened or self._reader.first_window > 1 or not commands or is_behind:
-            self._catch_up(linearizable=not commands)
-            self._idle_polls = 0
-        if commands:
-            self._publish_decided(commands)
-        self._queue.finish_all(taken)  # A won slot or a refusal proves what a barrier asks for.
 
     def _publish_decided(self, commands: list[QueuedCommand], may_be_stored: bool = False) -> None:
         # The first decision may rest on an old state: if it is right the slot is won, if not the

@@ -16,7 +16,6 @@ import mmap
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 
 from txlog.clock import Runtime
@@ -92,7 +91,8 @@ class LocalStore:
         self._root = RootFolder(self._folder, durable)
         # Not a bound method: in a reference cycle the store would keep its files open until a
         # garbage collection.
-        self._turns = FolderLocks(partial(_opened_folder, self._root), runtime)
+        self.turn = FolderLocks(partial(_opened_folder, self._root), runtime).turn
+        """See `turn` in `store.py`."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return (LocalStore, (self._folder, self._runtime, self._durable, self._publish))
@@ -111,9 +111,6 @@ class LocalStore:
         check_path(path)
         self._root.hold(path)
         return True
-
-    def turn(self, folder: str) -> AbstractContextManager[bool]:
-        return self._turns.turn(folder)
 
     def watched(self, folders: Sequence[str]) -> FolderWatch | None:
         """See `watched` in `store.py`."""
