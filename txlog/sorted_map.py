@@ -99,11 +99,11 @@ _Part: TypeAlias = _Leaf | _Node
 
 
 def _tree(pairs: list[tuple[Any, Any]]) -> _Part:
-    """A tree of items that are in order."""
+    """A tree of items that are in order, of which there is at least one."""
     parts: list[_Part] = [_Leaf(pairs[at : at + LEAF_MAX]) for at in range(0, len(pairs), LEAF_MAX)]
     while len(parts) > 1:
         parts = [_Node(parts[at : at + LEAF_MAX]) for at in range(0, len(parts), LEAF_MAX)]
-    return parts[0] if parts else _Leaf()
+    return parts[0]
 
 
 def _leaves(part: _Part) -> Iterator[_Leaf]:
@@ -124,7 +124,8 @@ class SortedMap(Mapping[K, V_co]):
         self._fill(dict(items))
 
     def _fill(self, items: Mapping[Any, Any]) -> None:
-        self._root = _tree(sorted(items.items(), key=itemgetter(0)))
+        pairs = sorted(items.items(), key=itemgetter(0))
+        self._root = _Leaf(pairs) if len(pairs) <= LEAF_MAX else _tree(pairs)
         self._size = len(items)
 
     def changed(self, gone: Iterable[K], items: Mapping[K, Any]) -> Self:
