@@ -2,18 +2,23 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import TypeVar
 
 import pytest
 
 from txlog.clock import Runtime
 from txlog.errors import StoreNotAtomic
 from txlog.fan_out import ThreadFanOut
-from txlog.storage import CreateResult, MemoryStore, ProbeResult, probe
+from txlog.storage import CreateResult, Exists, MemoryStore, ProbeResult, probe
 from txlog.storage.policy.probe import BODY_BYTES, KEYS, READERS, WRITERS
 from txlog.testing.clock import manual_runtime
 from txlog.testing.counting_store import CountingStore
 from txlog.testing.round_trips import RoundTrips
+
+T = TypeVar("T")
 
 
 class BodiesStore(MemoryStore):
@@ -81,32 +86,69 @@ def test_races_on_a_distant_store_run_twelve_at_a_time() -> None:
     assert waits < 20
 
 
-def test_races_in_memory_run_one_after_the_other() -> None:
-    store = RacedStore(Runtime())
-    probe(store, Runtime())
-    assert store.most == 1
-
-
 class RacedStore(MemoryStore):
-    """Counts keys that are created at the same time."""
+    """The first create of a race takes long, unless another race begins meanwhile."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
-        self.most = 0
-        self._now: Counter[str] = Counter()
+        self.another_began = threading.Event()
+        self._keys: list[str] = []
         self._counting = threading.Lock()
 
     def create(self, path: str, data: bytes) -> CreateResult:
         if path.endswith("/first"):
             return super().create(path, data)
         with self._counting:
-            self._now[path] += 1
-            self.most = max(self.most, sum(1 for count in self._now.values() if count))
-        try:
-            return super().create(path, data)
-        finally:
-            with self._counting:
-                self._now[path] -= 1
+            is_first = not self._keys
+            self._keys.append(path)
+            if path != self._keys[0] and len(self._keys) <= WRITERS:
+                self.another_began.set()
+        if is_first:
+            self.another_began.wait(0.2)
+        return super().create(path, data)
+
+
+def test_race_in_memory_begins_when_all_calls_have_ended_the_one_before() -> None:
+    store = RacedStore(Runtime())
+    probe(store, Runtime())
+    assert not store.another_began.is_set()
+
+
+class FewThreads(ThreadFanOut):
+    """Has fewer threads than a race has calls."""
+
+    def run_together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        with ThreadPoolExecutor(4) as pool:
+            return list(pool.map(lambda call: call(), calls))
+
+
+def test_I16_calls_of_a_race_begin_alone_if_the_others_do_not_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(import_module("txlog.storage.policy.probe"), "START_WAIT_S", 0.01)
+    runtime = Runtime(fan_out=FewThreads())
+    found: list[ProbeResult] = []
+    probing = threading.Thread(
+        target=lambda: found.append(probe(MemoryStore(runtime), runtime)), daemon=True
+    )
+    probing.start()
+    probing.join(60.0)
+    assert [one.conflicts for one in found] == [KEYS * (WRITERS - 1)]
+
+
+class TwoContentsStore(MemoryStore):
+    """Shows the losers of a race another content than the winner's."""
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        answer = super().create(path, data)
+        is_raced = not path.endswith("/first")
+        return Exists(b"another") if is_raced and isinstance(answer, Exists) else answer
+
+
+def test_loser_that_sees_other_content_than_the_winners_is_found() -> None:
+    runtime = manual_runtime()
+    with pytest.raises(StoreNotAtomic, match="the writers did not all see the winner's content"):
+        probe(TwoContentsStore(runtime), runtime)
 
 
 class MeetingStore(MemoryStore):
