@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from txlog.distribution import install_command
 from txlog.engine.as_of import Moment
 from txlog.engine.connection import Connection
 from txlog.errors import TxlogError, UnknownTopic, UsageError
+from txlog.fan_out import begun
 from txlog.model import IsolationLevel
 from txlog.sql.statement import Tables, tables_of
 
@@ -81,12 +83,31 @@ class SqlSession:
             for name, topic in names.items():
                 engine.register(name, scans[topic])
             try:
-                yield engine.sql(statement).to_arrow_reader(RESULT_ROWS)
+                yield self._result(engine, statement)
+            except (duckdb.InterruptException, RuntimeError) as error:
+                if "interrupted" not in str(error).lower():
+                    raise
+                raise KeyboardInterrupt from error
             except (duckdb.Error, OSError, pa.ArrowException) as error:
                 # DuckDB and Arrow pass on only the text of an error of the log.
                 failures = (scan.failure for scan in scans.values())
                 failure = next((found for found in failures if found is not None), None)
                 raise failure or _sql_error(error, scans) from error
+
+    def _result(self, engine: Any, statement: str) -> pa.RecordBatchReader:
+        """The first batch may take as long as the query, and DuckDB sees no Ctrl-C meanwhile. So
+        it is computed in another thread."""
+        query = engine.sql(statement)
+        answer = begun(
+            self._connection.runtime.fan_out, partial(query.to_arrow_reader, RESULT_ROWS)
+        )
+        try:
+            return answer()
+        except KeyboardInterrupt:
+            engine.interrupt()
+            with contextlib.suppress(Exception):  # It has to end before its engine is closed.
+                answer()
+            raise
 
     def _scans(self, topics: list[str]) -> dict[str, Scan]:
         ranges = topics_at_cut(self._connection, topics, self._isolation, as_of=self._as_of)

@@ -11,6 +11,7 @@ import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.processes.command_line import command, environment
@@ -44,6 +45,15 @@ class Terminal:
             self.shown += os.read(self._own, 65_536).decode(errors="replace").replace("\r\n", "\n")
         before, _, self.shown = self.shown.partition(end)
         return before
+
+    def until_busy(self) -> None:
+        """Return when it has computed for a second since now."""
+        process = psutil.Process(self.process.pid)
+        began = sum(process.cpu_times()[:2])
+        while sum(process.cpu_times()[:2]) < began + 1:
+            ready, _, _ = select.select([self._own], [], [], 0.1)
+            if ready:
+                self.shown += os.read(self._own, 65_536).decode(errors="replace")
 
     def type(self, text: str) -> None:
         """Type this."""
@@ -85,6 +95,28 @@ def test_prompt_runs_statements_and_survives_errors_and_ctrl_c(
     terminal.type("select\n")
     terminal.until("...> ")
     terminal.type("\x03")
+    terminal.until(PROMPT)
+    terminal.type("select 40 + 2 as n;\n")
+    assert "42" in terminal.until(PROMPT)
+    terminal.close()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select count(*) from range(100000000000) r(n), orders where n % 7 = 3;",
+        "select n from range(100000000000) r(n) where n % 100000000000 = 99999999999;",
+    ],
+    ids=["before the first row", "between rows"],
+)
+def test_ctrl_c_ends_a_running_query_and_not_the_prompt(
+    query: str, open_terminal: Callable[[], Terminal]
+) -> None:
+    terminal = open_terminal()
+    terminal.type(f"{query}\n")
+    terminal.until_busy()
+    terminal.type("\x03")
+    terminal.until("Interrupted.")
     terminal.until(PROMPT)
     terminal.type("select 40 + 2 as n;\n")
     assert "42" in terminal.until(PROMPT)
