@@ -244,7 +244,8 @@ def parse_reader_options(
 def parse_writer_options(options: Mapping[str, str]) -> WriterOptions:
     """Parse the sink's options. Raises InvalidOption, InvalidName, InvalidConfig."""
     parsed = _build(WriterOptions, _parse("writer", _WRITER, _READER, options), "start")
-    key_column = TopicConfig.from_dotted(parsed.topic_config).key_column
+    config = parsed.topic_config
+    key_column = TopicConfig.from_dotted(config).key_column if config else ""
     if parsed.key is not None and key_column not in ("", parsed.key):
         raise InvalidOption(
             f"option 'key' names the column {parsed.key!r}, and 'topic.key.column' {key_column!r}; "

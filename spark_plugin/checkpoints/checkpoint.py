@@ -342,6 +342,7 @@ def locate(
     if not location.strip():
         raise InvalidOption("checkpointLocation is empty; give a folder of the query's own.")
     scheme, rest = _split_scheme(location)
+    authority, path = _split_authority(rest) if scheme else ("", location)
     if not scheme:
         default = default_file_system or _configured_file_system()
         scheme, base = _split_scheme(default)
@@ -350,9 +351,26 @@ def locate(
                 f"the default file system {default!r} has no scheme; write it as in "
                 "fs.defaultFS, such as 'file:///' or 's3a://bucket'."
             )
-        return _on_default(scheme, base, location, folder)
-    authority, path = _split_authority(rest)
-    return _place(scheme, authority, path, location)
+        is_relative = not path.startswith("/")
+        if is_relative and scheme != "file":
+            raise InvalidOption(
+                f"checkpointLocation {location!r} is relative, and the default file system is "
+                f"{scheme}; give its full URL."
+            )
+        authority = _split_authority(base)[0]
+        path = f"{folder or os.getcwd()}/{path}" if is_relative else path
+    if scheme == "file" and authority:
+        raise InvalidOption(
+            f"checkpointLocation {location!r} names the host {authority!r}; for a folder of this "
+            "machine write three slashes, as in file:///folder."
+        )
+    if not path.startswith("/") and (scheme == "file" or path):
+        raise InvalidOption(
+            f"checkpointLocation {location!r} has a scheme and a relative path; give the full "
+            f"path, as in {scheme}:///folder, or './' before a folder whose name has a colon."
+        )
+    # Hadoop merges doubled slashes, drops the last, and resolves '..' by name, not by link.
+    return CheckpointPlace(scheme, authority, posixpath.normpath("/" + path.lstrip("/")))
 
 
 def _configured_file_system() -> str:
@@ -388,32 +406,6 @@ def _split_authority(rest: str) -> tuple[str, str]:
         return "", rest
     authority, slash, path = rest[2:].partition("/")
     return authority, slash + path
-
-
-def _on_default(scheme: str, base: str, text: str, folder: str | None) -> CheckpointPlace:
-    if not text.startswith("/"):
-        if scheme != "file":
-            raise InvalidOption(
-                f"checkpointLocation {text!r} is relative, and the default file system is "
-                f"{scheme}; give its full URL."
-            )
-        text = f"{folder or os.getcwd()}/{text}"
-    return _place(scheme, _split_authority(base)[0], text, text)
-
-
-def _place(scheme: str, authority: str, path: str, text: str) -> CheckpointPlace:
-    if scheme == "file" and authority:
-        raise InvalidOption(
-            f"checkpointLocation {text!r} names the host {authority!r}; for a folder of this "
-            "machine write three slashes, as in file:///folder."
-        )
-    if not path.startswith("/") and (scheme == "file" or path):
-        raise InvalidOption(
-            f"checkpointLocation {text!r} has a scheme and a relative path; give the full path, "
-            f"as in {scheme}:///folder, or './' before a folder whose name has a colon."
-        )
-    # Hadoop merges doubled slashes, drops the last, and resolves '..' by name, not by link.
-    return CheckpointPlace(scheme, authority, posixpath.normpath("/" + path.lstrip("/")))
 
 
 # The files of a checkpoint.

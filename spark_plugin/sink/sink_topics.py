@@ -129,7 +129,7 @@ def prepare_job(
     try:
         connection = open_log(options)
         if options.topic is None:
-            topics = topics_of_rows(connection, waits=True)
+            topics = topics_of_rows(connection, waits=allowed is Creation.ALL)
         else:
             topics = [connection.cluster.present_topic(options.topic, linearizable=True)]
     except (NotATxlog, UnknownTopic):

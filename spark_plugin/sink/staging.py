@@ -9,7 +9,7 @@ task, with the column's name, instead of losing a value.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -186,8 +186,13 @@ class Staging:
 
     def _add(self, name: str, rows: pa.RecordBatch) -> None:
         topic = self._topic(name)
-        columns = self._columns(topic, rows)
-        topic = self._with_columns_of(rows, columns, topic)
+        schema = topic.schema()
+        columns = BatchColumns(self._options.key, self._options.partition)
+        # A Kafka-shaped topic has the same columns for ever.
+        if is_kafka_schema(schema):
+            columns = self._kafka_columns(rows.schema.names)
+        else:
+            topic = self._with_columns_of(rows, {*schema.names, columns.partition}, topic)
         # Rows without a key go to another partition with each batch, as the producer's do.
         self._sticky += 1
         now_ms = self._connection.runtime.clock.wall_ms()
@@ -204,13 +209,10 @@ class Staging:
         if draft.size_bytes >= SEGMENT_BYTES:
             self._finish(name)
 
-    def _columns(self, topic: TopicLog, rows: pa.RecordBatch) -> BatchColumns:
-        """What these rows say of their keys, partitions and times; of a Kafka-shaped topic in the
-        columns that Kafka's sink has for it. There the key chooses where a partition is null."""
+    def _kafka_columns(self, names: Sequence[str]) -> BatchColumns:
+        """The columns of these that Kafka's sink has for the key, partition and time of a row. The
+        key chooses where a partition is null."""
         options = self._options
-        if not is_kafka_schema(topic.schema()):
-            return BatchColumns(options.key, options.partition)
-        names = rows.schema.names
         return BatchColumns(
             options.key,
             options.partition or (PARTITION_COLUMN if PARTITION_COLUMN in names else None),
@@ -231,13 +233,10 @@ class Staging:
         return self._topics[name]
 
     def _with_columns_of(
-        self, rows: pa.RecordBatch, columns: BatchColumns, topic: TopicLog
+        self, rows: pa.RecordBatch, known: Set[str | int | None], topic: TopicLog
     ) -> TopicLog:
         """The topic with each column in which these rows have values: another process may have
         added one since the driver read the topic, and with `mergeSchema` this task adds it."""
-        if is_kafka_schema(topic.schema()):  # Its columns never change.
-            return topic
-        known = {*topic.schema().names, columns.partition}
         missing = [
             name
             for name in rows.schema.names

@@ -165,9 +165,9 @@ def prepared_batch(
     for what, name in (("key", columns.key), ("timestamp", columns.timestamp)):
         if name is not None and not isinstance(name, str):
             raise InvalidRecord(f"{what} is {name!r:.40}; give the name of a column.")
-    batch = _one_batch(table)
-    partitions = _partitions(topic, batch, columns, sticky)
-    unstored, stored = {*columns.unstored}, topic.schema().names
+    batch, schema = _one_batch(table), topic.schema()
+    partitions = _partitions(topic, schema, batch, columns, sticky)
+    unstored, stored = {*columns.unstored}, schema.names
     if isinstance(columns.partition, str) and columns.partition not in stored:
         unstored.add(columns.partition)
     if columns.timestamp is None:
@@ -177,7 +177,7 @@ def prepared_batch(
         # A table from `poll_arrow` has a `_timestamp` already, which the named column replaces.
         unstored |= {TIMESTAMP_COLUMN, columns.timestamp}.difference(stored)
         batch = _without(batch, unstored).append_column(TIMESTAMP_COLUMN, stamps)
-    adapted = adapt(with_record_times(topic, batch, now_ms), physical_schema(topic.schema()))
+    adapted = adapt(with_record_times(topic, batch, now_ms), physical_schema(schema))
     require_small_records(topic, adapted)
     return adapted, partitions
 
@@ -253,10 +253,10 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _partitions(
-    topic: TopicLog, batch: pa.RecordBatch, columns: BatchColumns, sticky: int
+    topic: TopicLog, schema: pa.Schema, batch: pa.RecordBatch, columns: BatchColumns, sticky: int
 ) -> Partitions:
     if columns.partition is None:
-        return _chosen(topic, batch, columns.key, sticky)
+        return _chosen(topic, schema, batch, columns.key, sticky)
     if not isinstance(columns.partition, str):
         partition = check_partition(topic, columns.partition)
         return np.full(batch.num_rows, partition, dtype=np.int32)
@@ -264,29 +264,26 @@ def _partitions(
     named = _named(topic, numbers, columns)
     if not numbers.null_count:
         return named
-    return np.where(missing_values(numbers), _chosen(topic, batch, columns.key, sticky), named)
+    chosen = _chosen(topic, schema, batch, columns.key, sticky)
+    return np.where(missing_values(numbers), chosen, named)
 
 
-def _chosen(topic: TopicLog, batch: pa.RecordBatch, key: str | None, sticky: int) -> Partitions:
+def _chosen(
+    topic: TopicLog, schema: pa.Schema, batch: pa.RecordBatch, key: str | None, sticky: int
+) -> Partitions:
     """The partitions of rows that name none. In a table without the topic's own key column every
-    key is null."""
+    key is null. A column of the topic counts as the topic stores it: the number 5 has other bytes
+    in a narrower type, and would be in another partition. Raises InvalidRecord."""
+    state = topic.state
+    count = len(state.partitions)
     if key is None:
-        default = "key" if is_kafka_schema(topic.schema()) else ""
-        default = topic.state.config.key_column or default
-        key = default if default in batch.schema.names else None
-    if key is None:
-        count = len(topic.state.partitions)
-        return np.full(batch.num_rows, sticky % count, dtype=np.int32)
-    return partitions_of_keys(topic, key, _column(batch, key), sticky)
-
-
-def partitions_of_keys(topic: TopicLog, name: str, keys: pa.Array, sticky: int) -> Partitions:
-    """The partition of each key. A column of the topic counts as the topic stores it: the number 5
-    has other bytes in a narrower type, and would be in another partition. Raises InvalidRecord."""
-    schema = topic.schema()
-    if name in schema.names:
-        keys = converted_column(keys, schema.field(name))
-    count = len(topic.state.partitions)
+        default = state.config.key_column or ("key" if is_kafka_schema(schema) else "")
+        if default not in batch.schema.names:
+            return np.full(batch.num_rows, sticky % count, dtype=np.int32)
+        key = default
+    keys = _column(batch, key)
+    if key in schema.names:
+        keys = converted_column(keys, schema.field(key))
     return partition_for_keys(keys, count, sticky % count)
 
 
