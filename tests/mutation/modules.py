@@ -268,7 +268,10 @@ NEARER = {
         *_named("tests/unit/client", "denied_appends pruned_appends"),
     ),
     **dict.fromkeys(
-        (f"txlog/engine/{name}.py" for name in ("as_of", "producer_config", "times")),
+        (
+            f"txlog/engine/{name}.py"
+            for name in ("as_of", "journal_history", "producer_config", "times")
+        ),
         VALUES,
     ),
     "txlog/engine/blocked_reader.py": ("tests/unit/engine/test_blocked_reader.py",),
