@@ -285,9 +285,55 @@ NEARER = {
     ),
     "txlog/engine/transaction_completion.py": SESSIONS,
     "txlog/engine/transaction_session.py": SESSIONS,
+    "txlog/client/admin": (
+        "tests/unit/client/admin",
+        "tests/unit/client/test_lagging_process.py",
+        *_named("tests/unit/cli/commands", "group group_offsets topic txn txn_producers"),
+        "tests/semantics/test_topics_that_come_back.py",
+    ),
+    "txlog/client/consumer": (
+        "tests/unit/client/consumer",
+        "tests/unit/client/positions",
+        *_named("tests/unit/client", "lagging_process moved_while_reading waiting_partitions"),
+        *_named("tests/semantics", "groups isolation topics_that_come_back"),
+    ),
+    "txlog/client/half_messages": (
+        "tests/unit/client/half_messages",
+        *_named("tests/semantics", "half_messages tags topics_that_come_back"),
+    ),
+    "txlog/client/positions": (
+        "tests/unit/client/positions",
+        "tests/unit/client/test_lagging_process.py",
+        *_named("tests/unit/client/consumer", "client_config consumer_positions"),
+    ),
+    "txlog/client/producer": (
+        "tests/unit/client/producer",
+        *_named("tests/unit/client", "changed_topics denied_appends first_commit pruned_appends"),
+        "tests/unit/client/consumer/test_refused_in_transactions.py",
+        *_named("tests/semantics", "fenced_at_once idempotence topics_that_come_back transactions"),
+    ),
+    **{
+        f"spark_plugin/{part}": (f"tests/unit/spark_plugin/{part}",)
+        for part in ("deployment", "drill", "source")
+    },
+    **{
+        f"spark_plugin/{name}.py": _named("tests/unit/spark_plugin", f"{name} options")
+        for name in ("arrow_schema", "foreign_options", "option_values")
+    },
 }
 """A part of these folders -> the tests of this part. They take much less time than all tests of the
 folder, and a mutant that only farther tests detect has no direct test yet."""
+
+
+IN_SPARK = (
+    "spark_plugin/archive.py",
+    "spark_plugin/checkpoints/hadoop_files.py",
+    "spark_plugin/deployment/check_job.py",
+    "spark_plugin/drill/numbers_job.py",
+    "spark_plugin/drill/startup/sitecustomize.py",
+)
+"""Modules that run only in a session of Spark, or in a process that a test starts: no fast test
+calls their functions in its own process. tests/spark, tests/cluster and the drills test them."""
 
 
 def _nearest(path: str, tests: tuple[str, ...]) -> tuple[str, ...]:
@@ -300,7 +346,7 @@ def _in_folders() -> Iterator[tuple[str, Mutated]]:
     for folder, tests in FOLDERS.items():
         for file in sorted((ROOT / folder).rglob("*.py")):
             path = file.relative_to(ROOT)
-            if path.name != "__init__.py" and str(path) not in known:
+            if path.name != "__init__.py" and str(path) not in {*known, *IN_SPARK}:
                 name = str(path.with_suffix("")).replace("/", ".")
                 yield name, Mutated(str(path), _nearest(str(path), tests), 0.9)
 

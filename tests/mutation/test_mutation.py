@@ -14,7 +14,7 @@ import pytest
 from tests.docs.pages import Page
 from tests.mutation.__main__ import Figures
 from tests.mutation.measuring import MEASURED, VARIABLE, measure_this_process_only
-from tests.mutation.modules import FOLDERS, MODULES, PROTOCOL, Mutated, grouped
+from tests.mutation.modules import FOLDERS, IN_SPARK, MODULES, PROTOCOL, Mutated, grouped
 from tests.mutation.mutant import Function, mutants_of
 from tests.mutation.progress import Progress
 from tests.mutation.run import outcome
@@ -106,7 +106,7 @@ def test_page_lists_every_mutated_module_in_order() -> None:
     shown = Page(ROOT / "docs" / "dev" / "mutation.md").rows("<!-- mutants -->")
     assert shown == [[name, f"`{module.path}`"] for name, module in PROTOCOL.items()]
     page = (ROOT / "docs" / "dev" / "mutation.md").read_text()
-    assert [folder for folder in FOLDERS if f"`{folder}`" not in page] == []
+    assert [path for path in (*FOLDERS, *IN_SPARK) if f"`{path}`" not in page] == []
 
 
 def test_mutants_listed_as_harmless_still_match_the_code() -> None:
@@ -193,4 +193,4 @@ def test_modules_with_the_same_tests_are_tried_together() -> None:
     groups = grouped(MODULES)
     assert sorted(name for group in groups for name in group) == sorted(MODULES)
     assert all(len({MODULES[name].tests for name in group}) == 1 for group in groups)
-    assert sum("txlog.client" in group[0] for group in groups) == 1
+    assert sum("txlog.verify" in group[0] for group in groups) == 1

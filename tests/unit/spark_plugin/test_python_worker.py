@@ -6,9 +6,11 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
+from spark_plugin import python_worker
 from spark_plugin.datasource import TxlogDataSource
 from spark_plugin.python_worker import (
     HIDE_TRACEBACK,
@@ -111,6 +113,13 @@ def test_error_of_a_hook_keeps_type_facts_and_cause_and_its_traceback_is_logged(
     assert line.exc_info[1] is given
 
 
+def test_process_without_a_main_module_is_not_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a program that embeds Python."""
+    for main in (SimpleNamespace(), SimpleNamespace(__spec__=None)):
+        monkeypatch.setitem(sys.modules, "__main__", main)  # type: ignore[arg-type]
+        assert python_worker._main_module() == ""
+
+
 def test_traceback_stays_visible_in_a_process_that_is_not_of_spark() -> None:
     with pytest.raises(UnknownTopic):
         Hooks().schema(UnknownTopic("there is no topic 't'; create it."))
@@ -118,7 +127,7 @@ def test_traceback_stays_visible_in_a_process_that_is_not_of_spark() -> None:
 
 
 IN_A_PROCESS_OF_SPARK = """
-import os, sys
+import logging, os, sys
 from importlib.machinery import ModuleSpec
 sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
 from spark_plugin import python_worker
@@ -133,6 +142,7 @@ for error in (KeyError("x"), InternalError("Please report this."), UnknownTopic(
         fail(error)
     except Exception:
         print(type(error).__name__, os.environ.get(python_worker.HIDE_TRACEBACK))
+print(*(logging.getLogger(name).level for name in (None, "txlog", "spark_plugin")))
 """
 
 
@@ -148,6 +158,7 @@ def test_traceback_of_a_bug_stays_visible_and_log_level_is_given_by_the_environm
         "KeyError None",
         "InternalError None",
         "UnknownTopic 1",
+        f"{logging.WARNING} {logging.DEBUG} {logging.DEBUG}",
         "",
     ]
     assert ran.stderr.count("fail failed\nTraceback (most recent call last):") == 2
