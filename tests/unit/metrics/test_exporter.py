@@ -201,9 +201,12 @@ def test_maintain_once_has_nothing_to_serve(root: str) -> None:
     assert (done.code, "leave --once out" in done.err) == (2, True)
 
 
-def test_dashboard_asks_for_names_that_are_exported(root: str) -> None:
+def test_dashboard_and_alerts_ask_for_names_that_are_exported(root: str) -> None:
     dashboard = json.loads((ROOT / "docs" / "grafana" / "txlog.json").read_text())
-    asked = {
+    page = (ROOT / "docs" / "operations.md").read_text()
+    alerts = set(re.findall(r"txlog_\w+", page)) - {"txlog_job"}
+    assert len(alerts) >= 5
+    asked = alerts | {
         name
         for panel in dashboard["panels"]
         for target in panel["targets"]
