@@ -237,7 +237,7 @@ FOLDERS = {
 """Folder -> tests that judge each module below it. Modules are named after their paths."""
 
 VALUES = (
-    *_named("tests/unit/engine", "as_of kafka_names producer_config times"),
+    *_named("tests/unit/engine", "as_of journal_history kafka_names producer_config times"),
     "tests/unit/client/consumer/test_client_config.py",
 )
 SESSIONS = (
