@@ -20,7 +20,7 @@ from pyarrow.fs import LocalFileSystem
 
 from txlog.client.consumer.cut_reader import AtOffset, TopicRange, topics_at_cut
 from txlog.client.positions.position_arguments import checked_offset
-from txlog.dataset.pruning import PartitionBatches, names_in, pruned
+from txlog.dataset.pruning import INDEXED, PartitionBatches, names_in, pruned
 from txlog.dataset.reading import ScanPart, common_schema, read_parts
 from txlog.engine.as_of import Moment, parse_moment
 from txlog.engine.connection import Connection, InOneProcess, connect
@@ -206,21 +206,9 @@ class Scan(InOneProcess, ds.UnionDataset):  # type: ignore[misc]  # pyarrow has 
         """A scanner, which can be used once. `options` are pyarrow's, and mean nothing here."""
         self._require_columns(columns)
         shown = list(self._shown) if columns is None else columns
-        expressions = [e for e in (self._condition, filter) if e is not None]
-        condition = expressions[0] if expressions else None
-        for more in expressions[1:]:
-            condition = condition & more
-        used = set() if condition is None else set(names_in(condition, self._columns))
-        for column in shown.values() if isinstance(shown, Mapping) else shown:
-            found = [column] if isinstance(column, str) else names_in(column, self._columns)
-            used.update(found)
-        # A batch needs a column to have rows; the number of the partition costs nothing.
-        names = [name for name in self._columns.names if name in (used or {"_partition"})]
-        schema = pa.schema([self._columns.field(name) for name in names])
-        records = self._read(self._listed(condition), schema)
-        return ds.Scanner.from_batches(
-            records, schema=schema, columns=shown, filter=condition, batch_size=batch_size
-        )
+        whole = self if filter is None else self.filter(filter)
+        parts = self._listed(whole._condition)
+        return self._scanner(parts, shown, whole._condition, batch_size)
 
     def to_batches(self, **options: Any) -> Iterator[pa.RecordBatch]:
         """The records as batches. Options as of `scanner`."""
@@ -236,22 +224,25 @@ class Scan(InOneProcess, ds.UnionDataset):  # type: ignore[misc]  # pyarrow has 
         return self.scanner(**options).take(indices)
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
-        """The number of records: by the index, without reading any, unless a filter needs it."""
-        parts = self._listed(self._condition if filter is None else filter)
-        if filter is not None or self._condition is not None:
-            return sum(batch.num_rows for batch in self.to_batches(columns=[], filter=filter))
+        """The number of records: by the index, without reading any but those of batches in which a
+        filter may divide them, or of a column that the index does not know."""
+        if filter is not None:
+            return self.filter(filter).count_rows()
+        parts = self._listed(self._condition)
+        divided = self._divided(parts)
         counted, to_read = 0, []
         for part in parts:
             partly = []
             for batch in part.batches:
                 covered = len(part.covered(batch))
-                if batch.stored_rows < 0 or covered == batch.row_count:
+                # Of a part of what compaction has left, only the bytes say which records it has.
+                is_known = batch.stored_rows < 0 or covered == batch.row_count
+                if is_known and (part.topic, part.partition, batch.base_offset) not in divided:
                     counted += min(covered, batch.record_count)
-                else:  # Compaction has left records of it, and only its bytes say which.
+                else:
                     partly.append(batch)
             to_read.append(replace(part, batches=partly))
-        schema = pa.schema([self._columns.field("_offset")])
-        return int(counted + sum(batch.num_rows for batch in self._read(to_read, schema)))
+        return int(counted + self._scanner(to_read, [], self._condition).count_rows())
 
     def filter(self, expression: Any) -> Scan:
         """The same scan of only those records."""
@@ -337,8 +328,9 @@ class Scan(InOneProcess, ds.UnionDataset):  # type: ignore[misc]  # pyarrow has 
         """The parts with the batches that may have records for the condition."""
         with self._noted():
             parts = [part.listed() for part in self._parts]
-        if condition is None:
-            return parts
+        return parts if condition is None else self._pruned(parts, condition)
+
+    def _pruned(self, parts: Sequence[ScanPart], condition: Any) -> list[ScanPart]:
         known = [PartitionBatches(part.topic, part.partition, part.batches) for part in parts]
         left: dict[tuple[str, int], Sequence[IndexedBatch]] = {
             (found.topic, found.partition): found.batches
@@ -346,6 +338,39 @@ class Scan(InOneProcess, ds.UnionDataset):  # type: ignore[misc]  # pyarrow has 
         }
         found = ((part, left.get((part.topic, part.partition))) for part in parts)
         return [replace(part, batches=batches) for part, batches in found if batches]
+
+    def _divided(self, parts: Sequence[ScanPart]) -> frozenset[tuple[str, int, int]]:
+        """Topic, partition and first offset of the batches with records that may not meet the
+        condition. Only the columns that the index knows are never null: of others, a comparison may
+        be neither true nor false."""
+        if self._condition is None:
+            return frozenset()
+        is_indexed = set(names_in(self._condition, self._columns)) <= set(INDEXED)
+        failing = self._pruned(parts, ~self._condition) if is_indexed else parts
+        return frozenset(
+            (part.topic, part.partition, batch.base_offset)
+            for part in failing
+            for batch in part.batches
+        )
+
+    def _scanner(
+        self, parts: Sequence[ScanPart], shown: Any, condition: Any, batch_size: int = BATCH_ROWS
+    ) -> ds.Scanner:
+        """A scanner of these batches, which are read with the columns that it needs."""
+        used = set() if condition is None else set(names_in(condition, self._columns))
+        for column in shown.values() if isinstance(shown, Mapping) else shown:
+            found = [column] if isinstance(column, str) else names_in(column, self._columns)
+            used.update(found)
+        # A batch needs a column to have rows; the number of the partition costs nothing.
+        names = [name for name in self._columns.names if name in (used or {"_partition"})]
+        schema = pa.schema([self._columns.field(name) for name in names])
+        return ds.Scanner.from_batches(
+            self._read(parts, schema),
+            schema=schema,
+            columns=shown,
+            filter=condition,
+            batch_size=batch_size,
+        )
 
     def _read(self, parts: Iterable[ScanPart], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with self._noted():

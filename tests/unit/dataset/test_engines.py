@@ -4,15 +4,24 @@ only the batches that may have them."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import datafusion
 import duckdb
 import polars
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 import txlog
-from tests.unit.dataset.orders_log import BATCHES, PARTITIONS, ReadBytes, expected, orders_log
+from tests.unit.dataset.orders_log import (
+    BATCHES,
+    FIRST_MS,
+    PARTITIONS,
+    ReadBytes,
+    expected,
+    orders_log,
+)
 from txlog.dataset.scan import Scan
 
 ALL = PARTITIONS * BATCHES
@@ -106,8 +115,11 @@ def test_polars_passes_columns_and_filters_on(scan: Scan, counted: ReadBytes) ->
         assert counted.ranges <= batches
 
 
-def test_limit_ends_the_reading_early(scan: Scan, counted: ReadBytes) -> None:
-    assert scan.head(5).num_rows == 5
+def test_limit_ends_the_reading_early(tmp_path: Path) -> None:
+    """In a log of its own: what was begun may still be read when the rows are there."""
+    connection, counted = orders_log(str(tmp_path / "log"))
+    counted.ranges = 0
+    assert txlog.scan("orders", root=connection).head(5).num_rows == 5
     assert counted.ranges <= ALL / 2
 
 
@@ -115,3 +127,23 @@ def test_count_without_a_filter_reads_no_record(scan: Scan, counted: ReadBytes) 
     assert scan.count_rows() == expected().num_rows
     assert scan.to_table(["_topic", "_partition", "_offset"]).num_rows == expected().num_rows
     assert counted.ranges == 0
+
+
+def test_count_with_a_filter_reads_only_batches_that_it_may_divide(
+    scan: Scan, counted: ReadBytes
+) -> None:
+    offset, partition, stamp = map(ds.field, ("_offset", "_partition", "_timestamp"))
+    first = pa.scalar(FIRST_MS + 4_010, pa.timestamp("ms", "UTC"))
+    table = ds.dataset(expected())
+    for condition, divided in (
+        (offset >= 400, 0),
+        ((partition == 1) & (offset >= 450) & (offset < 7_777), 0),  # The index has offsets.
+        (stamp >= first, 1),
+        (~(partition == 1), 0),
+        ((ds.field("amount") > 50) & (offset < 200), PARTITIONS),
+    ):
+        counted.ranges = 0
+        assert scan.count_rows(condition) == table.count_rows(filter=condition)
+        assert scan.filter(condition).count_rows() == table.count_rows(filter=condition)
+        # And the few beside them that are not told apart.
+        assert 2 * divided <= counted.ranges <= 8 * divided
