@@ -2,16 +2,21 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.logs.memory_log import MemoryLog
+from txlog.clock import Runtime
+from txlog.engine.connection import open_connection
 from txlog.errors import CorruptData
 from txlog.fan_out import SerialFanOut
 from txlog.journal.audit import Finding
 from txlog.settings import LogSettings
+from txlog.storage.disk.local import LocalStore
 from txlog.storage.policy.read_ahead import ReadAheadStore
+from txlog.storage.policy.store_wrapper import AuditedStore
 from txlog.storage.store import ByteRange, Store
 from txlog.topic import batch_index
 from txlog.topic.batch_index import ChunkRef, IndexedBatch
@@ -162,6 +167,21 @@ def test_segment_that_is_gone_is_left_to_the_reader_of_its_batches(log: MemoryLo
     later = Opened(log)
     later.audit.check_segment(listed)
     assert opened.findings == later.findings == []
+
+
+def test_I15_folder_of_segments_that_cannot_be_listed_is_named(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    store = LocalStore(tmp_path, Runtime(), durable=False)
+    for path, data in log.objects().items():
+        store.put_new(path, data)
+    topic = open_connection(store, Runtime()).cluster.topic("u")
+    state, findings = topic.catch_up(), list[Finding]()
+    folder = tmp_path / topic.layout.segments
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    IndexAudit(AuditedStore(store), topic, state, findings.append)
+    assert [(one.path, one.invariant) for one in findings] == [(topic.layout.segments, "I15")]
 
 
 # Reading ahead.

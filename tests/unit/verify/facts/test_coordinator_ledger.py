@@ -217,6 +217,10 @@ CASES: dict[str, tuple[tuple[CoordinatorEvent, ...], Findings]] = {
             ("I4", f"{Decision.COMMIT} of {NEXT} after {Decision.ABORT}"),
         ],
     ),
+    "an abort that fences names a committed transaction": (
+        (AbortPrepared("p", DONE, 0, 1),),
+        [("I4", f"{Decision.ABORT} of {DONE} after {Decision.COMMIT}")],
+    ),
     "an abort in the same epoch leaves the others open": (
         (
             TransactionBegun("p", NEXT, 0, 1),
