@@ -67,9 +67,7 @@ def test_I15_outcomes_that_cannot_be_decoded_are_named_by_both_audits(log: Memor
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_index_that_is_rewritten_during_the_audit_is_read_again(
-    log: MemoryLog, times: int
-) -> None:
+def test_index_that_is_rewritten_during_the_audit_is_read_again(log: MemoryLog, times: int) -> None:
     producer = log.elsewhere()
 
     def rewrite() -> None:
