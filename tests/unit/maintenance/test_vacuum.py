@@ -535,3 +535,19 @@ def test_sweep_reports_objects_and_their_bytes(log: MemoryLog) -> None:
     assert sorted(stored.size_bytes for stored in found.objects) == sizes
     report = collector.sweep(found)
     assert (report.objects, report.bytes) == (2, sum(sizes))
+
+
+def test_R15_vacuum_of_a_process_that_lags_takes_no_referenced_object_for_garbage(
+    log: MemoryLog,
+) -> None:
+    """Entries that it has not read yet were pruned, and an absent entry looks like the end."""
+    lagging = log.process(ScriptedStore(log.memory))
+    topic = lagging.cluster.topic("u")
+    topic.catch_up()
+    producer = log.producer(enable_idempotence=False)
+    for number in range(12):
+        producer.send("u", b"%d" % number).get()
+    log.connection.cluster.topic("u").journal.prune(1, 1)
+    log.clock.advance(DAY_MS + 1)
+    assert topic.catch_up().partitions[0].next_offset == 0, "it does not know yet"
+    assert Vacuum(lagging, DAY_MS).find_candidates().objects == ()
