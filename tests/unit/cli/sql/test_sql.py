@@ -1,8 +1,11 @@
 """`txlog sql` prints the rows of a query in each form, and refuses everything else."""
 
+import contextlib
 import csv
 import io
 import json
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +16,7 @@ import pytest
 
 from tests.docs.pages import Page
 from tests.logs.empty_log import empty_log
-from tests.processes.command_line import command, environment, run
+from tests.processes.command_line import PROCESS_TIMEOUT_S, command, environment, run
 from tests.source_tree import ROOT
 from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.sql.results import TABLE_ROWS_MAX, _duration
@@ -222,3 +225,32 @@ def test_query_of_the_readme_runs(tmp_path: Path) -> None:
     done = run("sql", query, "-o", "json", root=root)
     latest = "1970-01-01T00:00:00.000000Z"
     assert done.json == [{"customer": "bob", "payments": 1, "latest": latest}]
+
+
+def on_terminal(root: str, *words: str) -> tuple[int, str]:
+    """Exit code and all that a command prints on a terminal."""
+    own, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command("sql", *words), stdin=theirs, stdout=theirs, stderr=theirs,
+        env=environment(TXLOG_ROOT=root, TERM="dumb", NO_COLOR="1"),
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # The other side is closed.
+        while data := os.read(own, 65_536):
+            shown += data
+    os.close(own)
+    return process.wait(PROCESS_TIMEOUT_S), shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("form", [(), ("-o", "json"), ("--format", "csv")])
+def test_terminal_gets_no_control_character_of_a_record(form: tuple[str, ...], evil: str) -> None:
+    code, shown = on_terminal(evil, "from evil", *form)
+    assert code == 0
+    assert "plain" in shown
+    assert [c for c in shown if not c.isprintable() and c != "\n"] == []
+
+
+def test_terminal_gets_no_bytes_of_arrow(evil: str) -> None:
+    code, shown = on_terminal(evil, "from evil", "--format", "arrow")
+    assert (code, "not for a terminal" in shown) == (2, True)
