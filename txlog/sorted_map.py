@@ -145,9 +145,10 @@ class SortedMap(Mapping[K, V_co]):
             made._root = leaf
             made._size = len(leaf)
             return made
-        # More than an item for each leaf or so: each would copy a leaf, and most leaves change.
+        # More than an item for each leaf or so: each would copy a leaf, and most leaves change. Or
+        # so many are gone that to copy the others costs less than to look for each.
         gone = frozenset(gone)
-        if len(gone) + len(items) > max(LEAF_MAX, self._size // LEAF_MAX):
+        if len(items) > max(LEAF_MAX, self._size // LEAF_MAX) or len(gone) > self._size // 16:
             kept = {key: value for key, value in self.items() if key not in gone}
             made._fill({**kept, **items})
             return made

@@ -88,8 +88,9 @@ from txlog.topic.read.cut import partly_applied
 from txlog.topic.state import TopicState, TxDecision, decisions_of, tail_of_rows
 
 FEW, MANY = 10, 20_000
-STEPS_MORE_MAX = 10_000
-"""A look at each of MANY entries takes several steps for each."""
+STEPS_MORE_MAX = 15_000
+"""A look at each of MANY entries takes several steps for each. A map of few entries is one leaf,
+which is changed in fewer steps than a tree."""
 BYTES_MORE_MAX = 100_000
 """A tuple of MANY references takes 160,000 bytes, a dictionary 600,000."""
 

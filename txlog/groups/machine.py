@@ -8,7 +8,7 @@ them, and the state has a field for each. This module stores and dispatches; it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from txlog.coordinator.events import CoordinatorEvent, ReplayMark
@@ -140,8 +140,10 @@ class CoordinatorMachine(SimpleMachine):
         if isinstance(event, OffsetsPended):
             self._require_coordinator(event.pending)
         if isinstance(event, _OFFSETS_EVENTS):
-            return replace(state, offsets=apply_offsets(state.offsets, event))
-        return replace(state, transactions=apply_transactions(state.transactions, event))
+            offsets = apply_offsets(state.offsets, event)
+            return CoordinatorJournalState(state.transactions, offsets)
+        transactions = apply_transactions(state.transactions, event)
+        return CoordinatorJournalState(transactions, state.offsets)
 
     def encode_event(self, event: object) -> Json:
         """The JSON value of an event."""

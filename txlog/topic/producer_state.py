@@ -206,8 +206,7 @@ class ProducerStateEntry:
         opened = self.open if self.has_open(tx_id) else None
         # Records in the log precede those that this marker appends.
         first_offsets = {**event.base_offsets, **(opened.first_offsets if opened else {})}
-        return replace(
-            self,
+        return ProducerStateEntry(
             epoch=epoch,
             recent=self.recent if epoch == self.epoch else {},
             open=None if opened else self.open,
@@ -224,6 +223,7 @@ class ProducerStateEntry:
                 # Only a cut over several topics needs them (I11).
                 first_offsets if event.topic_ids else {},
             ),
+            stored_ms=self.stored_ms,
             earlier=self._earlier(tx_id.epoch, floor),
         )
 
