@@ -14,14 +14,8 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from spark_plugin.connections import open_log
@@ -43,15 +37,30 @@ from spark_plugin.source.subscription import (
     views_of,
 )
 from txlog.coordinator.transaction import TransactionalId
+from txlog.distribution import install_command
 from txlog.engine.blocked_reader import BlockedReader
 from txlog.engine.connection import Connection
-from txlog.errors import CommitFailed, UnknownTopic, UnstableOffsetCommit
+from txlog.errors import CommitFailed, UnknownTopic, UnstableOffsetCommit, UsageError
 from txlog.fan_out import begun
 from txlog.groups.state import GroupState, PendingOffset
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.storage.store import NewObjects, watched
 from txlog.topic.read.cut import Ends, TopicView, limited_cut, partly_applied, stable_ends
 from txlog.topic.topic_log import TopicLog
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError as error:
+    raise UsageError(
+        f"txlog needs PySpark 4.2 or newer, and this Python has {pyspark.__version__}: "
+        f"{install_command('spark')}."
+    ) from error
 
 log = logging.getLogger(__name__)
 

@@ -148,10 +148,16 @@ class Cluster:
         until(lambda: self.state() is not None, "the master")
 
     def start_worker(
-        self, address: str, *, cores: int = 1, without: Collection[str] = (), **env: str
+        self,
+        address: str,
+        *,
+        cores: int = 1,
+        without: Collection[str] = (),
+        spark: Path = SPARK_HOME,
+        **env: str,
     ) -> Worker:
-        """Start a worker with its disk, and wait until the master knows it. `env` are variables
-        of its machine, which executors inherit; it has none of those in `without`."""
+        """Start a worker with its disk and its Spark, and wait until the master knows it. `env` are
+        variables of its machine, which executors inherit; it has none of those in `without`."""
         folder = self.folder / f"machine {address}"
         seen = self.local if namespace() else folder
         for name in ("work", "home", "tmp"):
@@ -160,6 +166,7 @@ class Cluster:
         size = ["--cores", cores, "--memory", f"{cores}g", "--work-dir", seen / "work"]
         place = ["--host", address, "--webui-port", free_port()]
         command = _class("org.apache.spark.deploy.worker.Worker", *place, *size, self.url)
+        command[0] = str(spark / "bin" / "spark-class")
         if namespace():
             command = [*namespace(), "sh", "-c", MOUNT, "sh", str(folder), str(seen), *command]
         own = {**self._env(address, seen), **env}

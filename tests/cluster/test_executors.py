@@ -2,6 +2,8 @@
 wrong; it never loses a record."""
 
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster import ADDRESSES, MARKS, Cluster
+from tests.cluster.cluster import ADDRESSES, MARKS, SPARK_HOME, Cluster
 from tests.cluster.stream import Stream, stream_on
 from tests.source_tree import PRODUCT, ROOT
 from tests.spark.drill import until
@@ -22,6 +24,7 @@ pytestmark = MARKS
 HERE = Path(__file__).parent
 ONCE = {"spark.task.maxFailures": "1"}
 HOUR_S = 3600
+OTHER_PYSPARK = "4.1.4"
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +40,27 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stream]:
         yield stream
 
 
+@pytest.fixture(scope="module")
+def other_pyspark() -> Path:
+    """The folder of another version of PySpark, which is installed once."""
+    folder = ROOT / ".servers" / f"pyspark-{OTHER_PYSPARK}"
+    if not (folder / "pyspark").exists():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
+        subprocess.run([*pip, "--target", folder, f"pyspark=={OTHER_PYSPARK}"], check=True)
+    return folder
+
+
 @contextmanager
 def running(
-    first: Stream, name: str, *, without: tuple[str, ...] = (), **env: str
+    first: Stream,
+    name: str,
+    *,
+    without: tuple[str, ...] = (),
+    spark: Path = SPARK_HOME,
+    **env: str,
 ) -> Iterator[Stream]:
     """A query of its own on one worker, whose machine has these variables and not those."""
-    first.cluster.start_worker(ADDRESSES[1], without=without, **env)
+    first.cluster.start_worker(ADDRESSES[1], without=without, spark=spark, **env)
     stream = first.beside(name)
     try:
         stream.start(ONCE)
@@ -91,6 +109,30 @@ def test_executor_with_another_version_of_txlog_is_refused(first: Stream, tmp_pa
         said = error(stream)
     assert "9.8.7" in said
     assert VERSION in said
+
+
+def test_I5_I10_executor_whose_python_has_another_pyspark_writes_each_record_once(
+    first: Stream, other_pyspark: Path, tmp_path: Path
+) -> None:
+    """Its Spark puts the PySpark that belongs to it first on the path of its Python."""
+    own = SPARK_HOME / "python" / "lib" / "pyspark.zip"
+    python = tmp_path / "python"
+    # The tests' Python of tasks leaves that zip file out.
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{own}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    paths = f"{python_path()}:{other_pyspark}"
+    with running(
+        first, "other-pyspark", PYTHONPATH=paths, TXLOG_TESTS_PYTHON=str(python)
+    ) as stream:
+        stream.settle()
+        stream.judge()
+
+
+def test_executor_of_another_spark_is_refused_by_spark(first: Stream, other_pyspark: Path) -> None:
+    with running(first, "other-spark", spark=other_pyspark / "pyspark") as stream:
+        said = error(stream)
+    assert "InvalidClassException" in said
+    assert "local class incompatible" in said
 
 
 @pytest.mark.parametrize("off_s", [-HOUR_S, HOUR_S])

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from tests.source_tree import ROOT
@@ -44,11 +45,19 @@ def test_shim_exposes_a_working_plugin_as_the_default_source(tmp_path: Path) -> 
     assert import_the_shim(tmp_path) == (True, "None")
 
 
-def import_the_shim(plugin_folder: Path) -> tuple[bool, str]:
-    """Import it in a fresh interpreter that finds the plugin of `plugin_folder` first."""
+def test_shim_with_an_older_pyspark_names_the_version_that_is_needed() -> None:
+    older = "import pyspark.sql.datasource; sys.modules['pyspark.sql.streaming.datasource'] = None"
+    present, error = import_the_shim(ROOT, older)
+    assert not present
+    assert f"needs PySpark 4.2 or newer, and this Python has {pyspark.__version__}" in error
+
+
+def import_the_shim(plugin_folder: Path, before: str = "") -> tuple[bool, str]:
+    """Import it in a fresh interpreter that finds the plugin of `plugin_folder` first, and has run
+    the program `before`."""
     paths = f"import sys; sys.path[:0] = [{str(plugin_folder)!r}, {str(ROOT)!r}]"
     done = subprocess.run(
-        [sys.executable, "-c", paths + IMPORT_THE_SHIM],
+        [sys.executable, "-c", f"{paths}\n{before}{IMPORT_THE_SHIM}"],
         cwd=plugin_folder,
         capture_output=True,
         text=True,

@@ -137,8 +137,11 @@ def _cluster_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
     if facts["register_error"]:
         yield failed("register", facts["register_error"], SHIP)
     if facts["task_error"]:
+        cause = _cause(facts["task_error"])
         fix = "repair what the error names; the Python of executors must run PySpark's workers"
-        yield failed("tasks", _cause(facts["task_error"]), fix)
+        if "InvalidClassException" in cause:
+            fix = f"driver and executors run two versions of Spark: {ONE_VERSION}"
+        yield failed("tasks", cause, fix)
     elif not count:
         fix = "free cores and memory, or ask for less (spark.executor.cores, spark.executor.memory)"
         yield failed("executors", "none came within a minute", fix)

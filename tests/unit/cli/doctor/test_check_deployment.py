@@ -130,6 +130,12 @@ def test_error_of_a_task_shows_its_last_cause_without_secrets() -> None:
     assert (found.status, found.found) == (Status.FAIL, "ModuleNotFoundError: secret=***")
 
 
+def test_error_of_another_spark_says_to_install_one_version() -> None:
+    error = "Caused by: java.io.InvalidClassException: o.a.s.rdd.RDD; local class incompatible\n"
+    fix = "driver and executors run two versions of Spark: install the same version"
+    assert check(facts(task_error=error), "tasks").fix.startswith(fix)
+
+
 def test_local_root_on_several_hosts_is_a_warning_and_its_file_system_named() -> None:
     found = check(facts(process("h2")), "file system")
     assert (found.status, found.found) == (Status.WARN, "ext4, on 2 hosts")
