@@ -7,7 +7,13 @@ import pyarrow as pa
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from tests.stores.scripted_store import answer_lost, never_lands, preceded_by, unavailable
+from tests.stores.scripted_store import (
+    Call,
+    answer_lost,
+    never_lands,
+    preceded_by,
+    unavailable,
+)
 from tests.unit.segments import segment
 from txlog.engine.append import appender as appender_module
 from txlog.engine.append.appender import (
@@ -199,10 +205,22 @@ def test_append_without_an_answer_is_sent_as_often_as_the_settings_say(
     assert appends_until_it_gives_up(log, topic, once, rows(1)) == 1
 
 
-def test_no_append_is_repeated_after_the_delivery_timeout(log: MemoryLog, topic: TopicLog) -> None:
-    quick = appender_of(log, **{"delivery.timeout.ms": 1})
-    log.clock.slept_ms.clear()
-    assert appends_until_it_gives_up(log, topic, quick, rows(1)) <= 2
+@pytest.mark.parametrize(("took_ms", "sent"), [(1_000, 1), (999, 2)])
+def test_no_append_is_repeated_once_the_delivery_timeout_has_passed(
+    log: MemoryLog, topic: TopicLog, took_ms: int, sent: int
+) -> None:
+    appender = appender_of(log, **{"delivery.timeout.ms": 1_000})
+    begun_ms = log.clock.wall_ms()
+
+    def late(call: Call) -> object:
+        log.clock.now_ms = max(log.clock.now_ms, begun_ms + took_ms)
+        return never_lands(call)
+
+    log.store.on("create", "topics/t/", late, holding="batches_appended", times=1_000)
+    with pytest.raises(OutcomeUnknown):
+        appender.append(topic, rows(1), partitions(0), None)
+    written = [path for _, path in log.store.writes if "/segments/" in path]
+    assert len(written) == sent
 
 
 def test_idempotent_append_whose_answer_was_lost_is_stored_once(
