@@ -48,7 +48,6 @@ from txlog.topic.read.reader import (
     sliced,
     sliced_records,
     visible_batches,
-    visible_end,
 )
 from txlog.topic.records.batch import DECODED_BYTES_MAX
 from txlog.topic.records.schema import decode_schema, is_kafka_schema
@@ -203,7 +202,7 @@ def _visible(
 def _end(state: TopicState, partition: int, options: ReaderOptions) -> int:
     """The offset after the last record that may be read."""
     is_known = partition < len(state.partitions)
-    return visible_end(state, partition, options.isolation_level) if is_known else 0
+    return state.visible_end(partition, options.isolation_level) if is_known else 0
 
 
 # Dividing the spans among tasks. Pure.

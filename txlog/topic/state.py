@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import TypeAlias
 
 from txlog.errors import InvariantViolated
-from txlog.model import Decision, Offset, Slot, TxId
+from txlog.model import Decision, IsolationLevel, Offset, Slot, TxId
 from txlog.settings import TopicConfig
 from txlog.sorted_map import IndexedMap, IndexEntry, SortedMap
 from txlog.stored import stored
@@ -160,6 +160,12 @@ class TopicState:
 
     def end_offset(self, partition: int) -> int:
         """The offset after the last record, committed or not."""
+        return self.partitions[partition].next_offset
+
+    def visible_end(self, partition: int, isolation: IsolationLevel) -> int:
+        """The offset up to which a reader may read: the LSO at read_committed, else the end."""
+        if isolation is IsolationLevel.READ_COMMITTED:
+            return self.last_stable_offset(partition)
         return self.partitions[partition].next_offset
 
     def last_stable_offset(self, partition: int) -> int:

@@ -23,7 +23,6 @@ from txlog.topic.read.reader import (
     read_ahead,
     sliced,
     sliced_records,
-    visible_end,
 )
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
@@ -47,8 +46,8 @@ class PartitionRead:
     stored_bytes: int
     is_cut: bool
     """Whether the read ended early, because its batches are much larger in memory than stored."""
-    is_whole: bool
-    """Whether it reached the end that this process had seen."""
+    whole_of: TopicState | None
+    """The state whose end it reached."""
 
 
 class PartitionFetcher:
@@ -68,9 +67,8 @@ class PartitionFetcher:
         self._ahead_from = position
         """The position at which `_ahead` continues; nowhere while it is being changed."""
         self._fetched_to = position
-        self._is_whole = False
-        self.is_read_out = False
-        """Whether the last `take` returned all that the last read has left."""
+        self._whole_of: TopicState | None = None
+        """The state whose end the last read reached."""
         self._stored_bytes_max = 1 << 62
         """Limit of one fetch; lowered while batches are much larger in memory than stored."""
 
@@ -96,7 +94,7 @@ class PartitionFetcher:
         return self._fetched_to > self.topic.state.bounds(self.partition).next_offset
 
     def _end(self) -> int:
-        return visible_end(self.topic.state, self.partition, self._isolation)
+        return self.topic.state.visible_end(self.partition, self._isolation)
 
     def fill(self, bytes_max: int) -> int:
         """Read ahead up to `bytes_max` stored bytes, but at least one batch; returns the bytes.
@@ -119,8 +117,12 @@ class PartitionFetcher:
         state, position = self.topic.state, self._fetched_to
         if state.closed:
             return False
-        end = visible_end(state, self.partition, self._isolation)
+        end = state.visible_end(self.partition, self._isolation)
         return position < end or (position > end and self.is_beyond())
+
+    def is_read_out(self) -> bool:
+        """Whether all is taken that the present state has, as the last read has shown."""
+        return not self._ahead and self._whole_of is self.topic.state
 
     @property
     def has_read_ahead(self) -> bool:
@@ -157,8 +159,8 @@ class PartitionFetcher:
             rows, end = rows[:count], min(end, rows[count - 1].next_offset)
             stored_bytes = sum(row.length for row in rows)
         batches = [sliced(batch, start, end) for batch in fetched]
-        is_whole = not is_cut and stored_bytes < bytes_max
-        return PartitionRead(start, end, batches, stored_bytes, is_cut, is_whole)
+        whole_of = state if not is_cut and stored_bytes < bytes_max else None
+        return PartitionRead(start, end, batches, stored_bytes, is_cut, whole_of)
 
     def adopt(self, read: PartitionRead) -> int:
         """Append the batches to those read ahead, all or none: a read that is repeated after an
@@ -172,7 +174,7 @@ class PartitionFetcher:
         self._stored_bytes_max = more
         self._ahead_from = _NOWHERE
         self._ahead.extend(read.batches)
-        self._is_whole = read.is_whole
+        self._whole_of = read.whole_of
         self._fetched_to, self._ahead_from = read.end, self.position
         return read.stored_bytes
 
@@ -181,7 +183,7 @@ class PartitionFetcher:
     ) -> tuple[list[IndexedBatch], int, int]:
         """The next batches to read, the offset after them, and their stored bytes."""
         self.topic.check_offset(state, self.partition, start)
-        end = visible_end(state, self.partition, self._isolation)
+        end = state.visible_end(self.partition, self._isolation)
         rows: list[IndexedBatch] = []
         size = 0
         is_committed = self._isolation is IsolationLevel.READ_COMMITTED
@@ -199,7 +201,6 @@ class PartitionFetcher:
         self._settle()
         self._ahead_from = _NOWHERE
         head = self._head(records_max) if self._ahead else None
-        self.is_read_out = self._is_whole and not self._ahead
         if head is not None and self._ahead:
             end = head.offset_at(head.batch.num_rows - 1) + 1
         else:

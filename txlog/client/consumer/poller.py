@@ -147,7 +147,7 @@ class Poller:
                     taken.append((where, fetched))
                     room.records -= fetched.batch.num_rows
                     room.decoded_bytes -= fetched.size_bytes
-                    if fetcher.is_read_out:
+                    if fetcher.is_read_out():
                         break
             except TxlogError:
                 # Records that were taken are returned first. A later poll meets the error again,

@@ -21,7 +21,6 @@ from txlog.client.positions.position_arguments import (
 from txlog.engine.connection import Connection
 from txlog.errors import InvalidConfig, UsageError
 from txlog.model import IsolationLevel, OffsetAndTimestamp, TopicPartition
-from txlog.topic.read.reader import visible_end
 from txlog.topic.read.time_lookup import offset_for_time
 from txlog.topic.topic_log import TopicLog
 
@@ -44,7 +43,7 @@ class ListedOffsets:
         wanted = checked_partitions(partitions)
         topics = present_topics(self._connection, wanted)
         return {
-            where: visible_end(topics[where.topic].state, where.partition, self._isolation)
+            where: topics[where.topic].state.visible_end(where.partition, self._isolation)
             for where in wanted
         }
 
@@ -129,7 +128,7 @@ class AutoOffsetReset:
             found = offset_for_time(topic, partition, now_ms - self.duration_ms, isolation)
             if found is not None:
                 return found.offset
-        return visible_end(state, partition, isolation)
+        return state.visible_end(partition, isolation)
 
 
 EARLIEST = AutoOffsetReset("earliest")

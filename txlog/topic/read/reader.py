@@ -95,13 +95,6 @@ class FetchedBatch:
         return self.base_offset + index
 
 
-def visible_end(state: TopicState, partition: int, isolation: IsolationLevel) -> int:
-    """The offset up to which a reader may read: the LSO at read_committed, else the end."""
-    if isolation is IsolationLevel.READ_COMMITTED:
-        return state.last_stable_offset(partition)
-    return state.end_offset(partition)
-
-
 def visible_batches(
     topic: TopicLog,
     state: TopicState,
@@ -112,7 +105,7 @@ def visible_batches(
 ) -> Iterator[IndexedBatch]:
     """Batches with records that a reader may see in [start, end)."""
     first = max(start, state.partitions[partition].log_start)
-    stop = min(end, visible_end(state, partition, isolation))
+    stop = min(end, state.visible_end(partition, isolation))
     for batch in topic.batches(state, partition, first, stop):
         if batch.record_count and not (
             batch.aborted and isolation is IsolationLevel.READ_COMMITTED
@@ -277,7 +270,7 @@ def read_ahead(
     for batch, data in found:
         # By what the batch claims, before Arrow takes that memory: a batch may be forged (I16).
         head = None if data is None else batch_head(data, f"segment {batch.segment}")
-        taken += _size_bytes(batch, head)
+        taken += batch.length if head is None else head.decoded_bytes
         if heads and taken > decoded_bytes_max:
             break
         heads.append(head)
@@ -448,13 +441,8 @@ def _decode(
         offsets = _checked_offsets(batch, records)
         records = records.drop_columns([OFFSET_COLUMN])
     records = _in_newest_schema(source, batch, _with_index_time(batch, records), columns)
-    size_bytes = _size_bytes(batch, head)
+    size_bytes = batch.length if head is None else head.decoded_bytes
     return FetchedBatch(batch.partition, batch.base_offset, records, offsets, size_bytes)
-
-
-def _size_bytes(batch: IndexedBatch, head: BatchHead | None) -> int:
-    """Memory of a batch: what it claims, or if it is not compressed its bytes."""
-    return batch.length if head is None else head.decoded_bytes or batch.length
 
 
 def _with_index_time(batch: IndexedBatch, records: pa.RecordBatch) -> pa.RecordBatch:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from txlog.arrow_columns import whole_numbers
 from txlog.model import IsolationLevel, OffsetAndTimestamp
-from txlog.topic.read.reader import batch_source, read_batches, sliced, visible_end
+from txlog.topic.read.reader import batch_source, read_batches, sliced
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN
 from txlog.topic.topic_log import TopicLog
 
@@ -27,7 +27,7 @@ def offset_for_time(
     """The earliest visible record whose time is `timestamp_ms` or later (Kafka's rule)."""
     state = topic.state
     log_start = state.partitions[partition].log_start
-    end = visible_end(state, partition, isolation)
+    end = state.visible_end(partition, isolation)
     for row in topic.batches_at_time(state, partition, timestamp_ms):
         if row.next_offset <= log_start or row.base_offset >= end or not row.record_count:
             continue

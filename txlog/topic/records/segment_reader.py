@@ -133,10 +133,10 @@ def _require_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
 class BatchHead:
     """What a batch says of itself."""
 
-    is_compressed: bool = False
-    decoded_bytes: int = 0
-    """Memory that its buffers claim to take. Those of an uncompressed batch take none besides its
-    bytes, whatever its head says, and Arrow checks that they are within them."""
+    is_compressed: bool
+    decoded_bytes: int
+    """Memory that its buffers claim to take. Those of an uncompressed batch are its own bytes,
+    whatever its head says, and Arrow checks that they are within them."""
 
 
 def batch_head(data: Bytes, origin: str) -> BatchHead:
@@ -146,7 +146,7 @@ def batch_head(data: Bytes, origin: str) -> BatchHead:
     if head.kind != RECORD_BATCH or head.length != len(message):
         raise _damaged(origin, "it is not one complete record batch")
     if not head.is_compressed:
-        return BatchHead()
+        return BatchHead(False, len(message))
     try:
         return BatchHead(True, _claimed_bytes(head, message[head.body_start :]))
     except HEAD_ERRORS as error:
@@ -181,7 +181,7 @@ def _read_records(
     decoded_bytes_max: int,
 ) -> pa.RecordBatch:
     """Parse one message, and check the bounds of every value. Raises CorruptData."""
-    if head.decoded_bytes > decoded_bytes_max:
+    if head.is_compressed and head.decoded_bytes > decoded_bytes_max:
         raise _damaged(
             origin,
             f"it claims to take {head.decoded_bytes} bytes in memory; at most {decoded_bytes_max} "
