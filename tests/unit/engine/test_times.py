@@ -8,7 +8,12 @@ import pytest
 
 from txlog.client.positions.position_arguments import checked_limit, checked_timeout
 from txlog.engine.append.producer_batch import checked_function
-from txlog.engine.times import milliseconds, time_with_fraction
+from txlog.engine.times import (
+    milliseconds,
+    past_moment_ms,
+    short_duration_ms,
+    time_with_fraction,
+)
 from txlog.errors import InvalidConfig, UsageError
 from txlog.settings import LONG_MAX
 
@@ -81,6 +86,48 @@ def test_digits_that_python_drops_are_returned() -> None:
     assert time_with_fraction("2013-01-31T12:00:00")[1] == ""
     assert time_with_fraction("2013-01-31")[0].isoformat() == "2013-01-31T00:00:00"
     assert time_with_fraction("2013-01-31T12:00:00.5")[0].microsecond == 500_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        *(("7ms", 7), ("90s", 90_000), ("15m", 900_000), ("3h", 10_800_000)),
+        *(("2d", 172_800_000), ("2w", 1_209_600_000), ("0s", 0)),
+        *(("", None), ("5", None), ("1.5h", None), ("h", None), ("-1h", None), ("1y", None)),
+    ],
+)
+def test_duration_is_a_whole_number_of_a_unit(text: str, expected_ms: int | None) -> None:
+    assert short_duration_ms(text) == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("2013-01-31T12:00:00Z", NOON_MS),
+        (str(NOON_MS), NOON_MS),
+        ("0", 0),
+        ("0s", NOON_MS),
+        ("2h", NOON_MS - 7_200_000),
+        ("9000w", 0),
+    ],
+)
+def test_moment_of_the_past_is_a_time_or_an_age(text: str, expected_ms: int) -> None:
+    assert past_moment_ms(text, NOON_MS) == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("-1", "'-1' is not between 1970 and now; write an age such as 1h"),
+        (str(NOON_MS + 1), "is not between 1970 and now"),
+        ("2013-01-31T12:00:01Z", "is not between 1970 and now"),
+        ("1y", "'1y' is not a time in the past; write an age such as 90s, 15m, 1h or 2d"),
+        ("", "is not a time in the past"),
+    ],
+)
+def test_moment_that_is_not_past_is_refused(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        past_moment_ms(text, NOON_MS)
 
 
 # Limits.
