@@ -19,6 +19,7 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from txlog.client.consumer.cut_reader import AtOffset, TopicRange, topics_at_cut
+from txlog.client.html_table import html_table
 from txlog.client.positions.position_arguments import checked_offset
 from txlog.dataset.pruning import INDEXED, PartitionBatches, names_in, pruned
 from txlog.dataset.reading import ScanPart, common_schema, read_parts
@@ -155,6 +156,14 @@ class Scan(InOneProcess, ds.UnionDataset):  # type: ignore[misc]  # pyarrow has 
 
     def __repr__(self) -> str:
         return f"<txlog.Scan of {', '.join(dict.fromkeys(part.topic for part in self._parts))}>"
+
+    def _repr_html_(self) -> str:
+        """The offsets, in a notebook; it reads no record."""
+        return html_table(
+            f"Scan of {', '.join(self.schema.names)}",
+            ("partition", "start offset", "end offset"),
+            [(where, *found) for where, found in self.offsets.items()],
+        )
 
     @property
     def offsets(self) -> dict[TopicPartition, tuple[int, int]]:

@@ -12,11 +12,13 @@ from txlog.client.admin.groups import GroupAdmin
 from txlog.client.admin.history import HistoryAdmin
 from txlog.client.admin.topics import TopicAdmin
 from txlog.client.admin.transactions import TransactionAdmin
+from txlog.client.html_table import html_table
 from txlog.client.positions.position_arguments import checked_names
 from txlog.engine.connection import Connection, InOneProcess, connect
-from txlog.errors import UsageError
+from txlog.errors import TxlogError, UsageError
 from txlog.maintenance.maintenance import Maintenance, MaintenanceReport
 from txlog.maintenance.vacuum import Candidates, Vacuum, VacuumReport
+from txlog.redaction import redact
 from txlog.verify.log_audit import LogReport, audit_log, stored_objects
 
 
@@ -38,6 +40,14 @@ class Admin(TopicAdmin, GroupAdmin, TransactionAdmin, HistoryAdmin, InOneProcess
         )
         self._unreferenced = Candidates()
         """What the last pass of maintenance has found for the next one."""
+
+    def _repr_html_(self) -> str:
+        """The topics, in a notebook; of a log that cannot be read, why."""
+        title = f"Log at {redact(self.connection.cluster.store.url)}"
+        try:
+            return html_table(title, ("topic",), [(name,) for name in self.list_topics()])
+        except TxlogError as error:
+            return html_table(title, (type(error).__name__,), [(redact(str(error)),)])
 
     def maintain(
         self,

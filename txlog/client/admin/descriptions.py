@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from txlog.client.html_table import html_table
 from txlog.coordinator.transaction import Transaction
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 from txlog.settings import TopicConfig
@@ -38,6 +39,22 @@ class TopicDescription:
     is_being_deleted: bool = False
     """Whether its deletion has begun, and is in progress or was interrupted: it takes no
     transactions (R40). `delete_topics` and maintenance finish the deletion."""
+
+    def _repr_html_(self) -> str:
+        """Its partitions, in a notebook."""
+        return html_table(
+            f"Topic {self.name}, open transactions: {len(self.open_transactions)}",
+            ("partition", "log start offset", "last stable offset", "end offset"),
+            [
+                (
+                    found.partition,
+                    found.log_start_offset,
+                    found.last_stable_offset,
+                    found.end_offset,
+                )
+                for found in self.partitions
+            ],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +107,23 @@ class GroupDescription:
         if self.lag is None:
             return None
         return max((partition.lag_ms or 0 for partition in self.partitions), default=0)
+
+    def _repr_html_(self) -> str:
+        """Its partitions, in a notebook; no lag is shown where it is unknown."""
+        return html_table(
+            f"Group {self.group_id}, lag: {'unknown' if self.lag is None else self.lag}",
+            ("partition", "current offset", "log end offset", "lag", "lag in seconds"),
+            [
+                (
+                    found.where,
+                    found.current_offset,
+                    found.log_end_offset,
+                    found.lag,
+                    None if found.lag_ms is None else found.lag_ms / 1_000,
+                )
+                for found in self.partitions
+            ],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +187,16 @@ class TransactionListing:
     pending: tuple[PendingTransaction, ...] = ()
     """Transactions that the coordinator does not have yet: they only have pending offsets."""
 
+    def _repr_html_(self) -> str:
+        """Its open transactions, in a notebook."""
+        opened = [(found.tx_id, found.state, "") for found in self.all_open]
+        pended = [(found.tx_id, "", ", ".join(found.groups)) for found in self.pending]
+        return html_table(
+            f"Transactional id {self.transactional_id}, state: {self.state}",
+            ("open transaction", "state", "pending groups"),
+            [*opened, *pended],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
@@ -166,3 +210,18 @@ class TransactionDescription:
     """The coordinator's state of it while it is open."""
     pending_groups: tuple[str, ...]
     """Consumer groups that have offsets pending for it."""
+
+    def _repr_html_(self) -> str:
+        """Its outcome and owner, in a notebook."""
+        return html_table(
+            f"Transaction {self.tx_id}",
+            ("outcome", "transactional id", "coordinator", "pending groups"),
+            [
+                (
+                    self.outcome,
+                    self.transactional_id,
+                    self.coordinator,
+                    ", ".join(self.pending_groups),
+                )
+            ],
+        )
