@@ -33,14 +33,14 @@ def without_R43(patch: Patch) -> None:
 
 def without_R44(patch: Patch) -> None:
     """Each marker finishes all numbers up to the producer's newest one."""
-    original = marker_carrier._decided
+    original = marker_carrier.decided_markers
 
     def decided(topic_id: str, number: int, state: Any) -> Iterator[WriteMarker]:
         highest = {known.pid: known.begun_number for known in state.ids.values()}
         for marker in original(topic_id, number, state):
             yield replace(marker, floor=highest[marker.tx_id.pid])
 
-    patch.setattr(marker_carrier, "_decided", decided)
+    patch.setattr(marker_carrier, "decided_markers", decided)
 
 
 def without_R46(patch: Patch) -> None:
