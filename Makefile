@@ -2,7 +2,7 @@
 
 VENV ?= .venv
 PYTHON = $(VENV)/bin/python
-EXTRAS = spark,s3,delta,fast,cli,metrics,plot,sql,demo,test,bench,docs,dev
+EXTRAS = spark,s3,delta,fast,cli,metrics,ui,plot,sql,demo,test,bench,docs,dev
 INSTALLED = $(VENV)/.installed
 # Spark's classes as the tests' JVMs map them: made once, in half a minute, it spares minutes.
 CLASSES = $(VENV)/spark-classes.jsa
@@ -106,8 +106,8 @@ endef
 
 # For tests marked `extra`: Azure's emulator, the newest that Node 20 runs, whose packages run no
 # scripts of theirs when they are installed; an S3 server that checks signatures and dates; one that
-# answers as Google's; and HDFS and Google's connector, by Spark's own client of Maven.
-servers: .servers/.installed .servers/bin/versitygw .servers/bin/fake-gcs-server .servers/jars/.installed
+# answers as Google's; HDFS and Google's connector, by Spark's own client of Maven; and a browser.
+servers: .servers/.installed .servers/.browser .servers/bin/versitygw .servers/bin/fake-gcs-server .servers/jars/.installed
 
 .servers/bin/versitygw: MODULE_OF_GO = github.com/versity/versitygw/cmd/versitygw@v1.8.0
 .servers/bin/fake-gcs-server: MODULE_OF_GO = github.com/fsouza/fake-gcs-server@v1.56.1
@@ -120,6 +120,13 @@ servers: .servers/.installed .servers/bin/versitygw .servers/bin/fake-gcs-server
 	  echo "The extra tests need Node.js 20 or newer; install it and try again." >&2; exit 1; }
 	npm install --silent --prefix .servers --ignore-scripts --no-audit --no-fund azurite@3.35.0
 	@touch $@
+
+.servers/.browser: $(INSTALLED)
+	$(PYTHON) -m pip install --quiet playwright==1.65.2
+	@command -v chromium >/dev/null || { apt-get update -qq && \
+	  apt-get install -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || { \
+	  echo "The extra tests need Chromium; install it and try again." >&2; exit 1; }
+	@mkdir -p .servers && touch $@
 
 .servers/jars/.installed: tests/spark/servers.ivy.xml $(INSTALLED)
 	@jars=$$($(PYTHON) -c 'import pyspark; print(pyspark.__path__[0])')/jars; \

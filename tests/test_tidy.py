@@ -54,7 +54,13 @@ OPTIONAL_PACKAGES = {
     "rich",
 }
 """Packages of extras: code that needs one of them may import it inside a function."""
-SLOW_MODULES = {"importlib.metadata", "pyarrow.compute", "pyarrow.parquet", "txlog.metrics"}
+SLOW_MODULES = {
+    "importlib.metadata",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "txlog.metrics",
+    "txlog.ui",
+}
 """These take a noticeable part of a command's start and are rarely needed, or need an extra; they
 may be imported late, too."""
 
@@ -72,7 +78,15 @@ STARTED_BY_NAME = (
 )
 """Modules that no product module imports, and what loads them instead."""
 
-NOT_TUNED = {"_INT32_MAX", "_RANK_MAX", "_FLOAT16_MAX", "DAY_MS", "_UNIT_MS", "_DURATION_MS"}
+NOT_TUNED = {
+    "_INT32_MAX",
+    "_RANK_MAX",
+    "_FLOAT16_MAX",
+    "DAY_MS",
+    "_DAY_MS",
+    "_UNIT_MS",
+    "_DURATION_MS",
+}
 """Numbers that have no other value: limits of a type, and units."""
 
 VAGUE = re.compile(r"\b(whoever|nobody|somebody|anybody)\b", re.IGNORECASE)

@@ -79,6 +79,10 @@ COMMANDS = {
         "metrics.exporter",
         "Serve offsets, lag in records and seconds, and transactions to Prometheus, until Ctrl-C.",
     ),
+    "ui": CommandModule(
+        "ui.ui",
+        "Show the log on a page: groups, topics, transactions, queries, storage, until Ctrl-C.",
+    ),
     "vacuum": CommandModule(
         "commands.maintain",
         "Delete stored objects that nothing refers to. Without --execute it only shows them.",

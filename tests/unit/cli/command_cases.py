@@ -81,6 +81,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "backup": ("--to {tmp}/copy", EMPTY + "--to {tmp}/copy"),
     "restore": ("--from {empty} --root {tmp}/copy",),
     "exporter": (),
+    "ui": (),
     "maintain": ("--once --no-vacuum", "--once " + DELETIONS, EMPTY + "--once"),
     "vacuum": ("", EMPTY, DELETIONS, "--execute " + DELETIONS, EMPTY + "--execute"),
 }  # fmt: skip

@@ -22,6 +22,7 @@ UNTIL_CTRL_C = {
     "consume": "orders --follow",
     "exporter": "--listen 127.0.0.1:0 --kafka-names --no-partitions",
     "maintain": "--interval-ms 100000 --no-vacuum",
+    "ui": "--listen 127.0.0.1:0",
 }
 """Commands that print a document a line until Ctrl-C."""
 

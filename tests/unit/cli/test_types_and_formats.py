@@ -26,12 +26,12 @@ from txlog.cli.input import input_tables
 from txlog.cli.input.input_formats import csv_blocks
 from txlog.cli.input.input_lines import LineBlock
 from txlog.cli.input.input_records import RecordForm
-from txlog.cli.options.schema_text import _PRINTED
 from txlog.cli.output.export_files import FileFormat, record_file
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.consumer.consumer_record import arrow_batch, arrow_schema
 from txlog.client.producer.producer import Producer
+from txlog.documents.type_text import PRINTED
 from txlog.topic.read.reader import FetchedBatch
 from txlog.topic.records.schema import is_kafka_schema
 
@@ -115,7 +115,7 @@ def stored(root: str, topic: str) -> dict[str, pa.Array]:
 def test_table_of_types_has_all_that_a_schema_can_name() -> None:
     unnamed = {pa.binary(2), pa.decimal128(9, 2), pa.decimal128(38, 0), pa.decimal256(76, 10)}
     zoned = {pa.timestamp(unit, "UTC") for unit in PER_SECOND}
-    assert set(FLAT) - unnamed - zoned == set(_PRINTED.values())
+    assert set(FLAT) - unnamed - zoned == set(PRINTED.values())
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "csv", "json", "arrows"])

@@ -19,8 +19,9 @@ from tests.source_tree import ROOT
 from txlog import Admin, Consumer, Producer, TopicPartition
 from txlog.errors import UsageError
 from txlog.metrics.collector import LogCollector
+from txlog.metrics.listening import is_loopback, parsed_listen
 from txlog.metrics.maintenance import MaintenanceMetrics
-from txlog.metrics.server import is_loopback, parsed_listen, serve_metrics
+from txlog.metrics.server import serve_metrics
 
 LABELS = ("consumergroup", "topic", "partition", "outcome")
 GROUP = 'group "x"\\ \U0001f600'

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from txlog.cli.output.output import Facts, Grid, counted, write_json
-from txlog.cli.output.record_json import finite, iso_time, text_or_base64
 from txlog.cli.session import Execute, Output, Session, topic_names, with_session
 from txlog.client.half_messages.dead_letter import (
     DEAD_LETTER_TOPIC,
@@ -18,6 +17,7 @@ from txlog.client.half_messages.dead_letter import (
     pending_letters,
     replay_letters,
 )
+from txlog.documents.record_json import finite, iso_time, text_or_base64
 from txlog.engine.connection import Connection
 from txlog.errors import UnknownTopic
 from txlog.model import TopicPartition

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from txlog.cli.commands.group import Group, app, list_document, list_grid
+from txlog.cli.commands.group import Group, app, list_grid
 from txlog.cli.output.output import counted, grid_of
 from txlog.cli.session import Execute, Session, topic_names, with_session
 from txlog.client.admin import Admin
@@ -35,6 +35,7 @@ from txlog.client.admin.offset_reset import (
     reset_command,
 )
 from txlog.client.positions.listed_offsets import duration_ms
+from txlog.documents.groups import list_document
 from txlog.engine.times import milliseconds
 from txlog.errors import UsageError
 from txlog.groups.state import GroupDeleted, OffsetsDeleted

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from txlog.cli.options.schema_text import parse_schema, type_text
+from txlog.cli.options.schema_text import parse_schema
 from txlog.cli.output.output import Facts, Grid, Section, counted, grid_of
 from txlog.cli.session import Execute, Session, Topic, with_session
 from txlog.client.admin import Admin, NewTopic, TopicDescription
+from txlog.documents.topics import LIST_NAMES, list_row, topic_document
 from txlog.engine.new_topic import checked_topic
 from txlog.errors import NotATxlog, UsageError
 from txlog.settings import TopicConfig
@@ -48,21 +49,12 @@ def list_topics(
     admin = session.admin()
     rows: list[tuple[str, int, int, int]] | list[tuple[str]]
     if offsets:
-        rows = [_list_row(topic) for topic in admin.describe_topics()]
+        rows = [list_row(topic) for topic in admin.describe_topics()]
     else:
         rows = [(name,) for name in admin.list_topics()]
-    session.show_rows(_LIST_NAMES if offsets else _LIST_NAMES[:1], rows)
+    session.show_rows(LIST_NAMES if offsets else LIST_NAMES[:1], rows)
     if not rows:
         session.say("There are no topics; 'txlog topic create' creates one.")
-
-
-_LIST_NAMES = ("topic", "partitions", "offsets", "open_transactions")
-
-
-def _list_row(topic: TopicDescription) -> tuple[str, int, int, int]:
-    """The values of _LIST_NAMES."""
-    offsets = sum(part.end_offset - part.log_start_offset for part in topic.partitions)
-    return topic.name, len(topic.partitions), offsets, len(topic.open_transactions)
 
 
 @app.command("describe", epilog="Example: txlog topic describe orders")
@@ -78,37 +70,13 @@ def describe(session: Session, name: Topic) -> None:
 
 def _show(session: Session, admin: Admin, name: str) -> None:
     topic = admin.describe_topic(name)
-    document = _document(topic)
+    document = topic_document(topic)
     session.show(document, _sections(topic, document))
     if topic.is_being_deleted:
         session.say(
             f"Its deletion has begun, and it takes no transactions. 'txlog topic delete {name}' or "
             "'txlog maintain' finishes the deletion if it was interrupted."
         )
-
-
-def _document(topic: TopicDescription) -> dict[str, Any]:
-    return {
-        "topic": topic.name,
-        "topic_id": topic.topic_id,
-        "schema_id": topic.schema_id,
-        "schema": [
-            {"column": field.name, "type": type_text(field.type), "nullable": field.nullable}
-            for field in topic.schema
-        ],
-        "config": topic.config.to_dotted(),
-        "partitions": [
-            {
-                "partition": part.partition,
-                "log_start_offset": part.log_start_offset,
-                "last_stable_offset": part.last_stable_offset,
-                "log_end_offset": part.end_offset,
-            }
-            for part in topic.partitions
-        ],
-        "open_transactions": [str(tx_id) for tx_id in topic.open_transactions],
-        "is_being_deleted": topic.is_being_deleted,
-    }
 
 
 def _sections(topic: TopicDescription, document: Mapping[str, Any]) -> Iterable[Section]:
@@ -272,11 +240,11 @@ def delete(
     """Delete a topic and all its records. Without --execute it only shows what would be deleted."""
     admin = session.admin()
     topic = admin.describe_topic(name)
-    row = _, partitions, offsets, opened = _list_row(topic)
+    row = _, partitions, offsets, opened = list_row(topic)
     if execute:
         admin.delete_topics([name])
-    document = dict(zip(_LIST_NAMES, row, strict=True))
-    session.show({**document, "deleted": execute}, [grid_of([document], _LIST_NAMES)])
+    document = dict(zip(LIST_NAMES, row, strict=True))
+    session.show({**document, "deleted": execute}, [grid_of([document], LIST_NAMES)])
     what = (
         f"topic {name}: {counted(partitions, 'partition')}, {counted(offsets, 'offset')}, "
         f"{counted(opened, 'open transaction')}"

@@ -7,14 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from txlog.cli.commands.txn_half import half_document, half_facts, show_half
+from txlog.cli.commands.txn_half import half_facts, show_half
 from txlog.cli.output.output import Facts, Grid, Section, duration_text, grid_of
-from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Execute, Session, with_session
-from txlog.client.admin import Admin, TransactionDescription, TransactionListing
-from txlog.client.admin.descriptions import PendingTransaction
+from txlog.client.admin import Admin
 from txlog.client.admin.transactions import transaction_at
-from txlog.coordinator.transaction import Transaction, TransactionState
+from txlog.coordinator.transaction import TransactionState
+from txlog.documents.transactions import listing_document, transaction_document
 from txlog.errors import IllegalTransition, UnknownTransaction, UsageError
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 
@@ -50,7 +49,7 @@ def list_transactions(
         return
     listed = admin.list_transactions()
     found = [
-        _listing_document(each, now_ms)
+        listing_document(each, now_ms)
         for each in listed
         if each.all_open or each.pending or not only_open
     ]
@@ -78,7 +77,7 @@ def describe(
     now_ms = admin.connection.runtime.clock.wall_ms()
     # The name first: a transactional id may look like a transaction, as 0-0-0 does.
     found = [
-        _listing_document(each, now_ms)
+        listing_document(each, now_ms)
         for each in admin.list_transactions()
         if each.transactional_id == name
     ]
@@ -86,7 +85,7 @@ def describe(
         sections = [part for each in found for part in _listing_sections(each)]
         session.show(found[0] if len(found) == 1 else found, sections)
         return
-    document = _document(admin.describe_transaction(_transaction_id(name)), now_ms)
+    document = transaction_document(admin.describe_transaction(_transaction_id(name)), now_ms)
     session.show(document, _sections(document))
 
 
@@ -134,7 +133,7 @@ def abort(
         )
     if execute:
         found = admin.abort_transaction(tx_id)
-    document = _document(found, admin.connection.runtime.clock.wall_ms())
+    document = transaction_document(found, admin.connection.runtime.clock.wall_ms())
     session.show(document, _sections(document))
     if execute:
         session.say(f"Transaction {tx_id} of {found.transactional_id} is aborted.")
@@ -161,70 +160,6 @@ def _chosen(
     raise UsageError(
         "say which transaction: TRANSACTION, or --topic, --partition and --start-offset."
     )
-
-
-def _listing_document(each: TransactionListing, now_ms: int) -> dict[str, Any]:
-    return {
-        "transactional_id": each.transactional_id,
-        "coordinator": each.coordinator,
-        "producer_id": each.producer_id,
-        "producer_epoch": each.producer_epoch,
-        "transaction_state": each.state,
-        "transaction_timeout_ms": each.timeout_ms,
-        "instance": each.instance,
-        "last_transaction": None if each.last_tx_id is None else str(each.last_tx_id),
-        "open": [_open_document(opened, now_ms) for opened in each.all_open],
-        "pending": [_pending_document(pending, now_ms) for pending in each.pending],
-    }
-
-
-def _open_document(opened: Transaction, now_ms: int) -> dict[str, Any]:
-    return {
-        "transaction": str(opened.tx_id),
-        "transaction_state": str(opened.state),
-        "started_at": iso_time(opened.started_ms),
-        "duration_ms": now_ms - opened.started_ms,
-        # A half transaction is never late: it is checked instead of aborted.
-        "transaction_timeout_ms": None if opened.check_back else opened.timeout_ms,
-        "partitions": [{"topic": topic, "partition": p} for topic, p in _partitions(opened)],
-        "groups": list(opened.groups),
-        "half": half_document(opened),
-    }
-
-
-def _partitions(opened: Transaction) -> list[tuple[str, int]]:
-    """The partitions that it writes: declared ones, and those of its staged segments."""
-    return sorted(
-        {
-            (participant.topic, partition)
-            for participant in opened.participants
-            for partition in (
-                *participant.partitions,
-                *(batch.partition for segment in participant.segments for batch in segment.batches),
-            )
-        }
-    )
-
-
-def _pending_document(pending: PendingTransaction, now_ms: int) -> dict[str, Any]:
-    return {
-        "transaction": str(pending.tx_id),
-        "pending_since": iso_time(pending.pending_since_ms),
-        "duration_ms": now_ms - pending.pending_since_ms,
-        "transaction_timeout_ms": pending.timeout_ms,
-        "groups": list(pending.groups),
-    }
-
-
-def _document(found: TransactionDescription, now_ms: int) -> dict[str, Any]:
-    return {
-        "transaction": str(found.tx_id),
-        "outcome": str(found.outcome),
-        "transactional_id": found.transactional_id,
-        "coordinator": found.coordinator,
-        "pending_groups": list(found.pending_groups),
-        "open": None if found.open is None else _open_document(found.open, now_ms),
-    }
 
 
 # The same documents as tables.

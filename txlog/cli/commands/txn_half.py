@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from txlog.cli.output.output import Grid, duration_text
-from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Session
 from txlog.client.admin import Admin
 from txlog.coordinator.transaction import Transaction, TransactionState
+from txlog.documents.record_json import iso_time
+from txlog.documents.transactions import half_document, message_count, next_check_ms, topics_of
 
 HEADERS = (
     "TRANSACTION-ID",
@@ -63,40 +64,12 @@ def _row(opened: Transaction, now_ms: int) -> tuple[object, ...]:
         back.group if back is not None else "",
         opened.tx_id,
         opened.state,
-        ", ".join(_topics(opened)),
-        _message_count(opened),
+        ", ".join(topics_of(opened)),
+        message_count(opened),
         duration_text(now_ms - opened.started_ms),
         f"{opened.checks}/{back.checks_max}" if back is not None else "",
         None if due is None else ("due" if due <= 0 else f"in {duration_text(due)}"),
     )
-
-
-def next_check_ms(opened: Transaction) -> int | None:
-    """When the next check, or giving up, is due; None if it is decided, or no half transaction."""
-    # The rule of Transaction.is_check_due, which decides; here it only tells operators when.
-    back = opened.check_back
-    if back is None or opened.state is not TransactionState.ONGOING:
-        return None
-    if not opened.checks:
-        return opened.started_ms + back.first_check_ms
-    return opened.checked_ms + back.interval_ms
-
-
-def half_document(opened: Transaction) -> dict[str, Any] | None:
-    """The additional facts of a half transaction; None for others."""
-    back, next_ms = opened.check_back, next_check_ms(opened)
-    if back is None:
-        return None
-    return {
-        "transaction_id": opened.tag,
-        "producer_group": back.group,
-        "topics": _topics(opened),
-        "messages": _message_count(opened),
-        "checks": opened.checks,
-        "checks_max": back.checks_max,
-        "next_check_at": iso_time(next_ms),
-        "dead_letter": opened.dead_letter,
-    }
 
 
 def half_facts(half: Mapping[str, Any] | None) -> list[tuple[str, object]]:
@@ -110,16 +83,3 @@ def half_facts(half: Mapping[str, Any] | None) -> list[tuple[str, object]]:
         ("Checks", f"{half['checks']} of {half['checks_max']}"),
         ("NextCheck", half["next_check_at"]),
     ]
-
-
-def _topics(opened: Transaction) -> list[str]:
-    return sorted({participant.topic for participant in opened.participants})
-
-
-def _message_count(opened: Transaction) -> int:
-    return sum(
-        batch.row_count
-        for participant in opened.participants
-        for segment in participant.segments
-        for batch in segment.batches
-    )

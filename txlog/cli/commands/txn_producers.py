@@ -9,9 +9,10 @@ import typer
 from txlog.cli.commands.txn import app
 from txlog.cli.exit_codes import FAILED
 from txlog.cli.output.output import Grid, counted, duration_text
-from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Session, Topic, topic_names, with_session
 from txlog.client.positions.listed_offsets import duration_ms
+from txlog.documents.record_json import iso_time
+from txlog.documents.transactions import hanging_document
 from txlog.errors import UnknownTransaction
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 
@@ -90,20 +91,7 @@ def hanging(
     now_ms = admin.connection.runtime.clock.wall_ms()
     limit_ms = None if max_timeout is None else duration_ms(max_timeout)
     found = admin.find_hanging_transactions(topic, limit_ms)
-    document = [
-        {
-            "topic": each.where.topic,
-            "partition": each.where.partition,
-            "transaction": str(each.tx_id),
-            "transactional_id": each.transactional_id or None,
-            "transaction_state": each.state,
-            "start_offset": each.start_offset,
-            "started_at": iso_time(each.started_ms),
-            "duration_ms": None if each.started_ms is None else now_ms - each.started_ms,
-            "transaction_timeout_ms": each.timeout_ms,
-        }
-        for each in found
-    ]
+    document = [hanging_document(each, now_ms) for each in found]
     rows = [
         (
             *each.where,

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.cli.output.record_json import BASE64_PREFIX
+from txlog.documents.record_json import BASE64_PREFIX
 from txlog.engine.times import time_with_fraction
 from txlog.errors import InvalidRecord
 from txlog.topic.records.python_rows import python_value

@@ -17,32 +17,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog.documents.type_text import PRINTED, UNITS
 from txlog.errors import UsageError
 from txlog.topic.records.column_types import NESTING_DEPTH_MAX
 from txlog.topic.records.schema import RESERVED_NAMES
 
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^\s:,<>()\[\]"]+|[:,<>()\[\]])')
-_BARE_NAME = re.compile(r'[^\s:,<>()\[\]"]+')
 _END = ""
-_UNITS = ("s", "ms", "us", "ns")
 
-_PRINTED: dict[str, pa.DataType] = {
-    **{f"int{bits}": getattr(pa, f"int{bits}")() for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": getattr(pa, f"uint{bits}")() for bits in (8, 16, 32, 64)},
-    **{f"float{bits}": getattr(pa, f"float{bits}")() for bits in (16, 32, 64)},
-    **{f"timestamp[{unit}]": pa.timestamp(unit) for unit in _UNITS},
-    **{f"duration[{unit}]": pa.duration(unit) for unit in _UNITS},
-    **{f"time32[{unit}]": pa.time32(unit) for unit in _UNITS[:2]},
-    **{f"time64[{unit}]": pa.time64(unit) for unit in _UNITS[2:]},
-    "bool": pa.bool_(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date32": pa.date32(),
-    "date64": pa.date64(),
-}
-"""Types without parameters, and those whose only parameter is a unit, by the printed name."""
-
-_NAMES = {kind: name for name, kind in _PRINTED.items()}
 _SYNONYMS = {"double": "float64", "float": "float32", "halffloat": "float16", "boolean": "bool"}
 _SHAPES = ("timestamp[us, UTC]", "decimal128(10, 2)", "fixed_size_binary[4]", "list<int32>")
 _SHAPES_NESTED = ("list<int32>[3]", "map<string, int32>", "struct<a: int32>")
@@ -66,39 +48,6 @@ def parse_schema(text: str) -> pa.Schema:
         raise
     except (ValueError, OverflowError, pa.ArrowException) as error:
         raise _refusal(f"a number or a quoted name cannot be read ({error})") from error
-
-
-def schema_text(schema: pa.Schema) -> str:
-    """The text of a schema, on one line."""
-    return ", ".join(_field_text(field) for field in schema)
-
-
-def type_text(kind: pa.DataType) -> str:
-    """The text of a type that a topic can have."""
-    types = pa.types
-    if kind in _NAMES:
-        return _NAMES[kind]
-    if types.is_timestamp(kind):
-        return f"timestamp[{kind.unit}, {kind.tz}]"
-    if types.is_struct(kind):
-        return f"struct<{', '.join(_field_text(field) for field in kind)}>"
-    if types.is_map(kind):
-        return f"map<{type_text(kind.key_type)}, {_item_text(kind.item_field)}>"
-    if types.is_fixed_size_list(kind):
-        return f"list<{_item_text(kind.value_field)}>[{kind.list_size}]"
-    if types.is_list(kind):
-        return f"list<{_item_text(kind.value_field)}>"
-    return str(kind)
-
-
-def _field_text(field: pa.Field) -> str:
-    plain = _BARE_NAME.fullmatch(field.name)
-    name = field.name if plain else json.dumps(field.name, ensure_ascii=False)
-    return f"{name}: {_item_text(field)}"
-
-
-def _item_text(field: pa.Field) -> str:
-    return type_text(field.type) + ("" if field.nullable else " not null")
 
 
 def _schema_of_file(path: str) -> pa.Schema:
@@ -206,15 +155,15 @@ class _Parser:
                 return self._decimal(name)
         elif name == "fixed_size_binary" and square[0].isdigit():
             return pa.binary(int(square[0]))
-        elif name == "timestamp" and len(square) == 2 and square[0] in _UNITS:
+        elif name == "timestamp" and len(square) == 2 and square[0] in UNITS:
             # Arrow prints timestamp[us, tz=UTC].
             return pa.timestamp(square[0], square[1].removeprefix("tz="))
         else:
             # Arrow prints date32[day] and date64[ms], although the unit is not a parameter.
             name = name if name in ("date32", "date64") else f"{name}[{square[0]}]"
-        if name not in _PRINTED:
+        if name not in PRINTED:
             raise _unknown_type(name)
-        return _PRINTED[name]
+        return PRINTED[name]
 
     def _decimal(self, name: str) -> pa.DataType:
         make = pa.decimal256 if name == "decimal256" else pa.decimal128
@@ -254,7 +203,7 @@ class _Parser:
 
 
 def _unknown_type(name: str) -> UsageError:
-    known = [*_PRINTED, *_SYNONYMS, *_SHAPES, *_SHAPES_NESTED]
+    known = [*PRINTED, *_SYNONYMS, *_SHAPES, *_SHAPES_NESTED]
     near = difflib.get_close_matches(name, known, n=1)
     remedy = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
     return _refusal(f"there is no type {name!r} ({remedy})")

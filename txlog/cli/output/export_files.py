@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from txlog.cli.output.record_json import (
+from txlog.documents.record_json import (
     ADDED,
     BASE64_PREFIX,
     base64_object,

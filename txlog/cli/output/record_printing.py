@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from txlog.cli.output.output import cell
-from txlog.cli.output.record_json import json_lines, json_records, text_or_base64
+from txlog.cli.output.output import cell, json_text
+from txlog.documents.record_json import finite, json_records, text_or_base64
 from txlog.errors import UsageError
 from txlog.topic.records.schema import is_kafka_schema
 
@@ -23,6 +23,16 @@ CELL_WIDTH_MAX = 60
 """Characters of a cell on a terminal; elsewhere cells are never cut."""
 
 Write: TypeAlias = Callable[[pa.Table], None]
+
+
+def json_lines(table: pa.Table) -> Iterator[str]:
+    """The records of `Consumer.poll_arrow`, one JSON object each, without the line end."""
+    for record in json_records(table):
+        try:
+            yield json_text(record, default=text_or_base64)
+        except ValueError:
+            # Only then, because the search for such numbers goes through the whole record.
+            yield json_text(finite(record), default=text_or_base64)
 
 
 def write_json_lines(table: pa.Table) -> None:

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from txlog.cli.output.export_files import FileFormat, record_file, require_types
 from txlog.cli.output.output import Grid, json_text, printable
-from txlog.cli.output.record_json import finite, plain_values, text_or_base64
 from txlog.cli.session import Output, Session
+from txlog.documents.record_json import finite, plain_values, text_or_base64
 from txlog.errors import UsageError
 
 TABLE_ROWS_MAX = 1_000

@@ -7,7 +7,7 @@ count as read. Lag counts only records that a reader can see. How a group moves 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -55,10 +55,14 @@ class GroupAdmin:
         group = self.connection.offsets.with_decided(group_id, group)
         return _described_group(self.connection, group_id, group, owner)
 
-    def describe_groups(self) -> list[GroupDescription]:
-        """All consumer groups, by name."""
+    def describe_groups(self, names: Collection[str] | None = None) -> list[GroupDescription]:
+        """All consumer groups, or those of `names` that exist, by name."""
         groups = self.connection.offsets.groups(linearizable=True)
-        found = {n: group for n, group in groups.items() if group.committed or group.pending}
+        found = {
+            name: group
+            for name, group in groups.items()
+            if (group.committed or group.pending) and (names is None or name in names)
+        }
         owners: dict[str, str] = {}
         for coordinator in self.connection.caught_up() if found else ():
             owners = {**coordinator.state.owners, **owners}

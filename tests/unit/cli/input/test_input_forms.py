@@ -15,7 +15,7 @@ from tests.unit.topic.records.arrow_strategies import physical_batches
 from txlog.cli.input.input_formats import csv_blocks, parse_json, parse_text
 from txlog.cli.input.input_lines import LineBlock
 from txlog.cli.input.input_records import RecordBlock, RecordForm, blocks_of
-from txlog.cli.output.record_json import json_lines
+from txlog.cli.output.record_printing import json_lines
 from txlog.client.consumer.consumer_record import arrow_batch
 from txlog.errors import InvalidRecord
 from txlog.topic.read.reader import FetchedBatch

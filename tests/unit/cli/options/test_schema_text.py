@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.topic.records.arrow_strategies import schemas
-from txlog.cli.options.schema_text import parse_schema, schema_text, type_text
+from txlog.cli.options.schema_text import parse_schema
+from txlog.documents.type_text import schema_text, type_text
 from txlog.errors import UsageError
 
 ALL_SHAPES = pa.schema(

@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.cli.output.output import json_text
 from txlog.topic.records.python_rows import Convert, converted_values
 from txlog.topic.records.schema import is_kafka_schema
 
@@ -30,16 +29,6 @@ _DAY_MS = 86_400_000
 
 BASE64_PREFIX = '{"base64"'
 """The beginning of such an object, where the form of bytes is a text, as in CSV."""
-
-
-def json_lines(table: pa.Table) -> Iterator[str]:
-    """The records of `Consumer.poll_arrow`, one JSON object each, without the line end."""
-    for record in json_records(table):
-        try:
-            yield json_text(record, default=text_or_base64)
-        except ValueError:
-            # Only then, because the search for such numbers goes through the whole record.
-            yield json_text(finite(record), default=text_or_base64)
 
 
 def json_records(table: pa.Table) -> Iterator[dict[str, Any]]:

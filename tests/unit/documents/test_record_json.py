@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.topic.records.arrow_strategies import physical_batches
-from txlog.cli.output.record_json import iso_time, json_lines
+from txlog.cli.output.record_printing import json_lines
 from txlog.client.consumer.consumer_record import arrow_batch
+from txlog.documents.record_json import iso_time
 from txlog.topic.read.reader import FetchedBatch
 from txlog.topic.records.schema import KAFKA_SCHEMA, physical_schema, validate_schema
 

@@ -1,0 +1,1 @@
+"""What `-o json` and the page show: descriptions as JSON documents. Pure."""

@@ -1,0 +1,284 @@
+// Each view: its part of the API, whether it is live, and what a document looks like.
+import { course, sparkline, waiting } from "./charts.js";
+import { bytes, duration, facts, h, link, number, table, time, to } from "./dom.js";
+
+const minute = () => Math.floor(Date.now() / 60000);
+
+const lag = (row) => (row.lag === null && row.known_lag !== undefined
+  ? `at least ${number(row.known_lag)}` : number(row.lag));
+const age = (seconds) => (seconds > 300
+  ? h("span", { class: "look" }, duration(seconds)) : duration(seconds));
+
+function filter(kind, params, label, more = []) {
+  return h("form", { "data-keep": `form:${kind}`, "data-view": kind, role: "search" },
+    h("label", {}, label, h("input", { name: "q", value: params.q ?? "", type: "search" })),
+    more, h("button", {}, "Show"));
+}
+
+function choice(name, label, options, chosen) {
+  return h("label", {}, label, h("select", { name }, options.map(([value, text]) =>
+    h("option", { value, selected: value === (chosen ?? "") }, text))));
+}
+
+function pages(kind, document, params, noun) {
+  const at = (page, text) => (page < 0 || page >= document.pages ? h("span", { class: "quiet" }, text)
+    : h("a", { href: to([kind], { ...params, page }) }, text));
+  return h("p", { class: "pages" }, `${number(document.total)} ${noun}`, document.pages > 1
+    ? [at(document.page - 1, "Earlier page"), `page ${document.page + 1} of ${document.pages}`,
+      at(document.page + 1, "Later page")] : null);
+}
+
+export const overview = {
+  api: "overview",
+  render: (found) => [
+    h("h1", {}, "Is anything wrong?"),
+    h("ul", { class: "lines" }, found.lines.map((line) => h("li", {},
+      h("span", { class: line.status === "ok" ? "ok" : "look" }, line.status === "ok" ? "OK" : "Look"),
+      link(line.name, line.view), h("span", {}, line.text)))),
+    h("p", { class: "quiet" }, "Log ", h("code", {}, found.root),
+      ". Keys: 0 to 5 open a view, / goes to its filter."),
+  ],
+};
+
+export const groups = {
+  api: "groups",
+  render: (found, _, params) => [
+    h("h1", {}, "Consumer groups"), filter("groups", params, "Name contains"),
+    table("Consumer groups", [
+      ["Group", (row) => link(row.group, "groups", row.group), "name"],
+      ["Lag (records)", lag, "number"],
+      ["Lag (time)", (row) => age(row.lag_seconds), "number"],
+      ["Last hour", (row) => waiting(`trend:${row.group}:${minute()}`, "trend")],
+      ["Topics", (row) => number(row.topics), "number"],
+      ["Pending", (row) => number(row.pending), "number"],
+      ["Owner", (row) => row.owner, "name"],
+    ], found.groups, "No consumer group has committed an offset here."),
+    found.by_lag ? null : h("p", { class: "quiet" }, "So many groups are listed by name, and sorted "
+      + "by lag within a page; the filter finds one."),
+    pages("groups", found, params, "groups"),
+  ],
+};
+
+export const group = {
+  api: "group",
+  render: (found, [name], params) => [
+    h("h1", {}, `Group ${found.group}`),
+    facts([["Lag", lag({ ...found,
+      known_lag: found.partitions.reduce((sum, each) => sum + (each.lag ?? 0), 0) })], ["Oldest unread record", age(found.lag_seconds)],
+      ["Owner", found.owner], ["Last commit", time(found.last_commit)],
+      ["In transaction", found.last_commit_transaction
+      && link(found.last_commit_transaction, "transactions", found.last_commit_transaction)]]),
+    h("p", {}, "Lag since ", ["15m", "1h", "6h", "1d"].flatMap((since) => [
+      h("a", { href: to(["groups", name], { since }),
+        "aria-current": since === (params.since ?? "1h") ? "true" : null }, since), " "])),
+    h("div", { class: "chart", "data-keep": `chart:${name}:${params.since ?? "1h"}:${minute()}` }),
+    h("h2", {}, "Partitions"),
+    table("Partitions", [
+      ["Topic", (row) => link(row.topic, "topics", row.topic), "name"],
+      ["Partition", (row) => row.partition, "number"],
+      ["Offset", (row) => (row.current_offset === null ? "none" : number(row.current_offset)), "number"],
+      ["End", (row) => number(row.log_end_offset), "number"],
+      ["Lag", lag, "number"], ["Age", (row) => age(row.lag_seconds), "number"],
+      ["Undecided", (row) => number(row.undecided), "number"],
+      ["Committed", (row) => time(row.committed_at), "number"],
+    ], found.partitions, "It reads no partition."),
+    found.pending.length ? [h("h2", {}, "Offsets that wait for a transaction"), table("Pending", [
+      ["Transaction", (row) => link(row.transaction, "transactions", row.transaction), "name"],
+      ["Owner", (row) => row.transactional_id, "name"], ["Outcome", (row) => row.outcome],
+      ["For", (row) => duration(row.duration_ms / 1000), "number"],
+      ["Partitions", (row) => row.offsets.map((o) => `${o.topic}-${o.partition}`).join(", "), "name"],
+    ], found.pending, "")] : null,
+  ].flat(),
+};
+
+let before = new Map();
+
+function rate(row) {
+  const now = Date.now();
+  const known = before.get(row.topic);
+  if (!known || known.ends > row.end_offsets) before.set(row.topic, { ends: row.end_offsets, at: now });
+  const seconds = known ? (now - known.at) / 1000 : 0;
+  return seconds < 1 ? "-" : `${number(Math.round((row.end_offsets - known.ends) / seconds))}/s`;
+}
+
+export const topics = {
+  api: "topics",
+  enter: () => { before = new Map(); },
+  render: (found, _, params) => [
+    h("h1", {}, "Topics"), filter("topics", params, "Name contains"),
+    table("Topics", [
+      ["Topic", (row) => link(row.topic, "topics", row.topic), "name"],
+      ["Partitions", (row) => number(row.partitions), "number"],
+      ["Offsets", (row) => number(row.offsets), "number"],
+      ["Since opened", rate, "number"],
+      ["Open transactions", (row) => number(row.open_transactions), "number"],
+      ["", (row) => link("records", "topics", row.topic, "records")],
+    ], found.topics, "There are no topics here."),
+    pages("topics", found, params, "topics"),
+  ],
+};
+
+export const topic = {
+  api: "topic",
+  render: (found, [name]) => [
+    h("h1", {}, `Topic ${found.topic}`),
+    found.is_being_deleted ? h("p", { class: "notice" }, "Its deletion has begun.") : null,
+    h("p", {}, "Read by ", found.groups.length ? found.groups.flatMap((each, place) =>
+      [place ? ", " : "", link(each, "groups", each)]) : "no group", "."),
+    h("h2", {}, "Partitions"),
+    table("Partitions", [
+      ["Partition", (row) => h("a", { href: to(["topics", name, "records"],
+        { partition: row.partition, from: "latest" }) }, `${row.partition}: records`)],
+      ["Start", (row) => number(row.log_start_offset), "number"],
+      ["Last stable", (row) => number(row.last_stable_offset), "number"],
+      ["End", (row) => number(row.log_end_offset), "number"],
+      ["Undecided", (row) => number(row.log_end_offset - row.last_stable_offset), "number"],
+    ], found.partitions, ""),
+    found.open_transactions.length ? h("p", {}, "Open transactions: ",
+      found.open_transactions.map((id) => [link(id, "transactions", id), " "])
+        .flat()) : null,
+    h("h2", {}, "Columns"),
+    table("Columns", [["Column", (row) => row.column, "name"], ["Type", (row) => row.type],
+      ["Null", (row) => (row.nullable ? "yes" : "no")]], found.schema, ""),
+    h("h2", {}, "Settings"), facts(Object.entries(found.config).map(([n, v]) => [n, String(v)])),
+  ],
+};
+
+const text = (value) => (value === null || value === undefined ? h("span", { class: "quiet" }, "null")
+  : h("pre", {}, typeof value === "string" ? value : JSON.stringify(value, null, 1)));
+
+function recordRows(found) {
+  const rows = [...found.records, ...found.gaps.map((gap) => ({ gap, offset: gap.start_offset }))];
+  return rows.sort((a, b) => Number(a.offset) - Number(b.offset));
+}
+
+export const records = {
+  api: "topic/records",
+  once: true,
+  render: (found, [name], params) => [
+    h("h1", {}, "Records of ", link(name, "topics", name)),
+    h("form", { "data-keep": `form:records:${name}:${location.hash}`, "data-view": `topics/${encodeURIComponent(name)}/records` },
+      h("label", {}, "Partition", h("input", { name: "partition", size: 4, inputmode: "numeric",
+        value: params.partition ?? "0" })),
+      h("label", {}, "From (offset, @time, latest)", h("input", { name: "from", size: 22,
+        value: params.from ?? "earliest" })),
+      h("label", {}, "Key", h("input", { name: "key", size: 14, value: params.key ?? "" })),
+      h("button", {}, "Show")),
+    h("p", { class: "quiet" }, `Offsets ${number(found.log_start_offset)} to `
+      + `${number(found.last_stable_offset)}`, found.log_end_offset > found.last_stable_offset
+      ? `; ${number(found.log_end_offset - found.last_stable_offset)} more wait for open transactions.` : "."),
+    table("Records", [
+      ["Offset", (row) => (row.gap ? `${row.gap.start_offset} to ${row.gap.end_offset - 1}`
+        : row.offset), "number"],
+      ["Time", (row) => (row.gap ? row.gap.why : time(String(row.timestamp))), "number"],
+      ["Key", (row) => (row.gap || !("key" in row) ? "" : text(row.key)), "name"],
+      ["Value", (row) => (row.gap ? "not visible to consumers" : text(row.value)), "value"],
+      ["Headers", (row) => (row.headers?.length ? text(row.headers.map((each) =>
+        `${each.key}: ${typeof each.value === "string" ? each.value : JSON.stringify(each.value)}`).join("\n")) : "")],
+    ], recordRows(found), "No record is visible from here on."),
+    found.next === null ? h("p", { class: "quiet" }, "This is the end.") : h("p", {}, h("a", {
+      href: to(["topics", name, "records"], { ...params, from: found.next }) }, `On from ${found.next}`)),
+  ],
+};
+
+const outcome = (row) => h("span", { class: row.outcome === "COMMITTED" ? "ok"
+  : row.outcome === "ABORTED" ? "look" : null }, row.outcome);
+
+function blocks(row) {
+  if (!row.blocks.length) return row.groups?.length ? `offsets of ${row.groups.join(", ")}` : "nothing";
+  const where = row.blocks.map((b) => `${b.topic}-${b.partition} from offset ${b.start_offset}`);
+  return `${where.join(", ")}; readers: ${row.blocked_groups.join(", ") || "no group"}`;
+}
+
+export const transactions = {
+  api: "transactions",
+  render: (found, _, params) => {
+    const rows = found.transactions;
+    const until = Date.now();
+    const from = Math.min(...rows.map((row) => Date.parse(row.begun ?? row.decided ?? new Date())), until);
+    return [
+      h("h1", {}, "Transactions"), filter("transactions", params, "Id, tag, topic or query contains", [
+        choice("state", "Outcome", [["", "all"], ["OPEN", "open"], ["COMMITTED", "committed"],
+          ["ABORTED", "aborted"], ["DEAD_LETTERED", "dead-lettered"]], params.state),
+        choice("since", "Since", [["", "1 hour"], ["15m", "15 minutes"], ["1d", "1 day"], ["7d", "7 days"]], params.since)]),
+      h("h2", {}, `Open now: ${found.open_total}`),
+      table("Open transactions", [
+        ["Transaction", (row) => link(row.transaction, "transactions", row.transaction), "name"],
+        ["Owner", (row) => row.transactional_id, "name"],
+        ["State", (row) => row.transaction_state ?? "Ongoing"],
+        ["Open for", (row) => h("span", { class: row.is_late ? "look" : null },
+          duration(row.duration_ms / 1000) + (row.is_late ? " (late)" : "")), "number"],
+        ["Blocks", blocks, "value"],
+        ["Ended by", (row) => h("code", {}, row.command), "value"],
+      ], found.open, "No transaction is open."),
+      h("h2", {}, "Course"),
+      table("Transactions", [
+        ["Transaction", (row) => link(row.transaction, "transactions", row.transaction), "name"],
+        ["Outcome", outcome], ["Begun, decided, complete", (row) => h("span", { class: "span" }, course(row, from, until))],
+        ["Decided", (row) => time(row.decided), "number"],
+        ["Records", (row) => (row.records === null ? "-" : number(row.records)), "number"],
+        ["Owner", (row) => row.transactional_id, "name"], ["Tag", (row) => row.tag],
+        ["Topics", (row) => row.topics.join(", "), "name"],
+        ["Batch", (row) => row.batch_id, "number"],
+      ], rows, "None."),
+      h("p", { class: "quiet" }, `The journals tell all since ${time(found.covered_since)} UTC.`),
+      pages("transactions", found, params, "transactions"),
+    ];
+  },
+};
+
+export const transaction = {
+  api: "transaction",
+  render: (found) => [
+    h("h1", {}, `Transaction ${found.transaction}`),
+    facts([["Outcome", outcome(found)], ["Owner", found.transactional_id],
+      ["Coordinator", found.coordinator], ["Groups with pending offsets", found.pending_groups.join(", ")],
+      ...(found.open ? [["State", found.open.transaction_state], ["Started", time(found.open.started_at)],
+        ["Open for", duration(found.open.duration_ms / 1000)],
+        ["Partitions", found.open.partitions.map((p) => `${p.topic}-${p.partition}`).join(", ")]] : [])]),
+    found.open ? h("p", {}, "It is ended by ", h("code", {}, `txlog txn abort ${found.transaction} --execute`)) : null,
+  ],
+};
+
+export const queries = {
+  api: "queries",
+  render: (found, _, params) => [
+    h("h1", {}, "Spark queries"),
+    table("Spark queries", [
+      ["Query", (row) => row.query_id + (row.label ? ` (${row.label})` : ""), "name"],
+      ["Batch", (row) => row.batch_id, "number"],
+      ["Commits in an hour", (row) => number(row.commits), "number"],
+      ["Between two", (row) => (row.median_seconds === null ? "-" : duration(row.median_seconds)), "number"],
+      ["Records a batch", (row) => h("span", { class: "trend" }, sparkline(row.batches.map((b) => b.records),
+        "records of each batch"))],
+      ["Last commit", (row) => time(row.batches.at(-1)?.decided), "number"],
+      ["Has read", (row) => row.ranges.map((r) => `${r.topic}-${r.partition} to ${r.end_offset}`).join(", "), "value"],
+    ], found.queries, "No Spark query has committed a micro-batch here."),
+    pages("queries", found, params, "queries"),
+  ],
+};
+
+export const storage = {
+  api: "storage",
+  once: true,
+  render: (found) => [
+    h("h1", {}, "Storage"),
+    table("Kinds", [["Kind", (row) => row.kind], ["Objects", (row) => number(row.objects), "number"],
+      ["Size", (row) => bytes(row.bytes), "number"]], found.kinds, ""),
+    h("h2", {}, "Largest topics"),
+    table("Topics", [["Topic", (row) => link(row.topic, "topics", row.topic), "name"],
+      ["Size", (row) => bytes(row.bytes), "number"]], found.topics, "There are no topics here."),
+    h("h2", {}, "Vacuum"), h("p", {}, link("What would vacuum delete now?", "vacuum")),
+  ],
+};
+
+export const vacuum = {
+  api: "vacuum",
+  once: true,
+  render: (found) => [
+    h("h1", {}, "Vacuum"),
+    facts([["Objects", number(found.objects)], ["Size", bytes(found.bytes)],
+      ["Deleted topics", found.deleted_topics.join(", ")]]),
+    h("p", {}, "They are deleted by ", h("code", {}, found.command)),
+  ],
+};

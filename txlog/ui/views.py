@@ -1,0 +1,344 @@
+"""What the page asks for: a document of JSON for each view, made from `Admin`'s descriptions.
+
+The documents of groups, topics and transactions are those of `-o json`. A list describes only the
+groups or topics of the page that is asked for: a log may have thousands. Views only read.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from statistics import median
+from typing import Any, TypeAlias
+
+from txlog.client.admin import Admin, TransactionListing
+from txlog.client.admin.history import COVERED_SINCE_MS
+from txlog.coordinator.transaction import PREPARED, Transaction
+from txlog.documents.groups import group_document, lag_document, list_document
+from txlog.documents.record_json import iso_time
+from txlog.documents.topics import LIST_NAMES, list_row, topic_document
+from txlog.documents.transactions import listing_document, transaction_document
+from txlog.errors import UsageError
+from txlog.layout import TOPICS
+from txlog.model import validate_group_id
+from txlog.redaction import redact
+from txlog.ui.records import paged, records_document
+
+Params: TypeAlias = Mapping[str, str]
+Document: TypeAlias = dict[str, Any]
+
+PAGE_ROWS = 50
+"""Groups, topics or transactions of one answer."""
+GROUPS_MAX = 200
+"""Up to so many groups are described at once, to show the worst of all first; of more, only those
+of the page."""
+LATE_MS = 300_000
+"""A group whose oldest unread record is older is named on the first page."""
+
+
+def overview(admin: Admin, params: Params) -> Document:
+    """Whether anything is wrong, in five lines, each with the view that shows more."""
+    now_ms = admin.connection.runtime.clock.wall_ms()
+    topics = admin.list_topics()
+    deleted = set(admin.connection.cluster.deletions_begun())
+    state = admin.connection.cluster.state()
+    half_deleted = [n for n in topics if n in state.topics and _id(state, n) in deleted]
+    listed = admin.list_transactions()
+    opened = [each for one in listed for each in one.all_open]
+    late = [each for each in opened if _is_late(each, now_ms)]
+    decided = [e for e in opened if e.state in PREPARED and now_ms - e.started_ms > LATE_MS]
+    lines = [
+        _line("Log", "topics", f"{len(topics)} topics can be read", half_deleted, "half deleted"),
+        _groups_line(admin),
+        _line(
+            "Open transactions",
+            "transactions",
+            f"{len(opened)} open",
+            [str(each.tx_id) for each in late],
+            "past their timeout",
+        ),
+        _line(
+            "Decided transactions",
+            "transactions",
+            "all are complete",
+            [str(each.tx_id) for each in decided],
+            "decided, not complete: run 'txlog maintain --once'",
+        ),
+        _queries_line(admin),
+    ]
+    return {"root": redact(admin.connection.cluster.store.url), "lines": lines}
+
+
+def _id(state: Any, name: str) -> str:
+    return str(state.topics[name].opened.topic_id)
+
+
+def _line(name: str, view: str, well: str, bad: list[str], what: str) -> Document:
+    more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+    text = f"{what}: {', '.join(bad[:3])}{more}" if bad else well
+    return {"name": name, "status": "warn" if bad else "ok", "text": text, "view": view}
+
+
+def _groups_line(admin: Admin) -> Document:
+    names = admin.list_groups()
+    if len(names) > GROUPS_MAX:
+        text = f"{len(names)} groups; their lag is read page by page"
+        return {"name": "Consumer groups", "status": "ok", "text": text, "view": "groups"}
+    groups = admin.describe_groups()
+    behind = [g.group_id for g in groups if g.lag_ms is None or g.lag_ms > LATE_MS]
+    well = f"{len(groups)} groups, none of them 5 minutes behind"
+    return _line("Consumer groups", "groups", well, behind, "5 minutes behind, or of unknown lag")
+
+
+def _queries_line(admin: Admin) -> Document:
+    marks = {mark.query_id for mark in admin.list_micro_batches()}
+    text = f"{len(marks)} Spark queries have committed micro-batches"
+    return {"name": "Spark queries", "status": "ok", "text": text, "view": "queries"}
+
+
+def _is_late(opened: Transaction, now_ms: int) -> bool:
+    return opened.check_back is None and now_ms - opened.started_ms > opened.timeout_ms
+
+
+def _name(params: Params) -> str:
+    """Raises UsageError without it."""
+    if "name" not in params:
+        raise UsageError("say what to show: name=...")
+    return params["name"]
+
+
+def groups(admin: Admin, params: Params) -> Document:
+    """One page of groups whose name contains `q`, the worst lag first."""
+    names = [name for name in admin.list_groups() if params.get("q", "") in name]
+    by_lag = len(names) <= GROUPS_MAX
+    part, page, pages = ([], 0, 1) if by_lag else paged(names, params, PAGE_ROWS)
+    found = admin.describe_groups(set(names if by_lag else part))
+    found.sort(
+        key=lambda one: (one.lag_ms is not None, -(one.lag_ms or 0), -one.known_lag, one.group_id)
+    )
+    rows = [{**list_document(each), "known_lag": each.known_lag} for each in found]
+    if by_lag:
+        rows, page, pages = paged(rows, params, PAGE_ROWS)
+    return _listed("groups", rows, len(names), page, pages) | {"by_lag": by_lag}
+
+
+def _listed(name: str, rows: list[Any], total: int, page: int, pages: int) -> Document:
+    return {"total": total, "page": page, "pages": pages, name: rows}
+
+
+def group(admin: Admin, params: Params) -> Document:
+    """One group. Raises UnknownGroup, InvalidName."""
+    return group_document(admin, admin.describe_group(validate_group_id(_name(params))))
+
+
+def lag(admin: Admin, params: Params) -> Document:
+    """A group's lag over time. Raises UnknownGroup, InvalidName, UsageError."""
+    table = admin.lag_history(
+        _name(params), params.get("since") or "1h", step=params.get("step") or None
+    )
+    document = lag_document(_name(params), table)
+    if params.get("partitions") != "true":
+        for moment in document["moments"]:
+            del moment["partitions"]
+    return document
+
+
+def topics(admin: Admin, params: Params) -> Document:
+    """One page of topics whose name contains `q`, by name."""
+    names = [name for name in admin.list_topics() if params.get("q", "") in name]
+    part, page, pages = paged(names, params, PAGE_ROWS)
+    rows = [
+        {
+            **dict(zip(LIST_NAMES, list_row(each), strict=True)),
+            "end_offsets": sum(one.end_offset for one in each.partitions),
+        }
+        for each in (admin.describe_topics(part) if part else ())
+    ]
+    return _listed("topics", rows, len(names), page, pages)
+
+
+def topic(admin: Admin, params: Params) -> Document:
+    """One topic, and the groups that read it. Raises UnknownTopic, InvalidName."""
+    document = topic_document(admin.describe_topic(_name(params)))
+    return document | {"groups": _readers(admin, {_name(params)})}
+
+
+def records(admin: Admin, params: Params) -> Document:
+    """Records of a partition; see `records_document`."""
+    return records_document(admin, _name(params), params)
+
+
+def _readers(admin: Admin, topics: set[str]) -> list[str]:
+    """Groups with an offset in one of the topics; their lag is not read."""
+    return [
+        name
+        for name, found in admin.connection.offsets.groups().items()
+        if any(where.topic in topics for where in found.committed)
+    ]
+
+
+def transactions(admin: Admin, params: Params) -> Document:
+    """What is open now, with what it blocks and the command that ends it; and one page of those of
+    `since` (1h), newest first, with `state` and with `q` in an id, tag, topic or group."""
+    opened = [each for listing in admin.list_transactions() for each in _open(admin, listing)]
+    table = admin.transaction_history(params.get("since") or "1h")
+    state, wanted = params.get("state", ""), params.get("q", "")
+    found = [
+        row
+        for row in reversed(table.to_pylist())
+        if state in ("", row["outcome"]) and _contains(row, wanted)
+    ]
+    part, page, pages = paged(found, params, PAGE_ROWS)
+    covered = int(table.schema.metadata[COVERED_SINCE_MS])
+    rows = [{name: _plain(value) for name, value in row.items()} for row in part]
+    return _listed("transactions", rows, len(found), page, pages) | {
+        "covered_since": iso_time(covered),
+        "open": [each for each in opened if _contains(each, wanted)][:PAGE_ROWS],
+        "open_total": len(opened),
+    }
+
+
+def _plain(value: Any) -> Any:
+    is_time = hasattr(value, "timestamp")
+    return iso_time(round(value.timestamp() * 1000)) if is_time else value
+
+
+def _contains(row: Mapping[str, Any], wanted: str) -> bool:
+    names = ("transaction", "transactional_id", "tag", "topics", "groups", "query_id")
+    return not wanted or any(wanted in str(row.get(name) or "") for name in names)
+
+
+def _open(admin: Admin, listing: TransactionListing) -> list[Document]:
+    """The open transactions of one transactional id."""
+    now_ms = admin.connection.runtime.clock.wall_ms()
+    document = listing_document(listing, now_ms)
+    root = shlex.quote(redact(admin.connection.cluster.store.url))
+    found = []
+    for each in (*document["open"], *document["pending"]):
+        topics = sorted({where["topic"] for where in each.get("partitions", ())})
+        timeout_ms = each["transaction_timeout_ms"]
+        is_decided = str(each.get("transaction_state", "")) in map(str, PREPARED)
+        command = "maintain --once" if is_decided else f"txn abort {each['transaction']} --execute"
+        found.append(
+            each
+            | {
+                "transactional_id": listing.transactional_id,
+                "topics": topics,
+                "is_late": timeout_ms is not None and each["duration_ms"] > timeout_ms,
+                "blocks": _blocked(admin, each["transaction"], topics),
+                "blocked_groups": _readers(admin, set(topics)),
+                "command": f"txlog --root {root} {command}",
+            }
+        )
+    return found
+
+
+def _blocked(admin: Admin, transaction: str, topics: list[str]) -> list[Document]:
+    """The partitions in which its records hide all later ones from readers, and from where on."""
+    found = []
+    for name in topics:
+        log = admin.connection.cluster.find_topic(name)
+        for tx_id, opened in log.state.open_transactions() if log is not None else ():
+            if str(tx_id) == transaction:
+                found += [
+                    {"topic": name, "partition": partition, "start_offset": offset}
+                    for partition, offset in sorted(opened.first_offsets.items())
+                ]
+    return found
+
+
+def transaction(admin: Admin, params: Params) -> Document:
+    """One transaction, by its id. Raises UnknownTransaction, UsageError."""
+    now_ms = admin.connection.runtime.clock.wall_ms()
+    return transaction_document(admin.describe_transaction(_name(params)), now_ms)
+
+
+def queries(admin: Admin, params: Params) -> Document:
+    """Spark's queries by the marks of their micro-batches, with their commits of `since` (1h)."""
+    table = admin.transaction_history(params.get("since") or "1h")
+    batches: dict[str, list[Document]] = {}
+    for row in table.to_pylist():
+        if row["query_id"] is not None:
+            batches.setdefault(row["query_id"], []).append(row)
+    found = []
+    for mark in admin.list_micro_batches():
+        commits = [row for row in batches.get(mark.query_id, ()) if row["decided"] is not None]
+        steps = [(b["decided"] - a["decided"]).total_seconds() for a, b in pairwise(commits)]
+        found.append(
+            {
+                "query_id": mark.query_id,
+                "label": mark.label,
+                "batch_id": None if mark.batch_id < 0 else mark.batch_id,
+                "ranges": [
+                    {
+                        "group": each.group,
+                        "topic": each.topic,
+                        "partition": each.partition,
+                        "start_offset": None if each.start < 0 else each.start,
+                        "end_offset": each.end,
+                    }
+                    for each in mark.ranges
+                ],
+                "commits": len(commits),
+                "median_seconds": median(steps) if steps else None,
+                "batches": [
+                    {
+                        "batch_id": row["batch_id"],
+                        "transaction": row["transaction"],
+                        "decided": _plain(row["decided"]),
+                        "records": row["records"],
+                    }
+                    for row in commits[-PAGE_ROWS:]
+                ],
+            }
+        )
+    rows, page, pages = paged(sorted(found, key=lambda e: str(e["query_id"])), params, PAGE_ROWS)
+    covered = iso_time(int(table.schema.metadata[COVERED_SINCE_MS]))
+    return _listed("queries", rows, len(found), page, pages) | {"covered_since": covered}
+
+
+def storage(admin: Admin, params: Params) -> Document:
+    """Stored objects and their bytes by kind, and the topics with the most. It lists the log."""
+    kinds: dict[str, Counter[str]] = {}
+    by_topic: Counter[str] = Counter()
+    for stored in admin.connection.cluster.store.list_after(""):
+        parts = stored.path.split("/")
+        kind = parts[-2] if len(parts) > 2 and parts[-1] != "hint.json" else parts[-1]
+        kinds.setdefault(kind, Counter()).update(objects=1, bytes=stored.size_bytes)
+        if parts[0] == TOPICS and len(parts) > 1:
+            by_topic[parts[1]] += stored.size_bytes
+    return {
+        "kinds": [{"kind": kind, **found} for kind, found in sorted(kinds.items())],
+        "topics": [{"topic": n, "bytes": size} for n, size in by_topic.most_common(PAGE_ROWS)],
+    }
+
+
+def vacuum(admin: Admin, params: Params) -> Document:
+    """What `txlog vacuum --execute` would delete now. It lists the log."""
+    found = admin.find_unreferenced()
+    return {
+        "objects": len(found.objects),
+        "bytes": found.size_bytes,
+        "deleted_topics": list(found.topics),
+        "command": "txlog vacuum --execute",
+    }
+
+
+VIEWS: Mapping[str, Callable[[Admin, Params], Document]] = {
+    "/api/overview": overview,
+    "/api/groups": groups,
+    "/api/group": group,
+    "/api/group/lag": lag,
+    "/api/topics": topics,
+    "/api/topic": topic,
+    "/api/topic/records": records,
+    "/api/transactions": transactions,
+    "/api/transaction": transaction,
+    "/api/queries": queries,
+    "/api/storage": storage,
+    "/api/vacuum": vacuum,
+}
+"""Path -> its view. What a view of one thing shows is the parameter `name`: names may have any
+character, also those that end a part of a path."""
