@@ -187,7 +187,7 @@ CLI = (
     "tests/unit/cli/input",
     "tests/unit/cli/output",
     *_named("tests/unit/cli/commands", "consume consume_forms export group produce topic txn"),
-    *_named("tests/unit/cli", "exit_codes json_output main types_and_formats"),
+    *_named("tests/unit/cli", "exit_codes json_output types_and_formats"),
 )
 FOLDERS = {
     "spark_plugin": ("tests/unit/spark_plugin",),

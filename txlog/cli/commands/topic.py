@@ -208,8 +208,8 @@ def alter(
     """Add partitions or columns to a topic; neither can be undone.
 
     With more partitions a key may map to another one: its records are in order only from then on.
-    Existing records read null in a new column. With -o it prints the topic as 'txlog topic
-    describe' does.
+    Existing records read null in a new column. With -o it prints the topic as
+    'txlog topic describe' does.
     """
     if (partitions is None) == (not add_column):
         raise UsageError(
