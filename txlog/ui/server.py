@@ -38,9 +38,12 @@ from txlog.ui.views import VIEWS
 log = logging.getLogger(__name__)
 
 LIVE_MS = 2_000
-"""Between two looks for one live view: the log pays for each, and people read slower."""
+"""Between two looks for one live view: people read slower."""
+FAR_LIVE_MS = 10_000
+"""The same where each request costs time and money: then a view takes less than one GET a second
+for each journal that it reads."""
 KEPT_ANSWERS_MAX = 30
-"""Answers that are kept for LIVE_MS, so that two pages cost the log as much as one."""
+"""Answers that are kept until the next look, so that two pages cost the log as much as one."""
 GOODBYE_S = 1
 """How long live streams may take to end at Ctrl-C; they never end by themselves."""
 
@@ -63,11 +66,13 @@ class Answers:
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
+        self.live_ms = FAR_LIVE_MS if admin.connection.cluster.is_far else LIVE_MS
+        """Between two looks for one view."""
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[object, ...], _KeptAnswer] = OrderedDict()
 
     def of(self, path: str, params: Mapping[str, str]) -> tuple[int, bytes]:
-        """Status and body of a view; an answer may be LIVE_MS old."""
+        """Status and body of a view; an answer may be `live_ms` old."""
         key = (path, *sorted(params.items()))
         with self._lock:
             kept = self._kept.setdefault(key, _KeptAnswer())
@@ -76,7 +81,7 @@ class Answers:
                 self._kept.popitem(last=False)
         with kept.lock:  # Pages that want the same wait for one of them.
             now_ms = self._admin.connection.runtime.clock.monotonic_ms()
-            if kept.at_ms is None or now_ms - kept.at_ms >= LIVE_MS:
+            if kept.at_ms is None or now_ms - kept.at_ms >= self.live_ms:
                 kept.answer = self._answer(path, params)
                 kept.at_ms = self._admin.connection.runtime.clock.monotonic_ms()
             return kept.answer
@@ -217,7 +222,7 @@ async def _events(answers: Answers, path: str, params: Mapping[str, str]) -> Asy
             name = b"view" if found[0] == 200 else b"failure"
             yield b"event: " + name + b"\ndata: " + found[1] + b"\n\n"
         before = found
-        await asyncio.sleep(LIVE_MS / 1000)
+        await asyncio.sleep(answers.live_ms / 1000)
 
 
 def _metrics(admin: Admin) -> Callable[[Request], Awaitable[Response]]:

@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.processes.command_line import run
+from tests.stores.faulty_stores import HookedStore
 from tests.unit.ui.page import OpenPage, page_of
 from txlog import Admin, Producer
+from txlog.clock import Runtime
+from txlog.engine.connection import open_connection
+from txlog.storage.disk.local import LocalStore
+from txlog.testing.counting_store import CountingStore
 from txlog.ui import server
 from txlog.ui.server import Answers, PageServer
 from txlog.ui.views import VIEWS
@@ -168,3 +173,19 @@ def test_other_machines_are_warned_of(log: Path, caplog: pytest.LogCaptureFixtur
         assert found.url.partition("token=")[2] not in caplog.text
         found.stop()
         found.run()  # It closes its socket.
+
+
+def test_live_view_of_a_bucket_costs_less_than_a_get_a_second_for_each_journal(root: Path) -> None:
+    runtime = Runtime()
+    store = CountingStore(HookedStore(LocalStore(root, runtime, durable=False)))
+    admin = Admin(open_connection(store, runtime))
+    journals = 1 + len(admin.list_topics()) + len(admin.connection.coordinators())
+    assert Answers(admin).live_ms == server.FAR_LIVE_MS
+    for path in ("overview", "groups", "group", "topics", "topic", "transactions", "queries"):
+        params = {"name": "billing" if path == "group" else "orders"}
+        VIEWS[f"/api/{path}"](admin, params)
+        store.reset()
+        VIEWS[f"/api/{path}"](admin, params)
+        found = store.reset()
+        assert 0 < found.gets <= journals * server.FAR_LIVE_MS / 1000, path
+        assert (found.puts, found.lists) == (0, 0), path
