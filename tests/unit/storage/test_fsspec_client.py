@@ -25,6 +25,7 @@ class Files(LocalFileSystem):  # type: ignore[misc]
         self.error: Exception | None = None
         self.ranges: list[Any] | None = None
         self.details: dict[str, object] = {}
+        self.walked: list[str] = []
 
     def _fail(self) -> None:
         if self.error is not None:
@@ -52,6 +53,7 @@ class Files(LocalFileSystem):  # type: ignore[misc]
 
     def find(self, path: str, **named: Any) -> Any:
         self._fail()
+        self.walked.append(path)
         found = super().find(path, **named)
         return {name: {**one, **self.details} for name, one in found.items()}
 
@@ -75,6 +77,14 @@ def client(files: Files, tmp_path: Path) -> FsspecClient:
 
 def attempts() -> Attempts:
     return Attempts(RetrySettings(), Runtime())
+
+
+def test_listing_walks_only_the_folder_of_its_prefix(
+    client: FsspecClient, files: Files, tmp_path: Path
+) -> None:
+    for prefix in ("a/b/c", "a/b/", "a", ""):
+        client.pages(prefix, "").next(attempts())
+    assert files.walked == [f"{tmp_path}/log/{folder}" for folder in ("a/b", "a/b", "", "")]
 
 
 def test_put_overwrites_unless_the_object_must_be_absent(client: FsspecClient) -> None:

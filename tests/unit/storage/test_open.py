@@ -153,7 +153,11 @@ def test_unknown_protocol_is_refused_by_name() -> None:
     [
         ("/tmp/a", {"key": "k"}, "local store has no storage option 'key'"),
         ("/tmp/a", {"durable": "no"}, "durable is 'no'"),
-        ("memory://a", {"durable": True}, "memory store has no storage option 'durable'"),
+        (
+            "memory://a",
+            {"durable": True},
+            "no storage option 'durable'; it takes none. Rem",
+        ),
         ("s3://bucket/a", {"endpoint": "x"}, "did you mean 'endpoint_url'"),
         ("s3://bucket/a", {"deadline": 5}, "did you mean 'deadline_ms'"),
         ("s3://bucket/a", {"zzz": 5}, "no storage option 'zzz'"),

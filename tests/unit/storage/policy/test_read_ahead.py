@@ -42,6 +42,12 @@ def test_walk_reads_each_object_once_and_many_in_parallel(rounds: RoundTrips) ->
     assert sorted(r.path for r in rounds.store.requests) == [name(n) for n in range(COUNT)]
 
 
+def test_first_read_brings_as_many_objects_as_are_read_at_once(rounds: RoundTrips) -> None:
+    store = ahead(rounds)
+    rounds.waits(lambda: store.get(name(0)))
+    assert [r.path for r in rounds.store.requests] == [name(n) for n in range(OBJECTS_AHEAD_MAX)]
+
+
 def test_without_a_listing_nothing_is_read_ahead(rounds: RoundTrips) -> None:
     assert rounds.waits(lambda: walk(ahead(rounds, []))) == COUNT
 
