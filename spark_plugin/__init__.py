@@ -1,7 +1,7 @@
 """The PySpark source and sink of txlog; with its shim, the only package that imports PySpark.
 
-`register` is imported at its first use: the command line reads checkpoints with modules of this
-package, and must not load PySpark for that.
+Its public names are imported at their first use: the command line reads checkpoints with modules of
+this package, and must not load PySpark for that.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spark_plugin.datasource import register
+    from spark_plugin.listener import BatchReport, TxlogListener
 
-_HOMES = {"register": "spark_plugin.datasource"}
+_HOMES = {
+    "BatchReport": "spark_plugin.listener",
+    "TxlogListener": "spark_plugin.listener",
+    "register": "spark_plugin.datasource",
+}
 
-__all__ = ["register"]
+__all__ = ["BatchReport", "TxlogListener", "register"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,10 +9,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from spark_plugin.listener import BatchReport, TxlogListener
 from tests.spark.bench import GROUP, Bench, bench_in
 from tests.spark.drill import until
 from tests.spark.small_log import Row
 from tests.spark.tasks import DyingSink, gated
+from txlog.model import TransactionOutcome
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -26,19 +28,27 @@ class Replay:
     bench: Bench
     before: list[Row]
     """The topic's rows before the replay."""
+    reports: list[BatchReport]
+    """What the listener reported of the batches, in their order."""
 
 
 @pytest.fixture(scope="module")
 def replay(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replay]:
     """Replay once for the tests that only read."""
     with bench_in(spark, tmp_path_factory.mktemp("replay")) as bench:
+        reports: list[BatchReport] = []
+        listener = TxlogListener.install(spark, bench.log.url, reports.append)
         bench.log.put("numbers", 6)
         bench.run(bench.numbers())
         before = bench.log.rows("out")
+        # Spark calls it some time after the batch.
+        until(lambda: len(reports) == 1, "the report of the first batch")
         bench.lose_commit()
         bench.log.put("numbers", 4)
         bench.run(bench.numbers())
-        yield Replay(bench, before)
+        until(lambda: len(reports) == 3, "the reports of the second run")
+        spark.streams.removeListener(listener)
+        yield Replay(bench, before, reports)
 
 
 def test_I10_a_replayed_batch_changes_nothing(replay: Replay) -> None:
@@ -49,6 +59,18 @@ def test_I10_a_replayed_batch_changes_nothing(replay: Replay) -> None:
 def test_R28_replay_keeps_its_range_and_newer_records_form_the_next_batch(replay: Replay) -> None:
     assert replay.bench.log.column("out", "n") == list(range(10))
     assert [(p["batchId"], p["numInputRows"]) for p in replay.bench.progress] == [(0, 6), (1, 4)]
+
+
+def test_listener_reports_lag_transaction_and_replay_of_each_batch(replay: Replay) -> None:
+    first, replayed, following = replay.reports
+    assert [report.batch_id for report in replay.reports] == [0, 0, 1]
+    assert [report.is_replay for report in replay.reports] == [False, True, False]
+    assert [report.lag for report in replay.reports] == [0, 4, 0]
+    assert {report.outcome for report in replay.reports} == {TransactionOutcome.COMMITTED}
+    # By the time of the second report batch 1 may be committed, too.
+    assert replayed.tx_id in (first.tx_id, None)
+    assert following.tx_id == replay.bench.log.admin.describe_group(GROUP).last_commit
+    assert first.tx_id not in (None, following.tx_id)
 
 
 def test_R20_replay_of_batch_0_reads_its_plan_despite_new_starting_offsets(

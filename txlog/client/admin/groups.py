@@ -7,12 +7,9 @@ count as read. Lag counts only records that a reader can see. How a group moves 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
-import pyarrow as pa
-
-from txlog.arrow_columns import whole_numbers
 from txlog.client.admin.descriptions import GroupDescription, GroupPartition
 from txlog.client.admin.offset_reset import (
     OffsetReset,
@@ -27,12 +24,10 @@ from txlog.client.admin.offset_reset import (
 from txlog.client.positions.position_arguments import checked_partitions
 from txlog.coordinator.events import GroupReleased
 from txlog.engine.connection import Connection
-from txlog.errors import CorruptData, UnknownGroup, UsageError
+from txlog.errors import UnknownGroup, UsageError
 from txlog.groups.state import CommittedOffset, GroupState
 from txlog.model import TopicPartition, validate_group_id
-from txlog.topic.batch_index import IndexedBatch
-from txlog.topic.read.reader import FetchedBatch, batch_source, read_batches, sliced
-from txlog.topic.records.conversion import TIMESTAMP_COLUMN
+from txlog.topic.read.unread import unread
 from txlog.topic.topic_log import TopicLog
 
 
@@ -201,10 +196,10 @@ def _described_partition(
     end = state.last_stable_offset(partition)
     undecided = state.end_offset(partition) - end
     if committed is None:
-        lag, _ = _unread(topic, partition, state.partitions[partition].log_start, end)
+        lag, _ = unread(topic, partition, state.partitions[partition].log_start, end)
         unknown = None if lag else 0
         return GroupPartition(where, None, end, unknown, undecided=undecided, lag_ms=unknown)
-    lag, oldest_ms = _unread(topic, partition, committed.offset, end)
+    lag, oldest_ms = unread(topic, partition, committed.offset, end)
     return GroupPartition(
         where,
         committed.offset,
@@ -215,53 +210,3 @@ def _described_partition(
         undecided,
         0 if oldest_ms is None else max(now_ms - oldest_ms, 0),
     )
-
-
-def _unread(topic: TopicLog, partition: int, start: int, end: int) -> tuple[int, int | None]:
-    """Committed and non-transactional records in [start, end), and the time (ms) of the first.
-
-    Aborted and compacted records do not count, so that the lag reaches 0.
-    """
-    count, first_ms = 0, None
-    start = max(start, topic.state.partitions[partition].log_start)
-    for row in topic.batches(topic.state, partition, start, end):
-        if row.aborted:
-            continue
-        here = _count(topic, row, start, end)
-        count += here
-        if here and first_ms is None:
-            first_ms = _first_ms(topic, row, start)
-    return count, first_ms
-
-
-def _count(topic: TopicLog, row: IndexedBatch, start: int, end: int) -> int:
-    """Records of a batch in [start, end). Only a batch that crosses a bound is read."""
-    if start <= row.base_offset and row.next_offset <= end:
-        return row.record_count
-    if row.stored_rows < 0:  # Not compacted: its offsets have no gaps, so nothing is read.
-        return min(row.next_offset, end) - max(row.base_offset, start)
-    try:
-        return sum(part.batch.num_rows for part in _times(topic, row, start, end))
-    except CorruptData:  # A reader will report it.
-        return row.stored_rows
-
-
-def _first_ms(topic: TopicLog, row: IndexedBatch, start: int) -> int:
-    if row.timestamp_min_ms == row.timestamp_max_ms:
-        return row.timestamp_min_ms
-    try:
-        for part in _times(topic, row, start, row.next_offset):
-            return int(whole_numbers(part.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))[0])
-    except CorruptData:  # A reader will report it; the index has a time of the batch.
-        pass
-    return row.timestamp_min_ms
-
-
-def _times(topic: TopicLog, row: IndexedBatch, start: int, end: int) -> Iterator[FetchedBatch]:
-    """The timestamps of the batch's records in [start, end)."""
-    if row.record_count:
-        source = batch_source(topic, topic.state)
-        for fetched in read_batches(source, [row], columns=[TIMESTAMP_COLUMN]):
-            part = sliced(fetched, start, end)
-            if part.batch.num_rows:
-                yield part
