@@ -398,3 +398,11 @@ def test_fraction_of_anything_but_seconds_is_refused(text: str) -> None:
     form = typed(("at", pa.timestamp("us", "UTC")))
     with pytest.raises(InvalidRecord, match="is not a time"):
         rows(form, b'{"at": "%s"}' % text.encode())
+
+
+def test_name_beside_the_value_of_a_typed_record_is_not_ignored() -> None:
+    form = RecordForm(pa.schema([("n", pa.int64())]), False)
+    assert parse_json(b'{"value": {"n": 1}, "offset": 7}', form) is not None
+    record = parse_json(b'{"value": {"n": 1}, "extra": 2}', form)
+    assert record is not None
+    assert record.row == {"value": {"n": 1}, "extra": 2}, "it is refused as two unknown columns"
