@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 ROOT_COMMAND: Any = typer.main.get_command(app)
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-SHELL_ONLY = ("export", "cd", "git", "ls")
+SHELL_ONLY = ("export", "cd", "git", "ls", ".", "venv-pack")
 _QUOTED = re.compile(r"'(txlog [^']*)'")
 
 
@@ -38,6 +38,9 @@ def shown(page: Page) -> Iterator[str]:
 
 def problem(line: str) -> str:
     """Why the command line is invalid, or an empty text."""
+    first, both, second = line.partition(" && ")
+    if both:
+        return problem(first) or problem(second)
     match shlex.split(line, comments=True):
         case []:
             return ""
@@ -45,9 +48,9 @@ def problem(line: str) -> str:
             return make_problem(words)
         case ["txlog", *words]:
             return txlog_problem(words)
-        case ["pip", "install", target]:
-            return extras_problem(target)
-        case ["pip", "uninstall", *_]:
+        case ["pip", "install", *targets]:
+            return next(filter(None, map(extras_problem, targets)), "")
+        case ["pip", "uninstall" | "wheel", *_] | ["python3", "-m", "venv", _]:
             return ""
         case ["python", "-m", module, *words]:
             return module_problem(module) or module_option_problem(module, words)
@@ -129,7 +132,7 @@ def test_commands_on_a_page_exist(page: Page) -> None:
 def test_nonexistent_commands_are_detected() -> None:
     wrong = ["make tea", "make NOTHING=1", "txlog topics", "txlog topic list --all", "rm -rf /"]
     wrong += ["pip install '.[tea]'", "python -m examples.tea", "txlog --tea topic list"]
-    wrong += ["python -m tests.mutation --tea"]
+    wrong += ["python -m tests.mutation --tea", "cd x && make tea", "pip install x '.[tea]'"]
     assert [line for line in wrong if not problem(line)] == []
 
 
