@@ -195,7 +195,7 @@ def _group_proof(connection: Connection, group: str) -> GroupProof:
     topic = connection.cluster.topic(SOURCE)
     state = topic.catch_up()
     ends = {TopicPartition(SOURCE, p): b.next_offset for p, b in enumerate(state.partitions)}
-    committed = connection.offsets.fetch(group, ends, {SOURCE: topic.topic_id})
+    committed = connection.offsets.resolve_and_fetch(group, ends, {SOURCE: topic.topic_id})
     behind = 0
     for where, end in ends.items():
         known = committed[where]

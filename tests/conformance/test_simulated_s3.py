@@ -1,5 +1,6 @@
 """The S3 store fulfils its contract on the simulated service, in memory and without a server."""
 
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -32,6 +33,7 @@ class Line(Network):
         self.sent: list[S3Request] = []
         self.answers: list[S3Response] = []
         """Each replaces the service's answer to one request."""
+        self._lock = threading.Lock()
 
     def ask(self, attempts: Attempts, call: Callable[[Any], Awaitable[T]]) -> T | Failure:
         try:
@@ -40,10 +42,11 @@ class Line(Network):
             return read_failure(error, answered_before=True)
 
     def send(self, request: S3Request, timeout_ms: float) -> S3Response:
-        self.sent.append(request)
-        if self.answers:
-            return self.answers.pop(0)
-        return self.service.carry_out(request, self.clock.now_ms, len(self.sent))
+        with self._lock:  # The probe's writers send at once, and a service has one order.
+            self.sent.append(request)
+            if self.answers:
+                return self.answers.pop(0)
+            return self.service.carry_out(request, self.clock.now_ms, len(self.sent))
 
 
 class Files(_Files):

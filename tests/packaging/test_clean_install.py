@@ -74,6 +74,7 @@ def test_wheel_contains_exactly_the_product_and_its_settings(wheel: Path) -> Non
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     marks = {f"{package}/py.typed" for package in PRODUCT}
+    marks |= {f"txlog/ui/static/{file.name}" for file in (ROOT / "txlog/ui/static").iterdir()}
     data = f"{DISTRIBUTION.replace('-', '_')}-{txlog.__version__}.data/data/{CONF_IN_ENVIRONMENT}"
     conf = {f"{data}/{path.name}" for path in (ROOT / "conf").iterdir()}
     assert packed == packed_modules() | marks | conf

@@ -27,7 +27,7 @@ def test_empty_option_is_refused_before_anything_is_written(
     name: str, option: str, places: dict[str, Path]
 ) -> None:
     before = files(places["root"].parent)
-    words = words_of(name, CASES[name][-1], places)
+    words = words_of(name, next(reversed(CASES[name]), ""), places)
     done = run(*words, option, "", env={**ENVIRONMENT, "TXLOG_ROOT": str(places["root"])})
     if option in VALUES.get(name, ()):
         assert "is empty" not in done.err

@@ -25,7 +25,8 @@ def test_I16_one_pass_retires_any_number_of_silent_producers(log: MemoryLog) -> 
     (known,) = topic.catch_up().producers.values()
     silent = producer_states((pid, known) for pid in range(FIRST_PID, FIRST_PID + 2 * COUNT, 2))
     assert len(json.dumps(list(silent))) > ENTRY_BYTES_MAX
-    topic.journal._at = replace(topic.journal._at, state=replace(topic.state, producers=silent))
+    state = replace(topic.state, producers=silent)
+    topic.journal._at, topic.journal.state = replace(topic.journal._at, state=state), state
     topic.journal._is_rebuilt = True  # No entries lead to so many (R64).
     log.clock.advance(8 * 86_400_000)
     before = topic.next_slot
