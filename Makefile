@@ -2,7 +2,7 @@
 
 VENV ?= .venv
 PYTHON = $(VENV)/bin/python
-EXTRAS = spark,s3,delta,fast,cli,metrics,ui,plot,sql,demo,test,bench,docs,dev
+EXTRAS = spark,s3,delta,fast,cli,metrics,ui,otel,kafka,plot,sql,demo,test,bench,docs,dev
 INSTALLED = $(VENV)/.installed
 # Spark's classes as the tests' JVMs map them: made once, in half a minute, it spares minutes.
 CLASSES = $(VENV)/spark-classes.jsa
