@@ -12,6 +12,7 @@ from pathlib import Path
 
 import datafusion
 import duckdb
+import ibis
 import numpy as np
 import polars
 import pyarrow as pa
@@ -33,20 +34,39 @@ ROWS = 1_000
 """Of a batch: 10 seconds of records."""
 FIRST_MS = 1_357_000_000_000
 
-QUERIES = (
-    "select * from orders",
-    "select count(*) from orders",
-    "select kind, count(*), sum(id) from orders group by kind",
-    "select id from orders where _partition = 1 and _offset >= 33000 and _offset < 34000",
-    "select id from orders where _partition in (0, 1)",
-    "select id from orders where _offset < 1000 or _offset >= 99000",
-    "select count(id) from orders where _timestamp >= '2013-01-01T00:43:00Z'",
-    "select max(id) from orders where _offset >= 50000 and kind = 'paid'",
-    "select id from orders where not _offset >= 5 and amount is not null",
-    "select a.id from orders a join orders b using (id) where a._offset < 1 and b._partition = 0",
-    "select id from orders where amount > 99",
-    "select count(id) from orders where _topic = 'payments'",
-)
+QUERIES: dict[str, Callable[[ibis.Table], ibis.Table]] = {
+    "select * from orders": lambda t: t,
+    "select count(*) from orders": lambda t: t.count().as_table(),
+    "select kind, count(*), sum(id) from orders group by kind": lambda t: t.group_by("kind").agg(
+        n=t.count(), s=t.id.sum()
+    ),
+    "select id from orders where _partition = 1 and _offset >= 33000 and _offset < 34000": (
+        lambda t: t.filter(t._partition == 1, t._offset >= 33000, t._offset < 34000).select("id")
+    ),
+    "select id from orders where _partition in (0, 1)": lambda t: t.filter(
+        t._partition.isin([0, 1])
+    ).select("id"),
+    "select id from orders where _offset < 1000 or _offset >= 99000": lambda t: t.filter(
+        (t._offset < 1000) | (t._offset >= 99000)
+    ).select("id"),
+    "select count(id) from orders where _timestamp >= '2013-01-01T00:43:00Z'": lambda t: t.filter(
+        t._timestamp >= ibis.timestamp("2013-01-01T00:43:00Z")
+    ).agg(n=t.id.count()),
+    "select max(id) from orders where _offset >= 50000 and kind = 'paid'": lambda t: t.filter(
+        t._offset >= 50000, t.kind == "paid"
+    ).agg(n=t.id.max()),
+    "select id from orders where not _offset >= 5 and amount is not null": lambda t: t.filter(
+        ~(t._offset >= 5), t.amount.notnull()
+    ).select("id"),
+    "select a.id from orders a join orders b using (id) where a._offset < 1 and b._partition = 0": (
+        lambda t: t.filter(t._offset < 1).join(t.filter(t._partition == 0), "id").select("id")
+    ),
+    "select id from orders where amount > 99": lambda t: t.filter(t.amount > 99).select("id"),
+    "select count(id) from orders where _topic = 'payments'": lambda t: t.filter(
+        t._topic == "payments"
+    ).agg(n=t.id.count()),
+}
+"""Each in SQL, and as an expression of ibis."""
 
 
 class ReadCounts(StoreWrapper):
@@ -77,6 +97,11 @@ def by_datafusion(scan: Scan, query: str) -> list[tuple[object, ...]]:
     return rows_of(context.sql(query).to_arrow_table())
 
 
+def by_ibis(scan: Scan, query: str) -> list[tuple[object, ...]]:
+    """The rows of a query, as DuckDB finds them for ibis."""
+    return rows_of(QUERIES[query](ibis.memtable(scan)).to_pyarrow())
+
+
 def by_polars(scan: Scan, query: str) -> list[tuple[object, ...]]:
     """The rows of a query."""
     with polars.SQLContext(orders=scan.to_polars()) as context:
@@ -92,6 +117,7 @@ ENGINES: dict[str, Callable[[Scan, str], list[tuple[object, ...]]]] = {
     f"DuckDB {duckdb.__version__}": by_duckdb,
     f"DataFusion {datafusion.__version__}": by_datafusion,
     f"Polars {polars.__version__}": by_polars,
+    f"ibis {ibis.__version__}": by_ibis,
 }
 
 

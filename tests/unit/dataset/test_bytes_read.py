@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import datetime as dt
+from collections.abc import Callable, Iterator
 
+import datafusion
 import duckdb
+import ibis
+import polars
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -39,51 +43,66 @@ def source(
         yield txlog.scan("orders", root=connection), counted, stored_bytes(connection)
 
 
-def conditions() -> list[tuple[str, object]]:
-    """1% of the records, by the middle of the topic: as SQL, and as an expression of pyarrow."""
-    offset, count = ds.field("_offset"), BATCHES * ROWS // 100
-    first = 100 * ROWS + 17
-    stamp = ds.field("_timestamp")
-    start_ms = FIRST_MS + RECORDS // 2 * 10
-    start, end = (
-        pa.scalar(ms, pa.timestamp("ms", "UTC")) for ms in (start_ms, start_ms + PERCENT * 10)
-    )
-    return [
-        (
-            f"_offset between {first} and {first + count - 1}",
-            (offset >= first) & (offset < first + count),
-        ),
-        (
-            f"_timestamp >= timestamptz '{start}' and _timestamp < timestamptz '{end}'",
-            (stamp >= start) & (stamp < end),
-        ),
-    ]
+FIRST = 100 * ROWS + 17
+END = FIRST + BATCHES * ROWS // 100
+START_MS = FIRST_MS + RECORDS // 2 * 10
+START, UNTIL = (
+    dt.datetime.fromtimestamp(ms / 1000, dt.UTC) for ms in (START_MS, START_MS + PERCENT * 10)
+)
+BOUNDS = {"_offset": (FIRST, END), "_timestamp": (START, UNTIL)}
+"""1% of the records, by the middle of the topic."""
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["offset", "time"])
-def test_filter_of_one_percent_reads_at_most_three_percent(
-    number: int, source: tuple[Scan, ReadBytes, int]
-) -> None:
-    scan, counted, whole = source
-    sql, expression = conditions()[number]
+def sql_of(name: str) -> str:
+    """The condition, for each engine's SQL."""
+    low, high = (f"'{b:%Y-%m-%dT%H:%M:%SZ}'" if name == "_timestamp" else b for b in BOUNDS[name])
+    return f"select count(id) as n from orders where {name} >= {low} and {name} < {high}"
+
+
+def by_pyarrow(scan: Scan, name: str) -> int:
+    low, high = (pa.scalar(bound, scan.schema.field(name).type) for bound in BOUNDS[name])
+    return scan.to_table(filter=(ds.field(name) >= low) & (ds.field(name) < high)).num_rows
+
+
+def by_duckdb(scan: Scan, name: str) -> int:
     connection = duckdb.connect()
     connection.register("orders", scan)
-    for read in (
-        lambda: scan.to_table(filter=expression).num_rows,
-        lambda: connection.execute(f"select count(id) from orders where {sql}").fetchall()[0][0],
-    ):
-        counted.read_bytes = 0
-        assert read() == PERCENT
-        assert 0 < counted.read_bytes <= SHARE_MAX * whole
+    return connection.execute(sql_of(name)).fetchall()[0][0]
+
+
+def by_datafusion(scan: Scan, name: str) -> int:
+    context = datafusion.SessionContext()
+    context.register_dataset("orders", scan)
+    return context.sql(sql_of(name)).to_pydict()["n"][0]
+
+
+def by_polars(scan: Scan, name: str) -> int:
+    with polars.SQLContext(orders=scan.to_polars()) as context:
+        return context.execute(sql_of(name)).collect().item()
+
+
+def by_ibis(scan: Scan, name: str) -> int:
+    table, (low, high) = ibis.memtable(scan), BOUNDS[name]
+    return table.filter(table[name] >= low, table[name] < high).id.count().to_pyarrow().as_py()
+
+
+@pytest.mark.filterwarnings("ignore:.*scan_pyarrow_dataset")
+@pytest.mark.parametrize("engine", [by_pyarrow, by_duckdb, by_datafusion, by_polars, by_ibis])
+@pytest.mark.parametrize("name", BOUNDS)
+def test_filter_of_one_percent_reads_at_most_three_percent(
+    engine: Callable[[Scan, str], int], name: str, source: tuple[Scan, ReadBytes, int]
+) -> None:
+    scan, counted, whole = source
+    counted.read_bytes = 0
+    assert engine(scan, name) == PERCENT
+    assert 0 < counted.read_bytes <= SHARE_MAX * whole
 
 
 def test_bounds_of_the_scan_read_as_little(source: tuple[Scan, ReadBytes, int]) -> None:
     scan, counted, whole = source
-    first = 100 * ROWS + 17
-    start_ms = FIRST_MS + RECORDS // 2 * 10
     for bounds in (
-        {"start_offset": first, "end_offset": first + BATCHES * ROWS // 100},
-        {"start_time": start_ms, "end_time": start_ms + PERCENT * 10},
+        {"start_offset": FIRST, "end_offset": END},
+        {"start_time": START, "end_time": UNTIL},
     ):
         part = txlog.scan("orders", root=scan._connection, **bounds)
         counted.read_bytes = 0

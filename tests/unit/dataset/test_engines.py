@@ -1,5 +1,5 @@
-"""DuckDB, Polars and DataFusion get the same rows from a scan as from a table in memory, and read
-only the batches that may have them."""
+"""DuckDB, Polars, DataFusion and ibis get the same rows from a scan as from a table in memory, and
+read only the batches that may have them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import datafusion
 import duckdb
+import ibis
 import polars
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -113,6 +114,15 @@ def test_polars_passes_columns_and_filters_on(scan: Scan, counted: ReadBytes) ->
             memory.filter(condition).select(columns).collect().sort(columns)
         )
         assert counted.ranges <= batches
+
+
+def test_ibis_passes_columns_and_filters_on(scan: Scan, counted: ReadBytes) -> None:
+    def found(orders: ibis.Table) -> pa.Table:
+        wanted = orders.filter((orders._offset < 200) & (orders._partition == 1))
+        return wanted.group_by("kind").agg(total=wanted.id.sum()).order_by("kind").to_pyarrow()
+
+    assert found(ibis.memtable(scan)).equals(found(ibis.memtable(expected())))
+    assert counted.ranges == 1
 
 
 def test_limit_ends_the_reading_early(tmp_path: Path) -> None:
