@@ -193,9 +193,10 @@ def back_off(runtime: Runtime, attempt: int, first_ms: float) -> None:
 
 
 def segment_id(runtime: Runtime, horizon: str = "") -> str:
-    """A unique name that sorts by the time it was drawn: 12 hex digits of ms, then 20 random.
+    """A unique id that sorts by the time it was drawn: 12 hex digits of ms, then 20 random. A
+    segment's name has the random ones first (`JournalLayout.segment`).
 
-    The staging horizon, below which vacuum deletes, compares these as text. The name is above
+    The staging horizon, below which vacuum deletes, compares these as text. The id is above
     `horizon` whatever the clock says: otherwise, once a process with a clock far ahead has chosen a
     horizon, no other process could write until its own clock reached that time.
     """

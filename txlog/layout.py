@@ -17,7 +17,8 @@ and in each journal
     chunks/<20 digits>-<20 digits>-<32 hex>.arrow   the same, written by merging or compaction
     boundaries/<20 digits>.json                lowest live entry (rule R14)
     hint.json                                  a recent snapshot; may be old, wrong or gone
-    segments/<32 hex>.arrow                    records (topics only)
+    segments/<32 hex>.arrow                    records (topics only): 20 random digits, then 12 of
+                                               the milliseconds since 1970
 """
 
 from __future__ import annotations
@@ -124,8 +125,11 @@ class JournalLayout:
         return f"{self.root}/segments/"
 
     def segment(self, segment_id: str) -> str:
-        """Name of a segment; `segment_id` comes from `clock.segment_id`."""
-        return f"{self.root}/segments/{segment_id}.arrow"
+        """Name of a segment; `segment_id` comes from `clock.segment_id`. The random digits come
+        first, because a bucket serves each range of names by servers of its own, and names that
+        begin with the time would all be written in one range."""
+        time, drawn = segment_id[:SEGMENT_TIME_DIGITS], segment_id[SEGMENT_TIME_DIGITS:]
+        return f"{self.root}/segments/{drawn}{time}.arrow"
 
 
 def parse_number(path: str) -> int | None:
@@ -201,5 +205,7 @@ def chunk_name_of(path: str) -> str:
 
 
 def segment_id_of(path: str) -> str:
-    """The id in a segment's path, which is compared with the staging horizon."""
-    return path.rsplit("/", 1)[-1].removesuffix(".arrow")
+    """The id in a segment's path, which is compared with the staging horizon: the digits of its
+    name, with the time first."""
+    name = path.rsplit("/", 1)[-1].removesuffix(".arrow")
+    return name[-SEGMENT_TIME_DIGITS:] + name[:-SEGMENT_TIME_DIGITS]

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from txlog.clock import Runtime
+from txlog.layout import JournalLayout
 from txlog.storage.memory import MemoryStore
 from txlog.storage.store import whole
 from txlog.topic.records.batch import Segment, SegmentBatch
@@ -41,7 +42,7 @@ def segment(
         for count in [counts] if isinstance(counts, int) else counts:
             position = 8 + 100 * len(batches)
             batches.append(SegmentBatch(partition, count, position, 100, 0, 0, 0))
-    return Segment(f"{folder}/segments/{segment_name(name)}.arrow", 0, tuple(batches))
+    return Segment(JournalLayout(folder).segment(segment_name(name)), 0, tuple(batches))
 
 
 def segment_name(name: str) -> str:

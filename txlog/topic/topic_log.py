@@ -147,8 +147,8 @@ class TopicLog:
         return self.journal.execute(command, is_carried=isinstance(command, WriteMarker))
 
     def new_name(self) -> str:
-        """A new name for an object of the topic, above the staging horizon. Names sort by the time
-        at which they were made."""
+        """A new id for an object of the topic, above the staging horizon. Ids sort by the time at
+        which they were made."""
         return segment_id(self._runtime, self.journal.state.horizon)
 
     # Schemas and segments.
