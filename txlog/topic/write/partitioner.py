@@ -160,8 +160,6 @@ def _as_bytes(keys: pa.Array) -> pa.Array:
     types, kind = pa.types, keys.type
     if any(is_kind(kind) for is_kind in _TEXT_OR_BYTES):
         return keys
-    if types.is_null(kind):
-        return keys.cast(pa.large_binary())
     if types.is_fixed_size_binary(kind):
         return keys.cast(pa.binary())
     if types.is_nested(kind):

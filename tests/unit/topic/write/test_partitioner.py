@@ -105,6 +105,8 @@ def test_null_keys_are_recognised_in_every_array_type() -> None:
     assert partitions_of(nulls_inside, 100, 7) == expected
     assert partitions_of(pa.array([1, None], pa.int64()), 100, 7)[1] == 7
     assert partitions_of(pa.nulls(2), 100, 7) == [7, 7]
+    assert partitions_of(pa.nulls(0), 100, 7) == []
+    assert partitions_of(pa.nulls(2, pa.list_(pa.int8())), 100, 7) == [7, 7]
 
 
 @pytest.mark.parametrize(("chosen", "count"), [(-1, 4), (4, 4), (0, 0)])
@@ -152,12 +154,21 @@ def test_split_of_rows_sorted_by_partition_copies_nothing() -> None:
     assert {part.column(0).buffers()[1].address for part in found.values()} == {address}
 
 
+@pytest.mark.parametrize("partition", [0, 3])
+def test_batch_of_one_partition_is_passed_on_as_it_is(partition: int) -> None:
+    batch = pa.record_batch({"x": [1, 2]})
+    found = split_by_partition(batch, np.full(2, partition, dtype=np.int32))
+    assert list(found) == [partition]
+    assert found[partition] is batch
+
+
 def test_split_refuses_too_few_or_negative_partitions() -> None:
     batch = pa.record_batch({"x": [1, 2]})
     with pytest.raises(InvalidRecord, match="1 partitions were given for 2 records"):
         split_by_partition(batch, np.zeros(1, dtype=np.int32))
-    with pytest.raises(UnknownPartition, match="no partition -1"):
-        split_by_partition(batch, np.array([0, -1], dtype=np.int32))
+    for negative in ([0, -1], [-1, -1], [-1, 0]):
+        with pytest.raises(UnknownPartition, match="no partition -1"):
+            split_by_partition(batch, np.array(negative, dtype=np.int32))
     assert split_by_partition(batch.slice(0, 0), np.zeros(0, dtype=np.int32)) == {}
 
 

@@ -6,12 +6,17 @@ import pyarrow as pa
 import pytest
 
 from txlog.clock import Runtime
-from txlog.errors import InvalidRecord
+from txlog.errors import InvalidRecord, RecordTooLarge
 from txlog.storage import LocalStore, MemoryStore, Store
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.conversion import with_timestamp
 from txlog.topic.records.segment_reader import decode_batch, scan_segment
-from txlog.topic.write.segment_writer import SegmentWriter, encode_segment
+from txlog.topic.write.segment_writer import (
+    BATCH_BYTES_MAX,
+    SegmentEncoder,
+    SegmentWriter,
+    encode_segment,
+)
 
 PATH = "topics/t/segments/s"
 
@@ -62,6 +67,7 @@ def test_interleaved_partitions_each_keep_their_record_order(
     for partition, rows in expected.items():
         assert rows_of(store, segment, partition) == rows
     assert len(segment.batches) < 60, "small batches are merged"
+    assert max(batch.length for batch in segment.batches) <= 10_000
     data = store.get(PATH)
     assert data is not None
     assert scan_segment(store, PATH, len(data), segment.batches).batches == segment.batches
@@ -112,3 +118,118 @@ def test_I16_no_batch_takes_more_than_a_record_of_the_topic_may() -> None:
     )
     assert len(parts) > 4
     assert max(part.length for part in parts) <= 20_000
+
+
+def test_batches_before_and_after_an_end_of_their_partition_are_stored_apart(store: Store) -> None:
+    new = writer(store)
+    for partition in (0, 1):
+        new.add(partition, numbers(0, 3))
+    new.end_batch(0)
+    new.end_batch(5)
+    for partition in (0, 1):
+        new.add(partition, numbers(3, 2))
+    segment = new.finish()
+    rows = {p: [b.row_count for b in segment.batches if b.partition == p] for p in (0, 1)}
+    assert rows == {0: [3, 2], 1: [5]}
+    assert rows_of(store, segment, 0) == rows_of(store, segment, 1) == [0, 1, 2, 3, 4]
+
+
+def test_size_is_that_of_the_records_so_far_before_compression(store: Store) -> None:
+    new = writer(store, "zstd")
+    assert new.size_bytes == 0
+    for count in (10, 1_000):
+        new.add(count % 3, numbers(0, count))
+    assert new.size_bytes == numbers(0, 10).nbytes + numbers(0, 1_000).nbytes
+    new.finish()
+
+
+def test_records_that_the_topic_cannot_hold_are_not_counted_and_not_stored(store: Store) -> None:
+    def require(batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 2:
+            raise InvalidRecord("two are too many.")
+
+    options = {"compression": "none", "batch_bytes_max": 10_000}
+    new = SegmentWriter(store, PATH, 3, require=require, **options)  # type: ignore[arg-type]
+    new.add(0, numbers(0, 1))
+    with pytest.raises(InvalidRecord, match="two are too many"):
+        new.add(0, numbers(1, 2))
+    new.add(0, numbers(3, 3))
+    assert new.size_bytes == numbers(0, 4).nbytes
+    assert rows_of(store, new.finish(), 0) == [0, 3, 4, 5]
+
+
+def test_I16_record_above_the_limit_of_its_topic_is_refused_and_leaves_nothing(
+    store: Store,
+) -> None:
+    text = pa.RecordBatch.from_pydict({"text": ["x" * 5_000]})
+    options = {"compression": "none", "batch_bytes_max": 1_000, "record_bytes_max": 4_000}
+    new = SegmentWriter(store, PATH, 3, **options)  # type: ignore[arg-type]
+    new.add(0, with_timestamp(text, 7))
+    with pytest.raises(RecordTooLarge, match="accept at most 4000"):
+        new.finish()
+    assert store.get(PATH) is None
+    assert list(store.list_after("")) == []
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_compression_of_the_topic_makes_a_segment_smaller(store: Store, compression: str) -> None:
+    new = writer(store, compression)
+    new.add(0, numbers(0, 1_000))
+    new.finish()
+    assert len(store.get(PATH) or b"") < 0.7 * numbers(0, 1_000).nbytes
+
+
+# The encoder.
+
+
+def test_full_batch_is_written_at_once_unless_partitions_are_grouped() -> None:
+    for groups_partitions in (False, True):
+        written: list[memoryview] = []
+        encoder = SegmentEncoder(
+            written.extend, batch_bytes_max=10_000, groups_partitions=groups_partitions
+        )
+        encoder.add(0, numbers(0, 500))
+        encoder.add(1, numbers(0, 500))
+        assert not written
+        encoder.add(0, numbers(500, 500))
+        assert bool(written) is not groups_partitions
+        assert [b.row_count for b in encoder.finish() if b.partition == 0] == [500, 500]
+
+
+def test_batches_of_the_default_size_fill_up_to_it() -> None:
+    """They are about as large as Spark reads fastest."""
+    rows = BATCH_BYTES_MAX * 9 // 100 // 16
+    _, parts = encode_segment({0: [numbers(n, rows) for n in range(25)]})
+    assert [part.row_count // rows for part in parts] == [11, 11, 3]
+
+
+def test_segment_in_one_piece_has_each_partitions_batches_together() -> None:
+    full = numbers(0, 500)
+    _, parts = encode_segment({7: [full, full], 2: [full, full]}, batch_bytes_max=10_000)
+    assert [part.partition for part in parts] == [2, 2, 7, 7]
+
+
+def test_first_batch_begins_after_a_schema_of_any_size() -> None:
+    """Arrow writes the schema and the batch in one go, in pieces that end anywhere."""
+    for count in (1, 40, 400):
+        names = [f"column {number} of many" for number in range(count)]
+        wide = with_timestamp(pa.RecordBatch.from_pydict({name: [1, 2] for name in names}), 7)
+        views, (part,) = encode_segment({0: [wide]})
+        data = b"".join(views)
+        stored = data[part.position : part.position + part.length]
+        assert decode_batch(stored, part, wide.schema, object_name="s").equals(wide)
+
+
+def test_uncompressed_columns_are_passed_on_without_a_copy() -> None:
+    batch = numbers(0, 10_000)
+    views, _ = encode_segment({0: [batch]})
+    columns = {column.buffers()[1].address for column in batch.columns}
+    passed = {pa.py_buffer(view).address for view in views if len(view) > 50_000}
+    assert passed == columns
+
+
+def test_small_pieces_come_together() -> None:
+    """A write of each padding would cost more than a copy of it."""
+    views, parts = encode_segment({p: [numbers(p, 3)] for p in range(20)})
+    assert len(parts) == 20
+    assert len(views) < 3 * len(parts)
