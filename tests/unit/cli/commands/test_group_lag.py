@@ -1,6 +1,5 @@
 """`txlog group lag`: the chart, the document, and the picture."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from tests.processes.command_line import run
 from tests.unit.cli.sample_log import SampleLog
 from txlog import Admin, Consumer, Producer, TopicPartition
-from txlog.cli.output.chart import HEIGHT, WIDTH_MAX, chart
 
 
 @pytest.fixture
@@ -67,24 +65,3 @@ def test_unknown_group_and_bad_times_say_what_to_write(log: SampleLog) -> None:
     assert (done.code, "txlog group list" in done.err) == (3, True)
     done = run("group", "lag", "billing", "--since", "soon", root=log.root)
     assert (done.code, "an age such as 90s" in done.err) == (2, True)
-
-
-def test_chart_has_a_column_for_each_value() -> None:
-    title, *lines = chart("LAG", [0, 3, None, 6])
-    assert (title, len(lines)) == ("LAG", HEIGHT)
-    assert lines[0] == "6    \N{FULL BLOCK}"
-    assert lines[-1] == "0  \N{FULL BLOCK}?\N{FULL BLOCK}"
-    assert [line[3:4] == "\N{FULL BLOCK}" for line in lines] == [False] * 3 + [True] * 3
-
-
-def test_chart_of_many_values_shows_the_highest_of_each_column() -> None:
-    values: list[int | None] = [1] * 1000
-    values[501] = 9
-    lines = chart("LAG", values)[1:]
-    assert max(map(len, lines)) <= 2 + WIDTH_MAX
-    assert re.fullmatch("9 +\N{FULL BLOCK}", lines[0])
-
-
-@pytest.mark.parametrize("values", [[], [None], [0, 0]])
-def test_chart_without_a_positive_value_is_empty(values: list[int | None]) -> None:
-    assert not any("\N{FULL BLOCK}" in line for line in chart("LAG", values))

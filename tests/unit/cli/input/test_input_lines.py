@@ -55,6 +55,41 @@ def test_overlong_line_is_reported_with_its_line_number(tmp_path: Path) -> None:
         blocks(path, limits)
 
 
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (BlockLimits(2, 100, 4), [[b"abcd", b"ef"], [b"", b"gh"], [b"ij"]]),
+        (BlockLimits(9, 6, 4), [[b"abcd", b"ef"], [b"", b"gh", b"ij"]]),
+        (BlockLimits(9, 5, 4), [[b"abcd", b"ef"], [b"", b"gh", b"ij"]]),
+        (BlockLimits(9, 4, 4), [[b"abcd"], [b"ef", b"", b"gh"], [b"ij"]]),
+        (BlockLimits(9, 100, 4), [[b"abcd", b"ef", b"", b"gh", b"ij"]]),
+    ],
+)
+def test_block_ends_with_the_line_that_reaches_its_lines_or_bytes(
+    limits: BlockLimits, expected: list[list[bytes]], tmp_path: Path
+) -> None:
+    """A line may be as long as the limit, also the last one, which has no end."""
+    path = tmp_path / "f"
+    path.write_bytes(b"abcd\nef\n\ngh\nij")
+    assert [block.lines for block in blocks(path, limits)] == expected
+    path.write_bytes(b"a\nbcde")
+    assert sum(len(block.lines) for block in blocks(path, limits)) == 2
+
+
+def test_overlong_line_is_refused_with_its_number_in_the_facts(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"abcd\n\nefghi")
+    with pytest.raises(RecordTooLarge, match="f line 3 is longer than 4 bytes") as refused:
+        blocks(path, BlockLimits(9, 100, 4))
+    assert refused.value.facts["line"] == 3
+
+
+def test_closed_stdin_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(UsageError, match="stdin is closed"):
+        blocks(Path("-"))
+
+
 def test_complete_lines_are_returned_when_the_input_pauses() -> None:
     reading, writing = os.pipe()
     found: Iterator[LineBlock] = line_blocks(f"/dev/fd/{reading}", WIDE, Runtime().clock)

@@ -11,17 +11,25 @@ from typer.core import TyperCommand
 
 from tests.source_tree import modules
 from txlog.cli.output.output import (
+    FOLDED_FROM,
     Facts,
     Grid,
+    Lines,
     aligned,
     cell,
     counted,
     duration_text,
+    grid_of,
     json_text,
     printable,
     write_sections,
 )
-from txlog.cli.output.record_printing import table_writer, write_json_lines
+from txlog.cli.output.record_printing import (
+    CELL_WIDTH_MAX,
+    ArrowOutput,
+    table_writer,
+    write_json_lines,
+)
 from txlog.cli.session import GlobalOptions, Session, with_session
 from txlog.errors import UsageError
 
@@ -48,6 +56,78 @@ def test_a_grid_without_rows_still_has_its_headers(capsys: pytest.CaptureFixture
 def test_numbers_are_right_aligned_and_booleans_are_not(capsys: pytest.CaptureFixture[str]) -> None:
     write_sections([Grid(("LAG", "NULLABLE"), [(5, True), (100, False)])])
     assert capsys.readouterr().out == "LAG  NULLABLE\n  5  yes\n100  no\n"
+
+
+def test_members_of_documents_become_columns_with_their_names() -> None:
+    documents = [{"name": "a", "log_end_offset": 5, "id": 1}, {"name": "b", "log_end_offset": 6}]
+    assert grid_of(documents, ["name", "log_end_offset"]) == Grid(
+        ("NAME", "LOG-END-OFFSET"), [["a", 5], ["b", 6]]
+    )
+
+
+def test_lines_are_printed_as_they_stand_and_escaped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for is_terminal in (False, True):
+        monkeypatch.setattr("sys.stdout.isatty", lambda answer=is_terminal: answer)
+        write_sections([Lines(("  a [red] ", "\x1b[2J")), Facts((("b", 1),))])
+        out = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+        assert [line.rstrip() for line in out.split("\n")] == [
+            *("  a [red]", "\\x1b[2J", "", "b  1", ""),
+        ]
+
+
+class Screen:
+    """A terminal of so many columns, and what is drawn on it."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int
+    ) -> None:
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+        for name, value in (("COLUMNS", str(columns)), ("TERM", "xterm")):
+            monkeypatch.setenv(name, value)
+        for name in ("NO_COLOR", "FORCE_COLOR"):
+            monkeypatch.delenv(name, raising=False)
+        self.capsys = capsys
+
+    def draw(self, *sections: Facts | Grid, no_color: bool = False) -> list[str]:
+        """The lines of these sections, with their codes."""
+        write_sections(sections, no_color=no_color)
+        return [line.rstrip() for line in self.capsys.readouterr().out.splitlines()]
+
+
+def test_table_on_a_terminal_has_colours_and_right_aligned_numbers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    screen = Screen(monkeypatch, capsys, 80)
+    grid = Grid(("NAME", "LAG"), [("ok", 5), ("[b]x[/b]", 12345)])
+    header, first, second = screen.draw(grid)
+    assert "\x1b[32mok" in first
+    plain = [re.sub("\x1b\\[[0-9;]*m", "", line).rstrip() for line in (header, first, second)]
+    assert plain == ["NAME        LAG", "ok            5", "[b]x[/b]  12345"]
+    (fact,) = screen.draw(Facts((("Owner", 5),)))
+    assert fact.startswith("\x1b[1mOwner\x1b[0m")
+    assert fact.endswith("\x1b[0m5")
+    assert "\x1b[1m" not in first + second
+    uncoloured = screen.draw(grid, no_color=True)
+    assert "\x1b[32m" not in "".join(uncoloured)
+
+
+def test_long_cells_are_folded_on_a_narrow_terminal_and_short_ones_are_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal that is too narrow for short cells wraps whole lines."""
+    screen = Screen(monkeypatch, capsys, 44)
+    names = "n" * (FOLDED_FROM - 1), "m" * 70
+    lines = screen.draw(Grid(("A", "B"), [names]), no_color=True)[1:]
+    assert lines[0].startswith(f"{names[0]}  m")
+    assert "".join(line.replace(names[0], "").strip() for line in lines) == names[1]
+    assert len(lines) > 1
+    screen = Screen(monkeypatch, capsys, 10)
+    (line,) = screen.draw(Grid(("A", "B"), [("x" * 20, "y" * 25)]), no_color=True)[1:]
+    assert line == "x" * 20 + "  " + "y" * 25
+    header = "H" * 40
+    assert header in screen.draw(Grid((header,), []), no_color=True)[0]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +200,66 @@ def test_messages_and_tracebacks_are_escaped_like_cells(
     err = capsys.readouterr().err
     assert [c for c in err if not c.isprintable() and c != "\n"] == []
     assert "Traceback" in err
+
+
+def kafka_rows(*values: bytes | None, key: bytes | None = None) -> pa.Table:
+    """Records as a consumer returns them."""
+    count = len(values)
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return pa.table(
+        {
+            "key": pa.array([key] * count, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.array([[]] * count, headers),
+            "_topic": ["t"] * count,
+            "_partition": pa.array([3] * count, pa.int32()),
+            "_offset": range(count),
+            "_timestamp": pa.array([0] * count, pa.timestamp("ms", "UTC")),
+        }
+    )
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_cells_of_records_are_cut_on_a_terminal_only(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    table_writer()(kafka_rows(b"v" * CELL_WIDTH_MAX, b"w" * (CELL_WIDTH_MAX + 1), b"\xff", None))
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split() == ["PARTITION", "OFFSET", "TIMESTAMP", "KEY", "VALUE", "HEADERS"]
+    whole, longer = "v" * CELL_WIDTH_MAX, "w" * (CELL_WIDTH_MAX + 1)
+    shown = [whole, f"{longer[: CELL_WIDTH_MAX - 1]}…" if is_terminal else longer]
+    stamp = "1970-01-01T00:00:00.000Z"
+    assert [line.split() for line in lines[:2]] == [
+        ["3", str(n), stamp, "-", shown[n], "-"] for n in range(2)
+    ]
+    assert '{"base64": "/w=="}' in lines[2]
+    assert lines[3].split() == ["3", "3", stamp, "-", "-", "-"]
+
+
+def test_later_records_keep_the_columns_of_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    write = table_writer()
+    write(kafka_rows(b"four", key=b"k"))
+    write(kafka_rows(b"x", b"longer", key=b"k"))
+    header, *lines = capsys.readouterr().out.splitlines()
+    places = [line.index(" k ") for line in lines]
+    assert len(lines) == 3
+    assert len(set(places)) == 1
+    assert header.index("KEY") == places[0] + 1
+    assert lines[1].endswith("x      -")
+    assert lines[2].endswith("longer  -")
+
+
+def test_arrow_stream_ends_where_the_columns_change(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    with ArrowOutput() as write:
+        write(pa.table({"n": [1]}))
+        write(pa.table({"n": [2, 3]}))
+        with pytest.raises(UsageError, match="columns have changed"):
+            write(pa.table({"n": [4], "m": [5]}))
+    with pa.ipc.open_stream(capfdbinary.readouterr().out) as reader:
+        assert reader.read_all().to_pydict() == {"n": [1, 2, 3]}
 
 
 def test_column_names_of_a_topic_are_escaped_like_cells(capsys: pytest.CaptureFixture[str]) -> None:
