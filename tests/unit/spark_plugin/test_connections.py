@@ -6,9 +6,35 @@ from pathlib import Path
 import pytest
 
 from spark_plugin import connections
-from spark_plugin.connections import open_kept
+from spark_plugin.connections import open_kept, open_log
+from spark_plugin.options import ReaderOptions, WriterOptions
+from txlog.errors import NotATxlog, TxlogError
 
 KEYS = {"key": "AKIAEXAMPLE", "secret": "first", "endpoint_url": "http://127.0.0.1:1"}
+
+
+def test_log_is_created_only_where_the_caller_asks_for_it(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    with pytest.raises(NotATxlog):
+        open_log(WriterOptions(root))
+    assert list(tmp_path.iterdir()) == []
+    made = open_log(WriterOptions(root), create=True)
+    assert open_log(ReaderOptions(root)).cluster.log_id == made.cluster.log_id
+
+
+def test_other_log_than_the_driver_has_opened_is_refused(tmp_path: Path) -> None:
+    first, second = (WriterOptions(str(tmp_path / name)) for name in "ab")
+    file = open_log(first, create=True).cluster.file
+    open_log(second, create=True)
+    assert open_log(first, cluster_file=file).cluster.log_id == file.log_id
+    with pytest.raises(NotATxlog):
+        open_log(second, cluster_file=file)
+
+
+def test_log_is_opened_with_the_options_of_its_store(tmp_path: Path) -> None:
+    options = ReaderOptions(str(tmp_path / "log"), storage={"no_such_option": "x"})
+    with pytest.raises(TxlogError, match="no_such_option"):
+        open_log(options, create=True)
 
 
 def test_store_is_kept_for_its_url_and_its_options() -> None:

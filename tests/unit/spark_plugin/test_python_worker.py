@@ -3,29 +3,45 @@
 import logging
 import os
 import pickle
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
 
 import pytest
+from pyspark import TaskContext
 
 from spark_plugin import python_worker
 from spark_plugin.datasource import TxlogDataSource
 from spark_plugin.python_worker import (
+    BATCH_ID,
+    CHECKPOINT_LOCATION,
+    COMMITTER,
+    FILTERS,
     HIDE_TRACEBACK,
+    JOB_GROUP,
+    JOB_TAGS,
     LOG_LEVEL,
     NO_BATCH,
+    PLANNER,
+    QUERY_ID,
     TaskIdentity,
     called_by_spark,
+    errors_of_task,
+    is_for_commits,
     run_of,
+    session_property,
+    takes_filters,
+    task_identity,
 )
 from spark_plugin.sink.batch_writer import TxlogBatchWriter
 from spark_plugin.sink.stream_writer import TxlogStreamWriter
 from spark_plugin.source.batch_reader import TxlogBatchReader
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from txlog.distribution import VERSION
-from txlog.errors import InvalidConfig, UnknownTopic
+from txlog.errors import InternalError, InvalidConfig, NotATxlog, UnknownTopic
 
 MINE, OTHER = "5bd90fb1-ad4f-45ea-83a0-e3e2dc432c13", "6834ae12-87bb-410a-a04b-0e5be6a9812a"
 ROOT = f"spark-session-{MINE}-execution-root-id-12"
@@ -52,6 +68,92 @@ def test_task_belongs_to_a_batch_only_with_query_id_and_batch_id() -> None:
     assert TaskIdentity("query", "run", 0).is_of_batch
     assert not TaskIdentity("query", "run", NO_BATCH).is_of_batch
     assert not TaskIdentity("", "run", 0).is_of_batch
+
+
+@pytest.fixture
+def in_task(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], None]:
+    """Puts this process into a task of Spark with these properties."""
+
+    def enter(properties: dict[str, str]) -> None:
+        # The constructor keeps the one object itself.
+        monkeypatch.setattr(TaskContext, "_taskContext", None)
+        TaskContext()._localProperties = properties
+
+    return enter
+
+
+def test_identity_of_a_task_is_in_the_properties_that_spark_sets(
+    in_task: Callable[[dict[str, str]], None],
+) -> None:
+    in_task({QUERY_ID: "query", BATCH_ID: "7", JOB_TAGS: f"mine,{ROOT}", JOB_GROUP: "group"})
+    assert task_identity() == TaskIdentity("query", MINE, 7)
+    in_task({QUERY_ID: "query", BATCH_ID: "0", JOB_GROUP: "group"})
+    assert task_identity() == TaskIdentity("query", "group", 0)
+    in_task({})
+    assert task_identity() == TaskIdentity("", "", NO_BATCH)
+
+
+def test_setting_of_the_session_is_known_only_in_a_task(
+    in_task: Callable[[dict[str, str]], None],
+) -> None:
+    assert session_property(CHECKPOINT_LOCATION) is None
+    in_task({CHECKPOINT_LOCATION: "/checkpoints"})
+    assert session_property(CHECKPOINT_LOCATION) == "/checkpoints"
+    assert session_property("other") is None
+
+
+def test_sinks_task_without_the_context_of_spark_is_a_bug() -> None:
+    with pytest.raises(InternalError, match="without Spark's task context"):
+        task_identity()
+
+
+@pytest.mark.parametrize(
+    ("modules", "is_committer", "has_filters"),
+    [
+        ((), False, False),
+        ((COMMITTER,), True, False),
+        ((PLANNER,), False, False),
+        ((COMMITTER, PLANNER), False, False),
+        ((FILTERS,), False, True),
+    ],
+)
+def test_purpose_of_a_process_is_known_by_the_modules_of_spark_in_it(
+    modules: tuple[str, ...],
+    is_committer: bool,
+    has_filters: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in (PLANNER, COMMITTER, FILTERS):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in modules:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    assert (is_for_commits(), takes_filters()) == (is_committer, has_filters)
+
+
+def test_module_that_a_process_runs_counts_as_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (PLANNER, COMMITTER, FILTERS):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    main = ModuleType("__main__")
+    main.__spec__ = ModuleSpec(COMMITTER, None)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert is_for_commits()
+    assert not takes_filters()
+
+
+def test_error_of_a_task_names_its_host_and_keeps_its_class_and_facts() -> None:
+    host = f"on host {socket.gethostname()}"
+    with pytest.raises(UnknownTopic, match=host) as raised, errors_of_task():
+        raise UnknownTopic("there is no topic 't'; create it.", topic="t")
+    assert raised.value.facts["topic"] == "t"
+    with pytest.raises(NotATxlog) as lost, errors_of_task():
+        raise NotATxlog("the log is gone. Put it back.", reason="no folder.", root="/log")
+    assert lost.value.message.startswith(f"{host} (no folder): this executor does not see")
+    assert lost.value.facts["root"] == "/log"
+    with pytest.raises(NotATxlog) as absent, errors_of_task():
+        raise NotATxlog("there is no log at /log. Create one.")
+    assert absent.value.message.startswith(f"{host} (there is no log at /log): this executor")
+    with pytest.raises(KeyError), errors_of_task():
+        raise KeyError("a bug is not changed")
 
 
 # What a user sees of an error.

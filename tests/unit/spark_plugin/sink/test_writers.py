@@ -103,9 +103,8 @@ class Spark:
         batches = [] if rows is None else [pa.RecordBatch.from_pydict(dict(rows))]
         with self.patch.context() as patch:
             patch.setattr(connection, "_connections", {})
-            context = TaskContext()
-            context._localProperties = {} if is_plain else in_query
-            patch.setattr(TaskContext, "_taskContext", context)
+            patch.setattr(TaskContext, "_taskContext", None)
+            TaskContext()._localProperties = {} if is_plain else in_query
             sent = pickle.loads(pickle.dumps(writer))
             found: TaskMessage = pickle.loads(pickle.dumps(sent.write(iter(batches))))
         return found
@@ -334,9 +333,8 @@ def test_task_of_a_version_in_the_log_reads_its_rows_to_the_end_and_stages_none(
     left = iter(rows)
     writer = spark.writer(1)
     with spark.patch.context() as patch:
-        context = TaskContext()
-        context._localProperties = {}
-        patch.setattr(TaskContext, "_taskContext", context)
+        patch.setattr(TaskContext, "_taskContext", None)
+        TaskContext()._localProperties = {}
         assert writer.write(left).staged == ()
     assert next(left, None) is None
     assert sorted(Path(spark.root).rglob("*.arrow")) == staged
