@@ -220,11 +220,11 @@ FOLDERS = {
         "tests/unit/maintenance/test_steps_of_a_pass.py",
     ),
     "txlog/topic/write": (
-        "tests/unit/topic",
-        "tests/unit/engine/append",
-        "tests/unit/client/producer",
+        "tests/unit/topic/write",
+        "tests/unit/topic/records/test_segment.py",
+        *_named("tests/unit/engine/append", "buffered_bytes send_batch"),
+        "tests/unit/client/producer/test_producer_send.py",
         "tests/unit/spark_plugin/sink/test_staging.py",
-        *CLIENTS,
     ),
     "txlog/verify": ("tests/unit/verify",),
     "txlog/maintenance": _named(
@@ -251,6 +251,11 @@ SESSIONS = (
     "tests/unit/client/test_first_commit.py",
     "tests/unit/client/half_messages/test_half_store.py",
 )
+ENTRIES = (
+    "arrow_schema connections datasource foreign_options listener option_values options "
+    "python_worker"
+)
+"""The modules of `spark_plugin` itself, and their tests."""
 NEARER = {
     "txlog/storage/disk": ("tests/unit/storage/disk", "tests/conformance/test_local.py"),
     "txlog/storage/object_stores": (
@@ -312,13 +317,17 @@ NEARER = {
         "tests/unit/client/consumer/test_refused_in_transactions.py",
         *_named("tests/semantics", "fenced_at_once idempotence topics_that_come_back transactions"),
     ),
+    "txlog/cli/output/chart.py": (
+        "tests/unit/cli/output/test_chart.py",
+        "tests/unit/cli/commands/test_group_lag.py",
+    ),
     **{
         f"spark_plugin/{part}": (f"tests/unit/spark_plugin/{part}",)
-        for part in ("deployment", "drill", "source")
+        for part in ("checkpoints", "deployment", "drill", "source")
     },
     **{
-        f"spark_plugin/{name}.py": _named("tests/unit/spark_plugin", f"{name} options")
-        for name in ("arrow_schema", "foreign_options", "option_values")
+        f"spark_plugin/{name}.py": _named("tests/unit/spark_plugin", ENTRIES)
+        for name in ENTRIES.split()
     },
 }
 """A part of these folders -> the tests of this part. They take much less time than all tests of the
