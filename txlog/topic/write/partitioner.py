@@ -78,11 +78,9 @@ def partition_for_keys(
             f"{partition_count} partitions; count from 0."
         )
     if isinstance(keys, pa.ChunkedArray):
-        keys = keys.chunk(0) if keys.num_chunks == 1 else keys.combine_chunks()
-    if isinstance(keys, pa.ChunkedArray):
-        # One array cannot hold more than 2 GB of keys.
+        # Arrow makes one of more than 2 GB of keys.
         parts = [partition_for_keys(part, partition_count, null_partition) for part in keys.chunks]
-        return np.concatenate(parts)
+        return np.concatenate([np.zeros(0, dtype=np.int32), *parts])
     if pa.types.is_dictionary(keys.type) and keys.dictionary.null_count:
         # null_count does not count nulls in the dictionary.
         keys = keys.dictionary_decode()

@@ -208,7 +208,7 @@ class _Output:
         """Nothing is buffered."""
 
     def close(self) -> None:
-        self.closed = True
+        """Nothing is held."""
 
 
 def encode_segment(

@@ -34,8 +34,9 @@ def test_key_column_has_the_partitions_of_its_single_keys(
     keys: list[bytes], count: int, start: int
 ) -> None:
     for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
-        array = pa.array(keys, kind).slice(start)
-        assert partitions_of(array, count) == [partition_for_key(k, count) for k in keys[start:]]
+        for part in (slice(start, None), slice(start, -2)):
+            array = pa.array(keys, kind)[part]
+            assert partitions_of(array, count) == [partition_for_key(k, count) for k in keys[part]]
 
 
 @given(st.lists(st.text(max_size=12), max_size=60))
@@ -46,6 +47,7 @@ def test_text_is_hashed_as_utf8_in_every_layout(keys: list[str]) -> None:
         assert partitions_of(pa.array([*keys, None], kind)) == [*expected, 0]
     assert partitions_of(pa.array(keys, pa.string()).dictionary_encode()) == expected
     assert partitions_of(pa.chunked_array([keys[:3], [], keys[3:]], pa.string())) == expected
+    assert partitions_of(pa.chunked_array([], pa.string())) == []
 
 
 MOMENT = dt.datetime(2013, 1, 1, 5, 15, tzinfo=dt.UTC)

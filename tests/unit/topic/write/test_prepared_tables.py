@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -31,6 +32,7 @@ def prepared(
     """The batch that is stored, and the partition of each row."""
     given = table if isinstance(table, pa.Table) else pa.table(table)
     batch, partitions = prepared_batch(topic, given, BatchColumns(**columns), NOW_MS, sticky)
+    assert partitions.dtype == np.int32
     return batch, partitions.tolist()
 
 

@@ -110,6 +110,16 @@ def test_default_limit_refuses_timestamp_over_an_hour_ahead(now: MemoryLog) -> N
     assert stamps(now, "u") == [NOW_MS + HOUR_MS, 0]
 
 
+def test_latest_timestamp_is_the_largest_number_of_64_bits(now: MemoryLog) -> None:
+    now.admin.create_topic("new", 1, config={"message.timestamp.after.max.ms": 2**63 - 1})
+    producer = now.producer()
+    producer.send("new", b"v", timestamp_ms=2**63 - 1)
+    with pytest.raises(InvalidRecord, match="whole milliseconds since 1970"):
+        producer.send("new", b"v", timestamp_ms=2**63)
+    producer.flush()
+    assert stamps(now, "new") == [2**63 - 1]
+
+
 @pytest.mark.parametrize("early_ms", [-1, -(2**63)])
 def test_timestamps_before_1970_are_refused(now: MemoryLog, early_ms: int) -> None:
     """A Kafka producer refuses such a time, too."""
