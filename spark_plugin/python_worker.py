@@ -9,6 +9,7 @@ through another session. It must not know what a batch writes.
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
 import re
@@ -56,6 +57,10 @@ error."""
 LOG_LEVEL = "TXLOG_LOG_LEVEL"
 """A level of the module logging, such as DEBUG, for txlog's lines on stderr of Spark's Python
 processes."""
+
+SETUP = "TXLOG_SPARK_SETUP"
+"""A function, as module:function, that is called once in each of Spark's Python processes before
+txlog does anything there: to set up tracing, metrics or logging."""
 
 _ROOT_EXECUTION = re.compile(r"spark-session-([0-9a-fA-F-]{36})-execution-root-id-\d+")
 _SESSION = re.compile(r"spark-session-([0-9a-fA-F-]{36})")
@@ -130,6 +135,7 @@ def called_by_spark(hook: Callable[Given, Result]) -> Callable[Given, Result]:
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Result:
         _set_log_level()
         try:
+            _set_up()
             result = hook(*args, **kwargs)
         except TxlogError as error:
             _show_message_first(name, error)
@@ -169,6 +175,25 @@ def _set_log_level() -> None:
         logging.basicConfig()
         for package in ("txlog", "spark_plugin"):
             logging.getLogger(package).setLevel(level)
+
+
+@cache
+def _set_up() -> None:
+    """Raises InvalidConfig, and what the function raises."""
+    name = os.environ.get(SETUP, "")
+    if not name or not _is_of_spark():
+        return
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidConfig(
+            f"on host {socket.gethostname()}: {SETUP} is {name!r:.200}, which cannot be imported "
+            f"({error}). Name a function that all of Spark's Python processes find, as "
+            "module:function.",
+            name=name,
+        ) from error
+    found()
 
 
 @contextmanager

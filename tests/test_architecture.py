@@ -17,7 +17,15 @@ SPARK_PACKAGES = {"pyspark", "py4j", "delta"}
 CORE_PACKAGES = {"pyarrow", "numpy", "txlog"}
 OPTIONAL = {"txlog/checksum.py": {"isal"}}
 """Module -> packages that it uses if they are installed."""
-NOT_CORE = ("txlog.cli", "txlog.testing", "txlog.metrics", "txlog.dataset", "txlog.sql", "txlog.ui")
+NOT_CORE = (
+    "txlog.cli",
+    "txlog.testing",
+    "txlog.metrics",
+    "txlog.otel",
+    "txlog.dataset",
+    "txlog.sql",
+    "txlog.ui",
+)
 """pyarrow.dataset, of which `dataset` and `sql` are made, imports pandas wherever it is
 installed."""
 UNWANTED_ON_A_DISK = ("pandas", "fsspec", "asyncio", "ssl")

@@ -59,6 +59,7 @@ SLOW_MODULES = {
     "pyarrow.compute",
     "pyarrow.parquet",
     "txlog.metrics",
+    "txlog.otel.clients",
     "txlog.ui",
 }
 """These take a noticeable part of a command's start and are rarely needed, or need an extra; they
@@ -70,6 +71,7 @@ STARTED_BY_NAME = (
     r"spark_plugin\.deployment\..*",  # by spark-submit, and by name in tasks
     r"spark_plugin\.drill\.(hooks|startup\..*)",  # by Python, in the processes of a drilled job
     r".*\.__main__",  # by python -m
+    r"(txlog|spark_plugin)\.otel",  # by a program that wants spans
     r"txlog\.testing\..*",  # by the tests of this and other projects
     r"txlog\.storage\.(object_stores\.(azure|gcs)|s3\.s3_client)",  # for such a URL
     r"spark_plugin\.checkpoints\.hadoop_files",  # for such a checkpoint
@@ -85,6 +87,7 @@ NOT_TUNED = {
     "DAY_MS",
     "_DAY_MS",
     "_UNIT_MS",
+    "_NS_PER_MS",
     "_DURATION_MS",
 }
 """Numbers that have no other value: limits of a type, and units."""

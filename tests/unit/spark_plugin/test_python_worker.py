@@ -27,6 +27,7 @@ from spark_plugin.python_worker import (
     NO_BATCH,
     PLANNER,
     QUERY_ID,
+    SETUP,
     TaskIdentity,
     called_by_spark,
     errors_of_task,
@@ -264,6 +265,54 @@ def test_traceback_of_a_bug_stays_visible_and_log_level_is_given_by_the_environm
         "",
     ]
     assert ran.stderr.count("fail failed\nTraceback (most recent call last):") == 2
+
+
+SETS_UP = """
+import sys
+from importlib.machinery import ModuleSpec
+sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
+from spark_plugin.python_worker import called_by_spark
+
+def set_up():
+    print("set up")
+
+@called_by_spark
+def hook():
+    print("hook")
+
+sys.modules["tracing"] = sys.modules["__main__"]
+for _ in range(2):
+    hook()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("tracing:set_up", ["set up", "hook", "hook"]),
+        ("", ["hook", "hook"]),
+        ("tracing:nothing", "which cannot be imported"),
+        ("no.such.module:set_up", "No module named 'no'"),
+        ("tracing", "which cannot be imported"),
+        (":", "which cannot be imported"),
+    ],
+)
+def test_function_that_the_environment_names_is_called_once_before_the_first_hook(
+    name: str, printed: list[str] | str
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SETS_UP],
+        env={**os.environ, SETUP: name},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if isinstance(printed, list):
+        assert (ran.stdout.split("\n")[:-1], ran.stderr) == (printed, "")
+    else:
+        assert printed in ran.stderr
+        assert "InvalidConfig: on host" in ran.stderr
+        assert ran.stdout == ""
 
 
 @pytest.mark.parametrize(
