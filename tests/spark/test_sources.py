@@ -97,6 +97,23 @@ def test_available_now_run_stops_at_the_end_seen_at_its_start(bench: Bench) -> N
     assert sorted(seen) == list(range(12))
 
 
+def test_progress_shows_the_end_of_the_log_beside_the_end_of_the_batch(bench: Bench) -> None:
+    put_transactions(bench, [4, 4, 2], ("numbers",))
+    bench.run_each(bench.source(options={"maxOffsetsPerTrigger": 4}), lambda *_: None)
+
+    def ends(offset: str) -> list[int]:
+        found = []
+        for progress in bench.progress:
+            (source,) = progress["sources"]
+            topics = json.loads(source[offset])["topics"]
+            parts = topics["numbers"]["partitions"].values()
+            found.append(sum(part["to"] for part in parts))
+        return found
+
+    assert ends("endOffset") == [4, 8, 10]
+    assert ends("latestOffset") == [10, 10, 10]
+
+
 def test_new_partitions_and_topics_of_a_pattern_are_read_from_the_beginning(
     bench: Bench,
 ) -> None:
