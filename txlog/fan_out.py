@@ -89,9 +89,9 @@ class ThreadFanOut:
     """Requests that a process has under way at once. Threads of Python share a core: of more than
     so many, those with an answer would wait for each other. With fewer, reading all coordinators of
     a log on an object store (32) would take two round trips."""
-    _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
-    _waiting_pool: ThreadPoolExecutor | None = field(default=None, repr=False)
-    """For postponed calls, so that their delays do not occupy the threads of other calls."""
+    _pools: dict[str, ThreadPoolExecutor] = field(default_factory=dict, repr=False)
+    """By the names of their threads. Postponed calls have a pool of their own, so that their delays
+    do not occupy the threads of other calls."""
     _process: int = field(default=0, repr=False)
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -120,14 +120,13 @@ class ThreadFanOut:
 
     def close(self) -> None:
         """End the threads once they are idle. The next call starts new ones."""
-        for pool in (self._pool, self._waiting_pool):
-            if pool is not None:
-                pool.shutdown()
-        self._pool = self._waiting_pool = None
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            pool.shutdown()
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
         started = Postponed(call)
-        _submit(self._threads(), started.begin, started)
+        self._submit("txlog", started.begin, started)
         return started
 
     def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
@@ -139,32 +138,23 @@ class ThreadFanOut:
             is_over.wait(delay_ms / 1000)
             postponed.begin()
 
-        self._forget_parents_threads()
-        if self._waiting_pool is None:
-            self._waiting_pool = ThreadPoolExecutor(self.workers_max, "txlog-later")
-        _submit(self._waiting_pool, begin_after_delay, postponed)
+        self._submit("txlog-later", begin_after_delay, postponed)
         return postponed
 
-    def _threads(self) -> ThreadPoolExecutor:
-        self._forget_parents_threads()
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.workers_max, thread_name_prefix="txlog")
-        return self._pool
-
-    def _forget_parents_threads(self) -> None:
+    def _submit(self, name: str, begin: Callable[[], object], call: Postponed[T]) -> None:
+        """Have a thread of the pool begin the call. If there can be none, the call is made here and
+        now: pools take no more work once the main thread has ended, and other threads may still
+        write; and the system may have no thread left. A pool may then have queued the call all the
+        same."""
         if self._process != os.getpid():  # A forked process has no threads.
-            self._pool = self._waiting_pool = None
-            self._process = os.getpid()
-
-
-def _submit(pool: ThreadPoolExecutor, begin: Callable[[], object], call: Postponed[T]) -> None:
-    """Have a thread of the pool begin the call. If there can be none, the call is made here and
-    now: pools take no more work once the main thread has ended, and other threads may still write;
-    and the system may have no thread left. A pool may then have queued the call all the same."""
-    try:
-        pool.submit(begin)
-    except RuntimeError:
-        call.begin()
+            self._pools, self._process = {}, os.getpid()
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = ThreadPoolExecutor(self.workers_max, thread_name_prefix=name)
+        try:
+            pool.submit(begin)
+        except RuntimeError:
+            call.begin()
 
 
 class SerialFanOut:

@@ -1,9 +1,10 @@
 """Sorted maps that never change: an update returns another map, which shares almost all with it.
 
 The state of a journal is a value, and each event leads to another one, so an update must cost what
-it changes and not what the map holds. A map is a tree: its leaves are small dictionaries in the
-order of their keys, its nodes are lists of leaves or of nodes, and all leaves are equally deep. An
-update copies one leaf and the nodes above it; a lookup is a binary search in each of these nodes.
+it changes and not what the map holds. A map is a tree: its leaves have items in the order of their
+keys, its nodes have leaves or nodes, and all leaves are equally deep. An update copies one leaf and
+the nodes above it; a lookup is a binary search in each of them. Keys are compared and not hashed,
+as a state has many keys whose hash is a call of Python.
 The order of iteration is that of the keys, whatever led to the map. This module must not know what
 the keys mean.
 """
@@ -26,92 +27,93 @@ LEAF_MAX = 128
 
 IndexEntry: TypeAlias = tuple[Any, ...]
 
+_ABSENT: Any = object()
 
-class _Leaf(dict[Any, Any]):
-    """A few items in the order of their keys, which do not change once they are in a map."""
 
-    __slots__ = ("made",)
+class _Part:
+    """A leaf or a node: keys in order, and beside each what belongs to it. In a leaf that is its
+    value, in a node the part that begins with it. It does not change once it is in a map."""
+
+    __slots__ = ("height", "held", "keys", "made")
 
     made: Any
-    """What `by_leaf` has made of them; unset before."""
+    """What `by_leaf` has made of a leaf; unset before."""
+
+    def __init__(self, height: int, keys: list[Any], held: list[Any]) -> None:
+        self.height = height
+        """0 of a leaf. A node has at least one part."""
+        self.keys = keys
+        self.held = held
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Leaf, (list(self.items()),)
+        return _Part, (self.height, self.keys, self.held)
 
-    def first(self) -> Any:
-        """The lowest key."""
-        return next(iter(self))
+    def below(self, key: Any) -> int:
+        """Where a node has the part that has the key, if any has it."""
+        return max(bisect_right(self.keys, key) - 1, 0)
 
-    def copy(self) -> _Leaf:
-        """A leaf that may be changed."""
-        return _Leaf(self)
+    def leaf(self, key: Any) -> _Part:
+        """The leaf below this part, or itself, that has the key, if any has it."""
+        part = self
+        while part.height:
+            part = part.held[part.below(key)]
+        return part
 
-    def split(self, at: int) -> _Leaf:
-        """Take away the items from `at` on, and return them as another leaf."""
-        pairs = list(self.items())
-        self.clear()
-        self.update(pairs[:at])
-        return _Leaf(pairs[at:])
+    def copy(self) -> _Part:
+        """A part that may be changed."""
+        return _Part(self.height, self.keys.copy(), self.held.copy())
 
-    def join(self, right: _Leaf) -> None:
-        """Take in the items of the leaf to the right."""
-        self.update(right)
-
-
-class _Node:
-    """Parts in the order of their keys, and the first key of each. It has at least one part; it
-    does not change once it is in a map."""
-
-    __slots__ = ("firsts", "parts")
-
-    def __init__(self, parts: list[_Part], firsts: list[Any] | None = None) -> None:
-        self.parts = parts
-        self.firsts = [part.first() for part in parts] if firsts is None else firsts
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def place(self, key: Any) -> int:
-        """Where the part is that has the key, if any has it."""
-        return max(bisect_right(self.firsts, key) - 1, 0)
-
-    def first(self) -> Any:
-        """The lowest key."""
-        return self.firsts[0]
-
-    def copy(self) -> _Node:
-        """A node that may be changed."""
-        return _Node(self.parts.copy(), self.firsts.copy())
-
-    def split(self, at: int) -> _Node:
-        """Take away the parts from `at` on, and return them as another node."""
-        right = _Node(self.parts[at:], self.firsts[at:])
-        del self.parts[at:], self.firsts[at:]
+    def split(self, at: int) -> _Part:
+        """Take away what is from `at` on, and return it as another part."""
+        right = _Part(self.height, self.keys[at:], self.held[at:])
+        del self.keys[at:], self.held[at:]
         return right
 
-    def join(self, right: _Node) -> None:
-        """Take in the parts of the node to the right."""
-        self.parts += right.parts
-        self.firsts += right.firsts
+    def join(self, right: _Part) -> None:
+        """Take in what the part to the right has."""
+        self.keys += right.keys
+        self.held += right.held
+
+    def place(self, key: Any) -> int:
+        """Where a leaf has the key; -1 if it does not."""
+        at = bisect_left(self.keys, key)
+        return at if at < len(self.keys) and self.keys[at] == key else -1
+
+    def put(self, key: Any, held: Any) -> bool:
+        """Add or replace what belongs to a key; returns whether the key is new."""
+        keys, at = self.keys, bisect_left(self.keys, key)
+        is_new = at == len(keys) or keys[at] != key
+        keys[at : at + (not is_new)] = (key,)
+        self.held[at : at + (not is_new)] = (held,)
+        return is_new
+
+    def remove(self, at: int) -> None:
+        """Remove the key at that place, and what belongs to it."""
+        del self.keys[at], self.held[at]
 
 
-_Part: TypeAlias = _Leaf | _Node
+_EMPTY = _Part(0, [], [])
 
 
 def _tree(pairs: list[tuple[Any, Any]]) -> _Part:
-    """A tree of items that are in order, of which there is at least one."""
-    parts: list[_Part] = [_Leaf(pairs[at : at + LEAF_MAX]) for at in range(0, len(pairs), LEAF_MAX)]
-    while len(parts) > 1:
-        parts = [_Node(parts[at : at + LEAF_MAX]) for at in range(0, len(parts), LEAF_MAX)]
-    return parts[0]
+    """A tree of items that are in order."""
+    keys, held = [key for key, _ in pairs], [value for _, value in pairs]
+    height = 0
+    while len(keys) > LEAF_MAX:
+        parts = [
+            _Part(height, keys[at : at + LEAF_MAX], held[at : at + LEAF_MAX])
+            for at in range(0, len(keys), LEAF_MAX)
+        ]
+        keys, held, height = [part.keys[0] for part in parts], parts, height + 1
+    return _Part(height, keys, held)
 
 
-def _leaves(part: _Part) -> Iterator[_Leaf]:
+def _leaves(part: _Part) -> Iterator[_Part]:
     """The leaves of a tree, in order."""
-    if isinstance(part, _Leaf):
+    if not part.height:
         yield part
         return
-    for below in part.parts:
+    for below in part.held:
         yield from _leaves(below)
 
 
@@ -121,34 +123,35 @@ class SortedMap(Mapping[K, V_co]):
     __slots__ = ("_root", "_size")
 
     def __init__(self, items: Mapping[K, V_co] | Iterable[tuple[K, V_co]] = ()) -> None:
-        self._fill(dict(items))
+        self._root, self._size = _EMPTY, 0
+        if found := dict(items):
+            self._fill(found)
 
     def _fill(self, items: Mapping[Any, Any]) -> None:
-        pairs = sorted(items.items(), key=itemgetter(0))
-        self._root = _Leaf(pairs) if len(pairs) <= LEAF_MAX else _tree(pairs)
+        self._root = _tree(sorted(items.items(), key=itemgetter(0)))
         self._size = len(items)
 
     def changed(self, gone: Iterable[K], items: Mapping[K, Any]) -> Self:
         """The map without the keys `gone`, which it need not have, and with these items."""
         made, root = object.__new__(type(self)), self._root
-        if type(root) is _Leaf and len(root) + len(items) <= LEAF_MAX:  # As most maps are.
-            leaf = _Leaf(root)
+        if not root.height and len(root.keys) + len(items) <= LEAF_MAX:  # As most maps are.
+            keys, held = root.keys.copy(), root.held.copy()
             for key in gone:
-                leaf.pop(key, None)
+                at = bisect_left(keys, key)
+                if at < len(keys) and keys[at] == key:
+                    del keys[at], held[at]
             for key, value in items.items():
-                if key in leaf or not leaf or key > next(reversed(leaf)):
-                    leaf[key] = value
-                else:
-                    pairs = list(leaf.items())
-                    pairs.insert(bisect_left(list(leaf), key), (key, value))
-                    leaf = _Leaf(pairs)
-            made._root = leaf
-            made._size = len(leaf)
+                at = bisect_left(keys, key)
+                is_new = at == len(keys) or keys[at] != key
+                keys[at : at + (not is_new)] = (key,)
+                held[at : at + (not is_new)] = (value,)
+            made._root, made._size = _Part(0, keys, held), len(keys)
             return made
         # More than an item for each leaf or so: each would copy a leaf, and most leaves change. Or
         # so many are gone that to copy the others costs less than to look for each.
-        gone = frozenset(gone)
-        if len(items) > max(LEAF_MAX, self._size // LEAF_MAX) or len(gone) > self._size // 16:
+        gone = frozenset(gone) if root.height else tuple(gone)
+        many = len(items) > max(LEAF_MAX, self._size // LEAF_MAX)
+        if many or (root.height and len(gone) > self._size // 16):
             kept = {key: value for key, value in self.items() if key not in gone}
             made._fill({**kept, **items})
             return made
@@ -175,34 +178,34 @@ class SortedMap(Mapping[K, V_co]):
     def items_from(self, key: Any) -> Iterator[tuple[K, V_co]]:
         """The items from that key on, in order. A tuple is below those that it is the start of."""
         part, right = self._root, list[_Part]()
-        while isinstance(part, _Node):
-            at = part.place(key)
-            right += reversed(part.parts[at + 1 :])
-            part = part.parts[at]
-        keys = list(part)
-        keys = keys[bisect_left(keys, key) :]
-        yield from zip(keys, map(part.__getitem__, keys), strict=True)
+        while part.height:
+            at = part.below(key)
+            right += reversed(part.held[at + 1 :])
+            part = part.held[at]
+        at = bisect_left(part.keys, key)
+        yield from zip(part.keys[at:], part.held[at:], strict=True)
         while right:
-            yield from chain.from_iterable(leaf.items() for leaf in _leaves(right.pop()))
+            for leaf in _leaves(right.pop()):
+                yield from zip(leaf.keys, leaf.held, strict=True)
 
     def by_leaf(self, make: Callable[[Iterable[tuple[K, V_co]]], T]) -> Iterator[T]:
         """What `make` returns for the items of each leaf, in order. It is called once for a leaf,
         which later maps share, so all maps of one kind must pass the same function."""
         for leaf in _leaves(self._root) if self._size else ():
             if not hasattr(leaf, "made"):
-                leaf.made = make(leaf.items())
+                leaf.made = make(zip(leaf.keys, leaf.held, strict=True))
             yield leaf.made
 
     def first_key(self) -> K | None:
         """The lowest key; None if the map is empty."""
-        return self._root.first() if self._size else None
+        return self._root.keys[0] if self._size else None
 
     def last_key(self) -> K | None:
         """The highest key; None if the map is empty."""
         part = self._root
-        while isinstance(part, _Node):
-            part = part.parts[-1]
-        return next(reversed(part), None)
+        while part.height:
+            part = part.held[-1]
+        return part.keys[-1] if self._size else None
 
     @overload
     def get(self, key: K, /) -> V_co | None: ...
@@ -212,26 +215,24 @@ class SortedMap(Mapping[K, V_co]):
 
     def get(self, key: K, /, default: Any = None) -> Any:
         """The value of the key, or `default`."""
+        # Without a call for each step, as the rules look up several values for each command.
         part = self._root
-        while isinstance(part, _Node):
-            part = part.parts[part.place(key)]
-        return part.get(key, default)
+        while part.height:
+            part = part.held[max(bisect_right(part.keys, key) - 1, 0)]
+        at = bisect_left(part.keys, key)
+        return part.held[at] if at < len(part.keys) and part.keys[at] == key else default
 
     def __getitem__(self, key: K) -> V_co:
-        part = self._root
-        while isinstance(part, _Node):
-            part = part.parts[part.place(key)]
-        value: V_co = part[key]
-        return value
+        found = self.get(key, _ABSENT)
+        if found is _ABSENT:
+            raise KeyError(key)
+        return found
 
     def __contains__(self, key: object) -> bool:
-        part = self._root
-        while isinstance(part, _Node):
-            part = part.parts[part.place(key)]
-        return key in part
+        return self.get(key, _ABSENT) is not _ABSENT  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[K]:
-        return chain.from_iterable(_leaves(self._root))
+        return chain.from_iterable(leaf.keys for leaf in _leaves(self._root))
 
     def __len__(self) -> int:
         return self._size
@@ -252,14 +253,15 @@ class _Items(ItemsView[K, V_co]):
     _mapping: SortedMap[K, V_co]
 
     def __iter__(self) -> Iterator[tuple[K, V_co]]:
-        return chain.from_iterable(leaf.items() for leaf in _leaves(self._mapping._root))
+        leaves = _leaves(self._mapping._root)
+        return chain.from_iterable(zip(leaf.keys, leaf.held, strict=True) for leaf in leaves)
 
 
 class _Values(ValuesView[V_co]):
     _mapping: SortedMap[Any, V_co]
 
     def __iter__(self) -> Iterator[V_co]:
-        return chain.from_iterable(leaf.values() for leaf in _leaves(self._mapping._root))
+        return chain.from_iterable(leaf.held for leaf in _leaves(self._mapping._root))
 
 
 class _Draft:
@@ -274,73 +276,63 @@ class _Draft:
 
     def put(self, key: Any, value: Any) -> None:
         """Add or replace an item."""
-        self.root = self._own(self.root)
-        right = self._put(self.root, key, value)
+        self.root = root = self._own(self.root)
+        right = self._put(root, key, value)
         if right is not None:
-            self.root = self._new(_Node([self.root, right]))
+            parts = [root, right]
+            self.root = self._new(_Part(root.height + 1, [part.keys[0] for part in parts], parts))
 
     def _put(self, part: _Part, key: Any, value: Any) -> _Part | None:
         """Change a part of this draft. It returns what no longer fits in it, to its right."""
-        if isinstance(part, _Node):
-            at = part.place(key)
-            part.parts[at] = below = self._own(part.parts[at])
-            right = self._put(below, key, value)
-            part.firsts[at] = below.first()
-            if right is None:
+        keys = part.keys
+        if part.height:
+            at = part.below(key)
+            part.held[at] = below = self._own(part.held[at])
+            value = self._put(below, key, value)
+            keys[at] = below.keys[0]
+            if value is None:
                 return None
-            part.parts.insert(at + 1, right)
-            part.firsts.insert(at + 1, right.first())
-            is_last = at + 2 == len(part)
-        elif key in part:
-            part[key] = value
-            return None
+            key = value.keys[0]
+            part.put(key, value)
         else:
-            self.size += 1
-            is_last = not part or key > next(reversed(part))
-            after = None if is_last else part.split(bisect_left(list(part), key))
-            part[key] = value
-            if after is not None:
-                part.join(after)
-        if len(part) <= LEAF_MAX:
+            self.size += part.put(key, value)
+        if len(keys) <= LEAF_MAX:
             return None
         # Rising keys fill their leaves.
-        return self._new(part.split(LEAF_MAX if is_last else LEAF_MAX // 2))
+        return self._new(part.split(LEAF_MAX if keys[-1] is key else LEAF_MAX // 2))
 
     def remove(self, key: Any) -> None:
         """Remove an item, if it is there."""
-        part = self.root
-        while isinstance(part, _Node):
-            part = part.parts[part.place(key)]
-        if key not in part:
+        if self.root.leaf(key).place(key) < 0:
             return
         self.size -= 1
         self.root = self._own(self.root)
         self._remove(self.root, key)
-        while isinstance(self.root, _Node) and len(self.root) <= 1:
-            self.root = self.root.parts[0] if self.root else _Leaf()
+        while self.root.height and len(self.root.keys) <= 1:
+            self.root = self.root.held[0] if self.root.keys else _Part(0, [], [])
 
     def _remove(self, part: _Part, key: Any) -> None:
         """Remove an item that is in this part of the draft."""
-        if isinstance(part, _Leaf):
-            del part[key]
+        if not part.height:
+            part.remove(part.place(key))
             return
-        at = part.place(key)
-        part.parts[at] = below = self._own(part.parts[at])
+        at, held = part.below(key), part.held
+        held[at] = below = self._own(held[at])
         self._remove(below, key)
-        if not below:
-            del part.parts[at], part.firsts[at]
+        if not below.keys:
+            part.remove(at)
             return
-        part.firsts[at] = below.first()
+        part.keys[at] = below.keys[0]
         # Parts that became small are merged, or a map would keep a leaf for each few items.
         for left in (at, at - 1):
-            pair: list[Any] = part.parts[max(left, 0) : left + 2]
-            if len(pair) == 2 and sum(map(len, pair)) <= LEAF_MAX // 2:
-                part.parts[left] = joined = self._own(pair[0])
+            pair = held[max(left, 0) : left + 2]
+            if len(pair) == 2 and sum(len(each.keys) for each in pair) <= LEAF_MAX // 2:
+                held[left] = joined = self._own(pair[0])
                 joined.join(pair[1])
-                del part.parts[left + 1], part.firsts[left + 1]
+                part.remove(left + 1)
                 return
 
-    def _own(self, part: Any) -> Any:
+    def _own(self, part: _Part) -> _Part:
         return part if id(part) in self._owned else self._new(part.copy())
 
     def _new(self, part: _Part) -> _Part:
@@ -383,11 +375,12 @@ class IndexedMap(SortedMap[K, V]):
     def changed(self, gone: Iterable[K], items: Mapping[K, V]) -> Self:
         """The map without the keys `gone`, which it need not have, and with these items."""
         gone = tuple(gone)
-        made = super().changed(gone, items)
-        entries_of = made._entries_of = self._entries_of
-        before = {e for key in (*gone, *items) if key in self for e in entries_of(key, self[key])}
+        entries_of = self._entries_of
+        known = [(key, self.get(key, _ABSENT)) for key in (*gone, *items)]
+        before = {e for item in known if item[1] is not _ABSENT for e in entries_of(*item)}
         after = {entry for item in items.items() for entry in entries_of(*item)}
-        made._index = self._index
+        made = super().changed(gone, items)
+        made._entries_of, made._index = entries_of, self._index
         if before != after:
             made._index = self._index.changed(before - after, dict.fromkeys(after - before))
         return made

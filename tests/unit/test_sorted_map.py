@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from txlog import sorted_map
-from txlog.sorted_map import LEAF_MAX, IndexedMap, SortedMap, _Leaf, _leaves, _Node
+from txlog.sorted_map import LEAF_MAX, IndexedMap, SortedMap, _leaves, _Part
 
 
 def model_from(model: dict[int, int], key: int) -> list[tuple[int, int]]:
@@ -50,7 +50,7 @@ def test_random_updates_lead_to_the_items_of_a_dictionary(
         found = found.without([key])
         model.pop(key)
         assert (found.first_key(), len(found)) == (min(model, default=None), len(model))
-    assert found._root == {}
+    assert (found._root.height, found._root.keys) == (0, [])
 
 
 def test_update_of_a_large_map_copies_a_leaf_and_the_nodes_above_it() -> None:
@@ -59,12 +59,12 @@ def test_update_of_a_large_map_copies_a_leaf_and_the_nodes_above_it() -> None:
     for made in (found.with_item(150_001, 0), found.without([150_000]), found.with_item(0, 9)):
         new = [part for part in _parts(made._root) if id(part) not in known]
         assert 2 <= len(new) <= 5  # Two of them are halves.
-        assert sum(map(len, new)) <= 3 * (LEAF_MAX + 1)
+        assert sum(len(part.keys) for part in new) <= 3 * (LEAF_MAX + 1)
 
 
-def _parts(part: _Leaf | _Node) -> Iterator[_Leaf | _Node]:
+def _parts(part: _Part) -> Iterator[_Part]:
     yield part
-    for below in part.parts if isinstance(part, _Node) else ():
+    for below in part.held if part.height else ():
         yield from _parts(below)
 
 

@@ -77,7 +77,7 @@ class DeletedTopics:
     not enough to delete a topic: a cluster's journal from an old backup gives it out again."""
 
     def __contains__(self, topic_id: str) -> bool:
-        return holds(self.numbers, topic_number(topic_id))
+        return bool(self.numbers) and holds(self.numbers, topic_number(topic_id))
 
     def with_topics(self, topic_ids: tuple[str, ...]) -> DeletedTopics:
         """These and more."""

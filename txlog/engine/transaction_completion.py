@@ -76,14 +76,12 @@ class Completion:
 
     def _schedule_next(self) -> None:
         """Schedule the next step."""
-        if self._groups:
-            self._offsets = self._postponed(self._end_offsets)
-        else:
-            self._committed = self._postponed(self._complete)
-
-    def _postponed(self, step: Callable[[], None]) -> Postponed[None]:
         cluster = self._connection.cluster
-        return cluster.runtime.fan_out.postpone(step, cluster.process.completion_linger_ms)
+        postpone, linger_ms = cluster.runtime.fan_out.postpone, cluster.process.completion_linger_ms
+        if self._groups:
+            self._offsets = postpone(self._end_offsets, linger_ms)
+        else:
+            self._committed = postpone(self._complete, linger_ms)
 
     def _end_offsets(self) -> None:
         self._coordinator.end_offsets(self._transactional_id, self._tx_id)

@@ -49,6 +49,7 @@ _BODY: dict[str, type] = {
     "events": list,
 }
 """Fields of the body. Others are ignored."""
+_NUMBERS = tuple(name for name, kind in _BODY.items() if kind is int)
 
 # What an error may show: any process that can write to the store can put any text there.
 _RELEASE = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){1,3}[a-z0-9.+-]{0,20}")
@@ -109,7 +110,12 @@ def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
     header, body = _opened(data, path)
     try:
         value = parsed(body)
-        parts = {name: _typed(value[name], kind) for name, kind in _BODY.items()}
+        parts: dict[str, Json] = {name: value[name] for name in _BODY}
+        # By exact type, because `true` is an int too.
+        if [*map(type, parts.values())] != [*_BODY.values()]:
+            raise TypeError("a field has another type")
+        if not all(0 <= parts[name] <= OFFSET_MAX for name in _NUMBERS):
+            raise TypeError("a number is out of bounds")
         parts |= {"events": tuple(parts["events"]), "txlog": release(header.get("txlog"))}
         entry = Entry(**parts)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -133,14 +139,6 @@ def decode_own_entry(data: bytes, layout: JournalLayout, slot: int) -> tuple[Ent
 def written_by(data: bytes) -> str:
     """The release that the header of a sealed object names, or nothing."""
     return release(_header(data[: max(data.find(b"\n", 0, HEADER_BYTES_MAX), 0)], "").get("txlog"))
-
-
-def _typed(value: Json, kind: type) -> Json:
-    is_number = isinstance(value, int) and 0 <= value <= OFFSET_MAX
-    # By exact type, because `true` is an int too.
-    if type(value) is not kind or (kind is int and not is_number):
-        raise TypeError(kind.__name__)
-    return value
 
 
 def seal(body: bytes) -> bytes:

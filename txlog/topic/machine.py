@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import get_args
 
@@ -244,13 +245,18 @@ def _sealed(level_count: int, refs: list[_Leveled]) -> SealedIndex:
 # What stored events and states may say about the topic's objects.
 
 
+@lru_cache(1_024)
+def _segments_of(topic: str, topic_id: str) -> str:
+    """The folder of a topic's segments; it has the topic's id in its name, and not the log's."""
+    return LogLayout("").topic(topic, topic_id).segments
+
+
 def require_own_segments(topic: str, topic_id: str, segments: Iterable[Segment]) -> None:
     """Check that the segments are in the topic's folder, and that their batches do not overlap.
 
     Raises CorruptData.
     """
-    # The folder of a topic has the topic's id in its name, and not the log's.
-    folder = LogLayout("").topic(topic, topic_id).segments
+    folder = _segments_of(topic, topic_id)
     for segment in segments:
         if not (segment.path.startswith(folder) and is_segment(segment.path)):
             text = f"{segment.path!r:.200} is not a segment of topic {topic!r} ({folder})"
@@ -317,5 +323,5 @@ def require_sound(state: TopicState) -> None:
         raise CorruptData("the newest batches of the index are not consecutive")
     if any(ref.last_slot > state.sealed_slot for ref in state.sealed.roots()):
         raise CorruptData("a chunk of the index covers slots that are not sealed")
-    folder = LogLayout("").topic(state.name, state.topic_id).segments
+    folder = _segments_of(state.name, state.topic_id)
     require_own_batches(folder, state.unsealed.values())

@@ -140,7 +140,7 @@ def _past_left_out_of(patch: Patch, method: str) -> None:
 
     def without(self: Any, *arguments: Any) -> Any:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(PastChecks, "require_at_each_use", lambda self, past: None)
+            inner.setattr(PastChecks, "require", lambda self, past: None)
             return original(self, *arguments)
 
     patch.setattr(Replica, method, without)

@@ -355,6 +355,8 @@ class PastChecks:
         self._fan_out = runtime.fan_out
         self._presence = presence
         self._interval_ms = interval_ms
+        self.at_each_use = not interval_ms
+        """Whether `require` is called at each use of the journal."""
         self._checked_ms = 0.0
         self._anchor: Past | None = None
         """What was the past at the last check."""
@@ -369,16 +371,11 @@ class PastChecks:
         Raises NotATxlog, even if `call` has succeeded.
         """
         now_ms = self._clock.monotonic_ms()
-        if not self._interval_ms or now_ms - self._checked_ms < self._interval_ms:
+        if self.at_each_use or now_ms - self._checked_ms < self._interval_ms:
             return call()
         found: list[T] = []
         self._fan_out.run_all([lambda: found.append(call()), lambda: self._check(past)])
         return found[0]
-
-    def require_at_each_use(self, past: Position) -> None:
-        """As `require`, where that costs no round trip; elsewhere `during` checks now and then."""
-        if not self._interval_ms:
-            self.require(past)
 
     def require(self, past: Position) -> None:
         """Raises NotATxlog, for the whole log and for good, if the journal lacks the newest entry

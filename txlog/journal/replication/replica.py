@@ -315,8 +315,9 @@ class Replica(Generic[StateT]):
             if is_unread:
                 reopened += 1
                 continue
-            if not run.entries:  # The first of new entries proves the same by its checksum.
-                self._past_checks.require_at_each_use(self._at)
+            # The first of new entries proves the same by its checksum.
+            if not run.entries and self._past_checks.at_each_use:
+                self._past_checks.require(self._at)
             for entry, crc32 in run.entries:
                 self._ingest(entry, crc32)
             if not run.is_full:
@@ -620,7 +621,8 @@ class Replica(Generic[StateT]):
         """Create the entry of `slot`. Raises what the store raises, and OutcomeUnknown if the check
         that the log still exists failed while the create succeeded."""
         path = self.layout.entry(slot)
-        self._past_checks.require_at_each_use(self._at)
+        if self._past_checks.at_each_use:
+            self._past_checks.require(self._at)
         if not self._is_far:
             return self._store.create(path, data)
         # Kept outside the call: if the check in parallel raises, the entry may exist all the same.
@@ -653,7 +655,8 @@ class Replica(Generic[StateT]):
         Raises OutcomeUnknown if that cannot be read, because the entry was created."""
         try:
             if self._is_believed(slot):
-                self._past_checks.require_at_each_use(self._at)
+                if self._past_checks.at_each_use:
+                    self._past_checks.require(self._at)
                 return True
             self._reopen()
             self._catch_up()

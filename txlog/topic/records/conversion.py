@@ -7,6 +7,8 @@ fit. Arrow's own casts would drop a field.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import pyarrow as pa
 
@@ -195,7 +197,9 @@ def _null_path(field: pa.Field, values: pa.Array, path: str) -> str | None:
     return None
 
 
+@lru_cache(maxsize=1_024)
 def _has_required(kind: pa.DataType) -> bool:
+    """Whether something below a value of this type may not be null."""
     if not pa.types.is_nested(kind):
         return False
     if pa.types.is_map(kind):

@@ -122,7 +122,11 @@ class SegmentEncoder:
         Raises InvalidConfig.
         """
         self._write = write
-        self._options = pa.ipc.IpcWriteOptions(compression=_codec(compression))
+        if compression not in _CODECS:
+            raise InvalidConfig(
+                f"compression {compression!r} is unknown; it must be one of {', '.join(_CODECS)}."
+            )
+        self._options = pa.ipc.IpcWriteOptions(compression=_CODECS[compression])
         self._batch_bytes_max = min(batch_bytes_max, record_bytes_max)
         self._record_bytes_max = record_bytes_max
         self._groups_partitions = groups_partitions
@@ -247,14 +251,6 @@ def _without_opening(
         left -= len(views[index])
         index += 1
     return start, [views[index][left:], *views[index + 1 :]]
-
-
-def _codec(compression: str) -> str | None:
-    if compression not in _CODECS:
-        raise InvalidConfig(
-            f"compression {compression!r} is unknown; it must be one of {', '.join(_CODECS)}."
-        )
-    return _CODECS[compression]
 
 
 def _require_physical(batch: pa.RecordBatch, expected: pa.Schema | None) -> pa.Schema:
