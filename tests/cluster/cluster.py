@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -194,14 +195,18 @@ class Cluster:
             self.master = None
 
     def state(self) -> dict[str, Any] | None:
-        """What the master says of the cluster; None while it does not answer."""
+        """What the master says of the cluster; None while it does not answer.
+
+        Its server listens before it knows its pages one by one (Spark's WebUI.bind): until it knows
+        this one, its first page answers, as HTML.
+        """
         try:
             with urllib.request.urlopen(
                 f"http://{HOST}:{self.ui_port}/json/", timeout=10
             ) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
-        except OSError:
+        except (OSError, HTTPException, ValueError):
             return None
 
     def alive(self) -> list[dict[str, Any]]:
