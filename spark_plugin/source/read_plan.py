@@ -34,6 +34,7 @@ from spark_plugin.source.pruning import Pruning
 from spark_plugin.source.starting_points import records_are_gone
 from txlog.engine.connection import connect
 from txlog.errors import NotATxlog, OffsetOutOfRange, UnknownTopic
+from txlog.fan_out import SerialFanOut
 from txlog.model import TopicPartition
 from txlog.storage.store import Store, is_near
 from txlog.topic.batch_index import IndexedBatch
@@ -330,8 +331,10 @@ def read_from(
     """The same, from an open store."""
     wanted = [_wanted(kept.store, span, task, layouts, options) for span in task.spans]
     # A disk answers faster than a thread starts.
-    fetches_max = 1 if is_near(kept.store) else FETCHES_AHEAD_MAX
-    for place, whole in read_sources(wanted, kept.fan_out, fetches_max):
+    fan_out, fetches_max = (
+        (SerialFanOut(), 1) if is_near(kept.store) else (kept.fan_out, FETCHES_AHEAD_MAX)
+    )
+    for place, whole in read_sources(wanted, fan_out, fetches_max):
         span = task.spans[place]
         yield from _converted(whole, span, layouts[span.topic])
 

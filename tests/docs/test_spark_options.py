@@ -7,6 +7,7 @@ import pytest
 
 from spark_plugin import options
 from spark_plugin.option_values import OffsetSpec, duration_ms, size_bytes
+from spark_plugin.source.read_plan import WORTH_BYTES, WORTH_RECORDS
 from tests.docs.pages import Page
 from tests.source_tree import ROOT
 
@@ -55,6 +56,12 @@ def test_page_shows_the_defaults_of_the_code(kind: str) -> None:
         if not agrees(said := plain(listed(kind)[option.name][1]), defaults[target])
     }
     assert wrong == {}
+
+
+def test_page_says_how_the_default_number_of_tasks_is_chosen() -> None:
+    said = listed("reader")["minPartitions"][1]
+    assert f" {WORTH_BYTES >> 20} MB" in said
+    assert f" {WORTH_RECORDS:,} records" in said
 
 
 def agrees(said: str, default: object) -> bool:
