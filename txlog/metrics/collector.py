@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from txlog.client.admin import Admin
 from txlog.client.admin.descriptions import GroupDescription, TopicDescription, TransactionListing
-from txlog.client.admin.history import coordinator_events, coordinator_history
+from txlog.client.admin.transaction_book import coordinator_events, coordinator_history
 from txlog.coordinator.events import AbortPrepared, CommitPrepared, TransactionBarred
 from txlog.errors import TxlogError
 

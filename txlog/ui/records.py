@@ -7,7 +7,7 @@ transaction. It must not write anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -156,7 +156,9 @@ def json_bytes(document: Any) -> bytes:
     return json.dumps(document, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def paged(items: list[Any], params: Mapping[str, str], size: int) -> tuple[list[Any], int, int]:
+def paged(
+    items: Sequence[Any], params: Mapping[str, str], size: int
+) -> tuple[Sequence[Any], int, int]:
     """The items of page `page`, the number of that page, and how many there are."""
     pages = max(-(-len(items) // size), 1)
     page = min(whole(params, "page", 0, 1 << 31), pages - 1)

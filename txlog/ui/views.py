@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from statistics import median
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+
 from txlog.client.admin import Admin, TransactionListing
-from txlog.client.admin.history import COVERED_SINCE_MS
+from txlog.client.admin.descriptions import GroupPartition
+from txlog.client.admin.history import COVERED_SINCE_MS, DAY_MS
 from txlog.coordinator.transaction import PREPARED, Transaction
 from txlog.documents.groups import group_document, lag_document, list_document
 from txlog.documents.record_json import iso_time
@@ -34,6 +38,7 @@ PAGE_ROWS = 50
 GROUPS_MAX = 200
 """Up to so many groups are described at once, to show the worst of all first; of more, only those
 of the page."""
+_SEARCHED = ("transaction", "transactional_id", "tag", "topics", "groups", "query_id")
 LATE_MS = 300_000
 """A group whose oldest unread record is older is named on the first page."""
 
@@ -118,13 +123,14 @@ def groups(admin: Admin, params: Params) -> Document:
     found.sort(
         key=lambda one: (one.lag_ms is not None, -(one.lag_ms or 0), -one.known_lag, one.group_id)
     )
-    rows = [{**list_document(each), "known_lag": each.known_lag} for each in found]
+    every = [{**list_document(each), "known_lag": each.known_lag} for each in found]
+    rows: Sequence[Document] = every
     if by_lag:
-        rows, page, pages = paged(rows, params, PAGE_ROWS)
+        rows, page, pages = paged(every, params, PAGE_ROWS)
     return _listed("groups", rows, len(names), page, pages) | {"by_lag": by_lag}
 
 
-def _listed(name: str, rows: list[Any], total: int, page: int, pages: int) -> Document:
+def _listed(name: str, rows: Sequence[Any], total: int, page: int, pages: int) -> Document:
     return {"total": total, "page": page, "pages": pages, name: rows}
 
 
@@ -149,14 +155,41 @@ def topics(admin: Admin, params: Params) -> Document:
     """One page of topics whose name contains `q`, by name."""
     names = [name for name in admin.list_topics() if params.get("q", "") in name]
     part, page, pages = paged(names, params, PAGE_ROWS)
+    worst = _worst_groups(admin, set(part))
     rows = [
         {
             **dict(zip(LIST_NAMES, list_row(each), strict=True)),
             "end_offsets": sum(one.end_offset for one in each.partitions),
+            "worst_group": worst.get(each.name),
         }
         for each in (admin.describe_topics(part) if part else ())
     ]
     return _listed("topics", rows, len(names), page, pages)
+
+
+def _worst_groups(admin: Admin, topics: set[str]) -> dict[str, Document]:
+    """Topic -> the group that waits longest there. Nothing if more groups read these topics than
+    are described at once."""
+    readers = _readers(admin, topics)
+    worst: dict[str, Document] = {}
+    for found in admin.describe_groups(set(readers)) if len(readers) <= GROUPS_MAX else ():
+        parts: dict[str, list[GroupPartition]] = {}
+        for each in found.partitions:
+            parts.setdefault(each.where.topic, []).append(each)
+        for name in parts.keys() & topics:
+            lags, ages = ([each.lag for each in parts[name]], [e.lag_ms for e in parts[name]])
+            row = {
+                "group": found.group_id,
+                "lag": None if None in lags else sum(filter(None, lags)),
+                "lag_seconds": None if None in ages else max(filter(None, ages), default=0) // 1000,
+            }
+            worst[name] = max(worst.get(name, row), row, key=_badness)
+    return worst
+
+
+def _badness(row: Document) -> tuple[bool, int, int]:
+    """An unknown lag is worse than any other."""
+    return row["lag_seconds"] is None, row["lag_seconds"] or 0, row["lag"] or 0
 
 
 def topic(admin: Admin, params: Params) -> Document:
@@ -185,15 +218,18 @@ def transactions(admin: Admin, params: Params) -> Document:
     opened = [each for listing in admin.list_transactions() for each in _open(admin, listing)]
     table = admin.transaction_history(params.get("since") or "1h")
     state, wanted = params.get("state", ""), params.get("q", "")
-    found = [
-        row
-        for row in reversed(table.to_pylist())
-        if state in ("", row["outcome"]) and _contains(row, wanted)
-    ]
-    part, page, pages = paged(found, params, PAGE_ROWS)
+    # Only the rows of the page become Python's values, of which a table of 10,000 has very many.
+    places: Sequence[int] = range(table.num_rows - 1, -1, -1)
+    if state or wanted:
+        texts = table.select(["outcome", *_SEARCHED]).to_pylist()
+        places = [
+            n for n in places if state in ("", texts[n]["outcome"]) and _contains(texts[n], wanted)
+        ]
+    part, page, pages = paged(places, params, PAGE_ROWS)
     covered = int(table.schema.metadata[COVERED_SINCE_MS])
-    rows = [{name: _plain(value) for name, value in row.items()} for row in part]
-    return _listed("transactions", rows, len(found), page, pages) | {
+    shown = table.take(pa.array(part, pa.int64())).to_pylist()
+    rows = [{name: _plain(value) for name, value in row.items()} for row in shown]
+    return _listed("transactions", rows, len(places), page, pages) | {
         "covered_since": iso_time(covered),
         "open": [each for each in opened if _contains(each, wanted)][:PAGE_ROWS],
         "open_total": len(opened),
@@ -206,8 +242,7 @@ def _plain(value: Any) -> Any:
 
 
 def _contains(row: Mapping[str, Any], wanted: str) -> bool:
-    names = ("transaction", "transactional_id", "tag", "topics", "groups", "query_id")
-    return not wanted or any(wanted in str(row.get(name) or "") for name in names)
+    return not wanted or any(wanted in str(row.get(name) or "") for name in _SEARCHED)
 
 
 def _open(admin: Admin, listing: TransactionListing) -> list[Document]:
@@ -250,18 +285,20 @@ def _blocked(admin: Admin, transaction: str, topics: list[str]) -> list[Document
 
 
 def transaction(admin: Admin, params: Params) -> Document:
-    """One transaction, by its id. Raises UnknownTransaction, UsageError."""
+    """One transaction, by its id, and its steps as far as the journals tell them. Raises
+    UnknownTransaction, UsageError."""
     now_ms = admin.connection.runtime.clock.wall_ms()
-    return transaction_document(admin.describe_transaction(_name(params)), now_ms)
+    found = transaction_document(admin.describe_transaction(_name(params)), now_ms)
+    steps = admin.transaction_timeline(_name(params))
+    return found | {"timeline": [asdict(each) | {"at": iso_time(each.at_ms)} for each in steps]}
 
 
 def queries(admin: Admin, params: Params) -> Document:
     """Spark's queries by the marks of their micro-batches, with their commits of `since` (1h)."""
     table = admin.transaction_history(params.get("since") or "1h")
     batches: dict[str, list[Document]] = {}
-    for row in table.to_pylist():
-        if row["query_id"] is not None:
-            batches.setdefault(row["query_id"], []).append(row)
+    for row in table.filter(table["query_id"].is_valid()).to_pylist():
+        batches.setdefault(row["query_id"], []).append(row)
     found = []
     for mark in admin.list_micro_batches():
         commits = [row for row in batches.get(mark.query_id, ()) if row["decided"] is not None]
@@ -282,6 +319,7 @@ def queries(admin: Admin, params: Params) -> Document:
                     for each in mark.ranges
                 ],
                 "commits": len(commits),
+                "epochs": len({row["transaction"].rpartition("-")[0] for row in commits}),
                 "median_seconds": median(steps) if steps else None,
                 "batches": [
                     {
@@ -300,18 +338,29 @@ def queries(admin: Admin, params: Params) -> Document:
 
 
 def storage(admin: Admin, params: Params) -> Document:
-    """Stored objects and their bytes by kind, and the topics with the most. It lists the log."""
+    """Stored objects and their bytes by kind, the topics with the most, and by which requests the
+    objects of the last day were written. It lists the log."""
     kinds: dict[str, Counter[str]] = {}
     by_topic: Counter[str] = Counter()
+    writes: Counter[str] = Counter()
+    day_ms = admin.connection.runtime.clock.wall_ms() - DAY_MS
     for stored in admin.connection.cluster.store.list_after(""):
         parts = stored.path.split("/")
         kind = parts[-2] if len(parts) > 2 and parts[-1] != "hint.json" else parts[-1]
         kinds.setdefault(kind, Counter()).update(objects=1, bytes=stored.size_bytes)
+        writes[kind] += stored.modified_ms > day_ms
         if parts[0] == TOPICS and len(parts) > 1:
             by_topic[parts[1]] += stored.size_bytes
     return {
         "kinds": [{"kind": kind, **found} for kind, found in sorted(kinds.items())],
         "topics": [{"topic": n, "bytes": size} for n, size in by_topic.most_common(PAGE_ROWS)],
+        "bytes": sum(found["bytes"] for found in kinds.values()),
+        "writes_since": iso_time(day_ms),
+        "writes": [
+            {"operation": "PUT", "kind": kind, "count": count}
+            for kind, count in sorted(writes.items())
+            if count
+        ],
     }
 
 

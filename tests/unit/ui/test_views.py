@@ -49,7 +49,7 @@ def test_documents_are_those_of_the_command_line(
 ) -> None:
     found = page.api(view, name=name).json
     printed = run(*words, "-o", "json", root=root).json
-    assert {key for key in found if key != "groups"} == set(printed)
+    assert {key for key in found if key not in ("groups", "timeline")} == set(printed)
     timeless = [key for key, value in printed.items() if not isinstance(value, list | dict)]
     assert {key: found[key] for key in timeless} == {key: printed[key] for key in timeless}
 
@@ -93,6 +93,34 @@ def test_groups_are_listed_worst_first_and_page_by_page(
         assert not page.api("groups").json["by_lag"]
         assert page.api("overview").json["lines"][1]["text"].startswith("4 groups")
     assert asked == [{"a", "b"}], "only the groups of the page are described"
+
+
+def test_topic_names_the_group_that_waits_longest_there(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    for name in ("orders", "unread"):
+        Admin(root, create=True).create_topic(name)
+    with Producer(root) as producer:
+        for age_s in (900, 500, 100):
+            now = dt.datetime.now(dt.UTC).timestamp()
+            producer.send("orders", b"x", timestamp_ms=round((now - age_s) * 1000))
+    for name, offset in (("a", 3), ("b", 1), ("c", 2)):
+        with Consumer(root=root, group_id=name, enable_auto_commit=False) as consumer:
+            consumer.commit({TopicPartition("orders", 0): offset})
+    with page_of(root) as page:
+        orders, unread = page.api("topics").json["topics"]
+    assert orders["worst_group"]["group"] == "b"
+    assert orders["worst_group"]["lag"] == 2
+    assert 500 <= orders["worst_group"]["lag_seconds"] < 560
+    assert unread["worst_group"] is None
+
+
+def test_storage_counts_what_was_written_in_the_last_day(page: OpenPage) -> None:
+    found = page.api("storage").json
+    objects = {row["kind"]: row["objects"] for row in found["kinds"]}
+    written = {row["kind"]: row["count"] for row in found["writes"]}
+    assert written == objects, "the log was made just now"
+    assert {row["operation"] for row in found["writes"]} == {"PUT"}
+    assert found["bytes"] == sum(row["bytes"] for row in found["kinds"])
 
 
 def test_records_are_found_by_offset_time_and_key(page: OpenPage) -> None:
@@ -144,6 +172,13 @@ def test_open_transaction_names_what_it_blocks_and_what_ends_it(page: OpenPage) 
     assert not late["is_late"]
 
 
+def test_transaction_shows_its_steps_with_their_times(page: OpenPage) -> None:
+    steps = page.api("transaction", name="0-0-0").json["timeline"]
+    assert [each["step"] for each in steps] == ["begin", "prepare", "marker", "complete"]
+    assert (steps[2]["where"], steps[2]["detail"]) == ("orders", "COMMIT")
+    assert all(each["at"].endswith("Z") for each in steps)
+
+
 def test_transactions_are_filtered_by_outcome_and_text(page: OpenPage) -> None:
     aborted = page.api("transactions", state="ABORTED").json
     assert [row["transaction"] for row in aborted["transactions"]] == ["0-0-1"]
@@ -189,6 +224,7 @@ def test_queries_are_shown_by_the_marks_of_their_batches(tmp_path: Path) -> None
     with page_of(admin) as page:
         (found,) = page.api("queries").json["queries"]
     assert (found["query_id"], found["batch_id"], found["commits"]) == ("id of the query", 4, 2)
+    assert found["epochs"] == 1
     assert [batch["batch_id"] for batch in found["batches"]] == [3, 4]
     assert found["ranges"] == [
         {"group": "group", "topic": "orders", "partition": 0, "start_offset": 0, "end_offset": 4}

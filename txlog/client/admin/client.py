@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from txlog.client.admin.groups import GroupAdmin
 from txlog.client.admin.history import HistoryAdmin
 from txlog.client.admin.topics import TopicAdmin
+from txlog.client.admin.transaction_book import TransactionBook
 from txlog.client.admin.transactions import TransactionAdmin
 from txlog.client.html_table import html_table
 from txlog.client.positions.position_arguments import checked_names
@@ -38,6 +39,7 @@ class Admin(TopicAdmin, GroupAdmin, TransactionAdmin, HistoryAdmin, InOneProcess
         self.connection = connect(
             root, create=create, storage_options=storage_options, log_config=log_config
         )
+        self._book = TransactionBook(self.connection)
         self._unreferenced = Candidates()
         """What the last pass of maintenance has found for the next one."""
 

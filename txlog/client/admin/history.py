@@ -9,7 +9,7 @@ or of the coordinators' journals since then, and a few of the topics'.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -17,44 +17,39 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.client.admin.offset_reset import unknown_group
-from txlog.coordinator.coordinator import Coordinator
-from txlog.coordinator.events import (
-    AbortPrepared,
-    CommitPrepared,
-    Participant,
-    ParticipantsAdded,
-    ProducerInitialised,
-    ReplayMark,
-    TransactionBarred,
-    TransactionBegun,
-    TransactionCompleted,
+from txlog.client.admin.transaction_book import (
+    ENTRIES_MAX,
+    Course,
+    TransactionBook,
+    coordinator_events,
+    coordinator_history,
+    covered,
 )
+from txlog.client.admin.transaction_timeline import TransactionStep, timeline
+from txlog.client.positions.position_arguments import checked_transaction
 from txlog.engine.as_of import appends, journal_history
 from txlog.engine.connection import Connection
 from txlog.engine.journal_history import JournalHistory
 from txlog.engine.times import past_moment_ms, short_duration_ms
 from txlog.errors import UsageError
-from txlog.groups.machine import CoordinatorMachine
 from txlog.groups.state import (
     UNCHECKED,
     GroupDeleted,
     GroupState,
     OffsetsCommitted,
+    OffsetsDeleted,
     OffsetsPended,
     PendingApplied,
     PendingOffset,
 )
-from txlog.journal.machine import decoded_events
-from txlog.model import TransactionOutcome, TxId, validate_group_id
+from txlog.model import TxId, validate_group_id
 from txlog.topic.topic_log import TopicLog
 
 MOMENTS_MAX = 1_000
 """Moments of one table: each costs a search in the journal of each topic."""
 MOMENTS = 60
 """Moments if no step is given."""
-ENTRIES_MAX = 20_000
-"""Entries that are read of one journal, the newest: some seconds on a disk. Moments before the
-first of them count as not covered."""
+DAY_MS = 86_400_000
 COVERED_SINCE_MS = b"covered_since_ms"
 """In the metadata of a table's schema: the first moment for which the journals tell all."""
 
@@ -92,6 +87,7 @@ class HistoryAdmin:
     """The part of `Admin` that looks back."""
 
     connection: Connection
+    _book: TransactionBook
 
     def lag_history(
         self, group_id: str, since: str | int = "1h", *, step: str | int | None = None
@@ -115,17 +111,18 @@ class HistoryAdmin:
             raise unknown_group(group_id)
         moments = _moments(since, step, self.connection.runtime.clock.wall_ms())
         coordinator = self.connection.coordinator(offsets.partition_of(group_id))
-        first, covered_ms = _covered(
+        first, covered_ms = covered(
             history := coordinator_history(coordinator, self.connection), moments[0]
         )
-        topics = {w.topic: self.connection.cluster.find_topic(w.topic) for w in group.committed}
         lines = _lines(group_id, group, history, first)
+        names = sorted({line.topic for line in lines.values()})
+        topics = {name: self.connection.cluster.find_topic(name) for name in names}
         tables = []
         for topic in filter(None, topics.values()):
             found = _ends(topic, moments)
             covered_ms = max(covered_ms, found[0])
             for partition in range(len(topic.state.partitions)):
-                line = lines.get((topic.topic_id, partition), _Line(None))
+                line = lines.get((topic.topic_id, partition), _Line(topic.name, None))
                 tables.append(_rows(topic, partition, line, moments, found[1][partition]))
         rows = sorted(row for table in tables for row in table)
         known = [row if row[0] >= covered_ms else (*row[:3], *[None] * 4) for row in rows]
@@ -140,21 +137,57 @@ class HistoryAdmin:
         Columns: `transaction`, `transactional_id`, `tag`, `outcome`, `begun` (null if the decision
         was its first event, as for staged records, or is older than the entries that are left),
         `decided`, `completed`, `topics`, `groups`, `records` (null if they were written to the log
-        before the decision), `query_id` and `batch_id` of Spark's micro-batch. Raises UsageError.
+        before the decision), `query_id` and `batch_id` of Spark's micro-batch. It has the newest
+        10,000 at most, and a later call reads new entries only. Raises UsageError.
         """
         since_ms = _moments(since, None, self.connection.runtime.clock.wall_ms())[0]
-        found: list[_Course] = []
-        covered_ms = since_ms
-        for coordinator in self.connection.caught_up():
-            history = coordinator_history(coordinator, self.connection)
-            first, covered_here_ms = _covered(history, since_ms)
-            covered_ms = max(covered_ms, covered_here_ms)
-            found += _courses(history, first, coordinator)
+        found, covered_ms = self._book.since(since_ms)
         rows = [
-            course.row() for course in found if transactional_id in (None, course.transactional_id)
+            _row(course, self.connection)
+            for course in found
+            if transactional_id in (None, course.transactional_id)
         ]
         rows.sort(key=lambda row: (row[5] is None, row[5] or row[4] or 0, row[0]))
         return _table(TRANSACTION_HISTORY, rows, covered_ms)
+
+    def transaction_timeline(self, tx_id: TxId | str) -> list[TransactionStep]:
+        """One of the newest 10,000 transactions step by step, from the journals of its coordinator,
+        topics and groups. Empty for an older one, and for one without an event so far. Raises
+        InvalidName.
+        """
+        tx_id = checked_transaction(tx_id)
+        now_ms = self.connection.runtime.clock.wall_ms()
+        self._book.since(max(now_ms - DAY_MS, 0))
+        course = self._book.course(tx_id)
+        if course is None:
+            return []
+        if course.steps is not None:
+            return list(course.steps)
+        found = timeline(self.connection, course)
+        if course.completed_ms is not None:
+            course.steps = tuple(found)
+        return found
+
+
+def _row(course: Course, connection: Connection) -> tuple[Any, ...]:
+    """A row of TRANSACTION_HISTORY."""
+    outcome = course.outcome
+    if outcome is None:  # It was decided before the first entry that was read, or is not yet.
+        outcome = connection.coordinator(course.coordinator).outcome(course.tx_id).value
+    return (
+        str(course.tx_id),
+        course.transactional_id,
+        course.tag or None,
+        outcome,
+        course.begun_ms,
+        course.decided_ms,
+        course.completed_ms,
+        course.topics,
+        course.groups,
+        course.records,
+        course.query_id,
+        course.batch_id,
+    )
 
 
 def _table(schema: pa.Schema, rows: Sequence[tuple[Any, ...]], covered_ms: int) -> pa.Table:
@@ -183,40 +216,6 @@ def _moments(since: str | int, step: str | int | None, now_ms: int) -> list[int]
     return list(reversed(moments))
 
 
-# Journals of coordinators.
-
-
-def coordinator_history(coordinator: Coordinator, connection: Connection) -> JournalHistory:
-    """The entries of the coordinator's journal that this process has read up to now."""
-    journal = coordinator.journal
-    return JournalHistory(
-        f"coordinator {coordinator.partition}",
-        connection.cluster.store,
-        journal.layout,
-        journal.next_slot,
-        connection.runtime.fan_out,
-    )
-
-
-def _covered(history: JournalHistory, since_ms: int) -> tuple[int, int]:
-    """The first slot to read, and from when on the entries tell all."""
-    count = history.count_at(since_ms)
-    oldest = history.first_kept() if count is None else None
-    first = count if count is not None else oldest.slot if oldest else history.next_slot
-    if first < history.next_slot - ENTRIES_MAX:
-        oldest = history.entry(first := history.next_slot - ENTRIES_MAX)
-    return first, since_ms if oldest is None else oldest.written_at_ms
-
-
-def coordinator_events(history: JournalHistory, first: int) -> Iterator[tuple[int, Any]]:
-    """Each event from that slot on, with the time (ms) at which its entry was written."""
-    machine = CoordinatorMachine()
-    for entry in history.entries(first, history.next_slot):
-        if entry is not None:  # It may be pruned meanwhile.
-            for event in decoded_events(machine, entry, history.layout.entry(entry.slot)):
-                yield entry.written_at_ms, event
-
-
 # A group's positions.
 
 
@@ -224,9 +223,14 @@ def coordinator_events(history: JournalHistory, first: int) -> Iterator[tuple[in
 class _Line:
     """A group's position in a partition over time; None where it has none, or nothing tells."""
 
+    topic: str
     now: int | None
     steps: list[tuple[int, int | None, int | None]] = field(default_factory=list)
     """(time in ms, position before, position after), in order."""
+
+    def end(self, time_ms: int) -> None:
+        """From then on the group has no position here."""
+        self.steps.append((time_ms, self.steps[-1][2] if self.steps else None, None))
 
     def at(self, time_ms: int) -> int | None:
         """The position at that time. Before the first step it is where that step began."""
@@ -243,7 +247,7 @@ def _lines(
     as many before it as it takes to know where the first steps began."""
     while True:
         lines = {
-            (committed.topic_id, where.partition): _Line(committed.offset)
+            (committed.topic_id, where.partition): _Line(where.topic, committed.offset)
             for where, committed in group.committed.items()
         }
         is_whole = _draw(group_id, history, first, lines)
@@ -254,9 +258,10 @@ def _lines(
 
 
 def _draw(
-    group_id: str, history: JournalHistory, first: int, lines: Mapping[tuple[str, int], _Line]
+    group_id: str, history: JournalHistory, first: int, lines: dict[tuple[str, int], _Line]
 ) -> bool:
-    """Add the steps to the lines. It returns whether all of them tell where they began."""
+    """Add the steps to the lines, and lines for offsets that were deleted since. It returns whether
+    all of them tell where they began."""
     pended: dict[TxId, tuple[PendingOffset, ...]] = {}
     is_whole = True
     for time_ms, event in coordinator_events(history, first):
@@ -271,13 +276,19 @@ def _draw(
                 offsets = pended.pop(event.tx_id, ())
             case GroupDeleted(group=group) if group == group_id:
                 for each in lines.values():
-                    before = each.steps[-1][2] if each.steps else None
-                    each.steps.append((time_ms, before, None))
+                    each.end(time_ms)
+            case OffsetsDeleted(group=group) if group == group_id:
+                ended = [
+                    each for key, each in lines.items() if (each.topic, key[1]) in event.partitions
+                ]
+                is_whole &= len(ended) >= len(event.partitions)
+                for each in ended:
+                    each.end(time_ms)
         for offset in offsets:
-            line = lines.get((offset.topic_id, offset.partition))
-            if line is not None:
-                before = None if offset.start == UNCHECKED else offset.start
-                line.steps.append((time_ms, before, offset.end))
+            key = (offset.topic_id, offset.partition)
+            line = lines.setdefault(key, _Line(offset.topic, None))
+            before = None if offset.start == UNCHECKED else offset.start
+            line.steps.append((time_ms, before, offset.end))
     return is_whole and not any(line.steps and line.steps[0][1] is None for line in lines.values())
 
 
@@ -350,94 +361,3 @@ def _first_record_ms(topic: TopicLog, partition: int, offset: int) -> int | None
         return None
     rows = topic.batches(state, partition, offset, state.end_offset(partition))
     return next((row.timestamp_min_ms for row in rows if not row.aborted), None)
-
-
-# Transactions.
-
-
-@dataclass(slots=True)
-class _Course:
-    """What is known of one transaction."""
-
-    tx_id: TxId
-    transactional_id: str
-    outcome: str = str(TransactionOutcome.OPEN)
-    tag: str = ""
-    begun_ms: int | None = None
-    decided_ms: int | None = None
-    completed_ms: int | None = None
-    topics: dict[str, None] = field(default_factory=dict)
-    groups: dict[str, None] = field(default_factory=dict)
-    records: int | None = None
-    mark: ReplayMark | None = None
-
-    def add(self, participants: Sequence[Participant], groups: Sequence[str] = ()) -> None:
-        """Topics and groups that take part."""
-        self.topics |= dict.fromkeys(participant.topic for participant in participants)
-        self.groups |= dict.fromkeys(groups)
-        segments = [segment for each in participants for segment in each.segments]
-        if segments:
-            count = sum(batch.row_count for each in segments for batch in each.batches)
-            self.records = (self.records or 0) + count
-
-    def decide(self, outcome: TransactionOutcome, at_ms: int) -> None:
-        """The decision."""
-        self.outcome, self.decided_ms = str(outcome), at_ms
-
-    def row(self) -> tuple[Any, ...]:
-        """A row of TRANSACTION_HISTORY."""
-        mark = self.mark
-        return (
-            str(self.tx_id),
-            self.transactional_id,
-            self.tag or None,
-            self.outcome,
-            self.begun_ms,
-            self.decided_ms,
-            self.completed_ms,
-            list(self.topics),
-            list(self.groups),
-            self.records,
-            None if mark is None else mark.query_id,
-            None if mark is None or mark.batch_id < 0 else mark.batch_id,
-        )
-
-
-def _courses(history: JournalHistory, first: int, coordinator: Coordinator) -> Iterable[_Course]:
-    """The transactions that the events from that slot on name."""
-    found: dict[TxId, _Course] = {}
-    for _, event in coordinator_events(history, first):
-        if isinstance(event, ProducerInitialised):
-            # It aborts what its id has open (R5).
-            for course in found.values():
-                is_open = (
-                    course.transactional_id == event.transactional_id and not course.decided_ms
-                )
-                if is_open and not event.concurrent:
-                    course.decide(TransactionOutcome.ABORTED, event.at_ms)
-            continue
-        if not hasattr(event, "tx_id") or not hasattr(event, "transactional_id"):
-            continue
-        course = found.setdefault(event.tx_id, _Course(event.tx_id, event.transactional_id))
-        match event:
-            case TransactionBegun():
-                course.begun_ms, course.tag = event.at_ms, event.tag
-                course.add(event.participants)
-            case ParticipantsAdded():
-                course.add(event.participants, event.groups)
-            case CommitPrepared():
-                given_up = event.dead_letter
-                outcome = (
-                    TransactionOutcome.DEAD_LETTERED if given_up else TransactionOutcome.COMMITTED
-                )
-                course.decide(outcome, event.at_ms)
-                course.add(event.participants, event.groups)
-                course.tag, course.mark = event.tag or course.tag, event.mark
-            case AbortPrepared() | TransactionBarred():
-                course.decide(TransactionOutcome.ABORTED, event.at_ms)
-            case TransactionCompleted():
-                course.completed_ms = event.at_ms
-    for course in found.values():
-        if course.decided_ms is None:  # Before that slot, or not yet.
-            course.outcome = str(coordinator.outcome(course.tx_id))
-    return found.values()

@@ -112,6 +112,11 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   const form = event.target;
   const given = [...new FormData(form)].filter(([, value]) => value !== "");
+  if (form.dataset.prices) {
+    views.keepPrices(given);
+    open();
+    return;
+  }
   location.hash = `#/${form.dataset.view}?${new URLSearchParams(given)}`;
 });
 

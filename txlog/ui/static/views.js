@@ -112,6 +112,9 @@ export const topics = {
       ["Offsets", (row) => number(row.offsets), "number"],
       ["Since opened", rate, "number"],
       ["Open transactions", (row) => number(row.open_transactions), "number"],
+      ["Slowest group", (row) => (row.worst_group
+        ? h("span", {}, link(row.worst_group.group, "groups", row.worst_group.group), ": ",
+          lag(row.worst_group), ", ", age(row.worst_group.lag_seconds)) : ""), "name"],
       ["", (row) => link("records", "topics", row.topic, "records")],
     ], found.topics, "There are no topics here."),
     pages("topics", found, params, "topics"),
@@ -236,6 +239,14 @@ export const transaction = {
       ...(found.open ? [["State", found.open.transaction_state], ["Started", time(found.open.started_at)],
         ["Open for", duration(found.open.duration_ms / 1000)],
         ["Partitions", found.open.partitions.map((p) => `${p.topic}-${p.partition}`).join(", ")]] : [])]),
+    h("h2", {}, "Steps"),
+    table("Steps", [
+      ["Time", (row) => time(row.at), "number"],
+      ["Later by", (row) => (row.at_ms === found.timeline[0].at_ms ? ""
+        : `${number(row.at_ms - found.timeline[0].at_ms)} ms`), "number"],
+      ["Step", (row) => row.step], ["Where", (row) => row.where, "name"],
+      ["", (row) => row.detail, "name"],
+    ], found.timeline, "The journals tell nothing of it any more, or not yet."),
     found.open ? h("p", {}, "It is ended by ", h("code", {}, `txlog txn abort ${found.transaction} --execute`)) : null,
   ],
 };
@@ -248,6 +259,7 @@ export const queries = {
       ["Query", (row) => row.query_id + (row.label ? ` (${row.label})` : ""), "name"],
       ["Batch", (row) => row.batch_id, "number"],
       ["Commits in an hour", (row) => number(row.commits), "number"],
+      ["Epochs", (row) => number(row.epochs), "number"],
       ["Between two", (row) => (row.median_seconds === null ? "-" : duration(row.median_seconds)), "number"],
       ["Records a batch", (row) => h("span", { class: "trend" }, sparkline(row.batches.map((b) => b.records),
         "records of each batch"))],
@@ -257,6 +269,32 @@ export const queries = {
     pages("queries", found, params, "queries"),
   ],
 };
+
+const PRICES = { put: ["A million PUTs, $", 5], month: ["A GB a month, $", 0.023] };
+
+function price(name) {
+  const given = Number(localStorage.getItem(`price:${name}`) ?? PRICES[name][1]);
+  return Number.isFinite(given) ? given : 0;
+}
+
+const dollars = (value) => `$${value.toLocaleString("en-US", { maximumFractionDigits: 2 })}`;
+
+function cost(found) {
+  const count = found.writes.reduce((sum, row) => sum + row.count, 0);
+  const gigabytes = found.bytes / 1e9;
+  return [
+    h("p", {}, `${number(count)} PUTs in the last day: `, h("strong", {},
+      dollars((count * 30 * price("put")) / 1e6)), " in 30 such days. What is stored: ",
+    h("strong", {}, dollars(gigabytes * price("month"))), " a month."),
+    h("form", { "data-keep": "form:prices", "data-prices": "true", "data-view": "storage" },
+      Object.entries(PRICES).map(([name, [label]]) => h("label", {}, label, h("input", {
+        name, size: 8, inputmode: "decimal", value: price(name) }))), h("button", {}, "Reckon")),
+  ];
+}
+
+export function keepPrices(given) {
+  given.forEach(([name, value]) => localStorage.setItem(`price:${name}`, value));
+}
 
 export const storage = {
   api: "storage",
@@ -268,6 +306,13 @@ export const storage = {
     h("h2", {}, "Largest topics"),
     table("Topics", [["Topic", (row) => link(row.topic, "topics", row.topic), "name"],
       ["Size", (row) => bytes(row.bytes), "number"]], found.topics, "There are no topics here."),
+    h("h2", {}, "Requests that wrote, and their price"),
+    table("Requests", [["Operation", (row) => row.operation], ["Kind", (row) => row.kind],
+      ["In the last day", (row) => number(row.count), "number"]], found.writes,
+    "Nothing was written in the last day."),
+    ...cost(found),
+    h("p", { class: "quiet" }, "Objects that were deleted since are not among them, and GETs are "
+      + "counted nowhere: each reader makes its own."),
     h("h2", {}, "Vacuum"), h("p", {}, link("What would vacuum delete now?", "vacuum")),
   ],
 };

@@ -100,6 +100,23 @@ def test_deleted_group_that_begins_again_had_no_position_between(log: MemoryLog)
     assert [row[1] for row in lags(log, since="2m", step="1m")] == [4, None, 1]
 
 
+def test_deleted_offsets_end_the_line_of_their_partition_only(log: MemoryLog) -> None:
+    put(log, 4)
+    put(log, 4, partition=1)
+    commit(log, 4)
+    commit(log, 2, partition=1)
+    log.clock.advance(MINUTE_MS)
+    log.admin.delete_group_offsets("g", [TopicPartition("t", 0)])
+    log.clock.advance(MINUTE_MS)
+    assert [row[1:4] for row in lags(log, since="2m", step="1m")] == [
+        (4, 4, 0), (None, 4, None), (None, 4, None),
+    ]  # fmt: skip
+    assert [row[1] for row in lags(log, 1, since="2m", step="1m")] == [2, 2, 2]
+    commit(log, 1)
+    log.clock.advance(MINUTE_MS // 2)
+    assert [row[1] for row in lags(log, since="150s", step="1m")] == [4, None, 1]
+
+
 def test_moments_that_the_journals_do_not_cover_are_null_and_named(log: MemoryLog) -> None:
     put(log, 2)
     commit(log, 1)

@@ -1,0 +1,169 @@
+"""One transaction step by step: what the journals of its coordinator, topics and groups tell.
+
+Each step has the time of the clock of the process that wrote it. Only some entries around the
+decision are read of each journal (I16), so a step that came much earlier or later is not found, and
+of a pruned entry nothing tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from txlog.client.admin.transaction_book import Course, coordinator_history, events_of
+from txlog.coordinator.events import (
+    AbortPrepared,
+    CommitPrepared,
+    Participant,
+    ParticipantsAdded,
+    ProducerInitialised,
+    TransactionBarred,
+    TransactionBegun,
+    TransactionCompleted,
+)
+from txlog.engine.as_of import journal_history
+from txlog.engine.connection import Connection
+from txlog.engine.journal_history import JournalHistory
+from txlog.groups.state import OffsetsPended, PendingApplied, PendingReleased
+from txlog.journal.entry import Entry
+from txlog.journal.machine import decoded_events
+from txlog.layout import segment_time_ms
+from txlog.topic.events import MarkerWritten
+from txlog.topic.machine import TopicMachine
+from txlog.topic.topic_log import TopicLog
+
+ENTRIES_AFTER = 128
+"""Entries that are read of a journal from the decision on: the markers and the completion follow it
+within milliseconds, and a journal takes some hundreds of entries a second."""
+ENTRIES_BEFORE = 64
+"""The same before the decision, of the journals of groups: their offsets are set aside just before
+it."""
+JOURNALS_MAX = 20
+"""Topics and groups whose steps are looked for, each: a page shows no more."""
+
+STEPS = ("begin", "stage", "pend", "prepare", "marker", "offsets", "complete")
+"""In the order of the protocol, as docs/architecture.md has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionStep:
+    """A step of a transaction."""
+
+    at_ms: int
+    step: str
+    """One of STEPS."""
+    where: str
+    """The topic, the group or the coordinator."""
+    detail: str = ""
+    """COMMIT or ABORT of a decision, what was staged."""
+
+
+def timeline(connection: Connection, course: Course) -> list[TransactionStep]:
+    """The steps that are found, in order of time. Raises CorruptData, and the store's errors."""
+    coordinator = connection.coordinator(course.coordinator)
+    history = coordinator_history(coordinator, connection)
+    steps = list(_of_coordinator(history, course))
+    decided_ms = course.decided_ms
+    if decided_ms is not None:
+        for name in course.topics[:JOURNALS_MAX]:
+            topic = connection.cluster.find_topic(name)
+            if topic is not None:
+                steps += _of_topic(topic, course, decided_ms)
+    for group in course.groups[:JOURNALS_MAX]:
+        number = connection.offsets.partition_of(group)
+        group_history = coordinator_history(connection.coordinator(number), connection)
+        steps += _of_group(group_history, course, group, decided_ms or course.last_ms)
+    return sorted(steps, key=lambda step: (step.at_ms, STEPS.index(step.step)))
+
+
+def _of_coordinator(history: JournalHistory, course: Course) -> Iterator[TransactionStep]:
+    where = f"coordinator {course.coordinator}"
+    # One that was open for long has its first and its last events in between many of others.
+    middle = min(course.first_slot + ENTRIES_AFTER, course.last_slot + 1)
+    rest = max(middle, course.last_slot + 1 - ENTRIES_AFTER)
+    for first, end in ((course.first_slot, middle), (rest, course.last_slot + 1)):
+        for entry in history.entries(first, end):
+            for event in () if entry is None else events_of(history, entry):
+                if isinstance(event, ProducerInitialised):
+                    is_its = event.transactional_id == course.transactional_id
+                    if is_its and event.at_ms == course.decided_ms:
+                        detail = "ABORT, by the next instance of the producer"
+                        yield TransactionStep(event.at_ms, "prepare", where, detail)
+                elif getattr(event, "tx_id", None) == course.tx_id:
+                    yield from _steps_of(event, where)
+
+
+def _steps_of(event: Any, where: str) -> Iterator[TransactionStep]:
+    """What an event of the coordinator's journal tells."""
+    match event:
+        case TransactionBegun():
+            yield TransactionStep(event.at_ms, "begin", where)
+            yield from _staged(event.participants)
+        case ParticipantsAdded():
+            yield from _staged(event.participants)
+        case CommitPrepared():
+            yield from _staged(event.participants)
+            detail = "COMMIT, of dead letters" if event.dead_letter else "COMMIT"
+            yield TransactionStep(event.at_ms, "prepare", where, detail)
+        case AbortPrepared() | TransactionBarred():
+            yield TransactionStep(event.at_ms, "prepare", where, "ABORT")
+        case TransactionCompleted():
+            yield TransactionStep(event.at_ms, "complete", where)
+
+
+def _staged(participants: tuple[Participant, ...]) -> Iterator[TransactionStep]:
+    """When the segments were named that the event names, by topic."""
+    for part in participants[:JOURNALS_MAX]:
+        times = [segment_time_ms(segment.path) for segment in part.segments]
+        if times:
+            rows = sum(batch.row_count for each in part.segments for batch in each.batches)
+            detail = f"{rows} records in {len(times)} segments"
+            yield TransactionStep(max(times), "stage", part.topic, detail)
+
+
+def _of_topic(topic: TopicLog, course: Course, decided_ms: int) -> Iterator[TransactionStep]:
+    """The marker in a topic."""
+    topic.catch_up()
+    history = journal_history(topic)
+    for entry in _around(history, decided_ms, 0):
+        path = topic.layout.entry(entry.slot)
+        for event in decoded_events(TopicMachine(), entry, path):
+            if isinstance(event, MarkerWritten) and event.tx_id == course.tx_id:
+                decision = event.decision.value
+                yield TransactionStep(entry.written_at_ms, "marker", topic.name, decision)
+                return
+
+
+def _of_group(
+    history: JournalHistory, course: Course, group: str, decided_ms: int
+) -> Iterator[TransactionStep]:
+    """Its offsets in a group's journal."""
+    where = f"group {group}"
+    for entry in _around(history, decided_ms, ENTRIES_BEFORE):
+        for event in events_of(history, entry):
+            if (getattr(event, "tx_id", None), getattr(event, "group", None)) != (
+                course.tx_id,
+                group,
+            ):
+                continue
+            match event:
+                case OffsetsPended():
+                    detail = f"{len(event.pending.offsets)} partitions"
+                    yield TransactionStep(event.pending.pended_ms, "pend", where, detail)
+                case PendingApplied():
+                    yield TransactionStep(event.at_ms, "offsets", where)
+                    return
+                case PendingReleased():
+                    yield TransactionStep(entry.written_at_ms, "offsets", where, "released")
+                    return
+
+
+def _around(history: JournalHistory, time_ms: int, before: int) -> Iterator[Entry]:
+    """Entries of about that time."""
+    # By the clocks of writers; the entry of the decision is among the last of its millisecond.
+    count = history.count_at(time_ms - 1)
+    if count is not None:
+        for entry in history.entries(max(count - 1 - before, 0), count + ENTRIES_AFTER):
+            if entry is not None:
+                yield entry
