@@ -490,7 +490,6 @@ def _check_mode(parsed: ReaderOptions, found: Mapping[str, Any], streaming: bool
         "max_offsets_per_trigger",
         "max_bytes_per_trigger",
         "min_offsets_per_trigger",
-        "max_trigger_delay_ms",
         "abandoned_topics",
         "abandoned_group",
     ):

@@ -35,6 +35,8 @@ def test_log_is_opened_with_the_options_of_its_store(tmp_path: Path) -> None:
     options = ReaderOptions(str(tmp_path / "log"), storage={"no_such_option": "x"})
     with pytest.raises(TxlogError, match="no_such_option"):
         open_log(options, create=True)
+    with pytest.raises(TxlogError, match="no_such_option"):
+        open_kept(options.root, options.storage)
 
 
 def test_store_is_kept_for_its_url_and_its_options() -> None:

@@ -9,16 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, LongType, StructType
 
+from spark_plugin import datasource
 from spark_plugin.datasource import TxlogDataSource, register
 from spark_plugin.python_worker import CHECKPOINT_LOCATION, FILTERS
 from spark_plugin.source.batch_reader import TxlogBatchReader, TxlogFilteredReader
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.unit.spark_plugin.spark_query import Query, new_log
 from txlog.client.admin import Admin
-from txlog.errors import IncompatibleSchema, InvalidOption, NotATxlog, UnknownTopic
+from txlog.errors import IncompatibleSchema, InvalidOption, NotATxlog, UnknownTopic, UsageError
 
 TYPED = pa.schema([("n", pa.int64()), ("m", pa.int64())])
 KAFKA = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
@@ -175,3 +177,36 @@ def test_registered_sink_finds_a_named_query_below_the_sessions_location(
     assert plan.batch_id == 3
     with pytest.raises(InvalidOption, match="checkpointLocation"):
         TxlogDataSource(options).streamWriter(VALUE, overwrite=False)
+
+
+# From an archive.
+
+
+def test_source_from_an_archive_is_opened_where_only_the_archive_is(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's process of a streaming source gets the source, and no path to its code."""
+    archive = tmp_path / "txlog.zip"
+    archive.touch()
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(datasource, "own_archive", lambda: archive)
+    kind = type("TxlogDataSource", (TxlogDataSource,), {"_checkpoints": "/checkpoints"})
+    sent = kind({"path": root, "subscribe": "typed"})
+    sent.schema()
+    opened = cloudpickle.loads(cloudpickle.dumps(sent))
+    assert type(opened) is TxlogDataSource
+    assert str(archive) in sys.path
+    assert vars(opened) == {**vars(sent), "_checkpoints": "/checkpoints"}
+    assert opened.schema() == sent.schema()
+
+
+def test_archive_cannot_be_shipped_over_connect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasource, "own_archive", lambda: tmp_path / "txlog.zip")
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
+    session = Session(None)
+    with pytest.raises(UsageError, match="Connect cannot ship it; install txlog"):
+        register(session)  # type: ignore[arg-type]
+    assert session.kinds == []

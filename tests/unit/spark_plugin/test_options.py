@@ -300,11 +300,27 @@ def test_invalid_or_contradictory_batch_limits_are_refused(given: dict[str, str]
 
 
 @pytest.mark.parametrize(
-    "name", ["minOffsetsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger"]
+    "name",
+    [
+        *("minOffsetsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger"),
+        *("abandonedTopics", "abandonedGroup"),
+    ],
 )
-def test_offsets_per_trigger_limits_are_refused_for_batch_reads(name: str) -> None:
+def test_options_of_streams_are_refused_for_batch_reads(name: str) -> None:
     with pytest.raises(InvalidOption, match=f"'{name}' is for streams only"):
         parse_reader_options({**READER, name: "1"}, streaming=False)
+    parse_reader_options({**READER, name: "1"}, streaming=True)
+
+
+def test_every_field_but_those_of_many_options_has_an_option() -> None:
+    for kind, without in ((ReaderOptions, set()), (WriterOptions, {"topic_config"})):
+        named = options.options_of(kind)
+        assert {f.name for f in fields(kind)} - set(named) == {
+            *without,
+            "storage",
+            "without_effect",
+        }
+        assert named["root"].name == "root"
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,27 @@ def test_traceback_stays_visible_in_a_process_that_is_not_of_spark() -> None:
     assert HIDE_TRACEBACK not in os.environ
 
 
+@pytest.mark.parametrize(
+    ("error", "hidden"),
+    [
+        (KeyError("x"), None),
+        (InternalError("a bug. Please report this."), None),
+        (UnknownTopic("there is no topic 't'; create it."), "1"),
+    ],
+)
+def test_process_of_spark_shows_only_the_message_of_an_error_that_is_no_bug(
+    error: Exception, hidden: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = ModuleType("__main__")
+    main.__spec__ = ModuleSpec("pyspark.daemon", None)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setenv(HIDE_TRACEBACK, "so that it is removed again")
+    monkeypatch.delenv(HIDE_TRACEBACK)
+    with pytest.raises(type(error)):
+        Hooks().schema(error)
+    assert os.environ.get(HIDE_TRACEBACK) == hidden
+
+
 IN_A_PROCESS_OF_SPARK = """
 import logging, os, sys
 from importlib.machinery import ModuleSpec
