@@ -26,7 +26,7 @@ def progress_of(folder: Path) -> QueryProgress:
 
 def test_progress_is_read_from_a_checkpoint(tmp_path: Path) -> None:
     assert progress_of(tmp_path) == progress_of(tmp_path / "missing")
-    assert progress_of(tmp_path).planned == NONE
+    assert progress_of(tmp_path) == QueryProgress("", NONE, NONE)
     for folder, names in (("offsets", "0 1 2 10 .10.crc"), ("commits", "0 1 2 .2.crc")):
         (tmp_path / folder).mkdir()
         for name in names.split():

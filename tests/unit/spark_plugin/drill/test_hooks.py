@@ -22,7 +22,7 @@ from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
 from txlog.engine.connection import connect
 from txlog.engine.producer_config import IN_LOG
-from txlog.errors import TxlogError
+from txlog.errors import NotATxlog, TxlogError
 
 POINT = "before the first marker"
 
@@ -84,6 +84,40 @@ def test_drilled_sink_opens_a_store_whose_option_is_an_object(
         opened(parse_writer_options(given))
     with pytest.raises(type(refused.value)):
         open_log(parse_writer_options(given))
+
+
+def test_drilled_sink_keeps_its_connection_and_creates_a_log_where_asked_to(
+    tmp_path: Path, points: DrillPoints
+) -> None:
+    opened = drilled_open_log(open_log, points)
+    options = WriterOptions(str(tmp_path / "log"))
+    with pytest.raises(NotATxlog):
+        opened(options)
+    created = opened(options, create=True)
+    found = opened(options)
+    assert found is opened(options)
+    assert found is not created
+    assert found.cluster.log_id == created.cluster.log_id
+    other = WriterOptions(str(tmp_path / "other"))
+    assert opened(other, create=True).cluster.log_id != created.cluster.log_id
+
+
+def test_drilled_source_opens_the_log_as_without_a_drill(
+    tmp_path: Path, points: DrillPoints
+) -> None:
+    given: list[tuple[object, dict[str, object]]] = []
+
+    def own(options: object, **named: object) -> None:
+        given.append((options, named))
+
+    options = ReaderOptions(str(tmp_path / "log"))
+    opened = drilled_open_log(own, points)  # type: ignore[arg-type]
+    opened(options)
+    opened(options, create=True, cluster_file="handed over")
+    assert given == [
+        (options, {"create": False}),
+        (options, {"create": True, "cluster_file": "handed over"}),
+    ]
 
 
 def test_drilled_query_makes_its_writer_as_the_data_source_does(

@@ -114,6 +114,30 @@ def test_points_are_those_of_the_folder_in_the_environment(
     assert points_of_process() is None
 
 
+def test_folder_of_points_is_made_and_emptied(tmp_path: Path) -> None:
+    drill = DrillPoints(tmp_path / "a" / "b")
+    for name in ("p", "q"):
+        drill.set(name, DrillPoint(DrillStep.AFTER, "topics/", ("é",), 2))
+    drill.release("p")
+    assert sorted(file.name for file in drill.folder.iterdir()) == ["p.go", "p.json", "q.json"]
+    read = dict(DrillPoints(drill.folder)._points(DrillStep.AFTER))
+    assert read["q"] == DrillPoint(DrillStep.AFTER, "topics/", ("é",), 2)
+    drill.clear()
+    assert list(drill.folder.iterdir()) == []
+
+
+def test_stopped_process_looks_for_its_release_until_the_longest_wait(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    waiting = DrillPoints(tmp_path, Runtime(clock))
+    waiting.set("p", DrillPoint(DrillStep.STAGED))
+    before_ms = clock.monotonic_ms()
+    waiting.passed(DrillStep.STAGED, "query")
+    waited_ms = clock.monotonic_ms() - before_ms
+    assert points.WAIT_MAX_MS <= waited_ms < points.WAIT_MAX_MS + 2 * points.POLL_MS
+
+
 # Hooks.
 
 
