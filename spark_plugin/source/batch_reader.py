@@ -124,7 +124,7 @@ class TxlogBatchReader(OfOneVersion, DataSourceReader):
             # The start may be above an open transaction: the group may read uncommitted.
             latest = max(highs[where], start)
             topic = topics[where.topic]
-            end = resolve(topic, where, wanted, latest, options, option=spec.option)
+            end = resolve(topic, where, wanted, latest, options, spec.option)
             if isinstance(spec.at(where), AtTime):
                 # Visible in this topic, and perhaps not yet in the others of its transaction.
                 end = min(end, latest)

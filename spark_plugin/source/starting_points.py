@@ -43,7 +43,7 @@ def starting_offset(
     starts: dict[TopicPartition, int] = {}
     for where, wanted in positions_of(fan_out, topics, spec, ends, options).items():
         topic = topics[where.topic]
-        at = resolve(topic, where, wanted, ends[where], options, committed.get(where), spec.option)
+        at = resolve(topic, where, wanted, ends[where], options, spec.option, committed.get(where))
         starts[where] = at
     refuse_unknown(spec, ends)
     ids = {name: topic.topic_id for name, topic in topics.items()}
@@ -99,10 +99,10 @@ def resolve(
     wanted: int | OffsetPoint,
     end: int,
     options: ReaderOptions,
+    option: str,
     committed: CommittedOffset | None = None,
-    option: str = "startingOffsets",
 ) -> int:
-    """One partition's offset. Raises OffsetOutOfRange.
+    """One partition's offset. `option` gives it, for errors. Raises OffsetOutOfRange.
 
     Without `failOnDataLoss` it may be below the log start: the query then skips the deleted
     records.
@@ -142,7 +142,8 @@ def joining_offset(
     `startingOffsets` is committed, else at 0 (Kafka: the earliest). Raises the errors of
     `resolve`."""
     if committed is not None:
-        return resolve(topic, where, OffsetPoint.COMMITTED, 0, options, committed)
+        option = options.start.option
+        return resolve(topic, where, OffsetPoint.COMMITTED, 0, options, option, committed)
     log_start = topic.state.bounds(where.partition).log_start
     if log_start > 0 and options.fail_on_data_loss:
         raise records_are_gone(where, 0, log_start)
@@ -159,13 +160,16 @@ def committed_offsets(
     if options.start.point is not OffsetPoint.COMMITTED or options.group_id is None:
         return {}
     ids = {name: topic.topic_id for name, topic in topics.items()}
-    for _ in range(UNSTABLE_WAITS_MAX):
+    waits = 0
+    while True:
         try:
             return connection.offsets.resolve_and_fetch(options.group_id, wanted, ids)
         except UnstableOffsetCommit:
             # An earlier run died between its pend and its decision; the pend times out.
+            if waits == UNSTABLE_WAITS_MAX:
+                raise
+            waits += 1
             connection.runtime.clock.sleep_ms(UNSTABLE_WAIT_MS)
-    return connection.offsets.resolve_and_fetch(options.group_id, wanted, ids)
 
 
 def refuse_unknown(spec: OffsetSpec, read: Container[TopicPartition]) -> None:

@@ -252,6 +252,27 @@ def test_offset_json_from_spark_round_trips_to_same_text(value: SourceOffset) ->
     assert json.dumps(to_json(from_json(handed, WHERE))) == json.dumps(to_json(value))
 
 
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda value: value.update(topics=[]), r"has \[\] as topics;"),
+        (lambda value: value.update(log=5), "has 5 as id of the log;"),
+        (lambda value: value["topics"].update(orders=None), "has None as topic orders;"),
+        (
+            lambda value: value["topics"]["orders"].update(partitions=7),
+            "has 7 as partitions of orders;",
+        ),
+    ],
+)
+def test_malformed_offset_is_named_with_its_wrong_part(
+    change: Callable[[dict[str, Any]], None], what: str
+) -> None:
+    value = copy.deepcopy(to_json(offset((5, 9))))
+    change(value)
+    with pytest.raises(CorruptData, match=f"^{WHERE} {what}"):
+        from_json(value, WHERE)
+
+
 @pytest.mark.parametrize("value", [None, 5, [], {}, {"type": "kafka"}, {"logOffset": 0}])
 def test_R25_offsets_of_other_sources_are_not_txlog_offsets(value: object) -> None:
     assert not is_txlog(value)
