@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.client.admin.history import COVERED_SINCE_MS
+from txlog.client.admin import history
+from txlog.client.admin.history import COVERED_SINCE_MS, MOMENTS_MAX
 from txlog.client.consumer.consumer import Consumer
 from txlog.errors import UnknownGroup, UsageError
 from txlog.model import TopicPartition
@@ -120,7 +121,7 @@ def test_deleted_offsets_end_the_line_of_their_partition_only(log: MemoryLog) ->
 def test_moments_that_the_journals_do_not_cover_are_null_and_named(log: MemoryLog) -> None:
     put(log, 2)
     commit(log, 1)
-    for _ in range(3000):
+    for _ in range(130):  # Two snapshots: pruning keeps what the newest one needs.
         commit(log, 1)
     log.clock.advance(MINUTE_MS)
     commit(log, 2)
@@ -136,6 +137,61 @@ def test_moments_that_the_journals_do_not_cover_are_null_and_named(log: MemoryLo
         (None, None, None, None),
         (2, 2, 0, 0),
         (2, 2, 0, 0),
+    ]
+
+
+def moments(log: MemoryLog, since: Any, **options: Any) -> list[int]:
+    """Milliseconds before now of each moment."""
+    table = log.process_admin().lag_history("g", since, **options)
+    now_ms, times = log.clock.wall_ms(), table.column("time").cast("int64").to_pylist()
+    return sorted({int(now_ms) - at for at in times}, reverse=True)
+
+
+def test_moments_are_at_equal_distances_and_end_now(log: MemoryLog) -> None:
+    commit(log, 0)
+    assert moments(log, "1h") == [n * MINUTE_MS for n in range(60, -1, -1)]
+    assert moments(log, "30ms") == list(range(30, -1, -1)), "not less than a millisecond"
+    assert moments(log, "100s", step="30s") == [90_000, 60_000, 30_000, 0]
+    assert moments(log, "90s", step=30_000) == [90_000, 60_000, 30_000, 0]
+    assert moments(log, int(log.clock.wall_ms()) - 2, step=1) == [2, 1, 0]
+    assert len(moments(log, "999s", step="1s")) == MOMENTS_MAX
+    with pytest.raises(UsageError, match="there are 1001 steps of 1000 ms"):
+        log.admin.lag_history("g", "1000s", step="1s")
+
+
+def test_table_has_each_partition_of_each_topic_in_order_of_the_moments(log: MemoryLog) -> None:
+    log.admin.create_topic("s", 1)
+    with log.consumer(group_id="g") as consumer:
+        consumer.commit({TopicPartition("t", 1): 0, TopicPartition("s", 0): 0})
+    rows = log.process_admin().lag_history("g", "1m", step="1m").to_pylist()
+    assert [(row["topic"], row["partition"]) for row in rows] == [("s", 0), ("t", 0), ("t", 1)] * 2
+    log.admin.delete_topics(["s"])
+    rows = log.process_admin().lag_history("g", "0s").to_pylist()
+    assert [(row["topic"], row["partition"]) for row in rows] == [("t", 0), ("t", 1)]
+
+
+def test_age_of_a_record_that_was_deleted_is_unknown(log: MemoryLog) -> None:
+    put(log, 4)
+    commit(log, 1)
+    log.admin.delete_records({TopicPartition("t", 0): 2})
+    log.clock.advance(MINUTE_MS)
+    assert lags(log, since="0s")[-1] == (0, 1, 4, 3, None)
+    commit(log, 2)
+    assert lags(log, since="0s")[-1] == (0, 2, 4, 2, MINUTE_MS)
+
+
+def test_only_so_many_entries_are_read(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was before them is not covered."""
+    put(log, 9)
+    for offset in range(1, 6):
+        commit(log, offset)
+        log.clock.advance(MINUTE_MS)
+    monkeypatch.setattr(history, "ENTRIES_MAX", 2)
+    rows = lags(log, since="6m", step="1m")
+    assert [row[1:4] for row in rows] == [(None, None, None)] * 4 + [
+        (4, 9, 5),
+        (5, 9, 4),
+        (5, 9, 4),
     ]
 
 
@@ -208,3 +264,54 @@ def test_registration_ends_what_its_id_had_open(log: MemoryLog) -> None:
     log.elsewhere("p")
     (row,) = log.process_admin().transaction_history("1h").to_pylist()
     assert (row["outcome"], row["decided"] is None) == ("ABORTED", False)
+
+
+def test_transactions_are_in_the_order_of_their_decisions_and_open_ones_are_last(
+    log: MemoryLog,
+) -> None:
+    opened = {}
+    for name in ("first", "second", "third"):
+        opened[name] = log.producer(name, transaction_records="in.log")
+        opened[name].begin_transaction()
+        opened[name].send("t", b"x", partition=0)
+        opened[name].flush()
+        log.clock.advance(1_000)
+    staged = log.producer("staged")
+    with staged.transaction("a tag"):
+        staged.send("t", b"x", partition=0)
+        staged.send("t", b"x", partition=1)
+    log.clock.advance(1_000)
+    opened["second"].commit_transaction()
+    found = log.process_admin().transaction_history("1h").to_pylist()
+    names = [row["transactional_id"] for row in found]
+    assert names == ["staged", "second", "first", "third"]
+    assert [row["tag"] for row in found] == ["a tag", None, None, None]
+    assert (found[0]["records"], found[0]["topics"]) == (2, ["t"])
+    assert [(row["query_id"], row["batch_id"]) for row in found] == [(None, None)] * 4
+
+
+def test_transaction_is_aborted_when_another_instance_fences_its_producer(log: MemoryLog) -> None:
+    first = log.producer("p", transaction_records="in.log")
+    first.begin_transaction()
+    first.send("t", b"x", partition=0)
+    first.flush()
+    log.clock.advance(MINUTE_MS)
+    log.elsewhere("p")
+    at_ms = log.clock.wall_ms()
+    log.clock.advance(MINUTE_MS)
+    log.elsewhere("p")
+    (row,) = log.process_admin().transaction_history("1h").to_pylist()
+    assert row["outcome"] == "ABORTED"
+    assert row["decided"].timestamp() * 1000 == at_ms
+
+
+def test_transaction_that_ended_since_is_shown_whenever_it_began(log: MemoryLog) -> None:
+    producer = log.producer("p", transaction_records="in.log")
+    producer.begin_transaction()
+    producer.send("t", b"x", partition=0)
+    producer.flush()
+    log.clock.advance(MINUTE_MS // 2)
+    producer.commit_transaction()
+    rows = log.process_admin().transaction_history("10s").to_pylist()
+    assert [(row["outcome"], row["begun"]) for row in rows] == [("COMMITTED", None)]
+    assert log.process_admin().transaction_history("0s").num_rows in (0, 1)
