@@ -171,6 +171,15 @@ def test_I16_record_above_the_limit_of_its_topic_is_refused_and_leaves_nothing(
     assert list(store.list_after("")) == []
 
 
+def test_I16_record_of_exactly_the_limit_is_stored() -> None:
+    record = with_timestamp(pa.RecordBatch.from_pydict({"text": ["x" * 5_000]}), 7)
+    label = 256
+    size = pa.ipc.get_record_batch_size(record) + label
+    encode_segment({0: [record]}, batch_bytes_max=1_000, record_bytes_max=size)
+    with pytest.raises(RecordTooLarge, match=f"takes {size} bytes.*at most {size - 1}"):
+        encode_segment({0: [record]}, batch_bytes_max=1_000, record_bytes_max=size - 1)
+
+
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 def test_compression_of_the_topic_makes_a_segment_smaller(store: Store, compression: str) -> None:
     new = writer(store, compression)
