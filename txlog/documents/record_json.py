@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -29,6 +30,10 @@ _DAY_MS = 86_400_000
 
 BASE64_PREFIX = '{"base64"'
 """The beginning of such an object, where the form of bytes is a text, as in CSV."""
+
+
+FORMULA = re.compile("'*[=+@\t\r\n-]")
+"""How texts begin that spreadsheets run, by OWASP's list, before or after `csv_text`."""
 
 
 def json_records(table: pa.Table) -> Iterator[dict[str, Any]]:
@@ -93,6 +98,17 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return value
+
+
+def csv_text(text: str) -> str:
+    """A text as the cell of a CSV file: with an apostrophe in front if a spreadsheet would run it,
+    or if it has one for that reason; `text_of_cell` takes one away."""
+    return f"'{text}" if FORMULA.match(text) else text
+
+
+def text_of_cell(cell: str) -> str:
+    """The text for which `csv_text` has written the cell."""
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.documents.record_json import BASE64_PREFIX
+from txlog.documents.record_json import BASE64_PREFIX, text_of_cell
 from txlog.engine.times import time_with_fraction
 from txlog.errors import InvalidRecord
 from txlog.topic.records.python_rows import python_value
@@ -99,7 +99,7 @@ def cell_value(text: str, kind: pa.DataType) -> Any:
     if types.is_nested(kind):
         return json_value(text)
     if types.is_binary(kind) or types.is_fixed_size_binary(kind):
-        return json_value(text) if text.startswith(BASE64_PREFIX) else text
+        return json_value(text) if text.startswith(BASE64_PREFIX) else text_of_cell(text)
     if types.is_boolean(kind):
         if text.lower() not in ("true", "false"):
             raise InvalidRecord(f"{_shown(text)} is neither true nor false")
@@ -107,7 +107,9 @@ def cell_value(text: str, kind: pa.DataType) -> Any:
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
         # With its sign, as `export` writes it: 20130131 is a date.
         return int(text) if _COUNT.fullmatch(text) and len(text) < _SHOWN_MAX else text
-    if types.is_string(kind) or (types.is_floating(kind) and text in _NOT_FINITE):
+    if types.is_string(kind):
+        return text_of_cell(text)
+    if types.is_floating(kind) and text in _NOT_FINITE:
         return text
     return _number(text)
 

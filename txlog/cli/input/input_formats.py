@@ -32,6 +32,7 @@ from txlog.cli.input.input_records import (
     parsed_record,
     record_block,
 )
+from txlog.documents.record_json import text_of_cell
 from txlog.errors import InvalidRecord
 from txlog.topic.records.conversion import TIMESTAMP_FIELD
 
@@ -173,7 +174,8 @@ def _cells(line: bytes) -> list[str | None]:
 def _header(place: str, line: bytes, form: RecordForm) -> list[str]:
     try:
         # Some programs begin a UTF-8 file with a byte order mark: the first name is what follows.
-        names = [name or "" for name in _cells(line.removeprefix(_BYTE_ORDER_MARK))]
+        cells = _cells(line.removeprefix(_BYTE_ORDER_MARK))
+        names = [text_of_cell(name or "") for name in cells]
         known = {*form.schema.names, *(_prefix(form) + name for name in ENVELOPE)}
         if len(set(names)) < len(names):
             raise InvalidRecord("a column occurs twice in the header")

@@ -1,8 +1,8 @@
 """Records as Parquet, Arrow and CSV files, written piece by piece.
 
 Parquet and Arrow have the columns of `txlog consume --format arrow`; CSV has those that `txlog
-produce` takes. No value is written as another one because the format cannot hold it. It must not
-know where the file is.
+produce` takes, and no text that a spreadsheet would run. No value is written as another one because
+the format cannot hold it. It must not know where the file is.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from functools import partial
 from typing import Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from txlog.documents.record_json import (
     ADDED,
     BASE64_PREFIX,
+    FORMULA,
     base64_object,
+    csv_text,
     finite,
     plain_values,
     text_or_base64,
@@ -120,7 +123,7 @@ def _csv_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema(
         [
             pa.field(
-                prefix + field.name[1:] if field.name in ADDED else field.name,
+                prefix + field.name[1:] if field.name in ADDED else csv_text(field.name),
                 field.type if _is_plain(field.type) else pa.string(),
             )
             for field in ordered
@@ -141,6 +144,8 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    if pa.types.is_string(column.type):
+        return pc.replace_substring_regex(column, f"^({FORMULA.pattern})", r"'\1")
     if _is_plain(column.type):
         return column
     is_time = pa.types.is_temporal(column.type) and not pa.types.is_duration(column.type)
@@ -155,6 +160,7 @@ def _cell(value: Any, is_time: bool) -> str:
         # A text that looks like base64 would be read as the bytes that it names.
         is_like = isinstance(text, str) and text.startswith(BASE64_PREFIX)
         value = base64_object(value) if is_like else text
+        value = csv_text(value) if isinstance(value, str) else value
     if isinstance(value, str):
         return value
     if is_time:  # With its sign: 20130131 is a date, and the count of a day in the year 57084.

@@ -19,14 +19,11 @@ import pyarrow as pa
 from txlog.cli.output.export_files import FileFormat, record_file, require_types
 from txlog.cli.output.output import Grid, json_text, printable
 from txlog.cli.session import Output, Session
-from txlog.documents.record_json import finite, plain_values, text_or_base64
+from txlog.documents.record_json import csv_text, finite, plain_values, text_or_base64
 from txlog.errors import UsageError
 
 TABLE_ROWS_MAX = 1_000
 """Rows of a printed table, whose widths are those of all rows: more are for a file or a program."""
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""Beginnings of texts that spreadsheets run as formulas."""
 
 
 def show(session: Session, rows: pa.RecordBatchReader) -> None:
@@ -100,9 +97,9 @@ def _write_json(rows: pa.RecordBatchReader) -> None:
 
 def _csv(text: TextIO, rows: pa.RecordBatchReader, flush: Callable[[], object]) -> int:
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([_not_a_formula(name) for name in rows.schema.names])
+    writer.writerow([csv_text(name) for name in rows.schema.names])
     count = 0
-    for count, row in enumerate(_rows(rows, _csv_cell), 1):
+    for count, row in enumerate(_rows(rows, _csv_cell, _cell), 1):
         writer.writerow(row)
         if count % TABLE_ROWS_MAX == 0:
             flush()
@@ -111,11 +108,19 @@ def _csv(text: TextIO, rows: pa.RecordBatchReader, flush: Callable[[], object]) 
 
 
 def _rows(
-    rows: pa.RecordBatchReader, convert: Callable[[Any], object]
+    rows: pa.RecordBatchReader,
+    convert: Callable[[Any], object],
+    convert_number: Callable[[Any], object] | None = None,
 ) -> Iterator[Sequence[object]]:
+    """`convert_number`: for the texts of numbers, if another one."""
+    types = pa.types
+    own = [
+        (types.is_decimal(kind) or types.is_floating(kind)) and convert_number or convert
+        for kind in rows.schema.types
+    ]
     for batch in rows:
-        columns = [map(convert, _values(column)) for column in pa.table(batch).columns]
-        yield from zip(*columns, strict=True)
+        columns = zip(own, pa.table(batch).columns, strict=True)
+        yield from zip(*(map(each, _values(column)) for each, column in columns), strict=True)
 
 
 def _values(column: pa.ChunkedArray) -> Sequence[Any]:
@@ -155,7 +160,7 @@ def _csv_cell(value: Any) -> object:
     value = _cell(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    return _not_a_formula(value) if isinstance(value, str) else value
+    return csv_text(value) if isinstance(value, str) else value
 
 
 def _json(value: object) -> str:
@@ -165,7 +170,3 @@ def _json(value: object) -> str:
 def _nested(value: object) -> object:
     return text_or_base64(value) if isinstance(value, bytes) else str(value)
 
-
-def _not_a_formula(text: str) -> str:
-    """The text, after an apostrophe if a spreadsheet would take it for a formula."""
-    return f"'{text}" if text.startswith(_FORMULA) else text

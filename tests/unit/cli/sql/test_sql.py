@@ -192,10 +192,16 @@ def test_no_control_character_of_a_record_is_printed(form: tuple[str, ...], evil
 
 
 def test_csv_has_no_formula(evil: str) -> None:
-    done = run("sql", 'select "=1+1", -5 as n from evil order by _offset', "--format", "csv",
-               root=evil)  # fmt: skip
+    query = """select "=1+1", -5 as n, -1.5::decimal(9, 2) as d, '-inf'::double as f from evil"""
+    done = run("sql", f"{query} order by _offset", "--format", "csv", root=evil)
     rows = list(csv.reader(io.StringIO(done.out)))
-    assert rows == [["'=1+1", "n"], [f"'{EVIL}", "-5"], ["'-2", "-5"], ["plain", "-5"]]
+    numbers = ["-5", "-1.50", "-Infinity"]
+    assert rows == [
+        ["'=1+1", "n", "d", "f"],
+        [f"'{EVIL}", *numbers],
+        ["'-2", *numbers],
+        ["plain", *numbers],
+    ]
 
 
 def test_without_duckdb_the_error_says_what_to_install(log: SampleLog) -> None:
