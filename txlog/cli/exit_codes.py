@@ -3,7 +3,7 @@
     0 ok                  1 a check failed, or data is damaged       2 the call is wrong
     3 not found           4 conflict: another process was first, or has taken over
     5 the store does not answer, or denies access                    6 the output cannot be written
-    130 Ctrl-C
+    130 Ctrl-C or SIGTERM
 
 Scripts rely on these numbers, so they are append-only. A message is one line and nothing else, or
 with `-o json` one object; `-v` adds the traceback. It must not know any command.

@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import signal
 import subprocess
 import sys
 from importlib.util import MAGIC_NUMBER
@@ -201,15 +202,18 @@ def test_messages_do_not_reach_stdout_if_stderr_is_closed(
     assert (done.returncode, "txlog:" in done.stdout) == (code, False)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("ignored", [False, True])
-def test_ctrl_c_while_the_commands_are_imported_prints_no_traceback(ignored: bool) -> None:
+def test_signal_while_the_commands_are_imported_prints_no_traceback(
+    number: signal.Signals, ignored: bool
+) -> None:
     """If the caller ignores the signal, as a shell does for background jobs, it stays ignored."""
     program = (
         "import importlib, os, signal, sys, types\n"
-        f"signal.signal(signal.SIGINT, signal.{'SIG_IGN' if ignored else 'default_int_handler'})\n"
+        f"if {ignored}: signal.signal({number:d}, signal.SIG_IGN)\n"
         "from txlog.cli import start\n"
         "def slow_import(name):\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        f"    os.kill(os.getpid(), {number:d})\n"
         "    return types.SimpleNamespace(main=lambda: sys.exit(42))\n"
         "importlib.import_module = slow_import\n"
         "start.main()\n"

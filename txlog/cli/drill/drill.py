@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -110,7 +109,7 @@ def drill(
         "--wait": None if wait_s == WAIT_S else wait_s,
     }
     again = repeat_command(session.options.root, options, arguments or [])
-    with _sigterm_as_ctrl_c(), _scratch_folder(session) as scratch:
+    with _scratch_folder(session) as scratch:
         subject = _subject(session, scratch, job, checkpoint, arguments or [], chosen, wait_s)
         result = _run(session, subject, plan_rounds(kills, chosen), chosen, again)
         # Shown first: if the report cannot be written, the result is not lost with it.
@@ -292,16 +291,6 @@ def _scratch_folder(session: Session) -> Iterator[_Scratch]:
             session.say(f"Checkpoints, the job's output and its log are in {scratch.folder}.")
         else:
             shutil.rmtree(scratch.folder, ignore_errors=True)
-
-
-@contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Raise KeyboardInterrupt for SIGTERM, so that a CI system's time limit ends the job, too."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _require_writable(report: Path) -> None:

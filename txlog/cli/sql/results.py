@@ -113,9 +113,9 @@ def _rows(
     convert_number: Callable[[Any], object] | None = None,
 ) -> Iterator[Sequence[object]]:
     """`convert_number`: for the texts of numbers, if another one."""
-    types = pa.types
+    numbers = convert_number or convert
     own = [
-        (types.is_decimal(kind) or types.is_floating(kind)) and convert_number or convert
+        numbers if pa.types.is_decimal(kind) or pa.types.is_floating(kind) else convert
         for kind in rows.schema.types
     ]
     for batch in rows:
@@ -169,4 +169,3 @@ def _json(value: object) -> str:
 
 def _nested(value: object) -> object:
     return text_or_base64(value) if isinstance(value, bytes) else str(value)
-
