@@ -17,6 +17,8 @@ import pyarrow as pa
 from txlog.errors import InternalError
 
 _INT32_MAX = 2**31 - 1
+_NOT_ASCII = 0x80
+"""The lowest byte of a character that is not of ASCII."""
 
 
 def whole_numbers(column: pa.Array) -> npt.NDArray[Any]:
@@ -47,6 +49,22 @@ def missing_values(column: pa.Array) -> npt.NDArray[np.bool_]:
     bits = np.unpackbits(np.frombuffer(validity, dtype=np.uint8), bitorder="little")
     missing: npt.NDArray[np.bool_] = bits[column.offset : column.offset + count] == 0
     return missing
+
+
+def validate(column: pa.Array) -> None:
+    """As `column.validate(full=True)`: raises ArrowInvalid for a value outside its buffers or its
+    type. Arrow decodes texts one by one; those of ASCII are found valid in a quarter of its time.
+    """
+    if pa.types.is_string(column.type) and len(column):
+        plain = column.view(pa.binary())
+        plain.validate(full=True)  # Else the offsets below may be anything.
+        _, offsets, data = plain.buffers()
+        ends = np.frombuffer(offsets, np.int32)[plain.offset : plain.offset + len(plain) + 1]
+        if ends[0] == ends[-1]:
+            return
+        if np.frombuffer(data, np.uint8)[ends[0] : ends[-1]].max() < _NOT_ASCII:
+            return
+    column.validate(full=True)
 
 
 def binary_column(values: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:

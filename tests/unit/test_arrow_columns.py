@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from txlog.arrow_columns import (
     missing_values,
     numbers_column,
     text_column,
+    validate,
     whole_numbers,
 )
 from txlog.errors import InternalError
@@ -158,3 +160,51 @@ def test_flags_column_matches_pyarrow(values: list[bool]) -> None:
 @given(st.lists(st.text(max_size=3), max_size=10))
 def test_text_column_matches_pyarrow(values: list[str]) -> None:
     assert text_column(values).equals(pa.array(values, pa.string()))
+
+
+TEXT_BYTES = st.one_of(
+    st.text("ab\x7f", max_size=12).map(str.encode),
+    st.text("a\u00e9\u20ac\U0001f600", max_size=6).map(str.encode),
+    st.binary(max_size=12),
+)
+
+
+def is_valid(check: Callable[[pa.Array], object], column: pa.Array) -> bool:
+    try:
+        check(column)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+@given(TEXT_BYTES, st.data())
+def test_text_is_valid_if_arrow_finds_it_valid(data: bytes, drawn: st.DataObject) -> None:
+    """Forged offsets, too, and bytes below a null or outside the slice."""
+    place = st.integers(-1, len(data) + 1) if drawn.draw(st.booleans()) else st.just(len(data))
+    ends = drawn.draw(st.lists(st.one_of(place, st.integers(0, len(data))), min_size=1, max_size=6))
+    offsets = np.array(sorted(ends) if drawn.draw(st.booleans()) else ends, np.int32)
+    flags = drawn.draw(st.lists(st.booleans(), min_size=len(ends), max_size=len(ends)))
+    validity = drawn.draw(st.sampled_from([None, pa.py_buffer(np.packbits(flags))]))
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    try:
+        column = pa.Array.from_buffers(pa.string(), len(ends) - 1, buffers)
+    except pa.ArrowInvalid:  # It looks at the first and the last offset already.
+        return
+    if is_valid(lambda column: column.validate(full=True), column) and drawn.draw(st.booleans()):
+        column = column.slice(drawn.draw(st.integers(0, len(column))))
+    expected = is_valid(lambda column: column.validate(full=True), column)
+    assert is_valid(validate, column) is expected
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([], pa.string()),
+        pa.array([None, None], pa.string()),
+        pa.array(["", "a", "\u00e9", None]),
+        pa.array([["a"], None], pa.list_(pa.string())),
+        COLUMN,
+    ],
+)
+def test_columns_of_each_kind_are_valid(column: pa.Array) -> None:
+    validate(column)

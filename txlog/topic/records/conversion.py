@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow_columns import numbers_column
+from txlog.arrow_columns import numbers_column, validate
 from txlog.errors import InvalidRecord
 from txlog.topic.records.column_types import fits
 
@@ -160,7 +160,7 @@ def _require_valid(batch: pa.RecordBatch) -> None:
     Readers check: to them a batch with such a value is damaged."""
     for field, values in zip(batch.schema, batch.columns, strict=True):
         try:
-            values.validate(full=True)
+            validate(values)
         except pa.ArrowException as error:
             raise InvalidRecord(
                 f"column {field.name!r} has a value that is no {field.type}: {error}. Correct the "

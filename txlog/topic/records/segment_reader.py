@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from txlog.arrow_columns import whole_numbers
+from txlog.arrow_columns import validate, whole_numbers
 from txlog.checksum import crc32_of
 from txlog.errors import CorruptData, IncompatibleSchema, MissingObject, UsageError
 from txlog.journal.arrow_ipc import (
@@ -196,7 +196,9 @@ def _read_records(
             records = _read_some(message, schema, columns)
         else:
             records = pa.ipc.read_record_batch(pa.py_buffer(message), schema).select(columns)
-        records.validate(full=True)
+        records.validate()
+        for column in records.columns:
+            validate(column)
     except _DECODING_ERRORS as error:
         raise _damaged(origin, f"Arrow cannot read it: {error}") from error
     return records
