@@ -1,12 +1,13 @@
 """Arrow IPC bytes, checked before Arrow reads them: heads of messages, and files of one batch.
 
 Keeps I15 and I16. Arrow checks most of a message itself, but it trusts the uncompressed size that a
-compressed buffer claims, and copies every label of a head, so that a few hostile bytes could
-request all memory. So the few necessary fields are read from the flatbuffer (Arrow's `Message.fbs`)
-before, with every bound checked. Snapshots and index chunks are files of one record batch. Arrow's
-own reader trusts a file's footer, which may name one batch thousands of times; here the batch is
-read from where a writer puts it, and takes no more memory than the file has bytes. Anything
-unexpected is an error. This module must not know segments, records or rows.
+compressed buffer claims, and copies each label and name as often as the bytes refer to it, so that
+a few hostile bytes could request all memory. So the few necessary fields are read from the
+flatbuffer (Arrow's `Message.fbs` and `Schema.fbs`) before, with every bound checked. Snapshots and
+index chunks are files of one record batch. Arrow's own reader trusts a file's footer, which may
+name one batch thousands of times; here the batch is read from where a writer puts it, and takes no
+more memory than the file has bytes. Anything unexpected is an error. This module must not know
+segments, records or rows.
 """
 
 from __future__ import annotations
@@ -32,6 +33,18 @@ _U32 = struct.Struct("<I")
 _U16 = struct.Struct("<H")
 _I32 = struct.Struct("<i")
 
+MAGIC = b"ARROW1"
+"""A file begins and ends with it."""
+FIRST_MESSAGE = 8
+"""Where the first message of a file is, after the magic and its padding: the schema's."""
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""What follows the last message."""
+FILE_END_BYTES = 10
+"""The end of a file, after the footer: the footer's length in 4 bytes, and the magic."""
+
+SCHEMA_BYTES_MAX = 1 << 20
+"""An entry has held the schema of a topic, in more bytes."""
+
 _LABELS_MAX = 16
 """Labels of a message. txlog writes one or two; each may be as long as the head, so without a limit
 a forged head could take quadratic time and memory to read."""
@@ -39,8 +52,13 @@ a forged head could take quadratic time and memory to read."""
 # Field numbers, in the order of the tables in `Message.fbs`.
 _MESSAGE_KIND, _MESSAGE_HEADER, _MESSAGE_BODY_LENGTH, _MESSAGE_CUSTOM = 1, 2, 3, 4
 _BATCH_BUFFERS, _BATCH_COMPRESSION = 2, 3
-_FIELDS_MAX = 5
+_SCHEMA_FIELDS, _SCHEMA_LABELS = 1, 2
+_FIELD_NAME, _FIELD_KIND, _FIELD_TYPE, _FIELD_CHILDREN, _FIELD_LABELS = 0, 2, 3, 5, 6
+_FIELDS_MAX = 7
 """Fields of a table that are looked up: those above, and no more."""
+_ITEM_BYTES = {10: 1, 14: 4}
+"""The types with a list of any length in their second field, and the bytes of its items: of a
+timestamp the zone's name, of a union the numbers of its children."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +71,8 @@ class MessageHead:
     length: int
     labels: range
     """Where its flatbuffer refers to its labels, the custom metadata."""
+    header: int
+    """Where its flatbuffer refers to the table of its kind; 0 if it does not."""
     is_compressed: bool = False
     buffers_field: int = 0
     """Where the flatbuffer of a batch refers to the list of its buffers."""
@@ -82,14 +102,15 @@ def read_head(data: memoryview, origin: str) -> MessageHead:
         if len(labels) > _LABELS_MAX:
             raise ValueError("there are too many labels")
         if kind != RECORD_BATCH:
-            return MessageHead(head, kind, body_start, length, labels)
+            return MessageHead(head, kind, body_start, length, labels, message[_MESSAGE_HEADER])
         if not message[_MESSAGE_HEADER]:
             raise ValueError("the batch has no header")
         batch = table_fields(head, message[_MESSAGE_HEADER])
     except HEAD_ERRORS as error:
         raise not_a_message(origin, error) from error
     is_compressed = batch[_BATCH_COMPRESSION] != 0
-    return MessageHead(head, kind, body_start, length, labels, is_compressed, batch[_BATCH_BUFFERS])
+    header, buffers = message[_MESSAGE_HEADER], batch[_BATCH_BUFFERS]
+    return MessageHead(head, kind, body_start, length, labels, header, is_compressed, buffers)
 
 
 def not_a_message(origin: str, reason: Exception) -> CorruptData:
@@ -133,10 +154,50 @@ def vector_items(flatbuffer: memoryview, place: int, item_bytes: int) -> range:
     return range(first, end, item_bytes)
 
 
-# Files of one record batch.
+def read_schema(data: memoryview, origin: str) -> tuple[pa.Schema, int]:
+    """The schema whose message starts `data`, and the message's length. Raises CorruptData."""
+    head = read_head(data, origin)
+    try:
+        if head.kind != SCHEMA or not head.header:
+            raise ValueError("it is not a schema")
+        require_distinct_parts(head.flatbuffer, head.header)
+        return pa.ipc.read_schema(pa.py_buffer(data[: head.length])), head.length
+    except (*HEAD_ERRORS, pa.ArrowException, OSError, MemoryError) as error:
+        raise not_a_message(origin, error) from error
 
-_FILE_HEAD = 8
-"""Arrow's magic and its padding; then the message of the schema, then that of the batch."""
+
+def require_distinct_parts(flatbuffer: memoryview, place: int) -> None:
+    """Check the schema that `place` in a flatbuffer refers to: Arrow copies each name, label and
+    field as often as it is referred to. A writer repeats none, so together they are no longer than
+    the flatbuffer. Raises HEAD_ERRORS."""
+    left = min(len(flatbuffer), SCHEMA_BYTES_MAX)
+
+    def items(place: int, item_bytes: int) -> range:
+        nonlocal left
+        found = vector_items(flatbuffer, place, item_bytes)
+        left -= len(found) * item_bytes
+        if left < 0:
+            raise ValueError("the schema repeats a part, or is too large")
+        return found
+
+    schema = table_fields(flatbuffer, place)
+    fields = [*items(schema[_SCHEMA_FIELDS], _U32.size)]
+    labels = [*items(schema[_SCHEMA_LABELS], _U32.size)]
+    while fields:
+        field = table_fields(flatbuffer, fields.pop())
+        items(field[_FIELD_NAME], 1)
+        kind = flatbuffer[field[_FIELD_KIND]] if field[_FIELD_KIND] else 0
+        if kind in _ITEM_BYTES and field[_FIELD_TYPE]:
+            items(table_fields(flatbuffer, field[_FIELD_TYPE])[1], _ITEM_BYTES[kind])
+        fields += items(field[_FIELD_CHILDREN], _U32.size)
+        labels += items(field[_FIELD_LABELS], _U32.size)
+    for label in labels:
+        key, value, *_ = table_fields(flatbuffer, label)
+        items(key, 1)
+        items(value, 1)
+
+
+# Files of one record batch.
 
 _NOT_ARROW = (
     pa.ArrowException,
@@ -162,28 +223,43 @@ def encode_file(batch: pa.RecordBatch) -> bytes:
 
 def decode_file(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
     """The batch of the file, every value checked. Raises NotAnArrowFile."""
+    view = memoryview(data)
+    if view[: len(MAGIC)] != MAGIC or view[-len(MAGIC) :] != MAGIC:
+        raise NotAnArrowFile("it is not an Arrow file")
     try:
-        with pa.ipc.open_file(pa.py_buffer(data)) as reader:
-            if not reader.schema.equals(schema):
-                raise NotAnArrowFile("its columns are different")
-            if reader.num_record_batches != 1:
-                raise NotAnArrowFile(f"its footer names {reader.num_record_batches} batches, not 1")
-        batch = pa.ipc.read_record_batch(pa.py_buffer(_message(memoryview(data))), schema)
-        # Arrow reads offsets and texts unchecked: a forged offset would point beyond its buffer.
-        batch.validate(full=True)
+        found, length = read_schema(view[FIRST_MESSAGE:], "it")
+        if not found.equals(schema):
+            raise NotAnArrowFile("its columns are different")
+        batch, end = _one_batch(view, FIRST_MESSAGE + length, schema)
     except _NOT_ARROW as error:
         raise NotAnArrowFile(f"it is not an Arrow file: {error!s:.100}") from error
+    # The footer says again where the batch is, for other readers.
+    footer_bytes = int.from_bytes(view[-FILE_END_BYTES : -len(MAGIC)], "little")
+    if end + footer_bytes + FILE_END_BYTES != len(view):
+        raise NotAnArrowFile("it has more than one batch, or something else after it")
     return batch
 
 
-def _message(view: memoryview) -> memoryview:
-    """The bytes of the batch's message."""
-    head = read_head(view[_FILE_HEAD:], "it")
-    if head.kind != SCHEMA:
-        raise NotAnArrowFile("it does not begin with a schema")
-    start = _FILE_HEAD + head.length
+def decode_stream(data: bytes) -> pa.RecordBatch:
+    """The batch of a stream of one plain batch. Raises NotAnArrowFile."""
+    view = memoryview(data)
+    try:
+        schema, length = read_schema(view, "it")
+        return _one_batch(view, length, schema)[0]
+    except _NOT_ARROW as error:
+        raise NotAnArrowFile(f"it is not an Arrow stream: {error!s:.100}") from error
+
+
+def _one_batch(view: memoryview, start: int, schema: pa.Schema) -> tuple[pa.RecordBatch, int]:
+    """The only batch, whose message is at `start`, and where the stream ends."""
     found = read_head(view[start:], "it")
     # A compressed batch of a few bytes could claim all memory (I16), and no writer makes one.
     if found.kind != RECORD_BATCH or found.is_compressed:
         raise NotAnArrowFile("it does not contain one plain record batch")
-    return view[start : start + found.length]
+    end = start + found.length
+    if view[end : end + len(END_OF_STREAM)] != END_OF_STREAM:
+        raise NotAnArrowFile("it has more than one batch, or its end is missing")
+    batch = pa.ipc.read_record_batch(pa.py_buffer(view[start:end]), schema)
+    # Arrow reads offsets and texts unchecked: a forged offset would point beyond its buffer.
+    batch.validate(full=True)
+    return batch, end + len(END_OF_STREAM)

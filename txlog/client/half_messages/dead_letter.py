@@ -24,6 +24,7 @@ from txlog.client.producer.sender import new_batch
 from txlog.coordinator.events import Participant
 from txlog.engine.connection import Connection
 from txlog.errors import CorruptData, InvalidConfig, OffsetOutOfRange, TopicExists, UnknownTopic
+from txlog.journal.arrow_ipc import decode_stream
 from txlog.model import TopicPartition, validate_topic_name
 from txlog.settings import TopicConfig
 from txlog.topic.records.schema import KAFKA_SCHEMA, encode_schema, is_kafka_schema
@@ -150,8 +151,7 @@ def _text(facts: Mapping[str, bytes | None], name: str) -> str:
 
 
 def _row(value: bytes | None) -> dict[str, Any]:
-    with pa.ipc.open_stream(pa.py_buffer(value or b"")) as reader:
-        (row,) = reader.read_all().to_pylist()
+    (row,) = decode_stream(value or b"").to_pylist()
     return dict(row)
 
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from txlog.errors import CorruptData, IncompatibleSchema
+from txlog.journal.arrow_ipc import read_schema
 from txlog.topic.records.column_types import canonical_field, require_distinct_names, widens
 from txlog.topic.records.conversion import OFFSET_FIELD, TIMESTAMP_COLUMN, TIMESTAMP_FIELD
 
@@ -82,8 +83,8 @@ def decode_schema(text: str) -> pa.Schema:
     try:
         data = base64.b64decode(text, validate=True)
         # Validated like a user's schema, as the stored text may be forged (I15).
-        return _canonical(pa.ipc.read_schema(pa.py_buffer(data)))
-    except (*_DECODING_ERRORS, binascii.Error) as error:
+        return _canonical(read_schema(memoryview(data), "it")[0])
+    except (*_DECODING_ERRORS, CorruptData, binascii.Error) as error:
         raise CorruptData(
             f"a stored schema cannot be read ({error}): the entry or snapshot with it is "
             "damaged. Run 'txlog verify' to find it.",

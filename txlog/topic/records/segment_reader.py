@@ -19,12 +19,17 @@ from txlog.arrow_columns import validate, whole_numbers
 from txlog.checksum import crc32_of
 from txlog.errors import CorruptData, IncompatibleSchema, MissingObject, UsageError
 from txlog.journal.arrow_ipc import (
+    END_OF_STREAM,
+    FILE_END_BYTES,
+    FIRST_MESSAGE,
     HEAD_ERRORS,
+    MAGIC,
     RECORD_BATCH,
-    SCHEMA,
     MessageHead,
     not_a_message,
     read_head,
+    read_schema,
+    require_distinct_parts,
     table_fields,
     vector_items,
 )
@@ -40,10 +45,8 @@ _STORED_RAW = -1
 """Marks a buffer in a compressed batch that is stored uncompressed, because that is smaller."""
 _BLOCK = struct.Struct("<qi4xq")
 """A block of a footer: where a message starts, the bytes of its head, and those of its body."""
-_FOOTER_BATCHES = 3
-"""The field's number in the table `Footer` of Arrow's `File.fbs`."""
-_MAGIC = b"ARROW1"
-_FIRST_MESSAGE = 8
+_FOOTER_SCHEMA, _FOOTER_BATCHES, _FOOTER_LABELS = 1, 3, 4
+"""Field numbers of the table `Footer` in Arrow's `File.fbs`."""
 _TAIL_BYTES = 1 << 16
 """Bytes read from the end of a file at once: a footer takes 24 bytes a batch and the schema, so
 that of a segment with up to 2,000 batches is in them. A longer one takes a second request."""
@@ -52,7 +55,6 @@ _FOOTER_BYTES_MAX = 8 << 20
 all of them, in more bytes."""
 _OPENING_BYTES_MAX = 2 << 20
 """The magic and the schema are within it."""
-_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _DECODING_ERRORS = (
     pa.ArrowException,
     OSError,
@@ -246,14 +248,13 @@ def scan_segment(
     footer = _footer(store, path, size)
     blocks = sorted(_blocks(footer, size, origin))
     start = memoryview(_part(store, path, 0, min(size, _OPENING_BYTES_MAX))).cast("B")
-    if bytes(start[:6]) != _MAGIC:
+    if start[: len(MAGIC)] != MAGIC:
         raise _damaged(origin, "it is not an Arrow file, or truncated")
-    head = read_head(start[_FIRST_MESSAGE:], origin)
-    schema = _read_schema(start, head, origin)
-    ends = [_FIRST_MESSAGE + head.length, *(position + length for position, length in blocks)]
+    schema, length = _read_schema(start[FIRST_MESSAGE:], origin)
+    ends = [FIRST_MESSAGE + length, *(position + length for position, length in blocks)]
     if [position for position, _ in blocks] != ends[:-1]:
         raise _damaged(origin, "its footer names other batches than it contains")
-    _require_same_schema(bytes(start[: ends[0]]) + _END_OF_STREAM + bytes(footer), schema, origin)
+    _require_same_schema(bytes(start[: ends[0]]) + END_OF_STREAM, footer, schema, origin)
     wanted = None if expected is None else {(part.position, part.length) for part in expected}
     batches = tuple(
         _described(path, position, _part(store, path, position, length), schema)
@@ -270,18 +271,16 @@ def scan_segment(
     return SegmentContents(schema, batches)
 
 
-def _read_schema(view: memoryview, head: MessageHead, origin: str) -> pa.Schema:
-    if head.kind != SCHEMA:
-        raise _damaged(origin, "it does not start with a schema")
-    message = view[_FIRST_MESSAGE : _FIRST_MESSAGE + head.length]
+def _read_schema(message: memoryview, origin: str) -> tuple[pa.Schema, int]:
+    """The schema of a topic in the message, and the message's length. Raises CorruptData."""
+    schema, length = read_schema(message, origin)
     try:
-        schema = pa.ipc.read_schema(pa.py_buffer(message))
         fields = [canonical_field(field, field.name) for field in schema]
     except (*_DECODING_ERRORS, IncompatibleSchema) as error:
         raise _damaged(origin, f"its schema cannot be read: {error}") from error
     if not fields or fields[-1] != TIMESTAMP_FIELD or not schema.equals(pa.schema(fields)):
         raise _damaged(origin, "its schema is not that of a topic")
-    return schema
+    return schema, length
 
 
 def _described(path: str, position: int, data: Bytes, schema: pa.Schema) -> SegmentBatch:
@@ -330,19 +329,20 @@ def named_batches(store: Store, path: str, size: int) -> frozenset[tuple[int, in
 def _footer(store: Store, path: str, size: int) -> memoryview:
     """The footer, its length in 4 bytes, and the magic in 6: the end of a segment of that size."""
     origin = f"segment {path}"
-    if size < _FIRST_MESSAGE + 10:
+    if size < FIRST_MESSAGE + FILE_END_BYTES:
         raise _damaged(origin, "it is not an Arrow file, or truncated")
     tail = _part(store, path, *astuple(footer_range(size)))
-    footer_length = int.from_bytes(tail[-10:-6], "little")
-    if bytes(tail[-6:]) != _MAGIC or footer_length > min(size - 10, _FOOTER_BYTES_MAX):
+    footer_length = int.from_bytes(tail[-FILE_END_BYTES : -len(MAGIC)], "little")
+    length = footer_length + FILE_END_BYTES
+    if bytes(tail[-len(MAGIC) :]) != MAGIC or length > min(size, _FOOTER_BYTES_MAX):
         raise _damaged(origin, "it is not an Arrow file, or truncated")
-    if footer_length + 10 > len(tail):
-        tail = _part(store, path, size - footer_length - 10, footer_length + 10)
-    return memoryview(bytes(tail))[-10 - footer_length :]
+    if length > len(tail):
+        tail = _part(store, path, size - length, length)
+    return memoryview(bytes(tail))[-length:]
 
 
 def _blocks(footer: memoryview, size: int, origin: str) -> tuple[tuple[int, int], ...]:
-    table = footer[:-10]
+    table = footer[:-FILE_END_BYTES]
     try:
         fields = table_fields(table, 0)
         places = vector_items(table, fields[_FOOTER_BATCHES], _BLOCK.size)
@@ -353,18 +353,25 @@ def _blocks(footer: memoryview, size: int, origin: str) -> tuple[tuple[int, int]
         ) from error
     blocks = tuple((start, head + body) for start, head, body in found)
     end = max((position + length for position, length in blocks), default=0)
-    if end + len(_END_OF_STREAM) + len(footer) != size:
+    if end + len(END_OF_STREAM) + len(footer) != size:
         raise _damaged(origin, f"its batches end at byte {end}, and it has {size} bytes")
     return blocks
 
 
-def _require_same_schema(file: bytes, schema: pa.Schema, origin: str) -> None:
-    """Check the footer, which other Arrow readers use; `file` has no batches."""
+def _require_same_schema(
+    opening: bytes, footer: memoryview, schema: pa.Schema, origin: str
+) -> None:
+    """Check the footer, which other Arrow readers use; `opening` is a file without batches."""
     try:
-        with pa.ipc.open_file(pa.py_buffer(file)) as reader:
+        table = footer[:-FILE_END_BYTES]
+        fields = table_fields(table, 0)
+        if vector_items(table, fields[_FOOTER_LABELS], 4):
+            raise ValueError("it has labels")
+        require_distinct_parts(table, fields[_FOOTER_SCHEMA])
+        with pa.ipc.open_file(pa.py_buffer(opening + bytes(footer))) as reader:
             if reader.schema.equals(schema):
                 return
-    except _DECODING_ERRORS as error:
+    except (*_DECODING_ERRORS, *HEAD_ERRORS) as error:
         raise _damaged(origin, f"its footer cannot be read: {error}") from error
     raise _damaged(origin, "its footer has another schema")
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from txlog.arrow_columns import numbers_column, whole_numbers
 from txlog.checksum import crc32_of
 from txlog.errors import InvalidConfig, InvalidRecord, RecordTooLarge
+from txlog.journal.arrow_ipc import FIRST_MESSAGE
 from txlog.settings import ProcessSettings
 from txlog.storage.store import Store, open_new
 from txlog.topic.records.batch import DECODED_BYTES_MAX, PARTITION_LABEL, Segment, SegmentBatch
@@ -34,8 +35,6 @@ SMALL_PIECE_BYTES = 4_096
 """Pieces of Arrow below this size are copied into larger ones: a call of Python takes longer."""
 
 _CODECS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
-_FILE_HEAD = 8
-"""Arrow's magic and its padding; then the schema message, then the batches."""
 
 
 class SegmentWriter:
@@ -249,7 +248,7 @@ def _without_opening(
     schema: pa.Schema, views: Sequence[memoryview]
 ) -> tuple[int, list[memoryview]]:
     """The length of the magic and the schema's message, and the views after them."""
-    start = left = _FILE_HEAD + len(schema.serialize())
+    start = left = FIRST_MESSAGE + len(schema.serialize())
     index = 0
     while left >= len(views[index]):
         left -= len(views[index])
