@@ -16,9 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog.client.admin import transaction_book
 from txlog.client.admin.offset_reset import unknown_group
 from txlog.client.admin.transaction_book import (
-    ENTRIES_MAX,
     Course,
     TransactionBook,
     coordinator_events,
@@ -252,7 +252,9 @@ def _lines(
         }
         is_whole = _draw(group_id, history, first, lines)
         oldest = None if is_whole or first == 0 else history.first_kept()
-        if oldest is None or first <= max(oldest.slot, history.next_slot - ENTRIES_MAX):
+        if oldest is None or first <= max(
+            oldest.slot, history.next_slot - transaction_book.ENTRIES_MAX
+        ):
             return lines
         first = max(oldest.slot, history.next_slot - 2 * (history.next_slot - first))
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.client.admin import history
+from txlog.client.admin import transaction_book
 from txlog.client.admin.history import COVERED_SINCE_MS, MOMENTS_MAX
 from txlog.client.consumer.consumer import Consumer
 from txlog.errors import UnknownGroup, UsageError
@@ -186,7 +186,7 @@ def test_only_so_many_entries_are_read(log: MemoryLog, monkeypatch: pytest.Monke
     for offset in range(1, 6):
         commit(log, offset)
         log.clock.advance(MINUTE_MS)
-    monkeypatch.setattr(history, "ENTRIES_MAX", 2)
+    monkeypatch.setattr(transaction_book, "ENTRIES_MAX", 2)
     rows = lags(log, since="6m", step="1m")
     assert [row[1:4] for row in rows] == [(None, None, None)] * 4 + [
         (4, 9, 5),

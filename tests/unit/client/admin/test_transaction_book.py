@@ -6,7 +6,8 @@ from tests.logs.memory_log import MemoryLog
 from txlog.client.admin import Admin, transaction_book
 from txlog.client.admin.history import COVERED_SINCE_MS
 from txlog.client.producer.producer import Producer
-from txlog.model import TopicPartition
+from txlog.coordinator.events import InitProducer
+from txlog.model import TopicPartition, TxId
 from txlog.settings import LogSettings
 from txlog.testing.counting_store import CountingStore
 
@@ -193,3 +194,18 @@ def test_timeline_of_an_open_transaction_is_what_there_is(log: MemoryLog) -> Non
     producer.flush()
     log.clock.advance(10)
     assert [step for step, *_ in steps(log.process_admin(), str(opened))] == ["begin"]
+
+
+def test_transaction_whose_end_alone_is_read_was_not_aborted_by_the_next_registration(
+    log: MemoryLog,
+) -> None:
+    coordinator = log.connection.coordinator_of("p")
+    found = coordinator.init_producer(InitProducer("p", "first", MINUTE_MS))
+    tx_id = TxId(found.pid, found.epoch, 0)
+    coordinator.prepare_commit("p", tx_id)
+    log.clock.advance(10 * MINUTE_MS)
+    coordinator.complete("p", tx_id)
+    log.elsewhere("p")
+    log.clock.advance(1)
+    (row,) = log.process_admin().transaction_history("5m").to_pylist()
+    assert (row["outcome"], row["decided"]) == ("COMMITTED", None)
