@@ -20,7 +20,7 @@ from txlog.sql.session import SqlSession
 
 PARTITIONS = 4
 TABLE_ROWS = 250_000
-TABLES = 4
+TABLES = 40
 ROUNDS = 9
 GROUPS = {
     "count and group by a text": "select kind, count(*) as n from {} group by kind",

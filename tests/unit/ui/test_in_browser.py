@@ -3,6 +3,7 @@
 `make servers` installs Playwright and Chromium.
 """
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.docs.pages import Page
+from tests.source_tree import ROOT
 from tests.unit.cli.command_cases import make_logs
 from tests.unit.ui.page import OpenPage, page_of
 from txlog import Admin, Consumer, Producer, TopicPartition
@@ -118,6 +121,26 @@ def test_keys_open_views_and_the_filter(tab: Tab) -> None:
     tab.tab.evaluate("document.activeElement.blur()")
     tab.tab.keyboard.press("0")
     tab.tab.wait_for_selector("h1:text('Is anything wrong?')")
+
+
+def minute() -> dict[str, list[tuple[str, str]]]:
+    """Question -> what docs/ui.md says to click, and what is then there."""
+    text = Page(ROOT / "docs" / "ui.md").text.split("\n## In a minute\n")[1].split("\n## ")[0]
+    return {
+        title: re.findall(r"\*\*(.+?)\*\*|\*(.+?)\*", steps.replace("\n   ", " "))
+        for title, _, steps in (part.partition("\n") for part in text.split("\n### ")[1:])
+    }
+
+
+@pytest.mark.parametrize("question", minute())
+def test_minute_of_the_page_leads_to_the_answer(question: str, tab: Tab) -> None:
+    for clicked, seen in minute()[question]:
+        if clicked:
+            tab.tab.get_by_role("link", name=clicked, exact=True).first.click()
+        elif seen == "the chart":
+            tab.tab.wait_for_selector("main .u-over")
+        else:
+            tab.tab.get_by_role("main").get_by_text(seen).first.wait_for()
 
 
 def test_markup_in_names_keys_values_and_headers_is_text(browser: Any, tmp_path: Path) -> None:
