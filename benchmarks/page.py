@@ -1,8 +1,9 @@
 """The page of a log with 5,000 topics and 1,000,000 transactions: how long each view takes to open,
-and the memory of the page's process.
+and the memory of the page's process: `python -m benchmarks.page FOLDER`.
 
-The transactions are committed by their coordinators' own rules, a hundred in an entry, without
-records: what a coordinator's journal has is the same. That takes a quarter of an hour.
+The log is made in that folder if there is none. Its transactions are committed by the coordinators'
+own rules, a hundred in an entry, without records: to a coordinator's journal they are the same.
+That takes ten minutes, so this is no part of `make bench`.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
-from benchmarks.figures import Figure, at_most
+from benchmarks.figures import Figure, at_most, table
 from txlog.client.admin import Admin
 from txlog.coordinator.events import (
     CommitPrepared,
@@ -44,13 +45,6 @@ VIEWS = (
     "topics",
     "groups",
 )
-
-
-def run(folder: Path) -> Sequence[Figure]:
-    """Seconds of each view when it is opened first and again, and the process's memory."""
-    root = str(folder / "log")
-    fill(root, TOPICS, TRANSACTIONS)
-    return list(measured(root))
 
 
 def fill(root: str, topics: int, transactions: int) -> None:
@@ -119,6 +113,13 @@ def _seconds(url: str, view: str) -> float:
     return time.perf_counter() - began
 
 
+def main(folder: str) -> None:
+    """Print the figures."""
+    root = Path(folder) / "log"
+    if not root.exists():
+        fill(str(root), TOPICS, TRANSACTIONS)
+    print("\n".join(table("page", list(measured(str(root))))))
+
+
 if __name__ == "__main__":
-    for figure in measured(sys.argv[1]):
-        print(figure)
+    main(*sys.argv[1:])

@@ -58,6 +58,7 @@ SLOW_MODULES = {
     "importlib.metadata",
     "pyarrow.compute",
     "pyarrow.parquet",
+    "txlog.dataset",
     "txlog.metrics",
     "txlog.otel.clients",
     "txlog.ui",

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.client.admin import Admin
-from txlog.dataset.scan import scan
 from txlog.documents.record_json import finite, json_records, text_or_base64
 from txlog.engine.times import milliseconds
 from txlog.errors import UsageError
@@ -39,6 +38,9 @@ def records_document(admin: Admin, topic: str, params: Mapping[str, str]) -> dic
     last ones) or @ and a time; only those with `key`, if given. `next` is where to go on, or null.
     Gaps are offsets whose records no consumer sees. Raises UnknownTopic, UnknownPartition,
     UsageError."""
+    # It imports pandas where that is installed: 45 MB, which other views do without.
+    from txlog.dataset.scan import scan
+
     log = admin.connection.cluster.present_topic(topic, linearizable=True)
     partition = whole(params, "partition", 0, 1 << 31)
     log.check_partition(partition)

@@ -2,6 +2,8 @@
 
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -189,3 +191,10 @@ def test_live_view_of_a_bucket_costs_less_than_a_get_a_second_for_each_journal(r
         found = store.reset()
         assert 0 < found.gets <= journals * server.FAR_LIVE_MS / 1000, path
         assert (found.puts, found.lists) == (0, 0), path
+
+
+def test_page_loads_pandas_only_to_show_records() -> None:
+    """It takes as much memory as all else that the page imports, and seconds."""
+    code = "import sys, txlog.ui.server; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
