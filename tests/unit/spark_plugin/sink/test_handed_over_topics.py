@@ -12,9 +12,11 @@ from spark_plugin.sink.sink_topics import Creation, SinkTopics, topics_of_rows
 from spark_plugin.sink.staging import Staging
 from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import HookedStore
+from tests.unit.client.far_log import FarLog
 from txlog.catalog.cluster import LogMetadata
 from txlog.coordinator.events import Participant
 from txlog.engine.connection import Connection
+from txlog.journal.replication.opening import FIRST_ENTRIES
 from txlog.testing.counting_store import CountingStore
 
 FRAME = StructType().add("n", LongType()).add("topic", StringType())
@@ -70,6 +72,26 @@ def rows(*topics: str, **others: Sequence[object]) -> dict[str, Sequence[object]
 def test_driver_passes_all_topics_of_a_far_log_and_none_of_a_near_one(log: MemoryLog) -> None:
     assert names(planned(far(log))) == ["a", "b", "c"]
     assert names(planned(log.process())) == []
+
+
+def test_driver_that_starts_asks_for_nothing_twice_and_reads_all_topics_in_one_wait() -> None:
+    """The boundary, the hint and the first entries of each topic at once (design note 0026); later
+    batches ask for the next entry only."""
+    log = FarLog()
+    for number in range(6):
+        log.admin.create_topic(f"t{number}", 2, N)
+    driver = log.process()
+    assert log.rounds.waits(lambda: topics_of_rows(driver, waits=True)) <= 3
+    asked = [request.path for request in log.rounds.store.requests]
+    assert len(asked) == len(set(asked))
+    of_topics = [path for path in asked if path.startswith("topics/")]
+    assert len(of_topics) == 6 * (2 + FIRST_ENTRIES)
+    # The next batch still asks for as many entries as the opening found, and one more.
+    topics_of_rows(driver, waits=True)
+    log.rounds.store.requests.clear()
+    topics_of_rows(driver, waits=True)
+    again = [request.path for request in log.rounds.store.requests]
+    assert len([path for path in again if path.startswith("topics/")]) == 6
 
 
 def test_topic_that_the_driver_does_not_know_yet_is_opened_by_the_task(log: MemoryLog) -> None:
