@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from threading import Event, Timer
 from typing import Any
 
 from pyspark import SparkContext
@@ -28,6 +29,10 @@ LOG_FACTS = "spark_plugin.deployment.log_facts"
 
 EXECUTORS_WAIT_S = 60.0
 """How long a free executor may take to come."""
+
+TASKS_WAIT_S = 100.0
+"""How long the tasks may take. Those of a Python with another PySpark than its Spark's may wait for
+ever: the two understand each other's messages in part, and no code of txlog has run by then."""
 
 SETTLED_S = 2.0
 """How long to wait for further executors behind the newest."""
@@ -128,6 +133,7 @@ def answer(spark: SparkSession) -> dict[str, Any]:
     options = json.loads(os.environ.get("TXLOG_STORAGE_OPTIONS") or "{}")
     found: dict[str, Any] = {
         "master": context.master,
+        "spark": spark.version,
         "register_error": registered(spark),
         "task_python": context.pythonExec,
         "source_python": source_python(context),
@@ -139,12 +145,23 @@ def answer(spark: SparkSession) -> dict[str, Any]:
     marking: AbstractContextManager[str] = nullcontext("")
     if found["driver"]["versions"]["txlog"] is not None:
         marking = importlib.import_module(LOG_FACTS).marked(root, options)
+    is_over = Event()
+
+    def end_jobs() -> None:
+        is_over.set()
+        context.cancelAllJobs()
+
+    limit = Timer(EXECUTORS_WAIT_S + TASKS_WAIT_S, end_jobs)
+    limit.daemon = True
+    limit.start()
     with marking as mark:
         found["is_marked"] = bool(mark)
         try:
             found["executors"] = executor_facts(context, (root, options, mark))
         except Exception as error:  # noqa: BLE001 - a task that fails is an answer
             found["task_error"] = str(error)
+    limit.cancel()
+    found["is_over_time"] = is_over.is_set()
     found["executors_registered"] = executors(context)
     return found
 

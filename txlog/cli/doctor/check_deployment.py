@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -34,6 +35,10 @@ TAIL_LINES = 12
 HOSTS_SHOWN = 3
 
 SHIP = "ship txlog to the executors, as docs/deploy.md shows"
+OWN_PYSPARK = (
+    "the Python of a task must import the PySpark of its Spark, which puts it first on the path: "
+    "look for a script in place of Python that sets PYTHONPATH, a sitecustomize or a .pth file"
+)
 ONE_VERSION = "install the same version on the driver and on all executors"
 CREDENTIALS = "docs/deploy.md shows how executors get credentials and an endpoint"
 SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse", "ceph", "gluster", "lustre", "gpfs", "9p")
@@ -134,6 +139,9 @@ def judged(facts: Mapping[str, Any]) -> list[Placed]:
 def _cluster_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
     """What holds for the job as a whole."""
     count, registered = len(facts["executors"]), facts["executors_registered"]
+    own = facts["driver"]["versions"]["pyspark"]
+    if own and _release(own) != _release(facts["spark"]):
+        yield failed("PySpark", f"{own}, in a Spark of {facts['spark']}", OWN_PYSPARK)
     if facts["register_error"]:
         yield failed("register", facts["register_error"], SHIP)
     if facts["task_error"]:
@@ -141,6 +149,8 @@ def _cluster_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
         fix = "repair what the error names; the Python of executors must run PySpark's workers"
         if "InvalidClassException" in cause:
             fix = f"driver and executors run two versions of Spark: {ONE_VERSION}"
+        if facts["is_over_time"]:
+            cause, fix = "no task has ended in time, and none has failed", OWN_PYSPARK
         yield failed("tasks", cause, fix)
     elif not count:
         fix = "free cores and memory, or ask for less (spark.executor.cores, spark.executor.memory)"
@@ -165,6 +175,11 @@ def _cluster_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
             "call register(spark) in the job, or unset PYSPARK_DRIVER_PYTHON and set "
             "PYSPARK_PYTHON as a variable",
         )
+
+
+def _release(version: str) -> list[str]:
+    """Its three numbers, without what a vendor has added."""
+    return re.findall(r"\d+", version)[:3]
 
 
 def _cause(error: str) -> str:

@@ -44,7 +44,9 @@ def facts(*executors: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     usual = {
         "master": "spark://m:7077",
         "register_error": "",
+        "spark": VERSIONS["pyspark"],
         "task_error": "",
+        "is_over_time": False,
         "task_python": "python3",
         "source_python": "python3",
         "plan_python": "/usr/bin/python3",
@@ -112,6 +114,7 @@ def test_executor_that_differs_is_named_with_what_to_do(
         ({"register_error": "PicklingError"}, ("register", "fail")),
         ({"executors": [], "executors_registered": 0}, ("executors", "fail")),
         ({"executors_registered": 3}, ("executors", "warn")),
+        ({"spark": "4.2.1"}, ("PySpark", "fail")),
         ({"source_python": "/usr/bin/jupyter"}, ("Python of tasks", "warn")),
         ({"plan_python": ""}, ("Python of plans", "fail")),
         ({"driver": process("h", log=without(log_id=None))}, ("log", "warn")),
@@ -134,6 +137,22 @@ def test_error_of_another_spark_says_to_install_one_version() -> None:
     error = "Caused by: java.io.InvalidClassException: o.a.s.rdd.RDD; local class incompatible\n"
     fix = "driver and executors run two versions of Spark: install the same version"
     assert check(facts(task_error=error), "tasks").fix.startswith(fix)
+
+
+def test_tasks_that_do_not_end_name_another_pyspark_before_sparks_own() -> None:
+    found = check(facts(task_error="Job 0 cancelled", is_over_time=True), "tasks")
+    assert (found.status, found.found) == (
+        Status.FAIL,
+        "no task has ended in time, and none has failed",
+    )
+    assert "must import the PySpark of its Spark" in found.fix
+
+
+def test_pyspark_of_a_vendor_counts_by_its_numbers() -> None:
+    driver = process("h", versions=VERSIONS | {"pyspark": "4.2.0+vendor.1"})
+    assert not [
+        e for e in judged(facts(driver=driver, spark="4.2.0-vendor-1")) if e.check.name == "PySpark"
+    ]
 
 
 def test_local_root_on_several_hosts_is_a_warning_and_its_file_system_named() -> None:
