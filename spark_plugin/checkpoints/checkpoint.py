@@ -228,7 +228,6 @@ def open_checkpoint(
     location: str | None,
     runtime: Runtime,
     *,
-    default_file_system: str | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> Checkpoint:
     """The checkpoint at `checkpointLocation`. Reads nothing yet.
@@ -239,7 +238,7 @@ def open_checkpoint(
     def open_at(url: str, options: Mapping[str, object]) -> KeptStore:
         return KeptStore(open_store(url, runtime, options), runtime.fan_out)
 
-    return _opened(location, default_file_system, storage_options or {}, open_at)
+    return _opened(location, None, storage_options or {}, open_at)
 
 
 def _opened(
@@ -330,14 +329,11 @@ class CheckpointPlace:
         return self.path if self.scheme == "file" else f"{self.scheme}://{host}{self.path}"
 
 
-def locate(
-    location: str, default_file_system: str | None = None, folder: str | None = None
-) -> CheckpointPlace:
-    """The place that `checkpointLocation` names.
+def locate(location: str, default_file_system: str | None = None) -> CheckpointPlace:
+    """The place that `checkpointLocation` names; a relative one is below the process's folder.
 
     `default_file_system` is Hadoop's `fs.defaultFS`, for a location without a scheme, by default
-    that of Hadoop's configuration; `folder` is the base of a relative one, by default the process's
-    own. Raises InvalidOption.
+    that of Hadoop's configuration. Raises InvalidOption.
     """
     if not location.strip():
         raise InvalidOption("checkpointLocation is empty; give a folder of the query's own.")
@@ -358,7 +354,7 @@ def locate(
                 f"{scheme}; give its full URL."
             )
         authority = _split_authority(base)[0]
-        path = f"{folder or os.getcwd()}/{path}" if is_relative else path
+        path = f"{os.getcwd()}/{path}" if is_relative else path
     if scheme == "file" and authority:
         raise InvalidOption(
             f"checkpointLocation {location!r} names the host {authority!r}; for a folder of this "

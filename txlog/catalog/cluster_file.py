@@ -162,12 +162,12 @@ def encode_cluster_file(file: ClusterFile) -> bytes:
     return seal(json.dumps(encode(file), separators=(",", ":")).encode())
 
 
-def first_entries(file: ClusterFile, runtime: Runtime, writer: str = "txlog") -> dict[str, bytes]:
+def first_entries(file: ClusterFile, runtime: Runtime) -> dict[str, bytes]:
     """What is stored before the file of a log: the first entry of each of its journals (R63)."""
     layout = LogLayout(file.log_id)
     count = file.settings.transaction_state_log_num_partitions
     journals = [layout.cluster(), *map(layout.transactions, range(count))]
-    return {journal.entry(0): first_entry(journal, runtime, writer) for journal in journals}
+    return {journal.entry(0): first_entry(journal, runtime, "txlog") for journal in journals}
 
 
 def _remove(store: Store, paths: Iterable[str]) -> None:

@@ -29,11 +29,6 @@ PRINTED: dict[str, pa.DataType] = {
 _NAMES = {kind: name for name, kind in PRINTED.items()}
 
 
-def schema_text(schema: pa.Schema) -> str:
-    """The text of a schema, on one line."""
-    return ", ".join(_field_text(field) for field in schema)
-
-
 def type_text(kind: pa.DataType) -> str:
     """The text of a type that a topic can have."""
     types = pa.types

@@ -1,6 +1,6 @@
 """Schemas as text: `carrier: string, delay: int32 not null, at: timestamp[us, UTC]`.
 
-Type names are Arrow's. `parse_schema` reads what `schema_text` prints. A schema may also come from
+Type names are Arrow's. `parse_schema` reads what `type_text` prints. A schema may also come from
 a Parquet or Arrow file, of which only the schema is read. Whether a topic may have the schema is
 not decided here.
 """

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.topic.records.arrow_strategies import schemas
 from txlog.cli.options.schema_text import parse_schema
-from txlog.documents.type_text import schema_text, type_text
+from txlog.documents.type_text import type_text
 from txlog.errors import UsageError
 
 ALL_SHAPES = pa.schema(
@@ -35,13 +35,17 @@ WORDS = ("a: ", "int32", "list<", "struct<", "map<", ">", "[", "]", "(", ")", ",
 WORDS += ("timestamp", "decimal", "fixed_size_binary", "us", ":", " not", " null", '"', "\\", "@")
 
 
+def printed(schema: pa.Schema) -> str:
+    return type_text(pa.struct(list(schema))).removeprefix("struct<").removesuffix(">")
+
+
 @given(schemas())
 def test_printed_schema_parses_back_equal(schema: pa.Schema) -> None:
-    assert parse_schema(schema_text(schema)).equals(schema)
+    assert parse_schema(printed(schema)).equals(schema)
 
 
 def test_schema_with_every_kind_of_type_parses_back_equal() -> None:
-    assert parse_schema(schema_text(ALL_SHAPES)).equals(ALL_SHAPES)
+    assert parse_schema(printed(ALL_SHAPES)).equals(ALL_SHAPES)
 
 
 def test_types_are_printed_with_arrow_names() -> None:

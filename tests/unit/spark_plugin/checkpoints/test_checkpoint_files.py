@@ -44,8 +44,12 @@ from txlog.testing.clock import manual_runtime
         ("cp ", "/home/me/cp "),
     ],
 )
-def test_R24_local_path_is_interpreted_as_the_user_wrote_it(location: str, path: str) -> None:
-    assert locate(location, folder="/home/me") == CheckpointPlace("file", "", path)
+def test_R24_local_path_is_interpreted_as_the_user_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str, path: str
+) -> None:
+    (tmp_path / "me").mkdir()
+    monkeypatch.chdir(tmp_path / "me")
+    assert locate(location) == CheckpointPlace("file", "", path.replace("/home", str(tmp_path)))
 
 
 @pytest.mark.parametrize(
