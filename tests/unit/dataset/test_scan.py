@@ -12,6 +12,7 @@ import pytest
 
 import txlog
 from tests.logs.memory_log import MemoryLog
+from tests.logs.partly_marked import partly_marked
 from txlog.client.admin import Admin
 from txlog.dataset.reading import GROUP_BYTES_MIN
 from txlog.dataset.scan import Scan
@@ -24,8 +25,7 @@ from txlog.errors import (
     UsageError,
 )
 from txlog.maintenance.maintenance import Maintenance
-from txlog.model import Decision, TopicPartition, TxId
-from txlog.topic.events import WriteMarker
+from txlog.model import TopicPartition, TxId
 
 U0 = TopicPartition("u", 0)
 DAY_MS = 86_400_000
@@ -70,18 +70,10 @@ def test_records_and_columns_are_those_of_poll_arrow(log: MemoryLog) -> None:
 
 def test_I11_transaction_with_a_marker_in_one_of_two_topics_is_in_neither(log: MemoryLog) -> None:
     write(log, "t", "u", value=b"first")
-    producer = log.producer("p", transaction_records=IN_LOG)
-    tx_id = producer.begin_transaction()
-    for topic in ("t", "u"):
-        producer.send(topic, b"half", partition=0)
-    producer.flush()
-    other = log.process()
-    topics = [other.cluster.present_topic(name, linearizable=True) for name in ("t", "u")]
-    ids = tuple(sorted(topic.topic_id for topic in topics))
-    marker = WriteMarker(tx_id, Decision.COMMIT, tx_id.number, 0, topic_ids=ids)
-    topics[0].execute(marker)
+    _, (mark_t, mark_u) = partly_marked(log, "t", "u")
+    mark_t()
     assert values(scan(log, "t", "u")) == [b"first", b"first"]
-    topics[1].execute(marker)
+    mark_u()
     assert values(scan(log, "t", "u")) == [b"first", b"half", b"first", b"half"]
 
 

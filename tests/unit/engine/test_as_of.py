@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.spark_query import ONE_JOURNAL
-from tests.unit.topic.cut_model import PARTITIONS, TOPICS, ZERO, World
+from tests.unit.topic.cut_model import TOPICS, ZERO, World, histories
 from txlog.engine.as_of import Moment, as_of_ends, journal_history, parse_moment
 from txlog.engine.producer_config import IN_LOG
 from txlog.errors import OffsetOutOfRange, UnknownTransaction, UsageError
@@ -23,31 +22,12 @@ from txlog.topic.upkeep.merging import merge_segments
 
 LATER_MS = 1 << 50
 
-steps = st.lists(
-    st.one_of(
-        st.tuples(
-            st.just("write"),
-            st.integers(1, 3),
-            st.sampled_from(TOPICS),
-            st.integers(0, PARTITIONS - 1),
-            st.integers(1, 3),
-            st.booleans(),
-        ),
-        st.tuples(st.just("append"), st.sampled_from(TOPICS), st.integers(0, 1), st.integers(1, 3)),
-        st.tuples(st.just("decide"), st.integers(1, 3), st.sampled_from([True, True, False])),
-        st.tuples(st.just("apply_one"), st.integers(0, 5)),
-        st.tuples(st.just("apply_all")),
-    ),
-    min_size=5,
-    max_size=40,
-)
-
 
 def cut_of(world: World, moment: Moment) -> Ends:
     return as_of_ends(world.logs, world.views(), moment, LATER_MS, SerialFanOut())
 
 
-@given(steps)
+@given(histories(40))
 @settings(max_examples=examples(150), deadline=None, derandomize=True)
 def test_I11_cut_of_a_time_is_the_cut_that_readers_had_then(
     history: list[tuple[object, ...]],
@@ -63,7 +43,7 @@ def test_I11_cut_of_a_time_is_the_cut_that_readers_had_then(
             assert cut_of(world, moment) == ends
 
 
-@given(steps)
+@given(histories(40))
 @settings(max_examples=examples(150), deadline=None, derandomize=True)
 def test_I11_cut_after_a_transaction_contains_it_and_divides_none(
     history: list[tuple[object, ...]],

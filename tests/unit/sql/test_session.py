@@ -11,11 +11,10 @@ import pyarrow as pa
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.engine.producer_config import IN_LOG
+from tests.logs.partly_marked import partly_marked
 from txlog.errors import CorruptData, TxlogError, UnknownTopic, UsageError
-from txlog.model import Decision, IsolationLevel
+from txlog.model import IsolationLevel
 from txlog.sql.session import SETTINGS, SqlSession
-from txlog.topic.events import WriteMarker
 
 SECRET = pa.table({"password": ["of this process"]})
 """A variable that no statement may see."""
@@ -62,19 +61,11 @@ def test_query_returns_its_rows(shop: MemoryLog, statement: str, wanted: list[An
 
 def test_I11_one_statement_reads_one_cut_of_all_its_topics(log: MemoryLog) -> None:
     count = "select (select count(*) from t), (select count(*) from u)"
-    producer = log.producer("p", transaction_records=IN_LOG)
-    tx_id = producer.begin_transaction()
-    for name in ("t", "u"):
-        producer.send(name, b"half", partition=0)
-    producer.flush()
-    other = log.process()
-    topics = [other.cluster.present_topic(name, linearizable=True) for name in ("t", "u")]
-    ids = tuple(sorted(topic.topic_id for topic in topics))
-    marker = WriteMarker(tx_id, Decision.COMMIT, tx_id.number, 0, topic_ids=ids)
-    topics[0].execute(marker)
+    tx_id, (mark_t, mark_u) = partly_marked(log, "t", "u")
+    mark_t()
     assert rows(log, count) == [(0, 0)]
     assert rows(log, count, IsolationLevel.READ_UNCOMMITTED) == [(1, 1)]
-    topics[1].execute(marker)
+    mark_u()
     assert rows(log, count) == [(1, 1)]
     assert rows(log, count, IsolationLevel.READ_COMMITTED, tx_id) == [(1, 1)]
 

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from hypothesis import strategies as st
+
 from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.model import Decision, TopicPartition, TxId
 from txlog.settings import TopicConfig
@@ -18,6 +20,28 @@ from txlog.topic.topic_log import TopicLog
 
 PARTITIONS = 2
 TOPICS = ("a", "b")
+
+
+def histories(steps_max: int) -> st.SearchStrategy[list[tuple[object, ...]]]:
+    """Calls of a World's methods, with their arguments."""
+    number, topic = st.integers(1, 3), st.sampled_from(TOPICS)
+    steps = st.one_of(
+        st.tuples(
+            st.just("write"),
+            number,
+            topic,
+            st.integers(0, PARTITIONS - 1),
+            st.integers(1, 3),
+            st.booleans(),
+        ),
+        st.tuples(st.just("append"), topic, st.integers(0, 1), st.integers(1, 3)),
+        st.tuples(st.just("decide"), number, st.sampled_from([True, True, False])),
+        st.tuples(st.just("apply_one"), st.integers(0, 5)),
+        st.tuples(st.just("apply_all")),
+    )
+    return st.lists(steps, min_size=5, max_size=steps_max)
+
+
 _OPENED = {name: TopicOpened(16 * name, name, PARTITIONS, "", TopicConfig()) for name in TOPICS}
 
 

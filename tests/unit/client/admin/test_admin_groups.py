@@ -10,7 +10,6 @@ from txlog.client.admin import Admin
 from txlog.client.admin.offset_reset import ToCurrent, ToEarliest
 from txlog.client.producer.producer import Producer
 from txlog.errors import (
-    IllegalTransition,
     InvalidName,
     TransactionAborted,
     UnknownGroup,
@@ -265,16 +264,6 @@ def test_operator_describes_and_aborts_open_transaction_of_another_process(log: 
     assert log.values("t") == []
     assert log.consumer("u", group_id="g").committed(U0) is None
     log.check()
-
-
-@pytest.mark.both_ways
-def test_abort_of_committed_transaction_is_refused(log: MemoryLog) -> None:
-    producer = log.producer("a")
-    with producer.transaction() as tx_id:
-        producer.send("t", b"x")
-    with pytest.raises(IllegalTransition, match="COMMIT"):
-        log.admin.abort_transaction(tx_id)
-    assert log.values("t") == [b"x"]
 
 
 def test_describe_and_abort_of_unknown_transaction_raise(log: MemoryLog) -> None:

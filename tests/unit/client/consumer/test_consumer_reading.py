@@ -268,21 +268,6 @@ def test_seek_in_loop_takes_effect(log: MemoryLog) -> None:
     assert seen == [0, 1, 2, 8, 9]
 
 
-@pytest.mark.in_log
-def test_position_moves_past_aborted_records_at_next_poll(log: MemoryLog) -> None:
-    fill(log, "u", 2)
-    producer = log.producer("a")
-    producer.begin_transaction()
-    producer.send("u", b"aborted").get()
-    producer.abort_transaction()
-    consumer = reader(log, "u", isolation_level="read_committed")
-    records = iter(consumer)
-    assert [next(records).offset, next(records).offset] == [0, 1]
-    assert consumer.position(U0) == 2
-    consumer.poll()
-    assert consumer.position(U0) == 3
-
-
 # Arrow.
 
 

@@ -64,17 +64,6 @@ def test_I3_aborted_records_are_never_returned_and_position_moves_past_them(log:
 
 
 @pytest.mark.in_log
-def test_aborted_records_are_physically_in_the_log(log: MemoryLog) -> None:
-    producer = log.producer("a")
-    producer.begin_transaction()
-    producer.send("u", b"written to disk all the same").get()
-    producer.abort_transaction()
-    stored = b"".join(data for path, data in log.objects().items() if path.endswith(".arrow"))
-    assert b"written to disk all the same" in stored
-    assert log.values("u", isolation="read_uncommitted") == [b"written to disk all the same"]
-
-
-@pytest.mark.in_log
 def test_last_stable_offset_is_first_offset_of_earliest_open_transaction(
     log: MemoryLog,
 ) -> None:

@@ -447,18 +447,6 @@ def test_R42_commit_of_unknown_outcome_can_be_repeated_after_timeout(log: Memory
     assert log.values("u") == [b"x"]
 
 
-def test_I8_fenced_producer_fails_at_first_flush(log: MemoryLog) -> None:
-    first = log.producer("a")
-    log.elsewhere("a")
-    first.begin_transaction()
-    first.send("u", b"x")
-    with pytest.raises(ProducerFenced):
-        first.flush()
-    with suppress(ProducerFenced):
-        first.close()
-    assert log.values("u", isolation="read_uncommitted") == []
-
-
 def test_I8_fenced_producer_raises_fenced_even_if_group_offset_moved(
     log: MemoryLog,
 ) -> None:

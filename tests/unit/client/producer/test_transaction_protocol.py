@@ -157,17 +157,6 @@ def test_prepared_commit_is_finished_by_another_process(
     log.check()
 
 
-@pytest.mark.in_log
-def test_undecided_transaction_is_aborted_after_its_timeout(log: MemoryLog) -> None:
-    producer = log.producer("a", transaction_timeout_ms=5_000)
-    tx_id = producer.begin_transaction()
-    producer.send("t", b"x").get()
-    log.clock.advance(5_001)
-    assert log.values("t") == []
-    assert log.process().outcome(tx_id) is TransactionOutcome.ABORTED
-    log.check()
-
-
 @pytest.mark.both_ways
 def test_recovery_resumes_at_offsets_of_last_committed_transaction(
     log: MemoryLog,

@@ -1,10 +1,8 @@
 """obstore's handles and listings: which time limit a call gets, what two stores share."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.unit.storage.scripted_s3 import OK, ScriptedServer, scripted_server
+from tests.unit.storage.scripted_s3 import OK, ScriptedServer
 from txlog.clock import Runtime
 from txlog.errors import InvalidOption
 from txlog.storage.object_stores import gcs, obstore_client
@@ -22,18 +20,6 @@ from txlog.testing.clock import ManualClock, manual_runtime
 
 LIMITS = RetrySettings(attempt_timeout_ms=1_000, throughput_min_bytes_per_s=1 << 20)
 KB, MB = 1 << 10, 1 << 20
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ScriptedServer]:
-    with scripted_server() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: ScriptedServer) -> ScriptedServer:
-    running.begin_anew()
-    return running
 
 
 def settings_for(

@@ -8,13 +8,12 @@ import multiprocessing
 import socket
 import struct
 import threading
-from collections.abc import Iterator
 from functools import partial
 from multiprocessing.connection import Connection
 
 import pytest
 
-from tests.unit.storage.scripted_s3 import Answer, ScriptedServer, scripted_server
+from tests.unit.storage.scripted_s3 import Answer, ScriptedServer
 from txlog.clock import Runtime
 from txlog.storage.object_stores import azure, gcs, obstore_client
 from txlog.storage.object_stores.object_client import Failure, Meaning, Unread
@@ -30,18 +29,6 @@ from txlog.storage.s3.s3_bucket import GivenKeys
 from txlog.storage.store import ByteRange
 
 LIMITS = RetrySettings(attempt_timeout_ms=1_500)
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ScriptedServer]:
-    with scripted_server() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: ScriptedServer) -> ScriptedServer:
-    running.begin_anew()
-    return running
 
 
 def client_of(url: str, bucket: str = "bucket", limits: RetrySettings = LIMITS) -> ObstoreClient:

@@ -1,13 +1,12 @@
 """Every HTTP status of an S3 service keeps its meaning with each client library."""
 
 import socket
-from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
 import pytest
 
-from tests.unit.storage.scripted_s3 import OK, Answer, ScriptedServer, scripted_server
+from tests.unit.storage.scripted_s3 import OK, Answer, ScriptedServer
 from txlog.clock import Runtime
 from txlog.errors import (
     CorruptData,
@@ -27,19 +26,6 @@ from txlog.storage.policy.retry import Attempts, RetrySettings
 from txlog.storage.s3 import s3_client
 
 OWN_412 = (412, "PreconditionFailed")
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ScriptedServer]:
-    """One server for all tests: a new port would need a new client, which takes long to make."""
-    with scripted_server() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: ScriptedServer) -> ScriptedServer:
-    running.begin_anew()
-    return running
 
 
 @pytest.fixture(params=["obstore", "s3fs"])

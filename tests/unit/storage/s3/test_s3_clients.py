@@ -2,30 +2,18 @@
 
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
 
-from tests.unit.storage.scripted_s3 import ScriptedServer, scripted_server
+from tests.unit.storage.scripted_s3 import ScriptedServer
 from txlog.clock import Runtime
 from txlog.errors import StoreDenied, TxlogError, UsageError
 from txlog.storage import Created, Store, open_store
 
 OPTIONS = {"key": "AKIAEXAMPLE", "secret": "hush-hush"}
 REGION = {"client_kwargs": {"region_name": "us-east-1"}}
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ScriptedServer]:
-    with scripted_server() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: ScriptedServer) -> ScriptedServer:
-    running.begin_anew()
-    return running
 
 
 def opened(server: ScriptedServer, **options: object) -> Store:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.stores.faulty_stores import HookedStore
-from tests.unit.topic.cut_model import PARTITIONS, TOPICS, ZERO, World, next_ends
+from tests.unit.topic.cut_model import PARTITIONS, TOPICS, ZERO, World, histories, next_ends
 from txlog.errors import PublishContention
 from txlog.fan_out import SerialFanOut
 from txlog.model import TopicPartition
@@ -20,25 +20,6 @@ from txlog.topic.events import AdvanceLogStart
 from txlog.topic.read.cut import ROUNDS_MAX, Ends, catch_up_all, limited_cut, stable_ends, view_of
 
 T = TypeVar("T")
-
-steps = st.lists(
-    st.one_of(
-        st.tuples(
-            st.just("write"),
-            st.integers(1, 3),
-            st.sampled_from(TOPICS),
-            st.integers(0, PARTITIONS - 1),
-            st.integers(1, 3),
-            st.booleans(),
-        ),
-        st.tuples(st.just("append"), st.sampled_from(TOPICS), st.integers(0, 1), st.integers(1, 3)),
-        st.tuples(st.just("decide"), st.integers(1, 3), st.sampled_from([True, True, False])),
-        st.tuples(st.just("apply_one"), st.integers(0, 5)),
-        st.tuples(st.just("apply_all")),
-    ),
-    min_size=5,
-    max_size=60,
-)
 
 
 def run(history: list[tuple[object, ...]]) -> World:
@@ -48,7 +29,7 @@ def run(history: list[tuple[object, ...]]) -> World:
     return world
 
 
-@given(steps)
+@given(histories(60))
 @settings(max_examples=examples(300), deadline=None, derandomize=True)
 def test_I11_cut_divides_no_transaction_across_partitions_and_topics(
     history: list[tuple[object, ...]],
@@ -59,7 +40,7 @@ def test_I11_cut_divides_no_transaction_across_partitions_and_topics(
     assert not world.holds_open(ends)
 
 
-@given(steps)
+@given(histories(60))
 @settings(max_examples=examples(150), deadline=None, derandomize=True)
 def test_cut_reaches_log_end_when_every_transaction_is_applied(
     history: list[tuple[object, ...]],
@@ -76,7 +57,7 @@ def test_cut_reaches_log_end_when_every_transaction_is_applied(
     }
 
 
-@given(steps, st.integers(1, 8), st.booleans())
+@given(histories(60), st.integers(1, 8), st.booleans())
 @settings(max_examples=examples(300), deadline=None, derandomize=True)
 def test_I11_limited_cuts_are_consistent_and_reach_the_highest_cut(
     history: list[tuple[object, ...]], limit: int, by_bytes: bool
@@ -98,7 +79,7 @@ def test_I11_limited_cuts_are_consistent_and_reach_the_highest_cut(
     pytest.fail("the cuts never reached the end")
 
 
-@given(steps, st.integers(1, 6), st.booleans())
+@given(histories(60), st.integers(1, 6), st.booleans())
 @settings(max_examples=examples(150), deadline=None, derandomize=True)
 def test_R13_only_a_single_connected_group_exceeds_the_limit(
     history: list[tuple[object, ...]], limit: int, by_bytes: bool
@@ -130,7 +111,7 @@ def _on_boundaries(world: World, ends: Ends) -> bool:
     return True
 
 
-@given(steps, st.sampled_from([(0,), (1,), (0, 1)]))
+@given(histories(60), st.sampled_from([(0,), (1,), (0, 1)]))
 @settings(max_examples=examples(100), deadline=None, derandomize=True)
 def test_I11_cut_over_some_partitions_divides_no_transaction_in_them(
     history: list[tuple[object, ...]], partitions: tuple[int, ...]
