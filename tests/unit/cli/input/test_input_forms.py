@@ -380,6 +380,88 @@ def test_invalid_csv_row_is_refused_with_its_first_line_number(
         csv_rows(form, *lines)
 
 
+def csv(form: RecordForm, *blocks: tuple[bytes, ...], row_bytes_max: int = 20) -> Any:
+    """The rows of these blocks of lines, with the numbers of the lines at which they begin."""
+    first, given = 1, []
+    for lines in blocks:
+        given.append(LineBlock(FILE, first, lines))
+        first += len(lines)
+    found = csv_blocks(iter(given), form, row_bytes_max)
+    return [(list(block.numbers), block.batch.column(0).to_pylist()) for block in found]
+
+
+def test_csv_rows_have_the_numbers_of_their_first_lines() -> None:
+    form = typed(("s", pa.string()))
+    assert csv(form, (b"", b"s", b"a", b"\r", b'"b', b'c"', b'"'), (b'd"', b"e"), (b"",)) == [
+        ([3, 5], ["a", "b\nc"]),
+        ([7, 9], ["\nd", "e"]),
+    ]
+    assert csv(form, (b"s",), (b"a",)) == [([2], ["a"])]
+    with pytest.raises(InvalidRecord, match="^some.file line 3: the topic has no column 'x'"):
+        csv(form, (b"", b"\r"), (b"x", b"a"))
+
+
+def test_open_quote_may_collect_as_many_bytes_as_a_row_may_have() -> None:
+    form = typed(("s", pa.string()))
+    rows_of_20 = [b'"12345678', b'0123456789"'] * 3
+    assert csv(form, (b"s", *rows_of_20))[0][1] == ["12345678\n0123456789"] * 3
+    assert csv(form, (b"s", b'"' + b"1" * 19, b'"'))[0][1] == ["1" * 19 + "\n"]
+    with pytest.raises(InvalidRecord, match="^some.file line 2: a quote is opened and not closed"):
+        csv(form, (b"s", b'"' + b"1" * 20, b'"'))
+
+
+@pytest.mark.parametrize(
+    ("line", "cells"),
+    [
+        (b'a,"b",', ["a", "b", None]),
+        (b',"",\r', [None, "", None]),
+        (b'"a,b","c""d"', ["a,b", 'c"d']),
+        (" a ,ü,b".encode(), [" a ", "ü", "b"]),
+    ],
+)
+def test_cells_of_a_row_are_between_commas(line: bytes, cells: list[str | None]) -> None:
+    form = typed(*((name, pa.string()) for name in "xyz"))
+    names = [b"x", b"y", b"z"][: len(cells)]
+    (row,) = csv_rows(form, b",".join(names), line)
+    assert [row[name.decode()] for name in names] == cells
+
+
+def test_empty_cell_is_null_only_where_no_text_stands_for_null() -> None:
+    columns = ("s", pa.string()), ("b", pa.binary()), ("n", pa.int64())
+    plain, marked = typed(*columns), typed(*columns, null_marker=b"-")
+    assert csv_rows(plain, b"s,b,n", b",,", b'"","",5', b"-,-,-1") == [
+        {"s": None, "b": None, "n": None},
+        {"s": "", "b": b"", "n": 5},
+        {"s": "-", "b": b"-", "n": -1},
+    ]
+    assert csv_rows(marked, b"s,b,n", b",,", b"-,-,-") == [
+        {"s": "", "b": b"", "n": None},
+        {"s": None, "b": None, "n": None},
+    ]
+
+
+def test_partition_is_kept_up_to_the_largest_of_32_bits() -> None:
+    form = RecordForm(KAFKA_SCHEMA, True, keeps_partitions=True)
+    for number in (0, 2**31 - 1):
+        (row,) = rows(form, b'{"value": "v", "partition": %d}' % number)
+        assert row["_partition"] == number
+    for wrong in (b"2147483648", b"true", b"1.0", b"null"):
+        with pytest.raises(InvalidRecord, match="no partition that could be kept"):
+            read(form, b'{"value": "v", "partition": %s}' % wrong)
+
+
+def test_time_of_the_command_line_is_that_of_each_record() -> None:
+    line = b'{"value": "v", "timestamp": 5}'
+    for given, expected in ((None, 5), (0, 0), (7, 7)):
+        form = RecordForm(KAFKA_SCHEMA, True, timestamp_ms=given)
+        (block,) = read(form, line)
+        stamps = block.batch.column("_timestamp").cast(pa.int64())
+        assert stamps.to_pylist() == [expected]
+    (block,) = read(KAFKA, b'{"value": "v"}', line)
+    assert block.batch.column("_timestamp").cast(pa.int64()).to_pylist() == [None, 5]
+    assert block.place(1) == "some.file line 2"
+
+
 def test_csv_with_only_a_header_has_no_records() -> None:
     assert csv_rows(typed(("id", pa.int64())), b"id") == []
 
