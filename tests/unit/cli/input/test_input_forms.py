@@ -452,8 +452,8 @@ def test_partition_is_kept_up_to_the_largest_of_32_bits() -> None:
 
 def test_time_of_the_command_line_is_that_of_each_record() -> None:
     line = b'{"value": "v", "timestamp": 5}'
-    for given, expected in ((None, 5), (0, 0), (7, 7)):
-        form = RecordForm(KAFKA_SCHEMA, True, timestamp_ms=given)
+    for at_ms, expected in ((None, 5), (0, 0), (7, 7)):
+        form = RecordForm(KAFKA_SCHEMA, True, timestamp_ms=at_ms)
         (block,) = read(form, line)
         stamps = block.batch.column("_timestamp").cast(pa.int64())
         assert stamps.to_pylist() == [expected]
