@@ -396,7 +396,7 @@ def test_csv_rows_have_the_numbers_of_their_first_lines() -> None:
         ([3, 5], ["a", "b\nc"]),
         ([7, 9], ["\nd", "e"]),
     ]
-    assert csv(form, (b"s",), (b"a",)) == [([2], ["a"])]
+    assert csv(form, (b"s",), (b"a", b" ")) == [([2, 3], ["a", " "])]
     with pytest.raises(InvalidRecord, match="^some.file line 3: the topic has no column 'x'"):
         csv(form, (b"", b"\r"), (b"x", b"a"))
 

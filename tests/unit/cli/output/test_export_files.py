@@ -101,3 +101,15 @@ def test_csv_file_has_the_records_places_first_and_texts_once(
         assert header.split(",")[:4] == places
         assert [line.split(",")[2] for line in lines] == ["7", "8", "9"]
         assert lines[0].split(",")[3].strip('"') == "1970-01-01T00:00:00.000Z"
+
+
+def test_text_in_a_nested_column_of_csv_is_written_as_it_is() -> None:
+    stamp = pa.field("_timestamp", pa.timestamp("ms", "UTC"))
+    schema = arrow_schema(pa.schema([pa.field("tags", pa.list_(pa.string())), stamp]))
+    values = [[["ü", 'a"b']], ["t"], [1], [7], [0]]
+    columns = [pa.array(v).cast(f.type) for v, f in zip(values, schema, strict=True)]
+    file = io.BytesIO()
+    with record_file(file, FileFormat.CSV, schema) as write:
+        write(pa.record_batch(columns, names=schema.names))
+    _, line = file.getvalue().decode().splitlines()
+    assert line.endswith(r'''"[""ü"", ""a\""b""]"''')

@@ -87,7 +87,7 @@ def test_quiet_command_prints_no_progress(capsys: pytest.CaptureFixture[str]) ->
 def test_progress_of_nothing_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
     """More bytes than were expected count as all of them."""
     clock = ManualClock()
-    for total, done, share in ((0, 5, 100), (100, 250, 100), (100, 0, 0)):
+    for total, done, share in ((0, 5, 100), (1, 1, 100), (100, 250, 100), (100, 0, 0)):
         with byte_progress(Session(GlobalOptions()), Runtime(clock), "v", total) as advance:
             clock.advance(10_000)
             advance(done)
