@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
+import textwrap
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +16,8 @@ from txlog.errors import UsageError
 
 HEIGHT = 6
 WIDTH_MAX = 60
+TITLE_WIDTH = 90
+"""Characters of a line of a picture's title. matplotlib's own `wrap` takes `$` for a formula."""
 PICTURES = (".svg", ".png")
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -78,11 +82,16 @@ def write_picture(
 
     figure = Figure(figsize=(9, 2.4 * len(lines) + 0.6), layout="constrained")
     axes = figure.subplots(len(lines), sharex=True, squeeze=False)[:, 0]
-    # Names may hold any character: `$` would begin a formula.
-    figure.suptitle(title, parse_math=False)
+    # Names may be long and hold any character: `$` would begin a formula.
+    figure.suptitle(textwrap.fill(title, TITLE_WIDTH), parse_math=False)
     for axis, (name, values) in zip(axes, lines.items(), strict=True):
         axis.plot(times, [math.nan if v is None else v for v in values], drawstyle="steps-post")
         axis.set_ylabel(name)
         axis.set_ylim(bottom=0)
         axis.grid(visible=True, alpha=0.3)
-    figure.savefig(path, format=path.suffix[1:].lower(), metadata={"Date": None})
+    if times[0] < times[-1]:  # Else values that are mostly unknown would be shown within years.
+        axes[0].set_xlim(times[0], times[-1])
+    with warnings.catch_warnings():
+        # A box is drawn for a character that the font lacks.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(path, format=path.suffix[1:].lower(), metadata={"Date": None})

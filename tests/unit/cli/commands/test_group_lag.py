@@ -1,10 +1,11 @@
 """`txlog group lag`: the chart, the document, and the picture."""
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from tests.processes.command_line import run
+from tests.processes.command_line import run, run_process
 from tests.unit.cli.sample_log import SampleLog
 from txlog import Admin, Consumer, Producer, TopicPartition
 
@@ -52,6 +53,24 @@ def test_picture_is_written(root: str, tmp_path: Path, suffix: str) -> None:
         assert data.startswith(b"\x89PNG")
     else:
         assert "Lag of group $billing$ [red]" in data.decode()
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_hostile_name_of_a_group_is_text_in_the_picture(
+    root: str, tmp_path: Path, suffix: str
+) -> None:
+    """No formula that fails, no markup, no link, and no warning of a character without a glyph."""
+    name = "$\\frac{1}{0}$ <script>alert(1)</script> --><a href='x'>y</a> ]]>&\u65e5"
+    with Consumer(root=root, group_id=name, enable_auto_commit=False) as consumer:
+        consumer.commit({TopicPartition("orders", 0): 2})
+    path = tmp_path / f"lag.{suffix}"
+    done = run_process("--root", root, "group", "lag", name, "--plot", path)
+    assert (done.code, done.err) == (0, f"Wrote {path}.\n")
+    if suffix == "svg":
+        elements = list(ElementTree.fromstring(path.read_text(encoding="utf-8")).iter())
+        assert not {element.tag.partition("}")[2] for element in elements} & {"script", "a"}
+        links = {value for each in elements for key, value in each.items() if "href" in key}
+        assert all(link.startswith("#") for link in links)
 
 
 def test_other_pictures_are_refused_before_anything_is_read(log: SampleLog) -> None:
