@@ -3,7 +3,7 @@ and the memory of the page's process: `python -m benchmarks.page FOLDER`.
 
 The log is made in that folder if there is none. Its transactions are committed by the coordinators'
 own rules, a hundred in an entry, without records: to a coordinator's journal they are the same.
-That takes ten minutes, so this is no part of `make bench`.
+That takes ten minutes, so `make bench` leaves this out.
 """
 
 from __future__ import annotations
