@@ -37,6 +37,13 @@ def numbers_column(numbers: npt.NDArray[Any], kind: pa.DataType | None = None) -
     return pa.Array.from_buffers(arrow, len(numbers), [None, buffer])
 
 
+def optional_numbers_column(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
+    """A column of whole numbers, or times, of 32 or 64 bits; None is null."""
+    width = np.int32 if kind.bit_width == 32 else np.int64
+    numbers = np.fromiter((value or 0 for value in values), width, len(values))
+    return pa.Array.from_buffers(kind, len(values), [_validity(values), pa.py_buffer(numbers)])
+
+
 def missing_values(column: pa.Array) -> npt.NDArray[np.bool_]:
     """Which values are null, in order."""
     count = len(column)

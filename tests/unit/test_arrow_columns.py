@@ -20,6 +20,7 @@ from txlog.arrow_columns import (
     list_column,
     missing_values,
     numbers_column,
+    optional_numbers_column,
     text_column,
     validate,
     whole_numbers,
@@ -208,3 +209,11 @@ def test_text_is_valid_if_arrow_finds_it_valid(data: bytes, drawn: st.DataObject
 )
 def test_columns_of_each_kind_are_valid(column: pa.Array) -> None:
     validate(column)
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.timestamp("ms", "UTC")])
+@pytest.mark.parametrize("values", [[], [None], [1, None, -3], [2**31 - 1, 0], [None] * 9 + [7]])
+def test_optional_numbers_are_those_of_pyarrow(kind: pa.DataType, values: list[int | None]) -> None:
+    column = optional_numbers_column(values, kind)
+    column.validate(full=True)
+    assert column.equals(pa.array(values, kind))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -13,7 +12,7 @@ import pyarrow as pa
 from txlog.client.admin import Admin
 from txlog.client.admin.descriptions import GroupDescription
 from txlog.client.admin.history import COVERED_SINCE_MS
-from txlog.documents.record_json import iso_time
+from txlog.documents.record_json import iso_time, rows_in_ms
 
 _PENDING_NAMES = ("topic", "partition", "start_offset", "end_offset")
 
@@ -78,18 +77,19 @@ def lag_document(group: str, table: pa.Table) -> dict[str, Any]:
     """The moments of `Admin.lag_history`."""
     covered_ms = int(table.schema.metadata[COVERED_SINCE_MS])
     moments = [
-        _moment(time, list(rows)) for time, rows in groupby(table.to_pylist(), itemgetter("time"))
+        _moment(time_ms, list(rows))
+        for time_ms, rows in groupby(rows_in_ms(table), itemgetter("time"))
     ]
     return {"group": group, "covered_since": iso_time(covered_ms), "moments": moments}
 
 
-def _moment(time: datetime, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _moment(time_ms: int, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The group at one moment. Its lag is unknown if that of a partition with a position is."""
     read = [row for row in rows if row["committed_offset"] is not None]
     ages = [row["lag_ms"] for row in read]
     known = bool(read) and None not in ages
     return {
-        "time": iso_time(round(time.timestamp() * 1000)),
+        "time": iso_time(time_ms),
         "lag": sum(row["lag"] for row in read) if read else None,
         "lag_seconds": max(ages) // 1000 if known else None,
         "partitions": [

@@ -74,6 +74,17 @@ def _text_of(kind: pa.DataType) -> Convert | None:
     return None
 
 
+def rows_in_ms(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a table, with its times in milliseconds since 1970. Making Python's own times
+    would import pandas where it is installed."""
+    fields = [
+        field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field
+        for field in table.schema
+    ]
+    rows: list[dict[str, Any]] = table.cast(pa.schema(fields)).to_pylist()
+    return rows
+
+
 def text_or_base64(data: object) -> object:
     """Bytes as JSON represents them."""
     if not isinstance(data, bytes):

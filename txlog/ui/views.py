@@ -14,14 +14,15 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, TypeAlias
 
-import pyarrow as pa
+import numpy as np
 
+from txlog.arrow_columns import numbers_column
 from txlog.client.admin import Admin, TransactionListing
 from txlog.client.admin.descriptions import GroupPartition
 from txlog.client.admin.history import COVERED_SINCE_MS, DAY_MS
 from txlog.coordinator.transaction import PREPARED, Transaction
 from txlog.documents.groups import group_document, lag_document, list_document
-from txlog.documents.record_json import iso_time
+from txlog.documents.record_json import iso_time, rows_in_ms
 from txlog.documents.topics import LIST_NAMES, list_row, topic_document
 from txlog.documents.transactions import listing_document, transaction_document
 from txlog.errors import UsageError
@@ -227,8 +228,8 @@ def transactions(admin: Admin, params: Params) -> Document:
         ]
     part, page, pages = paged(places, params, PAGE_ROWS)
     covered = int(table.schema.metadata[COVERED_SINCE_MS])
-    shown = table.take(pa.array(part, pa.int64())).to_pylist()
-    rows = [{name: _plain(value) for name, value in row.items()} for row in shown]
+    shown = rows_in_ms(table.take(numbers_column(np.array(part, np.int64))))
+    rows = [{name: _plain(name, value) for name, value in row.items()} for row in shown]
     return _listed("transactions", rows, len(places), page, pages) | {
         "covered_since": iso_time(covered),
         "open": [each for each in opened if _contains(each, wanted)][:PAGE_ROWS],
@@ -236,9 +237,8 @@ def transactions(admin: Admin, params: Params) -> Document:
     }
 
 
-def _plain(value: Any) -> Any:
-    is_time = hasattr(value, "timestamp")
-    return iso_time(round(value.timestamp() * 1000)) if is_time else value
+def _plain(name: str, value: Any) -> Any:
+    return iso_time(value) if name in ("begun", "decided", "completed") else value
 
 
 def _contains(row: Mapping[str, Any], wanted: str) -> bool:
@@ -297,12 +297,12 @@ def queries(admin: Admin, params: Params) -> Document:
     """Spark's queries by the marks of their micro-batches, with their commits of `since` (1h)."""
     table = admin.transaction_history(params.get("since") or "1h")
     batches: dict[str, list[Document]] = {}
-    for row in table.filter(table["query_id"].is_valid()).to_pylist():
+    for row in rows_in_ms(table.filter(table["query_id"].is_valid())):
         batches.setdefault(row["query_id"], []).append(row)
     found = []
     for mark in admin.list_micro_batches():
         commits = [row for row in batches.get(mark.query_id, ()) if row["decided"] is not None]
-        steps = [(b["decided"] - a["decided"]).total_seconds() for a, b in pairwise(commits)]
+        steps = [(b["decided"] - a["decided"]) / 1000 for a, b in pairwise(commits)]
         found.append(
             {
                 "query_id": mark.query_id,
@@ -325,7 +325,7 @@ def queries(admin: Admin, params: Params) -> Document:
                     {
                         "batch_id": row["batch_id"],
                         "transaction": row["transaction"],
-                        "decided": _plain(row["decided"]),
+                        "decided": iso_time(row["decided"]),
                         "records": row["records"],
                     }
                     for row in commits[-PAGE_ROWS:]

@@ -16,6 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog.arrow_columns import (
+    binary_column,
+    list_column,
+    optional_numbers_column,
+    text_column,
+)
 from txlog.client.admin import transaction_book
 from txlog.client.admin.offset_reset import unknown_group
 from txlog.client.admin.transaction_book import (
@@ -192,9 +198,19 @@ def _row(course: Course, connection: Connection) -> tuple[Any, ...]:
 
 def _table(schema: pa.Schema, rows: Sequence[tuple[Any, ...]], covered_ms: int) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)]
+    arrays = [_column(values, kind) for values, kind in zip(columns, schema.types, strict=True)]
     metadata = {COVERED_SINCE_MS: str(covered_ms).encode()}
     return pa.Table.from_arrays(arrays, schema=schema.with_metadata(metadata))
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    # Not `pa.array`, which imports pandas where it is installed: the page's memory doubled with it.
+    if kind == pa.string():
+        return binary_column([None if each is None else each.encode() for each in values], kind)
+    if pa.types.is_list(kind):
+        names = text_column([name for each in values for name in each])
+        return list_column([len(each) for each in values], names, kind)
+    return optional_numbers_column(values, kind)
 
 
 def _moments(since: str | int, step: str | int | None, now_ms: int) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from txlog.coordinator.coordinator import Coordinator
@@ -26,9 +26,11 @@ from txlog.coordinator.events import (
 from txlog.engine.connection import Connection
 from txlog.engine.journal_history import JournalHistory
 from txlog.groups.machine import CoordinatorMachine
+from txlog.journal.codec import Json
 from txlog.journal.entry import Entry
 from txlog.journal.machine import decoded_events
 from txlog.model import TransactionOutcome, TxId
+from txlog.stored import EVENT_NAME, stored_form
 
 ENTRIES_MAX = 20_000
 """Entries that are read of one journal, the newest: some seconds on a disk. Moments before the
@@ -42,6 +44,16 @@ GAP_ENTRIES_MAX = 2_000
 """If more entries than these were added since the last look, the newest are read as at first."""
 
 _DECISIONS = (CommitPrepared, AbortPrepared, TransactionBarred)
+_DECIDING = {stored_form(kind).name for kind in _DECISIONS}
+_TOLD = (
+    ProducerInitialised,
+    TransactionBegun,
+    ParticipantsAdded,
+    *_DECISIONS,
+    TransactionCompleted,
+)
+_TELLING = {stored_form(kind).name for kind in _TOLD}
+"""Stored names of the events that a course is made of."""
 
 
 @dataclass(slots=True)
@@ -176,26 +188,23 @@ class TransactionBook:
     def _begin(self, since_ms: int, histories: Mapping[int, JournalHistory]) -> None:
         """Read backwards, until the moment is reached or there are enough transactions."""
         first = {number: covered(history, since_ms) for number, history in histories.items()}
-        ends = {number: history.next_slot for number, history in histories.items()}
+        starts = {number: history.next_slot for number, history in histories.items()}
         covered_ms = dict.fromkeys(histories, since_ms)
-        read: list[list[_Read]] = []
         count, entries = 0, FIRST_ENTRIES
-        while count < COURSES_MAX and any(ends[n] > slot for n, (slot, _) in first.items()):
+        # Only counted, and read again from there on: all events at once would take 60 MB.
+        while count < COURSES_MAX and any(starts[n] > slot for n, (slot, _) in first.items()):
             for number, history in histories.items():
-                start = max(first[number][0], ends[number] - entries)
-                found = list(_read(number, history, start, ends[number]))
-                read.append(found)
-                count += sum(isinstance(e, _DECISIONS) for each in found for e in each.events)
-                oldest_ms = found[0].written_at_ms if found else covered_ms[number]
-                is_first = start == first[number][0]
-                covered_ms[number] = first[number][1] if is_first else oldest_ms
-                ends[number] = start
+                lowest, lowest_ms = first[number]
+                end, starts[number] = starts[number], max(lowest, starts[number] - entries)
+                decided, oldest_ms = _counted(history, starts[number], end)
+                count += decided
+                is_whole = starts[number] == lowest
+                covered_ms[number] = lowest_ms if is_whole else oldest_ms or covered_ms[number]
             wanted = entries * (COURSES_MAX - count) // max(count, 1)
             entries = max(1, min(2 * entries, wanted))
         self._courses, self._undecided = {}, {}
-        # Of one coordinator the oldest first; the journals of two have no transaction in common.
-        for found in reversed(read):
-            self._fold(found)
+        for number, history in histories.items():
+            self._fold(_read(number, history, starts[number]))
         self._courses = dict(sorted(self._courses.items(), key=lambda item: item[1].last_ms))
         self._next_slots = {number: history.next_slot for number, history in histories.items()}
         self._asked_ms, self._covered_ms = since_ms, max(covered_ms.values(), default=since_ms)
@@ -277,16 +286,24 @@ def events_of(history: JournalHistory, entry: Entry) -> Iterator[Any]:
     return decoded_events(CoordinatorMachine(), entry, history.layout.entry(entry.slot))
 
 
-def _read(
-    number: int, history: JournalHistory, first: int, end: int | None = None
-) -> Iterator[_Read]:
-    """The entries of a journal, with the events of transactions."""
-    for entry in history.entries(first, history.next_slot if end is None else end):
+def _counted(history: JournalHistory, first: int, end: int) -> tuple[int, int | None]:
+    """Decisions in these entries, and when the first of them was written."""
+    count, oldest_ms = 0, None
+    for entry in history.entries(first, end):
         if entry is not None:
-            events = [
-                event
-                for event in events_of(history, entry)
-                if isinstance(event, ProducerInitialised)
-                or (hasattr(event, "tx_id") and hasattr(event, "transactional_id"))
-            ]
-            yield _Read(number, entry.slot, entry.written_at_ms, events)
+            oldest_ms = oldest_ms or entry.written_at_ms
+            count += sum(_name_of(value) in _DECIDING for value in entry.events)
+    return count, oldest_ms
+
+
+def _read(number: int, history: JournalHistory, first: int) -> Iterator[_Read]:
+    """The entries of a journal, with the events of transactions; no other event is decoded."""
+    for entry in history.entries(first, history.next_slot):
+        if entry is not None:
+            told = tuple(value for value in entry.events if _name_of(value) in _TELLING)
+            events = events_of(history, replace(entry, events=told))
+            yield _Read(number, entry.slot, entry.written_at_ms, list(events))
+
+
+def _name_of(value: Json) -> Json:
+    return value.get(EVENT_NAME) if isinstance(value, dict) else None
