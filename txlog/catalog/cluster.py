@@ -192,11 +192,12 @@ class Cluster:
         A topic that this process has open is not looked up again: if it was deleted since, its own
         journal refuses the next append.
         """
-        validate_topic_name(name, internal=True)
         with self._lock:
-            known = self._topics.get(name)
+            # A name that is known is valid.
+            known = self._topics.get(name) if type(name) is str else None
             if known is not None and not known.state.closed:
                 return known
+            validate_topic_name(name, internal=True)
             created = self._created(name, "" if known is None else known.topic_id)
             if created is None:
                 raise unknown_topic(name, self.journal.state, self.store.url)

@@ -95,6 +95,7 @@ class Consumer(InOneProcess):
             AutoOffsetReset.parse(self.config.auto_offset_reset),
         )
         self._listed = ListedOffsets(self._connection, self._isolation)
+        self._commits_automatically = bool(self.config.group_id) and self.config.enable_auto_commit
         self._committed_at_ms = self._now_ms()
         self._poller = Poller(self._connection, self._assigned, self.config)
         self._closed = False
@@ -403,10 +404,6 @@ class Consumer(InOneProcess):
     @property
     def _is_commit_due(self) -> bool:
         return self._now_ms() - self._committed_at_ms >= self.config.auto_commit_interval_ms
-
-    @property
-    def _commits_automatically(self) -> bool:
-        return bool(self.config.group_id) and self.config.enable_auto_commit
 
     def _commit_automatically(self) -> None:
         """An automatic commit does not raise for a topic that was created again: positions in the

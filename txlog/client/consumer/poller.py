@@ -84,8 +84,12 @@ class Poller:
             taken = self._take_ready(limit, one_topic)
             if not taken and self._clock.monotonic_ms() >= catch_up_ms:
                 taken = self._taken_after_catch_up(limit, one_topic)
-                catch_up_ms = self._clock.monotonic_ms() + self._catch_up_every_ms()
-            if taken:
+                every_ms = FAR_CATCH_UP_MS if self._is_far else NEAR_CATCH_UP_MS
+                # A partition that waits has no fetcher, so the watch asks nothing of its topic.
+                if self._is_far and (self._assigned.waiting or self._assigned.absent_topics):
+                    every_ms = PLACE_EVERY_MS
+                catch_up_ms = self._clock.monotonic_ms() + every_ms
+            if taken and self._is_far:
                 self._watch.note_entry()
             if taken or self._clock.monotonic_ms() >= deadline_ms:
                 return taken
@@ -98,13 +102,6 @@ class Poller:
             self._assigned.catch_up(self._config.metadata_max_age_ms)
             taken = self._take_ready(limit, one_topic)
         return taken
-
-    def _catch_up_every_ms(self) -> float:
-        if not self._is_far:
-            return NEAR_CATCH_UP_MS
-        # A partition that waits has no fetcher, so the watch makes no requests for its topic.
-        is_waiting = self._assigned.waiting or self._assigned.absent_topics
-        return PLACE_EVERY_MS if is_waiting else FAR_CATCH_UP_MS
 
     def _wait(self, until_ms: float) -> None:
         if not self._is_far:  # A read costs less than a thread (design 0026).
@@ -200,13 +197,14 @@ class TailWatch:
 
     def __init__(self, runtime: Runtime, config: ConsumerConfig) -> None:
         self._runtime = runtime
+        self._now_ms = runtime.clock.monotonic_ms
         self._config = config
         self._in_flight: list[tuple[_Request, Callable[[], bytes | None]]] = []
         """Requests and the functions that return their answers, the oldest first."""
         self._process = os.getpid()
         self._turn = 0
         self._sent_ms = float("-inf")
-        self._entry_ms = runtime.clock.monotonic_ms()
+        self._entry_ms = self._now_ms()
         """When the last new entry came; at first, when the consumer was created."""
 
     def note_entry(self) -> None:
@@ -236,9 +234,6 @@ class TailWatch:
         """A forked child does not have the threads that read the answers."""
         if self._process != os.getpid():
             self._in_flight, self._process = [], os.getpid()
-
-    def _now_ms(self) -> float:
-        return self._runtime.clock.monotonic_ms()
 
     def _interval(self, now_ms: float) -> float:
         idle_ms = (now_ms - self._entry_ms) * IDLE_SHARE

@@ -261,12 +261,9 @@ class BoundaryChecks:
         self._clock = runtime.clock
         self._presence = presence
         self._trust_ms = trust_ms
-        self._newest: BoundaryCheck | None = None
-
-    @property
-    def are_trusted(self) -> bool:
+        self.are_trusted = trust_ms > 0
         """Whether a check may serve for the answers that come after it."""
-        return self._trust_ms > 0
+        self._newest: BoundaryCheck | None = None
 
     def forget(self) -> None:
         """Require a new check for the next answer."""

@@ -13,7 +13,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Generic
 
 from txlog.errors import CorruptData, InternalError, MissingObject, StoreDenied, UnsupportedFormat
@@ -48,6 +48,7 @@ ENTRIES_APART_MAX = 1920
 than so many entries to read."""
 
 
+@lru_cache  # Each entry that is won asks it, and a snapshot changes the answer.
 def entries_apart(entries: int, snapshot_bytes: int) -> int:
     """How many entries are between two snapshots: `entries`, the log's `journal.snapshot.entries`,
     or more if they are large, so that they do not make each entry cost more. A process that opens

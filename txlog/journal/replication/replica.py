@@ -269,7 +269,7 @@ class Replica(Generic[StateT]):
 
     def _read_opening(self, known: Boundary) -> Opened[StateT]:
         """The newest available state."""
-        self._reader.forget_prefetch()
+        self._reader.prefetch = None
         self._past_checks.begin()
         store: Reads = self._store
         if self._is_far:
@@ -293,7 +293,7 @@ class Replica(Generic[StateT]):
         """Read a run of entries and apply it if it is believed (R15); repeat while runs are full.
         A process that lags far behind holds one run at a time. `found` is the next entry; without
         `reads_on` it is the whole run."""
-        self._reader.forget_prefetch()
+        self._reader.prefetch = None
         self._open()
         reopened = 0
         while reopened < self._options.process.publish_attempts_max:

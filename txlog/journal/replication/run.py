@@ -73,14 +73,10 @@ class RunReader:
         """Entries that the next read requests at once: two after opening, to detect a hole."""
         self.prefetch: Prefetch | None = None
         """The reads that opening has prefetched. Only the call that opens the journal uses them:
-        later, an entry that was absent may exist."""
+        later, an entry that was absent may exist, so each call forgets them."""
         self.found_last = 0
         """Entries that the last read found, up to EXPECTED_MAX: where each request is a round trip,
         the next read requests as many and one more at once."""
-
-    def forget_prefetch(self) -> None:
-        """An entry that was absent when the journal was opened may exist by this call."""
-        self.prefetch = None
 
     def read(self, at: Position, found: bytes | None, reads_on: bool) -> Run:
         """Entries from the next slot on, up to the first absent one, or until the run is full. A

@@ -440,7 +440,11 @@ def _decode(
     if batch.stored_rows >= 0:
         offsets = _checked_offsets(batch, records)
         records = records.drop_columns([OFFSET_COLUMN])
-    records = _in_newest_schema(source, batch, _with_index_time(batch, records), columns)
+    records = _with_index_time(batch, records)
+    if columns is not None or batch.schema_id != source.newest_schema_id:
+        newest = physical_schema(source.schemas[source.newest_schema_id])
+        wanted = newest if columns is None else pa.schema([newest.field(name) for name in columns])
+        records = records if records.schema.equals(wanted) else adapt(records, wanted)
     size_bytes = batch.length if head is None else head.decoded_bytes
     return FetchedBatch(batch.partition, batch.base_offset, records, offsets, size_bytes)
 
@@ -469,13 +473,3 @@ def _checked_offsets(batch: IndexedBatch, records: pa.RecordBatch) -> npt.NDArra
             path=batch.segment,
         )
     return offsets
-
-
-def _in_newest_schema(
-    source: BatchSource, batch: IndexedBatch, records: pa.RecordBatch, columns: Sequence[str] | None
-) -> pa.RecordBatch:
-    if columns is None and batch.schema_id == source.newest_schema_id:
-        return records
-    newest = physical_schema(source.schemas[source.newest_schema_id])
-    wanted = newest if columns is None else pa.schema([newest.field(name) for name in columns])
-    return records if records.schema.equals(wanted) else adapt(records, wanted)
