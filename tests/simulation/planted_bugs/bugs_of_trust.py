@@ -145,7 +145,11 @@ def absent_snapshots_by_the_check_at_hand(patch: Patch) -> None:
 
 def absent_since_it_was_opened(patch: Patch) -> None:
     """Entries found absent during opening stay absent for every later call."""
-    patch.setattr(RunReader, "forget_prefetch", lambda self: None)
+
+    def keep(self: Any, prefetch: Any) -> None:
+        self._kept = prefetch or getattr(self, "_kept", None)
+
+    patch.setattr(RunReader, "prefetch", property(lambda self: self._kept, keep), raising=False)
 
 
 def absent_before_it_was_named(patch: Patch) -> None:
