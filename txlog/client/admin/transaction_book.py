@@ -44,7 +44,6 @@ GAP_ENTRIES_MAX = 2_000
 """If more entries than these were added since the last look, the newest are read as at first."""
 
 _DECISIONS = (CommitPrepared, AbortPrepared, TransactionBarred)
-_DECIDING = {stored_form(kind).name for kind in _DECISIONS}
 _TOLD = (
     ProducerInitialised,
     TransactionBegun,
@@ -190,21 +189,23 @@ class TransactionBook:
         first = {number: covered(history, since_ms) for number, history in histories.items()}
         starts = {number: history.next_slot for number, history in histories.items()}
         covered_ms = dict.fromkeys(histories, since_ms)
+        read: list[list[_Read]] = []
         count, entries = 0, FIRST_ENTRIES
-        # Only counted, and read again from there on: all events at once would take 60 MB.
         while count < COURSES_MAX and any(starts[n] > slot for n, (slot, _) in first.items()):
             for number, history in histories.items():
                 lowest, lowest_ms = first[number]
                 end, starts[number] = starts[number], max(lowest, starts[number] - entries)
-                decided, oldest_ms = _counted(history, starts[number], end)
-                count += decided
-                is_whole = starts[number] == lowest
-                covered_ms[number] = lowest_ms if is_whole else oldest_ms or covered_ms[number]
+                found = list(_read(number, history, starts[number], end))
+                read.append(found)
+                count += sum(isinstance(e, _DECISIONS) for each in found for e in each.events)
+                oldest_ms = found[0].written_at_ms if found else covered_ms[number]
+                covered_ms[number] = lowest_ms if starts[number] == lowest else oldest_ms
             wanted = entries * (COURSES_MAX - count) // max(count, 1)
             entries = max(1, min(2 * entries, wanted))
         self._courses, self._undecided = {}, {}
-        for number, history in histories.items():
-            self._fold(_read(number, history, starts[number]))
+        # Of one coordinator the oldest first; the journals of two have no transaction in common.
+        while read:
+            self._fold(read.pop())
         self._courses = dict(sorted(self._courses.items(), key=lambda item: item[1].last_ms))
         self._next_slots = {number: history.next_slot for number, history in histories.items()}
         self._asked_ms, self._covered_ms = since_ms, max(covered_ms.values(), default=since_ms)
@@ -286,19 +287,11 @@ def events_of(history: JournalHistory, entry: Entry) -> Iterator[Any]:
     return decoded_events(CoordinatorMachine(), entry, history.layout.entry(entry.slot))
 
 
-def _counted(history: JournalHistory, first: int, end: int) -> tuple[int, int | None]:
-    """Decisions in these entries, and when the first of them was written."""
-    count, oldest_ms = 0, None
-    for entry in history.entries(first, end):
-        if entry is not None:
-            oldest_ms = oldest_ms or entry.written_at_ms
-            count += sum(_name_of(value) in _DECIDING for value in entry.events)
-    return count, oldest_ms
-
-
-def _read(number: int, history: JournalHistory, first: int) -> Iterator[_Read]:
+def _read(
+    number: int, history: JournalHistory, first: int, end: int | None = None
+) -> Iterator[_Read]:
     """The entries of a journal, with the events of transactions; no other event is decoded."""
-    for entry in history.entries(first, history.next_slot):
+    for entry in history.entries(first, history.next_slot if end is None else end):
         if entry is not None:
             told = tuple(value for value in entry.events if _name_of(value) in _TELLING)
             events = events_of(history, replace(entry, events=told))
