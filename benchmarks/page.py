@@ -44,6 +44,7 @@ VIEWS = (
     "queries?since=1d",
     "topics",
     "groups",
+    "storage",
 )
 
 
