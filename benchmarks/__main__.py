@@ -33,6 +33,7 @@ from benchmarks import (
     producer,
     requests,
     sql,
+    tasks,
     throughput,
 )
 from benchmarks.environment import described, environment
@@ -51,6 +52,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "requests": requests.run,
     "micro_batch_floor": micro_batch_floor.run,
     "throughput": throughput.run,
+    "tasks": tasks.run,
     "executors": executors.run,
     "idle": idle.run,
     "memory": memory.run,

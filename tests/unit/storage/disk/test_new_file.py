@@ -45,9 +45,11 @@ class Calls:
         return os.write(descriptor, joined)
 
 
-def written(path: Path, parts: Sequence[Bytes]) -> bytes:
+def written(path: Path, parts: Sequence[Bytes], start: bytes = b"") -> bytes:
     with path.open("wb") as file:
-        write_parts(file.fileno(), parts)
+        file.write(start)
+        file.flush()
+        write_parts(file.fileno(), parts, len(start))
     return path.read_bytes()
 
 
@@ -60,6 +62,15 @@ def test_call_takes_at_most_its_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
     parts = [body[:10], body[10:WRITE_BYTES_MAX], body[WRITE_BYTES_MAX : WRITE_BYTES_MAX + 3]]
     assert written(tmp_path / "b", parts) == b"".join(parts)
     assert calls.sizes == [[10, WRITE_BYTES_MAX - 10], [3]]
+
+
+def test_call_ends_at_a_multiple_of_its_bytes_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(monkeypatch)
+    body = os.urandom(2 * WRITE_BYTES_MAX)
+    assert written(tmp_path / "a", [body], b"start") == b"start" + body
+    assert calls.sizes == [[WRITE_BYTES_MAX - 5], [WRITE_BYTES_MAX], [5]]
 
 
 def test_call_takes_at_most_its_buffers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
