@@ -24,6 +24,7 @@ from txlog.journal.arrow_ipc import (
     FIRST_MESSAGE,
     NotAnArrowFile,
     decode_file,
+    decode_stream,
     encode_file,
     read_head,
     read_schema,
@@ -47,6 +48,17 @@ def many_fields() -> pa.Schema:
 
 def many_labels() -> pa.Schema:
     return pa.schema([("x", pa.int64())], metadata={LONG: "", **{f"{i}": "" for i in range(COUNT)}})
+
+
+def many_texts() -> pa.Schema:
+    return pa.schema(
+        [("x", pa.int64())], metadata={"x": LONG, **{f"{i}": "" for i in range(COUNT)}}
+    )
+
+
+def many_labelled_fields() -> pa.Schema:
+    labelled = pa.field("x", pa.int64(), metadata={LONG: ""})
+    return pa.schema([labelled, *(pa.field(f"{i}", pa.int64()) for i in range(COUNT))])
 
 
 def many_zones() -> pa.Schema:
@@ -105,6 +117,8 @@ SCHEMAS: dict[str, tuple[Callable[[], pa.Schema], int]] = {
     "children": (many_children, FIELDS),
     "time zones": (many_zones, FIELDS),
     "labels": (many_labels, LABELS),
+    "texts of labels": (many_texts, LABELS),
+    "labels of fields": (many_labelled_fields, FIELDS),
 }
 
 
@@ -149,6 +163,21 @@ def test_I16_segment_with_a_forged_schema_is_refused(place: str) -> None:
     store.put_new(path, forged)
     with pytest.raises(CorruptData, match=f"{path}.*{REFUSED}"):
         scan_segment(store, path, len(forged))
+
+
+def test_I15_file_or_stream_with_more_than_one_batch_is_refused() -> None:
+    batch = pa.record_batch({"x": [1]})
+    file = encode_file(batch)
+    end = len(file) - FILE_END_BYTES - int.from_bytes(file[-FILE_END_BYTES:-6], "little")
+    for more in (file[:end] + b"more" + file[end:], file[: end - 8] + file[end:]):
+        with pytest.raises(NotAnArrowFile, match="more than one batch"):
+            decode_file(more, batch.schema)
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, batch.schema) as writer:
+        writer.write_batch(batch)
+        writer.write_batch(batch)
+    with pytest.raises(NotAnArrowFile, match="more than one batch"):
+        decode_stream(stream.getvalue().to_pybytes())
 
 
 def letter(value: bytes) -> ConsumerRecord:
