@@ -52,6 +52,7 @@ OPTIONAL_PACKAGES = {
     "matplotlib",
     "prometheus_client",
     "rich",
+    "textual",
 }
 """Packages of extras: code that needs one of them may import it inside a function."""
 SLOW_MODULES = {
@@ -62,6 +63,7 @@ SLOW_MODULES = {
     "txlog.metrics",
     "txlog.otel.clients",
     "txlog.ui",
+    "txlog.cli.top.screen",
 }
 """These take a noticeable part of a command's start and are rarely needed, or need an extra; they
 may be imported late, too."""

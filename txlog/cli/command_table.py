@@ -83,6 +83,10 @@ COMMANDS = {
         "ui.ui",
         "Show the log on a page: groups, topics, transactions, queries, storage, until Ctrl-C.",
     ),
+    "top": CommandModule(
+        "top.top",
+        "Show groups, topics, transactions and queries live, until q is pressed; ? lists the keys.",
+    ),
     "vacuum": CommandModule(
         "commands.maintain",
         "Delete stored objects that nothing refers to. Without --execute it only shows them.",

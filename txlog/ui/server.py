@@ -33,15 +33,10 @@ from txlog.errors import RetriableError, StoreDenied, TxlogError, UsageError
 from txlog.metrics.listening import is_loopback, parsed_listen
 from txlog.redaction import redact
 from txlog.ui.records import json_bytes
-from txlog.ui.views import VIEWS
+from txlog.ui.views import FAR_LIVE_MS, LIVE_MS, VIEWS
 
 log = logging.getLogger(__name__)
 
-LIVE_MS = 2_000
-"""Between two looks for one live view: people read slower."""
-FAR_LIVE_MS = 10_000
-"""The same where each request costs time and money: then a view takes less than one GET a second
-for each journal that it reads."""
 KEPT_ANSWERS_MAX = 30
 """Answers that are kept until the next look, so that two pages cost the log as much as one."""
 GOODBYE_S = 1

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from statistics import median
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from txlog.arrow_columns import numbers_column
 from txlog.client.admin import Admin, TransactionListing
@@ -39,6 +40,13 @@ PAGE_ROWS = 50
 GROUPS_MAX = 200
 """Up to so many groups are described at once, to show the worst of all first; of more, only those
 of the page."""
+TOPICS_MAX = 200
+"""The same for topics that are sorted by what a description tells."""
+LIVE_MS = 2_000
+"""Between two looks for one live view: people read slower."""
+FAR_LIVE_MS = 10_000
+"""The same where each request costs time and money: then a view takes less than one GET a second
+for each journal that it reads."""
 _SEARCHED = ("transaction", "transactional_id", "tag", "topics", "groups", "query_id")
 LATE_MS = 300_000
 """A group whose oldest unread record is older is named on the first page."""
@@ -116,23 +124,42 @@ def _name(params: Params) -> str:
 
 
 def groups(admin: Admin, params: Params) -> Document:
-    """One page of groups whose name contains `q`, the worst lag first."""
+    """One page of groups whose name contains `q`, the worst lag first, or by `sort`."""
     names = [name for name in admin.list_groups() if params.get("q", "") in name]
-    by_lag = len(names) <= GROUPS_MAX
-    part, page, pages = ([], 0, 1) if by_lag else paged(names, params, PAGE_ROWS)
-    found = admin.describe_groups(set(names if by_lag else part))
+    sorts_all = len(names) <= GROUPS_MAX
+    part, page, pages = ([], 0, 1) if sorts_all else paged(names, params, PAGE_ROWS)
+    found = admin.describe_groups(set(names if sorts_all else part))
     found.sort(
         key=lambda one: (one.lag_ms is not None, -(one.lag_ms or 0), -one.known_lag, one.group_id)
     )
-    every = [{**list_document(each), "known_lag": each.known_lag} for each in found]
-    rows: Sequence[Document] = every
-    if by_lag:
-        rows, page, pages = paged(every, params, PAGE_ROWS)
-    return _listed("groups", rows, len(names), page, pages) | {"by_lag": by_lag}
+    rows: Sequence[Document] = _sorted(
+        [{**list_document(each), "known_lag": each.known_lag} for each in found], params
+    )
+    if sorts_all:
+        rows, page, pages = paged(rows, params, PAGE_ROWS)
+    return _listed("groups", rows, len(names), page, pages) | {"sorts_all": sorts_all}
 
 
 def _listed(name: str, rows: Sequence[Any], total: int, page: int, pages: int) -> Document:
-    return {"total": total, "page": page, "pages": pages, name: rows}
+    """`sorts_all`: whether the order holds over all pages, or within this one."""
+    return {"total": total, "page": page, "pages": pages, "sorts_all": True, name: rows}
+
+
+def _sorted(rows: Sequence[Document], params: Params) -> Sequence[Document]:
+    """By the member `sort`, if it is given, from the highest value down with `reverse=true`. A
+    value that is not known is last. Raises UsageError for a member that rows do not have."""
+    name = params.get("sort", "")
+    if not name or not rows:
+        return rows
+    if name not in rows[0] or isinstance(rows[0][name], list | dict):
+        raise _not_sorted(name, rows[0])
+    known = [row for row in rows if row[name] is not None]
+    known.sort(key=lambda row: row[name], reverse=params.get("reverse") == "true")
+    return known + [row for row in rows if row[name] is None]
+
+
+def _not_sorted(name: str, names: Iterable[str]) -> UsageError:
+    return UsageError(f"nothing is sorted by {name!r:.40}; rows have {', '.join(names)}.")
 
 
 def group(admin: Admin, params: Params) -> Document:
@@ -153,19 +180,28 @@ def lag(admin: Admin, params: Params) -> Document:
 
 
 def topics(admin: Admin, params: Params) -> Document:
-    """One page of topics whose name contains `q`, by name."""
+    """One page of topics whose name contains `q`, by name, or by `sort`."""
     names = [name for name in admin.list_topics() if params.get("q", "") in name]
+    by_name = params.get("sort", "topic") == "topic"
+    if by_name and params.get("reverse") == "true":
+        names.reverse()
+    sorts_all = by_name or len(names) <= TOPICS_MAX
     part, page, pages = paged(names, params, PAGE_ROWS)
-    worst = _worst_groups(admin, set(part))
-    rows = [
+    if sorts_all and not by_name:
+        part = names
+    rows: Sequence[Document] = [
         {
             **dict(zip(LIST_NAMES, list_row(each), strict=True)),
             "end_offsets": sum(one.end_offset for one in each.partitions),
-            "worst_group": worst.get(each.name),
         }
         for each in (admin.describe_topics(part) if part else ())
     ]
-    return _listed("topics", rows, len(names), page, pages)
+    if not by_name:
+        rows = _sorted(rows, params)
+        rows = paged(rows, params, PAGE_ROWS)[0] if sorts_all else rows
+    worst = _worst_groups(admin, {row["topic"] for row in rows})
+    rows = [{**row, "worst_group": worst.get(row["topic"])} for row in rows]
+    return _listed("topics", rows, len(names), page, pages) | {"sorts_all": sorts_all}
 
 
 def _worst_groups(admin: Admin, topics: set[str]) -> dict[str, Document]:
@@ -215,24 +251,25 @@ def _readers(admin: Admin, topics: set[str]) -> list[str]:
 
 def transactions(admin: Admin, params: Params) -> Document:
     """What is open now, with what it blocks and the command that ends it; and one page of those of
-    `since` (1h), newest first, with `state` and with `q` in an id, tag, topic or group."""
+    `since` (1h), newest first or by `sort`, with `state`, and with `q` in an id, tag, topic or
+    group, or with the id `name`."""
     opened = [each for listing in admin.list_transactions() for each in _open(admin, listing)]
     table = admin.transaction_history(params.get("since") or "1h")
     state, wanted = params.get("state", ""), params.get("q", "")
     # Only the rows of the page become Python's values, of which a table of 10,000 has very many.
     places: Sequence[int] = range(table.num_rows - 1, -1, -1)
-    if state or wanted:
+    if state or wanted or "name" in params:
         texts = table.select(["outcome", *_SEARCHED]).to_pylist()
         places = [
-            n for n in places if state in ("", texts[n]["outcome"]) and _contains(texts[n], wanted)
+            n for n in places if state in ("", texts[n]["outcome"]) and _is_wanted(texts[n], params)
         ]
-    part, page, pages = paged(places, params, PAGE_ROWS)
+    part, page, pages = paged(_sorted_places(table, places, params), params, PAGE_ROWS)
     covered = int(table.schema.metadata[COVERED_SINCE_MS])
     shown = rows_in_ms(table.take(numbers_column(np.array(part, np.int64))))
     rows = [{name: _plain(name, value) for name, value in row.items()} for row in shown]
     return _listed("transactions", rows, len(places), page, pages) | {
         "covered_since": iso_time(covered),
-        "open": [each for each in opened if _contains(each, wanted)][:PAGE_ROWS],
+        "open": [each for each in opened if _is_wanted(each, params)][:PAGE_ROWS],
         "open_total": len(opened),
     }
 
@@ -241,8 +278,25 @@ def _plain(name: str, value: Any) -> Any:
     return iso_time(value) if name in ("begun", "decided", "completed") else value
 
 
-def _contains(row: Mapping[str, Any], wanted: str) -> bool:
-    return not wanted or any(wanted in str(row.get(name) or "") for name in _SEARCHED)
+def _sorted_places(table: pa.Table, places: Sequence[int], params: Params) -> Sequence[int]:
+    """As `_sorted`, for the rows of a table at these places."""
+    name = params.get("sort", "")
+    if not name:
+        return places
+    if name not in table.column_names or pa.types.is_list(table[name].type):
+        raise _not_sorted(name, table.column_names)
+    numbers = numbers_column(np.array(places, np.int64))
+    order = "descending" if params.get("reverse") == "true" else "ascending"
+    named = pa.table({"place": numbers, "value": table[name].take(numbers)})
+    found: list[int] = named.sort_by([("value", order)])["place"].to_pylist()
+    return found
+
+
+def _is_wanted(row: Mapping[str, Any], params: Params) -> bool:
+    wanted = params.get("q", "")
+    return params.get("name") in (None, row["transaction"]) and (
+        not wanted or any(wanted in str(row.get(name) or "") for name in _SEARCHED)
+    )
 
 
 def _open(admin: Admin, listing: TransactionListing) -> list[Document]:
@@ -294,12 +348,13 @@ def transaction(admin: Admin, params: Params) -> Document:
 
 
 def queries(admin: Admin, params: Params) -> Document:
-    """Spark's queries by the marks of their micro-batches, with their commits of `since` (1h)."""
+    """Spark's queries by the marks of their micro-batches, with their commits of `since` (1h), by
+    `sort` or their id; those with `q` in their id or name."""
     table = admin.transaction_history(params.get("since") or "1h")
     batches: dict[str, list[Document]] = {}
     for row in rows_in_ms(table.filter(table["query_id"].is_valid())):
         batches.setdefault(row["query_id"], []).append(row)
-    found = []
+    found: list[Document] = []
     for mark in admin.list_micro_batches():
         commits = [row for row in batches.get(mark.query_id, ()) if row["decided"] is not None]
         steps = [(b["decided"] - a["decided"]) / 1000 for a, b in pairwise(commits)]
@@ -332,7 +387,10 @@ def queries(admin: Admin, params: Params) -> Document:
                 ],
             }
         )
-    rows, page, pages = paged(sorted(found, key=lambda e: str(e["query_id"])), params, PAGE_ROWS)
+    wanted = params.get("q", "")
+    found = [each for each in found if wanted in each["query_id"] or wanted in each["label"]]
+    found.sort(key=lambda each: str(each["query_id"]))
+    rows, page, pages = paged(_sorted(found, params), params, PAGE_ROWS)
     covered = iso_time(int(table.schema.metadata[COVERED_SINCE_MS]))
     return _listed("queries", rows, len(found), page, pages) | {"covered_since": covered}
 

@@ -82,6 +82,12 @@ CASES: dict[str, tuple[str, ...]] = {
     "restore": ("--from {empty} --root {tmp}/copy",),
     "exporter": (),
     "ui": (),
+    "top": (
+        "--once",
+        "--once --view topics --sort offsets",
+        "--once --view transactions --filter order",
+        EMPTY + "--once --view queries",
+    ),
     "maintain": ("--once --no-vacuum", "--once " + DELETIONS, EMPTY + "--once"),
     "vacuum": ("", EMPTY, DELETIONS, "--execute " + DELETIONS, EMPTY + "--execute"),
 }  # fmt: skip

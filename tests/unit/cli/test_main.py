@@ -90,7 +90,7 @@ def test_version_option_prints_name_and_version() -> None:
     [
         (["nope"], "No such command 'nope'. 'txlog --help' shows how."),
         (["topic", "nope"], "No such command 'nope'. 'txlog topic --help' shows how."),
-        (["topci", "list"], "No such command 'topci'. Did you mean 'topic'? 'txlog --help' shows"),
+        (["gruop", "list"], "No such command 'gruop'. Did you mean 'group'? 'txlog --help' shows"),
         (["--nope"], "No such option: --nope"),
         (
             ["-o", "xml", "topic", "list"],

@@ -90,7 +90,7 @@ def test_groups_are_listed_worst_first_and_page_by_page(
     described = admin.describe_groups
     monkeypatch.setattr(admin, "describe_groups", lambda n=None: asked.append(n) or described(n))
     with page_of(admin) as page:
-        assert not page.api("groups").json["by_lag"]
+        assert not page.api("groups").json["sorts_all"]
         assert page.api("overview").json["lines"][1]["text"].startswith("4 groups")
     assert asked == [{"a", "b"}], "only the groups of the page are described"
 

@@ -26,13 +26,16 @@ _PLAIN_BLOCKS = "   ..:::#"
 _MISSING = "?"
 
 
-def chart(title: str, values: Sequence[int | None]) -> tuple[str, ...]:
-    """Lines of a column chart; a value that is not known is a question mark at its foot."""
+def chart(
+    title: str, values: Sequence[int | None], *, encoding: str | None = None
+) -> tuple[str, ...]:
+    """Lines of a column chart; a value that is not known is a question mark at its foot.
+    `encoding`: of the terminal, by default stdout's."""
     bucket = max(math.ceil(len(values) / WIDTH_MAX), 1)
     columns = [_highest(values[at : at + bucket]) for at in range(0, len(values), bucket)]
     top = max((value for value in columns if value is not None), default=0)
     label_width = len(str(top))
-    blocks = _BLOCKS if _can_print(_BLOCKS) else _PLAIN_BLOCKS
+    blocks = _BLOCKS if _can_print(_BLOCKS, encoding) else _PLAIN_BLOCKS
     lines = []
     for row in reversed(range(HEIGHT)):
         label = str(top) if row == HEIGHT - 1 else "0" if row == 0 else ""
@@ -52,9 +55,9 @@ def _cell(value: int | None, top: int, row: int, blocks: str) -> str:
     return blocks[min(max(eighths - 8 * row, 0), 8)]
 
 
-def _can_print(text: str) -> bool:
+def _can_print(text: str, encoding: str | None) -> bool:
     try:
-        text.encode(sys.stdout.encoding or "ascii")
+        text.encode(encoding or sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True

@@ -17,9 +17,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from txlog.redaction import redact
+
+if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+    from rich.table import Table as RichTable
+    from rich.text import Text as RichText
 
 STYLES = {
     "ok": "green",
@@ -148,52 +153,69 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     ]
 
 
-def _numeric(grid: Grid) -> list[bool]:
+def numeric(grid: Grid) -> list[bool]:
     """Which columns hold numbers only."""
     columns = list(zip(*grid.rows, strict=True)) or [()] * len(grid.headers)
     # Not isinstance, because yes and no are bools, which are ints.
     return [bool(column) and all(type(value) is int for value in column) for column in columns]
 
 
+def plain_lines(section: Section) -> list[str]:
+    """The section as lines of text without colours, never cut."""
+    if isinstance(section, Lines):
+        return list(map(printable, section.lines))
+    if isinstance(section, Facts):
+        rows = [[printable(name), cell(value)] for name, value in section.pairs]
+        return aligned(rows, [False, False])
+    headers = [printable(header) for header in section.headers]
+    rows = [headers, *([cell(v) for v in row] for row in section.rows)]
+    return aligned(rows, numeric(section))
+
+
 def _plainly(stream: TextIO) -> Callable[[Section], None]:
     def draw(section: Section) -> None:
-        if isinstance(section, Lines):
-            lines = list(map(printable, section.lines))
-        elif isinstance(section, Facts):
-            rows = [[printable(name), cell(value)] for name, value in section.pairs]
-            lines = aligned(rows, [False, False])
-        else:
-            headers = [printable(header) for header in section.headers]
-            rows = [headers, *([cell(v) for v in row] for row in section.rows)]
-            lines = aligned(rows, _numeric(section))
-        stream.write("\n".join(lines) + "\n")
+        stream.write("\n".join(plain_lines(section)) + "\n")
 
     return draw
 
 
-def _on_terminal(no_color: bool) -> Callable[[Section], None]:
-    """Draw with rich. It is imported here, as that takes as long as a short command."""
-    from rich.console import Console, JustifyMethod
+def styled(value: object) -> RichText:
+    """A cell for a terminal. As Text, because rich and Textual read brackets in a str as markup."""
+    from rich.text import Text
+
+    text = cell(value)
+    return Text(text, style=STYLES.get(text, ""))
+
+
+def rich_section(section: Facts | Grid) -> RichTable:
+    """The section for a terminal. rich is imported here, as that takes as long as a short
+    command."""
     from rich.table import Table
     from rich.text import Text
+
+    grid = Grid(("", ""), section.pairs) if isinstance(section, Facts) else section
+    table = Table(box=None, show_header=grid is section, padding=(0, GAP, 0, 0))
+    for header, is_right in zip(grid.headers, numeric(grid), strict=True):
+        justify: JustifyMethod = "right" if is_right and grid is section else "left"
+        table.add_column(Text(printable(header)), justify=justify, overflow="fold")
+    table.columns[0].style = "" if grid is section else "bold"
+    for row in grid.rows:
+        table.add_row(*map(styled, row))
+    return table
+
+
+def _on_terminal(no_color: bool) -> Callable[[Section], None]:
+    from rich.console import Console
 
     def draw(section: Section) -> None:
         if isinstance(section, Lines):
             _plainly(sys.stdout)(section)
             return
         grid = Grid(("", ""), section.pairs) if isinstance(section, Facts) else section
-        table = Table(box=None, show_header=grid is section, padding=(0, GAP, 0, 0))
-        for header, is_right in zip(grid.headers, _numeric(grid), strict=True):
-            justify: JustifyMethod = "right" if is_right and grid is section else "left"
-            # As Text, because rich reads brackets in a str as markup.
-            table.add_column(Text(printable(header)), justify=justify, overflow="fold")
-        table.columns[0].style = "" if grid is section else "bold"
-        for row in grid.rows:
-            texts = [cell(value) for value in row]
-            table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in texts))
         width = max(Console().width, _width_min(grid))
         # None, not False, lets rich obey the variable NO_COLOR.
-        Console(width=width, no_color=no_color or None, highlight=False).print(table)
+        console = Console(width=width, no_color=no_color or None, highlight=False)
+        console.print(rich_section(section))
 
     return draw
 

@@ -53,7 +53,7 @@ export const groups = {
       ["Pending", (row) => number(row.pending), "number"],
       ["Owner", (row) => row.owner, "name"],
     ], found.groups, "No consumer group has committed an offset here."),
-    found.by_lag ? null : h("p", { class: "quiet" }, "So many groups are listed by name, and sorted "
+    found.sorts_all ? null : h("p", { class: "quiet" }, "So many groups are listed by name, and sorted "
       + "by lag within a page; the filter finds one."),
     pages("groups", found, params, "groups"),
   ],

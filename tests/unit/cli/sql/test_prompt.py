@@ -2,68 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
-import select
-import subprocess
-import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.processes.command_line import command, environment
+from tests.processes.terminal import TIMEOUT_S, Terminal
 from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.sql.prompt import NameCompletion, quoted
 
 PROMPT = "txlog> "
-TIMEOUT_S = 60
-
-
-class Terminal:
-    """A `txlog sql` that runs on a terminal."""
-
-    def __init__(self, root: Path, state: Path) -> None:
-        self._own, theirs = pty.openpty()
-        variables = environment(
-            TXLOG_ROOT=str(root), XDG_STATE_HOME=str(state), TERM="dumb", INPUTRC="/dev/null"
-        )
-        self.process = subprocess.Popen(
-            command("sql"), stdin=theirs, stdout=theirs, stderr=theirs, env=variables,
-            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )  # fmt: skip
-        os.close(theirs)
-        self.shown = ""
-
-    def until(self, end: str) -> str:
-        """What is printed up to `end`, which may be printed already."""
-        while end not in self.shown:
-            ready, _, _ = select.select([self._own], [], [], TIMEOUT_S)
-            assert ready, f"waited for {end!r}, and saw {self.shown!r}"
-            self.shown += os.read(self._own, 65_536).decode(errors="replace").replace("\r\n", "\n")
-        before, _, self.shown = self.shown.partition(end)
-        return before
-
-    def until_busy(self) -> None:
-        """Return when it has computed for a second since now."""
-        process = psutil.Process(self.process.pid)
-        began = sum(process.cpu_times()[:2])
-        while sum(process.cpu_times()[:2]) < began + 1:
-            ready, _, _ = select.select([self._own], [], [], 0.1)
-            if ready:
-                self.shown += os.read(self._own, 65_536).decode(errors="replace")
-
-    def type(self, text: str) -> None:
-        """Type this."""
-        os.write(self._own, text.encode())
-
-    def close(self) -> None:
-        """End it with Ctrl-D."""
-        self.type("\x04")
-        assert self.process.wait(TIMEOUT_S) == 0
-        os.close(self._own)
 
 
 @pytest.fixture
@@ -72,7 +20,8 @@ def open_terminal(log: SampleLog, tmp_path: Path) -> Iterator[Callable[[], Termi
     opened: list[Terminal] = []
 
     def new() -> Terminal:
-        opened.append(Terminal(log.root, tmp_path))
+        variables = {"TXLOG_ROOT": str(log.root), "XDG_STATE_HOME": str(tmp_path)}
+        opened.append(Terminal("sql", TERM="dumb", INPUTRC="/dev/null", **variables))
         opened[-1].until(PROMPT)
         return opened[-1]
 

@@ -1,0 +1,1 @@
+"""`txlog top`: the log live in a terminal."""
