@@ -178,7 +178,7 @@ class Consumer(InOneProcess):
         limit = self.config.max_poll_records
         if max_records is not None:
             limit = checked_limit("max_records", max_records)
-        with kept_if_interrupted(self._fetchers):
+        with kept_if_interrupted(self._assigned):
             taken = self._fetch(timeout_ms, limit)
             fetchers = self._assigned.fetchers
             return all_at_once((fetchers[where], where, fetched) for where, fetched in taken)
@@ -190,7 +190,7 @@ class Consumer(InOneProcess):
         Columns are the topic's, then `_topic`, `_partition`, `_offset`, `_timestamp`. Batches are
         returned as they are stored, without a copy where the store allows it.
         """
-        with kept_if_interrupted(self._fetchers):
+        with kept_if_interrupted(self._assigned):
             limit = checked_limit("max_records", max_records)
             taken = self._fetch(timeout_ms, limit, one_topic=True)
             if not taken:
@@ -239,14 +239,12 @@ class Consumer(InOneProcess):
         if self._assigned.is_empty:
             raise IllegalTransition(f"{method}() needs subscribe() or assign() first.")
 
-    def _fetchers(self) -> Mapping[TopicPartition, PartitionFetcher]:
-        return self._assigned.fetchers
-
     def _fetch(self, timeout_ms: float, limit: int, one_topic: bool = False) -> Taken:
         self._require_assigned("poll")
         timeout_ms = checked_timeout(timeout_ms)
         # Before records are taken: the positions then cover only what earlier polls returned.
-        self._auto_commit()
+        if self._commits_automatically and self._is_commit_due:
+            self._commit_automatically()
         self._assigned.place()
         return self._poller.fetch(timeout_ms, limit, one_topic)
 
@@ -396,10 +394,6 @@ class Consumer(InOneProcess):
         a `group.id`."""
         self._require_group("group_metadata")
         return self._group.metadata()
-
-    def _auto_commit(self) -> None:
-        if self._commits_automatically and self._is_commit_due:
-            self._commit_automatically()
 
     @property
     def _is_commit_due(self) -> bool:

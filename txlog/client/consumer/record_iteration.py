@@ -22,7 +22,6 @@ from txlog.errors import IllegalTransition, ReadBlocked, TxlogError, UnknownTopi
 from txlog.model import TopicPartition, TxId
 from txlog.topic.read.reader import FetchedBatch
 
-Fetchers = Mapping[TopicPartition, PartitionFetcher]
 Poll = Callable[[float], Mapping[TopicPartition, list[ConsumerRecord]]]
 
 _POLL_MS = 1_000.0
@@ -31,14 +30,14 @@ end takes so much longer than it must."""
 
 
 @contextmanager
-def kept_if_interrupted(fetchers: Callable[[], Fetchers]) -> Iterator[None]:
+def kept_if_interrupted(assigned: Assignment) -> Iterator[None]:
     """Restore the positions if the block raises, as its caller then gets no record; new partitions
     go back to where they began."""
-    before = {fetcher: fetcher.position for fetcher in fetchers().values()}
+    before = {fetcher: fetcher.position for fetcher in assigned.fetchers.values()}
     try:
         yield
     except BaseException:
-        for fetcher in fetchers().values():
+        for fetcher in assigned.fetchers.values():
             fetcher.position = before.get(fetcher, fetcher.begun_at)
         raise
 
@@ -79,7 +78,7 @@ def one_by_one(
         is_assigned = assigned.fetchers.get(where) is reading[where]
         return is_open() and is_assigned and where not in assigned.paused
 
-    with kept_if_interrupted(lambda: assigned.fetchers):
+    with kept_if_interrupted(assigned):
         polled = poll()
         reading = assigned.fetchers
         ends = {where: reading[where].position for where in polled}
