@@ -23,6 +23,7 @@ from txlog.errors import (
     ProducerFenced,
     StoreUnavailable,
     UnknownTopic,
+    UsageError,
 )
 from txlog.otel import instrument, uninstrument
 
@@ -271,6 +272,14 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env=environment()
     )
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+def test_without_the_package_instrument_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(UsageError, match=r"txlog-spark\[otel\]"):
+        instrument()
 
 
 def test_attributes_of_metrics_have_few_values(log: MemoryLog, kept: KeptTelemetry) -> None:
