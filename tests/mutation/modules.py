@@ -296,6 +296,7 @@ NEARER = {
         *_named("tests/unit/cli/commands", "group group_offsets topic txn txn_producers"),
         "tests/semantics/test_topics_that_come_back.py",
     ),
+    "txlog/client/html_table.py": ("tests/unit/client/test_html_table.py",),
     "txlog/client/consumer": (
         "tests/unit/client/consumer",
         "tests/unit/client/positions",

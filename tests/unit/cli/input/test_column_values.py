@@ -57,6 +57,12 @@ def test_text_that_is_no_json_document_is_refused(
     assert ("iconv" in refused.value.message) is is_wide
 
 
+def test_error_of_plain_text_has_no_hint() -> None:
+    with pytest.raises(InvalidRecord) as refused:
+        json_value("")
+    assert refused.value.message == "it is not JSON: Expecting value: line 1 column 1 (char 0)"
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
