@@ -292,7 +292,7 @@ NEARER = {
     "txlog/engine/transaction_session.py": SESSIONS,
     "txlog/client/admin": (
         "tests/unit/client/admin",
-        "tests/unit/client/test_lagging_process.py",
+        *_named("tests/unit/client", "html_table lagging_process"),
         *_named("tests/unit/cli/commands", "group group_offsets topic txn txn_producers"),
         "tests/semantics/test_topics_that_come_back.py",
     ),

@@ -21,6 +21,7 @@ from txlog.client.admin.descriptions import (
     TransactionListing,
 )
 from txlog.client.html_table import CELL_CHARACTERS_MAX, ROWS_MAX, html_table
+from txlog.coordinator.transaction import Transaction, TransactionState
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 from txlog.settings import TopicConfig
 
@@ -56,6 +57,53 @@ def test_a_description_shows_hostile_names_as_text(shown: object) -> None:
     assert HOSTILE in text_of(shown._repr_html_())  # type: ignore[attr-defined]
 
 
+OPENED = Transaction(TX_ID, TransactionState.ONGOING, 0, 60_000)
+PENDED = PendingTransaction(TX_ID, ("g", "h"), 0, 1)
+LAGS = GroupPartition(TopicPartition("t", 0), 1, 3, 2, lag_ms=1_500)
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (
+            TopicDescription(
+                "t", "id", pa.schema([]), 0, TopicConfig(), (PartitionDescription(0, 1, 2, 3),), ()
+            ),
+            (
+                "Topic t, open transactions: 0 partition log start offset last stable offset "
+                "end offset 0 1 2 3"
+            ),
+        ),
+        (
+            GroupDescription("g", "", None, (), (LAGS,)),
+            (
+                "Group g, lag: 2 partition current offset log end offset lag lag in seconds "
+                "t-0 1 3 2 1.5"
+            ),
+        ),
+        (
+            TransactionListing(
+                "a", 0, 1, 0, "", "Ongoing", None, all_open=(OPENED,), pending=(PENDED,)
+            ),
+            (
+                "Transactional id a, state: Ongoing open transaction state pending groups "
+                f"{TX_ID} {OPENED.state} {TX_ID} g, h"
+            ),
+        ),
+        (
+            TransactionDescription(TX_ID, TransactionOutcome.OPEN, "a", 7, None, ("g", "h")),
+            (
+                f"Transaction {TX_ID} outcome transactional id coordinator pending groups "
+                "OPEN a 7 g, h"
+            ),
+        ),
+    ],
+)
+def test_a_description_shows_its_facts_under_their_names(shown: object, text: str) -> None:
+    html = shown._repr_html_()  # type: ignore[attr-defined]
+    assert text_of(html).split() == text.split()
+
+
 def test_title_and_header_are_text_too() -> None:
     assert text_of(html_table(HOSTILE, (HOSTILE,), ())).count(HOSTILE) == 2
 
@@ -82,7 +130,7 @@ def test_unknown_lag_is_shown_as_unknown_and_not_as_0() -> None:
 
 def test_an_admin_shows_the_topics_and_a_scan_the_offsets(log: MemoryLog) -> None:
     log.producer().send("u", b"<b>").get()
-    assert text_of(log.admin._repr_html_()).split()[-2:] == ["t", "u"]
+    assert text_of(log.admin._repr_html_()).split()[-3:] == ["topic", "t", "u"]
     scan = txlog.scan("u", root=log.process())
     assert "<td>u-0</td><td>0</td><td>1</td>" in scan._repr_html_()
     named = {"<i>": ["x"]}

@@ -1,5 +1,7 @@
 """A program can do with `Admin` what the command line can: resets, producers, upkeep, audit."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.logs.memory_log import MemoryLog
@@ -10,6 +12,8 @@ from txlog.errors import (
     CommitFailed,
     InvalidConfig,
     NoOffsetForPartition,
+    NotATxlog,
+    TxlogError,
     UnknownGroup,
     UsageError,
 )
@@ -220,3 +224,13 @@ def test_verify_of_intact_log_has_no_findings(log: MemoryLog) -> None:
     admin = Admin(log.connection)
     assert admin.verify().findings == []
     assert admin.verify("t").findings == []
+
+
+def test_admin_opens_the_log_with_what_it_is_given(tmp_path: Path) -> None:
+    with pytest.raises(TxlogError, match="no_such_option"):
+        Admin(str(tmp_path / "a"), create=True, storage_options={"no_such_option": 1})
+    with pytest.raises(NotATxlog):
+        Admin(str(tmp_path / "b"))
+    config = {"transaction.state.log.num.partitions": 3}
+    made = Admin(str(tmp_path / "b"), create=True, log_config=config)
+    assert len(list(made.connection.coordinators())) == 3
