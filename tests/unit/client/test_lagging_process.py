@@ -90,6 +90,13 @@ def open_transaction(connection: Connection) -> Any:
     return found.tx_id
 
 
+def position_in(connection: Connection, where: TopicPartition) -> int:
+    """Where a consumer begins to read a partition."""
+    consumer = reader(connection)
+    consumer.assign([where])
+    return consumer.position(where)
+
+
 NEWEST: dict[str, tuple[Callable[[Connection], Any], Any]] = {
     "list_topics": (lambda c: Admin(c).list_topics(), ["new", "u"]),
     "describe_topic": (lambda c: ends(Admin(c).describe_topic("u")), [2, 2]),
@@ -130,6 +137,7 @@ NEWEST: dict[str, tuple[Callable[[Connection], Any], Any]] = {
         lambda c: topics_at_cut(c, ["u"], UNCOMMITTED)[0].offsets,
         {0: (0, 2), 1: (0, 2)},
     ),
+    "position in a new partition": (lambda c: position_in(c, U1), 0),
     "committed": (lambda c: reader(c, group_id="g").committed(U0), 2),
 }
 

@@ -63,17 +63,6 @@ def test_row_group_is_full_at_its_records_or_at_its_bytes(monkeypatch: pytest.Mo
     assert groups([4] * 5) == [12, 8]
 
 
-def test_file_has_the_records_places_before_their_time() -> None:
-    stamp = pa.field("_timestamp", pa.timestamp("ms", "UTC"), nullable=False)
-    schema = arrow_schema(pa.schema([pa.field("n", pa.int64(), nullable=False), stamp]))
-    assert schema.names == ["n", "_topic", "_partition", "_offset", "_timestamp"]
-    assert not schema.field("n").nullable
-    assert schema.field("_topic").type == pa.dictionary(pa.int32(), pa.string())
-    assert schema.field("_partition").type == pa.int32()
-    assert schema.field("_offset").type == pa.int64()
-    assert schema.field("_timestamp") == stamp
-
-
 def test_csv_file_has_the_records_places_first_and_texts_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -13,7 +13,7 @@ from txlog.client.consumer.cut_reader import (
     read_partition,
     topics_at_cut,
 )
-from txlog.errors import OffsetOutOfRange, UnknownTopic
+from txlog.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.topic.read.time_lookup import AtTime
 
@@ -191,3 +191,13 @@ def test_transaction_is_in_the_ranges_of_all_of_its_topics_or_of_none(log: Memor
 def test_missing_topic_is_named(log: MemoryLog) -> None:
     with pytest.raises(UnknownTopic, match="'gone'"):
         topics_at_cut(log.process(), ["t", "gone"], COMMITTED)
+
+
+def test_range_may_be_of_some_partitions_only(log: MemoryLog) -> None:
+    found = range_of(log)
+    assert found.only(()) is found
+    assert found.only([1]).offsets == {1: (0, 1)}
+    assert list(found.only([1, 0, 1]).offsets.items()) == [(0, (0, 4)), (1, (0, 1))]
+    with pytest.raises(UnknownPartition, match="has no partition 2; it has 2") as refused:
+        found.only([0, 2])
+    assert refused.value.facts["partition"] == 2
