@@ -305,6 +305,7 @@ NEARER = {
     ),
     "txlog/client/half_messages": (
         "tests/unit/client/half_messages",
+        "tests/unit/client/test_lagging_process.py",
         *_named("tests/semantics", "half_messages tags topics_that_come_back"),
     ),
     "txlog/client/positions": (

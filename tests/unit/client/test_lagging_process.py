@@ -16,7 +16,7 @@ from txlog.client.consumer.consumer import Consumer
 from txlog.client.consumer.cut_reader import topics_at_cut
 from txlog.client.half_messages.dead_letter import pending_letters
 from txlog.engine.connection import Connection
-from txlog.errors import UnknownTopic
+from txlog.errors import UnknownPartition, UnknownTopic
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.settings import LogSettings
 
@@ -90,13 +90,6 @@ def open_transaction(connection: Connection) -> Any:
     return found.tx_id
 
 
-def position_in(connection: Connection, where: TopicPartition) -> int:
-    """Where a consumer begins to read a partition."""
-    consumer = reader(connection)
-    consumer.assign([where])
-    return consumer.position(where)
-
-
 NEWEST: dict[str, tuple[Callable[[Connection], Any], Any]] = {
     "list_topics": (lambda c: Admin(c).list_topics(), ["new", "u"]),
     "describe_topic": (lambda c: ends(Admin(c).describe_topic("u")), [2, 2]),
@@ -137,7 +130,6 @@ NEWEST: dict[str, tuple[Callable[[Connection], Any], Any]] = {
         lambda c: topics_at_cut(c, ["u"], UNCOMMITTED)[0].offsets,
         {0: (0, 2), 1: (0, 2)},
     ),
-    "position in a new partition": (lambda c: position_in(c, U1), 0),
     "committed": (lambda c: reader(c, group_id="g").committed(U0), 2),
 }
 
@@ -220,3 +212,16 @@ def test_R15_lagging_process_finds_no_letters_in_a_deleted_topic(log: MemoryLog)
     prune(log)
     with pytest.raises(UnknownTopic):
         pending_letters(idle, "u")
+
+
+def test_R15_lagging_process_finds_the_topic_that_a_partition_waits_for(log: MemoryLog) -> None:
+    idle, late = opened(log), TopicPartition("late", 0)
+    consumer = reader(idle)
+    consumer.assign([late, U1])
+    for where in (late, U1):
+        with pytest.raises((UnknownTopic, UnknownPartition)):
+            consumer.position(where)
+    log.admin.create_topic("late", 1)
+    log.admin.create_partitions("u", 2)
+    prune(log)
+    assert (consumer.position(late), consumer.position(U1)) == (0, 0)

@@ -11,6 +11,7 @@ from txlog.client.half_messages.half_message import HalfTransaction, LocalTransa
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.engine.connection import Connection
 from txlog.model import TransactionOutcome
+from txlog.settings import LogSettings
 
 INTERVAL_MS = 30_000
 CHECKS_MAX = 2
@@ -144,3 +145,34 @@ def test_half_transaction_whose_topics_are_gone_is_given_up_without_letters(
     assert log.admin.outcome(half.tx_id) is TransactionOutcome.ABORTED
     assert pending_letters(log.process()) == []
     assert producer.statistics().dead_lettered == 0
+
+
+def test_producer_checks_the_half_messages_of_its_own_group() -> None:
+    log = MemoryLog(LogSettings(transaction_state_log_num_partitions=1))
+    log.admin.create_topic("u", 1)
+    producers = {}
+    for group in ("shop", "bank"):
+        producers[group] = TransactionMQProducer(group, log.connection, listener=Committing())
+        producers[group].start(check_in_background=False)
+        producers[group].send_half(Message("u", group.encode()))
+    log.clock.sleep_ms(INTERVAL_MS * 10)
+    assert producers["shop"].check() == 1
+    assert log.values("u") == [b"shop"]
+
+
+def test_unreadable_half_message_is_not_counted_as_given_up(log: MemoryLog) -> None:
+    producer = started(log.connection)
+    producer.send_half(Message("u", b"lost"))
+    log.memory.delete(segment_of(log))
+    for _ in range(CHECKS_MAX + 2):
+        log.clock.sleep_ms(INTERVAL_MS)
+        assert producer.check() == 0
+    assert producer.statistics().dead_lettered == 0
+
+
+def test_state_has_both_spellings() -> None:
+    """RocketMQ's own is UNKNOW."""
+    unknown = LocalTransactionState.UNKNOWN
+    assert LocalTransactionState("UNKNOWN") is LocalTransactionState("UNKNOW") is unknown
+    with pytest.raises(ValueError, match="XXUNKNOWNXX"):
+        LocalTransactionState("XXUNKNOWNXX")

@@ -14,7 +14,7 @@ from txlog.client.half_messages.half_message import (
 from txlog.client.half_messages.half_store import read_half, stage
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.engine.connection import Connection
-from txlog.errors import CorruptData, InvalidRecord, UnknownTopic
+from txlog.errors import CorruptData, InvalidName, InvalidRecord, UnknownTopic
 from txlog.topic.records.schema import KAFKA_SCHEMA
 
 
@@ -156,3 +156,11 @@ def test_R54_interrupted_deletions_are_finished_by_a_check_that_meets_them(log: 
     assert producer.check() == 1
     assert [letter.message.value for letter in pending_letters(log.process())] == [b"v"]
     assert log.admin.list_topics() == [DEAD_LETTER_TOPIC, "t", "v"]
+
+
+def test_half_message_may_be_for_an_internal_topic(log: MemoryLog) -> None:
+    """It is not refused for its name; here there is none."""
+    with pytest.raises(UnknownTopic, match="__of_the_log"):
+        stage(log.connection, [Message("__of_the_log", b"x")], "id")
+    with pytest.raises(InvalidName):
+        stage(log.connection, [Message("a/b", b"x")], "id")

@@ -9,11 +9,13 @@ from tests.logs.memory_log import MemoryLog
 from txlog.client.positions.position_arguments import (
     OFFSET_METADATA_BYTES_MAX,
     checked_names,
+    checked_offsets,
     checked_partitions,
     checked_position,
     checked_time,
+    checked_timeout,
 )
-from txlog.errors import InvalidName, InvalidRecord, TxlogError
+from txlog.errors import InvalidName, InvalidRecord, TxlogError, UsageError
 from txlog.model import OffsetAndMetadata, TopicPartition
 
 U0 = TopicPartition("u", 0)
@@ -40,6 +42,21 @@ def test_one_name_stands_for_a_list_of_it() -> None:
     for refused in (b"u", 5, None):
         with pytest.raises(InvalidRecord, match="is not a list of names"):
             checked_names(refused)
+
+
+def test_mapping_is_shown_by_an_example_of_its_own() -> None:
+    assert checked_offsets({("u", 0): np.int64(5)}) == {U0: 5}
+    with pytest.raises(InvalidRecord, match=r"as in \{TopicPartition\('orders', 0\): 23\}\."):
+        checked_offsets([(U0, 5)])
+
+
+def test_time_to_wait_is_a_number_of_milliseconds() -> None:
+    for accepted in (0, 2.5, np.float64(7), 2**63 - 1):
+        found = checked_timeout(accepted)
+        assert (found, type(found)) == (float(accepted), float)
+    for refused in (-1, float("nan"), True, "5", None, 2.0**64):
+        with pytest.raises(UsageError, match="give milliseconds from 0 to"):
+            checked_timeout(refused)
 
 
 def test_metadata_may_have_the_limit_in_bytes() -> None:
