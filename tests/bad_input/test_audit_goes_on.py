@@ -141,7 +141,7 @@ def test_I16_audit_bounds_the_memory_of_a_staged_segment_of_any_size(
     length: int, tmp_path: Path
 ) -> None:
     root = stored_in(tmp_path / "log")
-    path = newest("segment", "topics/u/").replace("/segments/0", "/segments/1")
+    path = newest("segment", "topics/u/").replace("0.arrow", "1.arrow")
     (entry, data) = next(iter(staged(path, length).items()))
     (root / entry).write_bytes(data)
     _huge(root / path, length)

@@ -203,7 +203,7 @@ def test_footers_and_batches_of_several_rows_are_read_together(log: MemoryLog) -
     store = Expecting(opened.topic.store)
     audit = opened.over(store)
     first, second = opened.rows[:2]
-    unlisted = replace(first, segment=first.segment.replace("/segments/0", "/segments/f"))
+    unlisted = replace(first, segment=second.segment.replace(".arrow", "")[:-1] + "f.arrow")
     emptied = replace(second, segment="", stored_rows=0)
     misnamed = replace(second, segment="README")
     rows = [first, replace(first, position=500), second, unlisted, emptied, misnamed]
