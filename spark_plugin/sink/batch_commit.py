@@ -12,21 +12,27 @@ The steps, and what a crash after each leaves:
 If the groups are in the coordinator's journal, as the only group of a query always is, steps 3 and
 4 are one entry, and so is step 6.
 
+A process that has committed a batch of this run before waits for steps 3 to 5 only: it applies the
+tests to the states that it has in memory (R60), and step 6 follows in the background, or in the
+entry of the next batch's decision (R61).
+
 The decision is one journal entry, a conditional PUT of at most a megabyte, and so is each topic's
 marker. If the segments are too many to be named there, the records are first appended to the
 topics' logs, one part in each entry, as those of any producer's open transaction. Readers see none
 of them before the decision (I3, I5), which names partitions only. This costs a BEGIN, and one entry
 for every few thousand stored batches.
 
-Keeps I6 and I10 (R1, R2, R23, R24, R26, R27, R29, R40). It must not know how records were staged.
+Keeps I6 and I10 (R1, R2, R23, R24, R26, R27, R29, R40, R60, R61). It must not know how records were
+staged.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property, partial
+from operator import attrgetter
 from typing import Any
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint
@@ -36,7 +42,7 @@ from spark_plugin.sink.replay import BatchDecision, decide_batch, offset_ranges
 from spark_plugin.sink.staging import BatchIdentity, TaskMessage, participants
 from spark_plugin.source.starting_points import UNSTABLE_WAIT_MS, UNSTABLE_WAITS_MAX
 from txlog.coordinator.coordinator import Coordinator
-from txlog.coordinator.events import Participant, ReplayMark
+from txlog.coordinator.events import NewestMark, Participant, ReplayMark
 from txlog.coordinator.rules import require_not_deleted
 from txlog.engine.append import appender
 from txlog.engine.append.appender import Appender
@@ -46,6 +52,7 @@ from txlog.errors import (
     CheckpointConflict,
     CommitFailed,
     InvalidOption,
+    ProducerFenced,
     TransactionAborted,
     TxlogError,
     UnknownTopic,
@@ -57,7 +64,7 @@ log = logging.getLogger(__name__)
 
 STAGED_TIMEOUT_MS = 10_000
 """After this time any process may bar an undecided run's pend. A commit takes milliseconds, on a
-distant store four round trips. The run after a killed one waits so long for its pend; a live run
+distant store two round trips. The run after a killed one waits so long for its pend; a live run
 that a store delays for longer decides its batch again (DECIDE_ATTEMPTS_MAX)."""
 
 DECIDE_ATTEMPTS_MAX = 3
@@ -79,9 +86,9 @@ SESSIONS_MAX = 256
 turn, each commit registers again."""
 
 _sessions: dict[tuple[int, str, str], TransactionSession] = {}
-"""Registered runs of this process, the one that has waited longest first. Their transactions are
-complete. A run that commits is not in here, so a session in use is never dropped. Losing one costs
-a registration only, as when Spark, which uses any idle Python process, changes to another one."""
+"""Runs of which this process has committed a batch, the one that has waited longest first. A run
+that commits is not in here, so a session in use is never dropped. Losing one costs a registration
+only, as when Spark, which uses any idle Python process, changes to another one."""
 
 
 class BatchCommitter:
@@ -102,7 +109,9 @@ class BatchCommitter:
         self._messages = messages
         self._staged = participants(messages)
         self._groups: dict[str, GroupState] = {}
-        """The groups' states, as last read."""
+        """The groups' states to which the replay tests were applied."""
+        self._newest: ReplayMark | None = None
+        """The coordinator's newest mark of the query to which they were applied."""
 
     def commit(self) -> None:
         """Commit the batch exactly once, however often it is replayed.
@@ -111,25 +120,31 @@ class BatchCommitter:
         errors.
         """
         with refused_if_deleted(self._connection):
-            self._commit()
-
-    def _commit(self) -> None:
-        batch_id = self._identity.batch_id
-        for attempt in range(DECIDE_ATTEMPTS_MAX):
-            self._read()
-            if self._decide() is BatchDecision.ALREADY_IN:
-                self._require_replay(is_first_attempt=attempt == 0)
-                log.info("batch %d is in the log already", batch_id)
+            # The checkpoint first: a batch that it refuses reads nothing of the log.
+            batch_id, cluster = self._batch.batch_id, self._connection.cluster
+            for message in self._messages:
+                # Skipped if another log has been put at this root since the tasks ran.
+                if message.log is not None and message.log.file == cluster.file:
+                    for topic in message.log.topics:
+                        cluster.learn_topic(topic.opened)
+            require_topics(self._connection, self._staged)
+            if self._has_committed_from_memory():
                 return
-            try:
-                self._run()
-                return
-            except (CommitFailed, TransactionAborted) as error:
-                # Another run was faster, and the replay tests tell whether with this batch. Or this
-                # pend was barred as that of a dead run, and the batch is decided again.
-                if attempt == DECIDE_ATTEMPTS_MAX - 1:
-                    raise
-                log.info("batch %d: %s", batch_id, error)
+            for attempt in range(DECIDE_ATTEMPTS_MAX):
+                self._read()
+                if self._decide() is BatchDecision.ALREADY_IN:
+                    self._require_replay(is_first_attempt=attempt == 0)
+                    log.info("batch %d is in the log already", batch_id)
+                    return
+                try:
+                    self._run()
+                    return
+                except (CommitFailed, TransactionAborted) as error:
+                    # Another run was faster, and the replay tests tell whether with this batch. Or
+                    # this pend was barred as that of a dead run, and the batch is decided again.
+                    if attempt == DECIDE_ATTEMPTS_MAX - 1:
+                        raise
+                    log.info("batch %d: %s", batch_id, error)
 
     # The batch's ranges and ids, each found once.
 
@@ -201,26 +216,41 @@ class BatchCommitter:
         """Catch up the coordinator and read the groups, all at once.
 
         The answers are of different times and may disagree: the pend and PREPARE check again what
-        follows from them. Raises InvalidRecord, InternalError, and the store's errors.
+        follows from them. Raises the store's errors.
         """
-        # The checkpoint first: a batch that it refuses reads nothing of the log.
         groups, coordinator = list(self._batch.by_group()), self._coordinator
-        cluster, offsets = self._connection.cluster, self._connection.offsets
-        for message in self._messages:
-            # Skipped if another log has been put at this root since the tasks ran.
-            if message.log is not None and message.log.file == cluster.file:
-                for topic in message.log.topics:
-                    cluster.learn_topic(topic.opened)
+        offsets = self._connection.offsets
         elsewhere = [g for g in groups if offsets.partition_of(g) != coordinator.partition]
         calls: list[Callable[[], Any]] = [
             coordinator.catch_up,
-            partial(require_topics, self._connection, self._staged),
             *(partial(offsets.group, group) for group in elsewhere),
         ]
-        states = cluster.fan_out.run_all(calls)[len(calls) - len(elsewhere) :]
+        states = self._connection.cluster.fan_out.run_all(calls)[1:]
         found = dict(zip(elsewhere, states, strict=True))
         # The coordinator's own catch-up has read the groups in its journal.
         self._groups = {g: found[g] if g in found else offsets.seen(g) for g in groups}
+
+    def _has_committed_from_memory(self) -> bool:
+        """Commit the batch if the states that this process has in memory allow it (R60).
+
+        They may be old. The command compares all that the tests rest on: the groups' positions, the
+        newest mark, the epoch, and that nothing is prepared. If it is refused, or the tests say
+        anything else, the states must be read. Raises the errors of `_run`.
+        """
+        session = _sessions.get(self._session_key)
+        if session is None or self._has_moved(session) or is_large(self._staged, self._mark):
+            return False
+        offsets = self._connection.offsets
+        # The batch before may be decided only: its offsets and COMMITTED can be in this decision.
+        self._groups = {g: offsets.with_decided(g, offsets.seen(g)) for g in self._batch.by_group()}
+        if not self._may_commit_early():
+            return False
+        try:
+            self._run()
+        except (CommitFailed, ProducerFenced, TransactionAborted) as error:
+            log.info("batch %d is tested again: %s", self._batch.batch_id, error)
+            return False
+        return True
 
     # The two replay tests.
 
@@ -236,7 +266,7 @@ class BatchCommitter:
         return self._apply_tests(self._read_consistently())
 
     def _may_commit_early(self) -> bool:
-        """Whether the states just read allow the commit; otherwise they must be read again.
+        """Whether the states at hand allow the commit; otherwise they must be read again.
 
         They are of different times, but the pend compares the group's positions again, and PREPARE
         the mark. No other answer may rest on them.
@@ -245,9 +275,9 @@ class BatchCommitter:
         if any(state.pending for state in self._groups.values()):
             return False
         former = self._former_mark()
-        mark = self._coordinator.state.marks.get(self._mark.key)
+        self._newest = self._coordinator.state.marks.get(self._mark.key)
         try:
-            return self._apply_tests(_newest((mark, former))) is BatchDecision.COMMIT
+            return self._apply_tests(_newest((self._newest, former))) is BatchDecision.COMMIT
         except CheckpointConflict:
             return False
 
@@ -287,6 +317,7 @@ class BatchCommitter:
                 self._groups[group] = self._finished_group(group)
             asked_before, mark = mark, self._coordinator.catch_up().marks.get(key)
             if mark == asked_before:
+                self._newest = mark
                 return _newest((mark, former))
         raise CommitFailed(
             f"batch {self._identity.batch_id}: other runs of the query commit faster than this one "
@@ -322,6 +353,7 @@ class BatchCommitter:
         # batch has used them (0011).
         is_too_large = is_large(staged, self._mark)
         session = _sessions.pop(self._session_key, None)
+        is_new = session is None
         if session is None or is_too_large or self._has_moved(session):
             session = self._registered()
         try:
@@ -332,16 +364,23 @@ class BatchCommitter:
             if is_too_large:
                 append_first(self._connection, session, staged)
                 staged = ()
-            if is_too_large or not self._fit_one_entry(pends):
+            # Pends and decision share an entry if they are of one journal, and have room. The mark
+            # in it names the partitions of the pends a second time.
+            partition_of = self._connection.offsets.partition_of
+            positions = sum(event_bytes(pend) for pend in pends.values())
+            weight = 2 * positions + STORED_BATCH_BYTES * _weight(self._staged)
+            is_elsewhere = any(partition_of(g) != self._coordinator.partition for g in pends)
+            if is_too_large or is_elsewhere or weight > OFFSETS_BYTES_MAX:
                 for group, pend in pends.items():
                     # Answered before PREPARE, which names their groups (R37).
                     self._wait(partial(session.pend_staged, group, pend))
                 pends = {}
-            decide = partial(session.commit, staged, self._mark, pends=pends)
+            after = NewestMark(self._mark.key, self._newest)
+            decide = partial(session.commit, staged, self._mark, pends=pends, conditions=(after,))
             self._wait(partial(self._connection.offsets.with_resolution, decide, session.tx_id))
-            # Not left to the next transaction: the completion holds the group's offsets, and
-            # another process may commit the next batch.
-            session.join()
+            # Spark may end a process with its first commit (R61).
+            if is_new:
+                session.join()
         except TxlogError:
             # The next attempt begins with a new epoch, so that no transaction id is used twice.
             # A pend that is left would block the group's present owner. If the decision is COMMIT,
@@ -351,7 +390,9 @@ class BatchCommitter:
             except TxlogError as error:
                 log.info("batch %d was not aborted: %s", self._identity.batch_id, error)
             raise
-        _keep(self._session_key, session)
+        for oldest in list(_sessions)[: max(0, len(_sessions) - SESSIONS_MAX + 1)]:
+            _sessions.pop(oldest, None)
+        _sessions[self._session_key] = session
 
     def _registered(self) -> TransactionSession:
         session = TransactionSession(
@@ -375,15 +416,6 @@ class BatchCommitter:
         mine = session.registration
         is_newest = (newest.pid, newest.epoch) == (mine.pid, mine.epoch)
         return newest.instance == self._identity.run_id and not is_newest
-
-    def _fit_one_entry(self, pends: Mapping[str, tuple[PendingOffset, ...]]) -> bool:
-        """Whether pends and decision may share one entry: they are of one journal, and have room.
-        The batch's mark in it names the partitions of the pends a second time."""
-        partition_of = self._connection.offsets.partition_of
-        if any(partition_of(group) != self._coordinator.partition for group in pends):
-            return False
-        positions = sum(event_bytes(pend) for pend in pends.values())
-        return 2 * positions + STORED_BATCH_BYTES * _weight(self._staged) <= OFFSETS_BYTES_MAX
 
     def _pending(self, group: str) -> tuple[PendingOffset, ...]:
         """The group's positions after the batch, in the partitions that advance, that join, or in
@@ -431,15 +463,8 @@ class BatchCommitter:
         call()
 
 
-def _keep(key: tuple[int, str, str], session: TransactionSession) -> None:
-    """Keep the session, whose transaction is complete, for the run's next batch."""
-    for oldest in list(_sessions)[: max(0, len(_sessions) - SESSIONS_MAX + 1)]:
-        _sessions.pop(oldest, None)
-    _sessions[key] = session
-
-
 def _newest(marks: Iterable[ReplayMark | None]) -> ReplayMark | None:
-    return max((m for m in marks if m is not None), key=lambda m: m.batch_id, default=None)
+    return max(filter(None, marks), key=attrgetter("batch_id"), default=None)
 
 
 # Staged segments, and how many of them an entry names.

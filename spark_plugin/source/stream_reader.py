@@ -398,14 +398,15 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         }
 
     def _begin_group_read(self, done: SourceOffset) -> Callable[[], GroupState]:
-        """Begin to read the group's state, at the same time as the topics."""
+        """Begin to read the group's state, at the same time as the topics. Its positions are those
+        of decided transactions: a sink may not have applied its offsets yet (R61)."""
         group, connection = self._options.group_id, self._connection
         if group is None or done == self._followed:
             return GroupState
         if connection is None:
-            return lambda: self._log().offsets.group(group)
+            return lambda: self._log().offsets.shown(group)
         fan_out = connection.cluster.fan_out
-        return begun(fan_out, partial(connection.offsets.group, group))
+        return begun(fan_out, partial(connection.offsets.shown, group))
 
     def _follow(self, done: SourceOffset, group_read: Callable[[], GroupState]) -> None:
         """Commit the group's offsets for a query whose sink is not txlog.

@@ -417,6 +417,15 @@ class ExpireTransactionalId:
     before_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class NewestMark:
+    """A condition of the decision in the same entry, and no event: under this key the coordinator
+    keeps exactly this mark (rule R60). Raises CommitFailed."""
+
+    key: str
+    mark: ReplayMark | None
+
+
 CoordinatorCommand: TypeAlias = (
     InitProducer
     | TransactionBegun
@@ -429,4 +438,5 @@ CoordinatorCommand: TypeAlias = (
     | GroupReleased
     | ExpireTransactionalId
     | TopicDeletionBegun
+    | NewestMark
 )

@@ -19,6 +19,7 @@ from txlog.coordinator.events import (
     ExpireTransactionalId,
     GroupReleased,
     InitProducer,
+    NewestMark,
     Participant,
     ParticipantsAdded,
     PrepareAbort,
@@ -84,6 +85,10 @@ def decide(state: CoordinatorState, command: CoordinatorCommand) -> Decided:
         case TopicDeletionBegun():
             new = tuple(one for one in command.topic_ids if one not in state.deleted_topics)
             return Decided((TopicDeletionBegun(new),) if new else ())
+        case NewestMark():
+            if state.marks.get(command.key) != command.mark:
+                raise _was_overtaken(command)
+            return Decided()
 
 
 def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
@@ -454,6 +459,15 @@ def _check_mark(state: CoordinatorState, command: CommitPrepared) -> None:
             batch_id=mark.batch_id,
             newest_batch_id=newest.batch_id,
         )
+
+
+def _was_overtaken(expected: NewestMark) -> CommitFailed:
+    """The error for a batch whose replay tests were applied to another mark (rule R60)."""
+    return CommitFailed(
+        f"another run has committed a batch under {expected.key!r} since the replay tests were "
+        "applied. They decide again what to do.",
+        key=expected.key,
+    )
 
 
 def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:

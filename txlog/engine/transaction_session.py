@@ -320,10 +320,12 @@ class TransactionSession:
         mark: ReplayMark | None = None,
         *,
         pends: Mapping[str, tuple[PendingOffset, ...]] = NO_PENDS,
+        conditions: Sequence[Any] = (),
     ) -> dict[str, Mapping[int, int]]:
         """Decide, apply everywhere, and complete in the background (rule R8).
 
         `pends` are written in the entry of the decision, for groups in this coordinator's journal.
+        `conditions` are commands that may refuse that entry.
 
         Returns the offsets of staged records, if this call has written the markers: topic id ->
         partition -> first offset. May be repeated after a retriable error: each step is idempotent.
@@ -336,7 +338,8 @@ class TransactionSession:
             return {}
         # PREPARE names every group with a pend, so that any process can apply them all (R37).
         self._groups = list(dict.fromkeys((*self._groups, *pends)))
-        self._prepare(participants, mark, [self._pend_command(*item) for item in pends.items()])
+        pend_commands = [self._pend_command(*item) for item in pends.items()]
+        self._prepare(participants, mark, [*conditions, *pend_commands])
         base_offsets: dict[str, Mapping[int, int]] = {}
         waiting = tuple(self._groups)
         try:

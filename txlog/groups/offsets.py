@@ -84,14 +84,17 @@ class GroupOffsets:
     def shown(self, group: str) -> GroupState:
         """The group as of now, with the offsets of decided transactions; see `with_decided`."""
         state = self.group(group)
-        for pending in state.pending.values():
-            self._coordinator(pending.coordinator).catch_up()
+        # What the group's own journal says of a transaction was read with the group.
+        for number in {p.coordinator for p in state.pending.values()} - {self.partition_of(group)}:
+            self._coordinator(number).catch_up()
         return self.with_decided(group, state)
 
     def with_decided(self, group: str, state: GroupState) -> GroupState:
         """The group once the pends whose transactions are decided COMMIT are applied: a caller
         that shows positions shows these, as their process may have died. Nothing is written. The
         caller has caught up with the coordinators after reading `state`."""
+        if not state.pending:
+            return state
         groups = OffsetsState(SortedMap({group: state}))
         for tx_id, pending in state.pending.items():
             if self._coordinator(pending.coordinator).state.is_decided_commit(tx_id):

@@ -378,7 +378,7 @@ OF_RULES: Mapping[str, Mutant] = {
     "timed-out transaction counts as aborted (I14)": Mutant(
         timed_out_counts_as_aborted, "wrong-clocks", 7
     ),
-    "without R2, other offsets accepted": Mutant(no_R2_offsets, "numbers", 12),
+    "without R2, other offsets accepted": Mutant(no_R2_offsets, "numbers", 7),
     "without R2, new run forgets the mark": Mutant(no_R2_memory, "numbers", 7, 600),
     "without R4": Mutant(no_R4, "wrong-clocks", 10, beside=no_outcomes, kind="I4"),
     "without R5, BEGIN does not wait for the prepared transaction": Mutant(

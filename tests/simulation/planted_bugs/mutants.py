@@ -11,6 +11,7 @@ from spark_plugin.sink.replay import BatchDecision
 from tests.protocol import removed_rules as rules_out
 from tests.simulation.planted_bugs.bugs_of_answers import OF_ANSWERS
 from tests.simulation.planted_bugs.bugs_of_deletion import OF_DELETION
+from tests.simulation.planted_bugs.bugs_of_memory import OF_MEMORY
 from tests.simulation.planted_bugs.bugs_of_rules import OF_RULES
 from tests.simulation.planted_bugs.bugs_of_spark import OF_SPARK
 from tests.simulation.planted_bugs.bugs_of_trust import OF_TRUST
@@ -236,6 +237,7 @@ MUTANTS: dict[str, Mutant] = {
     **OF_RULES,
     **OF_DELETION,
     **OF_SPARK,
+    **OF_MEMORY,
     **OF_ANSWERS,
     **OF_TRUST,
 }

@@ -108,15 +108,20 @@ def test_session_in_use_is_not_dropped_while_other_runs_commit(
     log.check()
 
 
-def test_transaction_of_a_kept_session_is_complete(log: MemoryLog, tmp_path: Path) -> None:
-    """Another process may commit the next batch, and a session may be dropped at any time."""
-    runtime = Runtime(log.clock, fan_out=HeldFanOut())
-    process, query = open_connection(log.memory, runtime), Query(log, tmp_path / "checkpoint")
-    for batch in range(3):
-        query.run(process, "run", batch, batch, batch + 1)
-        found = [list(c.state.open_transactions()) for c in log.process().caught_up()]
-        assert found == [[]]
-        assert kept_runs() == ["run"]
+def test_transaction_of_a_dropped_session_is_completed_in_the_background(
+    log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_commit, "SESSIONS_MAX", 1, raising=False)
+    background = HeldFanOut()
+    process = open_connection(log.memory, Runtime(log.clock, fan_out=background))
+    query, other = (query_without_group(log, tmp_path, name) for name in ("query", "other"))
+    for batch in range(2):
+        run(query, process, "run", batch)
+    run(other, process, "of other", 0)
+    assert kept_runs() == ["of other"]
+    background.let_go()
+    assert [list(c.state.open_transactions()) for c in log.process().caught_up()] == [[]]
+    log.check()
 
 
 # Replayed writes of a `foreachBatch`.
