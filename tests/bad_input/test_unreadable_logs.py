@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes.command_line import PROCESS_TIMEOUT_S, command, environment
+from tests.processes.terminal import Terminal
 from tests.unit.cli.command_cases import make_logs
 from tests.unit.ui.page import OpenPage, Reply
 from txlog.ui.views import VIEWS
@@ -120,3 +121,16 @@ def test_page_names_the_damaged_entry_of_a_journal(root: Path) -> None:
     with page_of(root) as page:
         wrong = require_named(answers(page), str(journal.relative_to(root)), DAMAGED, 500)
     assert {"topic", "topics", "overview"} <= wrong
+
+
+def test_top_names_what_it_may_not_read_and_shows_it_when_it_may(root: Path) -> None:
+    variables = {"TXLOG_ROOT": str(root), "TERM": "xterm-256color"}
+    terminal = Terminal("top", "--view", "topics", prefix=bound([]), **variables)
+    terminal.until("LOOK")
+    with without_permission(folder_of(root, "journal")):
+        terminal.until("CANNOT BE READ")
+        terminal.until("topics/orders/")
+        terminal.until(DENIED)
+    terminal.until("LOOK")
+    terminal.type("q")
+    assert terminal.until_ended()[0] == 0

@@ -9,6 +9,7 @@ import select
 import struct
 import subprocess
 import termios
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -22,11 +23,13 @@ ROWS, COLUMNS = 40, 120
 class Terminal:
     """A command that runs on a terminal of its own."""
 
-    def __init__(self, *words: object, **variables: str) -> None:
+    def __init__(self, *words: object, prefix: Sequence[str] = (), **variables: str) -> None:
+        """`prefix`: words in front of the command, such as those that take its permissions."""
         self._own, self._theirs = pty.openpty()
         fcntl.ioctl(self._own, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self.process = subprocess.Popen(
-            command(*words), stdin=self._theirs, stdout=self._theirs, stderr=self._theirs,
+            [*prefix, *command(*words)],
+            stdin=self._theirs, stdout=self._theirs, stderr=self._theirs,
             env=environment(**variables), start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )  # fmt: skip

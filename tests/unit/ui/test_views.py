@@ -187,6 +187,28 @@ def test_transactions_are_filtered_by_outcome_and_text(page: OpenPage) -> None:
     assert page.api("transactions", q="nothing").json["transactions"] == []
 
 
+def test_lists_are_sorted_over_all_pages_and_unknown_values_are_last(
+    page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(view: str, member: str, **params: object) -> list[object]:
+        reply = page.api(view, **params)
+        assert reply.status == 200, reply.json
+        return [row[member] for row in reply.json[view]]
+
+    assert listed("groups", "group", sort="group", reverse="true") == ["report", "billing"]
+    assert listed("groups", "lag", sort="lag") == [8, None]
+    assert listed("groups", "lag", sort="lag", reverse="true") == [8, None]
+    assert listed("topics", "offsets", sort="offsets", reverse="true")[0] == 13
+    assert listed("topics", "topic", reverse="true")[0] == "orders"
+    ids = listed("transactions", "transaction", sort="transaction")
+    assert ids == sorted(map(str, ids))
+    assert listed("transactions", "records", sort="records", reverse="true")[:2] == [2, 1]
+    assert listed("transactions", "transaction", name="0-0-1") == ["0-0-1"]
+    monkeypatch.setattr(views, "PAGE_ROWS", 1)
+    assert listed("topics", "offsets", sort="offsets", page=2) == [13]
+    assert listed("transactions", "transaction", sort="transaction", page=1) == [ids[1]]
+
+
 @pytest.mark.parametrize(
     ("view", "params", "status", "code"),
     [
@@ -197,6 +219,9 @@ def test_transactions_are_filtered_by_outcome_and_text(page: OpenPage) -> None:
         ("group/lag", {"name": "billing", "since": "soon"}, 400, "usage"),
         ("group/lag", {"name": "billing", "since": "1d", "step": "1ms"}, 400, "usage"),
         ("groups", {"page": "-1"}, 400, "usage"),
+        ("groups", {"sort": "nope"}, 400, "usage"),
+        ("topics", {"sort": "worst_group"}, 400, "usage"),
+        ("transactions", {"sort": "topics"}, 400, "usage"),
         ("transaction", {"name": "x"}, 400, "invalid-name"),
         ("transaction", {"name": "9-9-9"}, 404, "unknown-transaction"),
         ("topic/records", {"name": "orders", "partition": 9}, 404, "unknown-partition"),
