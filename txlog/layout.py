@@ -163,6 +163,11 @@ def is_segment(path: str) -> bool:
     return _JOURNALS.fullmatch(path) is not None and path.rsplit("/", 2)[-2] == "segments"
 
 
+def is_entry(path: str) -> bool:
+    """Whether the path is the name of an entry."""
+    return _JOURNALS.fullmatch(path) is not None and path.rsplit("/", 2)[-2] == "entries"
+
+
 def is_log_id(text: str) -> bool:
     """Whether the text can be a log's id, and so a part of names."""
     return re.fullmatch(r"[0-9a-f]{32}", text) is not None

@@ -221,6 +221,7 @@ def _convert(kind: str, name: str, value: object, wanted: object) -> object:
     journal_snapshot_entries="journal.snapshot.entries",
     boundary_trust_ms="boundary.trust.ms",
     boundary_grace_ms="boundary.grace.ms",
+    entry_records_max_bytes="entry.records.max.bytes",
 )
 @dataclass(frozen=True, slots=True)
 class LogSettings(SettingsGroup):
@@ -247,8 +248,14 @@ class LogSettings(SettingsGroup):
     """If checks are trusted, pruned entries stay until a boundary above them is older than this by
     the store's own dates (rule R14): 7 days; at least twice `boundary.trust.ms` (rule R32)."""
 
+    entry_records_max_bytes: int = 0
+    """Records of an append or a transaction that take at most this many bytes ride in the entry
+    that names them, which saves a request and a wait; at most so many in one entry. 0: every record
+    is in a segment."""
+
     def __post_init__(self) -> None:
         self._require_range("transaction.state.log.num.partitions", 1, COORDINATORS_MAX)
+        self._require_range("entry.records.max.bytes", 0, ENTRY_RECORDS_MAX)
         self._require_range("journal.snapshot.entries", 2, 4096)
         self._require_range("boundary.trust.ms", 0, LONG_MAX)
         twice_ms = 2 * self.boundary_trust_ms
@@ -274,6 +281,10 @@ hours."""
 BOUNDARY_GRACE_MS = 7 * 86_400_000
 """For logs that are created on an object store. Six and a half days are left for stalled clocks,
 differing dates of the store, and writes that become visible later than their date."""
+
+
+ENTRY_RECORDS_MAX = 512 << 10
+"""Limit of `entry.records.max.bytes`: half of an entry, so that its events fit, too."""
 
 
 @stored(

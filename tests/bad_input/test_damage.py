@@ -186,9 +186,9 @@ def test_half_of_an_entry_that_a_store_kept_blocks_its_journal_until_it_is_remov
 @pytest.mark.parametrize("journal", JOURNALS)
 def test_I15_entry_of_a_newer_format_requires_a_newer_txlog(log: MemoryLog, journal: str) -> None:
     path = paths(log, f"^{journal}/.*entries/")[-1]
-    newer = log.objects()[path].replace(b'{"format":2,', b'{"format":3,', 1)
+    newer = log.objects()[path].replace(b'{"format":3,', b'{"format":4,', 1)
     _overwrite(log, path, newer)
-    with pytest.raises(UnsupportedFormat, match=f"{path} has format version 3.*newer txlog"):
+    with pytest.raises(UnsupportedFormat, match=f"{path} has format version 4.*newer txlog"):
         use(log, journal)
 
 
@@ -366,26 +366,26 @@ def _create(store: MemoryStore) -> object:
 
 def test_a_log_of_a_newer_format_is_refused(log: MemoryLog) -> None:
     body = log.objects()[CLUSTER_FILE].splitlines()[1]
-    newer = body.replace(b'"format_version":2', b'"format_version":3').replace(
+    newer = body.replace(b'"format_version":3', b'"format_version":4').replace(
         b'"created_ms"', b'"something_new":{},"created_ms"'
     )
     _overwrite(log, CLUSTER_FILE, seal(newer))
     before = log.objects()
     for open_log in (log.process, lambda: _create(log.memory)):
         with pytest.raises(
-            NotATxlog, match="contains a log of another format: .* version 3.*newer txlog"
+            NotATxlog, match="contains a log of another format: .* version 4.*newer txlog"
         ):
             open_log()
     assert log.changed_since(before) == []
 
 
-def test_log_of_format_version_1_is_refused_with_a_remedy(log: MemoryLog) -> None:
+def test_log_of_format_version_2_is_refused_with_a_remedy(log: MemoryLog) -> None:
     for path, data in log.objects().items():
-        if data.startswith(b'{"format":2,'):
-            _overwrite(log, path, data.replace(b'{"format":2,', b'{"format":1,', 1))
+        if data.startswith(b'{"format":3,'):
+            _overwrite(log, path, data.replace(b'{"format":3,', b'{"format":2,', 1))
     before = log.objects()
     for open_log in (log.process, lambda: _create(log.memory)):
-        with pytest.raises(NotATxlog, match="version 1; .*create the log anew") as caught:
+        with pytest.raises(NotATxlog, match="version 2; .*create the log anew") as caught:
             open_log()
         assert isinstance(caught.value.__cause__, UnsupportedFormat)
     assert log.changed_since(before) == []

@@ -199,7 +199,7 @@ def test_I15_decoding_arbitrary_bytes_raises_corrupt_data_naming_the_object(
 
 
 DEEP = "[" * 100_000
-HEAD = '{"format": 2, "slot": 3, "crc32": 0, "boundary": -1}'
+HEAD = '{"format": 3, "slot": 3, "crc32": 0, "boundary": -1}'
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_R14_boundary_stored_under_another_number_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("version", "remedy"),
-    [(1, "before the first release.* create the log anew"), (3, "use a newer txlog")],
+    [(2, "before the first release.* create the log anew"), (4, "use a newer txlog")],
 )
 @pytest.mark.parametrize("kind", ["entry", "boundary", "cluster file", "snapshot"])
 def test_other_format_version_is_refused_with_a_remedy(
@@ -251,9 +251,9 @@ def test_other_format_version_is_refused_with_a_remedy(
 ) -> None:
     """The error must not call the object damaged, as a backup would not help."""
     path = paths(kind)[-1]
-    other = objects()[path].replace(b'{"format":2,', b'{"format":%d,' % version, 1)
+    other = objects()[path].replace(b'{"format":3,', b'{"format":%d,' % version, 1)
     if kind == "snapshot":
-        other = snapshot_of(("journal", HEAD.replace("2", str(version), 1)))
+        other = snapshot_of(("journal", HEAD.replace("3", str(version), 1)))
     error = NotATxlog if kind == "cluster file" else UnsupportedFormat
     with pytest.raises(error, match=f"some/object.* has format version {version}; .*{remedy}"):
         DECODERS[kind](other)

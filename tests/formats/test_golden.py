@@ -12,7 +12,7 @@ import pytest
 
 from spark_plugin.source.offsets import decode, encode
 from tests.formats.golden_view import view
-from tests.formats.v2.make_golden import FIRST_MS, LONG
+from tests.formats.v3.make_golden import FIRST_MS, LONG
 from tests.processes.command_line import run
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime

@@ -27,12 +27,13 @@ from txlog.stored import stored_form
 from txlog.testing.counting_store import object_kind
 from txlog.topic.batch_index import ChunkRef, IndexedBatch
 
-HOW = "run python -m tests.formats.v2.make_golden, once it makes one"
+HOW = "run python -m tests.formats.v3.make_golden, once it makes one"
 
 
 def body(data: bytes) -> Any:
     """The body of a small object of a journal."""
-    return json.loads(data.split(b"\n")[1])
+    head, rest = data.split(b"\n", 1)
+    return json.loads(rest[json.loads(head).get("records", 0) :])
 
 
 def said_by_entry(folder: str, data: bytes) -> Iterator[Said]:

@@ -22,8 +22,10 @@ from txlog.catalog.cluster_file import (
     encode_cluster_file,
 )
 from txlog.catalog.state import ClusterMachine
+from txlog.coordinator.events import Participant
+from txlog.coordinator.state import with_participants
 from txlog.engine.connection import Connection
-from txlog.errors import BoundaryMoved, MissingObject, UsageError
+from txlog.errors import BoundaryMoved, MissingObject, PublishContention, UsageError
 from txlog.fan_out import SerialFanOut
 from txlog.groups.machine import CoordinatorJournalState, CoordinatorMachine
 from txlog.journal.boundaries import boundary as boundaries
@@ -32,7 +34,7 @@ from txlog.journal.entry import FORMAT_VERSION, decode_own_entry
 from txlog.journal.machine import Machine, after_event, closed_entry, decoded_events
 from txlog.journal.replication.opening import write_snapshot
 from txlog.journal.replication.replica import Replica
-from txlog.layout import CLUSTER_FILE, JournalLayout
+from txlog.layout import CLUSTER_FILE, JournalLayout, is_entry
 from txlog.maintenance.vacuum import staged_segments, stored_objects_of
 from txlog.settings import LogSettings
 from txlog.storage.policy.probe import probe
@@ -40,6 +42,7 @@ from txlog.storage.store import Exists, Store, is_near
 from txlog.topic.events import TopicOpened
 from txlog.topic.machine import TopicMachine
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.upkeep.moving import moved_segment, records_moved
 
 ATTEMPTS_MAX = 3
 """Maintenance may prune entries or delete merged segments while they are copied. A second attempt
@@ -117,7 +120,7 @@ def copy_log(
     for _ in range(ATTEMPTS_MAX - 1):
         try:
             return _copied(source.cluster, target, file, on_bytes)
-        except (BoundaryMoved, MissingObject):
+        except (BoundaryMoved, MissingObject, PublishContention):
             continue
     return _copied(source.cluster, target, file, on_bytes)
 
@@ -139,7 +142,8 @@ def _copied(
     cluster: Cluster, target: Store, file: ClusterFile, on_bytes: Callable[[int], None]
 ) -> CopyReport:
     kept = _at_one_moment(cluster)
-    paths = list(dict.fromkeys(path for one in kept for path in _objects(cluster, one)))
+    named = dict.fromkeys(path for one in kept for path in _objects(cluster, one))
+    paths = [path for path in named if not is_entry(path)]
     # A sealed chunk may not be stored before the next snapshot, which `_write` makes.
     unsaved = {
         one.journal.layout.chunk(chunk.first_slot, chunk.last_slot)
@@ -157,6 +161,7 @@ def _copied(
             size_bytes += size
             on_bytes(size)
     token = cluster.runtime.entropy.token
+    kept = [_without_entries(cluster, target, one) for one in kept]
     fan_out.run_all([partial(_write, target, one, file.log_id, token()) for one in kept])
     answer = target.create(CLUSTER_FILE, encode_cluster_file(file))
     if isinstance(answer, Exists):
@@ -271,6 +276,29 @@ def _objects(cluster: Cluster, kept: _Kept) -> Iterator[str]:
         yield from stored_objects_of(topic, kept.state)
     elif isinstance(kept.state, CoordinatorJournalState):
         yield from staged_segments(kept.state.transactions)
+
+
+def _without_entries(cluster: Cluster, target: Store, kept: _Kept) -> _Kept:
+    """The journal's state with its records in segments of the copy, which has no entries."""
+    opened, state = kept.journal.opened, kept.state
+    if opened is not None:
+        topic = TopicLog(cluster.store, opened, cluster.runtime, cluster.options)
+        moved = records_moved(topic, state, kept.next_slot - 1, target)
+        if moved is not None:
+            state = kept.journal.machine.apply(state, moved, kept.next_slot - 1)
+    elif isinstance(state, CoordinatorJournalState):
+        state = CoordinatorJournalState(
+            with_participants(state.transactions, partial(_in_segments, cluster, target)),
+            state.offsets,
+        )
+    return replace(kept, state=state)
+
+
+def _in_segments(cluster: Cluster, target: Store, participant: Participant) -> Participant:
+    """The participant with records of an entry in segments of the copy."""
+    topic = cluster.topic_of_id(participant.topic, participant.topic_id)
+    moved = (moved_segment(topic, segment, target) for segment in participant.segments)
+    return replace(participant, segments=tuple(moved))
 
 
 def _copy_object(cluster: Cluster, target: Store, path: str) -> int:

@@ -41,6 +41,7 @@ from txlog.errors import (
 from txlog.fan_out import FanOut, SerialFanOut
 from txlog.journal.beginning import first_entry
 from txlog.journal.log_presence import LogPresence
+from txlog.journal.replication.recent_records import RecentRecords
 from txlog.journal.replication.replica import Replica
 from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.layout import CLUSTER_FILE, LogLayout
@@ -55,6 +56,7 @@ from txlog.topic.events import CloseTopic, TopicOpened, check_partition_count
 from txlog.topic.machine import TopicMachine
 from txlog.topic.state import PartitionState, TopicState
 from txlog.topic.topic_log import TopicLog
+from txlog.topic.upkeep.moving import move_records
 
 T = TypeVar("T")
 
@@ -130,6 +132,8 @@ class Cluster:
             # Also on a near store: other processes may open the same log by a URL that is far
             # (R32).
             grace_ms=settings.pruning_grace_ms,
+            recent=RecentRecords(runtime.new_lock()),
+            records_bytes_max=settings.entry_records_max_bytes,
         )
         self.layout = LogLayout(file.log_id)
         self.journal: Replica[ClusterState] = Replica(
@@ -290,6 +294,7 @@ class Cluster:
 
     def _new_topic_log(self, opened: TopicOpened) -> TopicLog:
         topic = TopicLog(self.store, opened, self.runtime, self.options)
+        topic.move = partial(move_records, topic)
         if self.carry is not None:
             topic.journal.carry = partial(self.carry, topic)
         return topic

@@ -43,6 +43,7 @@ from txlog.coordinator.transaction import PREPARED, Transaction
 from txlog.errors import (
     ConcurrentTransactions,
     IllegalTransition,
+    MissingObject,
     OutcomeUnknown,
     ProducerFenced,
     SegmentExpired,
@@ -51,8 +52,11 @@ from txlog.errors import (
 )
 from txlog.journal.machine import Together
 from txlog.journal.replication.replica import Replica
+from txlog.layout import is_entry
 from txlog.model import Decision, TransactionOutcome, TxId
-from txlog.topic.events import AdvanceHorizon
+from txlog.topic.events import AdvanceHorizon, WriteMarker
+from txlog.topic.producer_state import NEW_PRODUCER, holds
+from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
 
@@ -314,9 +318,8 @@ class Coordinator:
     def _write_markers(self, transaction: Transaction, floor: int) -> dict[str, Mapping[int, int]]:
         def write_marker(participant: Participant) -> Mapping[int, int] | None:
             topic = self._cluster.topic_of_id(participant.topic, participant.topic_id)
-            base_offsets: Mapping[int, int] | None = topic.execute(
-                transaction.marker(participant, floor, self.partition, self._now_ms())
-            )
+            marker = transaction.marker(participant, floor, self.partition, self._now_ms())
+            base_offsets: Mapping[int, int] | None = topic.execute(_with_records(topic, marker))
             return base_offsets
 
         participants = transaction.participants
@@ -420,6 +423,24 @@ class Coordinator:
                 return self.outcome(transaction.tx_id)
         found = state.outcome_of_tag(tag)
         return TransactionOutcome.UNKNOWN_ID if found is None else found[1].transaction_outcome
+
+
+def _with_records(topic: TopicLog, marker: WriteMarker) -> WriteMarker:
+    """The marker with the records that are in the entry of the decision. Raises MissingObject."""
+    segments = topic.inlined(marker.segments)
+    if segments is None:
+        # That entry stays until the transaction is complete (R65): then the topic has the marker.
+        producer = topic.catch_up(linearizable=True).producers.get(marker.tx_id.pid, NEW_PRODUCER)
+        is_gone = topic.state.closed or holds(topic.state.retired, marker.tx_id.pid)
+        if not (is_gone or producer.is_finished(marker.tx_id)):
+            path = next(one.path for one in marker.segments if is_entry(one.path))
+            raise MissingObject(
+                f"{path} does not have the records of transaction {marker.tx_id}, which it "
+                f"decides, and topic {topic.name!r} lacks them. Restore it from a backup.",
+                path=path,
+            )
+        segments = ()
+    return replace(marker, segments=segments)
 
 
 def end_each(endings: Iterable[tuple[TxId, Ending]]) -> list[TxId]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from txlog.checksum import crc32_of
+from txlog.layout import TRANSACTIONS, is_entry
 from txlog.model import (
     Epoch,
     Offset,
@@ -25,6 +26,11 @@ from txlog.model import (
 from txlog.stored import stored, stored_list
 from txlog.topic.machine import require_own_segments
 from txlog.topic.records.batch import Segment
+
+
+def _is_of_coordinator(path: str) -> bool:
+    """Whether it is an entry of a coordinator; an inline segment has no path yet."""
+    return not path or (path.startswith(f"{TRANSACTIONS}/") and is_entry(path))
 
 
 @stored(
@@ -49,7 +55,8 @@ class Participant:
         a segment of another topic."""
         validate_topic_name(self.topic, internal=True)
         validate_topic_id(self.topic_id)
-        require_own_segments(self.topic, self.topic_id, self.segments)
+        # An entry of a coordinator holds small records until they are in their topics.
+        require_own_segments(self.topic, self.topic_id, self.segments, _is_of_coordinator)
 
 
 @stored_list(
@@ -228,13 +235,13 @@ class CommitPrepared:
 
     @property
     def content(self) -> int:
-        """A checksum of the groups and segments, equal in repeats of one commit, as paths of
-        segments are unique. It detects two processes with one registration, after a copy of a
-        running process or its machine: they use one transaction id for different records (R35)."""
+        """A checksum of the groups and segments, equal in repeats of one commit. It detects two
+        processes with one registration, after a copy of a running process or its machine: they use
+        one transaction id for different records (R35)."""
         named = [f"group {group}" for group in self.groups]
         for participant in self.participants:
             named.append(f"topic {participant.topic_id} {participant.partitions}")
-            named += [segment.path for segment in participant.segments]
+            named += [segment.content for segment in participant.segments]
         return crc32_of("\n".join(named).encode()) if named else NO_CONTENT
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from txlog.clock import Runtime
@@ -25,6 +26,7 @@ from txlog.errors import TxlogError
 from txlog.fan_out import begun
 from txlog.topic.events import WriteMarker
 from txlog.topic.producer_state import APPLIED_SLOT, NEW_PRODUCER, holds
+from txlog.topic.records.batch import InlineSegment
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
@@ -115,6 +117,7 @@ class MarkerCarriers:
             self._runtime.fan_out.run_all(calls)
             states = [(coordinator.partition, coordinator.state) for coordinator in active]
             markers = markers_to_bring(topic.state, states, self._runtime.clock.wall_ms())
+            markers = with_records(topic, markers)
             idle = 0 if markers else idle + 1
             if not markers:
                 took_ms = self._runtime.clock.monotonic_ms() - begun_ms
@@ -165,6 +168,22 @@ def markers_to_bring(
                 return tuple(found)
             if _fits(topic, marker):
                 found.append(marker)
+    return tuple(found)
+
+
+def with_records(topic: TopicLog, markers: Sequence[WriteMarker]) -> tuple[WriteMarker, ...]:
+    """The markers with the records that are in the entries of their decisions, as far as this
+    process has these in memory; about as many as an entry can hold beside the carrier's own."""
+    found: list[WriteMarker] = []
+    left = topic.inline_bytes_max * 3 // 4
+    for marker in markers:
+        segments = topic.inlined(marker.segments, is_recent=True)
+        if segments is None:
+            continue
+        left -= sum(len(one.data) for one in segments if isinstance(one, InlineSegment))
+        if left < 0:
+            break
+        found.append(replace(marker, segments=segments))
     return tuple(found)
 
 

@@ -57,6 +57,7 @@ from txlog.errors import (
 from txlog.journal.machine import Decided
 from txlog.layout import segment_id_of
 from txlog.model import EPOCH_MAX, Decision, TxId
+from txlog.topic.records.batch import InlineSegment
 
 
 def decide(state: CoordinatorState, command: CoordinatorCommand) -> Decided:
@@ -439,7 +440,8 @@ def _check_horizon(state: CoordinatorState, participants: tuple[Participant, ...
     (R42)."""
     for participant in participants:
         for segment in participant.segments:
-            if segment_id_of(segment.path) < state.horizon:
+            is_inline = isinstance(segment, InlineSegment)  # It is not stored yet.
+            if not is_inline and segment_id_of(segment.path) < state.horizon:
                 raise SegmentExpired(
                     f"{segment.path} was staged so long ago that vacuum may have deleted it; run "
                     "the batch again.",

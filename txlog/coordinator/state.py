@@ -7,7 +7,7 @@ again) and R39 (the state keeps the highest transaction of which an outcome was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from txlog.coordinator.events import (
@@ -355,6 +355,17 @@ def _commit_prepared(state: CoordinatorState, event: CommitPrepared) -> Coordina
     if event.mark is not None:
         state = replace(state, marks=state.marks.with_item(event.mark.key, event.mark))
     return _with_open(state, event.transactional_id, prepared, event.at_ms)
+
+
+def with_participants(
+    state: CoordinatorState, change: Callable[[Participant], Participant]
+) -> CoordinatorState:
+    """The state with each participant of an open transaction changed."""
+    for name, transaction in list(state.open_transactions()):
+        changed = replace(transaction, participants=tuple(map(change, transaction.participants)))
+        opened = state.ids[name].open.with_item(transaction.tx_id, changed)
+        state = _with_id(state, name, replace(state.ids[name], open=opened))
+    return state
 
 
 def _abort_prepared(state: CoordinatorState, event: AbortPrepared) -> CoordinatorState:

@@ -8,10 +8,17 @@ them, and the state has a field for each. This module stores and dispatches; it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
-from txlog.coordinator.events import CoordinatorEvent, ReplayMark
+from txlog.coordinator.events import (
+    CommitPrepared,
+    CoordinatorEvent,
+    Participant,
+    ParticipantsAdded,
+    ReplayMark,
+    TransactionBegun,
+)
 from txlog.coordinator.outcomes import OutcomeGeneration
 from txlog.coordinator.rules import decide as decide_transactions
 from txlog.coordinator.state import (
@@ -34,10 +41,13 @@ from txlog.groups.state import (
 from txlog.groups.state import apply as apply_offsets
 from txlog.groups.state import decide as decide_offsets
 from txlog.journal.codec import EventCodec, Json, SectionCodec
+from txlog.journal.entry import EntryRecords
 from txlog.journal.machine import Decided, SimpleMachine
+from txlog.layout import is_entry, parse_number
 from txlog.model import COORDINATORS_MAX, Partition, TopicPartition, TxId, validate_segment_id
 from txlog.sorted_map import SortedMap
 from txlog.stored import stored, stored_list
+from txlog.topic.records.batch import placed_segments
 
 _OFFSETS_EVENTS = get_args(OffsetsEvent)
 _EVENTS = EventCodec(*get_args(CoordinatorEvent), *_OFFSETS_EVENTS)
@@ -139,11 +149,34 @@ class CoordinatorMachine(SimpleMachine):
         that the log does not have."""
         if isinstance(event, OffsetsPended):
             self._require_coordinator(event.pending)
+        if isinstance(event, CommitPrepared | TransactionBegun | ParticipantsAdded):
+            _require_own_entry(event.participants, slot)
         if isinstance(event, _OFFSETS_EVENTS):
             offsets = apply_offsets(state.offsets, event)
             return CoordinatorJournalState(state.transactions, offsets)
         transactions = apply_transactions(state.transactions, event)
         return CoordinatorJournalState(transactions, state.offsets)
+
+    def place(self, event: Any, records: EntryRecords) -> Any:
+        """Small records of a decision are in its entry."""
+        if not isinstance(event, CommitPrepared):
+            return event
+        participants = tuple(
+            replace(one, segments=placed_segments(one.segments, records))
+            for one in event.participants
+        )
+        return replace(event, participants=participants)
+
+    def lowest_named(self, state: CoordinatorJournalState, default: int) -> int:
+        """The lowest slot whose entry has records of a transaction that is not complete."""
+        slots = (
+            parse_number(segment.path)
+            for _, transaction in state.transactions.open_transactions()
+            for participant in transaction.participants
+            for segment in participant.segments
+            if is_entry(segment.path)
+        )
+        return min((slot for slot in slots if slot is not None), default=default)
 
     def encode_event(self, event: object) -> Json:
         """The JSON value of an event."""
@@ -201,6 +234,14 @@ class CoordinatorMachine(SimpleMachine):
                 f"pending offsets name coordinator {pending.coordinator}, and the log has "
                 f"{self._count}"
             )
+
+
+def _require_own_entry(participants: Iterable[Participant], slot: int) -> None:
+    """Raises CorruptData for records in another entry than that of the slot."""
+    for participant in participants:
+        for segment in participant.segments:
+            if is_entry(segment.path) and parse_number(segment.path) != slot:
+                raise CorruptData(f"{segment.path} is not the entry that names records in it")
 
 
 def _row_of(name: str, group: GroupState) -> _GroupRow:

@@ -1,11 +1,13 @@
 """One journal entry: its bytes, its checksum and its link to the entry before.
 
 An entry file has two JSON lines: a header (format version, the txlog that wrote it, length and
-CRC32 of the body) and the body (log, journal, slot, token, writer, time, CRC32 of the entry before,
-events). Keeps I15: an entry that does not decode exactly is CorruptData that names the object, and
-so is an object that was copied from another journal or another log. An old release cannot read what
-a newer one added, so each stored object names the release that wrote it, which errors mention. This
-module must not know what events mean.
+CRC32 of what follows) and the body (log, journal, slot, token, writer, time, CRC32 of the entry
+before, events). An entry may hold records, as bytes between the two (docs/design/0036): its header
+is padded, so that they begin at a place that is known before the body is. Keeps I15: an entry that
+does not decode exactly is CorruptData that names the object, and so is an object that was copied
+from another journal or another log. An old release cannot read what a newer one added, so each
+stored object names the release that wrote it, which errors mention. This module must not know what
+events mean.
 """
 
 from __future__ import annotations
@@ -21,13 +23,21 @@ from txlog.errors import CorruptData, InternalError, UnsupportedFormat
 from txlog.journal.codec import Json, parsed
 from txlog.layout import JournalLayout
 from txlog.model import OFFSET_MAX
+from txlog.settings import ENTRY_RECORDS_MAX
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Version of everything that a log stores; docs/dev/format.md has the reasons to change it."""
 HEADER_BYTES_MAX = 256
 """The longest first line of a sealed object: txlog writes 60 bytes, which leaves room for the
 fields of later formats. The end of the line is searched no further, whatever the size of a damaged
 object."""
+
+RECORDS_START = HEADER_BYTES_MAX
+"""Where the records in an entry begin."""
+
+RECORDS_BYTES_MAX = ENTRY_RECORDS_MAX
+"""Records in an entry at most, whatever `entry.records.max.bytes` says: the other half of an entry
+is left for its events. A larger object is refused (I16)."""
 
 EVENTS_MAX = 1_000
 """Events of an entry. A process puts up to `publish.batch.max` commands of one or two events into
@@ -73,16 +83,34 @@ class Entry:
     journal: str = ""
     """The journal that the entry belongs to: see `require_own`."""
     log_id: str = ""
+    records: bytes = b""
+    """Records that its events name by their places in the entry's object."""
     txlog: str = field(default="", compare=False)
     """The release that wrote it, according to its header: information for errors only."""
 
 
+@dataclass(slots=True)
+class EntryRecords:
+    """The records of an entry that is being put together."""
+
+    path: str = ""
+    """The entry's object."""
+    data: bytearray = field(default_factory=bytearray)
+
+    def add(self, data: bytes) -> int:
+        """Add bytes; returns their place in the entry's object."""
+        self.data += data
+        return RECORDS_START + len(self.data) - len(data)
+
+
 def encode_entry(entry: Entry) -> tuple[bytes, int]:
-    """The bytes of an entry and the CRC32 of its body. Raises InternalError for too many events."""
-    if len(entry.events) > EVENTS_MAX:
+    """The bytes of an entry and its checksum, which the next entry contains. Raises InternalError
+    for too many events or records."""
+    if len(entry.events) > EVENTS_MAX or len(entry.records) > RECORDS_BYTES_MAX:
         raise InternalError(
-            f"an entry of {entry.journal} would have {len(entry.events)} events, and a reader "
-            f"takes at most {EVENTS_MAX}. Nothing was written; please report this."
+            f"an entry of {entry.journal} would have {len(entry.events)} events and "
+            f"{len(entry.records)} bytes of records, and a reader takes at most {EVENTS_MAX} and "
+            f"{RECORDS_BYTES_MAX}. Nothing was written; please report this."
         )
     body = json.dumps(
         {
@@ -99,15 +127,17 @@ def encode_entry(entry: Entry) -> tuple[bytes, int]:
         separators=(",", ":"),
         ensure_ascii=False,
     ).encode(errors="surrogatepass")  # A user's text may contain half a surrogate pair.
-    return seal(body), crc32_of(body)
+    return seal(body, entry.records), crc32_of(body, crc32_of(entry.records))
 
 
 def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
-    """The entry in `data` and the CRC32 of its body.
+    """The entry in `data` and its checksum.
 
     Raises CorruptData or UnsupportedFormat, naming `path`, if anything is wrong.
     """
-    header, body = _opened(data, path)
+    header, content = _opened(data, path)
+    count = _records_length(header, data, len(content), path)
+    records, body = content[:count], content[count:]
     try:
         value = parsed(body)
         parts: dict[str, Json] = {name: value[name] for name in _BODY}
@@ -117,6 +147,7 @@ def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
         if not all(0 <= parts[name] <= OFFSET_MAX for name in _NUMBERS):
             raise TypeError("a number is out of bounds")
         parts |= {"events": tuple(parts["events"]), "txlog": release(header.get("txlog"))}
+        parts["records"] = records
         entry = Entry(**parts)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, f"its body is not a journal entry ({type(error).__name__})") from error
@@ -126,7 +157,21 @@ def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
         raise _damaged(
             path, f"it has {len(entry.events)} events, and at most {EVENTS_MAX} are read"
         )
-    return entry, crc32_of(body)
+    return entry, crc32_of(content)
+
+
+def _records_length(header: dict[str, object], data: bytes, length: int, path: str) -> int:
+    """How many bytes of an entry are records. Raises CorruptData."""
+    count = header.get("records", 0)
+    if type(count) is not int or not 0 <= count <= min(length, RECORDS_BYTES_MAX):
+        raise _damaged(
+            path,
+            f"its header says that {count!r:.20} bytes are records; it has {length} bytes, and at "
+            f"most {RECORDS_BYTES_MAX} are read",
+        )
+    if count and data.find(b"\n", 0, RECORDS_START) != RECORDS_START - 1:
+        raise _damaged(path, f"its records do not begin at byte {RECORDS_START}")
+    return count
 
 
 def decode_own_entry(data: bytes, layout: JournalLayout, slot: int) -> tuple[Entry, int]:
@@ -141,15 +186,20 @@ def written_by(data: bytes) -> str:
     return release(_header(data[: max(data.find(b"\n", 0, HEADER_BYTES_MAX), 0)], "").get("txlog"))
 
 
-def seal(body: bytes) -> bytes:
-    """A body with its header line: the format of every small JSON object of a journal."""
-    header = {
+def seal(body: bytes, records: bytes = b"") -> bytes:
+    """A body with its header line: the format of every small JSON object of a journal. An entry's
+    records are before the body."""
+    content = records + body
+    header: dict[str, object] = {
         "format": FORMAT_VERSION,
         "txlog": VERSION,
-        "length": len(body),
-        "crc32": _sealing_crc32(body, VERSION),
+        "length": len(content),
+        "crc32": _sealing_crc32(content, VERSION),
     }
-    return json.dumps(header, separators=(",", ":")).encode() + b"\n" + body + b"\n"
+    if records:
+        header["records"] = len(records)
+    line = json.dumps(header, separators=(",", ":")).encode()
+    return line.ljust(RECORDS_START - 1 if records else 0) + b"\n" + content + b"\n"
 
 
 def checked_body(data: bytes, path: str) -> tuple[bytes, int]:

@@ -13,12 +13,18 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from txlog.errors import CorruptData, InvariantViolated, UnsupportedFormat, UsageError
+from txlog.errors import (
+    CorruptData,
+    InvariantViolated,
+    TxlogError,
+    UnsupportedFormat,
+    UsageError,
+)
 from txlog.journal.codec import Json
-from txlog.journal.entry import Entry, not_understood, require_own
+from txlog.journal.entry import Entry, EntryRecords, not_understood, require_own
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, snapshot_release
 from txlog.layout import JournalLayout, parse_number
 
@@ -77,6 +83,14 @@ class Machine(Protocol[StateT]):
     def close_entry(self, state: StateT, slot: int) -> StateT:
         """The state after the last event of the entry of `slot`."""
 
+    def place(self, event: Any, records: EntryRecords) -> Any:
+        """A decided event as its entry has it: records that it brings along are added to
+        `records`, and it names their places."""
+
+    def lowest_named(self, state: StateT, default: int) -> int:
+        """The lowest slot whose entry holds records that the state names, else `default`: no
+        boundary may be above it (R65)."""
+
     def encode_event(self, event: Any) -> Json:
         """The JSON value of an event."""
 
@@ -100,18 +114,24 @@ class Machine(Protocol[StateT]):
 
 
 def decided_in(
-    machine: Machine[StateT], state: StateT, command: Any, slot: int
+    machine: Machine[StateT], state: StateT, command: Any, slot: int, records: EntryRecords
 ) -> tuple[Decided, StateT]:
     """The result of a command, or of several together, in the entry of `slot`, and the state after
-    its events. Raises the rejection."""
+    its events. What the events bring along is added to `records`. Raises the rejection."""
     parts = command.parts if isinstance(command, Together) else (command,)
     found: list[Decided] = []
+    length = len(records.data)
     # A rejection ends the loop, and no event of an earlier part is stored: all or nothing.
-    for part in parts:
-        decided = machine.decide(state, part)
-        for event in decided.events:
-            state = machine.apply(state, event, slot)
-        found.append(decided)
+    try:
+        for part in parts:
+            decided = machine.decide(state, part)
+            placed = tuple(machine.place(event, records) for event in decided.events)
+            for event in placed:
+                state = machine.apply(state, event, slot)
+            found.append(replace(decided, events=placed))
+    except TxlogError:
+        del records.data[length:]
+        raise
     if not isinstance(command, Together):
         return found[0], state
     events = tuple(event for decided in found for event in decided.events)
@@ -126,6 +146,14 @@ class SimpleMachine:
     def rows_max(self) -> Mapping[str, int]:
         """No section has a limit."""
         return {}
+
+    def place(self, event: Any, records: EntryRecords) -> Any:
+        """Events bring no records along."""
+        return event
+
+    def lowest_named(self, state: Any, default: int) -> int:
+        """No entry holds records."""
+        return default
 
     def close_entry(self, state: Any, slot: int) -> Any:
         """Nothing to do."""

@@ -25,6 +25,8 @@ from txlog.topic.events import AdvanceLogStart, RetireProducers
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.compaction import CompactionLimits, compact
 from txlog.topic.upkeep.merging import merge_segments
+from txlog.topic.upkeep.moving import move_records
+from txlog.topic.upkeep.rewriting import OVERTAKEN
 
 log = logging.getLogger(__name__)
 
@@ -230,6 +232,11 @@ class Maintenance:
         return f"producers forgotten: {count}" if count else ""
 
     def _pruning(self, topic: TopicLog) -> str:
+        first = topic.state.first_in_entry()
+        # No boundary comes above it (R65), so it would stay.
+        if first is not None and first < topic.next_slot - self._settings.journal_retention_entries:
+            with suppress(*OVERTAKEN):
+                move_records(topic)
         return self._pruned(topic.name, topic.journal)
 
     # Everything else.

@@ -97,6 +97,7 @@ class IndexedBatch:
     base_offset: Offset
     row_count: OffsetCount
     segment: str
+    """The object that has its bytes: a segment, or until they are moved the entry of its slot."""
     position: ByteCount
     length: BatchLength
     crc32: Crc32
@@ -130,6 +131,11 @@ class IndexedBatch:
     def record_count(self) -> int:
         """Number of records in its bytes."""
         return self.row_count if self.stored_rows < 0 else self.stored_rows
+
+    @property
+    def is_in_entry(self) -> bool:
+        """Whether its bytes are in the entry of its slot, and not in a segment."""
+        return self.segment.endswith(".json")
 
     @property
     def is_decided(self) -> bool:

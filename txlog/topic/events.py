@@ -22,6 +22,7 @@ from txlog.model import (
     Partition,
     ProducerId,
     ProducerIdOrNone,
+    Slot,
     SlotOrNone,
     TxId,
     as_whole_number,
@@ -214,6 +215,16 @@ class ChunksReplaced:
     added: tuple[ChunkRef, ...]
 
 
+@stored("records_moved", last_slot="last_slot", segments="segments")
+@dataclass(frozen=True, slots=True)
+class RecordsMoved:
+    """All batches that were in entries up to a slot are in these segments (rule R65): each schema
+    has one, whose batches are in the order of partitions and offsets."""
+
+    last_slot: Slot
+    segments: tuple[Segment, ...]
+
+
 @stored("cleaner_advanced", checkpoint="checkpoint")
 @dataclass(frozen=True, slots=True)
 class CleanerAdvanced:
@@ -247,6 +258,7 @@ TopicEvent: TypeAlias = (
     | LogStartAdvanced
     | IndexSealed
     | ChunksReplaced
+    | RecordsMoved
     | CleanerAdvanced
     | ProducersRetired
     | TopicClosed
@@ -375,6 +387,7 @@ TopicCommand: TypeAlias = (
     | AdvanceLogStart
     | SealIndex
     | ReplaceChunks
+    | RecordsMoved
     | AdvanceCleaner
     | RetireProducers
     | CloseTopic

@@ -8,7 +8,7 @@ a stored event may refer only to this topic's segments and partitions, and to ea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -16,8 +16,9 @@ from typing import get_args
 
 from txlog.errors import CorruptData
 from txlog.journal.codec import EventCodec, Json, SectionCodec
+from txlog.journal.entry import RECORDS_BYTES_MAX, RECORDS_START, EntryRecords
 from txlog.journal.machine import Chunk, Decided
-from txlog.layout import SEGMENT_NAME_LENGTH, LogLayout, is_segment
+from txlog.layout import SEGMENT_NAME_LENGTH, JournalLayout, LogLayout, is_segment
 from txlog.model import PARTITIONS_MAX, Offset, ProducerId, SlotOrNone, TxId, validate_segment_id
 from txlog.settings import TopicConfig
 from txlog.sorted_map import SortedMap
@@ -38,12 +39,13 @@ from txlog.topic.events import (
     LogStartAdvanced,
     MarkerWritten,
     PartitionsAdded,
+    RecordsMoved,
     TopicCommand,
     TopicEvent,
     TopicOpened,
 )
 from txlog.topic.producer_state import ProducerStateEntry, producer_states
-from txlog.topic.records.batch import Segment
+from txlog.topic.records.batch import Segment, placed_segments
 from txlog.topic.rules import decide
 from txlog.topic.state import (
     PartitionState,
@@ -138,8 +140,20 @@ class TopicMachine:
 
     def apply(self, state: TopicState, event: TopicEvent, slot: int) -> TopicState:
         """See `state.py`. Raises CorruptData for an event that cannot follow the state."""
-        require_plausible(state, event)
+        require_plausible(state, event, slot)
         return apply(state, event, slot)
+
+    def place(self, event: TopicEvent, records: EntryRecords) -> TopicEvent:
+        """Records of an append or a marker may be in its entry."""
+        if not isinstance(event, BatchesAppended | MarkerWritten):
+            return event
+        segments = placed_segments(event.segments, records)
+        return event if segments == event.segments else replace(event, segments=segments)
+
+    def lowest_named(self, state: TopicState, default: int) -> int:
+        """The lowest slot whose entry has the bytes of a row."""
+        first = state.first_in_entry()
+        return default if first is None else first
 
     def close_entry(self, state: TopicState, slot: int) -> TopicState:
         """Seal old rows when a snapshot is due, so that all replicas seal the same rows."""
@@ -246,33 +260,54 @@ def _sealed(level_count: int, refs: list[_Leveled]) -> SealedIndex:
 
 
 @lru_cache(1_024)
-def _segments_of(topic: str, topic_id: str) -> str:
-    """The folder of a topic's segments; it has the topic's id in its name, and not the log's."""
-    return LogLayout("").topic(topic, topic_id).segments
+def _layout(topic: str, topic_id: str) -> JournalLayout:
+    """The names of a topic's objects, which have the topic's id, and not the log's."""
+    return LogLayout("").topic(topic, topic_id)
 
 
-def require_own_segments(topic: str, topic_id: str, segments: Iterable[Segment]) -> None:
-    """Check that the segments are in the topic's folder, and that their batches do not overlap.
+def require_own_segments(
+    topic: str, topic_id: str, segments: Iterable[Segment], is_entry: Callable[[str], bool]
+) -> None:
+    """Check that the segments are in the topic's folder, or `is_entry` of their path, and that
+    their batches do not overlap.
 
     Raises CorruptData.
     """
-    folder = _segments_of(topic, topic_id)
+    folder = _layout(topic, topic_id).segments
     for segment in segments:
-        if not (segment.path.startswith(folder) and is_segment(segment.path)):
+        is_own = segment.path.startswith(folder) and is_segment(segment.path)
+        if not (is_own or is_entry(segment.path)):
             text = f"{segment.path!r:.200} is not a segment of topic {topic!r} ({folder})"
             raise CorruptData(text)
-        end = 0
+        end = 0 if is_own else _first_byte(segment)
         for batch in segment.batches:
             if batch.position < end:
                 raise CorruptData(f"{segment.path} is named with batches that overlap")
             end = batch.position + batch.length
+        if not is_own and end > RECORDS_START + RECORDS_BYTES_MAX:
+            raise CorruptData(f"{segment.path} is named with batches beyond its records")
 
 
-def require_plausible(state: TopicState, event: TopicEvent) -> None:
-    """Check that `decide` could have led from this state to this event. Raises CorruptData."""
+def _first_byte(segment: Segment) -> int:
+    """The first byte that batches in an entry can have; 0 if they are not in it yet."""
+    return RECORDS_START if segment.path else 0
+
+
+def require_plausible(state: TopicState, event: TopicEvent, slot: int) -> None:
+    """Check that `decide` could have led from this state to this event in the entry of that slot.
+    Raises CorruptData."""
     match event:
         case BatchesAppended() | MarkerWritten():
-            require_own_segments(state.name, state.topic_id, event.segments)
+            require_own_segments(
+                state.name,
+                state.topic_id,
+                event.segments,
+                lambda path: path == _layout(state.name, state.topic_id).entry(slot),
+            )
+        case RecordsMoved():
+            if event.last_slot > slot:
+                raise CorruptData("records are moved that are not there yet")
+            require_own_segments(state.name, state.topic_id, event.segments, lambda _: False)
         case TopicOpened():
             if state.topic_id:
                 raise CorruptData(f"topic {state.name!r} is opened a second time")
@@ -323,5 +358,6 @@ def require_sound(state: TopicState) -> None:
         raise CorruptData("the newest batches of the index are not consecutive")
     if any(ref.last_slot > state.sealed_slot for ref in state.sealed.roots()):
         raise CorruptData("a chunk of the index covers slots that are not sealed")
-    folder = _segments_of(state.name, state.topic_id)
-    require_own_batches(folder, state.unsealed.values())
+    layout = _layout(state.name, state.topic_id)
+    rows = state.unsealed.values()
+    require_own_batches(layout.segments, (r for r in rows if r.segment != layout.entry(r.slot)))

@@ -18,6 +18,7 @@ from txlog.errors import (
     InvalidConfig,
     InvalidProducerEpoch,
     InvalidRecord,
+    InvariantViolated,
     OffsetOutOfRange,
     PublishContention,
     SegmentExpired,
@@ -27,7 +28,7 @@ from txlog.errors import (
     UnknownTopic,
 )
 from txlog.journal.machine import Decided
-from txlog.layout import segment_id_of
+from txlog.layout import is_entry, segment_id_of
 from txlog.model import PARTITIONS_MAX, Decision, TxId
 from txlog.settings import TopicConfig
 from txlog.topic.events import (
@@ -52,6 +53,7 @@ from txlog.topic.events import (
     MarkerWritten,
     PartitionsAdded,
     ProducersRetired,
+    RecordsMoved,
     ReplaceChunks,
     RetireProducers,
     SchemaEvolved,
@@ -63,8 +65,8 @@ from txlog.topic.events import (
     WriteMarker,
 )
 from txlog.topic.producer_state import NEW_PRODUCER, ProducerStateEntry, holds, repeated_offset
-from txlog.topic.records.batch import Segment
-from txlog.topic.state import TopicState
+from txlog.topic.records.batch import InlineSegment, Segment
+from txlog.topic.state import TopicState, moved_rows
 
 
 def decide(state: TopicState, command: TopicCommand) -> Decided:
@@ -98,6 +100,8 @@ def decide(state: TopicState, command: TopicCommand) -> Decided:
             return Decided((IndexSealed(),) if state.unsealed else ())
         case ReplaceChunks():
             return _decide_chunks(state, command)
+        case RecordsMoved():
+            return _decide_moved(state, command)
         case AdvanceCleaner():
             return _decide_cleaner(state, command)
         case RetireProducers():
@@ -142,12 +146,17 @@ def _require_above_horizon(state: TopicState, segment_id: str) -> None:
 
 def _check_segments(state: TopicState, segments: Iterable[Segment]) -> None:
     for segment in segments:
-        _require_above_horizon(state, segment_id_of(segment.path))
+        if not isinstance(segment, InlineSegment):
+            _require_above_horizon(state, segment_id_of(segment.path))
         check_segment(state, segment)
 
 
 def check_segment(state: TopicState, segment: Segment) -> None:
-    """Check that the topic has the segment's schema and partitions."""
+    """Check that the topic has the segment's schema and partitions, and that an entry may name
+    it."""
+    # Another journal's entry may be pruned: what it holds goes into this one's (R65).
+    if is_entry(segment.path):
+        raise InternalError(f"{segment.path} is named, and is no segment. Please report this.")
     if not 0 <= segment.schema_id < len(state.schemas):
         raise InternalError(
             f"{segment.path} names schema {segment.schema_id}, which topic {state.name!r} "
@@ -256,7 +265,7 @@ def _without(segments: tuple[Segment, ...], partitions: set[int]) -> tuple[Segme
     for segment in segments:
         batches = tuple(b for b in segment.batches if b.partition not in partitions)
         if batches:
-            kept.append(Segment(segment.path, segment.schema_id, batches))
+            kept.append(replace(segment, batches=batches))
     return tuple(kept)
 
 
@@ -361,6 +370,20 @@ def _decide_chunks(state: TopicState, command: ReplaceChunks) -> Decided:
             "again."
         )
     return Decided((ChunksReplaced(command.removed, command.added),))
+
+
+def _decide_moved(state: TopicState, command: RecordsMoved) -> Decided:
+    """Move batches from entries to segments, if all of them are still there."""
+    for segment in command.segments:
+        _require_above_horizon(state, segment_id_of(segment.path))
+    try:
+        rows = moved_rows(state, command)
+    except InvariantViolated:  # Another process was first, or retention was.
+        raise PublishContention(
+            f"the records of topic {state.name!r} were moved or deleted by another process "
+            "meanwhile; read it again."
+        ) from None
+    return Decided((command,) if rows else ())
 
 
 def _decide_cleaner(state: TopicState, command: AdvanceCleaner) -> Decided:

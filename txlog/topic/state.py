@@ -30,6 +30,7 @@ from txlog.topic.events import (
     MarkerWritten,
     PartitionsAdded,
     ProducersRetired,
+    RecordsMoved,
     SchemaEvolved,
     TopicClosed,
     TopicEvent,
@@ -84,8 +85,14 @@ def _by_key(rows: Iterable[IndexedBatch]) -> dict[TailKey, IndexedBatch]:
     return {(row.slot, row.partition, row.base_offset): row for row in rows}
 
 
+_IN_ENTRY = -1
+"""What the index entries of rows whose bytes are in an entry begin with, instead of a partition."""
+
+
 def _tail_entries(key: TailKey, row: IndexedBatch) -> Iterator[IndexEntry]:
     yield row.partition, row.next_offset, key
+    if row.is_in_entry:
+        yield _IN_ENTRY, row.slot, key
 
 
 Decisions: TypeAlias = IndexedMap[TxId, TxDecision]
@@ -186,6 +193,16 @@ class TopicState:
         for _, _, key in self.unsealed.indexed_from((partition, start + 1), 1):
             yield self.unsealed[key]
 
+    def first_in_entry(self) -> int | None:
+        """The lowest slot whose entry has the bytes of a row."""
+        return next((slot for _, slot, _ in self.unsealed.indexed(_IN_ENTRY)), None)
+
+    def rows_in_entries(self, last_slot: int) -> list[IndexedBatch]:
+        """Rows up to that slot whose bytes are in entries, by schema, partition and offset."""
+        found = takewhile(lambda entry: entry[1] <= last_slot, self.unsealed.indexed(_IN_ENTRY))
+        rows = (self.unsealed[key] for _, _, key in found)
+        return sorted(rows, key=lambda row: (row.schema_id, row.partition, row.base_offset))
+
     def append_times(self, base_offsets: Mapping[int, int]) -> dict[int, int]:
         """In a topic with LogAppendTime: partition -> the time of the record at that offset, as far
         as the tail still has it."""
@@ -242,6 +259,9 @@ def apply(state: TopicState, event: TopicEvent, slot: int) -> TopicState:
             return sealed_at(state, slot, 1)
         case ChunksReplaced():
             return replace(state, sealed=state.sealed.replaced(event.removed, event.added))
+        case RecordsMoved():
+            moved = _by_key(moved_rows(state, event))
+            return replace(state, unsealed=state.unsealed.with_items(moved))
         case CleanerAdvanced():
             return replace(state, cleaner=event.checkpoint)
         case ProducersRetired():
@@ -291,6 +311,30 @@ def _log_start_advanced(state: TopicState, event: LogStartAdvanced) -> TopicStat
         unsealed=state.unsealed.without(gone),
         sealed=state.sealed.from_log_starts(log_starts),
     )
+
+
+def moved_rows(state: TopicState, event: RecordsMoved) -> list[IndexedBatch]:
+    """The rows that the event moves, in their new places. Raises InvariantViolated unless its
+    segments have exactly the rows that are in entries up to its slot."""
+    rows = state.rows_in_entries(event.last_slot)
+    batches = [(s, batch) for s in event.segments for batch in s.batches]
+    if [(s.schema_id, b.partition, b.row_count) for s, b in batches] != [
+        (row.schema_id, row.partition, row.row_count) for row in rows
+    ]:
+        raise InvariantViolated(
+            f"I2: segments have other batches than the entries of topic {state.name!r} up to slot "
+            f"{event.last_slot}. Please report this, with the journal."
+        )
+    return [
+        replace(
+            row,
+            segment=segment.path,
+            position=batch.position,
+            length=batch.length,
+            crc32=batch.crc32,
+        )
+        for row, (segment, batch) in zip(rows, batches, strict=True)
+    ]
 
 
 def _producers_retired(state: TopicState, pids: Iterable[int]) -> TopicState:
@@ -405,7 +449,9 @@ def sealed_at(state: TopicState, slot: int, window_slots: int) -> TopicState:
     """
     opened = state.producers.indexed(OPEN_SLOT)
     first_open = next((first_slot for _, first_slot, _ in opened), slot + 1)
-    limit = min(slot - window_slots, first_open - 1)
+    # Nor a row whose bytes are in an entry: they are moved first, so chunks name segments (R65).
+    in_entry = state.first_in_entry()
+    limit = min(slot - window_slots, first_open - 1, slot if in_entry is None else in_entry - 1)
     if limit <= state.sealed_slot:
         return state
     old = dict(takewhile(lambda item: item[0][0] <= limit, state.unsealed.items()))

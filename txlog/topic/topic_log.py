@@ -6,11 +6,14 @@ must not know transactions beyond their markers, nor consumer groups.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from txlog.checksum import crc32_of
 from txlog.clock import Runtime, segment_id
 from txlog.errors import (
     BoundaryMoved,
@@ -19,14 +22,16 @@ from txlog.errors import (
     MissingObject,
     NotATxlog,
     OffsetOutOfRange,
+    TxlogError,
     UnknownPartition,
     UnknownTopic,
 )
+from txlog.fan_out import begun
 from txlog.journal.replication.replica import Replica
 from txlog.journal.replication.replica_options import ReplicaOptions
-from txlog.layout import JournalLayout, LogLayout
+from txlog.layout import JournalLayout, LogLayout, is_entry
 from txlog.model import PARTITIONS_MAX
-from txlog.storage.store import Store, is_near
+from txlog.storage.store import ByteRange, Bytes, Store, is_near
 from txlog.topic.batch_index import (
     ChunkKey,
     ChunkRef,
@@ -40,12 +45,14 @@ from txlog.topic.batch_index import (
 from txlog.topic.chunk_cache import ChunkCache
 from txlog.topic.events import TopicCommand, TopicOpened, WriteMarker
 from txlog.topic.machine import TopicMachine, require_own_batches
-from txlog.topic.records.batch import Segment
+from txlog.topic.records.batch import InlineSegment, Segment, SegmentBatch, gathered, inline_segment
 from txlog.topic.records.conversion import adapt
 from txlog.topic.records.schema import decode_schema, physical_schema
 from txlog.topic.rules import check_segment
 from txlog.topic.state import TopicState
 from txlog.topic.write.segment_writer import SegmentWriter, encode_segment
+
+log = logging.getLogger(__name__)
 
 ONE_PLACE = (
     "use an object store or a shared file system, at the same place for all processes that use "
@@ -79,6 +86,9 @@ class TopicLog:
         self.journal: Replica[TopicState] = Replica(
             store, self.layout, TopicMachine(options.snapshot_entries), runtime, options
         )
+        self.move: Callable[[int], object] | None = None
+        """Moves records in entries up to a slot into segments; called in the background."""
+        self._is_moving = False
         self._schemas: dict[int, pa.Schema] = {}
         self._chunks: ChunkCache[ChunkContent] = ChunkCache(_row_count)
         self._spans: ChunkCache[Mapping[int, PartitionSpan]] = ChunkCache(len)
@@ -144,7 +154,29 @@ class TopicLog:
         # Another process can write a marker, which follows from the coordinators' journals (R44).
         # Records that are being appended are in no journal yet, so an append never waits for a
         # carrier.
-        return self.journal.execute(command, is_carried=isinstance(command, WriteMarker))
+        result = self.journal.execute(command, is_carried=isinstance(command, WriteMarker))
+        self._move_if_due()
+        return result
+
+    def _move_if_due(self) -> None:
+        """Begin to move records out of entries if this process has filled a window of slots, so
+        that one process does the work; or if the process that did so has not moved them."""
+        first, filled = self.state.first_in_entry(), self.journal.filled_slot
+        if first is None or self.move is None or self._is_moving:
+            return
+        window = self._options.snapshot_entries
+        late = self.next_slot - 2 * window
+        if first <= filled or first < late:
+            self._is_moving, self.journal.filled_slot = True, -1
+            begun(self.fan_out, partial(self._move, self.move, max(filled, late + window)))
+
+    def _move(self, move: Callable[[int], object], last_slot: int) -> None:
+        try:
+            move(last_slot)
+        except TxlogError as error:  # The next window moves more.
+            log.info("topic %s: records stay in its entries: %s", self.name, error)
+        finally:
+            self._is_moving = False
 
     def new_name(self) -> str:
         """A new id for an object of the topic, above the staging horizon. Ids sort by the time at
@@ -194,15 +226,7 @@ class TopicLog:
         self, batches: Mapping[int, Sequence[pa.RecordBatch]], schema_id: int
     ) -> Callable[[], Segment]:
         """Encode the segment of `stage`; the returned function writes it."""
-        for added in batches.values():
-            for batch in added:
-                self.require_keys(batch)
-        data, parts = encode_segment(
-            batches,
-            compression=self.journal.state.config.compression_type,
-            batch_bytes_max=self._options.process.batch_bytes,
-            record_bytes_max=self.journal.state.batch_bytes_max,
-        )
+        data, parts = self._encoded(batches)
         segment = Segment(self.layout.segment(self.new_name()), schema_id, parts)
 
         def write() -> Segment:
@@ -210,6 +234,61 @@ class TopicLog:
             return segment
 
         return write
+
+    def encode_inline(
+        self, batches: Mapping[int, Sequence[pa.RecordBatch]], schema_id: int, bytes_max: int
+    ) -> InlineSegment | None:
+        """Encode batches that ride in an entry; None if they take more than `bytes_max`."""
+        # Stored batches take more than records, unless they are compressed.
+        if sum(batch.nbytes for added in batches.values() for batch in added) > bytes_max:
+            return None
+        data, parts = self._encoded(batches)
+        if sum(part.length for part in parts) > bytes_max:
+            return None
+        return inline_segment(data, schema_id, parts)
+
+    def _encoded(
+        self, batches: Mapping[int, Sequence[pa.RecordBatch]]
+    ) -> tuple[tuple[memoryview, ...], tuple[SegmentBatch, ...]]:
+        for added in batches.values():
+            for batch in added:
+                self.require_keys(batch)
+        return encode_segment(
+            batches,
+            compression=self.journal.state.config.compression_type,
+            batch_bytes_max=self._options.process.batch_bytes,
+            record_bytes_max=self.journal.state.batch_bytes_max,
+        )
+
+    @property
+    def inline_bytes_max(self) -> int:
+        """Records in one entry at most: the log's `entry.records.max.bytes`."""
+        return self._options.records_bytes_max
+
+    def recent_ranges(self, path: str, wanted: Sequence[ByteRange]) -> list[memoryview] | None:
+        """These bytes of an entry if this process has lately read or written it."""
+        return self._options.recent.ranges(path, wanted)
+
+    def inlined(
+        self, segments: tuple[Segment, ...], *, is_recent: bool = False
+    ) -> tuple[Segment, ...] | None:
+        """The segments, with the bytes of those that are in an entry, so that an entry of this
+        topic can hold them. None if that entry is gone, or with `is_recent` if this process has it
+        not in memory."""
+        found: list[Segment] = []
+        for segment in segments:
+            if not is_entry(segment.path):
+                found.append(segment)
+                continue
+            ranges = [ByteRange(batch.position, batch.length) for batch in segment.batches]
+            data: Sequence[Bytes] | None = self.recent_ranges(segment.path, ranges)
+            if data is None and not is_recent:
+                data = self.store.get_ranges(segment.path, ranges)
+            # A freed number may have been filled again (R15).
+            if data is None or [*map(crc32_of, data)] != [b.crc32 for b in segment.batches]:
+                return None
+            found.append(inline_segment(data, segment.schema_id, gathered(segment.batches)))
+        return tuple(found)
 
     def require_staged(self, segments: Sequence[Segment]) -> None:
         """Check segments that another process has staged. Raises the errors of `check_segment`, and

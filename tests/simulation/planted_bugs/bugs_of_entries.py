@@ -12,9 +12,12 @@ import pytest
 
 from txlog.engine.transaction_completion import Completion
 from txlog.errors import TxlogError
+from txlog.groups.machine import CoordinatorMachine
 from txlog.journal.machine import Decided, Together
 from txlog.journal.replication import replica
 from txlog.journal.replication.replica import Replica
+from txlog.topic.machine import TopicMachine
+from txlog.topic.state import TopicState
 
 Patch = pytest.MonkeyPatch
 
@@ -23,9 +26,11 @@ def _decided_independently(patch: Patch) -> None:
     """Each part is decided as if it were alone."""
     original = replica.decided_in
 
-    def decided_in(machine: Any, state: Any, command: Any, slot: int) -> tuple[Decided, Any]:
+    def decided_in(
+        machine: Any, state: Any, command: Any, slot: int, records: Any
+    ) -> tuple[Decided, Any]:
         if not isinstance(command, Together):
-            return original(machine, state, command, slot)
+            return original(machine, state, command, slot, records)
         found = [machine.decide(state, part) for part in command.parts]
         events = tuple(event for decided in found for event in decided.events)
         for event in events:
@@ -39,17 +44,19 @@ def _rejected_independently(patch: Patch) -> None:
     """A refused part does not cancel the other parts."""
     original = replica.decided_in
 
-    def decided_in(machine: Any, state: Any, command: Any, slot: int) -> tuple[Decided, Any]:
+    def decided_in(
+        machine: Any, state: Any, command: Any, slot: int, records: Any
+    ) -> tuple[Decided, Any]:
         events: tuple[Any, ...] = ()
         results = []
         for part in command.parts if isinstance(command, Together) else ():
             with suppress(TxlogError):
-                decided, state = original(machine, state, part, slot)
+                decided, state = original(machine, state, part, slot, records)
                 events += decided.events
                 results.append(decided.result)
         if isinstance(command, Together):
             return Decided(events, results), state
-        return original(machine, state, command, slot)
+        return original(machine, state, command, slot, records)
 
     patch.setattr(replica, "decided_in", decided_in)
 
@@ -81,7 +88,19 @@ def _without_R45(patch: Patch) -> None:
     patch.setattr(Completion, "__init__", init)
 
 
+def _without_R65(patch: Patch) -> None:
+    """A boundary may come above an entry whose records are named."""
+    for machine in (TopicMachine, CoordinatorMachine):
+        patch.setattr(machine, "lowest_named", lambda self, state, default: default)
+
+
+def _entries_sealed(patch: Patch) -> None:
+    """Chunks name entries, so that the rows of a chunk keep no boundary below them."""
+    patch.setattr(TopicState, "first_in_entry", lambda self: None)
+
+
 _RETURNS = "tests/unit/engine/test_commit_returns.py::"
+_RECORDS = "tests/unit/topic/test_records_in_entries.py::"
 _REPLICA = "tests/unit/journal/replication/test_replica.py::"
 _TOGETHER = "tests/unit/journal/test_commands_together.py::"
 
@@ -101,6 +120,14 @@ BUGS_OF_ENTRIES: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "without R45": (
         _without_R45,
         f"{_RETURNS}test_R45_the_next_decision_comes_after_the_markers",
+    ),
+    "without R65": (
+        _without_R65,
+        f"{_RECORDS}test_R65_boundary_stays_below_entries_whose_records_are_named",
+    ),
+    "rows in entries are sealed (R65)": (
+        _entries_sealed,
+        f"{_RECORDS}test_R65_filled_window_moves_its_records_into_one_segment",
     ),
 }
 """Planted bug -> the function that plants it, and the test that detects it."""

@@ -17,8 +17,9 @@ from txlog.journal.boundaries.boundary import (
     read_boundary,
 )
 from txlog.journal.replication import opening
+from txlog.journal.replication.commit_queue import Attempt
 from txlog.journal.replication.opening import Opened
-from txlog.journal.replication.replica import Replica, _Slot
+from txlog.journal.replication.replica import Replica
 from txlog.journal.replication.run import RunReader, missing_entry
 from txlog.layout import JournalLayout
 from txlog.settings import LogSettings
@@ -107,9 +108,9 @@ def inherited(patch: Patch) -> None:
 def lost_for_certain(patch: Patch) -> None:
     """A slot reported as another process's counts as never written by this one."""
 
-    def follow_winner(self: Replica[Any], slot: int, winner: bytes, reads_on: bool) -> _Slot:
+    def follow_winner(self: Replica[Any], slot: int, winner: bytes, reads_on: bool) -> Attempt:
         self._catch_up(winner, reads_on=reads_on)
-        return _Slot.TAKEN
+        return Attempt.TAKEN
 
     patch.setattr(Replica, "_follow_winner", follow_winner)
 

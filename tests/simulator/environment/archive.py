@@ -21,7 +21,7 @@ from tests.simulator.topics import texts_of
 from txlog.catalog.state import ClusterMachine, TopicCreated
 from txlog.journal.entry import decode_entry
 from txlog.journal.machine import decoded_events
-from txlog.layout import CLUSTER_JOURNAL, JournalLayout, LogLayout, parse_number
+from txlog.layout import CLUSTER_JOURNAL, JournalLayout, LogLayout, is_entry, parse_number
 from txlog.model import TxId
 from txlog.settings import TopicConfig
 from txlog.topic.batch_index import ChunkRef, IndexedBatch, decode_batches, decode_refs
@@ -30,12 +30,14 @@ from txlog.topic.events import (
     ChunksReplaced,
     LogStartAdvanced,
     MarkerWritten,
+    SchemaEvolved,
     TopicClosed,
     TopicEvent,
     TopicOpened,
 )
 from txlog.topic.machine import TopicMachine
 from txlog.topic.records.batch import Segment, SegmentBatch
+from txlog.topic.records.schema import decode_schema, physical_schema
 from txlog.topic.records.segment_reader import decode_batch
 
 
@@ -76,6 +78,8 @@ class Incarnation:
     """The entries that raised log starts, with the new log starts."""
     gone: dict[str, str] = field(default_factory=dict)
     """Text of a record that a rewriting removed -> the entry that removed it."""
+    in_entries: dict[str, str] = field(default_factory=dict)
+    """Text of each record that was in an entry -> that entry."""
     markers: dict[TxId, tuple[int, Sequence[str]]] = field(default_factory=dict)
     """When each transaction was finished here, and the ids of all its topics."""
 
@@ -172,6 +176,7 @@ class _Fold:
         self._layout = layout
         self._topic: Incarnation | None = None
         self._ends: dict[int, int] = {}
+        self._schemas: list[str] = []
         self._open: dict[TxId, dict[int, int]] = {}
 
     def run(self) -> Incarnation | None:
@@ -184,6 +189,9 @@ class _Fold:
             match event:
                 case TopicOpened():
                     self._topic = Incarnation(event.name, event.topic_id, at, event.config)
+                    self._schemas = [event.schema]
+                case SchemaEvolved():
+                    self._schemas.append(event.schema)
                 case BatchesAppended():
                     self._place(event.segments, event.tx_id, is_open=True)
                 case MarkerWritten():
@@ -227,13 +235,19 @@ class _Fold:
                     self.topic.owners.append((batch.partition, end, tx_id))
                     if is_open:
                         self._open.setdefault(tx_id, {}).setdefault(batch.partition, base)
-                for number, text in enumerate(self._texts(segment.path, batch)):
+                texts = self._texts(segment.path, batch, segment.schema_id)
+                for number, text in enumerate(texts):
                     place = [self.topic.name, batch.partition, base + number]
                     self.topic.records.append([*place, text])
+                    if is_entry(segment.path):
+                        self.topic.in_entries.setdefault(text, segment.path)
 
-    def _texts(self, path: str, batch: SegmentBatch | IndexedBatch) -> list[str]:
+    def _texts(self, path: str, batch: SegmentBatch | IndexedBatch, schema_id: int) -> list[str]:
         data = self._archive[path].data
-        schema = pa.ipc.open_file(pa.py_buffer(data)).schema
+        if is_entry(path):
+            schema = physical_schema(decode_schema(self._schemas[schema_id]))
+        else:
+            schema = pa.ipc.open_file(pa.py_buffer(data)).schema
         stored = data[batch.position : batch.position + batch.length]
         return list(texts_of(decode_batch(stored, batch, schema, object_name=path)))
 
@@ -246,7 +260,7 @@ class _Fold:
                 self._rewrite(path, decode_refs(data, ref, chunk))
                 continue
             for row in decode_batches(data, ref, chunk):
-                kept = set(self._texts(row.segment, row) if row.record_count else ())
+                kept = set(self._texts(row.segment, row, row.schema_id) if row.record_count else ())
                 for _, partition, offset, text in self.topic.records:
                     is_covered = row.base_offset <= offset < row.next_offset
                     if partition == row.partition and is_covered and text not in kept:

@@ -39,10 +39,12 @@ def note_final_state(process: SimulatedProcess, topics: Mapping[str, int]) -> No
             records = list(_whole(process, topic, isolation))
             process.note("final", topic=topic, isolation=isolation, records=records)
     archive = process.network.world_state.service.archive
-    if any(map(is_deleted_from, topics)):
-        for one in incarnations(archive, topics):
-            process.note("stored", **one.facts(archive))
     placed = {text: archive[path].step for text, path in uploaded(archive, topics).items()}
+    for one in incarnations(archive, topics):
+        if any(map(is_deleted_from, topics)):
+            process.note("stored", **one.facts(archive))
+        # Before they were moved into a segment.
+        placed |= {text: archive[path].step for text, path in one.in_entries.items()}
     process.note("placed", steps=placed)
     _note_outcomes(process)
     _note_letters(process)

@@ -100,6 +100,10 @@ class Scenario:
     BOUNDARY_GRACE_MS. By default they check each time."""
 
 
+INLINE_BYTES = (0, 900, 1 << 16)
+"""`entry.records.max.bytes`, drawn by seed: no records in entries, some, and nearly all."""
+
+
 @dataclass(slots=True)
 class World:
     """The world of one seed. `run` may be called once."""
@@ -119,7 +123,9 @@ class World:
     def __post_init__(self) -> None:
         choices = random.Random(f"{self.scenario.name}/{self.seed}")
         scheduler = Scheduler(choices)
+        inline = random.Random(f"{self.scenario.name}/{self.seed}/inline")
         settings = LogSettings(
+            entry_records_max_bytes=inline.choice(INLINE_BYTES),
             transaction_state_log_num_partitions=choices.choice((1, 2)),
             journal_snapshot_entries=choices.choice((2, 3, 4, 8)),
             boundary_trust_ms=self.scenario.boundary_trust_ms,

@@ -61,17 +61,17 @@ def test_I15_trailing_bytes_are_corrupt_data() -> None:
 
 
 def test_newer_entry_format_is_unsupported_and_names_both_versions() -> None:
-    newer = DATA.replace(b'"format":2', b'"format":3', 1)
+    newer = DATA.replace(b'"format":3', b'"format":4', 1)
     with pytest.raises(
-        UnsupportedFormat, match="version 3; this txlog reads version 2. A newer"
+        UnsupportedFormat, match="version 4; this txlog reads version 3. A newer"
     ) as caught:
         decode_entry(newer, PATH, 7)
     assert PATH in caught.value.message
 
 
 def test_entry_format_from_before_the_first_release_is_refused_with_remedy() -> None:
-    older = DATA.replace(b'"format":2', b'"format":1', 1)
-    with pytest.raises(UnsupportedFormat, match=r"version 1.* before the first release") as caught:
+    older = DATA.replace(b'"format":3', b'"format":2', 1)
+    with pytest.raises(UnsupportedFormat, match=r"version 2.* before the first release") as caught:
         decode_entry(older, PATH, 7)
     assert "create the log anew" in caught.value.message
 

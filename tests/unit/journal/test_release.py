@@ -33,7 +33,7 @@ BOUNDARY = "topics/t/1/boundaries/00000000000000000000.json"
 SNAPSHOT = "topics/t/1/snapshots/00000000000000000007.arrow"
 
 
-def sealed(body: Mapping[str, Any], txlog: object = NEWER, version: int = 2) -> bytes:
+def sealed(body: Mapping[str, Any], txlog: object = NEWER, version: int = 3) -> bytes:
     """An entry as docs/dev/format.md describes it."""
     text = json.dumps(body).encode()
     crc32 = zlib.crc32(str(txlog).encode() + text)
@@ -70,14 +70,14 @@ def test_newer_event_or_field_is_unsupported_and_names_its_release(event: dict[s
 
 
 def test_newer_entry_format_with_unknown_body_names_its_release() -> None:
-    assert message_of(sealed({"pages": []}, version=3)).endswith(REMEDY)
+    assert message_of(sealed({"pages": []}, version=4)).endswith(REMEDY)
 
 
 @pytest.mark.parametrize("field", ["shards", "settings"])
 def test_newer_cluster_file_is_not_a_txlog_and_names_its_release(field: str) -> None:
     made = next(data for path, data in golden_objects().items() if path.endswith(CLUSTER_FILE))
     body = json.loads(made.split(b"\n")[1])
-    later = body | ({"shards": 1} if field == "shards" else {"format_version": 3})
+    later = body | ({"shards": 1} if field == "shards" else {"format_version": 4})
     with pytest.raises(NotATxlog) as caught:
         decode_cluster_file(sealed(later), "root")
     assert caught.value.message.endswith(REMEDY)
@@ -92,7 +92,7 @@ def test_newer_boundary_is_unsupported_and_names_its_release() -> None:
 
 def later_snapshot(head: Mapping[str, Any], *rows: tuple[str, str]) -> bytes:
     """A snapshot of the newer txlog: this version's with other rows and a checksum over them."""
-    first = {"format": 2, "slot": 7, "crc32": 4, "boundary": -1, "txlog": NEWER, **head}
+    first = {"format": 3, "slot": 7, "crc32": 4, "boundary": -1, "txlog": NEWER, **head}
     names, texts = map(list, zip(("journal", json.dumps(first)), *rows, strict=True))
     names.append("checksum")
     texts.append(str(zlib.crc32("\n".join(texts).encode(), zlib.crc32("\n".join(names).encode()))))
@@ -103,7 +103,7 @@ def later_snapshot(head: Mapping[str, Any], *rows: tuple[str, str]) -> bytes:
     return bytes(sink.getvalue())
 
 
-@pytest.mark.parametrize("head", [{"format": 3}, {"shards": 4}])
+@pytest.mark.parametrize("head", [{"format": 4}, {"shards": 4}])
 def test_snapshot_with_newer_head_is_unsupported_and_names_its_release(
     head: dict[str, int],
 ) -> None:
@@ -153,7 +153,7 @@ def test_every_written_object_names_its_release() -> None:
     log.admin.create_topic("t", 1)
     assert log.connection.cluster.topic("t").journal.prune(keep_entries=0)
     sealed_ones = {
-        path: data for path, data in log.objects().items() if data.startswith(b'{"format":2')
+        path: data for path, data in log.objects().items() if data.startswith(b'{"format":3')
     }
     kinds = {"cluster-file", "entry", "boundary"}
     assert {object_kind(path) for path in sealed_ones} == kinds

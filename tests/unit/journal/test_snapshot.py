@@ -14,7 +14,7 @@ from txlog.errors import CorruptData, UnsupportedFormat
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 
 PATH = "cluster/snapshots/00000000000000000063.arrow"
-HEAD = SnapshotHead(format=2, slot=63, crc32=99, boundary=-1)
+HEAD = SnapshotHead(format=3, slot=63, crc32=99, boundary=-1)
 SECTIONS: dict[str, list[Any]] = {"thing": ["a", {"b": [1, 2]}], "pid": [5]}
 DATA = encode_snapshot(HEAD, SECTIONS)
 
@@ -81,7 +81,7 @@ def made_of(rows: list[tuple[str | None, str | None]]) -> bytes:
 
 
 def head_row(**changes: object) -> tuple[str, str]:
-    return "journal", json.dumps({"format": 2, "slot": 3, "crc32": 4, "boundary": -1, **changes})
+    return "journal", json.dumps({"format": 3, "slot": 3, "crc32": 4, "boundary": -1, **changes})
 
 
 def test_handcrafted_snapshot_file_is_decoded() -> None:
@@ -92,14 +92,14 @@ def test_handcrafted_snapshot_file_is_decoded() -> None:
 def test_newer_format_is_unsupported_even_with_unknown_head_fields() -> None:
     """A newer format must not be reported as damage, since damaged objects may be replaced."""
     with pytest.raises(UnsupportedFormat, match="version 3") as caught:
-        decode_snapshot(made_of([head_row(format=3, shards=4)]), PATH)
+        decode_snapshot(made_of([head_row(format=4, shards=4)]), PATH)
     assert PATH in caught.value.message
 
 
 @pytest.mark.parametrize(
     "rows",
     [
-        [("journal", '{"format": 2, "slot": 3}')],
+        [("journal", '{"format": 3, "slot": 3}')],
         [head_row(extra=1)],
         [head_row(slot="3")],
         [("thing", "1"), head_row()],

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 from weakref import ref
@@ -59,6 +60,10 @@ class StagedRecords:
     _by_topic: list[tuple[TopicLog, Participant]] | None = None
     _appended: dict[str, Mapping[int, int]] = field(default_factory=dict)
     """Topic id -> base offsets of segments that were appended before the decision."""
+    may_be_inline: bool = False
+    """Whether the transaction commits: what is not uploaded yet may ride in its entries."""
+    inline_bytes: int = 0
+    """Bytes of its records that do."""
     _kept: set[ProduceRequestResult] = field(default_factory=set)
     """Results with a callback, which is called even if the program keeps nothing."""
 
@@ -66,6 +71,7 @@ class StagedRecords:
         """Start the next transaction."""
         self._flushes, self._by_topic = {}, None
         self._appended, self._kept = {}, set()
+        self.may_be_inline, self.inline_bytes = False, 0
 
     def keep(self, result: ProduceRequestResult) -> None:
         """Keep a result, because it has a callback."""
@@ -229,10 +235,28 @@ class StagedWriter:
 
     def start(self, flush: Flush) -> None:
         """See FlushWriter."""
+        if self._is_inline(flush):
+            return
         # Beside the upload: a fenced producer, or one whose topic is deleted, learns of it at this
         # flush.
         self._session.ensure_fencing_check()
         flush.upload = self._appender.begin_stage(flush.topic, flush.batch, flush.partitions)
+
+    def _is_inline(self, flush: Flush) -> bool:
+        """Whether the records ride in the entry of the decision: if they are small, and are flushed
+        by the commit. The decision itself tells whether the producer is fenced."""
+        if not self._records.may_be_inline:
+            return False
+        left = flush.topic.inline_bytes_max - self._records.inline_bytes
+        inline = None
+        with suppress(TxlogError):  # The upload raises it.
+            inline = self._appender.inline(flush.topic, flush.batch, flush.partitions, left)
+        if inline is None:
+            return False
+        segments = (inline,)
+        self._records.inline_bytes += len(inline.data)
+        flush.upload = lambda: segments
+        return True
 
     def write(self, flush: Flush) -> None:
         """See FlushWriter. The next call repeats a failed upload. A flush that could not be

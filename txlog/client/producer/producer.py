@@ -371,7 +371,9 @@ class Producer(InOneProcess):
             session = self._session("send_offsets_to_transaction")
             self._status.require_sendable("send_offsets_to_transaction")
             self._offsets.add(offsets, group)
-            self._sender.start()  # The uploads run while the pend is written (design 0024).
+            # The uploads run while the pend is written (design 0024).
+            if self._sender.buffered_bytes >= self._connection.cluster.options.records_bytes_max:
+                self._sender.start()
             self._offsets.pend(session)
 
     def commit_transaction(self) -> None:
@@ -384,6 +386,7 @@ class Producer(InOneProcess):
             session = self._session("commit_transaction")
             self._status.require_no_error("commit_transaction")
             if self._status.state is ProducerState.IN_TRANSACTION:
+                self._staged.may_be_inline = True
                 self._sender.flush()
                 self._offsets.pend(session)
             self._status.advance(ProducerState.COMMITTING, "commit_transaction")

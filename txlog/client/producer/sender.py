@@ -135,10 +135,12 @@ class InLogWriter:
         flush.result.succeed(flush.partitions, base_offsets, times)
 
     def _append(self, flush: Flush) -> Mapping[int, int]:
-        """The base offset of each partition. The topic is checked during the upload."""
+        """The base offset of each partition. The topic is checked during the upload; without one
+        the append itself is refused if the topic is deleted."""
         session, topic = self._session, flush.topic
         meanwhile: list[Callable[[], object]] = []
-        if flush.topic_check is not None:
+        is_inline = session is None and flush.batch.nbytes <= topic.inline_bytes_max
+        if flush.topic_check is not None and not is_inline:
             meanwhile.append(partial(_require_same, topic, flush.topic_check))
         if session is None:
             return self._appender.append(topic, flush.batch, flush.partitions, None, meanwhile)
@@ -154,10 +156,10 @@ class InLogWriter:
     def _successor(self, flush: Flush) -> TopicLog | None:
         """The topic of the same name that existed when the records were sent, if the records mean
         the same in it."""
-        if flush.topic_check is None:
+        # If the check has found the same topic, or has failed, or an append is in doubt, records
+        # may be stored there, and must not be sent to another topic (R9).
+        if flush.topic_check is None or self._appender.is_in_doubt:
             return None
-        # The check was answered before the first append. If it found the same topic or failed, the
-        # records may be stored there, and must not be sent to another topic (R9).
         with suppress(TxlogError):
             found = flush.topic_check()
             if found.topic_id != flush.topic.topic_id and _are_alike(flush.topic, found):

@@ -30,7 +30,7 @@ from txlog.fan_out import begun, tried
 from txlog.model import TxId
 from txlog.settings import ProcessSettings
 from txlog.topic.events import NO_PRODUCER, AppendBatches, AppendResult
-from txlog.topic.records.batch import Segment
+from txlog.topic.records.batch import InlineSegment, Segment
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.write.partitioner import Partitions, split_by_partition
 
@@ -72,7 +72,7 @@ class Appender:
         """(topic id, partition) -> sequence of the next record."""
         self._flush: tuple[object, Mapping[int, int]] | None = None
         """The flush in progress, with its sequences: no other flush may use them until `forget`."""
-        self._is_in_doubt = False
+        self.is_in_doubt = False
         """Whether a part of that flush may be stored; only a repeat with its sequences shows it."""
         if new_pid is not None:
             self.use_producer(new_pid(), 0)
@@ -84,7 +84,7 @@ class Appender:
 
     def forget(self) -> None:
         """The flush in progress is acknowledged to its sender, or is not sent again."""
-        self._flush, self._is_in_doubt = None, False
+        self._flush, self.is_in_doubt = None, False
 
     @property
     def may_repeat(self) -> bool:
@@ -119,7 +119,9 @@ class Appender:
         for _ in range(self._process.finish_attempts_max):
             try:
                 with self._doubted(topic):
-                    segments = self._stage(topic, adapted, partitions, schema_id, meanwhile)
+                    segments = self._stage(
+                        topic, adapted, partitions, schema_id, meanwhile, topic.inline_bytes_max
+                    )
                     # They are done, and a repeat must not make them again.
                     meanwhile = ()
                     base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
@@ -127,7 +129,7 @@ class Appender:
             except SegmentExpired:
                 continue
             except UnknownProducerId:
-                if self._new_pid is None or self._is_in_doubt:
+                if self._new_pid is None or self.is_in_doubt:
                     raise
                 # The topic has forgotten an idle producer. No append of it is under way, so none
                 # can be duplicated under the new id.
@@ -153,6 +155,16 @@ class Appender:
         """Write segments of the records without an append; the call may be repeated."""
         schema_id, adapted = topic.in_newest_schema(batch)
         return self._stage(topic, adapted, partitions, schema_id, ())
+
+    def inline(
+        self, topic: TopicLog, batch: pa.RecordBatch, partitions: Partitions, bytes_max: int
+    ) -> InlineSegment | None:
+        """The records as an entry can hold them; None if they take more than `bytes_max`."""
+        if batch.nbytes > bytes_max:
+            return None
+        schema_id, adapted = topic.in_newest_schema(batch)
+        parts = split_by_partition(adapted, partitions)
+        return topic.encode_inline({p: [part] for p, part in parts.items()}, schema_id, bytes_max)
 
     def begin_stage(
         self, topic: TopicLog, batch: pa.RecordBatch, partitions: Partitions
@@ -211,7 +223,7 @@ class Appender:
         try:
             yield
         except (StoreDenied, CorruptData) as error:
-            if not self._is_in_doubt:
+            if not self.is_in_doubt:
                 raise
             raise OutcomeUnknown(
                 f"topic {topic.name!r}: records may be stored already, and the log cannot tell: "
@@ -226,6 +238,7 @@ class Appender:
         partitions: Partitions,
         schema_id: int,
         meanwhile: Sequence[Callable[[], object]],
+        inline_bytes_max: int = 0,
     ) -> tuple[Segment, ...]:
         """Segments of the records in their order, written in parallel with each other and with the
         calls in `meanwhile`. No reader sees a segment before its append."""
@@ -235,7 +248,11 @@ class Appender:
         def stage(start: int) -> None:
             rows, chosen = batch.slice(start, row_count), partitions[start : start + row_count]
             parts = split_by_partition(rows, chosen)
-            segments[start] = topic.stage({p: [part] for p, part in parts.items()}, schema_id)
+            rows_of = {p: [part] for p, part in parts.items()}
+            # Of a larger flush no segment is inline: together they could exceed the limit.
+            limit = inline_bytes_max if row_count >= batch.num_rows else 0
+            inline = topic.encode_inline(rows_of, schema_id, limit)
+            segments[start] = inline or topic.stage(rows_of, schema_id)
 
         calls = [*meanwhile]
         calls += [partial(stage, start) for start in range(0, batch.num_rows, row_count)]
@@ -281,7 +298,7 @@ class Appender:
         repeats = self._repeats(begun_ms) if self.pid != NO_PRODUCER else iter(())
         while True:
             # The records may be stored from here on, unless the log refuses them.
-            was_in_doubt, self._is_in_doubt = self._is_in_doubt, True
+            was_in_doubt, self.is_in_doubt = self.is_in_doubt, True
             try:
                 result: AppendResult = topic.execute(command)
                 return result
@@ -290,11 +307,11 @@ class Appender:
                     raise
             # Both concern this request only, of which nothing is stored; an earlier one may be.
             except StoreUnavailable:
-                self._is_in_doubt = was_in_doubt
+                self.is_in_doubt = was_in_doubt
                 if next(repeats, None) is None:
                     raise
             except TxlogError:
-                self._is_in_doubt = was_in_doubt
+                self.is_in_doubt = was_in_doubt
                 raise
 
     def _repeats(self, begun_ms: float) -> Iterator[int]:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from txlog.clock import Clock, Event
@@ -31,6 +32,16 @@ GROUP_DELAY_MS = 5.0
 with its own lately: requests that they share need not be made one after the other. It is a sixth of
 a round trip of 30 ms; eight threads then commit 55 transactions a second instead of 49
 (docs/design/0025-advisory-lock-on-a-disk.md)."""
+
+
+class Attempt(Enum):
+    """The result of an attempt to publish in a slot."""
+
+    WON = "won"
+    TAKEN = "taken"
+    FREED = "freed"
+    """The boundary is above the slot. An entry there counts only if it was written before pruning
+    freed the number; whether ours landed before that is unknown (R33)."""
 
 
 class ReadBarrier:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from enum import Enum
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -43,6 +42,7 @@ from txlog.journal.entry import (
     EVENTS_MAX,
     GENESIS_CRC32,
     Entry,
+    EntryRecords,
     decode_own_entry,
     encode_entry,
 )
@@ -55,6 +55,7 @@ from txlog.journal.replication.carrier_rules import (
 )
 from txlog.journal.replication.commit_queue import (
     READ_BARRIER,
+    Attempt,
     CommitQueue,
     QueuedCommand,
     fail_unrepeatable,
@@ -87,16 +88,6 @@ READ_PAUSE_MS = 10.0
 
 BOUNDARIES_APART_ENTRIES = 4096
 """Boundaries are never deleted, so they are rare (R14): one an hour at a commit a second."""
-
-
-class _Slot(Enum):
-    """The result of an attempt to publish in a slot."""
-
-    WON = "won"
-    TAKEN = "taken"
-    FREED = "freed"
-    """The boundary is above the slot. An entry there counts only if it was written before pruning
-    freed the number; whether ours landed before that is unknown (R33)."""
 
 
 class Replica(Generic[StateT]):
@@ -145,8 +136,9 @@ class Replica(Generic[StateT]):
         self.carry: Callable[[], None] | None = None
         """Starts carrying in the background, until `is_carrying` is false; must not wait."""
         self.is_carrying = False
-        """Whether this process carries (`carrier_rules.py`): until it loses a slot, or has nothing
-        left to carry."""
+        """Whether this process carries (`carrier_rules.py`), until it loses a slot or is done."""
+        self.filled_slot = -1
+        """The newest last slot of a window of `snapshot_entries` that this process has won."""
         self.kept_entries = 0
         """Entries that the last pruning by this process kept, because no boundary above them was
         old enough (R14)."""
@@ -404,6 +396,7 @@ class Replica(Generic[StateT]):
                 path=path,
             )
         self._adopt_entry(after_entry(self._machine, self.state, entry, path), entry.slot, crc32)
+        self._options.recent.add(path, entry.records)
         self._forget_saved(entry.slot)
         if self._is_far:
             clock = self._runtime.clock
@@ -473,7 +466,7 @@ class Replica(Generic[StateT]):
         begun_ms, reads, trip_ms, lost = self._runtime.clock.monotonic_ms(), 0, 0.0, 0
         try:
             while lost < self._options.process.publish_attempts_max:
-                state, events = self._decide_all(commands)
+                state, events, records = self._decide_all(commands)
                 if may_be_stored:
                     hide_refusals(self.layout, commands)
                 if not fresh and any(queued.needs_newest_state for queued in commands):
@@ -485,15 +478,19 @@ class Replica(Generic[StateT]):
                     trip_ms = self._read_next()
                     continue
                 # One command that is too large by itself is refused when it is encoded or created.
-                is_large = len(events) > EVENTS_MAX and len(commands) > 1
-                data, crc32 = (b"", 0) if is_large else self._encoded(events, lost)
+                is_large = len(commands) > 1 and (
+                    len(events) > EVENTS_MAX or len(records) > self._options.records_bytes_max
+                )
+                data, crc32 = (b"", 0) if is_large else self._encoded(events, records, lost)
                 if is_large or (len(data) > ENTRY_BYTES_MAX and len(commands) > 1):
                     self._publish_parts(commands, may_be_stored)
                     return
                 # The winner's entry was returned by the create; after a second loss, read further.
                 reads_on = lost > 0 or not self._is_far
-                tried = self._try_slot(state, data, crc32, reads_on) if events else _Slot.WON
-                if tried is _Slot.WON:
+                path = self.layout.entry(self._at.next_slot)
+                tried = self._try_slot(state, data, crc32, reads_on) if events else Attempt.WON
+                if tried is Attempt.WON:
+                    self._options.recent.add(path, records)
                     for queued in commands:
                         queued.finish()
                     # A process that wins a slot after it lost one becomes a carrier.
@@ -503,10 +500,10 @@ class Replica(Generic[StateT]):
                     return
                 lost += 1
                 # Without `reads_on` only the winner's entry was applied, and others may follow it.
-                fresh = fresh or reads_on or tried is _Slot.FREED
+                fresh = fresh or reads_on or tried is Attempt.FREED
                 commands = self._without_foreign(commands)
                 # In doubt from now on (R33): the entry may have counted before its slot was freed.
-                if tried is _Slot.FREED:
+                if tried is Attempt.FREED:
                     may_be_stored, commands = True, fail_unrepeatable(self.layout, commands)
             raise PublishContention(
                 f"{self.layout.root}: other writers won {lost} slots in a row; try again.",
@@ -529,9 +526,8 @@ class Replica(Generic[StateT]):
 
     def _without_foreign(self, commands: list[QueuedCommand]) -> list[QueuedCommand]:
         """The commands of this process; those that it carries for others are dropped."""
-        for queued in commands:
-            if queued.is_foreign:
-                queued.finish()
+        for queued in filter(lambda queued: queued.is_foreign, commands):
+            queued.finish()
         return [queued for queued in commands if not queued.is_foreign]
 
     def _is_left(
@@ -556,26 +552,28 @@ class Replica(Generic[StateT]):
             clock.sleep_ms(READ_PAUSE_MS - trip_ms)
         return trip_ms
 
-    def _decide_all(self, commands: list[QueuedCommand]) -> tuple[StateT, list[Any]]:
-        """Decide each command against the state that those before it lead to."""
+    def _decide_all(self, commands: list[QueuedCommand]) -> tuple[StateT, list[Any], bytes]:
+        """Decide each command against the state that those before it lead to. Returns that state,
+        the events, and the records that they bring along."""
         state = self.state
         events: list[Any] = []
+        records = EntryRecords(self.layout.entry(self._at.next_slot))
         for queued in commands:
             # After a lost slot the result of the attempt before must not remain.
             queued.decided = queued.error = None
             try:
                 queued.decided, state = decided_in(
-                    self._machine, state, queued.command, self._at.next_slot
+                    self._machine, state, queued.command, self._at.next_slot, records
                 )
             except TxlogError as rejection:
                 queued.error = None if queued.is_foreign else rejection
                 continue
             events.extend(queued.decided.events)
-        return state, events
+        return state, events, bytes(records.data)
 
-    def _encoded(self, events: list[Any], lost: int) -> tuple[bytes, int]:
-        """Bytes and CRC32 of the next entry with these events. It says that its writer carries if
-        this process carries already or has just lost a slot."""
+    def _encoded(self, events: list[Any], records: bytes, lost: int) -> tuple[bytes, int]:
+        """Bytes and CRC32 of the next entry with these events and records. It says that its writer
+        carries if this process carries already or has just lost a slot."""
         entry = Entry(
             slot=self._at.next_slot,
             token=self._runtime.entropy.token(),
@@ -586,10 +584,11 @@ class Replica(Generic[StateT]):
             carries=self._is_far and self.carry is not None and (self.is_carrying or lost > 0),
             journal=self.layout.root,
             log_id=self.layout.log_id,
+            records=records,
         )
         return encode_entry(entry)
 
-    def _try_slot(self, state: StateT, data: bytes, crc32: int, reads_on: bool) -> _Slot:
+    def _try_slot(self, state: StateT, data: bytes, crc32: int, reads_on: bool) -> Attempt:
         """Create the next entry. If another writer has won the slot, its entry is applied; with
         `reads_on` the entries after it, too."""
         slot = self._at.next_slot
@@ -599,7 +598,7 @@ class Replica(Generic[StateT]):
             return self._follow_winner(slot, result.data, reads_on)
         # Created is not yet won: pruning may have freed the number before (R15).
         if not self._counts(slot):
-            return _Slot.FREED
+            return Attempt.FREED
         self._adopt_entry(self._machine.close_entry(state, slot), slot, crc32)
         self._latest = None
         # If a boundary's snapshot covers more, others have gone on from this entry, or from a lost
@@ -612,10 +611,12 @@ class Replica(Generic[StateT]):
                 raise unclear_slot(self.layout.entry(slot), error) from error
         # Only the winner of the slot writes its snapshot, so that one process does the work.
         apart = entries_apart(self._options.snapshot_entries, self._at.snapshot_bytes)
+        is_filled = self._at.next_slot % self._options.snapshot_entries == 0
+        self.filled_slot = slot if is_filled else self.filled_slot
         if self._is_snapshot_due or self._at.next_slot % apart == 0:
             self._is_snapshot_due = False
             self._write_snapshot()
-        return _Slot.WON
+        return Attempt.WON
 
     def _created(self, slot: int, data: bytes) -> CreateResult:
         """Create the entry of `slot`. Raises what the store raises, and OutcomeUnknown if the check
@@ -635,7 +636,7 @@ class Replica(Generic[StateT]):
             raise unclear_slot(path, error) from error
         return made[0]
 
-    def _follow_winner(self, slot: int, winner: bytes, reads_on: bool) -> _Slot:
+    def _follow_winner(self, slot: int, winner: bytes, reads_on: bool) -> Attempt:
         """Continue from another writer's entry. If the journal has to be opened again, that entry
         may fill a number that was freed after this process's own entry had counted (R33)."""
         openings = self._openings
@@ -648,7 +649,7 @@ class Replica(Generic[StateT]):
             if self._openings == openings and is_known:
                 raise
             raise unclear_slot(self.layout.entry(slot), error) from error
-        return _Slot.TAKEN if self._openings == openings else _Slot.FREED
+        return Attempt.TAKEN if self._openings == openings else Attempt.FREED
 
     def _counts(self, slot: int) -> bool:
         """Whether the created entry of `slot` counts (R15); if not, the journal was opened again.
@@ -708,6 +709,7 @@ class Replica(Generic[StateT]):
         with self._lock:
             self._catch_up_to_the_newest_boundary()
             lowest = self._at.next_slot - keep_entries
+            lowest = min(lowest, self._machine.lowest_named(self.state, lowest))  # R65
             if lowest - self._at.boundary.lowest_slot >= apart_entries:
                 self._advance_boundary(lowest)
             return self._delete_below_boundary()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from txlog.journal.log_presence import Presence
+from txlog.journal.replication.recent_records import RecentRecords
 from txlog.settings import ProcessSettings
 
 
@@ -29,3 +30,7 @@ class ReplicaOptions:
     """How long a boundary check is trusted (R15); 0: each answer has its own, after it."""
     grace_ms: int = 0
     """Entries are deleted only below a boundary older than this (R14); 0: below any."""
+    recent: RecentRecords = field(default_factory=RecentRecords)
+    """Keeps the records of the entries that this process reads and writes."""
+    records_bytes_max: int = 0
+    """Records that the commands of one entry may bring along together."""

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from txlog.arrow_columns import numbers_column, whole_numbers
-from txlog.errors import CorruptData, MissingObject
+from txlog.checksum import crc32_of
+from txlog.errors import CorruptData, MissingObject, PublishContention
 from txlog.fan_out import FanOut, begun
-from txlog.layout import is_segment
+from txlog.layout import is_entry, is_segment
 from txlog.model import IsolationLevel
 from txlog.storage.store import ByteRange, Bytes, Store, is_near
 from txlog.topic.batch_index import IndexedBatch
@@ -134,6 +136,9 @@ class TopicSchemas(Mapping[int, pa.Schema]):
         return len(self._texts)
 
 
+RecentRanges: TypeAlias = Callable[[str, Sequence[ByteRange]], Sequence[Bytes] | None]
+
+
 @dataclass(frozen=True, slots=True)
 class BatchSource:
     """What is needed to read batches of one topic without its journal, so that tasks can."""
@@ -146,8 +151,10 @@ class BatchSource:
     batch_bytes_max: int
     """Memory that one batch of the topic can take."""
     relocate: Callable[[IndexedBatch], Sequence[IndexedBatch]]
-    """Called for a batch whose segment is missing. Returns the batches that have its records after
-    merging or compaction. Raises OffsetOutOfRange for deleted records, or MissingObject."""
+    """Called for a batch whose segment or entry is missing. Returns the batches that have its
+    records now. Raises OffsetOutOfRange for deleted records, or MissingObject."""
+    recent: RecentRanges = lambda path, ranges: None
+    """Bytes of an entry, if this process has them in memory."""
 
 
 def batch_source(topic: TopicLog, state: TopicState, start: int | None = None) -> BatchSource:
@@ -167,7 +174,22 @@ def batch_source(topic: TopicLog, state: TopicState, start: int | None = None) -
         state.newest_schema_id,
         state.batch_bytes_max,
         relocate,
+        topic.recent_ranges,
     )
+
+
+def source_of_schema(topic: TopicLog, state: TopicState, schema_id: int) -> BatchSource:
+    """A source that reads batches in the schema of their segment, for a process that rewrites them:
+    it changes no record. What another process has moved raises PublishContention."""
+
+    def moved(row: IndexedBatch) -> list[IndexedBatch]:
+        raise PublishContention(
+            f"{row.segment} was removed while it was being rewritten: another process does the "
+            "same; try again.",
+            path=row.segment,
+        )
+
+    return replace(batch_source(topic, state), newest_schema_id=schema_id, relocate=moved)
 
 
 def relocated_batches(topic: TopicLog, batch: IndexedBatch, start: int) -> list[IndexedBatch]:
@@ -303,7 +325,7 @@ def _fetched(
 ) -> list[tuple[IndexedBatch, Bytes | None]]:
     """The batches of one segment with their bytes; with None if the segment is missing."""
     path = group[0].segment
-    if not is_segment(path):
+    if not (is_segment(path) or is_entry(path)):
         raise CorruptData(
             f"topic {source.topic!r} says that offset {group[0].base_offset} of partition "
             f"{group[0].partition} is in {path!r:.100}, which is not a name of a segment. Run "
@@ -320,7 +342,7 @@ def _fetched(
                 path=path,
             )
     ranges = [ByteRange(batch.position, batch.length) for batch in group]
-    found = source.store.get_ranges(path, ranges)
+    found = source.recent(path, ranges) or source.store.get_ranges(path, ranges)
     return list(zip(group, [None] * len(group) if found is None else found, strict=True))
 
 
@@ -333,6 +355,11 @@ def _decoded(
 ) -> list[FetchedBatch]:
     if data is None:
         return list(_read_elsewhere(source, batch, columns))
+    # The number of an entry whose records were moved may be freed, and be filled again by a writer
+    # that stalled (R15): only the present state tells whether other bytes are damage (R19).
+    if batch.is_in_entry and crc32_of(data) != batch.crc32:
+        with suppress(MissingObject):
+            return list(_read_elsewhere(source, batch, columns))
     return [_decode(source, batch, data, columns, head)]
 
 

@@ -6,10 +6,15 @@ is encoded, nor the offsets of its records, which are given when a journal slot 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Annotated, TypeAlias
 
+from txlog.journal.entry import EntryRecords
+from txlog.layout import is_entry, is_segment
 from txlog.model import ByteCount, Crc32, Offset, Partition, Within
+from txlog.storage.store import Bytes
 from txlog.stored import stored, stored_list
 
 ROWS_MAX = 1 << 28
@@ -86,8 +91,61 @@ class Segment:
     schema_id: Offset
     batches: tuple[SegmentBatch, ...]
 
+    @property
+    def content(self) -> str:
+        """What it has, equal in repeats: its path, which no other segment has. Batches in an entry
+        are known by their checksums."""
+        if is_segment(self.path):
+            return self.path
+        return str([(b.partition, b.row_count, b.length, b.crc32) for b in self.batches])
+
     def agrees_with(self, stored: Segment) -> bool:
-        """The same for all batches of a segment."""
+        """The same for all batches of a segment. A marker has copies of the batches that are in the
+        entry of its decision, at places of its own."""
         here, there = self.batches, stored.batches
+        if is_entry(self.path) and is_entry(stored.path):
+            there = tuple(
+                replace(batch, position=own.position)
+                for own, batch in zip(here, there, strict=False)
+            )
+            stored = replace(stored, path=self.path)
         same = (self.path, self.schema_id, len(here)) == (stored.path, stored.schema_id, len(there))
         return same and all(map(SegmentBatch.agrees_with, here, there))
+
+
+@dataclass(frozen=True, slots=True)
+class InlineSegment(Segment):
+    """Batches that ride in the entry that names them (docs/design/0036). It is never stored: the
+    entry has a Segment, whose path is that of the entry's own object.
+
+    `path` is empty, and positions are places in `data`.
+    """
+
+    data: bytes = b""
+
+
+def inline_segment(
+    file: Iterable[Bytes], schema_id: int, batches: Sequence[SegmentBatch]
+) -> InlineSegment:
+    """These batches of an encoded segment."""
+    whole = memoryview(b"".join(file))
+    data = b"".join(whole[b.position : b.position + b.length] for b in batches)
+    return InlineSegment("", schema_id, gathered(batches), data)
+
+
+def gathered(batches: Sequence[SegmentBatch]) -> tuple[SegmentBatch, ...]:
+    """The batches one behind the other, from place 0 on."""
+    starts = accumulate((b.length for b in batches), initial=0)
+    return tuple(replace(b, position=at) for b, at in zip(batches, starts, strict=False))
+
+
+def placed_segments(segments: tuple[Segment, ...], records: EntryRecords) -> tuple[Segment, ...]:
+    """The segments as an entry names them, with the bytes of inline ones added to its records."""
+    placed: list[Segment] = []
+    for segment in segments:
+        if isinstance(segment, InlineSegment):
+            start = records.add(segment.data)
+            moved = (replace(b, position=start + b.position) for b in segment.batches)
+            segment = Segment(records.path, segment.schema_id, tuple(moved))
+        placed.append(segment)
+    return tuple(placed)

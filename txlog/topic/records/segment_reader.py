@@ -33,7 +33,7 @@ from txlog.journal.arrow_ipc import (
     table_fields,
     vector_items,
 )
-from txlog.layout import is_segment
+from txlog.layout import is_entry, is_segment
 from txlog.storage.store import ByteRange, Bytes, Store
 from txlog.topic.records.batch import DECODED_BYTES_MAX, PARTITION_LABEL, SegmentBatch
 from txlog.topic.records.column_types import canonical_field
@@ -392,7 +392,9 @@ def _part(store: Store, path: str, start: int, length: int) -> Bytes:
 
 
 def segment_problem(store: Store, path: str, batches: Sequence[SegmentBatch]) -> str:
-    """What is wrong with a stored segment that should have these batches, or ""."""
+    """What is wrong with a stored segment, or entry, that should have these batches, or ""."""
+    if is_entry(path):
+        return _entry_problem(store, path, batches)
     if not is_segment(path):
         return f"{path!r:.100} is not a name of a segment"
     try:
@@ -403,4 +405,14 @@ def segment_problem(store: Store, path: str, batches: Sequence[SegmentBatch]) ->
         scan_segment(store, path, size or 0, batches)
     except CorruptData as error:
         return error.message
+    return ""
+
+
+def _entry_problem(store: Store, path: str, batches: Sequence[SegmentBatch]) -> str:
+    found = store.get_ranges(path, [ByteRange(part.position, part.length) for part in batches])
+    if found is None:
+        return f"{path} is missing, and the log refers to records in this entry"
+    for part, data in zip(batches, found, strict=True):
+        if len(data) != part.length or crc32_of(data) != part.crc32:
+            return f"{path} is damaged: its bytes from {part.position} on are not the records"
     return ""

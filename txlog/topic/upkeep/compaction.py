@@ -22,6 +22,7 @@ from txlog.topic.read.reader import FetchedBatch, batch_source, read_batches
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.leaf_groups import leaf_groups
+from txlog.topic.upkeep.moving import move_records
 from txlog.topic.upkeep.rewriting import (
     OVERTAKEN,
     KeptBatch,
@@ -72,6 +73,7 @@ def compact(
             return report
         if state.tail:
             # Only sealed batches can be rewritten, so a small topic would never be compacted.
+            move_records(topic)
             topic.execute(SealIndex())
         state = topic.state
         _Pass(topic, state, state.config, now_ms, limits, report).run()

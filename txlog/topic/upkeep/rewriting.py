@@ -26,7 +26,7 @@ from txlog.errors import (
 from txlog.layout import segment_id_of
 from txlog.topic.batch_index import ChunkRef, IndexedBatch
 from txlog.topic.events import ReplaceChunks
-from txlog.topic.read.reader import BatchSource, FetchedBatch, batch_source, read_at_once
+from txlog.topic.read.reader import FetchedBatch, read_at_once, source_of_schema
 from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.records.conversion import OFFSET_FIELD
 from txlog.topic.records.schema import compacted_schema
@@ -86,7 +86,7 @@ def kept_batches(
     parts = [select(row, _nothing(row)) for row in rows if not row.record_count]
     stored = [row for row in rows if row.record_count]
     for schema_id in sorted({row.schema_id for row in stored}):
-        source = _source(topic, state, schema_id)
+        source = source_of_schema(topic, state, schema_id)
         wanted = [row for row in stored if row.schema_id == schema_id]
         fetched = read_at_once(source, wanted, topic.fan_out)
         parts.extend(select(row, found) for row, found in zip(wanted, fetched, strict=True))
@@ -96,19 +96,6 @@ def kept_batches(
 def _nothing(row: IndexedBatch) -> FetchedBatch:
     empty = pa.record_batch([pa.nulls(0)], names=["_"])
     return FetchedBatch(row.partition, row.base_offset, empty)
-
-
-def _source(topic: TopicLog, state: TopicState, schema_id: int) -> BatchSource:
-    """A source that reads batches in the schema of their segment: rewriting changes no record."""
-
-    def moved(row: IndexedBatch) -> list[IndexedBatch]:
-        raise PublishContention(
-            f"{row.segment} was removed while it was being rewritten: another process does the "
-            "same; try again.",
-            path=row.segment,
-        )
-
-    return replace(batch_source(topic, state), newest_schema_id=schema_id, relocate=moved)
 
 
 def rewrite(

@@ -218,7 +218,8 @@ def _check_once(facts: TopicFacts) -> None:
         if place in seen and row.batch.length:
             walk.report("I7", row.path, "a batch of it is in the log twice")
         seen.add(place)
-        if row.path and not row.path.startswith(walk.layout.segments):
+        is_own = row.path.startswith(walk.layout.segments)
+        if row.path and not (is_own or row.path == walk.layout.entry(row.slot)):
             walk.report("I9", row.path, f"it lies outside of topic {facts.name!r} (rule R11)")
 
 

@@ -66,7 +66,7 @@ def test_a_good_environment_passes_every_check(log: SampleLog) -> None:
     wanted = ["Python", "pyarrow", "pandas", "pyspark", "Java", "source discovery", "store", "log"]
     assert [name for name in wanted if name not in names] == []
     assert checks(done, "source discovery")[0]["found"] == "pyspark_txlog"
-    assert checks(done, "log")[0]["found"] == "format version 2, 2 topics"
+    assert checks(done, "log")[0]["found"] == "format version 3, 2 topics"
 
 
 def test_table_shows_checks_and_fixes(tmp_path: Path, quick: dict[str, str]) -> None:

@@ -77,6 +77,6 @@ def test_R14_boundary_whose_snapshot_does_not_cover_entries_below_it_is_corrupt(
 
 
 def test_a_newer_format_is_unsupported() -> None:
-    data = seal(b"{}").replace(b'"format":2', b'"format":9')
+    data = seal(b"{}").replace(b'"format":3', b'"format":9')
     with pytest.raises(UnsupportedFormat, match="version 9"):
         boundaries.decode_boundary(data, "some/boundary")

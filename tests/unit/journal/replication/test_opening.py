@@ -282,7 +282,7 @@ def test_sound_snapshot_is_not_deleted_to_replace_a_damaged_one() -> None:
 def test_snapshot_of_newer_format_is_refused_and_left_unchanged() -> None:
     store = new_store()
     fill(process(store), 16)
-    newer = encode_snapshot(SnapshotHead(3, 15, 0, -1), {})
+    newer = encode_snapshot(SnapshotHead(4, 15, 0, -1), {})
     store.replace(LAYOUT.snapshot(15), newer)
     with pytest.raises(UnsupportedFormat):
         process(store).catch_up()

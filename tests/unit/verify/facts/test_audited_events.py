@@ -25,6 +25,7 @@ from txlog.topic.events import (
     HorizonAdvanced,
     IndexSealed,
     LogStartAdvanced,
+    RecordsMoved,
     SchemaEvolved,
     TopicClosed,
     TopicEvent,
@@ -40,6 +41,7 @@ NOT_COUNTED: set[type] = {
     HorizonAdvanced,
     IndexSealed,
     LogStartAdvanced,
+    RecordsMoved,
     SchemaEvolved,
     TopicClosed,
     # They change no epoch, number or decision of a transaction.

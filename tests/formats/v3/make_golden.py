@@ -1,6 +1,6 @@
-"""Makes the golden log of format version 2: `python -m tests.formats.v2.make_golden`.
+"""Makes the golden log of format version 3: `python -m tests.formats.v3.make_golden`.
 
-Every later txlog must read a log that a released txlog wrote, so once version 2 is released,
+Every later txlog must read a log that a released txlog wrote, so once version 3 is released,
 `log.tar.xz` and `expected.json` are never changed. The log holds every event, and every field with
 a value that is not its default. Clock and identifiers are seeded, so that the program always makes
 the same log.
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from spark_plugin.source.offsets import encode
 from tests.formats.golden_view import view
-from tests.formats.v2 import rare_values as rare
+from tests.formats.v3 import rare_values as rare
 from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.offset_lines import offset_of
 from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
@@ -45,6 +45,7 @@ SETTINGS = LogSettings(
     journal_snapshot_entries=2,
     boundary_trust_ms=500,
     boundary_grace_ms=1_000,
+    entry_records_max_bytes=1_000,
 )
 FIRST_MS = 1_700_000_000_000
 LONG = 140
