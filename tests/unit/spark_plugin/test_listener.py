@@ -105,6 +105,7 @@ def test_report_has_the_lag_in_records_and_time_and_the_transaction(
     query.run(log.process(), "first", 1, 4, COUNT)
     watched.progressed(1, COUNT)
     first, second = watched.reports
+    assert (first.query_id, first.query_name) == (QUERY_ID, "copy\n\x1b[31m")
     assert (first.batch_id, first.lag, first.lag_ms) == (0, COUNT - 4, 7_000)
     assert (second.batch_id, second.lag, second.lag_ms) == (1, 0, 0)
     assert {report.outcome for report in watched.reports} == {TransactionOutcome.COMMITTED}
