@@ -12,6 +12,7 @@ from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source import batch_reader
 from spark_plugin.source.batch_reader import TxlogBatchReader
+from spark_plugin.source.offsets import PartitionRange, SourceOffset, to_json
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.spark_query import (
@@ -26,6 +27,7 @@ from tests.unit.spark_plugin.spark_query import (
 from tests.unit.spark_plugin.spark_stream import Stream
 from txlog.engine.connection import Connection
 from txlog.errors import CheckpointConflict, OffsetOutOfRange
+from txlog.model import TopicPartition
 
 EARLIEST = OffsetSpec(OffsetPoint.EARLIEST)
 
@@ -69,6 +71,25 @@ def test_source_commits_group_to_end_of_finished_batch_without_txlog_sink(
     query = Query(log, tmp_path / "checkpoint")
     query.plan(0, 0, 4)
     request_batch_after(log, planned(query, 0))
+    assert position(log) == 4
+
+
+def test_source_commits_the_group_in_the_topics_that_are_left(log: MemoryLog) -> None:
+    """One that was deleted comes before them by its name."""
+    cluster = log.connection.cluster
+    ranges = {TopicPartition("gone", 0): PartitionRange(0, 1), SOURCE: PartitionRange(0, 4)}
+    ids = {"gone": "0" * 32, SOURCE.topic: cluster.topic(SOURCE.topic).topic_id}
+    done = SourceOffset(cluster.log_id, GROUP, ranges, ids)
+    options = ReaderOptions(
+        OPTIONS.root,
+        subscribe=("gone", SOURCE.topic),
+        group_id=GROUP,
+        starting_offsets=OffsetSpec(OffsetPoint.COMMITTED),
+        fail_on_data_loss=False,
+    )
+    reader = TxlogStreamReader(options, COLUMNS)
+    reader._connection = log.process()
+    reader.latestOffset(to_json(done), ReadAllAvailable())
     assert position(log) == 4
 
 

@@ -509,3 +509,14 @@ def test_pattern_does_not_match_an_abandoned_topic(log: MemoryLog, tmp_path: Pat
     put(log, "events", 1)
     assert fewer.run("second run") == 1
     log.check()
+
+
+def test_query_that_begins_at_the_end_of_an_empty_topic_reads_its_first_record(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    log.admin.create_topic("later", 2)
+    latest_of = OffsetSpec(OffsetPoint.LATEST)
+    stream = Stream(log, tmp_path / "first", latest_of, subscribe=("later",))
+    stream.end = stream.reader.initialOffset()
+    put(log, "later", 1)
+    assert stream.run() == 1
