@@ -182,9 +182,8 @@ class Assignment:
         before = self.fetchers, self.waiting, self._sought, self.paused
         asked = set(wanted)
         self.fetchers = {w: f for w, f in self.fetchers.items() if w in asked}
-        kept = {w: r for w, r in self.waiting.items() if w in asked}
         # In the order of `wanted`, because the order of a set differs between processes.
-        self.waiting = {w: kept.get(w, reset) for w in wanted if w not in self.fetchers}
+        self.waiting = {w: self.waiting.get(w, reset) for w in wanted if w not in self.fetchers}
         self._sought = {w: at for w, at in self._sought.items() if w in asked}
         self.paused = self.paused & asked
         try:

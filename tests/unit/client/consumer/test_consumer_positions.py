@@ -1,6 +1,7 @@
 """Positions: seek, bounds, times, a group's commits, and where a consumer starts."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from txlog.errors import (
     NoOffsetForPartition,
     OffsetOutOfRange,
     StoreUnavailable,
+    TxlogError,
     UnknownPartition,
     UnknownTopic,
 )
@@ -502,3 +504,18 @@ def test_invalid_group_id_is_refused(log: MemoryLog, group: str) -> None:
         producer.send_offsets_to_transaction({U0: 0}, group)
     assert log.changed_since(after_init) == []
     assert not any(path.startswith("__consumer") for path in set(after_init) - set(before))
+
+
+def test_commit_that_changes_nothing_writes_nothing(log: MemoryLog) -> None:
+    log.producer().send("u", b"x").get()
+    consumer = log.consumer("u", group_id="g", enable_auto_commit=False)
+    consumer.poll()
+    consumer.commit()
+    before = log.objects()
+    consumer.commit()
+    assert log.changed_since(before) == []
+
+
+def test_consumer_opens_the_log_with_the_options_of_its_store(tmp_path: Path) -> None:
+    with pytest.raises(TxlogError, match="no_such_option"):
+        Consumer("u", root=str(tmp_path), storage_options={"no_such_option": 1})

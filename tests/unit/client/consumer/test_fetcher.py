@@ -79,6 +79,7 @@ def test_records_are_taken_in_parts_and_the_position_moves_past_each(log: Memory
     reader = fetcher(log, 1)
     assert (reader.begun_at, reader.take(5)) == (1, None)
     assert reader.fill(ALL) == sum(lengths(log))
+    assert (reader.is_behind(), reader.pending) == (True, 0), "nothing of it is taken"
     assert [offsets(reader.take(n)) for n in (1, 1, 5, 2)] == [[1], [2], [3], [4, 5]]
     assert reader.position == 6
     assert taken(reader) == [[6, 7]]
