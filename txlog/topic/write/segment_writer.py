@@ -149,10 +149,6 @@ class SegmentEncoder:
             size = batch.nbytes
         self._waiting.setdefault(partition, []).append(batch)
         self._waiting_bytes[partition] = size
-        # Another batch like these does not fit. Written at once, its bytes are in the processor's
-        # cache, and it takes no memory while those of other partitions arrive.
-        if not self._groups_partitions and size * 2 > self._batch_bytes_max:
-            self.flush(partition)
 
     def finish(self) -> tuple[SegmentBatch, ...]:
         """Write the rest; returns where each batch is. Raises InvalidRecord if there is none."""
