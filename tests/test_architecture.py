@@ -25,6 +25,7 @@ NOT_CORE = (
     "txlog.dataset",
     "txlog.sql",
     "txlog.ui",
+    "txlog.kafka",
 )
 """pyarrow.dataset, of which `dataset` and `sql` are made, imports pandas wherever it is
 installed."""

@@ -64,6 +64,7 @@ SLOW_MODULES = {
     "txlog.otel.clients",
     "txlog.ui",
     "txlog.cli.top.screen",
+    "txlog.kafka",
 }
 """These take a noticeable part of a command's start and are rarely needed, or need an extra; they
 may be imported late, too."""

@@ -87,6 +87,7 @@ COMMANDS = {
         "top.top",
         "Show groups, topics, transactions and queries live, until q is pressed; ? lists the keys.",
     ),
+    "kafka": CommandModule("kafka.kafka", "Serve the log to Kafka's clients, until Ctrl-C."),
     "vacuum": CommandModule(
         "commands.maintain",
         "Delete stored objects that nothing refers to. Without --execute it only shows them.",

@@ -255,6 +255,13 @@ class TransactionSession:
         # Not before BEGIN is answered: after an unknown outcome it is sent again, as a repeat.
         self.has_begun = True
 
+    def store_begin(self) -> None:
+        """Write BEGIN although no partition is declared: the transaction is listed from here on,
+        and any process can end it. Raises as `declare`."""
+        if not self.has_begun:
+            with self.aborted_unless_fenced():
+                self._add()
+
     def _after_completion(self, decide: NextStep) -> None:
         """Send BEGIN or PREPARE_COMMIT, in one entry with COMMITTED of the previous transaction if
         that is still missing (R5)."""

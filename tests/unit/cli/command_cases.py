@@ -88,6 +88,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "--once --view transactions --filter order",
         EMPTY + "--once --view queries",
     ),
+    "kafka": (),
     "maintain": ("--once --no-vacuum", "--once " + DELETIONS, EMPTY + "--once"),
     "vacuum": ("", EMPTY, DELETIONS, "--execute " + DELETIONS, EMPTY + "--execute"),
 }  # fmt: skip

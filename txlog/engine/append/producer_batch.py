@@ -433,7 +433,7 @@ class KafkaProducerBatch(ProducerBatch):
         columns = [
             keys,
             binary_column(self._values),
-            _headers_column([self._headers.get(i) for i in range(count)])
+            headers_column([self._headers.get(i) for i in range(count)])
             if self._headers
             else pa.nulls(count, _HEADERS_TYPE),
             timestamps_column(self.result.timestamps),
@@ -454,7 +454,7 @@ def timestamps_column(values: list[int]) -> pa.Array:
     return numbers_column(np.asarray(values, dtype=np.int64), TIMESTAMP_FIELD.type)
 
 
-def _headers_column(headers: Sequence[list[tuple[bytes, bytes | None]] | None]) -> pa.Array:
+def headers_column(headers: Sequence[list[tuple[bytes, bytes | None]] | None]) -> pa.Array:
     pairs = [pair for found in headers for pair in found or ()]
     items = pa.StructArray.from_arrays(
         [binary_column([k for k, _ in pairs], pa.string()), binary_column([v for _, v in pairs])],

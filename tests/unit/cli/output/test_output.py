@@ -302,6 +302,7 @@ def test_only_the_modules_that_make_text_printable_write_to_stdout_or_stderr() -
         "txlog/cli/session.py",
         "txlog/cli/metrics/exporter.py",  # the address, by json_text
         "txlog/cli/ui/ui.py",  # the address, by json_text or alone
+        "txlog/cli/kafka/kafka.py",  # the address, by json_text
         "txlog/cli/sql/prompt.py",  # an empty line
         "txlog/cli/sql/results.py",  # by json_text or printable; CSV as it is in a pipe
     }

@@ -1,0 +1,288 @@
+"""Kafka's own clients on a log, by a gateway in a process of its own: librdkafka, kafka-python and
+aiokafka."""
+
+import asyncio
+import json
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka as librdkafka
+import pyarrow as pa
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
+
+import txlog
+
+WAIT_S = 30
+
+
+class Gateway:
+    """A running `txlog kafka`."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        command = [str(Path(sys.executable).parent / "txlog"), "kafka", "--root", root]
+        self.process = subprocess.Popen(
+            [*command, "--listen", "127.0.0.1:0", "-o", "json", "--quiet"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.address: str = json.loads(self.process.stdout.readline())["bootstrap_servers"]
+
+    def ended(self) -> int:
+        code = self.process.wait(WAIT_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+    def config(self, **more: object) -> dict[str, object]:
+        return {"bootstrap.servers": self.address, **{k.replace("_", "."): more[k] for k in more}}
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    started = Gateway(str(tmp_path_factory.mktemp("kafka") / "log"))
+    try:
+        yield started
+    finally:
+        started.process.terminate()
+        assert started.ended() == 130
+
+
+def values(root: str, topic: str) -> list[bytes]:
+    with txlog.Consumer(topic, root=root, auto_offset_reset="earliest") as consumer:
+        return [record.value for record in consumer.read_to_end()]
+
+
+def consumed(gateway: Gateway, topic: str, group: str, count: int) -> list[librdkafka.Message]:
+    consumer = librdkafka.Consumer(gateway.config(group_id=group, auto_offset_reset="earliest"))
+    consumer.subscribe([topic])
+    found: list[librdkafka.Message] = []
+    while len(found) < count:
+        found += consumer.consume(count - len(found), WAIT_S) or pytest.fail("no more records")
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return found
+
+
+def test_librdkafka_produces_what_txlog_and_it_read(gateway: Gateway) -> None:
+    producer = librdkafka.Producer(gateway.config(enable_idempotence=True))
+    for number in range(1_000):
+        producer.produce("plain", b"v%d" % number, b"k", headers=[("h", b"x")], timestamp=number)
+    assert producer.flush(WAIT_S) == 0
+    found = consumed(gateway, "plain", "readers", 1_000)
+    assert [message.value() for message in found] == [b"v%d" % n for n in range(1_000)]
+    last = found[-1]
+    assert (last.key(), last.headers(), last.offset()) == (b"k", [("h", b"x")], 999)
+    assert last.timestamp() == (librdkafka.TIMESTAMP_CREATE_TIME, 999)
+    assert values(gateway.root, "plain")[-1] == b"v999"
+    group = txlog.Admin(gateway.root).describe_group("readers")
+    assert [partition.current_offset for partition in group.partitions] == [1_000]
+
+
+def test_null_key_value_and_empty_ones_stay_apart(gateway: Gateway) -> None:
+    producer = librdkafka.Producer(gateway.config())
+    producer.produce("nulls", None, None)
+    producer.produce("nulls", b"", b"")
+    assert producer.flush(WAIT_S) == 0
+    found = consumed(gateway, "nulls", "nulls", 2)
+    assert [(one.key(), one.value()) for one in found] == [(None, None), (b"", b"")]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_records_arrive(gateway: Gateway, codec: str) -> None:
+    producer = librdkafka.Producer(gateway.config(compression_type=codec, linger_ms=50))
+    for number in range(100):
+        producer.produce(f"codec-{codec}", b"%d" % number * 100)
+    assert producer.flush(WAIT_S) == 0
+    assert values(gateway.root, f"codec-{codec}") == [b"%d" % n * 100 for n in range(100)]
+
+
+def test_transaction_of_librdkafka_commits_records_and_offsets_together(gateway: Gateway) -> None:
+    source = librdkafka.Producer(gateway.config())
+    source.produce("source", b"in")
+    assert source.flush(WAIT_S) == 0
+    reader = librdkafka.Consumer(
+        gateway.config(group_id="copy", auto_offset_reset="earliest", enable_auto_commit=False)
+    )
+    reader.subscribe(["source"])
+    message = reader.poll(WAIT_S)
+    assert message is not None
+    producer = librdkafka.Producer(gateway.config(transactional_id="copier"))
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce("copy", b"aborted")
+    producer.flush(WAIT_S)
+    listed = txlog.Admin(gateway.root).list_transactions()
+    assert [one.transactional_id for one in listed] == ["copier"]
+    producer.abort_transaction(WAIT_S)
+    producer.begin_transaction()
+    producer.produce("copy", message.value())
+    done = [librdkafka.TopicPartition("source", 0, message.offset() + 1)]
+    producer.send_offsets_to_transaction(done, reader.consumer_group_metadata())
+    producer.commit_transaction(WAIT_S)
+    assert values(gateway.root, "copy") == [b"in"]
+    [committed] = reader.committed([librdkafka.TopicPartition("source", 0)], WAIT_S)
+    assert committed.offset == 1
+    reader.close()
+
+
+def test_older_instance_of_a_transactional_id_is_fenced(gateway: Gateway) -> None:
+    old = librdkafka.Producer(gateway.config(transactional_id="fenced"))
+    old.init_transactions(WAIT_S)
+    librdkafka.Producer(gateway.config(transactional_id="fenced")).init_transactions(WAIT_S)
+    old.begin_transaction()
+    old.produce("fence", b"zombie")
+    with pytest.raises(librdkafka.KafkaException) as caught:
+        old.commit_transaction(WAIT_S)
+    assert caught.value.args[0].code() == librdkafka.KafkaError._FENCED
+    # Without a topic, or without a record in it.
+    topics = txlog.Admin(gateway.root).list_topics()
+    assert "fence" not in topics or values(gateway.root, "fence") == []
+
+
+def test_transaction_at_another_gateway_is_begun_again_and_never_half(tmp_path: Path) -> None:
+    """The first gateway dies with staged records: the client aborts, and the copy is whole."""
+    first, second = Gateway(str(tmp_path / "log")), Gateway(str(tmp_path / "log"))
+    both = f"{first.address},{second.address}"
+    producer = librdkafka.Producer({"bootstrap.servers": both, "transactional.id": "moved"})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce("moved", b"1")
+    assert producer.flush(WAIT_S) == 0
+    serving = next(
+        one
+        for one in (first, second)
+        if any(
+            str(broker.port) == one.address.split(":")[1]
+            for broker in producer.list_topics(timeout=WAIT_S).brokers.values()
+        )
+    )
+    serving.process.kill()
+    serving.ended()
+    aborted = 0
+    while True:  # As a program does that is told to abort.
+        try:
+            for value in (b"1", b"2") if aborted else (b"2",):
+                producer.produce("moved", value)
+            producer.commit_transaction(WAIT_S)
+            break
+        except librdkafka.KafkaException as error:
+            assert error.args[0].txn_requires_abort()
+            aborted += 1
+            assert aborted < 4
+            producer.abort_transaction(WAIT_S)
+            producer.begin_transaction()
+    assert aborted
+    assert values(first.root, "moved") == [b"1", b"2"]
+    left = second if serving is first else first
+    left.process.terminate()
+    assert left.ended() == 130
+
+
+def test_kafka_python_produces_consumes_and_commits(gateway: Gateway) -> None:
+    producer = KafkaProducer(bootstrap_servers=gateway.address, transactional_id="kafka-python")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("kafka-python", b"a")
+    producer.commit_transaction()
+    producer.close()
+    consumer = KafkaConsumer(
+        "kafka-python",
+        bootstrap_servers=gateway.address,
+        group_id="kafka-python",
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=WAIT_S * 1_000,
+    )
+    assert next(consumer).value == b"a"
+    consumer.commit()
+    consumer.close()
+    assert txlog.Admin(gateway.root).describe_group("kafka-python").partitions[0].lag == 0
+
+
+def test_aiokafka_produces_consumes_and_commits(gateway: Gateway) -> None:
+    async def copied() -> bytes:
+        producer = AIOKafkaProducer(bootstrap_servers=gateway.address, transactional_id="aiokafka")
+        await producer.start()
+        async with producer.transaction():
+            await producer.send_and_wait("aiokafka", b"a")
+        await producer.stop()
+        consumer = AIOKafkaConsumer(
+            "aiokafka",
+            bootstrap_servers=gateway.address,
+            group_id="aiokafka",
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        await consumer.start()
+        record = await asyncio.wait_for(consumer.getone(), WAIT_S)
+        await consumer.commit()
+        await consumer.stop()
+        return bytes(record.value)
+
+    assert asyncio.run(copied()) == b"a"
+    assert txlog.Admin(gateway.root).describe_group("aiokafka").partitions[0].lag == 0
+
+
+def test_members_of_a_group_share_its_partitions(gateway: Gateway) -> None:
+    txlog.Admin(gateway.root).create_topics([txlog.NewTopic("shared", 4)])
+    members = [
+        librdkafka.Consumer(gateway.config(group_id="shared", session_timeout_ms=6_000))
+        for _ in range(2)
+    ]
+    for member in members:
+        member.subscribe(["shared"])
+
+    def assigned() -> list[list[int]]:
+        for member in members:
+            member.poll(0.1)
+        return [sorted(one.partition for one in member.assignment()) for member in members]
+
+    seen = [assigned() for _ in range(100)]
+    assert sorted(p for one in seen[-1] for p in one) == [0, 1, 2, 3]
+    assert [len(one) for one in seen[-1]] == [2, 2]
+    members.pop().close()
+    alone = [assigned() for _ in range(50)]
+    assert alone[-1] == [[0, 1, 2, 3]]
+    members.pop().close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        struct.pack(">i", 2_000_000_000),
+        struct.pack(">ihhi", 8, 9_999, 0, 1),
+        struct.pack(">ihhi", 8, 0, 99, 1),
+        struct.pack(">ihhi", 40, 0, 7, 1) + b"\xff" * 32,
+        b"\x00\x00",
+    ],
+    ids=["http", "2 GB", "unknown request", "unknown version", "garbage", "half a frame"],
+)
+def test_connection_with_garbage_is_closed_and_others_go_on(gateway: Gateway, sent: bytes) -> None:
+    host, port = gateway.address.split(":")
+    with socket.create_connection((host, int(port)), WAIT_S) as client:
+        client.sendall(sent)
+        client.shutdown(socket.SHUT_WR)
+        client.settimeout(WAIT_S)
+        assert client.recv(1) == b""
+    assert librdkafka.Consumer(gateway.config(group_id="x")).list_topics(timeout=WAIT_S).brokers
+
+
+def test_topic_with_columns_is_refused_and_the_connection_stays(gateway: Gateway) -> None:
+    schema = pa.schema([("amount", pa.int64())])
+    txlog.Admin(gateway.root).create_topics([txlog.NewTopic("typed", 1, schema=schema)])
+    errors: list[librdkafka.KafkaError] = []
+    producer = librdkafka.Producer(gateway.config())
+    producer.produce("typed", b"1", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(WAIT_S) == 0
+    assert [error.code() for error in errors] == [librdkafka.KafkaError.INVALID_RECORD]
+    producer.produce("after", b"1")
+    assert producer.flush(WAIT_S) == 0
+    assert values(gateway.root, "after") == [b"1"]

@@ -1,0 +1,1 @@
+"""`txlog kafka`."""

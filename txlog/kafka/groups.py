@@ -1,0 +1,384 @@
+"""Members of consumer groups: Kafka's classic protocol, as its GroupCoordinator runs it.
+
+Everything here concerns who reads what now: it is in memory, and a gateway that is started again
+lets the members join again. A group's offsets are the log's. It runs in the server's event loop, so
+nothing needs a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from kafka import errors as kafka
+from kafka.protocol.consumer import JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
+
+SESSION_TIMEOUT_MIN_MS, SESSION_TIMEOUT_MAX_MS = 6_000, 1_800_000
+"""Kafka's group.min.session.timeout.ms and group.max.session.timeout.ms."""
+INITIAL_DELAY_S = 0.5
+"""How long an empty group waits for more members, so that they do not rebalance at once; Kafka's
+group.initial.rebalance.delay.ms is 3 s, for brokers that start with many members."""
+MEMBERS_MAX = 1_000
+"""Of one group."""
+GROUPS_MAX = 10_000
+"""With members or not; more are refused."""
+
+
+class GroupPhase(Enum):
+    """The state of a group, in Kafka's words."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+@dataclass(slots=True)
+class Member:
+    """One member of a group."""
+
+    member_id: str
+    instance_id: str | None
+    session_timeout_s: float
+    rebalance_timeout_s: float
+    protocols: dict[str, bytes]
+    assignment: bytes = b""
+    joining: asyncio.Future[int] | None = None
+    """The running JoinGroup; its result is an error code."""
+    syncing: asyncio.Future[int] | None = None
+    expiry: asyncio.TimerHandle | None = None
+
+
+@dataclass(slots=True)
+class Group:
+    """One group."""
+
+    group_id: str
+    phase: GroupPhase = GroupPhase.EMPTY
+    generation: int = 0
+    protocol_type: str = ""
+    protocol: str = ""
+    leader: str = ""
+    members: dict[str, Member] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    """Instance id of a static member -> its member id (KIP-345)."""
+    pending: set[str] = field(default_factory=set)
+    """Member ids that were given out, and have not joined (KIP-394)."""
+    timer: asyncio.TimerHandle | None = None
+    """Ends the rebalance."""
+
+
+class Groups:
+    """The groups whose members this gateway serves."""
+
+    def __init__(self, new_token: Callable[[], str]) -> None:
+        """`new_token` makes the part of a member id that cannot be guessed."""
+        self._new_token = new_token
+        self._groups: dict[str, Group] = {}
+
+    def groups(self) -> list[Group]:
+        """All groups with members."""
+        return [group for group in self._groups.values() if group.members]
+
+    def find(self, group_id: str) -> Group | None:
+        """The group, if it has members."""
+        group = self._groups.get(group_id)
+        return group if group is not None and group.members else None
+
+    # Requests.
+
+    async def join(self, request: Any) -> Any:
+        """JoinGroup: answered when all members have joined, or their time is over."""
+        try:
+            group, member, joining = self._joining(request)
+        except _NewMember as new:
+            return JoinGroupResponse(
+                error_code=kafka.MemberIdRequiredError.errno,
+                generation_id=-1,
+                protocol_name="",
+                leader="",
+                member_id=new.member_id,
+                members=[],
+            )
+        except kafka.BrokerResponseError as error:
+            return JoinGroupResponse(
+                error_code=error.errno,
+                generation_id=-1,
+                protocol_name="",
+                leader="",
+                member_id=request.member_id,
+                members=[],
+            )
+        code = await joining
+        is_leader = member.member_id == group.leader and not code
+        members = [
+            JoinGroupResponse.JoinGroupResponseMember(
+                member_id=one.member_id,
+                group_instance_id=one.instance_id,
+                metadata=one.protocols[group.protocol],
+            )
+            for one in group.members.values()
+        ]
+        return JoinGroupResponse(
+            error_code=code,
+            generation_id=group.generation if not code else -1,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol,
+            leader=group.leader,
+            member_id=member.member_id,
+            members=members if is_leader else [],
+        )
+
+    def _joining(self, request: Any) -> tuple[Group, Member, asyncio.Future[int]]:
+        if not request.group_id:
+            raise kafka.InvalidGroupIdError("a group needs a name")
+        timeout_ms = request.session_timeout_ms
+        if not SESSION_TIMEOUT_MIN_MS <= timeout_ms <= SESSION_TIMEOUT_MAX_MS:
+            raise kafka.InvalidSessionTimeoutError(f"session.timeout.ms {timeout_ms}")
+        protocols = {one.name: bytes(one.metadata) for one in request.protocols}
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.member_id:
+                raise kafka.UnknownMemberIdError("the group has no members here")
+            if len(self._groups) >= GROUPS_MAX:
+                self._groups = {n: g for n, g in self._groups.items() if g.members or g.pending}
+            if len(self._groups) >= GROUPS_MAX:
+                raise kafka.GroupMaxSizeReachedError(f"{GROUPS_MAX} groups")
+            group = self._groups[request.group_id] = Group(request.group_id)
+        if not protocols or not self._are_compatible(group, request.protocol_type, protocols):
+            raise kafka.InconsistentGroupProtocolError("no protocol that all members have")
+        member = self._member(group, request, protocols)
+        member.joining = joining = asyncio.get_running_loop().create_future()
+        self._keep_alive(group, member)
+        if group.phase is GroupPhase.PREPARING_REBALANCE:
+            self._end_if_complete(group)
+        else:
+            self._prepare(group)
+        return group, member, joining
+
+    def _member(self, group: Group, request: Any, protocols: dict[str, bytes]) -> Member:
+        """The joining member. Raises UnknownMemberIdError, FencedInstanceIdError, and _NewMember
+        for one that has to join with an id first."""
+        member_id, instance = request.member_id, request.group_instance_id
+        known = group.instances.get(instance) if instance is not None else None
+        if instance is not None and known is not None and member_id not in ("", known):
+            raise kafka.FencedInstanceIdError(f"another member has the instance id {instance!r}")
+        if not member_id:
+            if len(group.members) >= MEMBERS_MAX:
+                raise kafka.GroupMaxSizeReachedError(f"{MEMBERS_MAX} members")
+            client = request.header.client_id or "member"
+            member_id = f"{instance or client}-{self._new_token()}"
+            if instance is None and request.API_VERSION >= 4:
+                group.pending.add(member_id)
+                raise _NewMember(member_id)
+            if known is not None:  # A static member that was started again replaces itself.
+                self._drop(group, group.members[known], kafka.FencedInstanceIdError.errno)
+        elif member_id not in group.members and member_id not in group.pending:
+            raise kafka.UnknownMemberIdError(f"member {member_id!r}")
+        group.pending.discard(member_id)
+        rebalance_ms = request.rebalance_timeout_ms or -1
+        if rebalance_ms < 0:
+            rebalance_ms = request.session_timeout_ms
+        member = group.members.get(member_id)
+        if member is None:
+            member = Member(member_id, instance, 0.0, 0.0, protocols)
+            group.members[member_id] = member
+            if instance is not None:
+                group.instances[instance] = member_id
+        member.session_timeout_s = request.session_timeout_ms / 1_000
+        member.rebalance_timeout_s = rebalance_ms / 1_000
+        member.protocols = protocols
+        group.protocol_type = request.protocol_type
+        return member
+
+    @staticmethod
+    def _are_compatible(group: Group, protocol_type: str, protocols: dict[str, bytes]) -> bool:
+        others = list(group.members.values())
+        if not others:
+            return True
+        shared = set(protocols).intersection(*(other.protocols for other in others))
+        return group.protocol_type == protocol_type and bool(shared)
+
+    async def sync(self, request: Any) -> Any:
+        """SyncGroup: answered when the leader has sent the assignment."""
+        group = self._groups.get(request.group_id)
+        code = self._code(
+            group, request.generation_id, request.member_id, request.group_instance_id
+        )
+        if code or group is None:
+            return SyncGroupResponse(error_code=code, assignment=b"")
+        member = group.members[request.member_id]
+        self._keep_alive(group, member)
+        if group.phase is GroupPhase.COMPLETING_REBALANCE:
+            member.syncing = asyncio.get_running_loop().create_future()
+            if member.member_id == group.leader:
+                self._assign(group, request.assignments)
+            code = await member.syncing
+        elif group.phase is GroupPhase.PREPARING_REBALANCE:
+            code = kafka.RebalanceInProgressError.errno
+        assignment = member.assignment if not code else b""
+        return SyncGroupResponse(error_code=code, assignment=assignment)
+
+    def _assign(self, group: Group, assignments: Any) -> None:
+        given = {one.member_id: bytes(one.assignment) for one in assignments}
+        group.phase = GroupPhase.STABLE
+        for member in group.members.values():
+            member.assignment = given.get(member.member_id, b"")
+            _answer(member.syncing, 0)
+
+    def heartbeat(self, request: Any) -> int:
+        """The code for a Heartbeat."""
+        group = self._groups.get(request.group_id)
+        code = self._code(
+            group, request.generation_id, request.member_id, request.group_instance_id
+        )
+        if code or group is None:
+            return code
+        self._keep_alive(group, group.members[request.member_id])
+        if group.phase is GroupPhase.PREPARING_REBALANCE:
+            return int(kafka.RebalanceInProgressError.errno)
+        return 0
+
+    def leave(self, request: Any) -> Any:
+        """LeaveGroup, of one member or several."""
+        group = self._groups.get(request.group_id)
+        named = request.members if request.API_VERSION >= 3 else [request]
+        answers = []
+        for one in named:
+            code = kafka.UnknownMemberIdError.errno
+            instance = getattr(one, "group_instance_id", None)
+            member_id = one.member_id
+            if group is not None:
+                if instance is not None and not member_id:
+                    member_id = group.instances.get(instance, "")
+                member = group.members.get(member_id)
+                if member is not None:
+                    self._drop(group, member, kafka.UnknownMemberIdError.errno)
+                    self._rebalance(group)
+                    code = 0
+            answers.append(
+                LeaveGroupResponse.MemberResponse(
+                    member_id=one.member_id, group_instance_id=instance, error_code=code
+                )
+            )
+        if request.API_VERSION >= 3:
+            return LeaveGroupResponse(error_code=0, members=answers)
+        return LeaveGroupResponse(error_code=answers[0].error_code)
+
+    def check_commit(
+        self, group_id: str, generation: int, member_id: str | None, instance: str | None
+    ) -> int:
+        """The code for a commit of offsets by that member; other programs may commit
+        while the group has none."""
+        group = self.find(group_id)
+        if generation < 0 and not member_id:
+            return 0 if group is None else int(kafka.UnknownMemberIdError.errno)
+        return self._code(group, generation, member_id or "", instance)
+
+    def _code(
+        self, group: Group | None, generation: int, member_id: str, instance: str | None
+    ) -> int:
+        if group is None or member_id not in group.members:
+            known = None if group is None or instance is None else group.instances.get(instance)
+            error = kafka.FencedInstanceIdError if known else kafka.UnknownMemberIdError
+            return int(error.errno)
+        if generation != group.generation:
+            return int(kafka.IllegalGenerationError.errno)
+        return 0
+
+    # Rebalancing.
+
+    def _prepare(self, group: Group) -> None:
+        """Ask all members to join again."""
+        is_new = group.phase is GroupPhase.EMPTY
+        for member in group.members.values():
+            _answer(member.syncing, int(kafka.RebalanceInProgressError.errno))
+        group.phase = GroupPhase.PREPARING_REBALANCE
+        longest = max(member.rebalance_timeout_s for member in group.members.values())
+        loop = asyncio.get_running_loop()
+        if is_new:
+            group.timer = loop.call_later(min(INITIAL_DELAY_S, longest), self._end, group)
+        else:
+            group.timer = loop.call_later(longest, self._end, group)
+            self._end_if_complete(group)
+
+    def _end_if_complete(self, group: Group) -> None:
+        is_initial = group.generation == 0
+        if not is_initial and all(m.joining is not None for m in group.members.values()):
+            self._end(group)
+
+    def _end(self, group: Group) -> None:
+        """The members that have joined are the next generation."""
+        if group.timer is not None:
+            group.timer.cancel()
+            group.timer = None
+        for member in list(group.members.values()):
+            # A static member stays until its session ends (KIP-345).
+            if member.joining is None and member.instance_id is None:
+                self._drop(group, member, kafka.UnknownMemberIdError.errno)
+        group.generation += 1
+        if not group.members:
+            group.phase = GroupPhase.EMPTY
+            return
+        votes = Counter(next(iter(m.protocols)) for m in group.members.values())
+        shared = set.intersection(*(set(m.protocols) for m in group.members.values()))
+        group.protocol = max(sorted(shared), key=lambda name: votes[name])
+        if group.leader not in group.members:
+            group.leader = next(iter(group.members))
+        group.phase = GroupPhase.COMPLETING_REBALANCE
+        for member in group.members.values():
+            self._keep_alive(group, member)
+            joining, member.joining = member.joining, None
+            _answer(joining, 0)
+
+    def _rebalance(self, group: Group) -> None:
+        """A member is gone."""
+        if not group.members:
+            if group.timer is not None:
+                group.timer.cancel()
+                group.timer = None
+            group.phase = GroupPhase.EMPTY
+            group.generation += 1
+        elif group.phase is GroupPhase.PREPARING_REBALANCE:
+            self._end_if_complete(group)
+        else:
+            self._prepare(group)
+
+    def _drop(self, group: Group, member: Member, code: int) -> None:
+        del group.members[member.member_id]
+        if member.instance_id is not None:
+            del group.instances[member.instance_id]
+        if member.expiry is not None:
+            member.expiry.cancel()
+        _answer(member.joining, code)
+        _answer(member.syncing, code)
+
+    def _keep_alive(self, group: Group, member: Member) -> None:
+        if member.expiry is not None:
+            member.expiry.cancel()
+        timeout_s = max(member.session_timeout_s, 0.0)
+        if member.joining is not None:  # It waits for the others, and sends nothing meanwhile.
+            timeout_s += max(m.rebalance_timeout_s for m in group.members.values())
+        loop = asyncio.get_running_loop()
+        member.expiry = loop.call_later(timeout_s, self._expire, group, member)
+
+    def _expire(self, group: Group, member: Member) -> None:
+        if group.members.get(member.member_id) is member:
+            self._drop(group, member, kafka.UnknownMemberIdError.errno)
+            self._rebalance(group)
+
+
+class _NewMember(Exception):
+    """A member has to join again with this id (KIP-394)."""
+
+    def __init__(self, member_id: str) -> None:
+        self.member_id = member_id
+
+
+def _answer(waiting: asyncio.Future[int] | None, code: int) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(code)

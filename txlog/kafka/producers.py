@@ -1,0 +1,269 @@
+"""Producers of Kafka's clients: appends with their sequences, and transactions.
+
+Sequences, epochs and decisions are the log's: a repeat by another gateway is recognised, and an
+older instance is fenced. A transaction's records are staged, and a gateway keeps their names until
+the decision. Its BEGIN is stored before the first record is acknowledged, so that a gateway which
+does not have these names knows that they exist: it refuses to go on, and the client aborts and
+begins again in a new epoch (KIP-360), which fences the gateway that has them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from kafka.errors import (
+    DuplicateSequenceNumberError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceNumberError,
+    ProducerFencedError,
+    UnknownProducerIdError,
+)
+
+from txlog.client.consumer.consumer_group import pending_offsets
+from txlog.coordinator.events import Participant, Registration
+from txlog.engine.connection import Connection
+from txlog.engine.transaction_session import TransactionSession
+from txlog.errors import TxlogError
+from txlog.fan_out import begun
+from txlog.kafka.record_batches import SentBatch
+from txlog.model import (
+    OffsetAndMetadata,
+    TopicPartition,
+    TransactionOutcome,
+    TxId,
+)
+from txlog.topic.events import NO_PRODUCER, AppendBatches
+from txlog.topic.records.batch import Segment
+from txlog.topic.topic_log import TopicLog
+
+SEQUENCES = 1 << 31
+"""Kafka's sequences go round; txlog's rise."""
+SESSIONS_MAX = 10_000
+"""Transactional ids that one gateway serves; the one that was idle for longest begins anew."""
+
+Batches = Mapping[int, SentBatch]
+"""By partition, of one topic and one producer."""
+
+
+class Producers:
+    """Writes what clients produce. Safe to use from threads."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def append(self, topic: TopicLog, batches: Batches) -> tuple[Mapping[int, int], int]:
+        """Store records outside of transactions; returns the base offset of each partition, and the
+        time of the append."""
+        now_ms = self._connection.runtime.clock.wall_ms()
+        first = next(iter(batches.values()))
+        segment = _staged(topic, batches)
+        sequences = {}
+        if first.producer_id != NO_PRODUCER:
+            for partition, batch in batches.items():
+                last = topic.state.producers.get(batch.producer_id)
+                known = -1 if last is None else last.last_sequence(partition, batch.producer_epoch)
+                sequences[partition] = _rising(batch.base_sequence, known)
+        command = AppendBatches(
+            (segment,), first.producer_id, first.producer_epoch, None, sequences, now_ms
+        )
+        return topic.execute(command).base_offsets, now_ms
+
+    # Transactions.
+
+    def register(
+        self, transactional_id: str, timeout_ms: int, producer_id: int, epoch: int
+    ) -> Registration:
+        """A new epoch of the id; with a producer id only if that one is the newest instance."""
+        with self._lock:
+            session = self._sessions.pop(transactional_id, None)
+            if session is None:
+                session = _Session(self._connection, transactional_id, timeout_ms)
+            self._sessions[transactional_id] = session
+            while len(self._sessions) > SESSIONS_MAX:
+                self._sessions.popitem(last=False)
+        return session.register(timeout_ms, producer_id, epoch)
+
+    def session(self, transactional_id: str, producer_id: int, epoch: int) -> _Session:
+        """The session of a client that has registered here. Raises UnknownProducerIdError,
+        after which the client registers again, and ProducerFencedError."""
+        session = self._sessions.get(transactional_id)
+        if session is None or session.registration is None:
+            raise UnknownProducerIdError(f"{transactional_id!r} has registered at another gateway")
+        known = session.registration
+        if (known.pid, known.epoch) != (producer_id, epoch):
+            if known.pid == producer_id and epoch > known.epoch:
+                raise UnknownProducerIdError(
+                    f"{transactional_id!r} has registered at another gateway"
+                )
+            raise ProducerFencedError(f"{transactional_id!r} is at epoch {known.epoch}")
+        return session
+
+    def end_elsewhere(
+        self, transactional_id: str, producer_id: int, epoch: int, *, commits: bool
+    ) -> None:
+        """End a transaction of another gateway's: the answer to a repeat of an end that is decided,
+        and an abort. Raises as `session`."""
+        coordinator = self._connection.coordinator_of(transactional_id)
+        known = coordinator.catch_up().ids.get(transactional_id)
+        if known is None or known.pid != producer_id:
+            raise UnknownProducerIdError(f"{transactional_id!r} has another producer id")
+        if epoch < known.epoch:
+            raise ProducerFencedError(f"{transactional_id!r} is at epoch {known.epoch}")
+        tx_id = TxId(producer_id, epoch, known.begun_number)
+        outcome = coordinator.outcome(tx_id)
+        if commits and outcome is not TransactionOutcome.COMMITTED:
+            raise UnknownProducerIdError("its records are known to another gateway")
+        if not commits and outcome is TransactionOutcome.OPEN:
+            coordinator.abort(transactional_id, tx_id)
+
+
+class _Session:
+    """One transactional id at this gateway, and its one open transaction."""
+
+    def __init__(self, connection: Connection, transactional_id: str, timeout_ms: int) -> None:
+        self._connection = connection
+        self._id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._session = self._new_session()
+        self.registration: Registration | None = None
+        # Clients send to several partitions at once, and by several connections.
+        self._lock = threading.Lock()
+        self._begin: Callable[[], None] | None = None
+        """The running BEGIN; None without a transaction."""
+        self._partitions: set[TopicPartition] = set()
+        self._staged: dict[str, tuple[TopicLog, list[Segment]]] = {}
+        self._sequences: dict[tuple[str, int], int] = {}
+        self._last_end: bool | None = None
+        """Whether the last transaction was committed; None if none has ended."""
+
+    def _new_session(self) -> TransactionSession:
+        return TransactionSession(
+            self._connection, self._id, timeout_ms=self._timeout_ms, is_staged=True
+        )
+
+    def register(self, timeout_ms: int, producer_id: int, epoch: int) -> Registration:
+        """See Producers.register."""
+        with self._lock:
+            if timeout_ms != self._timeout_ms:
+                self._timeout_ms = timeout_ms
+                self._session.join()
+                self._session = self._new_session()
+            self._clear()
+            self._sequences, self._last_end = {}, None
+            if producer_id >= 0:
+                self._require_newest(producer_id, epoch)
+            token = self._connection.runtime.entropy.token()
+            self.registration = self._session.register(token)
+            return self.registration
+
+    def _require_newest(self, producer_id: int, epoch: int) -> None:
+        coordinator = self._connection.coordinator_of(self._id)
+        known = coordinator.catch_up().ids.get(self._id)
+        # A timeout has raised the epoch by one without telling the client.
+        if known is not None and (known.pid != producer_id or epoch < known.epoch - 1):
+            raise ProducerFencedError(f"{self._id!r} is at epoch {known.epoch}")
+
+    def _clear(self) -> None:
+        self._begin = None
+        self._partitions, self._staged = set(), {}
+
+    def add(self, partitions: set[TopicPartition]) -> None:
+        """Begin the transaction if none is open, and add partitions."""
+        with self._lock:
+            if self._begin is None:
+                self._session.begin(checks_fencing=False)
+                self._begin = begun(self._connection.runtime.fan_out, self._session.store_begin)
+                self._last_end = None
+            self._partitions |= partitions
+
+    def stage(self, topic: TopicLog, batches: Batches) -> None:
+        """Stage records, after BEGIN. A repeat of what is staged changes nothing."""
+        with self._lock:
+            if self._begin is None or not self._partitions.issuperset(
+                TopicPartition(topic.name, partition) for partition in batches
+            ):
+                raise InvalidTxnStateError("the partition was not added to the transaction")
+            new = {p: b for p, b in batches.items() if self._is_next(topic, p, b)}
+            if new:
+                segment = _staged(topic, new)
+                _, segments = self._staged.setdefault(topic.topic_id, (topic, []))
+                segments.append(segment)
+                for partition, batch in new.items():
+                    end = batch.base_sequence + batch.records.num_rows
+                    self._sequences[topic.topic_id, partition] = end % SEQUENCES
+            self._wait_for_begin()
+
+    def _wait_for_begin(self) -> None:
+        """Raises what BEGIN raised; the next call sends it again, which is a repeat."""
+        if self._begin is not None:
+            try:
+                self._begin()
+            except TxlogError:
+                self._begin = begun(self._connection.runtime.fan_out, self._session.store_begin)
+                raise
+
+    def _is_next(self, topic: TopicLog, partition: int, batch: SentBatch) -> bool:
+        """Whether the batch follows the last one; False for a repeat."""
+        expected = self._sequences.get((topic.topic_id, partition), batch.base_sequence)
+        if batch.base_sequence == expected:
+            return True
+        ahead = (batch.base_sequence - expected) % SEQUENCES
+        if ahead < SEQUENCES // 2:
+            raise OutOfOrderSequenceNumberError(
+                f"sequence {batch.base_sequence} in {topic.name}-{partition}, not {expected}"
+            )
+        if ahead + batch.records.num_rows > SEQUENCES:
+            raise DuplicateSequenceNumberError("a part of the batch is stored")
+        return False
+
+    def pend(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Set a group's offsets aside, after BEGIN."""
+        with self._lock:
+            if self._begin is None:
+                raise InvalidTxnStateError("the group was not added to the transaction")
+            self._wait_for_begin()
+            pending = pending_offsets(self._connection, offsets, group, are_pended=True)
+            if pending:
+                self._session.pend(group, pending)
+                self._connection.offsets.require_topics(group, pending)
+
+    def end(self, *, commits: bool) -> None:
+        """Commit or abort. May be repeated."""
+        with self._lock:
+            if self._begin is None:
+                if self._last_end is not commits:
+                    raise InvalidTxnStateError("no transaction is open")
+                return
+            self._wait_for_begin()
+            if commits:
+                self._session.commit(
+                    tuple(
+                        Participant(topic.topic_id, topic.name, (), tuple(segments))
+                        for topic, segments in self._staged.values()
+                    )
+                )
+            else:
+                # If a timeout has ended the epoch, the next transaction's first request says so.
+                self._session.abort()
+            self._last_end = commits
+            self._clear()
+
+
+def _staged(topic: TopicLog, batches: Batches) -> Segment:
+    adapted = {}
+    schema_id = topic.state.newest_schema_id
+    for partition, batch in batches.items():
+        topic.check_partition(partition)
+        schema_id, records = topic.in_newest_schema(batch.records)
+        adapted[partition] = [records]
+    return topic.stage(adapted, schema_id)
+
+
+def _rising(sequence: int, known: int) -> int:
+    """The sequence that goes on where Kafka's begins again at 0."""
+    rounds = max(0, known + 1 - sequence + SEQUENCES // 2) // SEQUENCES
+    return sequence + rounds * SEQUENCES

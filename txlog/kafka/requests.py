@@ -1,0 +1,591 @@
+"""What each request of a client does: one function for each, and the versions that it serves.
+
+The versions are those before topic ids and KIP-848, which all clients still speak.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kafka import errors as kafka
+from kafka.protocol import admin, consumer, metadata, producer
+from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.metadata import ApiVersionsResponse
+
+from txlog.client.consumer.consumer_group import pending_offsets
+from txlog.engine.new_topic import NewTopic
+from txlog.errors import TxlogError, UnknownTopic
+from txlog.kafka.error_codes import code_of
+from txlog.kafka.fetch import Fetched, fetched
+from txlog.kafka.record_batches import SentBatch, decoded
+from txlog.model import IsolationLevel, OffsetAndMetadata, TopicPartition
+from txlog.topic.read.time_lookup import offset_for_time
+from txlog.topic.records.schema import is_kafka_schema
+from txlog.topic.topic_log import TopicLog
+
+if TYPE_CHECKING:
+    from txlog.kafka.server import KafkaServer
+
+log = logging.getLogger(__name__)
+
+Handler: TypeAlias = "Callable[[KafkaServer, Any], Awaitable[Any]]"
+
+NODE_ID = 0
+"""Each gateway says that it is the only broker."""
+_NO_OFFSET = -1
+_LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
+_FETCH_TRY_S, _FAR_FETCH_TRY_S = 0.05, 0.25
+"""Between two looks for records that another process has written, while a fetch waits."""
+_TRANSACTION = 1
+"""The key type of FindCoordinator for a transactional id."""
+
+
+# Topics.
+
+
+async def metadata_of(server: KafkaServer, request: Any) -> Any:
+    """Metadata. All topics if it names none."""
+    names = None if request.topics is None else [topic.name for topic in request.topics]
+    if names == [] and request.API_VERSION == 0:
+        names = None
+    creates = server.creates_topics and request.allow_auto_topic_creation is not False
+    topics = await server.call(_described, server, names, creates)
+    host, port = server.advertised
+    response = metadata.MetadataResponse
+    return response(
+        brokers=[response.MetadataResponseBroker(node_id=NODE_ID, host=host, port=port, rack=None)],
+        cluster_id=server.connection.cluster.log_id,
+        controller_id=NODE_ID,
+        topics=topics,
+    )
+
+
+def _described(server: KafkaServer, names: list[str] | None, creates: bool) -> list[Any]:
+    cluster = server.connection.cluster
+    if names is None:
+        return [_topic(topic.name, topic) for topic in cluster.topics()]
+    found = []
+    for name in names:
+        try:
+            try:
+                topic = cluster.present_topic(name)
+            except UnknownTopic:
+                if not creates:
+                    raise
+                server.admin.create_topics([NewTopic(name)])
+                topic = cluster.present_topic(name)
+            found.append(_topic(name, topic))
+        except TxlogError as error:
+            found.append(_topic(name, None, code_of(error)))
+    return found
+
+
+def _topic(name: str, topic: TopicLog | None, code: int = 0) -> Any:
+    response = metadata.MetadataResponse.MetadataResponseTopic
+    count = 0
+    if topic is not None:
+        count = len((topic.state if topic.state.topic_id else topic.catch_up()).partitions)
+    partitions = [
+        response.MetadataResponsePartition(
+            error_code=0,
+            partition_index=partition,
+            leader_id=NODE_ID,
+            leader_epoch=0,
+            replica_nodes=[NODE_ID],
+            isr_nodes=[NODE_ID],
+            offline_replicas=[],
+        )
+        for partition in range(count)
+    ]
+    return response(
+        error_code=code, name=name, is_internal=name.startswith("__"), partitions=partitions
+    )
+
+
+async def create_topics(server: KafkaServer, request: Any) -> Any:
+    """CreateTopics."""
+    response = admin.CreateTopicsResponse
+
+    def create(topic: Any) -> Any:
+        count = topic.num_partitions if topic.num_partitions > 0 else 1
+        config = {entry.name: entry.value for entry in topic.configs}
+        code, message = 0, None
+        try:
+            if not request.validate_only:
+                server.admin.create_topics([NewTopic(topic.name, count, config=config)])
+        except TxlogError as error:
+            code, message = code_of(error), error.message
+        return response.CreatableTopicResult(
+            name=topic.name, error_code=code, error_message=message, num_partitions=count
+        )
+
+    return response(topics=[await server.call(create, topic) for topic in request.topics])
+
+
+async def delete_topics(server: KafkaServer, request: Any) -> Any:
+    """DeleteTopics."""
+    response = admin.DeleteTopicsResponse
+    names = request.topic_names
+
+    def delete(name: str) -> Any:
+        return response.DeletableTopicResult(
+            name=name, error_code=_tried(partial(server.admin.delete_topics, [name]))
+        )
+
+    return response(responses=[await server.call(delete, name) for name in names])
+
+
+def _tried(call: Callable[[], object]) -> int:
+    """The code of the error that the call raises, or 0."""
+    try:
+        call()
+    except (TxlogError, kafka.BrokerResponseError) as error:
+        return code_of(error)
+    return 0
+
+
+# Records.
+
+
+async def produce(server: KafkaServer, request: Any) -> Any:
+    """Produce. With acks=0 there is no answer."""
+    done = await server.call(_produce, server, request)
+    async with server.appended:
+        server.appended.notify_all()
+    if request.acks == 0:
+        return None
+    response = producer.ProduceResponse
+    kind = response.TopicProduceResponse
+    answers = [
+        kind(
+            name=name,
+            partition_responses=[
+                kind.PartitionProduceResponse(
+                    index=partition,
+                    error_code=code,
+                    base_offset=offset,
+                    log_append_time_ms=-1,
+                    log_start_offset=-1,
+                    error_message=message,
+                )
+                for partition, (code, offset, message) in found.items()
+            ],
+        )
+        for name, found in done.items()
+    ]
+    return response(responses=answers)
+
+
+_Answer: TypeAlias = tuple[int, int, str | None]
+"""Code, base offset, message."""
+
+
+def _produce(server: KafkaServer, request: Any) -> dict[str, dict[int, _Answer]]:
+    calls = [partial(_produce_topic, server, request, topic) for topic in request.topic_data]
+    answers = server.connection.runtime.fan_out.run_all(calls)
+    names = [topic.name for topic in request.topic_data]
+    return dict(zip(names, answers, strict=True))
+
+
+def _produce_topic(server: KafkaServer, request: Any, data: Any) -> dict[int, _Answer]:
+    partitions = [part.index for part in data.partition_data]
+    answers: dict[int, _Answer] = {}
+    batches: dict[int, SentBatch] = {}
+    try:
+        if request.acks not in (-1, 0, 1):
+            raise kafka.InvalidRequiredAcksError(f"acks {request.acks}")
+        topic = server.connection.cluster.known_topic(data.name)
+        if not is_kafka_schema(topic.schema()):
+            raise kafka.InvalidRecordError(f"topic {data.name!r} has columns, and takes no records")
+        for part in data.partition_data:
+            try:
+                topic.check_partition(part.index)
+                limit = topic.state.batch_bytes_max
+                batches[part.index] = decoded(bytes(part.records or b""), limit)
+            except (TxlogError, kafka.BrokerResponseError) as error:
+                answers[part.index] = (code_of(error), _NO_OFFSET, str(error))
+        if batches:
+            answers |= _written(server, request, topic, batches)
+    except (TxlogError, kafka.BrokerResponseError) as error:
+        missing = [p for p in partitions if p not in answers]
+        answers |= dict.fromkeys(missing, (code_of(error), _NO_OFFSET, str(error)))
+    return answers
+
+
+def _written(
+    server: KafkaServer, request: Any, topic: TopicLog, batches: Mapping[int, SentBatch]
+) -> dict[int, _Answer]:
+    producers = {(b.producer_id, b.producer_epoch) for b in batches.values()}
+    if len(producers) > 1:
+        raise kafka.InvalidRequestError("a request has batches of several producers")
+    (pid, epoch), is_transactional = producers.pop(), request.transactional_id is not None
+    if any(batch.is_transactional is not is_transactional for batch in batches.values()):
+        raise kafka.InvalidTxnStateError("a batch is not of the request's transaction")
+    if is_transactional:
+        session = server.producers.session(request.transactional_id, pid, epoch)
+        session.stage(topic, batches)
+        return dict.fromkeys(batches, (0, _NO_OFFSET, None))
+    offsets, _ = server.producers.append(topic, batches)
+    return {partition: (0, offsets[partition], None) for partition in batches}
+
+
+async def fetch(server: KafkaServer, request: Any) -> Any:
+    """Fetch: waits for `min_bytes`, at most `max_wait_ms`. It has no sessions (KIP-227)."""
+    response = consumer.FetchResponse
+    if request.session_id:
+        return response(error_code=kafka.FetchSessionIdNotFoundError.errno, responses=[])
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + request.max_wait_ms / 1_000
+    isolation = _isolation(request)
+    far = server.connection.cluster.is_far
+    while True:
+        found = await server.call(fetched, server.connection, request, isolation)
+        size = sum(one.size for one in found)
+        left = deadline - loop.time()
+        if size >= request.min_bytes or left <= 0 or any(one.code for one in found):
+            break
+        try:
+            async with asyncio.timeout(min(left, _FAR_FETCH_TRY_S if far else _FETCH_TRY_S)):
+                async with server.appended:
+                    await server.appended.wait()
+        except TimeoutError:
+            pass
+    by_topic: dict[str, list[Fetched]] = {}
+    for one in found:
+        by_topic.setdefault(one.topic, []).append(one)
+    kind = response.FetchableTopicResponse
+    return response(
+        responses=[
+            kind(
+                topic=name,
+                partitions=[
+                    kind.PartitionData(
+                        partition_index=one.partition,
+                        error_code=one.code,
+                        high_watermark=one.end,
+                        last_stable_offset=one.last_stable,
+                        log_start_offset=one.log_start,
+                        aborted_transactions=None,
+                        preferred_read_replica=-1,
+                        records=one.records,
+                    )
+                    for one in parts
+                ],
+            )
+            for name, parts in by_topic.items()
+        ]
+    )
+
+
+def _isolation(request: Any) -> IsolationLevel:
+    return (
+        IsolationLevel.READ_COMMITTED
+        if request.isolation_level
+        else IsolationLevel.READ_UNCOMMITTED
+    )
+
+
+async def list_offsets(server: KafkaServer, request: Any) -> Any:
+    """ListOffsets: the log start, the end, or the first record at or after a time."""
+    response = consumer.ListOffsetsResponse
+    kind = response.ListOffsetsTopicResponse
+    isolation = _isolation(request)
+
+    def listed(name: str, asked: Any) -> Any:
+        code, offset, time_ms = 0, _NO_OFFSET, -1
+        try:
+            topic = server.connection.cluster.present_topic(name, linearizable=True)
+            topic.check_partition(asked.partition_index)
+            offset, time_ms = _offset_at(topic, asked, isolation)
+        except (TxlogError, kafka.BrokerResponseError) as error:
+            code = code_of(error)
+        return kind.ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index,
+            error_code=code,
+            timestamp=time_ms,
+            offset=offset,
+            leader_epoch=0,
+        )
+
+    def all_listed() -> list[Any]:
+        return [
+            kind(name=topic.name, partitions=[listed(topic.name, one) for one in topic.partitions])
+            for topic in request.topics
+        ]
+
+    return response(topics=await server.call(all_listed))
+
+
+def _offset_at(topic: TopicLog, asked: Any, isolation: IsolationLevel) -> tuple[int, int]:
+    partition, time_ms = asked.partition_index, asked.timestamp
+    state = topic.state
+    if time_ms == _LATEST:
+        return state.visible_end(partition, isolation), -1
+    if time_ms == _EARLIEST:
+        return state.bounds(partition).log_start, -1
+    if time_ms < 0:
+        raise kafka.UnsupportedVersionError(f"offsets for time {time_ms}")
+    found = offset_for_time(topic, partition, time_ms, isolation)
+    return (_NO_OFFSET, -1) if found is None else (found.offset, found.timestamp)
+
+
+# Transactions.
+
+
+async def init_producer_id(server: KafkaServer, request: Any) -> Any:
+    """InitProducerId: a producer id, or a new epoch of a transactional id."""
+    code, pid, epoch = 0, -1, -1
+    known = -1 if request.producer_id is None else request.producer_id
+    try:
+        if request.transactional_id is None:
+            pid, epoch = await server.call(server.connection.cluster.producer_id), 0
+        else:
+            found = await server.call(
+                server.producers.register,
+                request.transactional_id,
+                request.transaction_timeout_ms,
+                known,
+                request.producer_epoch,
+            )
+            pid, epoch = found.pid, found.epoch
+    except (TxlogError, kafka.BrokerResponseError) as error:
+        code = code_of(error)
+    return producer.InitProducerIdResponse(error_code=code, producer_id=pid, producer_epoch=epoch)
+
+
+async def add_partitions(server: KafkaServer, request: Any) -> Any:
+    """AddPartitionsToTxn, which begins a transaction."""
+    named = {
+        TopicPartition(topic.name, partition)
+        for topic in request.v3_and_below_topics
+        for partition in topic.partitions
+    }
+
+    def add() -> int:
+        def call() -> None:
+            for where in named:
+                server.connection.cluster.known_topic(where.topic).check_partition(where.partition)
+            server.producers.session(
+                request.v3_and_below_transactional_id,
+                request.v3_and_below_producer_id,
+                request.v3_and_below_producer_epoch,
+            ).add(named)
+
+        return _tried(call)
+
+    code = await server.call(add)
+    response = producer.AddPartitionsToTxnResponse
+    kind = response.AddPartitionsToTxnTopicResult
+    return response(
+        results_by_topic_v3_and_below=[
+            kind(
+                name=topic.name,
+                results_by_partition=[
+                    kind.AddPartitionsToTxnPartitionResult(
+                        partition_index=partition, partition_error_code=code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+    )
+
+
+async def add_offsets(server: KafkaServer, request: Any) -> Any:
+    """AddOffsetsToTxn, which begins a transaction."""
+
+    def call() -> None:
+        server.producers.session(
+            request.transactional_id, request.producer_id, request.producer_epoch
+        ).add(set())
+
+    return producer.AddOffsetsToTxnResponse(error_code=await server.call(_tried, call))
+
+
+async def txn_offset_commit(server: KafkaServer, request: Any) -> Any:
+    """TxnOffsetCommit."""
+    code = server.groups.check_commit(
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id
+    )
+
+    def call() -> None:
+        server.producers.session(
+            request.transactional_id, request.producer_id, request.producer_epoch
+        ).pend(request.group_id, _offsets(request))
+
+    code = code or await server.call(_tried, call)
+    return _committed(producer.TxnOffsetCommitResponse, "TxnOffsetCommit", request, code)
+
+
+async def end_txn(server: KafkaServer, request: Any) -> Any:
+    """EndTxn."""
+
+    def call() -> None:
+        who = (request.transactional_id, request.producer_id, request.producer_epoch)
+        try:
+            session = server.producers.session(*who)
+        except kafka.UnknownProducerIdError:
+            server.producers.end_elsewhere(*who, commits=request.committed)
+            return
+        session.end(commits=request.committed)
+
+    code = await server.call(_tried, call)
+    async with server.appended:
+        server.appended.notify_all()
+    return producer.EndTxnResponse(error_code=code)
+
+
+def _offsets(request: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {
+        TopicPartition(topic.name, one.partition_index): OffsetAndMetadata(
+            one.committed_offset, one.committed_metadata or ""
+        )
+        for topic in request.topics
+        for one in topic.partitions
+    }
+
+
+def _committed(response: Any, name: str, request: Any, code: int) -> Any:
+    kind = getattr(response, f"{name}ResponseTopic")
+    part = getattr(kind, f"{name}ResponsePartition")
+    return response(
+        topics=[
+            kind(
+                name=topic.name,
+                partitions=[
+                    part(partition_index=one.partition_index, error_code=code)
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+# Groups.
+
+
+async def find_coordinator(server: KafkaServer, request: Any) -> Any:
+    """FindCoordinator: this gateway."""
+    host, port = server.advertised
+    return metadata.FindCoordinatorResponse(error_code=0, node_id=NODE_ID, host=host, port=port)
+
+
+async def offset_commit(server: KafkaServer, request: Any) -> Any:
+    """OffsetCommit."""
+    code = server.groups.check_commit(
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+    )
+
+    def call() -> None:
+        pending = pending_offsets(server.connection, _offsets(request), request.group_id)
+        server.connection.offsets.commit(request.group_id, pending)
+
+    code = code or await server.call(_tried, call)
+    return _committed(consumer.OffsetCommitResponse, "OffsetCommit", request, code)
+
+
+async def offset_fetch(server: KafkaServer, request: Any) -> Any:
+    """OffsetFetch; without topics all that the group has."""
+    response = consumer.OffsetFetchResponse
+    kind = response.OffsetFetchResponseTopic
+    code, committed = 0, {}
+
+    def found() -> dict[TopicPartition, Any]:
+        offsets = server.connection.offsets
+        if request.topics is None:
+            return dict(offsets.shown(request.group_id).committed)
+        wanted = [
+            TopicPartition(topic.name, p)
+            for topic in request.topics
+            for p in topic.partition_indexes
+        ]
+        topics = {w.topic: server.connection.cluster.find_topic(w.topic) for w in wanted}
+        ids = {name: topic.topic_id for name, topic in topics.items() if topic is not None}
+        return dict(offsets.resolve_and_fetch(request.group_id, wanted, ids))
+
+    try:
+        committed = await server.call(found)
+    except TxlogError as error:
+        code = code_of(error)
+    by_topic: dict[str, list[Any]] = {}
+    for where, at in committed.items():
+        by_topic.setdefault(where.topic, []).append(
+            kind.OffsetFetchResponsePartition(
+                partition_index=where.partition,
+                committed_offset=_NO_OFFSET if at is None else at.offset,
+                committed_leader_epoch=-1,
+                metadata="" if at is None else at.metadata,
+                error_code=0,
+            )
+        )
+    topics = [kind(name=name, partitions=parts) for name, parts in by_topic.items()]
+    return response(topics=topics, error_code=code)
+
+
+async def join_group(server: KafkaServer, request: Any) -> Any:
+    """JoinGroup."""
+    return await server.groups.join(request)
+
+
+async def sync_group(server: KafkaServer, request: Any) -> Any:
+    """SyncGroup."""
+    return await server.groups.sync(request)
+
+
+async def heartbeat(server: KafkaServer, request: Any) -> Any:
+    """Heartbeat."""
+    return consumer.HeartbeatResponse(error_code=server.groups.heartbeat(request))
+
+
+async def leave_group(server: KafkaServer, request: Any) -> Any:
+    """LeaveGroup."""
+    return server.groups.leave(request)
+
+
+async def api_versions(server: KafkaServer, request: Any) -> Any:
+    """ApiVersions."""
+    return ApiVersionsResponse(error_code=0, api_keys=API_VERSIONS)
+
+
+def _table(rows: Iterable[tuple[type[ApiMessage], int, int, Handler]]) -> dict[int, Any]:
+    return {kind.API_KEY: (kind, (low, high), handler) for kind, low, high, handler in rows}
+
+
+REQUESTS: Mapping[int, tuple[Any, tuple[int, int], Handler]] = _table(
+    (
+        (producer.ProduceRequest, 3, 8, produce),
+        (consumer.FetchRequest, 4, 11, fetch),
+        (consumer.ListOffsetsRequest, 1, 5, list_offsets),
+        (metadata.MetadataRequest, 0, 9, metadata_of),
+        (consumer.OffsetCommitRequest, 2, 8, offset_commit),
+        (consumer.OffsetFetchRequest, 1, 7, offset_fetch),
+        (metadata.FindCoordinatorRequest, 0, 3, find_coordinator),
+        (consumer.JoinGroupRequest, 0, 7, join_group),
+        (consumer.SyncGroupRequest, 0, 4, sync_group),
+        (consumer.HeartbeatRequest, 0, 4, heartbeat),
+        (consumer.LeaveGroupRequest, 0, 4, leave_group),
+        (metadata.ApiVersionsRequest, 0, 3, api_versions),
+        (admin.CreateTopicsRequest, 0, 4, create_topics),
+        (admin.DeleteTopicsRequest, 0, 5, delete_topics),
+        (producer.InitProducerIdRequest, 0, 3, init_producer_id),
+        (producer.AddPartitionsToTxnRequest, 0, 3, add_partitions),
+        (producer.AddOffsetsToTxnRequest, 0, 3, add_offsets),
+        (producer.EndTxnRequest, 0, 3, end_txn),
+        (producer.TxnOffsetCommitRequest, 0, 3, txn_offset_commit),
+    )
+)
+"""By key: the class of the request, its versions, and who answers it."""
+
+API_VERSIONS = [
+    ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
+    for key, (_, (low, high), _) in sorted(REQUESTS.items())
+]
