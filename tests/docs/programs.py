@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.docs.pages import Block, Page
 from tests.source_tree import ROOT
 from tests.spark.session import small_session
+from txlog.otel import uninstrument
 
 PROGRAM_TIMEOUT_S = 150
 PAGE_TIMEOUT_S = 2 * PROGRAM_TIMEOUT_S
@@ -44,6 +45,13 @@ def execute(blocks: Iterable[Block], folder: Path) -> None:
     A program that is an example's is run as that example; the others share their names.
     """
     names: dict[str, object] = {"__name__": "__docs__"}
+    try:
+        _execute(blocks, folder, names)
+    finally:
+        uninstrument()  # A page may have wrapped the clients, and other tests have this process.
+
+
+def _execute(blocks: Iterable[Block], folder: Path, names: dict[str, object]) -> None:
     for block in blocks:
         module = EXAMPLES.get(block.text.strip())
         printed = run_module(folder, module) if module else run_here(block, names)

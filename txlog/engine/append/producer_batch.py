@@ -455,6 +455,8 @@ def timestamps_column(values: list[int]) -> pa.Array:
 
 
 def headers_column(headers: Sequence[list[tuple[bytes, bytes | None]] | None]) -> pa.Array:
+    """The column `headers` of a Kafka-shaped topic: pairs of UTF-8 name and value of each record,
+    or None."""
     pairs = [pair for found in headers for pair in found or ()]
     items = pa.StructArray.from_arrays(
         [binary_column([k for k, _ in pairs], pa.string()), binary_column([v for _, v in pairs])],
