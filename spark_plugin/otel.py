@@ -8,7 +8,7 @@ once for each of these, and must not change what they return or raise. Needs the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -171,6 +171,7 @@ class SparkTelemetry:
         mark: ReplayMark | None = None,
         *,
         pends: Mapping[str, tuple[PendingOffset, ...]] = NO_PENDS,
+        conditions: Sequence[Any] = (),
     ) -> dict[str, Mapping[int, int]]:
         """The transaction of a micro-batch, a `foreachBatch` or a job."""
         began = Began.now(session._connection.runtime.clock)
@@ -181,7 +182,7 @@ class SparkTelemetry:
             more |= {"txlog.query.id": mark.query_id, "txlog.batch.id": mark.batch_id}
         outcome, raised = TransactionOutcome.COMMITTED, None
         try:
-            found = call(participants, mark, pends=pends)
+            found = call(participants, mark, pends=pends, conditions=conditions)
         except Exception as error:
             outcome, raised = outcome_after(error), error
             raise

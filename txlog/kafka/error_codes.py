@@ -18,6 +18,8 @@ CODES: dict[type[Exception], type[BrokerResponseError]] = {
     txlog.UnstableOffsetCommit: kafka.UnstableOffsetCommitError,
     txlog.OutcomeUnknown: kafka.NotEnoughReplicasAfterAppendError,
     txlog.RetriableError: kafka.NotEnoughReplicasError,
+    # The next one has a new name, above the staging horizon.
+    txlog.SegmentExpired: kafka.NotEnoughReplicasError,
     # The transaction can be aborted, in a new epoch.
     txlog.OutOfOrderSequence: kafka.OutOfOrderSequenceNumberError,
     txlog.AbortableError: kafka.InvalidProducerIdMappingError,

@@ -23,6 +23,7 @@ UNTIL_CTRL_C = {
     "exporter": "--listen 127.0.0.1:0 --kafka-names --no-partitions",
     "maintain": "--interval-ms 100000 --no-vacuum",
     "ui": "--listen 127.0.0.1:0",
+    "kafka": "--listen 127.0.0.1:0 --no-auto-create-topics",
 }
 """Commands that print a document a line until Ctrl-C."""
 

@@ -41,7 +41,7 @@ def test_I2_segments_of_one_append_get_consecutive_offsets(
     assert topic.run(command).base_offsets == {0: 0, 1: 0}
     rows = [row for row in topic.state.tail if row.partition == 0]
     found = [(row.segment.rsplit("/")[-1], row.base_offset) for row in rows]
-    assert found == [(f"a{'0' * 31}.arrow", 0), (f"b{'0' * 31}.arrow", 2)]
+    assert found == [(f"{'0' * 20}a{'0' * 11}.arrow", 0), (f"{'0' * 20}b{'0' * 11}.arrow", 2)]
 
 
 def test_I2_applying_an_event_with_a_wrong_base_offset_is_refused(

@@ -158,7 +158,7 @@ def test_create_does_not_overwrite_a_log_of_a_newer_format(own_log: SampleLog) -
 def seal_as_version_99(data: bytes) -> bytes:
     """The cluster file as a future version of txlog would write it."""
     body, _ = checked_body(data, "txlog.json")
-    return seal(body.replace(b'"format_version":2', b'"format_version":99'))
+    return seal(body.replace(b'"format_version":3', b'"format_version":99'))
 
 
 def test_config_shows_and_changes_values(own_log: SampleLog) -> None:

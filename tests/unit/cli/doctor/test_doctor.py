@@ -259,7 +259,7 @@ def test_unsupported_package_version_fails_with_the_pip_command(
 def test_a_log_of_a_newer_format_fails(own_log: SampleLog, quick: dict[str, str]) -> None:
     cluster_file = own_log.root / "txlog.json"
     body, _ = checked_body(cluster_file.read_bytes(), "txlog.json")
-    cluster_file.write_bytes(seal(body.replace(b'"format_version":2', b'"format_version":99')))
+    cluster_file.write_bytes(seal(body.replace(b'"format_version":3', b'"format_version":99')))
     done = run("doctor", "-o", "json", root=own_log.root, env=quick)
     (log_check,) = checks(done, "log")
     assert (log_check["status"], done.code) == ("fail", 1)
