@@ -69,8 +69,8 @@ class SmallLog:
         return sum(end - at for at, end in self.positions(group).values())
 
     def positions(self, group: str) -> dict[str, tuple[int, int]]:
-        """Partition -> the group's committed offset, and the last stable offset."""
-        found = self.connection.offsets.group(group)
+        """Partition -> the group's offset, as tools show it, and the last stable offset."""
+        found = self.connection.offsets.shown(group)
         ends = {
             f"{topic.name}-{part.partition}": (topic.name, part)
             for topic in self.admin.describe_topics()

@@ -226,14 +226,14 @@ OF_DELETION: dict[str, Mutant] = {
         closed_without_the_coordinators, "mortals", 0
     ),
     "without R54, topic closed before the markers": Mutant(
-        closed_before_the_markers, "mortals", 246
+        closed_before_the_markers, "mortals", 370
     ),
-    "without R17, append not checked": Mutant(no_R17, "late-appends", 2),
+    "without R17, append not checked": Mutant(no_R17, "late-appends", 50),
     "without R17, PREPARE_COMMIT not checked": Mutant(no_horizon_for_staged, "collected", 4),
-    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 29),
+    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 109),
     "without R19": Mutant(no_R19, "retention", 1),
     "retention above the last stable offset (I12)": Mutant(
-        retention_above_the_lso, "retention", 42, 1000
+        retention_above_the_lso, "retention", 69, 1000
     ),
     "retention deletes incomplete transactions (I12)": Mutant(
         retention_of_the_incomplete, "retention", 202, 800, beside=left_unfinished

@@ -89,7 +89,7 @@ def every_process_leaves_the_completion(patch: Patch) -> None:
 
 OF_MEMORY: Mapping[str, Mutant] = {
     "epoch and mark not compared (R60)": Mutant(epoch_and_mark_not_compared, "numbers", 7),
-    "nothing compared (R60)": Mutant(nothing_compared, "queries", 24),
+    "nothing compared (R60)": Mutant(nothing_compared, "queries", 107),
 }
 
 _TESTS = "tests/unit/spark_plugin/sink/test_states_in_memory.py::"

@@ -225,7 +225,9 @@ def no_R30_skips(patch: Patch) -> None:
 
 OF_SPARK: Mapping[str, Mutant] = {
     "without R12": Mutant(no_R12, "rivals", 1),
-    "without R12, owner checked at registration only": Mutant(no_R12_at_prepare, "rivals", 135),
+    "without R12, owner checked at registration only": Mutant(
+        no_R12_at_prepare, "rivals", 135, unseen_seeds=150
+    ),
     "without R12, source moves the group": Mutant(
         moved_by_the_source, "queries", 118, 700, unseen_seeds=400
     ),

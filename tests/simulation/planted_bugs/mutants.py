@@ -208,7 +208,7 @@ MUTANTS: dict[str, Mutant] = {
     "overwrite instead of create": Mutant(overwrite, "producers", 0),
     "entry published before its segments are stored": Mutant(commit_before_upload, "producers", 7),
     "LSO ignored": Mutant(no_lso, "producers", 0),
-    "marker by pid instead of TxId": Mutant(marker_by_pid, "late", 236),
+    "marker by pid instead of TxId": Mutant(marker_by_pid, "late", 128),
     "no pend": Mutant(no_pend, "copiers", 1),
     "start offsets not compared (I6)": Mutant(rules_out.without_I6_compare, "copiers", 5),
     "pending offsets not checked (I6)": Mutant(rules_out.without_I6_pending, "copiers", 28),
@@ -218,7 +218,7 @@ MUTANTS: dict[str, Mutant] = {
     "replay detected by batch id alone": Mutant(replay_by_batch_id, "numbers", 6),
     "no replay check": Mutant(no_replay_check, "numbers", 0),
     "previous batch not compared (R2)": Mutant(batch_before_not_compared, "numbers", 196),
-    "without R1": Mutant(no_R1, "queries", 513, 500),
+    "without R1": Mutant(no_R1, "queries", 513, 500, unseen_seeds=40),
     "without R3, pend released before the abort": Mutant(
         rules_out.without_R3_release_before_abort, "wrong-clocks", 7
     ),
