@@ -2,7 +2,7 @@
 
 An entry file has two JSON lines: a header (format version, the txlog that wrote it, length and
 CRC32 of what follows) and the body (log, journal, slot, token, writer, time, CRC32 of the entry
-before, events). An entry may hold records, as bytes between the two (docs/design/0036): its header
+before, events). An entry may hold records, as bytes between the two (docs/design/0037): its header
 is padded, so that they begin at a place that is known before the body is. Keeps I15: an entry that
 does not decode exactly is CorruptData that names the object, and so is an object that was copied
 from another journal or another log. An old release cannot read what a newer one added, so each

@@ -115,7 +115,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class InlineSegment(Segment):
-    """Batches that ride in the entry that names them (docs/design/0036). It is never stored: the
+    """Batches that ride in the entry that names them (docs/design/0037). It is never stored: the
     entry has a Segment, whose path is that of the entry's own object.
 
     `path` is empty, and positions are places in `data`.

@@ -1,6 +1,6 @@
 """Moving records from entries of a topic's journal into segments (rule R65).
 
-Records of a small append ride in its entry (docs/design/0036). The writer that fills a window of
+Records of a small append ride in its entry (docs/design/0037). The writer that fills a window of
 slots writes those of the window into one segment for each schema, and then the event that names
 these segments. Until then no chunk is sealed, and no boundary raised, above such an entry, so a
 process that dies in between leaves a segment for vacuum, and the next window moves more. Keeps I2:
