@@ -202,7 +202,7 @@ class Drill:
         planned, done = (newest(checkpoint / folder) for folder in ("offsets", "commits"))
         if planned is None or planned != done:
             return False
-        positions = self.log.positions(job.name).values()
+        positions = self.log.positions(job.name, is_decided=True).values()
         is_consumed = bool(positions) and all(at == end for at, end in positions)
         return is_consumed and (
             not job.is_stateful or len(self.log.rows(job.topics[0])) >= self.tens_past

@@ -68,9 +68,11 @@ class SmallLog:
         """Number of records above the group's committed offsets, or of all records."""
         return sum(end - at for at, end in self.positions(group).values())
 
-    def positions(self, group: str) -> dict[str, tuple[int, int]]:
-        """Partition -> the group's offset, as tools show it, and the last stable offset."""
-        found = self.connection.offsets.shown(group)
+    def positions(self, group: str, *, is_decided: bool = False) -> dict[str, tuple[int, int]]:
+        """Partition -> the group's committed offset, and the last stable offset. `is_decided`: as
+        tools show it, with what is decided and not completed."""
+        offsets = self.connection.offsets
+        found = offsets.shown(group) if is_decided else offsets.group(group)
         ends = {
             f"{topic.name}-{part.partition}": (topic.name, part)
             for topic in self.admin.describe_topics()
