@@ -43,6 +43,7 @@ CODES: dict[type[Exception], type[BrokerResponseError]] = {
     txlog.UsageError: kafka.InvalidRequestError,
     # An operator has to look at the log.
     txlog.CorruptData: kafka.KafkaStorageError,
+    txlog.NotATxlog: kafka.KafkaStorageError,
 }
 """By class; of an error's classes the nearest counts."""
 

@@ -3,6 +3,7 @@ aiokafka."""
 
 import asyncio
 import json
+import shutil
 import socket
 import struct
 import subprocess
@@ -292,3 +293,18 @@ def test_topic_with_columns_is_refused_and_the_connection_stays(gateway: Gateway
     producer.produce("after", b"1")
     assert producer.flush(WAIT_S) == 0
     assert values(gateway.root, "after") == [b"1"]
+
+
+def test_record_for_a_log_that_was_removed_is_refused_and_makes_none(tmp_path: Path) -> None:
+    own = Gateway(str(tmp_path / "log"))
+    errors: list[librdkafka.KafkaError | None] = []
+    producer = librdkafka.Producer(own.config(message_timeout_ms=3_000))
+    for _ in range(2):
+        producer.produce("removed", b"1", on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(WAIT_S) == 0
+        shutil.rmtree(own.root, ignore_errors=True)
+    own.process.terminate()
+    assert own.ended() == 130
+    assert errors[0] is None
+    assert errors[1] is not None
+    assert not Path(own.root).exists()
