@@ -18,7 +18,7 @@ from benchmarks.throughput import ROWS, empty_side, txlog_side
 
 EXECUTORS = (1, 2, 4)
 MEMORY_MB = 1024
-ROUNDS = 3
+ROUNDS = 11
 
 
 def run(folder: Path) -> Sequence[Figure]:
