@@ -106,6 +106,20 @@ def test_nonexistent_partition_can_be_assigned_but_has_no_position(
         consumer.poll()
 
 
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_partition_that_does_not_exist_is_warned_of_once(
+    log: MemoryLog, caplog: pytest.LogCaptureFixture, reset: str
+) -> None:
+    consumer = log.consumer(auto_offset_reset=reset)
+    consumer.assign([LATE0, T2])
+    for _ in range(3):
+        assert values(consumer) == []
+    said = [r.getMessage() for r in caplog.records if "once it exists" in r.getMessage()]
+    assert len(said) == 2
+    assert "there is no topic 'late'" in said[0]
+    assert "topic 't' has partitions 0 to 1" in said[1]
+
+
 def test_seek_before_partition_exists_sets_start_position(log: MemoryLog) -> None:
     consumer = log.consumer(group_id="g")
     consumer.assign([LATE0])

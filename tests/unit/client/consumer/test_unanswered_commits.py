@@ -3,9 +3,9 @@
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from tests.stores.scripted_store import Late, answer_lost, never_lands
+from tests.stores.scripted_store import Late, answer_lost, failing, never_lands
 from txlog.client.consumer.consumer import Consumer
-from txlog.errors import CommitFailed, OutcomeUnknown
+from txlog.errors import CommitFailed, OutcomeUnknown, StoreDenied
 from txlog.model import TopicPartition
 
 U0 = TopicPartition("u", 0)
@@ -83,6 +83,38 @@ def test_I6_commit_by_another_instance_is_detected_after_unanswered_commit(log: 
     with pytest.raises(CommitFailed, match="another instance of the group"):
         consumer.commit()
     assert committed(log) == 3
+
+
+def test_I6_refused_commit_is_not_taken_for_stored_once_another_reaches_its_offset(
+    log: MemoryLog,
+) -> None:
+    consumer = reader(log)
+    other = log.consumer("u", group_id="g", max_poll_records=1)
+    for _ in range(2):
+        other.poll()
+        other.commit()
+        with pytest.raises(CommitFailed, match="another instance of the group"):
+            consumer.commit()
+    assert committed(log) == 2
+
+
+def test_I13_refused_commit_does_not_hide_an_earlier_one_that_lands_late(log: MemoryLog) -> None:
+    consumer = reader(log)
+    late = Late()
+    log.store.on("create", ENTRY, never_lands, times=100)
+    log.store.on("create", ENTRY, late)
+    with pytest.raises(OutcomeUnknown):
+        consumer.commit()
+    consumer.poll()
+    log.store.heal()
+    log.store.on("create", ENTRY, failing(StoreDenied("not allowed; allow it.")), times=100)
+    with pytest.raises(StoreDenied):
+        consumer.commit()
+    log.store.heal()
+    late.land()
+    assert committed(log) == 2
+    consumer.commit()
+    assert committed(log) == 4
 
 
 @pytest.mark.parametrize("is_whole_group", [True, False])

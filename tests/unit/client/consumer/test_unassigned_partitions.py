@@ -91,6 +91,16 @@ def test_position_above_end_is_not_committed_when_given_up(filled: MemoryLog) ->
     assert committed(filled) == {T0: 3}
 
 
+def test_unchanged_position_is_not_stored_again_when_given_up(filled: MemoryLog) -> None:
+    consumer = automatic(filled)
+    consumer.assign([T0, T1])
+    consumer.poll(max_records=6)
+    consumer.commit()
+    before = filled.objects()
+    consumer.assign([T1])
+    assert filled.changed_since(before) == []
+
+
 def test_refused_commit_of_given_up_partitions_does_not_hinder_assign(
     filled: MemoryLog, caplog: pytest.LogCaptureFixture
 ) -> None:

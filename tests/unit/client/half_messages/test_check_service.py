@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import preceded_by
 from tests.unit.client.half_messages.undecided_listener import Undecided
 from txlog.client.half_messages.dead_letter import pending_letters
 from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
@@ -24,9 +25,9 @@ class Committing(Undecided):
         return LocalTransactionState.COMMIT_MESSAGE
 
 
-def started(process: Connection) -> TransactionMQProducer:
+def started(process: Connection, listener: Undecided | None = None) -> TransactionMQProducer:
     producer = TransactionMQProducer(
-        "shop", process, listener=Committing(), transaction_check_max=CHECKS_MAX
+        "shop", process, listener=listener or Committing(), transaction_check_max=CHECKS_MAX
     )
     producer.start(check_in_background=False)
     return producer
@@ -63,6 +64,17 @@ def test_check_returns_how_many_due_half_transactions_it_ended(log: MemoryLog) -
     assert producer.check() == 3
     assert producer.check() == 0
     assert sorted(log.values("u")) == [b"0", b"1", b"2"]
+
+
+def test_check_that_another_producer_has_claimed_is_not_made_again(log: MemoryLog) -> None:
+    one, other = started(log.connection), started(log.process(), Undecided())
+    half = one.send_half(Message("u", b"x"))
+    log.clock.sleep_ms(INTERVAL_MS)
+    rule = log.store.on("create", "transactions/.*/entries", preceded_by(other.check))
+    assert one.check() == 0
+    assert rule.met == 1
+    assert (one.statistics().checks, other.statistics().checks) == (0, 1)
+    assert log.admin.outcome(half.tx_id) is TransactionOutcome.OPEN
 
 
 @pytest.mark.parametrize("is_missing", [True, False], ids=["missing", "damaged"])

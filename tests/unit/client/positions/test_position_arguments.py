@@ -1,6 +1,7 @@
 """Partitions, offsets and metadata of callers are accepted if every process can read them back."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from txlog.client.positions.position_arguments import (
     checked_position,
     checked_time,
     checked_timeout,
+    checked_transaction,
 )
 from txlog.errors import InvalidName, InvalidRecord, TxlogError, UsageError
-from txlog.model import OffsetAndMetadata, TopicPartition
+from txlog.model import OffsetAndMetadata, TopicPartition, TxId
 
 U0 = TopicPartition("u", 0)
 
@@ -48,6 +50,16 @@ def test_mapping_is_shown_by_an_example_of_its_own() -> None:
     assert checked_offsets({("u", 0): np.int64(5)}) == {U0: 5}
     with pytest.raises(InvalidRecord, match=r"as in \{TopicPartition\('orders', 0\): 23\}\."):
         checked_offsets([(U0, 5)])
+
+
+def test_transaction_is_an_id_or_its_text() -> None:
+    for accepted in (TxId(0, 0, 0), TxId(2**63 - 1, 0, 7)):
+        assert checked_transaction(accepted) is accepted
+        assert checked_transaction(str(accepted)) == accepted
+    parts: list[Any] = [True, 1.0, "1", None, -1, 2**63]
+    for refused in (None, 7, (2, 0, 0), *(TxId(1, 0, part) for part in parts)):
+        with pytest.raises(UsageError, match="is not a transaction; give a TxId"):
+            checked_transaction(refused)
 
 
 def test_time_to_wait_is_a_number_of_milliseconds() -> None:
