@@ -9,8 +9,8 @@ The steps, and what a crash after each leaves:
     5  markers in the topics                                 the same
     6  the offsets and COMMITTED                             the same
 
-If the groups are in the coordinator's journal, as the only group of a query always is, steps 3 and
-4 are one entry, and so is step 6.
+If the groups are in the coordinator's journal, as the only group of a query is unless it took the
+place of another one (`abandonedGroup`), steps 3 and 4 are one entry, and so is step 6.
 
 A process that has committed a batch of this run before waits for steps 3 to 5 only: it applies the
 tests to the states that it has in memory (R60), and step 6 follows in the background, or in the
@@ -337,11 +337,12 @@ class BatchCommitter:
 
     def _former_mark(self) -> ReplayMark | None:
         """The mark in the coordinator of an earlier transaction group; `writeStream` has one group
-        for ever."""
+        for ever. `ForeachCommitter` overrides this."""
         return None
 
     def _require_replay(self, *, is_first_attempt: bool) -> None:
-        """A batch of `writeStream` that is in the log is a replay; other writes may not be one."""
+        """A batch of `writeStream` that is in the log is a replay. Other writes may not be one:
+        `ForeachCommitter` overrides this."""
 
     # The transaction.
 
@@ -395,6 +396,8 @@ class BatchCommitter:
         _sessions[self._session_key] = session
 
     def _registered(self) -> TransactionSession:
+        # Not `is_staged`, which bounds the time from `begin` to PREPARE by this process's own clock: a
+        # commit takes milliseconds, and others bar its pend when STAGED_TIMEOUT_MS is over.
         session = TransactionSession(
             self._connection, self._transactional_id, self._transaction_group, STAGED_TIMEOUT_MS
         )

@@ -204,7 +204,7 @@ class SinkTopics:
 
         If a read takes a round trip, this uses the topic as this process has last read it, and
         reads it again in the background for the next batch: a new partition or column is used one
-        batch later. Before the decision the commit checks that the topic still exists (R40).
+        batch later. The decision is refused if the topic was deleted (R40).
         """
         cluster = self.connection.cluster
         # With ALL the read is awaited: a missing topic must exist before rows are staged for it
@@ -215,7 +215,7 @@ class SinkTopics:
             topic = cluster.known_topic(name)
         except UnknownTopic:
             return self.topic_or_new(name)
-        # Neither its result nor its error is awaited: the commit reads the topic again.
+        # Neither its result nor its error is awaited: PREPARE refuses a deleted topic (R40).
         begun(self.connection.runtime.fan_out, partial(topic.catch_up, linearizable=True))
         return topic
 

@@ -119,7 +119,7 @@ def resolve(
             return bounds.log_start
         case _:
             at = wanted if isinstance(wanted, int) else committed.offset if committed else 0
-    if at > bounds.next_offset:  # The group was read after the topic, which may lag (R15).
+    if at > bounds.next_offset:  # The group was read after the topic, which may lag.
         bounds = topic.catch_up(linearizable=True).bounds(where.partition)
     is_below = at < bounds.log_start
     # Above the end also without failOnDataLoss: the query would skip records that are written

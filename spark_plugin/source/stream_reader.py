@@ -291,7 +291,7 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
 
     def _planned_topics(self, planned: SourceOffset, names: Set[str]) -> dict[str, TopicLog]:
         """Those of the named topics that exist: of a topic that is gone there is nothing to read,
-        and with `failOnDataLoss` `_own` has refused it. A topic that is no longer subscribed to is
+        and with `failOnDataLoss` `_require_own` has refused it. A topic that is no longer subscribed to is
         read as it was planned, as the batch moves the group past these records."""
         begun, topics = planned.topic_ids, dict(self._topics)
         for name in sorted(names - topics.keys()):
@@ -348,7 +348,7 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
 
     def _highs(self, views: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> Ends:
         if self._options.isolation_level is IsolationLevel.READ_UNCOMMITTED:
-            # Never below a position: the group may have been read after the topic (R15).
+            # Never below a position: the group may have been read after the topic.
             ends = {
                 where: max(view.state.end_offset(where.partition), starts[where])
                 for view in views

@@ -1,6 +1,6 @@
 """A transaction coordinator: a library on its part of one journal, not a server.
 
-Each method is one step of a transaction (docs/architecture.md), and each may be repeated.
+The methods under "The steps" are those of docs/architecture.md, and each may be repeated.
 `rules.py` decides each step. Keeps I4 and I8: it does nothing that the rules did not decide. It
 must not know consumer groups, whose offsets are passed in as an `OffsetsParticipant`.
 

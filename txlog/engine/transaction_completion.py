@@ -3,10 +3,11 @@
 Keeps R36 (COMMITTED after the offsets of every group, or in one entry with them), R8 (offsets after
 all topics) and R45 (the next decision after the markers, which this process has seen).
 
-Each step runs in the background after `completion.linger.ms`, so that the producer's next
-transaction can include it in an entry of its own: its pend includes the offsets, its PREPARE_COMMIT
-includes COMMITTED. If the producer does nothing more, the transaction is complete after two such
-delays. A crash in between leaves a decided transaction, which the next process that meets it
+The markers are usually written before this begins, otherwise at once. COMMITTED follows after
+`completion.linger.ms`, in one entry with the offsets of groups in the same journal, so that the
+producer's next transaction can include it in the entry of its own PREPARE_COMMIT. Offsets in other
+journals take a step, and such a delay, of their own before it, and the next pend can include them.
+A crash in between leaves a decided transaction, which the next process that meets it
 finishes. It must not know how a transaction is decided.
 """
 

@@ -329,7 +329,8 @@ class TransactionSession:
         pends: Mapping[str, tuple[PendingOffset, ...]] = NO_PENDS,
         conditions: Sequence[Any] = (),
     ) -> dict[str, Mapping[int, int]]:
-        """Decide, apply everywhere, and complete in the background (rule R8).
+        """Decide, write the markers, and complete in the background (rule R8). Unless the transaction is
+        staged, or has `pends`, the offsets are applied before this returns.
 
         `pends` are written in the entry of the decision, for groups in this coordinator's journal.
         `conditions` are commands that may refuse that entry.
@@ -351,7 +352,8 @@ class TransactionSession:
         waiting = tuple(self._groups)
         try:
             # Staged: the next pend includes the offsets. In the log BEGIN comes before that pend
-            # and waits for offsets in another journal (R36), so they are applied here.
+            # and waits for offsets in another journal (R36), so they are applied here; and so are
+            # those that a Spark query has pended in an entry of their own.
             if self._is_visible and (self._is_staged or pends):
                 base_offsets = self._coordinator.write_markers(self.transactional_id, self.tx_id)
             elif self._is_visible:

@@ -195,7 +195,7 @@ class TopicLog:
             state = self.catch_up()
         wanted = state.newest_schema_id if schema_id is None else schema_id
         if wanted not in self._schemas:
-            if wanted >= len(state.schemas):  # The staging process had read more entries (R15).
+            if wanted >= len(state.schemas):  # The staging process had read more entries.
                 state = self.catch_up(linearizable=True)
             if not 0 <= wanted < len(state.schemas):
                 raise CorruptData(

@@ -104,7 +104,7 @@ class PartitionFetcher:
         try:
             read = self.read(bytes_max)
         except OffsetOutOfRange:
-            # This process may lag, so `require_offset` reads the tip before it refuses (R15).
+            # This process may lag, so `require_offset` reads the tip before it refuses.
             self.topic.require_offset(self.partition, self._fetched_to)
             if not self.is_behind():
                 return 0

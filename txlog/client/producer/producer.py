@@ -199,7 +199,8 @@ class Producer(InOneProcess):
         timestamp: str | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> int:
-        """Write an Arrow table now; returns the number of records.
+        """Start to write an Arrow table; returns the number of records. Without a transaction, and with
+        records in the log, they are written on return.
 
         `key` names the column whose hash selects the partition (default: the topic's key.column,
         or `key` for Kafka-shaped topics), `partition` a column or one partition for all records,
@@ -237,7 +238,7 @@ class Producer(InOneProcess):
         sticky = self._sender.next_sticky()
         try:
             return log, topic_check, *prepared_batch(log, *given, sticky)
-        except InvalidRecord:  # The cached topic may be outdated (R15).
+        except InvalidRecord:  # Another process may have changed the topic since.
             log = self._connection.cluster.present_topic(topic, linearizable=True)
         return log, None, *prepared_batch(log, *given, sticky)
 
@@ -290,7 +291,7 @@ class Producer(InOneProcess):
 
     def _current_batch(self, topic: str, batch: ProducerBatch) -> ProducerBatch:
         """The batch to try after `batch` has refused a record: the topic may have changed since
-        the batch was begun, and have the column or the limit that the record needs (R15)."""
+        the batch was begun, and have the column or the limit that the record needs."""
         is_closed = batch.topic.catch_up(linearizable=True).closed
         if batch.is_current and not is_closed:
             return batch

@@ -235,7 +235,8 @@ class Sender:
         partitions: Partitions,
         result: ProduceRequestResult,
     ) -> None:
-        """Write a batch of records after those that were sent before it.
+        """Write a batch of records after those that were sent before it, or start to, if the writer
+        does that in the background.
 
         The batch is accepted if the earlier records are written, or the next flush may write them.
         Raises the error that kept the batch or the earlier records from being stored.

@@ -180,7 +180,11 @@ class Appender:
             return topic.encode({p: [part] for p, part in parts.items()}, schema_id)
 
         encoded = tried(encode)
-        return begun(self._runtime.fan_out, lambda: (encoded()(),))
+
+        def write() -> tuple[Segment, ...]:
+            return (encoded()(),)  # The first call raises what kept the batch from being encoded.
+
+        return begun(self._runtime.fan_out, write)
 
     def append_staged(
         self, topic: TopicLog, segments: tuple[Segment, ...], tx_id: TxId

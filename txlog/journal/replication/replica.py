@@ -241,7 +241,7 @@ class Replica(Generic[StateT]):
     def _results(self, *commands: QueuedCommand) -> list[Any]:
         """The results of the commands once they are done; None of a read barrier, and of a carried
         command that was dropped. Raises the first error."""
-        self._queue.wait_for(commands)
+        self._queue.wait_for(commands)  # One of the waiting threads calls `_publish`.
         for queued in commands:
             if queued.error is not None:
                 raise queued.error
