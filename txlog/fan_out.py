@@ -177,7 +177,7 @@ class SerialFanOut:
         return postponed
 
 
-def begun(fan_out: FanOut, call: Callable[[], T]) -> Callable[[], T]:
+def in_background(fan_out: FanOut, call: Callable[[], T]) -> Callable[[], T]:
     """Begin one call in the background. Its error is raised where its result is requested, even if
     the call runs at once."""
     try:

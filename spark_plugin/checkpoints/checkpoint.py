@@ -46,7 +46,7 @@ from txlog.errors import (
     StoreUnavailable,
     UsageError,
 )
-from txlog.fan_out import FanOut, SerialFanOut, begun
+from txlog.fan_out import FanOut, SerialFanOut, in_background
 from txlog.storage.open import open_store
 from txlog.storage.store import Store
 
@@ -189,8 +189,8 @@ class Checkpoint:
                 batch_id=batch_id,
                 planned=plan.batch_id,
             )
-        own = begun(self.fan_out, partial(self.require_query, query_id))
-        ranged = begun(self.fan_out, partial(self.batch_range, batch_id, log_id))
+        own = in_background(self.fan_out, partial(self.require_query, query_id))
+        ranged = in_background(self.fan_out, partial(self.batch_range, batch_id, log_id))
         # Its error first: the offsets of another query's checkpoint mean nothing (R24).
         own()
         batch = ranged()

@@ -225,7 +225,7 @@ class BatchCommitter:
             coordinator.catch_up,
             *(partial(offsets.group, group) for group in elsewhere),
         ]
-        states = self._connection.cluster.fan_out.run_all(calls)[1:]
+        states = self._connection.cluster.request_fan_out.run_all(calls)[1:]
         found = dict(zip(elsewhere, states, strict=True))
         # The coordinator's own catch-up has read the groups in its journal.
         self._groups = {g: found[g] if g in found else offsets.seen(g) for g in groups}
@@ -396,8 +396,8 @@ class BatchCommitter:
         _sessions[self._session_key] = session
 
     def _registered(self) -> TransactionSession:
-        # Not `is_staged`, which bounds the time from `begin` to PREPARE by this process's own clock: a
-        # commit takes milliseconds, and others bar its pend when STAGED_TIMEOUT_MS is over.
+        # Not `is_staged`, which bounds the time from `begin` to PREPARE by this process's own
+        # clock: a commit takes milliseconds, and others bar its pend after STAGED_TIMEOUT_MS.
         session = TransactionSession(
             self._connection, self._transactional_id, self._transaction_group, STAGED_TIMEOUT_MS
         )

@@ -61,7 +61,7 @@ from txlog.errors import (
     TxlogError,
     UnknownTopic,
 )
-from txlog.fan_out import begun
+from txlog.fan_out import in_background
 from txlog.layout import TOPICS
 from txlog.settings import TopicConfig
 from txlog.topic.events import check_partition_count
@@ -216,7 +216,7 @@ class SinkTopics:
         except UnknownTopic:
             return self.topic_or_new(name)
         # Neither its result nor its error is awaited: PREPARE refuses a deleted topic (R40).
-        begun(self.connection.runtime.fan_out, partial(topic.catch_up, linearizable=True))
+        in_background(self.connection.runtime.fan_out, partial(topic.catch_up, linearizable=True))
         return topic
 
     def topic_or_new(self, name: str) -> TopicLog:
@@ -268,10 +268,10 @@ def topics_of_rows(connection: Connection, *, waits: bool) -> list[TopicLog]:
         topics = cluster.topics()
     else:
         topics = cluster.topics(is_known=True)
-        begun(fan_out, partial(cluster.state, linearizable=True))
+        in_background(fan_out, partial(cluster.state, linearizable=True))
     if len(topics) > HANDED_OVER_MAX:
         return []
-    read = [begun(fan_out, partial(one.catch_up, linearizable=True)) for one in topics]
+    read = [in_background(fan_out, partial(one.catch_up, linearizable=True)) for one in topics]
     for topic, answer in zip(topics, read, strict=True):
         if waits or not topic.state.topic_id:
             with suppress(TxlogError):

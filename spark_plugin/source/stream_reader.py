@@ -41,7 +41,7 @@ from txlog.distribution import install_command
 from txlog.engine.blocked_reader import BlockedReader
 from txlog.engine.connection import Connection
 from txlog.errors import CommitFailed, UnknownTopic, UnstableOffsetCommit, UsageError
-from txlog.fan_out import begun
+from txlog.fan_out import in_background
 from txlog.groups.state import GroupState, PendingOffset
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.storage.store import NewObjects, watched
@@ -291,8 +291,8 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
 
     def _planned_topics(self, planned: SourceOffset, names: Set[str]) -> dict[str, TopicLog]:
         """Those of the named topics that exist: of a topic that is gone there is nothing to read,
-        and with `failOnDataLoss` `_require_own` has refused it. A topic that is no longer subscribed to is
-        read as it was planned, as the batch moves the group past these records."""
+        and with `failOnDataLoss` `_require_own` has refused it. A topic that is no longer
+        subscribed to is read as it was planned, as the batch moves the group past these records."""
         begun, topics = planned.topic_ids, dict(self._topics)
         for name in sorted(names - topics.keys()):
             topic = self._log().cluster.find_topic(name)
@@ -405,8 +405,8 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
             return GroupState
         if connection is None:
             return lambda: self._log().offsets.shown(group)
-        fan_out = connection.cluster.fan_out
-        return begun(fan_out, partial(connection.offsets.shown, group))
+        fan_out = connection.cluster.request_fan_out
+        return in_background(fan_out, partial(connection.offsets.shown, group))
 
     def _follow(self, done: SourceOffset, group_read: Callable[[], GroupState]) -> None:
         """Commit the group's offsets for a query whose sink is not txlog.

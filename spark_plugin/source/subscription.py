@@ -19,7 +19,7 @@ from spark_plugin.arrow_schema import common_schema, schema_difference
 from spark_plugin.options import ReaderOptions
 from txlog.engine.connection import Connection
 from txlog.errors import CheckpointConflict, IncompatibleSchema, InvalidOption, UnknownTopic
-from txlog.fan_out import begun
+from txlog.fan_out import in_background
 from txlog.model import TopicPartition
 from txlog.topic.read.cut import TopicView, catch_up_all, view_of
 from txlog.topic.records.schema import is_kafka_schema
@@ -85,7 +85,7 @@ def are_current(
         return named and _are_all_open(connection, topics, linearizable)
     if not topics:
         return False
-    cluster = begun(fan_out, partial(connection.cluster.state, linearizable=linearizable))
+    cluster = in_background(fan_out, partial(connection.cluster.state, linearizable=linearizable))
     are_open = _are_all_open(connection, topics, linearizable)
     matching = {n: t.opened.topic_id for n, t in cluster().topics.items() if options.reads(n)}
     return are_open and matching == {name: topic.topic_id for name, topic in topics.items()}

@@ -149,7 +149,7 @@ class Cluster:
         self._pids: list[int] = []
         self._pids_taken_by = 0
         self._lock = runtime.new_lock()
-        self.fan_out: FanOut = runtime.fan_out if self.is_far else SerialFanOut()
+        self.request_fan_out: FanOut = runtime.fan_out if self.is_far else SerialFanOut()
         """For many small requests. Serial on a disk, which answers faster than a thread starts."""
 
     def answers(self, calls: Sequence[Callable[[], T]]) -> Iterator[T]:
@@ -157,7 +157,7 @@ class Cluster:
         requested; elsewhere the first request makes all calls in parallel. Raises what they
         raise."""
         if self.is_far:
-            yield from self.fan_out.run_all(calls)
+            yield from self.request_fan_out.run_all(calls)
         else:
             yield from (call() for call in calls)
 
@@ -308,7 +308,7 @@ class Cluster:
         for _ in range(self.process.publish_attempts_max):
             topic = self._begun_topic(name, partition_count, schema, config)
             # The topic's journal is read in parallel with the entry that names the topic.
-            caught_up = self.fan_out.start(topic.journal.catch_up)
+            caught_up = self.request_fan_out.start(topic.journal.catch_up)
             try:
                 self.journal.execute(TopicCreated(topic.opened, self.runtime.clock.wall_ms()))
             except (TopicExists, PublishContention) as error:

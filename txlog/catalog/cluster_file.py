@@ -21,7 +21,7 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFormat,
 )
-from txlog.fan_out import SerialFanOut, begun
+from txlog.fan_out import SerialFanOut, in_background
 from txlog.journal.beginning import first_entry
 from txlog.journal.codec import decode, encode, parsed
 from txlog.journal.entry import (
@@ -128,8 +128,8 @@ def create_cluster(
     fan_out = SerialFanOut() if is_near(store) else runtime.fan_out
     # All answers that a new log needs are requested at once: far away they cost one round trip. For
     # an existing log the last two are not used, and their errors do not matter.
-    listed = begun(fan_out, partial(_first_of_log, store))
-    allowed = begun(fan_out, require_place)
+    listed = in_background(fan_out, partial(_first_of_log, store))
+    allowed = in_background(fan_out, require_place)
     existing = read_cluster_file(store) or _created_meanwhile(store, listed())
     if existing is not None:
         return existing
@@ -140,7 +140,7 @@ def create_cluster(
     )
     firsts = first_entries(file, runtime)
     # Far away they take no round trip of their own beside those of the probe.
-    stored = [begun(fan_out, partial(store.create, path, firsts[path])) for path in firsts]
+    stored = [in_background(fan_out, partial(store.create, path, firsts[path])) for path in firsts]
     try:
         result: ProbeResult = probe(store, runtime)
         for each in stored:

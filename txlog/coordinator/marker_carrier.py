@@ -23,7 +23,7 @@ from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.state import CoordinatorState
 from txlog.coordinator.transaction import OPEN, PREPARED
 from txlog.errors import TxlogError
-from txlog.fan_out import begun
+from txlog.fan_out import in_background
 from txlog.topic.events import WriteMarker
 from txlog.topic.producer_state import APPLIED_SLOT, NEW_PRODUCER, holds
 from txlog.topic.records.batch import InlineSegment
@@ -139,7 +139,7 @@ class MarkerCarriers:
                 return
             self._opening.add(coordinator.partition)
         # In the background: opening takes several round trips, and no round waits for it.
-        begun(self._runtime.fan_out, partial(self._open, coordinator))
+        in_background(self._runtime.fan_out, partial(self._open, coordinator))
 
     def _open(self, coordinator: Coordinator) -> None:
         try:

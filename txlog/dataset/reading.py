@@ -20,7 +20,7 @@ from txlog.arrow_columns import numbers_column
 from txlog.client.consumer.consumer_record import added_columns, arrow_schema
 from txlog.client.consumer.cut_reader import TopicRange
 from txlog.errors import BoundaryMoved, OffsetOutOfRange, UsageError
-from txlog.fan_out import FanOut, begun
+from txlog.fan_out import FanOut, in_background
 from txlog.model import IsolationLevel
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.read.reader import (
@@ -140,7 +140,7 @@ def read_parts(
     """
     under_way: deque[tuple[_Group, _Read]] = deque()
     for group in _groups(parts, schema):
-        under_way.append((group, begun(fan_out, partial(group.read, fan_out))))
+        under_way.append((group, in_background(fan_out, partial(group.read, fan_out))))
         if len(under_way) > 1:
             yield from _finished(*under_way.popleft(), schema, fan_out)
     while under_way:

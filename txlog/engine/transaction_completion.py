@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from txlog.coordinator.coordinator import Coordinator
 from txlog.engine.connection import Connection
 from txlog.errors import TxlogError
-from txlog.fan_out import Postponed, begun
+from txlog.fan_out import Postponed, in_background
 from txlog.journal.machine import Together
 from txlog.model import TxId
 
@@ -68,7 +68,7 @@ class Completion:
         if is_visible:
             self._schedule_next()
         else:
-            self._markers = begun(connection.runtime.fan_out, self._write_markers)
+            self._markers = in_background(connection.runtime.fan_out, self._write_markers)
 
     def _write_markers(self) -> None:
         self._coordinator.write_markers(self._transactional_id, self._tx_id)

@@ -41,7 +41,7 @@ from txlog.errors import (
     UnknownTopic,
     UnstableOffsetCommit,
 )
-from txlog.fan_out import begun
+from txlog.fan_out import in_background
 from txlog.groups.state import OffsetsPended, Pending, PendingOffset
 from txlog.model import TxId
 from txlog.settings import ProcessSettings
@@ -182,7 +182,9 @@ class TransactionSession:
         return self.tx_id
 
     def _begin_read(self) -> Callable[[], Any]:
-        return begun(self._connection.cluster.fan_out, self._coordinator.journal.follow)
+        return in_background(
+            self._connection.cluster.request_fan_out, self._coordinator.journal.follow
+        )
 
     def ensure_fencing_check(self) -> None:
         """Start to check in the background whether another instance has taken over, unless a check
@@ -329,8 +331,8 @@ class TransactionSession:
         pends: Mapping[str, tuple[PendingOffset, ...]] = NO_PENDS,
         conditions: Sequence[Any] = (),
     ) -> dict[str, Mapping[int, int]]:
-        """Decide, write the markers, and complete in the background (rule R8). Unless the transaction is
-        staged, or has `pends`, the offsets are applied before this returns.
+        """Decide, write the markers, and complete in the background (rule R8). Unless the
+        transaction is staged, or has `pends`, the offsets are applied before this returns.
 
         `pends` are written in the entry of the decision, for groups in this coordinator's journal.
         `conditions` are commands that may refuse that entry.

@@ -26,7 +26,7 @@ from txlog.coordinator.events import Participant, Registration
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import TxlogError
-from txlog.fan_out import begun
+from txlog.fan_out import in_background
 from txlog.kafka.record_batches import SentBatch
 from txlog.model import (
     OffsetAndMetadata,
@@ -176,7 +176,9 @@ class _Session:
         with self._lock:
             if self._begin is None:
                 self._session.begin(checks_fencing=False)
-                self._begin = begun(self._connection.runtime.fan_out, self._session.store_begin)
+                self._begin = in_background(
+                    self._connection.runtime.fan_out, self._session.store_begin
+                )
                 self._last_end = None
             self._partitions |= partitions
 
@@ -203,7 +205,9 @@ class _Session:
             try:
                 self._begin()
             except TxlogError:
-                self._begin = begun(self._connection.runtime.fan_out, self._session.store_begin)
+                self._begin = in_background(
+                    self._connection.runtime.fan_out, self._session.store_begin
+                )
                 raise
 
     def _is_next(self, topic: TopicLog, partition: int, batch: SentBatch) -> bool:

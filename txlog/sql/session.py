@@ -20,7 +20,7 @@ from txlog.distribution import install_command
 from txlog.engine.as_of import Moment
 from txlog.engine.connection import Connection
 from txlog.errors import TxlogError, UnknownTopic, UsageError
-from txlog.fan_out import begun
+from txlog.fan_out import in_background
 from txlog.model import IsolationLevel
 from txlog.sql.statement import Tables, tables_of
 
@@ -98,7 +98,7 @@ class SqlSession:
         """The first batch may take as long as the query, and DuckDB sees no Ctrl-C meanwhile. So
         it is computed in another thread."""
         query = engine.sql(statement)
-        answer = begun(
+        answer = in_background(
             self._connection.runtime.fan_out, partial(query.to_arrow_reader, RESULT_ROWS)
         )
         try:

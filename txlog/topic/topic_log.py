@@ -26,7 +26,7 @@ from txlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from txlog.fan_out import begun
+from txlog.fan_out import in_background
 from txlog.journal.replication.replica import Replica
 from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.layout import JournalLayout, LogLayout, is_entry
@@ -168,7 +168,7 @@ class TopicLog:
         late = self.next_slot - 2 * window
         if first <= filled or first < late:
             self._is_moving, self.journal.filled_slot = True, -1
-            begun(self.fan_out, partial(self._move, self.move, max(filled, late + window)))
+            in_background(self.fan_out, partial(self._move, self.move, max(filled, late + window)))
 
     def _move(self, move: Callable[[int], object], last_slot: int) -> None:
         try:

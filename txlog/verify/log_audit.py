@@ -201,7 +201,7 @@ class _LogAudit:
         """The store from which one journal is read."""
         if not self._cluster.is_far:
             return self._store
-        return ReadAheadStore(self._store, self._cluster.fan_out, self._listed)
+        return ReadAheadStore(self._store, self._cluster.request_fan_out, self._listed)
 
     def _audit(
         self,

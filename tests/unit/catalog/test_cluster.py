@@ -210,7 +210,7 @@ def test_R11_creation_leaves_the_opened_next_topic_of_the_name_open(world: World
         opened.extend(topic for topic in cluster.topics() if topic.name == "b")
 
     cluster.state()
-    cluster.fan_out = LateFanOut(delete_and_open_next)
+    cluster.request_fan_out = LateFanOut(delete_and_open_next)
     first = create(cluster, "b")
     assert opened[0].topic_id != first
     assert cluster.topic("b") is opened[0]

@@ -145,4 +145,4 @@ def _readable(connection: Connection) -> Store:
     if not cluster.is_far:
         return cluster.store
     listed = list(cluster.store.list_after(""))
-    return ReadAheadStore(cluster.store, cluster.fan_out, listed)
+    return ReadAheadStore(cluster.store, cluster.request_fan_out, listed)

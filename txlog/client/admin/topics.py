@@ -25,7 +25,7 @@ from txlog.engine.new_topic import (
     evolve_schema,
 )
 from txlog.errors import InvalidConfig, PublishContention, TopicExists, UsageError
-from txlog.fan_out import begun
+from txlog.fan_out import in_background
 from txlog.model import TopicPartition, validate_topic_name
 from txlog.settings import TopicConfig
 from txlog.topic.events import AddPartitions, AlterConfig, check_partition_count
@@ -100,7 +100,7 @@ class TopicAdmin:
     def describe_topics(self, names: Iterable[str] | str | None = None) -> list[TopicDescription]:
         """Several topics, by default all. Raises UnknownTopic for a given name."""
         cluster = self.connection.cluster
-        deletions = begun(self.connection.runtime.fan_out, cluster.deletions_begun)
+        deletions = in_background(self.connection.runtime.fan_out, cluster.deletions_begun)
         if names is None:
             topics = self._present(cluster.topics())
         else:

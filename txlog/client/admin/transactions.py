@@ -29,7 +29,7 @@ from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.transaction import Transaction, TransactionalId
 from txlog.engine.connection import Connection
 from txlog.errors import ProducerFenced, UnknownTransaction, UsageError
-from txlog.fan_out import begun
+from txlog.fan_out import in_background
 from txlog.groups.state import Pending
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_tag
 from txlog.topic.producer_state import OpenTransaction
@@ -55,7 +55,7 @@ class TransactionAdmin:
         One whose records are staged is listed once it has pending offsets, or commits.
         """
         read = partial(_pended_transactions, self.connection)
-        pended_transactions = begun(self.connection.runtime.fan_out, read)
+        pended_transactions = in_background(self.connection.runtime.fan_out, read)
         coordinators = list(self.connection.caught_up())
         pended = pended_transactions()
         return sorted(

@@ -18,7 +18,7 @@ from txlog.clock import Runtime
 from txlog.engine.blocked_reader import BlockedReader
 from txlog.engine.connection import Connection
 from txlog.errors import OffsetOutOfRange, TxlogError, UnknownTopic
-from txlog.fan_out import begun
+from txlog.fan_out import in_background
 from txlog.model import TopicPartition
 from txlog.topic.read.reader import FetchedBatch
 from txlog.topic.topic_log import TopicLog
@@ -250,7 +250,7 @@ class TailWatch:
             self._turn = (self._turn + 1) % len(topics)
             topic = topics[self._turn]
             request = _Request(topic, topic.next_slot, now_ms)
-            self._in_flight.append((request, begun(self._runtime.fan_out, request.send)))
+            self._in_flight.append((request, in_background(self._runtime.fan_out, request.send)))
 
     def _take_answers(self) -> bool:
         """Whether an answer has brought a new entry."""

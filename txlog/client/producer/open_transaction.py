@@ -214,7 +214,7 @@ class InputOffsets:
 class StagedWriter:
     """Uploads records in the background; they are in no topic before the commit."""
 
-    in_background = True
+    is_background = True
 
     def __init__(
         self,

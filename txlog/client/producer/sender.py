@@ -39,7 +39,7 @@ from txlog.errors import (
     UnknownTopic,
     UsageError,
 )
-from txlog.fan_out import begun, tried
+from txlog.fan_out import in_background, tried
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.schema import is_kafka_schema
 from txlog.topic.topic_log import TopicLog
@@ -68,7 +68,7 @@ class Flush:
 class FlushWriter(Protocol):
     """Writes the flushes of one producer: into the log at once, or staged for the commit."""
 
-    in_background: bool
+    is_background: bool
     """Whether `send` returns while a flush is still being written."""
 
     def topic(self, name: str) -> tuple[TopicLog, TopicCheck | None]:
@@ -94,7 +94,7 @@ class FlushWriter(Protocol):
 class InLogWriter:
     """Appends records to their topic at once, also those of an open transaction, as Kafka does."""
 
-    in_background = False
+    is_background = False
 
     def __init__(
         self, cluster: Cluster, appender: Appender, session: TransactionSession | None
@@ -109,7 +109,7 @@ class InLogWriter:
         topic, check = cluster.topic(name), None
         # Without a topic id this process has not read the topic's journal, so it has no schema.
         if cluster.is_far and topic.state.topic_id:
-            present = begun(cluster.runtime.fan_out, partial(cluster.present_topic, name))
+            present = in_background(cluster.runtime.fan_out, partial(cluster.present_topic, name))
             check = _with_one_answer(present)
         else:
             topic = cluster.present_topic(name)
@@ -212,7 +212,7 @@ class Sender:
     @property
     def has_unwritten(self) -> bool:
         """Whether a flush into the log was started whose outcome is unknown."""
-        return bool(self._unwritten) and not self.writer.in_background
+        return bool(self._unwritten) and not self.writer.is_background
 
     def next_sticky(self) -> int:
         """The next partition, modulo their number, for records without a key."""
@@ -243,7 +243,7 @@ class Sender:
         """
         self._drain()
         flush = self._new_flush(topic, batch, partitions, result, topic_check)
-        if self.writer.in_background:
+        if self.writer.is_background:
             self._unwritten.append(flush)
             self.make_room()
             return
@@ -297,7 +297,7 @@ class Sender:
     def make_room(self) -> None:
         """Write a full buffer; in the background, if not too much is being written already. Raises
         as `flush` does."""
-        if not self.writer.in_background:
+        if not self.writer.is_background:
             self.flush()
             return
         self.start()
@@ -309,7 +309,7 @@ class Sender:
 
     def start(self) -> None:
         """Start to write buffered records if that happens in the background."""
-        if self.writer.in_background:
+        if self.writer.is_background:
             self._drain()
             self.buffered_bytes = 0
             self._start_uploads()

@@ -26,7 +26,7 @@ from txlog.errors import (
     TxlogError,
     UnknownProducerId,
 )
-from txlog.fan_out import begun, tried
+from txlog.fan_out import in_background, tried
 from txlog.model import TxId
 from txlog.settings import ProcessSettings
 from txlog.topic.events import NO_PRODUCER, AppendBatches, AppendResult
@@ -172,7 +172,9 @@ class Appender:
         """Begin `stage` in the background; the returned function waits, and returns its result or
         raises its error."""
         if not 0 < batch.nbytes <= ENCODED_FIRST_BYTES_MAX:
-            return begun(self._runtime.fan_out, partial(self.stage, topic, batch, partitions))
+            return in_background(
+                self._runtime.fan_out, partial(self.stage, topic, batch, partitions)
+            )
 
         def encode() -> Callable[[], Segment]:
             schema_id, adapted = topic.in_newest_schema(batch)
@@ -184,7 +186,7 @@ class Appender:
         def write() -> tuple[Segment, ...]:
             return (encoded()(),)  # The first call raises what kept the batch from being encoded.
 
-        return begun(self._runtime.fan_out, write)
+        return in_background(self._runtime.fan_out, write)
 
     def append_staged(
         self, topic: TopicLog, segments: tuple[Segment, ...], tx_id: TxId

@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from typing import Generic
 
 from txlog.errors import CorruptData, InternalError, MissingObject, StoreDenied, UnsupportedFormat
-from txlog.fan_out import FanOut, begun
+from txlog.fan_out import FanOut, in_background
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.entry import FORMAT_VERSION, GENESIS_CRC32, crc32_of_body
@@ -71,7 +71,7 @@ class Prefetch:
         """Request these objects now, unless they were requested before."""
         for path in paths:
             if path not in self._answers:
-                self._answers[path] = begun(self._fan_out, partial(self.store.get, path))
+                self._answers[path] = in_background(self._fan_out, partial(self.store.get, path))
 
     def has(self, path: str) -> bool:
         """Whether the object was requested and its answer is not returned yet."""

@@ -23,7 +23,7 @@ import pyarrow as pa
 from txlog.arrow_columns import numbers_column, whole_numbers
 from txlog.checksum import crc32_of
 from txlog.errors import CorruptData, MissingObject, PublishContention
-from txlog.fan_out import FanOut, begun
+from txlog.fan_out import FanOut, in_background
 from txlog.layout import is_entry, is_segment
 from txlog.model import IsolationLevel
 from txlog.storage.store import ByteRange, Bytes, Store, is_near
@@ -255,7 +255,7 @@ def read_sources(
             if under_way and size + sum(s for _, s, _ in under_way) > FETCHES_AHEAD_BYTES_MAX:
                 break
             left.popleft()
-            fetch = begun(fan_out, partial(_fetched, reads[index].source, group))
+            fetch = in_background(fan_out, partial(_fetched, reads[index].source, group))
             under_way.append((index, size, fetch))
         index, _, fetched = under_way.popleft()
         one = reads[index]

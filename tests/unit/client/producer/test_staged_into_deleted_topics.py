@@ -110,7 +110,7 @@ def test_R40_records_sent_before_the_answer_go_to_the_recreated_topic_if_it_take
     """On a distant store `begin` awaits nothing, so the first records are for the topic that the
     process knows."""
     connection = log.process()
-    connection.cluster.fan_out = fan_out = HeldFanOut(holds_started=True)
+    connection.cluster.request_fan_out = fan_out = HeldFanOut(holds_started=True)
     producer = Producer(connection, transactional_id="a")
     producer.init_transactions()
     with producer.transaction():
