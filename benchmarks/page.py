@@ -60,7 +60,7 @@ def fill(root: str, topics: int, transactions: int) -> None:
         name = f"producer-{number}"
         coordinator = admin.connection.coordinator_of(name)
         found = coordinator.init_producer(InitProducer(name, "run", 60_000))
-        producers.setdefault(coordinator.partition, []).append((name, found))
+        producers.setdefault(coordinator.number, []).append((name, found))
     begun: Counter[str] = Counter()
     while begun.total() < transactions:
         for partition, known in producers.items():

@@ -220,7 +220,7 @@ class BatchCommitter:
         """
         groups, coordinator = list(self._batch.by_group()), self._coordinator
         offsets = self._connection.offsets
-        elsewhere = [g for g in groups if offsets.partition_of(g) != coordinator.partition]
+        elsewhere = [g for g in groups if offsets.coordinator_number_of(g) != coordinator.number]
         calls: list[Callable[[], Any]] = [
             coordinator.catch_up,
             *(partial(offsets.group, group) for group in elsewhere),
@@ -367,10 +367,10 @@ class BatchCommitter:
                 staged = ()
             # Pends and decision share an entry if they are of one journal, and have room. The mark
             # in it names the partitions of the pends a second time.
-            partition_of = self._connection.offsets.partition_of
+            number_of = self._connection.offsets.coordinator_number_of
             positions = sum(event_bytes(pend) for pend in pends.values())
             weight = 2 * positions + STORED_BATCH_BYTES * _weight(self._staged)
-            is_elsewhere = any(partition_of(g) != self._coordinator.partition for g in pends)
+            is_elsewhere = any(number_of(g) != self._coordinator.number for g in pends)
             if is_too_large or is_elsewhere or weight > OFFSETS_BYTES_MAX:
                 for group, pend in pends.items():
                     # Answered before PREPARE, which names their groups (R37).

@@ -19,7 +19,7 @@ from tests.bad_input.fuzzing import journal_of
 from tests.bad_input.small_log import KINDS, objects, paths
 from tests.bad_input.test_hostile_objects import bounded, newest, next_entry
 from txlog.clock import Runtime
-from txlog.coordinator.coordinator import journal_of as journal_of_key
+from txlog.coordinator.coordinator import coordinator_number_of as journal_of_key
 from txlog.engine.connection import open_connection
 from txlog.layout import LogLayout
 from txlog.storage.disk.local import LocalStore

@@ -29,7 +29,7 @@ from tests.bad_input.test_hostile_objects import (
     seen,
 )
 from tests.logs.memory_log import MemoryLog
-from txlog.coordinator.coordinator import journal_of as coordinator_of
+from txlog.coordinator.coordinator import coordinator_number_of as coordinator_of
 from txlog.errors import MESSAGE_MAX, CorruptData, InternalError, TxlogError
 from txlog.journal.entry import EVENTS_MAX, Entry, decode_entry, encode_entry
 from txlog.journal.snapshot import ROWS_MAX, decode_snapshot

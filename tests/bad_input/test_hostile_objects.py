@@ -22,7 +22,7 @@ from tests.bad_input.fuzzing import answer, arrow_file, journal_of, look, snapsh
 from tests.bad_input.small_log import copy, everything, objects, paths
 from tests.bad_input.test_forgeries import snapshot_rows, with_references
 from tests.logs.memory_log import MemoryLog
-from txlog.coordinator.coordinator import journal_of as coordinator_of
+from txlog.coordinator.coordinator import coordinator_number_of as coordinator_of
 from txlog.errors import CorruptData, IncompatibleSchema, InternalError, TxlogError
 from txlog.journal.arrow_ipc import NotAnArrowFile, decode_file
 from txlog.journal.entry import seal

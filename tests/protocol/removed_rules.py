@@ -120,6 +120,7 @@ def without_R7(patch: Patch) -> None:
 
 def without_R8(patch: Patch) -> None:
     """Offsets are applied before the topics are."""
+    original = Coordinator.apply
 
     def apply(self: Coordinator, transactional_id: str, tx_id: TxId) -> Any:
         found = self._prepared(transactional_id, tx_id)
@@ -128,7 +129,7 @@ def without_R8(patch: Patch) -> None:
         for group in found[0].groups:
             if found[0].decision is Decision.COMMIT:
                 self._offsets.apply_pending(group, tx_id)
-        return self.apply_decision(*found)
+        return original(self, transactional_id, tx_id)
 
     patch.setattr(Coordinator, "apply", apply)
 

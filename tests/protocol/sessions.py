@@ -129,7 +129,7 @@ class Producer:
         """Write COMMITTED, after the markers."""
         if self._decided:
             self._coordinator.apply(self.name, self.tx_id)
-            self._coordinator.complete(self.name, self.tx_id)
+            self._coordinator.execute(self._coordinator.completion(self.name, self.tx_id))
             self._open = self._decided = False
 
     def abort(self) -> None:
@@ -224,7 +224,7 @@ class MicroBatches:
 
     def _pend(self) -> None:
         topic_id = self.process.topic(self.source).topic_id
-        connection, number = self.process.connection, self._coordinator.partition
+        connection, number = self.process.connection, self._coordinator.number
         offset = PendingOffset(self.source, topic_id, 0, *self._range)
         now_ms = connection.runtime.clock.wall_ms()
         pending = Pending(self.name, number, (offset,), now_ms, TIMEOUT_MS)
@@ -243,7 +243,7 @@ class MicroBatches:
         self._coordinator.apply(self.name, self.tx_id)
 
     def _complete(self) -> None:
-        self._coordinator.complete(self.name, self.tx_id)
+        self._coordinator.execute(self._coordinator.completion(self.name, self.tx_id))
 
     def give_up(self) -> None:
         """After a refusal: abort the batch if it is provably not prepared, and register again."""
@@ -329,4 +329,6 @@ class StaleHelper:
         """Apply one of these, as it was then."""
         if self._remembered:
             transaction, floor = self._remembered.pop(choice % len(self._remembered))
-            self.process.connection.coordinator(0).apply_decision(transaction, floor)
+            coordinator = self.process.connection.coordinator(0)
+            coordinator._write_markers(transaction, floor)
+            coordinator._end_offsets(transaction)

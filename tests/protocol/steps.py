@@ -59,7 +59,7 @@ def prepare(
 def finish(process: Process, tx: TxId, name: str = NAME) -> None:
     """Apply a decision everywhere, and complete it."""
     coordinator(process).apply(name, tx)
-    coordinator(process).complete(name, tx)
+    coordinator(process).execute(coordinator(process).completion(name, tx))
 
 
 def append(process: Process, topic: str, tx: TxId, value: int, sequence: int = 0) -> None:

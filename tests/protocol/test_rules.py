@@ -233,7 +233,12 @@ def decided(process: Process, tx: TxId, name: str = NAME) -> Callable[[], None]:
     known = coordinator(process).catch_up().ids[name]
     transaction, floor = known.open[tx], known.floor(tx)
     assert transaction.state in PREPARED
-    return lambda: coordinator(process).apply_decision(transaction, floor)
+
+    def apply() -> None:
+        coordinator(process)._write_markers(transaction, floor)
+        coordinator(process)._end_offsets(transaction)
+
+    return apply
 
 
 def test_R6_late_helper_changes_nothing(world: World) -> None:

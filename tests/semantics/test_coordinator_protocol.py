@@ -8,7 +8,7 @@ import pytest
 from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import unavailable
 from tests.unit.machine_without_journal import sections_of
-from txlog.coordinator.coordinator import journal_of
+from txlog.coordinator.coordinator import coordinator_number_of
 from txlog.coordinator.events import CommitPrepared, TransactionBegun
 from txlog.errors import StoreUnavailable, TxlogError
 from txlog.groups.machine import CoordinatorMachine
@@ -25,7 +25,7 @@ MANY = 70
 def decided_in(log: MemoryLog, group: str) -> list[TxId]:
     """Transactions in the order in which their coordinator decided to commit them."""
     journal = log.connection.cluster.layout.transactions(
-        journal_of(group, LogSettings().transaction_state_log_num_partitions)
+        coordinator_number_of(group, LogSettings().transaction_state_log_num_partitions)
     )
     steps = walk_journal(log.memory, journal, CoordinatorMachine()).steps
     return [step.event.tx_id for step in steps if isinstance(step.event, CommitPrepared)]
@@ -112,7 +112,7 @@ def test_snapshot_keeps_one_offset_per_partition_and_no_finished_pends(
             producer.send_offsets_to_transaction({U0: 0}, "g")
     coordinator = log.connection.coordinator_of("g")
     coordinator.journal.prune(0)
-    journal = log.connection.cluster.layout.transactions(coordinator.partition)
+    journal = log.connection.cluster.layout.transactions(coordinator.number)
     walk = walk_journal(log.memory, journal, CoordinatorMachine())
     (row,) = sections_of(CoordinatorMachine(), walk.state)["group"]
     assert len(row["committed"]) == 1

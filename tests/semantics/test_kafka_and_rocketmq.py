@@ -8,7 +8,7 @@ from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import unavailable
 from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
-from txlog.coordinator.coordinator import journal_of
+from txlog.coordinator.coordinator import coordinator_number_of
 from txlog.errors import StoreUnavailable, UnknownTopic
 from txlog.model import TopicPartition, TransactionOutcome
 
@@ -84,7 +84,9 @@ def test_offsets_of_another_log_cannot_join_a_transaction(log: MemoryLog) -> Non
 
 
 def test_unavailable_coordinator_does_not_block_the_others(log: MemoryLog) -> None:
-    names = {journal_of(f"p{number}", COORDINATORS): f"p{number}" for number in range(100)}
+    names = {
+        coordinator_number_of(f"p{number}", COORDINATORS): f"p{number}" for number in range(100)
+    }
     assert len(names) == COORDINATORS
     blocked, *others = names
     producers = {number: log.producer(name) for number, name in names.items()}

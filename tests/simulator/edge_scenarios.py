@@ -52,7 +52,7 @@ def _worn_out(connection: Connection) -> None:
     for coordinator in connection.coordinators():
         state = coordinator.catch_up()
         worn = {n: replace(known, epoch=_EPOCHS[n]) for n, known in state.ids.items()}
-        layout = cluster.layout.transactions(coordinator.partition)
+        layout = cluster.layout.transactions(coordinator.number)
         if worn:
             worn_state = CoordinatorJournalState(replace(state, ids=state.ids.with_items(worn)))
             _as_snapshot(cluster.store, layout, worn_state)

@@ -74,24 +74,24 @@ class OffsetsParticipant(Protocol):
         """Drop the pending offsets of a transaction that is durably aborted (rule R3)."""
 
 
-def journal_of(key: str, count: int) -> int:
+def coordinator_number_of(key: str, count: int) -> int:
     """The journal, of `count`, that serves a transaction group or consumer group: CRC32 of the
     UTF-8 text, modulo. This must never change, as ids cannot move between journals."""
     return zlib.crc32(key.encode()) % count
 
 
 class Coordinator:
-    """One partition of the transaction log. Safe to use from threads."""
+    """One coordinator, by its number. Safe to use from threads."""
 
     def __init__(
         self,
         cluster: Cluster,
-        partition: int,
+        number: int,
         offsets: OffsetsParticipant,
         journal: Replica[Any],
     ) -> None:
         """`journal` has the coordinator's state as the field `transactions` of its state."""
-        self.partition = partition
+        self.number = number
         self.journal = journal
         self._cluster = cluster
         self._offsets = offsets
@@ -258,12 +258,8 @@ class Coordinator:
         """
         self.execute(PrepareAbort(transactional_id, tx_id, self._now_ms(), fence, undecided))
 
-    def complete(self, transactional_id: str, tx_id: TxId) -> None:
-        """COMMITTED or ABORTED."""
-        self.execute(self.completion(transactional_id, tx_id))
-
     def completion(self, transactional_id: str, tx_id: TxId) -> TransactionCompleted:
-        """The command for COMMITTED or ABORTED, for an entry that holds other commands, too."""
+        """The command for COMMITTED or ABORTED, for `execute`, perhaps with other commands."""
         return TransactionCompleted(transactional_id, tx_id, self._now_ms())
 
     def expire_ids(self, before_ms: int) -> list[str]:
@@ -282,7 +278,11 @@ class Coordinator:
         """Apply the decision in every topic, then to the offsets, without completing it. Returns
         as `write_markers` does."""
         found = self._prepared(transactional_id, tx_id)
-        return {} if found is None else self.apply_decision(*found)
+        if found is None:
+            return {}
+        base_offsets = self._write_markers(*found)
+        self._end_offsets(found[0])
+        return base_offsets
 
     def write_markers(self, transactional_id: str, tx_id: TxId) -> dict[str, Mapping[int, int]]:
         """Write the marker in every topic, in parallel. Does nothing if the transaction is
@@ -309,16 +309,10 @@ class Coordinator:
             return None
         return transaction, state.ids[transactional_id].floor(tx_id)
 
-    def apply_decision(self, transaction: Transaction, floor: int) -> dict[str, Mapping[int, int]]:
-        """Apply the decision of a transaction as it was read, perhaps long ago; see `apply`."""
-        base_offsets = self._write_markers(transaction, floor)
-        self._end_offsets(transaction)
-        return base_offsets
-
     def _write_markers(self, transaction: Transaction, floor: int) -> dict[str, Mapping[int, int]]:
         def write_marker(participant: Participant) -> Mapping[int, int] | None:
             topic = self._cluster.topic_of_id(participant.topic, participant.topic_id)
-            marker = transaction.marker(participant, floor, self.partition, self._now_ms())
+            marker = transaction.marker(participant, floor, self.number, self._now_ms())
             base_offsets: Mapping[int, int] | None = topic.execute(_with_records(topic, marker))
             return base_offsets
 
@@ -346,7 +340,7 @@ class Coordinator:
         if self._prepared(transactional_id, tx_id) is not None:
             # Last: once COMMITTED is stored, no process looks for a missing marker or offset (R36).
             self.apply(transactional_id, tx_id)
-            self.complete(transactional_id, tx_id)
+            self.execute(self.completion(transactional_id, tx_id))
 
     def abort(
         self,

@@ -115,7 +115,7 @@ class MarkerCarriers:
                 # At the same time as the reads: a round takes one round trip, not two.
                 calls.insert(0, partial(topic.journal.publish_carried, markers))
             self._runtime.fan_out.run_all(calls)
-            states = [(coordinator.partition, coordinator.state) for coordinator in active]
+            states = [(coordinator.number, coordinator.state) for coordinator in active]
             markers = markers_to_bring(topic.state, states, self._runtime.clock.wall_ms())
             markers = with_records(topic, markers)
             idle = 0 if markers else idle + 1
@@ -127,7 +127,7 @@ class MarkerCarriers:
         """The active coordinators whose journals are open. The other active ones are opened in
         the background, for a later round."""
         numbers = active_coordinators(topic.state)
-        active = [one for one in self._coordinators() if one.partition in numbers]
+        active = [one for one in self._coordinators() if one.number in numbers]
         for coordinator in active:
             if not coordinator.journal.is_open:
                 self._begin_opening(coordinator)
@@ -135,9 +135,9 @@ class MarkerCarriers:
 
     def _begin_opening(self, coordinator: Coordinator) -> None:
         with self._lock:
-            if coordinator.partition in self._opening or len(self._opening) >= OPENINGS_MAX:
+            if coordinator.number in self._opening or len(self._opening) >= OPENINGS_MAX:
                 return
-            self._opening.add(coordinator.partition)
+            self._opening.add(coordinator.number)
         # In the background: opening takes several round trips, and no round waits for it.
         in_background(self._runtime.fan_out, partial(self._open, coordinator))
 
@@ -145,10 +145,10 @@ class MarkerCarriers:
         try:
             coordinator.catch_up()
         except TxlogError as error:  # A later round tries again.
-            log.info("coordinator %d could not be opened: %s", coordinator.partition, error)
+            log.info("coordinator %d could not be opened: %s", coordinator.number, error)
         finally:
             with self._lock:
-                self._opening.discard(coordinator.partition)
+                self._opening.discard(coordinator.number)
 
 
 def markers_to_bring(

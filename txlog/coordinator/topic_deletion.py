@@ -39,7 +39,7 @@ class CoordinatedDeletion:
             topic.catch_up(linearizable=True)
             for coordinator in (first, *others):
                 # Of now or later: nothing that names the topic was decided since the event.
-                known = (coordinator.partition, coordinator.state)
+                known = (coordinator.number, coordinator.state)
                 for marker in decided_markers(topic.topic_id, *known, now_ms):
                     topic.journal.execute(marker)
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from txlog.catalog.cluster import Cluster, open_cluster
 from txlog.catalog.cluster_file import ClusterFile, read_cluster_file
 from txlog.clock import Runtime
-from txlog.coordinator.coordinator import Coordinator, journal_of
+from txlog.coordinator.coordinator import Coordinator, coordinator_number_of
 from txlog.coordinator.marker_carrier import MarkerCarriers
 from txlog.coordinator.topic_deletion import CoordinatedDeletion
 from txlog.errors import (
@@ -71,32 +71,30 @@ class Connection(InOneProcess):
         cluster.carry = MarkerCarriers(cluster.runtime, self.coordinators).begin
         cluster.deletions = CoordinatedDeletion(cluster, self.coordinators)
 
-    def coordinator(self, partition: int) -> Coordinator:
+    def coordinator(self, number: int) -> Coordinator:
         """The coordinator with that number."""
         cluster = self.cluster
         with self._lock:
-            if partition not in self._coordinators:
+            if number not in self._coordinators:
                 journal = Replica(
                     cluster.store,
-                    cluster.layout.transactions(partition),
+                    cluster.layout.transactions(number),
                     CoordinatorMachine(cluster.file.settings.transaction_state_log_num_partitions),
                     cluster.runtime,
                     cluster.options,
                 )
-                self._coordinators[partition] = Coordinator(
-                    cluster, partition, self.offsets, journal
-                )
-            return self._coordinators[partition]
+                self._coordinators[number] = Coordinator(cluster, number, self.offsets, journal)
+            return self._coordinators[number]
 
     def coordinator_of(self, transaction_group: str) -> Coordinator:
         """The coordinator of a transaction group, which by default is the transactional id."""
         count = self.cluster.file.settings.transaction_state_log_num_partitions
-        return self.coordinator(journal_of(transaction_group, count))
+        return self.coordinator(coordinator_number_of(transaction_group, count))
 
     def coordinators(self) -> list[Coordinator]:
         """All coordinators of the log."""
         count = self.cluster.file.settings.transaction_state_log_num_partitions
-        return [self.coordinator(partition) for partition in range(count)]
+        return [self.coordinator(number) for number in range(count)]
 
     def caught_up(self) -> Iterator[Coordinator]:
         """All coordinators in order, each after it has caught up with its journal."""

@@ -55,8 +55,8 @@ class Completion:
         self._tx_id = tx_id
         # Only commands of one journal fit in one entry. If a group is elsewhere, all offsets take a
         # step of their own before COMMITTED (R36).
-        partition_of = connection.offsets.partition_of
-        is_one_journal = all(partition_of(group) == coordinator.partition for group in groups)
+        number_of = connection.offsets.coordinator_number_of
+        is_one_journal = all(number_of(group) == coordinator.number for group in groups)
         self._own = groups if is_one_journal else ()
         """Groups in the coordinator's journal: their offsets are in the entry of COMMITTED."""
         self._groups = () if is_one_journal else groups

@@ -376,7 +376,7 @@ class TransactionSession:
         return base_offsets
 
     def _pend_command(self, group: str, offsets: tuple[PendingOffset, ...]) -> OffsetsPended:
-        now_ms, number = self._connection.runtime.clock.wall_ms(), self._coordinator.partition
+        now_ms, number = self._connection.runtime.clock.wall_ms(), self._coordinator.number
         pending = Pending(self.transactional_id, number, offsets, now_ms, self._timeout_ms)
         return OffsetsPended(group, self.tx_id, pending)
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from txlog.catalog.cluster import Cluster
 from txlog.clock import elapsed_ms
-from txlog.coordinator.coordinator import Coordinator, end_each, journal_of
+from txlog.coordinator.coordinator import Coordinator, coordinator_number_of, end_each
 from txlog.errors import (
     CommitFailed,
     IllegalTransition,
@@ -58,17 +58,17 @@ class GroupOffsets:
         self._cluster = cluster
         self._coordinator = coordinator
 
-    def partition_of(self, group: str) -> int:
+    def coordinator_number_of(self, group: str) -> int:
         """The coordinator whose journal holds the group. Raises InvalidName."""
         validate_group_id(group)
-        return journal_of(group, self._count)
+        return coordinator_number_of(group, self._count)
 
     @property
     def _count(self) -> int:
         return self._cluster.file.settings.transaction_state_log_num_partitions
 
     def _journal_of(self, group: str) -> Replica[CoordinatorJournalState]:
-        return self._coordinator(self.partition_of(group)).journal
+        return self._coordinator(self.coordinator_number_of(group)).journal
 
     # Reading.
 
@@ -85,7 +85,9 @@ class GroupOffsets:
         """The group as of now, with the offsets of decided transactions; see `with_decided`."""
         state = self.group(group)
         # What the group's own journal says of a transaction was read with the group.
-        for number in {p.coordinator for p in state.pending.values()} - {self.partition_of(group)}:
+        for number in {p.coordinator for p in state.pending.values()} - {
+            self.coordinator_number_of(group)
+        }:
             self._coordinator(number).catch_up()
         return self.with_decided(group, state)
 

@@ -157,7 +157,7 @@ class Maintenance:
     def _transactions(self) -> None:
         before_ms = self._now_ms() - self._settings.transactional_id_expiration_ms
         for coordinator in self._connection.coordinators():
-            subject = f"coordinator {coordinator.partition}"
+            subject = f"coordinator {coordinator.number}"
             expire = partial(coordinator.expire_ids, before_ms)
             self._attempt("transactions", subject, partial(_done, "ended", coordinator.maintain))
             self._attempt("transactional ids", subject, partial(_done, "forgot", expire))
@@ -244,7 +244,7 @@ class Maintenance:
     def _prune_others(self) -> None:
         journals: dict[str, Replica[Any]] = {"cluster": self._connection.cluster.journal}
         for coordinator in self._connection.coordinators():
-            journals[f"coordinator {coordinator.partition}"] = coordinator.journal
+            journals[f"coordinator {coordinator.number}"] = coordinator.journal
         for subject, journal in journals.items():
             self._attempt("pruning", subject, partial(self._pruned, subject, journal))
 

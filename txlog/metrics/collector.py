@@ -146,13 +146,13 @@ class LogCollector(Collector):
         """Count those of the entries since the last call; the first call only takes its place."""
         for coordinator in self._admin.connection.caught_up():
             history = coordinator_history(coordinator, self._admin.connection)
-            first = self._read.get(coordinator.partition, history.next_slot)
+            first = self._read.get(coordinator.number, history.next_slot)
             for _, event in coordinator_events(history, first):
                 if isinstance(event, CommitPrepared):
                     self._decisions["COMMITTED"] += 1
                 elif isinstance(event, AbortPrepared | TransactionBarred):
                     self._decisions["ABORTED"] += 1
-            self._read[coordinator.partition] = history.next_slot
+            self._read[coordinator.number] = history.next_slot
 
     def _gauge(self, name: str, text: str, labels: Sequence[str]) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"{self._prefix}_{name}", text, labels=labels)

@@ -82,7 +82,7 @@ class LogFacts:
 
     def asked(self, coordinator: int) -> Iterable[CoordinatorFacts]:
         """The coordinator with that number; -1: all of them."""
-        return [one for one in self.coordinators if coordinator in (-1, one.partition)]
+        return [one for one in self.coordinators if coordinator in (-1, one.number)]
 
 
 def check_log(source: Connection | Store) -> list[Finding]:
@@ -123,10 +123,10 @@ def _read(store: Store, file: ClusterFile) -> LogFacts:
         facts.topics[topic_id] = topic_facts(store, walk, name, topic_id)
     count = settings.transaction_state_log_num_partitions
     machine = CoordinatorMachine(count, decodes_all=True)
-    for partition in range(count):
-        shared = walk_journal(store, layout.transactions(partition), machine)
+    for number in range(count):
+        shared = walk_journal(store, layout.transactions(number), machine)
         transactions = shared.part(lambda state: state.transactions, *get_args(CoordinatorEvent))
-        facts.coordinators.append(coordinator_facts(partition, transactions))
+        facts.coordinators.append(coordinator_facts(number, transactions))
         offsets = shared.part(lambda state: state.offsets, *get_args(OffsetsEvent))
         facts.offsets.append(offsets_facts(offsets))
     return facts
@@ -249,7 +249,7 @@ def _check_deletions(facts: LogFacts) -> None:
     for topic_id, topic in facts.topics.items():
         for coordinator in facts.coordinators if topic.is_closed else ():
             if topic_id not in coordinator.walk.state.deleted_topics:
-                text = f"topic {topic.name!r} is closed, and coordinator {coordinator.partition}"
+                text = f"topic {topic.name!r} is closed, and coordinator {coordinator.number}"
                 facts.report("I5", topic.walk.layout.root, f"{text} does not know it (rule R54)")
 
 

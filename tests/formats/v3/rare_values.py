@@ -16,7 +16,7 @@ from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.half_store import read_half
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.coordinator import state
-from txlog.coordinator.coordinator import journal_of
+from txlog.coordinator.coordinator import coordinator_number_of
 from txlog.coordinator.events import GroupReleased, OffsetRange, ParticipantsAdded, ReplayMark
 from txlog.engine.transaction_session import TransactionSession
 from txlog.groups.state import UNCHECKED, PendingOffset
@@ -46,7 +46,7 @@ def make_forgotten(log: MemoryLog) -> None:
     """Dropped outcomes, which a coordinator drops after 16,384 others: of an id that still exists,
     and of one that has expired. The entries that they follow from are pruned."""
     names = (f"id {number}" for number in range(20))
-    first, second, *_ = (name for name in names if journal_of(name, 2) == 0)
+    first, second, *_ = (name for name in names if coordinator_number_of(name, 2) == 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state, "OUTCOME_GENERATION", 1)
         patch.setattr(state, "OUTCOME_GENERATIONS_MAX", 1)

@@ -260,4 +260,5 @@ class Straggler(Recurring):
                 if met.state in PREPARED:
                     floor = state.ids[name].floor(met.tx_id)
                     process.sleep(10, 60_000)
-                    coordinator.apply_decision(met, floor)
+                    coordinator._write_markers(met, floor)
+                    coordinator._end_offsets(met)

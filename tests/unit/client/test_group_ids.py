@@ -32,7 +32,9 @@ def test_group_id_of_any_printable_text_is_supported(log: MemoryLog, name: str) 
     producer.begin_transaction()
     producer.send_offsets_to_transaction({U0: 0}, name)
     producer.commit_transaction()
-    log.connection.coordinator(log.connection.offsets.partition_of(name)).journal.snapshot()
+    log.connection.coordinator(
+        log.connection.offsets.coordinator_number_of(name)
+    ).journal.snapshot()
     described = log.process().offsets.group(name)
     assert described.committed[U0].offset == 0
     assert log.admin.list_groups() == [name]

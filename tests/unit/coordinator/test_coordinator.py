@@ -19,7 +19,7 @@ from tests.protocol.steps import (
     tx_of,
 )
 from tests.protocol.world import NAMES, Process, World, committed
-from txlog.coordinator.coordinator import journal_of
+from txlog.coordinator.coordinator import coordinator_number_of
 from txlog.coordinator.events import ParticipantsAdded
 from txlog.errors import (
     CorruptData,
@@ -49,8 +49,13 @@ def world() -> World:
 
 def test_journal_of_spreads_ids_by_a_fixed_hash() -> None:
     """A transactional id that moved to another journal would be decided twice."""
-    assert [journal_of(key, 8) for key in ("", "a", "spark.query", "grün")] == [0, 3, 3, 5]
-    assert {journal_of(f"id {number}", 8) for number in range(200)} == set(range(8))
+    assert [coordinator_number_of(key, 8) for key in ("", "a", "spark.query", "grün")] == [
+        0,
+        3,
+        3,
+        5,
+    ]
+    assert {coordinator_number_of(f"id {number}", 8) for number in range(200)} == set(range(8))
 
 
 def test_outcome_is_open_until_the_decision_and_final_afterwards(world: World) -> None:

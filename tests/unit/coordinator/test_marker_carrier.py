@@ -265,12 +265,12 @@ def test_carrier_opens_at_most_openings_max_coordinators_at_once_and_retries(
     class Slow:
         is_open = False
 
-        def __init__(self, partition: int) -> None:
-            self.partition, self.journal = partition, self
+        def __init__(self, number: int) -> None:
+            self.number, self.journal = number, self
 
         def catch_up(self) -> None:
-            opened.append(self.partition)
-            if opened.count(self.partition) == 1:
+            opened.append(self.number)
+            if opened.count(self.number) == 1:
                 raise StoreUnavailable("no answer; call again.")
             self.is_open = True
 

@@ -12,7 +12,7 @@ from tests.logs.empty_log import empty_log
 from tests.logs.memory_log import MemoryLog
 from txlog.client.admin import Admin
 from txlog.clock import Runtime
-from txlog.coordinator.coordinator import journal_of
+from txlog.coordinator.coordinator import coordinator_number_of
 from txlog.engine.connection import (
     Connection,
     connect,
@@ -179,11 +179,11 @@ def test_each_id_belongs_to_one_coordinator_which_is_opened_once() -> None:
     log = MemoryLog(LogSettings(transaction_state_log_num_partitions=5))
     connection = log.connection
     coordinators = connection.coordinators()
-    assert [one.partition for one in coordinators] == list(range(5))
+    assert [one.number for one in coordinators] == list(range(5))
     assert connection.coordinators() == coordinators
     assert list(connection.caught_up()) == coordinators
     for name in ("a", "b", "order", "ä"):
-        assert connection.coordinator_of(name) is coordinators[journal_of(name, 5)]
+        assert connection.coordinator_of(name) is coordinators[coordinator_number_of(name, 5)]
 
 
 def test_transaction_is_found_in_whichever_coordinator_has_it() -> None:
@@ -197,7 +197,7 @@ def test_transaction_is_found_in_whichever_coordinator_has_it() -> None:
         assert process.outcome(tx_id) is TransactionOutcome.COMMITTED
         coordinator, known = process.coordinator_with(tx_id)
         assert (known, coordinator) == (name, process.coordinator_of(name))
-        found.add(coordinator.partition)
+        found.add(coordinator.number)
     assert len(found) > 2
     absent = TxId(1 << 40, 0, 0)
     assert process.outcome(absent) is TransactionOutcome.UNKNOWN_ID

@@ -184,7 +184,7 @@ def test_every_journal_is_pruned_to_the_entries_that_are_kept(
     fill(log, "a", 9, enable_idempotence=False)
     for coordinator in log.connection.coordinators():
         for number in range(9):
-            log.elsewhere(name_in(log, coordinator.partition, f"x{number}-"))
+            log.elsewhere(name_in(log, coordinator.number, f"x{number}-"))
     passes = Maintenance(log.process(), ProcessSettings(journal_retention_entries=4))
     before = log.objects()
     done = lines(passes.run_once(vacuum=False))

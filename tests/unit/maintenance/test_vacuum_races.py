@@ -48,7 +48,7 @@ class Slow:
         return (
             "topics/u/"
             if step is Slow.append
-            else f"transactions/.*/{self.coordinator.partition}/entries"
+            else f"transactions/.*/{self.coordinator.number}/entries"
         )
 
 

@@ -236,9 +236,7 @@ def test_R44_carrier_brings_the_records_that_it_has_in_memory() -> None:
     decided(log)
     topic, other = topic_of(log.process()), log.process()
     coordinator = other.coordinator_of("id")
-    markers = tuple(
-        decided_markers(topic.topic_id, coordinator.partition, coordinator.catch_up(), 5)
-    )
+    markers = tuple(decided_markers(topic.topic_id, coordinator.number, coordinator.catch_up(), 5))
     (brought,) = with_records(topic_of(other), markers)
     assert isinstance(brought.segments[0], InlineSegment)
     assert with_records(topic, markers) == ()

@@ -87,7 +87,7 @@ def test_I5_offsets_that_a_copy_has_lost_are_found(log: MemoryLog, group: str) -
     again()
     later = log.objects()
     coordinators = log.connection.coordinators()
-    (of_group,) = {c.partition for c in coordinators if group in c.journal.state.offsets.groups}
+    (of_group,) = {c.number for c in coordinators if group in c.journal.state.offsets.groups}
     own = log.connection.coordinator_of("p").partition
     prefix = log.connection.cluster.layout.transactions(of_group).root
     assert is_torn(copied(earlier, later, f"{prefix}/")) or of_group == own

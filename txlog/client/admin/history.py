@@ -116,7 +116,7 @@ class HistoryAdmin:
         if not group.committed and not group.pending:
             raise unknown_group(group_id)
         moments = _moments(since, step, self.connection.runtime.clock.wall_ms())
-        coordinator = self.connection.coordinator(offsets.partition_of(group_id))
+        coordinator = self.connection.coordinator(offsets.coordinator_number_of(group_id))
         first, covered_ms = covered(
             history := coordinator_history(coordinator, self.connection), moments[0]
         )

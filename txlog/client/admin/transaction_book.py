@@ -152,7 +152,7 @@ class TransactionBook:
         """The transactions with an event after that moment, and from when on they are all."""
         with self._lock:
             histories = {
-                coordinator.partition: coordinator_history(coordinator, self._connection)
+                coordinator.number: coordinator_history(coordinator, self._connection)
                 for coordinator in self._connection.caught_up()
             }
             if not (self._is_continued(since_ms, histories) and self._read_on(histories)):
@@ -256,7 +256,7 @@ def coordinator_history(coordinator: Coordinator, connection: Connection) -> Jou
     """The entries of the coordinator's journal that this process has read up to now."""
     journal = coordinator.journal
     return JournalHistory(
-        f"coordinator {coordinator.partition}",
+        f"coordinator {coordinator.number}",
         connection.cluster.store,
         journal.layout,
         journal.next_slot,

@@ -71,7 +71,7 @@ def timeline(connection: Connection, course: Course) -> list[TransactionStep]:
             if topic is not None:
                 steps += _of_topic(topic, course, decided_ms)
     for group in course.groups[:JOURNALS_MAX]:
-        number = connection.offsets.partition_of(group)
+        number = connection.offsets.coordinator_number_of(group)
         group_history = coordinator_history(connection.coordinator(number), connection)
         steps += _of_group(group_history, course, group, decided_ms or course.last_ms)
     return sorted(steps, key=lambda step: (step.at_ms, STEPS.index(step.step)))

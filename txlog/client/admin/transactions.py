@@ -60,7 +60,7 @@ class TransactionAdmin:
         pended = pended_transactions()
         return sorted(
             (
-                _listed(name, known, coordinator.partition, pended)
+                _listed(name, known, coordinator.number, pended)
                 for coordinator in coordinators
                 for name, known in coordinator.state.ids.items()
             ),
@@ -110,7 +110,7 @@ class TransactionAdmin:
                 tx_id=str(tx_id),
             )
         return TransactionDescription(
-            tx_id, outcome, name, coordinator.partition, opened, tuple(sorted(pending))
+            tx_id, outcome, name, coordinator.number, opened, tuple(sorted(pending))
         )
 
     def abort_transaction(self, tx_id: TxId | str) -> TransactionDescription:

@@ -58,7 +58,7 @@ class _Holder:
 class CoordinatorFacts:
     """One coordinator's transactions."""
 
-    partition: int
+    number: int
     walk: Walk[CoordinatorState]
     transactions: dict[TxId, TransactionFacts] = field(default_factory=dict)
     holders: dict[str, _Holder] = field(default_factory=dict)
@@ -87,9 +87,9 @@ class CoordinatorFacts:
         return (holder.epoch, holder.number) < (tx_id.epoch, tx_id.number)
 
 
-def coordinator_facts(partition: int, walk: Walk[CoordinatorState]) -> CoordinatorFacts:
+def coordinator_facts(number: int, walk: Walk[CoordinatorState]) -> CoordinatorFacts:
     """Check one coordinator. Findings are in `walk.findings`."""
-    facts = CoordinatorFacts(partition, walk)
+    facts = CoordinatorFacts(number, walk)
     _from_base(facts)
     ledger = _Ledger(facts)
     for step in walk.steps:

@@ -126,7 +126,7 @@ def test_moments_that_the_journals_do_not_cover_are_null_and_named(log: MemoryLo
     log.clock.advance(MINUTE_MS)
     commit(log, 2)
     offsets = log.connection.offsets
-    journal = log.connection.coordinator(offsets.partition_of("g")).journal
+    journal = log.connection.coordinator(offsets.coordinator_number_of("g")).journal
     journal.catch_up()
     journal.prune(1, 1)
     log.clock.advance(MINUTE_MS)

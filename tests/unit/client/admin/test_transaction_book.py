@@ -207,7 +207,7 @@ def test_transaction_whose_end_alone_is_read_was_not_aborted_by_the_next_registr
     tx_id = TxId(found.pid, found.epoch, 0)
     coordinator.prepare_commit("p", tx_id)
     log.clock.advance(10 * MINUTE_MS)
-    coordinator.complete("p", tx_id)
+    coordinator.execute(coordinator.completion("p", tx_id))
     log.elsewhere("p")
     log.clock.advance(1)
     (row,) = log.process_admin().transaction_history("5m").to_pylist()

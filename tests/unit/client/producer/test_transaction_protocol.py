@@ -7,7 +7,7 @@ import pytest
 from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import preceded_by, unavailable
 from txlog.client.producer.producer import Producer
-from txlog.coordinator.coordinator import journal_of
+from txlog.coordinator.coordinator import coordinator_number_of
 from txlog.engine.producer_config import STAGED
 from txlog.errors import StoreUnavailable, UnstableOffsetCommit
 from txlog.model import TopicPartition, TransactionOutcome
@@ -133,8 +133,8 @@ def test_transactional_ids_of_a_transaction_group_share_one_coordinator(log: Mem
         log.producer(name, transaction_group="shared")
         log.producer(f"{name}-alone")
     known = {found.transactional_id: found.coordinator for found in log.admin.list_transactions()}
-    assert {known[name] for name in ("a", "b", "c", "d")} == {journal_of("shared", 8)}
-    assert known["a-alone"] == journal_of("a-alone", 8)
+    assert {known[name] for name in ("a", "b", "c", "d")} == {coordinator_number_of("shared", 8)}
+    assert known["a-alone"] == coordinator_number_of("a-alone", 8)
     assert len({known[f"{name}-alone"] for name in ("a", "b", "c", "d")}) > 1
 
 

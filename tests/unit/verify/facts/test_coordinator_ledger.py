@@ -302,7 +302,7 @@ def test_event_is_reported_if_and_only_if_it_is_impossible_where_it_stands(
 def test_ledger_knows_what_each_transaction_became(is_pruned: bool) -> None:
     events = (*BEFORE, ParticipantsAdded("p", OPEN, (OTHER,), ("g", "h", "g")))
     facts = facts_of(pruned=events) if is_pruned else facts_of(*events)
-    assert facts.partition == 0
+    assert facts.number == 0
     assert facts.decision(DONE) is Decision.COMMIT
     assert facts.transactions[DONE].is_complete
     assert facts.transactions[DONE].is_known_whole is not is_pruned
