@@ -176,7 +176,7 @@ class Checkpoint:
         previous = files[1] if batch_id > 0 else None
         return batch_range(files[0], previous, log_id, f"{self.url}/{OFFSETS}/{batch_id}")
 
-    def range_of(
+    def checked_batch_range(
         self, query_id: str, batch_id: int, log_id: str, plan: BatchPlan | None = None
     ) -> BatchRange:
         """As `batch_range`, but refuses a checkpoint of another query (R24), and tasks that did not

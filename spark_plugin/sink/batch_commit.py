@@ -110,7 +110,7 @@ class BatchCommitter:
         self._staged = participants(messages)
         self._groups: dict[str, GroupState] = {}
         """The groups' states to which the replay tests were applied."""
-        self._newest: ReplayMark | None = None
+        self._tested_mark: ReplayMark | None = None
         """The coordinator's newest mark of the query to which they were applied."""
 
     def commit(self) -> None:
@@ -132,12 +132,12 @@ class BatchCommitter:
                 return
             for attempt in range(DECIDE_ATTEMPTS_MAX):
                 self._read()
-                if self._decide() is BatchDecision.ALREADY_IN:
+                if self._finish_and_test() is BatchDecision.ALREADY_IN:
                     self._require_replay(is_first_attempt=attempt == 0)
                     log.info("batch %d is in the log already", batch_id)
                     return
                 try:
-                    self._run()
+                    self._commit_transaction()
                     return
                 except (CommitFailed, TransactionAborted) as error:
                     # Another run was faster, and the replay tests tell whether with this batch. Or
@@ -156,7 +156,9 @@ class BatchCommitter:
             return BatchRange(identity.batch_id, {})
         plan = self._messages[0].plan if self._messages else None
         log_id = self._connection.cluster.log_id
-        batch = self._checkpoint.range_of(identity.query_id, identity.batch_id, log_id, plan)
+        batch = self._checkpoint.checked_batch_range(
+            identity.query_id, identity.batch_id, log_id, plan
+        )
         if batch.ungrouped:
             raise InvalidOption(
                 "a source of this query reads the log that the sink writes, without group.id, so "
@@ -235,7 +237,7 @@ class BatchCommitter:
 
         They may be old. The command compares all that the tests rest on: the groups' positions, the
         newest mark, the epoch, and that nothing is prepared. If it is refused, or the tests say
-        anything else, the states must be read. Raises the errors of `_run`.
+        anything else, the states must be read. Raises the errors of `_commit_transaction`.
         """
         session = _sessions.get(self._session_key)
         if session is None or self._has_moved(session) or is_large(self._staged, self._mark):
@@ -246,7 +248,7 @@ class BatchCommitter:
         if not self._may_commit_early():
             return False
         try:
-            self._run()
+            self._commit_transaction()
         except (CommitFailed, ProducerFenced, TransactionAborted) as error:
             log.info("batch %d is tested again: %s", self._batch.batch_id, error)
             return False
@@ -254,7 +256,7 @@ class BatchCommitter:
 
     # The two replay tests.
 
-    def _decide(self) -> BatchDecision:
+    def _finish_and_test(self) -> BatchDecision:
         """Apply the replay tests, before any run is fenced (rule R27)."""
         known = self._coordinator.state.ids.get(self._transactional_id)
         unfinished = list(known.open if known else ())
@@ -275,9 +277,9 @@ class BatchCommitter:
         if any(state.pending for state in self._groups.values()):
             return False
         former = self._former_mark()
-        self._newest = self._coordinator.state.marks.get(self._mark.key)
+        self._tested_mark = self._coordinator.state.marks.get(self._mark.key)
         try:
-            return self._apply_tests(_newest((self._newest, former))) is BatchDecision.COMMIT
+            return self._apply_tests(_newest((self._tested_mark, former))) is BatchDecision.COMMIT
         except CheckpointConflict:
             return False
 
@@ -317,7 +319,7 @@ class BatchCommitter:
                 self._groups[group] = self._finished_group(group)
             asked_before, mark = mark, self._coordinator.catch_up().marks.get(key)
             if mark == asked_before:
-                self._newest = mark
+                self._tested_mark = mark
                 return _newest((mark, former))
         raise CommitFailed(
             f"batch {self._identity.batch_id}: other runs of the query commit faster than this one "
@@ -346,7 +348,7 @@ class BatchCommitter:
 
     # The transaction.
 
-    def _run(self) -> None:
+    def _commit_transaction(self) -> None:
         staged = self._staged
         # Before anything is written. PREPARE asks again.
         require_not_deleted(self._coordinator.state, staged)
@@ -376,7 +378,7 @@ class BatchCommitter:
                     # Answered before PREPARE, which names their groups (R37).
                     self._wait(partial(session.pend_staged, group, pend))
                 pends = {}
-            after = NewestMark(self._mark.key, self._newest)
+            after = NewestMark(self._mark.key, self._tested_mark)
             decide = partial(session.commit, staged, self._mark, pends=pends, conditions=(after,))
             self._wait(partial(self._connection.offsets.with_resolution, decide, session.tx_id))
             # Spark may end a process with its first commit (R61).

@@ -45,7 +45,7 @@ class TxlogStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
         options: WriterOptions,
         schema: StructType,
         plan: BatchPlan | None,
-        log: LogMetadata | None = None,
+        metadata: LogMetadata | None = None,
         assumed: str | None = None,
     ) -> None:
         """`assumed`: the session's location of checkpoints, if the options name none of their own.
@@ -53,7 +53,7 @@ class TxlogStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
         self._options = options
         self._schema = schema
         self._plan = plan
-        self._log = log
+        self._metadata = metadata
         self._assumed = assumed
 
     @classmethod
@@ -82,8 +82,10 @@ class TxlogStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
         warn_of_options_without_effect(options)
         checkpoint = query_checkpoint(options)
         plan = checkpoint.plan()
-        log = prepare_topics(options, schema, creation(options.create_topics, plan.batch_id > 0))
-        return cls(options, schema, plan, log, assumed)
+        metadata = prepare_topics(
+            options, schema, creation(options.create_topics, plan.batch_id > 0)
+        )
+        return cls(options, schema, plan, metadata, assumed)
 
     @called_by_spark
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
@@ -92,7 +94,7 @@ class TxlogStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
         task = task_identity()
         if self._assumed is not None:
             _require_session(self._assumed)
-        if self._log is None or self._plan is None or self._plan.batch_id != task.batch_id:
+        if self._metadata is None or self._plan is None or self._plan.batch_id != task.batch_id:
             planned = None if self._plan is None else self._plan.batch_id
             raise CheckpointConflict(
                 f"the task runs batch {task.batch_id}, but the newest plan in the checkpoint was "
@@ -104,8 +106,10 @@ class TxlogStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
         # Topics that are missing only at the query's start are created by default.
         allowed = creation(self._options.create_topics, task.batch_id > 0)
         with errors_of_task():
-            connection = open_log(self._options, cluster_file=self._log.file)
-            staging = Staging(connection, self._options, self._schema, allowed, self._log.topics)
+            connection = open_log(self._options, cluster_file=self._metadata.file)
+            staging = Staging(
+                connection, self._options, self._schema, allowed, self._metadata.topics
+            )
             staged = staging.add_all(iterator)
         return TaskMessage(
             query_id=task.query_id,
@@ -127,8 +131,9 @@ class TxlogStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
             )
         checkpoint = query_checkpoint(self._options)
         identity = batch_identity(found, batchId)
-        log = found[0].log
-        connection = open_log(self._options, cluster_file=None if log is None else log.file)
+        metadata = found[0].log
+        file = None if metadata is None else metadata.file
+        connection = open_log(self._options, cluster_file=file)
         BatchCommitter(connection, self._options, checkpoint, identity, found).commit()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

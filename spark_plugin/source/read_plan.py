@@ -329,17 +329,17 @@ def read_from(
     kept: KeptStore, task: ReadTask, layouts: Mapping[str, ReadLayout], options: ReaderOptions
 ) -> Iterator[pa.RecordBatch]:
     """The same, from an open store."""
-    wanted = [_wanted(kept.store, span, task, layouts, options) for span in task.spans]
+    reads = [_source_read(kept.store, span, task, layouts, options) for span in task.spans]
     # A disk answers faster than a thread starts.
     fan_out, fetches_max = (
         (SerialFanOut(), 1) if is_near(kept.store) else (kept.fan_out, FETCHES_AHEAD_MAX)
     )
-    for place, whole in read_sources(wanted, fan_out, fetches_max):
+    for place, whole in read_sources(reads, fan_out, fetches_max):
         span = task.spans[place]
         yield from _converted(whole, span, layouts[span.topic])
 
 
-def _wanted(
+def _source_read(
     store: Store,
     span: ReadSpan,
     task: ReadTask,

@@ -155,7 +155,7 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         self._require_reached(current)
         self._require_whole(current)
         if group_read is not None:
-            self._follow(current, group_read)
+            self._move_group(current, group_read)
         views = self._views()
         begins = self._joining(views, current)
         ids = self._ids()
@@ -231,7 +231,7 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         done = self._decoded(end)
         if not self._topics:
             self._open(done.topic_ids)
-        self._follow(done, self._begin_group_read(done))
+        self._move_group(done, self._begin_group_read(done))
 
     def stop(self) -> None:
         """Nothing to close."""
@@ -245,10 +245,10 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         return self._connection
 
     def _open(
-        self, begun: Mapping[str, str], *, linearizable: bool = False, is_new: bool = False
+        self, read_ids: Mapping[str, str], *, linearizable: bool = False, is_new: bool = False
     ) -> None:
-        """Find the present topics; new ones may match a pattern later. `begun`: name -> id of the
-        topics that the query has read. With `is_new` every named topic must exist, unless the
+        """Find the present topics; new ones may match a pattern later. `read_ids`: name -> id of
+        the topics that the query has read. With `is_new` every named topic must exist, unless the
         query may wait for it."""
         if not are_current(self._log(), self._options, self._subscribed, linearizable=linearizable):
             waits = not self._options.fail_on_missing_topics
@@ -258,10 +258,10 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
                     self._log(), self._options, linearizable=linearizable, may_miss=may_miss
                 )
             except UnknownTopic as error:
-                raise self._subscription.explained(error, begun) from error
+                raise self._subscription.explained(error, read_ids) from error
             if waits:
                 self._subscription.warn_of_missing(self._subscribed)
-        self._topics = self._subscription.readable(self._subscribed, begun)
+        self._topics = self._subscription.readable(self._subscribed, read_ids)
 
     def _ids(self) -> dict[str, str]:
         return {name: topic.topic_id for name, topic in self._topics.items()}
@@ -280,25 +280,25 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
 
     def _require_own(self, offset: SourceOffset) -> None:
         """Refuse an offset that this source has not made (rule R25), or whose topics are gone."""
-        begun = offset.topic_ids
-        self._open(begun)
+        read_ids = offset.topic_ids
+        self._open(read_ids)
         log_id, group = self._log().cluster.log_id, self._options.group_id
         offsets.require_own(
             offset, log_id, group, self._options.knows, self._options.abandoned_group
         )
-        self._subscription.require_begun(self._log(), self._subscribed, begun)
+        self._subscription.require_begun(self._log(), self._subscribed, read_ids)
         self._subscription.require_assigned(offset.ranges)
 
     def _planned_topics(self, planned: SourceOffset, names: Set[str]) -> dict[str, TopicLog]:
         """Those of the named topics that exist: of a topic that is gone there is nothing to read,
         and with `failOnDataLoss` `_require_own` has refused it. A topic that is no longer
         subscribed to is read as it was planned, as the batch moves the group past these records."""
-        begun, topics = planned.topic_ids, dict(self._topics)
+        read_ids, topics = planned.topic_ids, dict(self._topics)
         for name in sorted(names - topics.keys()):
             topic = self._log().cluster.find_topic(name)
             if topic is not None:
-                topics |= self._subscription.readable({name: topic}, begun)
-        return {n: topics[n] for n in names if n in topics and topics[n].topic_id == begun[n]}
+                topics |= self._subscription.readable({name: topic}, read_ids)
+        return {n: topics[n] for n in names if n in topics and topics[n].topic_id == read_ids[n]}
 
     def _require_reached(self, current: SourceOffset) -> None:
         """Refuse an offset above the end of the log. An old check of a pruned journal only lags
@@ -408,7 +408,7 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         fan_out = connection.cluster.request_fan_out
         return in_background(fan_out, partial(connection.offsets.shown, group))
 
-    def _follow(self, done: SourceOffset, group_read: Callable[[], GroupState]) -> None:
+    def _move_group(self, done: SourceOffset, group_read: Callable[[], GroupState]) -> None:
         """Commit the group's offsets for a query whose sink is not txlog.
 
         Spark asks for the next batch only after the one before is done, also at the end of a run

@@ -120,9 +120,9 @@ class QuerySubscription:
         self._warned: set[str] = set()
 
     def readable(
-        self, topics: Mapping[str, TopicLog], begun: Mapping[str, str]
+        self, topics: Mapping[str, TopicLog], read_ids: Mapping[str, str]
     ) -> dict[str, TopicLog]:
-        """The topics that fit. `begun`: name -> id of the topics that the query has read.
+        """The topics that fit. `read_ids`: name -> id of the topics that the query has read.
 
         Raises IncompatibleSchema for a topic that does not fit, unless the query has not read it,
         a pattern matches it, and `failOnDataLoss` is false: then it is left out. With
@@ -135,11 +135,11 @@ class QuerySubscription:
                 self._check_new_columns(topic)
                 found[name] = topic
                 continue
-            has_begun = begun.get(name) == topic.topic_id
+            was_read = read_ids.get(name) == topic.topic_id
             is_named = self._options.subscribe_pattern is None
-            if has_begun or is_named or self._options.fail_on_data_loss:
-                may_be_new = not (has_begun or self._options.fail_on_missing_topics)
-                remedy = _NEW_TOPIC if may_be_new else _remedy(has_begun, is_named)
+            if was_read or is_named or self._options.fail_on_data_loss:
+                may_be_new = not (was_read or self._options.fail_on_missing_topics)
+                remedy = _NEW_TOPIC if may_be_new else _remedy(was_read, is_named)
                 raise IncompatibleSchema(
                     f"topic {name!r} does not fit the columns of this query: {difference}. "
                     f"{'' if self._is_job else 'The checkpoint was not changed. '}{remedy}",
@@ -169,14 +169,14 @@ class QuerySubscription:
         )
 
     def require_begun(
-        self, connection: Connection, topics: Mapping[str, TopicLog], begun: Mapping[str, str]
+        self, connection: Connection, topics: Mapping[str, TopicLog], read_ids: Mapping[str, str]
     ) -> None:
         """With `failOnDataLoss`, refuse to continue without a topic that the query has read.
 
         It was deleted, even if a new topic has the name, or is not subscribed to any more. Raises
         CheckpointConflict; without `failOnDataLoss` warns once.
         """
-        for name, topic_id in sorted(begun.items()):
+        for name, topic_id in sorted(read_ids.items()):
             if name in topics and topics[name].topic_id == topic_id:
                 continue
             remedy = "To continue without it set failOnDataLoss=false in the source"
@@ -203,11 +203,11 @@ class QuerySubscription:
                     )
             self._continue_without(facts, remedy, name)
 
-    def require_assigned(self, begun: Iterable[TopicPartition]) -> None:
+    def require_assigned(self, wheres: Iterable[TopicPartition]) -> None:
         """With `failOnDataLoss`, refuse to continue without a partition that the query has read and
         `assign` does not name any more. Raises CheckpointConflict; without `failOnDataLoss` warns
         once."""
-        for where in begun if self._options.assign is not None else ():
+        for where in wheres if self._options.assign is not None else ():
             if self._options.reads(where.topic) and not self._options.reads_partition(where):
                 facts = f"partition {where} is not assigned any more; its position is kept"
                 remedy = "Assign it again; or, to continue without it, set failOnDataLoss=false"
@@ -228,10 +228,10 @@ class QuerySubscription:
         if missing:
             self._warn(f"waiting for topics that do not exist yet: {', '.join(missing)}")
 
-    def explained(self, error: UnknownTopic, begun: Mapping[str, str]) -> UnknownTopic:
+    def explained(self, error: UnknownTopic, read_ids: Mapping[str, str]) -> UnknownTopic:
         """The error for a missing topic, with another message if the query has read the topic."""
         name = str(error.facts.get("topic"))
-        if name not in begun:
+        if name not in read_ids:
             return error
         return UnknownTopic(
             f"topic {name!r} was deleted since the query read it. The checkpoint was not changed: "
@@ -273,9 +273,9 @@ _NEW_TOPIC = (
 )
 
 
-def _remedy(has_begun: bool, is_named: bool) -> str:
+def _remedy(was_read: bool, is_named: bool) -> str:
     """What to do about a topic that does not fit."""
-    if has_begun:
+    if was_read:
         return (
             "Its schema was changed since the DataFrame was loaded: restart the query to load the "
             "current columns, and cast them in the query if it needs the earlier types. If other "

@@ -89,12 +89,12 @@ class WatchedCommitter(BatchCommitter):
     def _tell(self, text: str) -> None:
         self.process.note("failure", text=text)
 
-    def _run(self) -> None:
+    def _commit_transaction(self) -> None:
         if self.attempt is None:
             now = self.ledger.now()
             self.attempt = Attempt(self._identity.query_id, self._identity.run_id, now)
             self.ledger.attempts.append(self.attempt)
-        super()._run()
+        super()._commit_transaction()
         self.attempt.is_committed = True
 
 

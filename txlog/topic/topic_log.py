@@ -136,11 +136,11 @@ class TopicLog:
         return state
 
     def entry_at(self, slot: int) -> bytes | None:
-        """The entry of that slot, if it is in the store: one request. Only `take_entry` checks
+        """The entry of that slot, if it is in the store: one request. Only `apply_entry` checks
         whether the entry counts (R15)."""
         return self.store.get(self.layout.entry(slot))
 
-    def take_entry(self, slot: int, data: bytes) -> bool:
+    def apply_entry(self, slot: int, data: bytes) -> bool:
         """Apply an entry from `entry_at` if it is the next one; returns whether it was.
 
         It reads no further entry. Raises the errors of `catch_up`.

@@ -47,8 +47,8 @@ def answered_from_memory(patch: Patch) -> None:
     def may_commit_early(self: BatchCommitter) -> bool:
         if not self._is_registered:
             return original(self)
-        self._newest = self._coordinator.state.marks.get(self._mark.key)
-        return self._apply_tests(self._newest) is BatchDecision.COMMIT
+        self._tested_mark = self._coordinator.state.marks.get(self._mark.key)
+        return self._apply_tests(self._tested_mark) is BatchDecision.COMMIT
 
     patch.setattr(BatchCommitter, "_may_commit_early", may_commit_early)
 

@@ -146,14 +146,14 @@ def no_R26(patch: Patch) -> None:
 
 def fenced_by_replays(patch: Patch) -> None:
     """Every run registers first, and only then checks whether there is anything to do (R27)."""
-    original = BatchCommitter._decide
+    original = BatchCommitter._finish_and_test
 
     def decide(self: BatchCommitter) -> Any:
         if self._session_key not in batch_commit._sessions:
             batch_commit._sessions[self._session_key] = self._registered()
         return original(self)
 
-    patch.setattr(BatchCommitter, "_decide", decide)
+    patch.setattr(BatchCommitter, "_finish_and_test", decide)
 
 
 def superseded_returns(patch: Patch) -> None:

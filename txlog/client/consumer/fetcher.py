@@ -23,6 +23,7 @@ from txlog.topic.read.reader import (
     read_ahead,
     sliced,
     sliced_records,
+    visible_batches,
 )
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
@@ -53,6 +54,17 @@ class PartitionRead:
 class PartitionFetcher:
     """Reads one partition forward from `position`, which may be set at any time: batches that were
     read ahead are used only if they continue there. So neither `break` nor Ctrl-C skips a record.
+
+    What is left of the partition, as far as this process has seen it:
+
+    | question             | what it counts                                                  |
+    |----------------------|-----------------------------------------------------------------|
+    | `has_read_ahead`     | batches in memory                                               |
+    | `unread_count`       | offsets up to the visible end that are not in memory            |
+    | `is_behind`          | either of these                                                 |
+    | `is_unread`          | offsets that are not in memory, or a position above the end     |
+    | `is_beyond`          | a position above the end                                        |
+    | `is_read_out`        | nothing at all, as the last read has shown, without another one |
     """
 
     def __init__(
@@ -130,14 +142,12 @@ class PartitionFetcher:
         self._settle()
         return bool(self._ahead)
 
-    def needs_read(self) -> bool:
-        """Whether nothing is read ahead, and this process has seen that there is more to read."""
-        return not self.topic.state.closed and not self.has_read_ahead and self.pending > 0
-
     @property
-    def pending(self) -> int:
-        """Offsets that are not read ahead, up to the end that this process has seen."""
-        return self._end() - self._fetched_to
+    def unread_count(self) -> int:
+        """Offsets that are not read ahead, up to the end that this process has seen; none of a
+        deleted topic."""
+        self._settle()
+        return 0 if self.topic.state.closed else self._end() - self._fetched_to
 
     def read(
         self, bytes_max: int, decoded_bytes_max: int = DECODED_FETCH_BYTES_MAX
@@ -186,10 +196,7 @@ class PartitionFetcher:
         end = state.visible_end(self.partition, self._isolation)
         rows: list[IndexedBatch] = []
         size = 0
-        is_committed = self._isolation is IsolationLevel.READ_COMMITTED
-        for row in self.topic.batches(state, self.partition, start, end):
-            if not row.record_count or (row.aborted and is_committed):
-                continue
+        for row in visible_batches(self.topic, state, self.partition, start, end, self._isolation):
             rows.append(row)
             size += row.length
             if size >= bytes_max:
@@ -200,7 +207,15 @@ class PartitionFetcher:
         """The next records, at most `records_max`; the position moves past them."""
         self._settle()
         self._ahead_from = _NOWHERE
-        head = self._head(records_max) if self._ahead else None
+        head = None
+        while head is None and self._ahead:
+            head = self._ahead.popleft()
+            count = head.batch.num_rows
+            if count > records_max:
+                self._ahead.appendleft(sliced_records(head, records_max, count - records_max))
+                head = sliced_records(head, 0, records_max)
+            elif not count:
+                head = None
         if head is not None and self._ahead:
             end = head.offset_at(head.batch.num_rows - 1) + 1
         else:
@@ -208,17 +223,6 @@ class PartitionFetcher:
             end = max(self.position, self._fetched_to)
         self.position = self._ahead_from = end
         return head
-
-    def _head(self, records_max: int) -> FetchedBatch | None:
-        while self._ahead:
-            head = self._ahead.popleft()
-            count = head.batch.num_rows
-            if count > records_max:
-                self._ahead.appendleft(sliced_records(head, records_max, count - records_max))
-                return sliced_records(head, 0, records_max)
-            if count:
-                return head
-        return None
 
 
 def fill_together(
@@ -235,9 +239,10 @@ def fill_together(
         return 0
     chosen: list[PartitionFetcher] = []
     for fetcher in fetchers:
-        if fetcher.needs_read() and records > 0 and len(chosen) < FETCHED_TOGETHER_MAX:
+        unread_count = fetcher.unread_count
+        if unread_count > 0 and records > 0 and len(chosen) < FETCHED_TOGETHER_MAX:
             chosen.append(fetcher)
-            records -= fetcher.pending
+            records -= unread_count
     if len(chosen) < 2:  # Its own `fill` reads it with the whole limit.
         return 0
     stored_bytes = max(1, stored_bytes_max // len(chosen))

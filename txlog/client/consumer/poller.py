@@ -111,7 +111,7 @@ class Poller:
         self._watch.wait(list(topics.values()), until_ms, self._is_ready)
 
     def _is_ready(self) -> bool:
-        return any(f.has_read_ahead or f.needs_read() for f in self._unpaused())
+        return any(f.has_read_ahead or f.unread_count > 0 for f in self._unpaused())
 
     def _unpaused(self) -> Iterable[PartitionFetcher]:
         paused = self._assigned.paused
@@ -216,7 +216,7 @@ class TailWatch:
     ) -> None:
         """Return when a topic has another entry, when `is_ready`, or at that monotonic time.
 
-        Raises what a request raises, and as `TopicLog.take_entry` does.
+        Raises what a request raises, and as `TopicLog.apply_entry` does.
         """
         self._drop_requests_of_parent()
         while not (is_ready() or self._take_answers()):
@@ -261,7 +261,7 @@ class TailWatch:
         for request, answer in answered:
             found = answer()
             # Judged as in any read (R15); a thread of this process may have applied it already.
-            if found is not None and request.topic.take_entry(request.slot, found):
+            if found is not None and request.topic.apply_entry(request.slot, found):
                 is_new = True
                 self.note_entry()
         return is_new

@@ -217,7 +217,7 @@ class Producer(InOneProcess):
             self._status.require_sendable("send_batch")
             try:
                 checked_function("on_delivery", on_delivery)
-                log, topic_check, batch, partitions = self._prepared(
+                topic_log, topic_check, batch, partitions = self._prepared(
                     topic, table, BatchColumns(key, partition, timestamp)
                 )
             except Exception as error:
@@ -225,7 +225,7 @@ class Producer(InOneProcess):
                 raise
             if batch.num_rows:
                 result = ProduceRequestResult(topic, self.flush, on_delivery)
-                self._sender.write_batch(log, topic_check, batch, partitions, result)
+                self._sender.write_batch(topic_log, topic_check, batch, partitions, result)
             return int(batch.num_rows)
 
     def _prepared(
@@ -233,14 +233,14 @@ class Producer(InOneProcess):
     ) -> tuple[TopicLog, TopicCheck | None, pa.RecordBatch, Partitions]:
         """The topic, and the table in its form. Raises UnknownTopic, InvalidRecord,
         UnknownPartition."""
-        log, topic_check = self._sender.writer.topic(topic)
+        topic_log, topic_check = self._sender.writer.topic(topic)
         given = (table, columns, self._wall_ms())
         sticky = self._sender.next_sticky()
         try:
-            return log, topic_check, *prepared_batch(log, *given, sticky)
+            return topic_log, topic_check, *prepared_batch(topic_log, *given, sticky)
         except InvalidRecord:  # Another process may have changed the topic since.
-            log = self._connection.cluster.present_topic(topic, linearizable=True)
-        return log, None, *prepared_batch(log, *given, sticky)
+            topic_log = self._connection.cluster.present_topic(topic, linearizable=True)
+        return topic_log, None, *prepared_batch(topic_log, *given, sticky)
 
     def flush(self, timeout: float | None = None) -> None:
         """Write all records that were sent: they are durable, but those of a transaction are by

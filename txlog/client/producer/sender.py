@@ -245,7 +245,8 @@ class Sender:
         flush = self._new_flush(topic, batch, partitions, result, topic_check)
         if self.writer.is_background:
             self._unwritten.append(flush)
-            self.make_room()
+            self.start()
+            self._limit_unwritten()
             return
         try:
             self.flush()
@@ -297,10 +298,14 @@ class Sender:
     def make_room(self) -> None:
         """Write a full buffer; in the background, if not too much is being written already. Raises
         as `flush` does."""
-        if not self.writer.is_background:
+        if self.writer.is_background:
+            self.start()
+            self._limit_unwritten()
+        else:
             self.flush()
-            return
-        self.start()
+
+    def _limit_unwritten(self) -> None:
+        """Wait for the oldest flushes while more than `buffer.memory` is being written."""
         # Not a sum over all flushes: many small tables would take time quadratic in their number.
         while (left := self._unwritten) and left[-1].bytes_after - left[
             0

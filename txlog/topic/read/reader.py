@@ -53,7 +53,7 @@ round trip for each segment; a cluster's tasks together should not exceed what t
 FETCHES_AHEAD_BYTES_MAX = 32 << 20
 """Memory of these requests together (I16): two of the largest, or eight of 4 MB."""
 
-_FETCHED_TOGETHER = 16
+_SEGMENTS_A_CALL = 16
 """Segments on a disk that one call reads: the hand-over to a thread costs as much as five reads of
 files in the page cache. More of them would be read by fewer threads, which a slow disk needs."""
 
@@ -108,10 +108,9 @@ def visible_batches(
     """Batches with records that a reader may see in [start, end)."""
     first = max(start, state.partitions[partition].log_start)
     stop = min(end, state.visible_end(partition, isolation))
+    is_committed = isolation is IsolationLevel.READ_COMMITTED
     for batch in topic.batches(state, partition, first, stop):
-        if batch.record_count and not (
-            batch.aborted and isolation is IsolationLevel.READ_COMMITTED
-        ):
+        if batch.record_count and not (batch.aborted and is_committed):
             yield batch
 
 
@@ -260,7 +259,9 @@ def read_sources(
         index, _, fetched = under_way.popleft()
         one = reads[index]
         for batch, data in fetched():
-            yield from ((index, found) for found in _decoded(one.source, batch, data, one.columns))
+            yield from (
+                (index, found) for found in _decoded_or_moved(one.source, batch, data, one.columns)
+            )
 
 
 def read_at_once(
@@ -284,8 +285,8 @@ def read_ahead(
     """
     calls = [partial(_fetched, source, group) for group in _in_fetches(batches)]
     if len(calls) > 1 and is_near(source.store):
-        parts = range(0, len(calls), _FETCHED_TOGETHER)
-        calls = [partial(_in_turn, calls[at : at + _FETCHED_TOGETHER]) for at in parts]
+        parts = range(0, len(calls), _SEGMENTS_A_CALL)
+        calls = [partial(_in_turn, calls[at : at + _SEGMENTS_A_CALL]) for at in parts]
     found = list(chain.from_iterable(fan_out.run_all(calls)))
     heads: list[BatchHead | None] = []
     taken = 0
@@ -316,7 +317,7 @@ def _all_decoded(
     decoded: list[FetchedBatch] = []
     known = heads[start : start + _DECODED_TOGETHER]
     for (batch, data), head in zip(found[start:], known, strict=False):
-        decoded += _decoded(source, batch, data, columns, head)
+        decoded += _decoded_or_moved(source, batch, data, columns, head)
     return decoded
 
 
@@ -346,7 +347,7 @@ def _fetched(
     return list(zip(group, [None] * len(group) if found is None else found, strict=True))
 
 
-def _decoded(
+def _decoded_or_moved(
     source: BatchSource,
     batch: IndexedBatch,
     data: Bytes | None,
@@ -367,7 +368,7 @@ def _read(
     source: BatchSource, group: Sequence[IndexedBatch], columns: Sequence[str] | None
 ) -> Iterator[FetchedBatch]:
     for batch, data in _fetched(source, group):
-        yield from _decoded(source, batch, data, columns)
+        yield from _decoded_or_moved(source, batch, data, columns)
 
 
 def _read_elsewhere(

@@ -79,7 +79,7 @@ def test_records_are_taken_in_parts_and_the_position_moves_past_each(log: Memory
     reader = fetcher(log, 1)
     assert (reader.begun_at, reader.take(5)) == (1, None)
     assert reader.fill(ALL) == sum(lengths(log))
-    assert (reader.is_behind(), reader.pending) == (True, 0), "nothing of it is taken"
+    assert (reader.is_behind(), reader.unread_count) == (True, 0), "nothing of it is taken"
     assert [offsets(reader.take(n)) for n in (1, 1, 5, 2)] == [[1], [2], [3], [4, 5]]
     assert reader.position == 6
     assert taken(reader) == [[6, 7]]
@@ -93,9 +93,9 @@ def test_fill_reads_the_batches_that_reach_its_limit(
     """At least one, whatever the limit is."""
     sizes = lengths(log)
     reader = fetcher(log)
-    assert reader.pending == 8
+    assert reader.unread_count == 8
     assert reader.fill(max(sum(sizes[:batches]) + more, 1)) == sum(sizes[:batches])
-    assert reader.pending == 8 - 2 * batches
+    assert reader.unread_count == 8 - 2 * batches
     assert taken(reader) == [[2 * n, 2 * n + 1] for n in range(batches)]
     assert reader.is_behind() is (batches < 4)
     assert reader.position == 2 * batches
@@ -111,7 +111,7 @@ def test_what_was_read_ahead_is_dropped_when_the_position_is_set(log: MemoryLog)
         else:
             reader.position = 5
         assert not reader.has_read_ahead
-        assert (reader.pending, reader.is_behind(), reader.needs_read()) == (3, True, True)
+        assert (reader.unread_count, reader.is_behind()) == (3, True)
         assert reader.take(5) is None
         reader.fill(ALL)
         assert taken(reader) == [[5], [6, 7]]
@@ -143,7 +143,7 @@ def test_position_that_was_deleted_cannot_be_read(log: MemoryLog) -> None:
 def test_aborted_records_are_passed_unless_they_are_to_be_read(log: MemoryLog) -> None:
     abort(log, 3)
     reader, every = fetcher(log, 6), fetcher(log, 6, isolation=UNCOMMITTED)
-    assert reader.pending == every.pending == 5
+    assert reader.unread_count == every.unread_count == 5
     for each in (reader, every):
         each.fill(ALL)
     assert offsets(reader.take(2)) == [6, 7]
@@ -168,10 +168,10 @@ def test_partition_is_read_out_once_all_of_its_present_state_is_taken(log: Memor
 
 def test_nothing_of_a_deleted_topic_is_unread(log: MemoryLog) -> None:
     reader = fetcher(log)
-    assert (reader.is_unread(), reader.needs_read()) == (True, True)
+    assert (reader.is_unread(), reader.unread_count) == (True, 8)
     log.admin.delete_topics(["t"])
     reader.topic.catch_up()
-    assert (reader.is_unread(), reader.needs_read()) == (False, False)
+    assert (reader.is_unread(), reader.unread_count) == (False, 0)
 
 
 def test_read_of_another_position_is_not_adopted(log: MemoryLog) -> None:

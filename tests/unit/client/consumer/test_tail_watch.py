@@ -87,7 +87,7 @@ class Topic:
         self.asked_ms.append(self.clock.now_ms)
         return self.there.get(slot)
 
-    def take_entry(self, slot: int, data: bytes) -> bool:
+    def apply_entry(self, slot: int, data: bytes) -> bool:
         if slot != self.next_slot:
             return False
         self.taken.append((slot, data))

@@ -165,14 +165,14 @@ def test_offset_committed_by_another_query_before_the_pend_is_not_overwritten(
 ) -> None:
     stream = Stream(log, tmp_path / "first", LATEST)
     stream.plan()
-    original = batch_commit.BatchCommitter._run
+    original = batch_commit.BatchCommitter._commit_transaction
 
     def run(self: Any, *more: Any) -> None:
         if not group_positions(log):
             moved_by_another(log, 1, 40)
         original(self, *more)
 
-    monkeypatch.setattr(batch_commit.BatchCommitter, "_run", run)
+    monkeypatch.setattr(batch_commit.BatchCommitter, "_commit_transaction", run)
     with pytest.raises(CheckpointConflict, match=r"events-1 of group g: .* group 40"):
         stream.commit()
     assert group_positions(log) == {"events-1": 40}
