@@ -100,7 +100,10 @@ def _condition(given: Filter) -> Condition | None:
         return None
     value: Any = getattr(given, "value", None)
     values = list(value) if isinstance(given, In) else [value]
-    if not values or not all(_is_comparable(one, kind) for one in values):
+    # A time without a zone cannot be compared with an instant.
+    if not values or not all(
+        isinstance(one, kind) and getattr(one, "tzinfo", UTC) is not None for one in values
+    ):
         return None
     if kind is datetime:
         values = [(moment - _EPOCH) // timedelta(microseconds=1) for moment in values]
@@ -121,8 +124,3 @@ def _condition(given: Filter) -> Condition | None:
 def _after(value: Any, step: int) -> Any:
     """The next number; of a text, itself, which is wider than it must be."""
     return value if isinstance(value, str) else value + step
-
-
-def _is_comparable(value: object, kind: type) -> bool:
-    # A time without a zone cannot be compared with an instant.
-    return isinstance(value, kind) and getattr(value, "tzinfo", UTC) is not None

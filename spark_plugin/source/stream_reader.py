@@ -115,7 +115,9 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         """The start of batch 0. Spark calls this twice and stores nothing, so it is kept here."""
         if self._initial is None:
             self._open({}, is_new=True)
-            self._initial = offsets.to_json(self._first_offset())
+            ends = self._present_ends()
+            first = starting_offset(self._log(), self._topics, self._options, ends)
+            self._initial = offsets.to_json(first)
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -190,8 +192,7 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         # Linearizable (R15): this end is read once. What a lagging process misses would be left for
         # the next run, while a query that polls finds it at the next trigger.
         self._open({}, linearizable=True)
-        views = self._views()
-        self._available = self._highs(views, dict.fromkeys(_partitions(views), 0))
+        self._available = self._present_ends()
 
     @called_by_spark
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -321,10 +322,9 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
                 if at < log_start:
                     raise records_are_gone(where, at, log_start)
 
-    def _first_offset(self) -> SourceOffset:
+    def _present_ends(self) -> Ends:
         views = self._views()
-        ends = self._highs(views, dict.fromkeys(_partitions(views), 0))
-        return starting_offset(self._log(), self._topics, self._options, ends)
+        return self._highs(views, dict.fromkeys(_partitions(views), 0))
 
     def _joining(
         self, views: Sequence[TopicView], current: SourceOffset

@@ -115,7 +115,10 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
                 current_instance=known.instance,
             )
     _check_owners(state, command.transactional_id, command.groups, command.take_over)
-    pid, epoch = _next_epoch(known, command.fresh_pid)
+    pid, epoch = command.fresh_pid, 0
+    # The epoch above the last stays free: ABORT markers fence the old producer id with it.
+    if known is not None and known.epoch < EPOCH_MAX:
+        pid, epoch = known.pid, known.epoch + 1
     event = ProducerInitialised(
         transactional_id=command.transactional_id,
         pid=pid,
@@ -141,13 +144,6 @@ def _check_instance(state: CoordinatorState, command: InitProducer) -> None:
             transactional_id=command.transactional_id,
             current_instance=newest,
         )
-
-
-def _next_epoch(known: TransactionalId | None, fresh_pid: int) -> tuple[int, int]:
-    # The epoch above the last stays free: ABORT markers fence the old producer id with it.
-    if known is None or known.epoch >= EPOCH_MAX:
-        return fresh_pid, 0
-    return known.pid, known.epoch + 1
 
 
 def _require_nothing_prepared(name: str, known: TransactionalId) -> None:

@@ -39,7 +39,9 @@ def group_document(admin: Admin, found: GroupDescription) -> dict[str, Any]:
         "lag": found.lag,
         "lag_seconds": _seconds(found.lag_ms),
         "owner": found.owner or None,
-        "last_commit": _last_commit(found),
+        "last_commit": iso_time(
+            max((part.committed_ms or 0 for part in found.partitions), default=0) or None
+        ),
         "last_commit_transaction": None if found.last_commit is None else str(found.last_commit),
         "partitions": [
             {
@@ -104,10 +106,6 @@ def _moment(time_ms: int, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             for row in rows
         ],
     }
-
-
-def _last_commit(found: GroupDescription) -> str | None:
-    return iso_time(max((part.committed_ms or 0 for part in found.partitions), default=0) or None)
 
 
 def _seconds(duration_ms: int | None) -> int | None:

@@ -261,7 +261,9 @@ class GroupOffsets:
                 # The transaction has ended since the refusal.
                 if pending is None:
                     continue
-                may_abort = own is not None and _is_earlier(tx_id, own)
+                # An earlier one of the same producer id, and so of the same transactional id; never
+                # one of a newer instance (I8).
+                may_abort = own is not None and tx_id.pid == own.pid and tx_id < own
                 if not self._resolved(group, tx_id, pending, may_abort):
                     raise
         call()
@@ -278,7 +280,9 @@ class GroupOffsets:
                 return False
             # A timeout ends the epoch of the owner. An earlier transaction of the caller's own id
             # must not: that would fence the caller.
-            outcome = self._aborted(coordinator, pending.transactional_id, tx_id, is_late)
+            with suppress(IllegalTransition, ProducerFenced):  # Decided, or its id is forgotten.
+                coordinator.abort(pending.transactional_id, tx_id, fence=is_late)
+            outcome = coordinator.outcome(tx_id)
         if outcome is TransactionOutcome.COMMITTED:
             # First in its topics (R8). Then in this group, which the transaction may not name.
             coordinator.finish(pending.transactional_id, tx_id)
@@ -298,14 +302,6 @@ class GroupOffsets:
     def _is_late(self, pending: Pending) -> bool:
         now_ms = self._cluster.runtime.clock.wall_ms()
         return elapsed_ms(pending.pended_ms, now_ms) > pending.timeout_ms
-
-    def _aborted(
-        self, coordinator: Coordinator, transactional_id: str, tx_id: TxId, fence: bool
-    ) -> TransactionOutcome:
-        """Try to abort, and return the outcome: the transaction may have committed before."""
-        with suppress(IllegalTransition, ProducerFenced):  # Decided, or its id is forgotten.
-            coordinator.abort(transactional_id, tx_id, fence=fence)
-        return coordinator.outcome(tx_id)
 
     def apply_pending(self, group: str, tx_id: TxId) -> None:
         """Commit the transaction's pending offsets, after its markers in all topics (rule R8)."""
@@ -342,9 +338,3 @@ def _may_prepare(
     released without an abort (R3)."""
     is_open = outcome in (TransactionOutcome.OPEN, TransactionOutcome.UNKNOWN_ID)
     return is_open and not coordinator.is_superseded(pending.transactional_id, tx_id)
-
-
-def _is_earlier(tx_id: TxId, own: TxId) -> bool:
-    """Whether it is an earlier transaction of the same producer id, and so of the same
-    transactional id; never one of a newer instance (I8)."""
-    return tx_id.pid == own.pid and tx_id < own

@@ -251,7 +251,9 @@ def references(connection: Connection) -> frozenset[str]:
     Time and memory grow with the number of segments. Raises CorruptData, StoreUnavailable.
     """
     # The coordinators first (R18).
-    found = set(_staged(connection))
+    found: set[str] = set()
+    for coordinator in connection.caught_up():
+        found.update(staged_segments(coordinator.state))
     topics = [partial(_stored, topic) for topic in present_topics(connection)]
     for stored in connection.cluster.answers(topics):
         found.update(stored)
@@ -290,11 +292,6 @@ def present_topics(connection: Connection) -> Iterator[TopicLog]:
     cluster = connection.cluster
     for name, created in cluster.state().topics.items():
         yield cluster.topic_of_id(name, created.opened.topic_id)
-
-
-def _staged(connection: Connection) -> Iterator[str]:
-    for coordinator in connection.caught_up():
-        yield from staged_segments(coordinator.state)
 
 
 def _stored(topic: TopicLog) -> frozenset[str]:

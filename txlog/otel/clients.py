@@ -155,15 +155,8 @@ class ClientTelemetry:
             return
         began = Began.now(writer._cluster.runtime.clock)
         subject = Subject({flush.topic.name: count})
-        raised: Exception | None = None
-        try:
+        with self._telemetry.measured(SEND, began, subject):
             call(flush)
-        except Exception as error:
-            raised = error
-            raise
-        finally:
-            self._telemetry.duration(SEND, began, subject, raised)
-            self._telemetry.span(SEND, began, subject, raised)
         self._telemetry.sent(subject)
 
     # Consumers.
@@ -201,12 +194,5 @@ class ClientTelemetry:
         """A commit of a group's offsets, by the program or automatic."""
         began = Began.now(positions._connection.runtime.clock)
         subject = Subject(group=positions._group_id)
-        raised: Exception | None = None
-        try:
+        with self._telemetry.measured(COMMIT, began, subject):
             call(changed)
-        except Exception as error:
-            raised = error
-            raise
-        finally:
-            self._telemetry.duration(COMMIT, began, subject, raised)
-            self._telemetry.span(COMMIT, began, subject, raised)

@@ -7,7 +7,8 @@ have attributes of few values only. It must not know what is measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any, TypeAlias
@@ -146,6 +147,19 @@ class Telemetry:
         """The time that an operation has taken, which ends now."""
         self._duration.record(began.elapsed_ms() / 1000, _attributes(operation, subject, error))
 
+    @contextmanager
+    def measured(self, operation: Operation, began: Began, subject: Subject) -> Iterator[None]:
+        """Measure the block as an operation: its duration and a span, with what it raises."""
+        raised: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            raised = error
+            raise
+        finally:
+            self.duration(operation, began, subject, raised)
+            self.span(operation, began, subject, raised)
+
     def sent(self, subject: Subject) -> None:
         """Count records that are in their topics."""
         for topic, count in subject.counts.items():
@@ -173,7 +187,8 @@ def _attributes(
     if subject.group:
         found["messaging.consumer.group.name"] = subject.group
     if error is not None:
-        found["error.type"] = error.code if isinstance(error, TxlogError) else _name_of(error)
+        name = f"{type(error).__module__}.{type(error).__qualname__}"
+        found["error.type"] = error.code if isinstance(error, TxlogError) else name
     return found
 
 
@@ -181,11 +196,6 @@ def outcome_after(error: BaseException | None) -> TransactionOutcome:
     """The outcome of a transaction whose commit has failed, or which was left."""
     is_over = isinstance(error, FencedError | TransactionAborted | CommitFailed)
     return TransactionOutcome.ABORTED if is_over else TransactionOutcome.OPEN
-
-
-def _name_of(error: BaseException) -> str:
-    kind = type(error)
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 Around: TypeAlias = Callable[..., Any]

@@ -279,18 +279,14 @@ def require_own_segments(
         if not (is_own or is_entry(segment.path)):
             text = f"{segment.path!r:.200} is not a segment of topic {topic!r} ({folder})"
             raise CorruptData(text)
-        end = 0 if is_own else _first_byte(segment)
+        # An entry without a path is not written yet.
+        end = 0 if is_own or not segment.path else RECORDS_START
         for batch in segment.batches:
             if batch.position < end:
                 raise CorruptData(f"{segment.path} is named with batches that overlap")
             end = batch.position + batch.length
         if not is_own and end > RECORDS_START + RECORDS_BYTES_MAX:
             raise CorruptData(f"{segment.path} is named with batches beyond its records")
-
-
-def _first_byte(segment: Segment) -> int:
-    """The first byte that batches in an entry can have; 0 if they are not in it yet."""
-    return RECORDS_START if segment.path else 0
 
 
 def require_plausible(state: TopicState, event: TopicEvent, slot: int) -> None:

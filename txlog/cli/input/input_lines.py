@@ -118,7 +118,7 @@ class _Blocks:
             for line in others:
                 self._end_line()
                 self._rest, self._rest_size = [line], len(line)
-                if self._is_full():
+                if len(self._lines) >= self._limits.lines or self._size >= self._limits.size_bytes:
                     yield self._block()
             # Before the line ends: without a line end the input would fill the memory (I16).
             self._require_short(self._rest_size)
@@ -144,9 +144,6 @@ class _Blocks:
             self._since_ms = self._clock.monotonic_ms()
         self._lines.append(b"".join(self._rest))
         self._size += self._rest_size
-
-    def _is_full(self) -> bool:
-        return len(self._lines) >= self._limits.lines or self._size >= self._limits.size_bytes
 
     def _require_short(self, length: int) -> None:
         if length > self._limits.line_bytes:

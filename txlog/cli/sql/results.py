@@ -153,7 +153,9 @@ def _plain(value: Any) -> Any:
 def _cell(value: Any) -> object:
     """The cell of a table. Nested values, and bytes that are not text, are as in JSON."""
     value = _plain(value)
-    return _json(value) if isinstance(value, dict | list | tuple) else value
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, default=_nested, ensure_ascii=False)
+    return value
 
 
 def _csv_cell(value: Any) -> object:
@@ -161,10 +163,6 @@ def _csv_cell(value: Any) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     return csv_text(value) if isinstance(value, str) else value
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, default=_nested, ensure_ascii=False)
 
 
 def _nested(value: object) -> object:

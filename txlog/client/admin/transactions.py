@@ -94,7 +94,8 @@ class TransactionAdmin:
         """One transaction. Raises UnknownTransaction if no coordinator knows it."""
         tx_id = checked_transaction(tx_id)
         outcome = self.connection.outcome(tx_id)
-        pending = self._pending_on(tx_id)
+        groups = self.connection.offsets.groups(linearizable=True)
+        pending = {n: one.pending[tx_id] for n, one in groups.items() if tx_id in one.pending}
         name, coordinator = self._owner_of(tx_id, pending)
         opened = None
         if coordinator is not None:
@@ -129,10 +130,6 @@ class TransactionAdmin:
         with suppress(UnknownTransaction):
             return self.describe_transaction(tx_id)
         return replace(found, pending_groups=())
-
-    def _pending_on(self, tx_id: TxId) -> dict[str, Pending]:
-        groups = self.connection.offsets.groups(linearizable=True)
-        return {n: group.pending[tx_id] for n, group in groups.items() if tx_id in group.pending}
 
     def _owner_of(
         self, tx_id: TxId, pending: Mapping[str, Pending]

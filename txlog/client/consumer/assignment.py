@@ -307,9 +307,12 @@ class Assignment:
                 continue
             count = len(topic.state.partitions)
             fresh = self._unread(topic, range(count) if name in subscribed else numbers)
-            # Not partitions that the program assigned itself: `_unread` raises for those.
+            # Created again with fewer partitions. `_unread` raises for those that the program
+            # assigned itself.
             if name in subscribed and max(numbers) >= count:
-                self._drop_beyond(name, count)
+                gone = {w for w in self.fetchers if w.topic == name and w.partition >= count}
+                self.fetchers = {w: f for w, f in self.fetchers.items() if w not in gone}
+                self.paused -= gone
             if fresh:
                 self.waiting |= dict.fromkeys(fresh, EARLIEST)
                 self._place_quietly({})
@@ -342,12 +345,6 @@ class Assignment:
             if fetcher is None or fetcher.topic.topic_id != topic.topic_id:
                 fresh.append(where)
         return [where for where in fresh if where not in self.waiting]
-
-    def _drop_beyond(self, name: str, count: int) -> None:
-        """Drop partitions that a topic no longer has, after it was created again with fewer."""
-        gone = {w for w in self.fetchers if w.topic == name and w.partition >= count}
-        self.fetchers = {w: f for w, f in self.fetchers.items() if w not in gone}
-        self.paused -= gone
 
     def reset_position(self, fetcher: PartitionFetcher, error: OffsetOutOfRange) -> None:
         """Apply `auto.offset.reset` to a position that is out of range. Raises the error if the

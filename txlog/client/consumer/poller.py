@@ -218,26 +218,20 @@ class TailWatch:
 
         Raises what a request raises, and as `TopicLog.apply_entry` does.
         """
-        self._drop_requests_of_parent()
+        if self._process != os.getpid():  # A forked child has no threads that read the answers.
+            self._in_flight, self._process = [], os.getpid()
         while not (is_ready() or self._take_answers()):
             now_ms = self._now_ms()
             if now_ms >= until_ms:
                 return
-            interval_ms = self._interval(now_ms)
+            idle_ms = (now_ms - self._entry_ms) * IDLE_SHARE
+            interval_ms = min(idle_ms, self._config.fetch_interval_max_ms)
+            interval_ms = max(self._config.fetch_interval_ms, interval_ms)
             if now_ms >= self._sent_ms + interval_ms:
                 self._send(topics, now_ms)
             # A quarter of the interval, so that an answer is noticed soon after it arrives.
             pause_ms = min(interval_ms / 4, WAKE_EVERY_MS, until_ms - now_ms)
             self._runtime.clock.sleep_ms(pause_ms)
-
-    def _drop_requests_of_parent(self) -> None:
-        """A forked child does not have the threads that read the answers."""
-        if self._process != os.getpid():
-            self._in_flight, self._process = [], os.getpid()
-
-    def _interval(self, now_ms: float) -> float:
-        idle_ms = (now_ms - self._entry_ms) * IDLE_SHARE
-        return max(self._config.fetch_interval_ms, min(idle_ms, self._config.fetch_interval_max_ms))
 
     def _send(self, topics: Sequence[TopicLog], now_ms: float) -> None:
         """Send a request for the topic whose turn it is, unless too many are in flight."""

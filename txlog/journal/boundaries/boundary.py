@@ -449,8 +449,12 @@ class Pruner:
         # nothing to delete writes nothing.
         entries = own_below(self.store, self.layout.entry, limit.lowest_slot)
         kept = newest.lowest_slot - limit.lowest_slot
-        if self.grace_ms and entries and not self._is_old_enough(limit):
-            kept, entries = kept + len(entries), []
+        if self.grace_ms and entries:
+            # By the store's dates alone.
+            now_ms, dates = self._store_date(), boundary_dates(self.store, self.layout)
+            newest_old = newest_old_enough(dates, now_ms, self.grace_ms, limit.ordinal)
+            if newest_old != limit.ordinal:
+                kept, entries = kept + len(entries), []
         snapshots = own_below(self.store, self.layout.snapshot, max(newest.snapshot_slot, 0))
         doomed = [partial(self.store.delete, path) for path in (*entries, *snapshots)]
         self.runtime.fan_out.run_all(doomed)
@@ -468,12 +472,6 @@ class Pruner:
             return newest
         found = None if ordinal < 0 else read_boundary(self.store, self.layout, ordinal)
         return found or NO_BOUNDARY
-
-    def _is_old_enough(self, limit: Boundary) -> bool:
-        """Whether the boundary is old enough by the store's dates alone."""
-        now_ms = self._store_date()
-        dates = boundary_dates(self.store, self.layout)
-        return newest_old_enough(dates, now_ms, self.grace_ms, limit.ordinal) == limit.ordinal
 
     def _store_date(self) -> int:
         """The date of an object written now: the hint, because any content of it is harmless (R16).

@@ -51,7 +51,7 @@ def read_failure(error: BaseException, key: str, origin: str) -> Failure:
 
 def _read_answer(found: re.Match[str], said: str, origin: str) -> Failure:
     url, status = found.groups()
-    if not _is_at(url, origin):
+    if not url.startswith(origin) or url[len(origin) : len(origin) + 1] not in ("/", "?", ""):
         return Failure(Meaning.UNCLEAR, f"no answer (HTTP {status} of another service)")
     if status is None:  # AWS answers so if the region is not the bucket's.
         return Failure(Meaning.DENIED, "a redirect to another region", answered=True)
@@ -62,7 +62,3 @@ def _read_answer(found: re.Match[str], said: str, origin: str) -> Failure:
         return failure
     reason = f"{failure.reason}, the bucket's region being {region[1]}"
     return Failure(failure.meaning, reason, answered=True)
-
-
-def _is_at(url: str, origin: str) -> bool:
-    return url.startswith(origin) and url[len(origin) : len(origin) + 1] in ("/", "?", "")

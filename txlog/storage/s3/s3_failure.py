@@ -32,7 +32,9 @@ def read_failure(error: BaseException, *, answered_before: bool) -> Failure:
     """
     response = _response(error)
     if response is not None:
-        return _read_response(response)
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        code = str(response.get("Error", {}).get("Code", ""))
+        return read_status(status if isinstance(status, int) else 0, code)
     # With base classes, by name: botocore is not imported for it.
     names = {kind.__name__ for kind in type(error).__mro__}
     reason = type(error).__name__
@@ -51,12 +53,6 @@ def _response(error: BaseException) -> dict[str, dict[str, object]] | None:
         if isinstance(response, dict):
             return response
     return None
-
-
-def _read_response(response: dict[str, dict[str, object]]) -> Failure:
-    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    code = str(response.get("Error", {}).get("Code", ""))
-    return read_status(status if isinstance(status, int) else 0, code)
 
 
 def _failed_to_connect(error: BaseException, names: set[str]) -> bool:

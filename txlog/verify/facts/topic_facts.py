@@ -107,12 +107,10 @@ class _Replay:
                     for partition in range(len(self._next), step.event.partition_count):
                         self._next[partition] = 0
                 case ProducersRetired():
-                    self._retire(step, step.event)
-
-    def _retire(self, step: Step, event: ProducersRetired) -> None:
-        for pid in set(event.pids) & set(self._open):
-            self._report("I9", step, f"producer {pid} retires, and {self._open[pid]} is open")
-        self._retired = with_numbers(self._retired, event.pids)
+                    for pid in set(step.event.pids) & set(self._open):
+                        text = f"producer {pid} retires, and {self._open[pid]} is open"
+                        self._report("I9", step, text)
+                    self._retired = with_numbers(self._retired, step.event.pids)
 
     def _append(self, step: Step, event: BatchesAppended) -> None:
         tx_id = event.tx_id
