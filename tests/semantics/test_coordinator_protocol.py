@@ -167,9 +167,7 @@ def test_BEGIN_is_durable_before_the_first_record_and_names_its_transaction(log:
     producer.send("t", b"x")
     with pytest.raises(StoreUnavailable):
         producer.flush()
-    journal = log.connection.cluster.layout.transactions(
-        log.connection.coordinator_of("a").partition
-    )
+    journal = log.connection.cluster.layout.transactions(log.connection.coordinator_of("a").number)
     steps = walk_journal(log.memory, journal, CoordinatorMachine()).steps
     assert [s.event.tx_id for s in steps if isinstance(s.event, TransactionBegun)] == [tx_id]
     assert log.process().outcome(tx_id) is TransactionOutcome.OPEN

@@ -222,7 +222,7 @@ def ids_of_all_coordinators(log: MemoryLog) -> list[str]:
     """A transactional id of each coordinator, in order of the coordinators."""
     found: dict[int, str] = {}
     for number in range(100):
-        found.setdefault(log.connection.coordinator_of(f"p{number}").partition, f"p{number}")
+        found.setdefault(log.connection.coordinator_of(f"p{number}").number, f"p{number}")
     return [found[partition] for partition in range(COORDINATORS)]
 
 

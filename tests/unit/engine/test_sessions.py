@@ -294,7 +294,7 @@ def test_pend_names_its_coordinator_time_and_timeout(log: MemoryLog, is_staged: 
     assert session.has_begun is not is_staged
     pending = log.process().offsets.group(GROUP).pending[tx_id]
     assert (pending.transactional_id, pending.offsets) == ("a", (offset,))
-    assert pending.coordinator == log.connection.coordinator_of("a").partition
+    assert pending.coordinator == log.connection.coordinator_of("a").number
     assert (pending.pended_ms, pending.timeout_ms) == (log.clock.wall_ms(), 1_234)
     session.commit()
     session.close()

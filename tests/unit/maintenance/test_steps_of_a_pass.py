@@ -44,7 +44,7 @@ def lines(report: MaintenanceReport) -> list[tuple[str, str, str]]:
 def name_in(log: MemoryLog, partition: int, prefix: str) -> str:
     """A name, of an id or a group, that belongs to this coordinator."""
     names = (f"{prefix}{number}" for number in range(100))
-    return next(one for one in names if log.connection.coordinator_of(one).partition == partition)
+    return next(one for one in names if log.connection.coordinator_of(one).number == partition)
 
 
 def test_pass_ends_what_is_late_and_reports_it_by_coordinator() -> None:

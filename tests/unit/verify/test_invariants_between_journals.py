@@ -48,7 +48,7 @@ def of_two() -> MemoryLog:
     log = MemoryLog(LogSettings(transaction_state_log_num_partitions=2))
     log.admin.create_topic("t", 1)
     log.producer().send("t", b"0").get()
-    names = {log.connection.coordinator_of(name).partition: name for name in "abcdefgh"}
+    names = {log.connection.coordinator_of(name).number: name for name in "abcdefgh"}
     for number, name in names.items():
         producer = log.producer(name)
         with producer.transaction():

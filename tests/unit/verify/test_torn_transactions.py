@@ -88,7 +88,7 @@ def test_I5_offsets_that_a_copy_has_lost_are_found(log: MemoryLog, group: str) -
     later = log.objects()
     coordinators = log.connection.coordinators()
     (of_group,) = {c.number for c in coordinators if group in c.journal.state.offsets.groups}
-    own = log.connection.coordinator_of("p").partition
+    own = log.connection.coordinator_of("p").number
     prefix = log.connection.cluster.layout.transactions(of_group).root
     assert is_torn(copied(earlier, later, f"{prefix}/")) or of_group == own
     assert not is_torn(later)
