@@ -163,7 +163,7 @@ def _items(value: Any) -> Sequence[Any]:
 
 
 def _refused(value: object, remedy: str) -> InvalidRecord:
-    shown = str(value) if isinstance(value, Decimal) else repr(value)
+    shown = str(value) if isinstance(value, Decimal | dt.date | dt.time) else repr(value)
     return InvalidRecord(f"{shown:.80} does not fit unchanged. {remedy}.")
 
 
