@@ -290,36 +290,45 @@ class TransactionSession:
                 tx_id=str(self.tx_id),
             ) from error
 
-    def pend(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
-        """Pend a group's offsets.
+    def pend(
+        self, group: str, offsets: tuple[PendingOffset, ...], conditions: Sequence[Any] = ()
+    ) -> None:
+        """Pend a group's offsets; `conditions` as in GroupOffsets.pend.
 
         Raises CommitFailed, UnstableOffsetCommit, TransactionAborted, FencedError.
         """
         if self.has_begun or not self._is_staged:
             with self.aborted_unless_fenced():
                 self._add()
-            self.pend_staged(group, offsets)
+            self.pend_staged(group, offsets, conditions)
             return
         # At the same time as the pend, so that the check costs no wait.
         self._fencing_check = self._begin_read()
         try:
-            self.pend_staged(group, offsets)
+            self.pend_staged(group, offsets, conditions)
         # If it is a newer instance that has committed, or pended, these first, this one is fenced.
         except (CommitFailed, UnstableOffsetCommit):
             self.require_not_fenced()
             raise
         self.require_not_fenced()
 
-    def pend_staged(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
+    def pend_staged(
+        self, group: str, offsets: tuple[PendingOffset, ...], conditions: Sequence[Any] = ()
+    ) -> None:
         """Pend without BEGIN; the pend times out with the transaction (R41)."""
 
         def pend(*, before: Sequence[Any]) -> None:
-            self._connection.offsets.pend(self._pend_command(group, offsets), before)
+            command = self._pend_command(group, offsets)
+            self._connection.offsets.pend(command, before, conditions)
 
         if self._completion is None:
             pend(before=())
         else:
             self._completion.include_in_pend(group, pend)
+        self.name_group(group)
+
+    def name_group(self, group: str) -> None:
+        """The decision names the group, of which this process or another one pends offsets."""
         if group not in self._groups:
             self._groups.append(group)
 

@@ -41,6 +41,7 @@ from txlog.groups.state import (
     decide,
     in_parts,
 )
+from txlog.journal.machine import Together
 from txlog.journal.replication.replica import Replica
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_group_id
 from txlog.sorted_map import SortedMap
@@ -200,16 +201,23 @@ class GroupOffsets:
 
     # In transactions.
 
-    def pend(self, command: OffsetsPended, before: Sequence[Any] = ()) -> None:
+    def pend(
+        self,
+        command: OffsetsPended,
+        before: Sequence[Any] = (),
+        conditions: Sequence[OffsetsEvent] = (),
+    ) -> None:
         """Set offsets aside for a transaction (docs/architecture.md). The commands in `before` go
-        into the same entry; each of them succeeds or fails on its own.
+        into the same entry; each of them succeeds or fails on its own. `conditions` are commands
+        for the same group that may refuse the pend.
 
         A transaction that blocks the pend is finished if it is decided, and aborted if it is an
         earlier one of the same transactional id or past its timeout. Raises CommitFailed,
         UnstableOffsetCommit, and UsageError if an entry cannot hold these offsets together with
         those already set aside for the transaction.
         """
-        execute = partial(self._journal_of(command.group).execute_each, (*before, command))
+        pend = Together((*conditions, command)) if conditions else command
+        execute = partial(self._journal_of(command.group).execute_each, (*before, pend))
         self.with_resolution(execute, command.tx_id)
 
     def has_deleted(self, group: str, topic_id: str) -> bool:

@@ -75,9 +75,13 @@ class Group:
 class Groups:
     """The groups whose members this gateway serves."""
 
-    def __init__(self, new_token: Callable[[], str]) -> None:
-        """`new_token` makes the part of a member id that cannot be guessed."""
+    def __init__(
+        self, new_token: Callable[[], str], leads: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        """`new_token` makes the part of a member id that cannot be guessed. `leads` tells whether
+        this gateway leads a group."""
         self._new_token = new_token
+        self._leads = leads
         self._groups: dict[str, Group] = {}
 
     def groups(self) -> list[Group]:
@@ -88,6 +92,16 @@ class Groups:
         """The group, if it has members."""
         group = self._groups.get(group_id)
         return group if group is not None and group.members else None
+
+    def drop(self, group_id: str) -> None:
+        """Another gateway leads the group, or a new term begins: its members join again."""
+        group = self._groups.pop(group_id, None)
+        if group is None:
+            return
+        for member in list(group.members.values()):
+            self._drop(group, member, kafka.NotCoordinatorError.errno)
+        if group.timer is not None:
+            group.timer.cancel()
 
     # Requests.
 
@@ -114,14 +128,14 @@ class Groups:
                 members=[],
             )
         code = await joining
-        is_leader = member.member_id == group.leader and not code
+        shown = group.members if member.member_id == group.leader and not code else {}
         members = [
             JoinGroupResponse.JoinGroupResponseMember(
                 member_id=one.member_id,
                 group_instance_id=one.instance_id,
                 metadata=one.protocols[group.protocol],
             )
-            for one in group.members.values()
+            for one in shown.values()
         ]
         return JoinGroupResponse(
             error_code=code,
@@ -130,12 +144,14 @@ class Groups:
             protocol_name=group.protocol,
             leader=group.leader,
             member_id=member.member_id,
-            members=members if is_leader else [],
+            members=members,
         )
 
     def _joining(self, request: Any) -> tuple[Group, Member, asyncio.Future[int]]:
         if not request.group_id:
             raise kafka.InvalidGroupIdError("a group needs a name")
+        if not self._leads(request.group_id):
+            raise kafka.NotCoordinatorError("another gateway leads the group")
         timeout_ms = request.session_timeout_ms
         if not SESSION_TIMEOUT_MIN_MS <= timeout_ms <= SESSION_TIMEOUT_MAX_MS:
             raise kafka.InvalidSessionTimeoutError(f"session.timeout.ms {timeout_ms}")
@@ -206,9 +222,7 @@ class Groups:
     async def sync(self, request: Any) -> Any:
         """SyncGroup: answered when the leader has sent the assignment."""
         group = self._groups.get(request.group_id)
-        code = self._code(
-            group, request.generation_id, request.member_id, request.group_instance_id
-        )
+        code = self._code(request.group_id, request.generation_id, request)
         if code or group is None:
             return SyncGroupResponse(error_code=code, assignment=b"")
         member = group.members[request.member_id]
@@ -233,9 +247,7 @@ class Groups:
     def heartbeat(self, request: Any) -> int:
         """The code for a Heartbeat."""
         group = self._groups.get(request.group_id)
-        code = self._code(
-            group, request.generation_id, request.member_id, request.group_instance_id
-        )
+        code = self._code(request.group_id, request.generation_id, request)
         if code or group is None:
             return code
         self._keep_alive(group, group.members[request.member_id])
@@ -269,20 +281,18 @@ class Groups:
             return LeaveGroupResponse(error_code=0, members=answers)
         return LeaveGroupResponse(error_code=answers[0].error_code)
 
-    def check_commit(
-        self, group_id: str, generation: int, member_id: str | None, instance: str | None
-    ) -> int:
-        """The code for a commit of offsets by that member; other programs may commit
-        while the group has none."""
-        group = self.find(group_id)
-        if generation < 0 and not member_id:
-            return 0 if group is None else int(kafka.UnknownMemberIdError.errno)
-        return self._code(group, generation, member_id or "", instance)
+    def check_commit(self, generation: int, request: Any) -> int:
+        """The code for a commit of offsets by a member; other programs may commit while the group
+        has none."""
+        if generation < 0 and not request.member_id and self.find(request.group_id) is None:
+            return 0 if self._leads(request.group_id) else int(kafka.NotCoordinatorError.errno)
+        return self._code(request.group_id, generation, request)
 
-    def _code(
-        self, group: Group | None, generation: int, member_id: str, instance: str | None
-    ) -> int:
-        if group is None or member_id not in group.members:
+    def _code(self, group_id: str, generation: int, request: Any) -> int:
+        if not self._leads(group_id):
+            return int(kafka.NotCoordinatorError.errno)
+        group, instance = self._groups.get(group_id), request.group_instance_id
+        if group is None or request.member_id not in group.members:
             known = None if group is None or instance is None else group.instances.get(instance)
             error = kafka.FencedInstanceIdError if known else kafka.UnknownMemberIdError
             return int(error.errno)

@@ -22,11 +22,14 @@ from kafka.errors import (
 )
 
 from txlog.client.consumer.consumer_group import pending_offsets
+from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import Participant, Registration
+from txlog.coordinator.transaction import TransactionalId
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import TxlogError
 from txlog.fan_out import in_background
+from txlog.groups.state import OffsetsCommitted, OffsetsPended, Pending, PendingOffset
 from txlog.kafka.record_batches import SentBatch
 from txlog.model import (
     OffsetAndMetadata,
@@ -54,6 +57,7 @@ class Producers:
         self._connection = connection
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._lock = threading.Lock()
+        self._pend_locks = [threading.Lock() for _ in range(64)]
 
     def append(self, topic: TopicLog, batches: Batches) -> tuple[Mapping[int, int], int]:
         """Store records outside of transactions; returns the base offset of each partition, and the
@@ -102,18 +106,60 @@ class Producers:
             raise ProducerFencedError(f"{transactional_id!r} is at epoch {known.epoch}")
         return session
 
-    def end_elsewhere(
-        self, transactional_id: str, producer_id: int, epoch: int, *, commits: bool
-    ) -> None:
-        """End a transaction of another gateway's: the answer to a repeat of an end that is decided,
-        and an abort. Raises as `session`."""
+    def _elsewhere(
+        self, transactional_id: str, producer_id: int, epoch: int
+    ) -> tuple[Coordinator, TransactionalId, TxId]:
+        """The newest transaction that the log knows. Raises as `session`."""
         coordinator = self._connection.coordinator_of(transactional_id)
         known = coordinator.catch_up().ids.get(transactional_id)
         if known is None or known.pid != producer_id:
             raise UnknownProducerIdError(f"{transactional_id!r} has another producer id")
         if epoch < known.epoch:
             raise ProducerFencedError(f"{transactional_id!r} is at epoch {known.epoch}")
-        tx_id = TxId(producer_id, epoch, known.begun_number)
+        return coordinator, known, TxId(producer_id, epoch, known.begun_number)
+
+    def pend(
+        self,
+        who: tuple[str, int, int],
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        condition: OffsetsCommitted,
+    ) -> None:
+        """Set a group's offsets aside for the open transaction of `who` (transactional id, producer
+        id, epoch), which may be another gateway's. `condition` refuses it with CommitFailed."""
+        pended = pending_offsets(self._connection, offsets, group, are_pended=True)
+        if not pended:
+            return
+        try:
+            session = self.session(*who)
+        except UnknownProducerIdError:
+            # A repeat by another connection waits, so that none is stored after the decision.
+            with self._pend_locks[hash(who) % len(self._pend_locks)]:
+                self._pend_elsewhere(who, group, pended, condition)
+        else:
+            session.pend(group, pended, condition)
+        self._connection.offsets.require_topics(group, pended)
+
+    def _pend_elsewhere(
+        self,
+        who: tuple[str, int, int],
+        group: str,
+        pended: tuple[PendingOffset, ...],
+        condition: OffsetsCommitted,
+    ) -> None:
+        coordinator, known, tx_id = self._elsewhere(*who)
+        if coordinator.outcome(tx_id) is not TransactionOutcome.OPEN:
+            raise InvalidTxnStateError("the group was not added to the transaction")
+        now_ms = self._connection.runtime.clock.wall_ms()
+        pending = Pending(who[0], coordinator.number, pended, now_ms, known.timeout_ms)
+        self._connection.offsets.pend(OffsetsPended(group, tx_id, pending), (), (condition,))
+
+    def end_elsewhere(
+        self, transactional_id: str, producer_id: int, epoch: int, *, commits: bool
+    ) -> None:
+        """End a transaction of another gateway's: the answer to a repeat of an end that is decided,
+        and an abort. Raises as `session`."""
+        coordinator, _, tx_id = self._elsewhere(transactional_id, producer_id, epoch)
         outcome = coordinator.outcome(tx_id)
         if commits and outcome is not TransactionOutcome.COMMITTED:
             raise UnknownProducerIdError("its records are known to another gateway")
@@ -171,8 +217,9 @@ class _Session:
         self._begin = None
         self._partitions, self._staged = set(), {}
 
-    def add(self, partitions: set[TopicPartition]) -> None:
-        """Begin the transaction if none is open, and add partitions."""
+    def add(self, partitions: set[TopicPartition], group: str | None = None) -> None:
+        """Begin the transaction if none is open, and add partitions, or a group: its leader, which
+        may be another gateway, sees BEGIN."""
         with self._lock:
             if self._begin is None:
                 self._session.begin(checks_fencing=False)
@@ -181,6 +228,9 @@ class _Session:
                 )
                 self._last_end = None
             self._partitions |= partitions
+            if group is not None:
+                self._session.name_group(group)
+                self._wait_for_begin()
 
     def stage(self, topic: TopicLog, batches: Batches) -> None:
         """Stage records, after BEGIN. A repeat of what is staged changes nothing."""
@@ -224,16 +274,15 @@ class _Session:
             raise DuplicateSequenceNumberError("a part of the batch is stored")
         return False
 
-    def pend(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def pend(
+        self, group: str, pended: tuple[PendingOffset, ...], condition: OffsetsCommitted
+    ) -> None:
         """Set a group's offsets aside, after BEGIN."""
         with self._lock:
             if self._begin is None:
                 raise InvalidTxnStateError("the group was not added to the transaction")
             self._wait_for_begin()
-            pending = pending_offsets(self._connection, offsets, group, are_pended=True)
-            if pending:
-                self._session.pend(group, pending)
-                self._connection.offsets.require_topics(group, pending)
+            self._session.pend(group, pended, (condition,))
 
     def end(self, *, commits: bool) -> None:
         """Commit or abort. May be repeated."""

@@ -18,10 +18,12 @@ from kafka.protocol.metadata import ApiVersionsResponse
 
 from txlog.client.consumer.consumer_group import pending_offsets
 from txlog.engine.new_topic import NewTopic
-from txlog.errors import TxlogError, UnknownTopic
+from txlog.errors import CommitFailed, TxlogError, UnknownTopic
 from txlog.kafka.error_codes import code_of
 from txlog.kafka.fetch import Fetched, fetched
+from txlog.kafka.group_leases import LEADER, node_id_of
 from txlog.kafka.record_batches import SentBatch, decoded
+from txlog.metrics.listening import parsed_listen
 from txlog.model import IsolationLevel, OffsetAndMetadata, TopicPartition
 from txlog.topic.read.time_lookup import offset_for_time
 from txlog.topic.records.schema import is_kafka_schema
@@ -34,8 +36,6 @@ log = logging.getLogger(__name__)
 
 Handler: TypeAlias = "Callable[[KafkaServer, Any], Awaitable[Any]]"
 
-NODE_ID = 0
-"""Each gateway says that it is the only broker."""
 _NO_OFFSET = -1
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
 _FETCH_TRY_S, _FAR_FETCH_TRY_S = 0.05, 0.25
@@ -57,9 +57,11 @@ async def metadata_of(server: KafkaServer, request: Any) -> Any:
     host, port = server.advertised
     response = metadata.MetadataResponse
     return response(
-        brokers=[response.MetadataResponseBroker(node_id=NODE_ID, host=host, port=port, rack=None)],
+        brokers=[
+            response.MetadataResponseBroker(node_id=server.node_id, host=host, port=port, rack=None)
+        ],
         cluster_id=server.connection.cluster.log_id,
-        controller_id=NODE_ID,
+        controller_id=server.node_id,
         topics=topics,
     )
 
@@ -67,7 +69,7 @@ async def metadata_of(server: KafkaServer, request: Any) -> Any:
 def _described(server: KafkaServer, names: list[str] | None, creates: bool) -> list[Any]:
     cluster = server.connection.cluster
     if names is None:
-        return [_topic(topic.name, topic) for topic in cluster.topics()]
+        return [_topic(server, topic.name, topic) for topic in cluster.topics()]
     found = []
     for name in names:
         try:
@@ -78,13 +80,13 @@ def _described(server: KafkaServer, names: list[str] | None, creates: bool) -> l
                     raise
                 server.admin.create_topics([NewTopic(name)])
                 topic = cluster.present_topic(name)
-            found.append(_topic(name, topic))
+            found.append(_topic(server, name, topic))
         except TxlogError as error:
-            found.append(_topic(name, None, code_of(error)))
+            found.append(_topic(server, name, None, code_of(error)))
     return found
 
 
-def _topic(name: str, topic: TopicLog | None, code: int = 0) -> Any:
+def _topic(server: KafkaServer, name: str, topic: TopicLog | None, code: int = 0) -> Any:
     response = metadata.MetadataResponse.MetadataResponseTopic
     count = 0
     if topic is not None:
@@ -93,10 +95,10 @@ def _topic(name: str, topic: TopicLog | None, code: int = 0) -> Any:
         response.MetadataResponsePartition(
             error_code=0,
             partition_index=partition,
-            leader_id=NODE_ID,
+            leader_id=server.node_id,
             leader_epoch=0,
-            replica_nodes=[NODE_ID],
-            isr_nodes=[NODE_ID],
+            replica_nodes=[server.node_id],
+            isr_nodes=[server.node_id],
             offline_replicas=[],
         )
         for partition in range(count)
@@ -402,21 +404,23 @@ async def add_offsets(server: KafkaServer, request: Any) -> Any:
     def call() -> None:
         server.producers.session(
             request.transactional_id, request.producer_id, request.producer_epoch
-        ).add(set())
+        ).add(set(), request.group_id)
 
     return producer.AddOffsetsToTxnResponse(error_code=await server.call(_tried, call))
 
 
 async def txn_offset_commit(server: KafkaServer, request: Any) -> Any:
     """TxnOffsetCommit."""
-    code = server.groups.check_commit(
-        request.group_id, request.generation_id, request.member_id, request.group_instance_id
-    )
+    group = request.group_id
+    code = server.groups.check_commit(request.generation_id, request)
 
     def call() -> None:
-        server.producers.session(
-            request.transactional_id, request.producer_id, request.producer_epoch
-        ).pend(request.group_id, _offsets(request))
+        who = (request.transactional_id, request.producer_id, request.producer_epoch)
+        condition = server.leases.condition(group)
+        try:
+            server.producers.pend(who, group, _offsets(request), condition)
+        except CommitFailed as error:
+            raise server.leases.lost(group) from error
 
     code = code or await server.call(_tried, call)
     return _committed(producer.TxnOffsetCommitResponse, "TxnOffsetCommit", request, code)
@@ -471,23 +475,26 @@ def _committed(response: Any, name: str, request: Any, code: int) -> Any:
 
 
 async def find_coordinator(server: KafkaServer, request: Any) -> Any:
-    """FindCoordinator: this gateway."""
-    host, port = server.advertised
-    return metadata.FindCoordinatorResponse(error_code=0, node_id=NODE_ID, host=host, port=port)
+    """FindCoordinator: for a transaction this gateway, for a group the one that leads it."""
+    code, address = 0, server.url
+    if request.key_type != _TRANSACTION:
+        try:
+            address = await server.leader_of(request.key)
+        except (TxlogError, kafka.BrokerResponseError) as error:
+            code = code_of(error)
+    host, port = parsed_listen(address)
+    return metadata.FindCoordinatorResponse(
+        error_code=code, node_id=node_id_of(address), host=host, port=port
+    )
 
 
 async def offset_commit(server: KafkaServer, request: Any) -> Any:
     """OffsetCommit."""
-    code = server.groups.check_commit(
-        request.group_id,
-        request.generation_id_or_member_epoch,
-        request.member_id,
-        request.group_instance_id,
-    )
+    code = server.groups.check_commit(request.generation_id_or_member_epoch, request)
 
     def call() -> None:
         pending = pending_offsets(server.connection, _offsets(request), request.group_id)
-        server.connection.offsets.commit(request.group_id, pending)
+        server.leases.commit(request.group_id, pending)
 
     code = code or await server.call(_tried, call)
     return _committed(consumer.OffsetCommitResponse, "OffsetCommit", request, code)
@@ -502,7 +509,8 @@ async def offset_fetch(server: KafkaServer, request: Any) -> Any:
     def found() -> dict[TopicPartition, Any]:
         offsets = server.connection.offsets
         if request.topics is None:
-            return dict(offsets.shown(request.group_id).committed)
+            committed = offsets.shown(request.group_id).committed
+            return {where: at for where, at in committed.items() if where != LEADER}
         wanted = [
             TopicPartition(topic.name, p)
             for topic in request.topics

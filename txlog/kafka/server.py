@@ -14,11 +14,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from kafka.protocol.metadata import ApiVersionsResponse
 
 from txlog.client.admin import Admin
 from txlog.errors import UsageError
+from txlog.kafka.group_leases import RENEW_S, GroupLeases, node_id_of
 from txlog.kafka.groups import Groups
 from txlog.kafka.producers import Producers
 from txlog.kafka.requests import API_VERSIONS, REQUESTS
@@ -64,7 +66,10 @@ class KafkaServer:
         self.advertised = parsed_listen(advertised) if advertised else self._listen
         self.pool = ThreadPoolExecutor(THREADS_MAX, "kafka")
         self.producers = Producers(self.connection)
-        self.groups = Groups(self.connection.runtime.entropy.token)
+        self.leases = GroupLeases(self.connection, lambda: self.url)
+        self.groups = Groups(self.connection.runtime.entropy.token, self.leases.leads)
+        self._finding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By group: one call at a time takes it."""
         self.appended = asyncio.Condition()
         """Notified when this gateway has written records."""
         self._clients: set[asyncio.Task[None]] = set()
@@ -87,15 +92,45 @@ class KafkaServer:
         if not self.advertised[1]:
             self.advertised = (self.advertised[0], server.sockets[0].getsockname()[1])
         on_ready(self.url)
+        renewal = asyncio.create_task(self._keep_groups())
         try:
             await server.serve_forever()
         finally:
             server.close()
+            renewal.cancel()
+            await self.call(self.leases.release)
             # A request that is under way in the log is not known to its client: it asks again.
             for task in self._clients:
                 task.cancel()
             await asyncio.gather(*self._clients, return_exceptions=True)
             self.pool.shutdown(cancel_futures=True)
+
+    @property
+    def node_id(self) -> int:
+        """This gateway's number among brokers."""
+        return node_id_of(self.url)
+
+    async def leader_of(self, group: str) -> str:
+        """The address of the gateway that leads the group; this one takes a group without a leader.
+        Raises TxlogError, BrokerResponseError."""
+        async with self._finding.setdefault(group, asyncio.Lock()):
+            if self.leases.leads(group):
+                return self.url
+            address, term = await self.call(self.leases.find, group)
+            if term is not None:
+                self.groups.drop(group)
+                self.leases.hold(group, term)
+            return address
+
+    async def _keep_groups(self) -> None:
+        """Stay the leader of groups with members, and forget the members of others."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            names = [group.group_id for group in self.groups.groups()]
+            await self.call(self.leases.renew, names)
+            for name in names:
+                if not self.leases.leads(name):
+                    self.groups.drop(name)
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
         """Call the log in a thread."""

@@ -2,13 +2,10 @@
 aiokafka."""
 
 import asyncio
-import json
 import shutil
 import socket
 import struct
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import confluent_kafka as librdkafka
@@ -18,32 +15,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer
 
 import txlog
-
-WAIT_S = 30
-
-
-class Gateway:
-    """A running `txlog kafka`."""
-
-    def __init__(self, root: str) -> None:
-        self.root = root
-        command = [str(Path(sys.executable).parent / "txlog"), "kafka", "--root", root]
-        self.process = subprocess.Popen(
-            [*command, "--listen", "127.0.0.1:0", "-o", "json", "--quiet"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        self.address: str = json.loads(self.process.stdout.readline())["bootstrap_servers"]
-
-    def ended(self) -> int:
-        code = self.process.wait(WAIT_S)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return code
-
-    def config(self, **more: object) -> dict[str, object]:
-        return {"bootstrap.servers": self.address, **{k.replace("_", "."): more[k] for k in more}}
+from tests.processes.kafka_gateway import WAIT_S, Gateway
+from txlog.kafka.group_leases import LEADER
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +25,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     try:
         yield started
     finally:
-        started.process.terminate()
-        assert started.ended() == 130
+        started.stop()
 
 
 def values(root: str, topic: str) -> list[bytes]:
@@ -178,8 +150,7 @@ def test_transaction_at_another_gateway_is_begun_again_and_never_half(tmp_path: 
             for broker in producer.list_topics(timeout=WAIT_S).brokers.values()
         )
     )
-    serving.process.kill()
-    serving.ended()
+    serving.kill()
     aborted = 0
     while (error := committed(producer, (b"1", b"2") if aborted else (b"2",))) is not None:
         assert error.txn_requires_abort()
@@ -188,9 +159,60 @@ def test_transaction_at_another_gateway_is_begun_again_and_never_half(tmp_path: 
         producer.begin_transaction()
     assert 0 < aborted < 4
     assert values(first.root, "moved") == [b"1", b"2"]
-    left = second if serving is first else first
-    left.process.terminate()
-    assert left.ended() == 130
+    (second if serving is first else first).stop()
+
+
+@pytest.mark.slow  # A leader that is killed is replaced after ten seconds of silence.
+def test_group_goes_on_at_another_gateway_when_its_leader_is_killed(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    with Gateway(root) as first, Gateway(root) as second:
+        gateways = {first.address: first, second.address: second}
+        admin = txlog.Admin(root)
+        admin.create_topics([txlog.NewTopic("led", 4)])
+        members = [member_of("led", order) for order in ([*gateways], [*gateways][::-1])]
+        read: list[bytes] = []
+
+        def shares() -> list[int]:
+            for member in members:
+                message = member.poll(0.1)
+                if message is not None and message.error() is None:
+                    read.append(message.value())
+            return [len(member.assignment()) for member in members]
+
+        def until(is_true: Callable[[], bool]) -> None:
+            assert any(is_true() for _ in range(400)), (shares(), offsets(), leader())
+
+        def leader() -> str:
+            return admin.connection.offsets.group("led").committed[LEADER].metadata
+
+        def offsets() -> list[int | None]:
+            return [one.current_offset for one in admin.describe_group("led").partitions]
+
+        until(lambda: shares() == [2, 2])
+        dead = leader()
+        gateways[dead].kill()
+        with txlog.Producer(root) as producer:
+            for number in range(40):
+                producer.send("led", b"%d" % number, partition=number % 4)
+        until(lambda: shares() == [2, 2] and offsets() == [10] * 4)
+        assert leader() != dead
+        assert set(read) == {b"%d" % number for number in range(40)}
+        for member in members:
+            member.close()
+
+
+def member_of(group: str, bootstrap: list[str]) -> librdkafka.Consumer:
+    member = librdkafka.Consumer(
+        {
+            "bootstrap.servers": ",".join(bootstrap),
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 6_000,
+            "auto.commit.interval.ms": 500,
+        }
+    )
+    member.subscribe([group])
+    return member
 
 
 def test_kafka_python_produces_consumes_and_commits(gateway: Gateway) -> None:
@@ -303,8 +325,7 @@ def test_record_for_a_log_that_was_removed_is_refused_and_makes_none(tmp_path: P
         producer.produce("removed", b"1", on_delivery=lambda error, _: errors.append(error))
         assert producer.flush(WAIT_S) == 0
         shutil.rmtree(own.root, ignore_errors=True)
-    own.process.terminate()
-    assert own.ended() == 130
+    own.stop()
     assert errors[0] is None
     assert errors[1] is not None
     assert not Path(own.root).exists()

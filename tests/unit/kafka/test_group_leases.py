@@ -1,0 +1,123 @@
+"""Which gateway leads a group, between two processes on one log in memory."""
+
+import pytest
+from kafka.errors import NotCoordinatorError
+
+from tests.logs.memory_log import MemoryLog
+from txlog.client.consumer.consumer_group import pending_offsets
+from txlog.errors import CommitFailed
+from txlog.groups.state import PendingOffset
+from txlog.kafka.group_leases import LEADER, LEASE_MS, GroupLeases
+from txlog.kafka.producers import Producers
+from txlog.model import OffsetAndMetadata, TopicPartition
+
+A, B = "127.0.0.1:1", "127.0.0.1:2"
+WHERE = TopicPartition("t", 0)
+
+
+def leases(log: MemoryLog, address: str) -> GroupLeases:
+    return GroupLeases(log.process(), lambda: address)
+
+
+def taken(one: GroupLeases) -> None:
+    address, term = one.find("g")
+    assert address == one._own_address()
+    assert term is not None
+    one.hold("g", term)
+
+
+def offsets(log: MemoryLog, end: int) -> tuple[PendingOffset, ...]:
+    return pending_offsets(log.connection, {WHERE: end}, "g")
+
+
+def committed(log: MemoryLog) -> int | None:
+    at = log.process().offsets.group("g").committed.get(WHERE)
+    return None if at is None else at.offset
+
+
+def test_group_is_led_by_one_gateway_until_that_is_silent(log: MemoryLog) -> None:
+    a, b = leases(log, A), leases(log, B)
+    taken(a)
+    assert b.find("g") == (A, None)
+    log.clock.advance(LEASE_MS - 1)
+    a.renew(["g"])
+    assert b.find("g") == (A, None)
+    log.clock.advance(LEASE_MS + 1)
+    taken(b)
+    assert a.find("g") == (B, None)
+
+
+def test_gateway_that_ends_leaves_its_groups_at_once(log: MemoryLog) -> None:
+    a, b = leases(log, A), leases(log, B)
+    taken(a)
+    a.release()
+    taken(b)
+    log.check()
+
+
+def test_gateway_started_again_at_its_address_takes_its_groups_in_a_new_term(
+    log: MemoryLog,
+) -> None:
+    before, after = leases(log, A), leases(log, A)
+    taken(before)
+    taken(after)
+    with pytest.raises(NotCoordinatorError):
+        before.commit("g", offsets(log, 0))
+
+
+def test_commit_of_a_gateway_that_was_replaced_is_refused_and_changes_nothing(
+    log: MemoryLog,
+) -> None:
+    with log.producer() as producer:
+        for value in (b"1", b"2"):
+            producer.send("t", value, partition=0)
+    a, b = leases(log, A), leases(log, B)
+    taken(a)
+    a.commit("g", offsets(log, 1))
+    b.find("g")
+    log.clock.advance(LEASE_MS + 1)
+    taken(b)
+    assert a.leads("g")  # As it believes.
+    with pytest.raises(NotCoordinatorError):
+        a.commit("g", offsets(log, 2))
+    assert committed(log) == 1
+    assert not a.leads("g")
+    b.commit("g", offsets(log, 2))
+    assert committed(log) == 2
+    log.check()
+
+
+def test_transaction_offsets_of_a_gateway_that_was_replaced_are_refused(log: MemoryLog) -> None:
+    a, b = leases(log, A), leases(log, B)
+    taken(a)
+    condition = a.condition("g")
+    b.find("g")
+    log.clock.advance(LEASE_MS + 1)
+    taken(b)
+    elsewhere, here = Producers(log.process()), Producers(log.process())
+    known = elsewhere.register("id", 60_000, -1, -1)
+    who = ("id", known.pid, known.epoch)
+    elsewhere.session(*who).add(set(), "g")
+    with pytest.raises(CommitFailed):
+        here.pend(who, "g", {WHERE: OffsetAndMetadata(0)}, condition)
+    assert not log.process().offsets.group("g").pending
+
+
+def test_transaction_of_one_gateway_commits_offsets_that_another_one_pends(log: MemoryLog) -> None:
+    b = leases(log, B)
+    taken(b)
+    elsewhere, here = Producers(log.process()), Producers(log.process())
+    known = elsewhere.register("id", 60_000, -1, -1)
+    who = ("id", known.pid, known.epoch)
+    elsewhere.session(*who).add(set(), "g")
+    here.pend(who, "g", {WHERE: OffsetAndMetadata(0, "note")}, b.condition("g"))
+    elsewhere.session(*who).end(commits=True)
+    at = log.process().offsets.shown("g").committed[WHERE]
+    assert (at.offset, at.metadata) == (0, "note")
+    log.check()
+
+
+def test_group_without_offsets_of_its_own_shows_none(log: MemoryLog) -> None:
+    taken(leases(log, A))
+    assert log.process_admin().describe_group("g").partitions == ()
+    assert LEADER in log.process().offsets.group("g").committed
