@@ -51,6 +51,7 @@ COMMANDS = {
         "commands.export",
         "Copy topics to files, each transaction whole or not at all, over all topics named.",
     ),
+    "import": CommandModule("kafka.importer", "Copy topics of a Kafka cluster into the log."),
     "doctor": CommandModule(
         "doctor.doctor",
         "Check Python, Java, Spark and the store, and say how to repair what is wrong.",

@@ -89,6 +89,7 @@ CASES: dict[str, tuple[str, ...]] = {
         EMPTY + "--once --view queries",
     ),
     "kafka": (),
+    "import kafka": (),
     "maintain": ("--once --no-vacuum", "--once " + DELETIONS, EMPTY + "--once"),
     "vacuum": ("", EMPTY, DELETIONS, "--execute " + DELETIONS, EMPTY + "--execute"),
 }  # fmt: skip

@@ -27,6 +27,9 @@ UNTIL_CTRL_C = {
 }
 """Commands that print a document a line until Ctrl-C."""
 
+ELSEWHERE = {"import kafka": "--follow"}
+"""Needs a server of Kafka's protocol: tests/unit/kafka/test_importing.py."""
+
 REFUSED = {
     "consume": ("orders --format lines", "orders --format arrow"),
     "group reset": ("report --all-topics --to-latest --export",),
@@ -41,7 +44,7 @@ def test_every_command_and_flag_has_a_case() -> None:
     parser = dict(commands())
     assert set(CASES) == set(parser)
     for name, found in parser.items():
-        others = (UNTIL_CTRL_C.get(name, ""), *REFUSED.get(name, ()))
+        others = (UNTIL_CTRL_C.get(name, ""), ELSEWHERE.get(name, ""), *REFUSED.get(name, ()))
         given = {word for case in (*CASES[name], *others) for word in shlex.split(case)}
         own = [p for p in found.params if getattr(p, "rich_help_panel", "") != "Global options"]
         flags = {p.opts[0] for p in own if getattr(p, "is_flag", False)}
