@@ -12,9 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, NoReturn, Protocol, TypeVar
+from typing import Generic, NoReturn, Protocol, TypeAlias, TypeVar
+
+from txlog.errors import CorruptData, StoreDenied, TxlogError, UnknownTopic
 
 T = TypeVar("T")
+OnError: TypeAlias = Callable[[str, str, TxlogError], object]
+"""Is told what cannot be read, by its kind (topic, group, coordinator) and name, and why; then the
+others are returned. As the `onerror` of `os.walk`."""
 
 
 class FanOut(Protocol):
@@ -194,6 +199,25 @@ def tried(call: Callable[[], T]) -> Callable[[], T]:
     except Exception as error:  # noqa: BLE001 - raised where the result is requested
         return partial(_raise, error)
     return lambda: result
+
+
+def unless_unread(
+    on_error: OnError | None, kind: str, name: str, call: Callable[[], T]
+) -> Callable[[], T | None]:
+    """The call of one of several things. With `on_error`, which is then told of it, its result is
+    None if this one is damaged, gone, or may not be read. Other errors are about the whole log, or
+    will pass."""
+
+    def told() -> T | None:
+        try:
+            return call()
+        except (CorruptData, StoreDenied, UnknownTopic) as error:
+            if on_error is None:
+                raise
+            on_error(kind, name, error)
+            return None
+
+    return told
 
 
 def _raise(error: Exception) -> NoReturn:

@@ -38,7 +38,7 @@ from txlog.errors import (
     TopicExists,
     UnknownTopic,
 )
-from txlog.fan_out import FanOut, SerialFanOut
+from txlog.fan_out import FanOut, OnError, SerialFanOut, unless_unread
 from txlog.journal.beginning import first_entry
 from txlog.journal.log_presence import LogPresence
 from txlog.journal.replication.recent_records import RecentRecords
@@ -375,9 +375,12 @@ class Cluster:
                 topic.execute(CloseTopic())
                 self._free_name(topic)
 
-    def deletions_begun(self) -> Sequence[str]:
-        """Ids of topics whose deletion has begun, newest last; of most it is finished."""
-        return () if self.deletions is None else self.deletions.begun()
+    def deletions_begun(self, on_error: OnError | None = None) -> Sequence[str]:
+        """Ids of topics whose deletion has begun, newest last; of most it is finished. None if the
+        coordinator that tells cannot be read, and `on_error` is given."""
+        if self.deletions is None:
+            return ()
+        return unless_unread(on_error, "coordinator", "0", self.deletions.begun)() or ()
 
     def finish_deletion(self, name: str) -> bool:
         """Finish the deletion of a topic that was interrupted before the name was free.

@@ -29,6 +29,7 @@ from txlog.cli.output.output import (
     write_json,
     write_sections,
 )
+from txlog.documents.unreadable import Unreadable
 from txlog.errors import UsageError
 
 PANEL = "Global options"
@@ -117,6 +118,15 @@ class Session:
             # The output is unread, but the command's messages and exit code still count: a log may
             # be damaged in `txlog verify | head`.
             close_stdout()
+
+    def end_with(self, unread: Unreadable) -> None:
+        """End a list, of which some could not be read: raises the first error, after a message for
+        each of the others."""
+        errors = list(unread.errors.values())
+        for text in unread.texts()[1:]:
+            self.say(text)
+        if errors:
+            raise errors[0]
 
     def show_rows(self, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print rows with these columns: a list of JSON objects, or the same as a table."""

@@ -14,6 +14,8 @@ from txlog.client.admin.descriptions import GroupDescription
 from txlog.client.admin.history import COVERED_SINCE_MS
 from txlog.documents.record_json import iso_time, rows_in_ms
 
+LIST_NAMES = ("group", "topics", "partitions", "lag", "lag_seconds", "pending", "owner")
+"""Members of a list of groups."""
 _PENDING_NAMES = ("topic", "partition", "start_offset", "end_offset")
 
 

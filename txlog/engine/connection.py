@@ -29,6 +29,7 @@ from txlog.errors import (
     UnknownTransaction,
     UsageError,
 )
+from txlog.fan_out import OnError, unless_unread
 from txlog.groups.machine import CoordinatorMachine
 from txlog.groups.offsets import GroupOffsets
 from txlog.journal.replication.replica import Replica
@@ -96,12 +97,17 @@ class Connection(InOneProcess):
         count = self.cluster.file.settings.transaction_state_log_num_partitions
         return [self.coordinator(number) for number in range(count)]
 
-    def caught_up(self) -> Iterator[Coordinator]:
-        """All coordinators in order, each after it has caught up with its journal."""
+    def caught_up(self, on_error: OnError | None = None) -> Iterator[Coordinator]:
+        """All coordinators in order, each after it has caught up with its journal. Those that
+        cannot be read are left out if `on_error` is given, which is told of them."""
         coordinators = self.coordinators()
-        states = self.cluster.answers([coordinator.catch_up for coordinator in coordinators])
-        for coordinator, _ in zip(coordinators, states, strict=True):
-            yield coordinator
+        reads = [
+            unless_unread(on_error, "coordinator", str(each.number), each.catch_up)
+            for each in coordinators
+        ]
+        for coordinator, state in zip(coordinators, self.cluster.answers(reads), strict=True):
+            if state is not None:
+                yield coordinator
 
     def outcome(self, tx_id: TxId) -> TransactionOutcome:
         """How a transaction ended; UNKNOWN_ID if no coordinator knows it, or its coordinator has

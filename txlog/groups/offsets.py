@@ -23,6 +23,7 @@ from txlog.errors import (
     UnknownTopic,
     UnstableOffsetCommit,
 )
+from txlog.fan_out import OnError, unless_unread
 from txlog.groups.machine import CoordinatorJournalState
 from txlog.groups.state import (
     CommittedOffset,
@@ -104,13 +105,21 @@ class GroupOffsets:
                 groups = apply(groups, self.apply_command(group, tx_id))
         return groups.group(group)
 
-    def groups(self, *, linearizable: bool = False) -> dict[str, GroupState]:
-        """All groups of the log. Unless `linearizable`, the answer may lag for a few calls."""
+    def groups(
+        self, *, linearizable: bool = False, on_error: OnError | None = None
+    ) -> dict[str, GroupState]:
+        """All groups of the log. Unless `linearizable`, the answer may lag for a few calls. Those
+        of coordinators that cannot be read are left out if `on_error` is given."""
         journals = [self._coordinator(number).journal for number in range(self._count)]
         reads = [partial(journal.catch_up, linearizable=linearizable) for journal in journals]
         found: dict[str, GroupState] = {}
-        for state in self._cluster.answers(reads):
-            found.update(state.offsets.groups)
+        for state in self._cluster.answers(
+            [
+                unless_unread(on_error, "coordinator", str(number), read)
+                for number, read in enumerate(reads)
+            ]
+        ):
+            found.update({} if state is None else state.offsets.groups)
         return dict(sorted(found.items()))
 
     def resolve_and_fetch(

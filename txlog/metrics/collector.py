@@ -17,10 +17,13 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from txlog.client.admin import Admin
-from txlog.client.admin.descriptions import GroupDescription, TopicDescription, TransactionListing
+from txlog.client.admin.descriptions import GroupDescription, TopicDescription
 from txlog.client.admin.transaction_book import coordinator_events, coordinator_history
+from txlog.client.admin.watched_log import WatchedLog
 from txlog.coordinator.events import AbortPrepared, CommitPrepared, TransactionBarred
+from txlog.documents.unreadable import Unreadable
 from txlog.errors import TxlogError
+from txlog.fan_out import OnError
 
 log = logging.getLogger(__name__)
 
@@ -37,30 +40,30 @@ class LogCollector(Collector):
     """Collects one log. Safe to use from threads; one scrape runs at a time."""
 
     def __init__(
-        self, admin: Admin, *, prefix: str = "txlog", partitions: bool | None = None
+        self, watched: WatchedLog, *, prefix: str = "txlog", partitions: bool | None = None
     ) -> None:
         """`prefix` is that of the names that kafka_exporter has, too. `partitions`: whether there
         is a series for each partition; by default up to SERIES_MAX."""
-        self._admin = admin
+        self._log = watched
         self._prefix = prefix
         self._partitions = partitions
         self._lock = threading.Lock()
         self._read: dict[int, int] = {}
         """Coordinator -> the slot up to which its decisions are counted."""
         self._decisions: Counter[str] = Counter({"COMMITTED": 0, "ABORTED": 0})
-        self._count_decisions()
+        watched.ask(lambda admin: self._count_decisions(admin, Unreadable().note))
 
     def describe(self) -> Iterable[Metric]:
         """Nothing, so that registering reads nothing."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """The log as it is now; only `txlog_up` 0, and a line in the process's log, if it cannot be
-        read."""
+        """The log as it is now; only `txlog_up` 0 if it cannot be read, and without those parts
+        that cannot be read, which `txlog_unreadable` counts. The process's log names them."""
         up = GaugeMetricFamily("txlog_up", "Whether the log could be read.", value=1)
         try:
             with self._lock:
-                found = list(self._collected())
+                found = self._log.ask(lambda admin: list(self._collected(admin)))
         except TxlogError as error:
             log.error("the log could not be read: %s", error)
             up = GaugeMetricFamily("txlog_up", "Whether the log could be read.", value=0)
@@ -68,15 +71,24 @@ class LogCollector(Collector):
         yield up
         yield from found
 
-    def _collected(self) -> Iterator[Metric]:
-        topics = self._admin.describe_topics()
-        groups = self._admin.describe_groups()
+    def _collected(self, admin: Admin) -> Iterator[Metric]:
+        unread = Unreadable()
+        topics = admin.describe_topics(on_error=unread.note)
+        groups = admin.describe_groups(on_error=unread.note)
         series = 2 * sum(len(topic.partitions) for topic in topics)
         series += 3 * sum(len(group.partitions) for group in groups)
         each = series <= SERIES_MAX if self._partitions is None else self._partitions
         yield from self._topics(topics, each)
         yield from self._groups(groups, each)
-        yield from self._transactions(self._admin.list_transactions())
+        yield from self._transactions(admin, unread.note)
+        unreadable = GaugeMetricFamily(
+            "txlog_unreadable", "Topics, groups, coordinators that cannot be read.", labels=["kind"]
+        )
+        for kind in ("topic", "group", "coordinator"):
+            unreadable.add_metric([kind], len(unread.names(kind)))
+        yield unreadable
+        for text in unread.texts():
+            log.error("could not be read: %s", text)
 
     def _topics(self, topics: Sequence[TopicDescription], each: bool) -> Iterator[Metric]:
         count = self._gauge("topic_partitions", "Partitions of the topic.", ("topic",))
@@ -119,8 +131,9 @@ class LogCollector(Collector):
                 age_max.add_metric([group.group_id, topic], seconds)
         yield from (position, lag, age, lag_sum, age_max)
 
-    def _transactions(self, listed: Sequence[TransactionListing]) -> Iterator[Metric]:
-        now_ms = self._admin.connection.runtime.clock.wall_ms()
+    def _transactions(self, admin: Admin, on_error: OnError) -> Iterator[Metric]:
+        now_ms = admin.connection.runtime.clock.wall_ms()
+        listed = admin.list_transactions(on_error=on_error)
         begun_ms = [
             *(transaction.started_ms for each in listed for transaction in each.all_open),
             *(pending.pending_since_ms for each in listed for pending in each.pending),
@@ -134,7 +147,7 @@ class LogCollector(Collector):
             "Age of the oldest of them; 0 without any.",
             value=max(oldest_ms, 0) / 1000,
         )
-        self._count_decisions()
+        self._count_decisions(admin, on_error)
         total = CounterMetricFamily(
             "txlog_transactions", "Decisions since this process began.", labels=["outcome"]
         )
@@ -142,10 +155,10 @@ class LogCollector(Collector):
             total.add_metric([outcome], count)
         yield total
 
-    def _count_decisions(self) -> None:
+    def _count_decisions(self, admin: Admin, on_error: OnError) -> None:
         """Count those of the entries since the last call; the first call only takes its place."""
-        for coordinator in self._admin.connection.caught_up():
-            history = coordinator_history(coordinator, self._admin.connection)
+        for coordinator in admin.connection.caught_up(on_error):
+            history = coordinator_history(coordinator, admin.connection)
             first = self._read.get(coordinator.number, history.next_slot)
             for _, event in coordinator_events(history, first):
                 if isinstance(event, CommitPrepared):

@@ -28,7 +28,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from txlog.client.admin import Admin
+from txlog.client.admin.watched_log import WatchedLog
 from txlog.errors import RetriableError, StoreDenied, TxlogError, UsageError
 from txlog.metrics.listening import is_loopback, parsed_listen
 from txlog.redaction import redact
@@ -59,9 +59,9 @@ Send = Callable[[Any], Awaitable[None]]
 class Answers:
     """The views of one log as JSON, for any number of threads and pages."""
 
-    def __init__(self, admin: Admin) -> None:
-        self._admin = admin
-        self.live_ms = FAR_LIVE_MS if admin.connection.cluster.is_far else LIVE_MS
+    def __init__(self, log: WatchedLog) -> None:
+        self._log = log
+        self.live_ms = FAR_LIVE_MS if log.connection.cluster.is_far else LIVE_MS
         """Between two looks for one view."""
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[object, ...], _KeptAnswer] = OrderedDict()
@@ -75,15 +75,16 @@ class Answers:
             while len(self._kept) > KEPT_ANSWERS_MAX:
                 self._kept.popitem(last=False)
         with kept.lock:  # Pages that want the same wait for one of them.
-            now_ms = self._admin.connection.runtime.clock.monotonic_ms()
+            clock = self._log.connection.runtime.clock
+            now_ms = clock.monotonic_ms()
             if kept.at_ms is None or now_ms - kept.at_ms >= self.live_ms:
                 kept.answer = self._answer(path, params)
-                kept.at_ms = self._admin.connection.runtime.clock.monotonic_ms()
+                kept.at_ms = clock.monotonic_ms()
             return kept.answer
 
     def _answer(self, path: str, params: Mapping[str, str]) -> tuple[int, bytes]:
         try:
-            return 200, json_bytes(VIEWS[path](self._admin, params))
+            return 200, json_bytes(self._log.ask(lambda admin: VIEWS[path](admin, params)))
         except TxlogError as error:
             document = {"code": error.code, "message": redact(error.message)}
             return _status(error), json_bytes({"error": document})
@@ -177,9 +178,9 @@ def _cookie(headers: Headers, name: str) -> str:
     return "" if found is None else found.value
 
 
-def application(admin: Admin, token: str, host: str, port: int) -> Guard:
+def application(watched: WatchedLog, token: str, host: str, port: int) -> Guard:
     """The page and its API over one log, for anyone with the token."""
-    answers = Answers(admin)
+    answers = Answers(watched)
 
     def view(path: str) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
@@ -201,7 +202,7 @@ def application(admin: Admin, token: str, host: str, port: int) -> Guard:
     routes = [Route("/", page), Route("/healthz", health)]
     routes += [Route(path, view(path)) for path in VIEWS]
     if importlib.util.find_spec("prometheus_client") is not None:
-        routes.append(Route("/metrics", _metrics(admin)))
+        routes.append(Route("/metrics", _metrics(watched)))
     static = Mount("/static", StaticFiles(directory=_STATIC))
     return Guard(Starlette(routes=[*routes, static]), token, host, port)
 
@@ -220,14 +221,14 @@ async def _events(answers: Answers, path: str, params: Mapping[str, str]) -> Asy
         await asyncio.sleep(answers.live_ms / 1000)
 
 
-def _metrics(admin: Admin) -> Callable[[Request], Awaitable[Response]]:
+def _metrics(watched: WatchedLog) -> Callable[[Request], Awaitable[Response]]:
     """What `txlog exporter` serves."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     from txlog.metrics.collector import LogCollector
 
     registry = CollectorRegistry()
-    registry.register(LogCollector(admin))
+    registry.register(LogCollector(watched))
 
     async def metrics(request: Request) -> Response:
         text = await run_in_threadpool(generate_latest, registry)
@@ -239,7 +240,7 @@ def _metrics(admin: Admin) -> Callable[[Request], Awaitable[Response]]:
 class PageServer:
     """The page at an address that it has already; serves once it is run."""
 
-    def __init__(self, admin: Admin, listen: str) -> None:
+    def __init__(self, watched: WatchedLog, listen: str) -> None:
         """Raises UsageError if the address cannot be had."""
         host, port = parsed_listen(listen)
         try:
@@ -251,12 +252,12 @@ class PageServer:
                 "or an address of this machine."
             ) from error
         port = self._socket.getsockname()[1]
-        token = admin.connection.runtime.entropy.token()
+        token = watched.connection.runtime.entropy.token()
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{port}/?token={token}"
         """With the token: a secret."""
         config = uvicorn.Config(
-            application(admin, token, host, port),
+            application(watched, token, host, port),
             log_config=None,
             access_log=False,
             server_header=False,

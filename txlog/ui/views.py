@@ -10,6 +10,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Any, TypeAlias
@@ -20,16 +21,21 @@ import pyarrow as pa
 from txlog.arrow_columns import numbers_column
 from txlog.client.admin import Admin, TransactionListing
 from txlog.client.admin.descriptions import GroupPartition
-from txlog.client.admin.history import COVERED_SINCE_MS, DAY_MS
-from txlog.coordinator.transaction import PREPARED, Transaction
+from txlog.client.admin.history import COVERED_SINCE_MS, DAY_MS, TRANSACTION_HISTORY
+from txlog.coordinator.transaction import PREPARED
+from txlog.documents.groups import LIST_NAMES as GROUP_NAMES
 from txlog.documents.groups import group_document, lag_document, list_document
 from txlog.documents.record_json import iso_time, rows_in_ms
-from txlog.documents.topics import LIST_NAMES, list_row, topic_document
+from txlog.documents.topics import LIST_NAMES as TOPIC_NAMES
+from txlog.documents.topics import list_row, topic_document
 from txlog.documents.transactions import listing_document, transaction_document
+from txlog.documents.unreadable import Unreadable
 from txlog.errors import UsageError
+from txlog.fan_out import unless_unread
 from txlog.layout import TOPICS
 from txlog.model import validate_group_id
 from txlog.redaction import redact
+from txlog.ui.overview import GROUPS_MAX, TOPICS_MAX, overview
 from txlog.ui.records import paged, records_document
 
 Params: TypeAlias = Mapping[str, str]
@@ -37,83 +43,12 @@ Document: TypeAlias = dict[str, Any]
 
 PAGE_ROWS = 50
 """Groups, topics or transactions of one answer."""
-GROUPS_MAX = 200
-"""Up to so many groups are described at once, to show the worst of all first; of more, only those
-of the page."""
-TOPICS_MAX = 200
-"""The same for topics that are sorted by what a description tells."""
 LIVE_MS = 2_000
 """Between two looks for one live view: people read slower."""
 FAR_LIVE_MS = 10_000
 """The same where each request costs time and money: then a view takes less than one GET a second
 for each journal that it reads."""
 _SEARCHED = ("transaction", "transactional_id", "tag", "topics", "groups", "query_id")
-LATE_MS = 300_000
-"""A group whose oldest unread record is older is named on the first page."""
-
-
-def overview(admin: Admin, params: Params) -> Document:
-    """Whether anything is wrong, in five lines, each with the view that shows more."""
-    now_ms = admin.connection.runtime.clock.wall_ms()
-    topics = admin.list_topics()
-    deleted = set(admin.connection.cluster.deletions_begun())
-    state = admin.connection.cluster.state()
-    half_deleted = [n for n in topics if n in state.topics and _id(state, n) in deleted]
-    listed = admin.list_transactions()
-    opened = [each for one in listed for each in one.all_open]
-    late = [each for each in opened if _is_late(each, now_ms)]
-    decided = [e for e in opened if e.state in PREPARED and now_ms - e.started_ms > LATE_MS]
-    lines = [
-        _line("Log", "topics", f"{len(topics)} topics can be read", half_deleted, "half deleted"),
-        _groups_line(admin),
-        _line(
-            "Open transactions",
-            "transactions",
-            f"{len(opened)} open",
-            [str(each.tx_id) for each in late],
-            "past their timeout",
-        ),
-        _line(
-            "Decided transactions",
-            "transactions",
-            "all are complete",
-            [str(each.tx_id) for each in decided],
-            "decided, not complete: run 'txlog maintain --once'",
-        ),
-        _queries_line(admin),
-    ]
-    return {"root": redact(admin.connection.cluster.store.url), "lines": lines}
-
-
-def _id(state: Any, name: str) -> str:
-    return str(state.topics[name].opened.topic_id)
-
-
-def _line(name: str, view: str, well: str, bad: list[str], what: str) -> Document:
-    more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
-    text = f"{what}: {', '.join(bad[:3])}{more}" if bad else well
-    return {"name": name, "status": "warn" if bad else "ok", "text": text, "view": view}
-
-
-def _groups_line(admin: Admin) -> Document:
-    names = admin.list_groups()
-    if len(names) > GROUPS_MAX:
-        text = f"{len(names)} groups; their lag is read page by page"
-        return {"name": "Consumer groups", "status": "ok", "text": text, "view": "groups"}
-    groups = admin.describe_groups()
-    behind = [g.group_id for g in groups if g.lag_ms is None or g.lag_ms > LATE_MS]
-    well = f"{len(groups)} groups, none of them 5 minutes behind"
-    return _line("Consumer groups", "groups", well, behind, "5 minutes behind, or of unknown lag")
-
-
-def _queries_line(admin: Admin) -> Document:
-    marks = {mark.query_id for mark in admin.list_micro_batches()}
-    text = f"{len(marks)} Spark queries have committed micro-batches"
-    return {"name": "Spark queries", "status": "ok", "text": text, "view": "queries"}
-
-
-def _is_late(opened: Transaction, now_ms: int) -> bool:
-    return opened.check_back is None and now_ms - opened.started_ms > opened.timeout_ms
 
 
 def _name(params: Params) -> str:
@@ -125,24 +60,40 @@ def _name(params: Params) -> str:
 
 def groups(admin: Admin, params: Params) -> Document:
     """One page of groups whose name contains `q`, the worst lag first, or by `sort`."""
-    names = [name for name in admin.list_groups() if params.get("q", "") in name]
+    unread = Unreadable()
+    listed = admin.list_groups(on_error=unread.note)
+    names = [name for name in listed if params.get("q", "") in name]
     sorts_all = len(names) <= GROUPS_MAX
-    part, page, pages = ([], 0, 1) if sorts_all else paged(names, params, PAGE_ROWS)
-    found = admin.describe_groups(set(names if sorts_all else part))
+    part, page, pages = (names, 0, 1) if sorts_all else paged(names, params, PAGE_ROWS)
+    found = admin.describe_groups(set(part), on_error=unread.note)
     found.sort(
         key=lambda one: (one.lag_ms is not None, -(one.lag_ms or 0), -one.known_lag, one.group_id)
     )
     rows: Sequence[Document] = _sorted(
-        [{**list_document(each), "known_lag": each.known_lag} for each in found], params
+        [
+            *unread.rows("group", part, (*GROUP_NAMES, "known_lag")),
+            *({**list_document(e), "known_lag": e.known_lag, "error": None} for e in found),
+        ],
+        params,
     )
     if sorts_all:
         rows, page, pages = paged(rows, params, PAGE_ROWS)
-    return _listed("groups", rows, len(names), page, pages) | {"sorts_all": sorts_all}
+    return _listed("groups", rows, len(names), page, pages, unread) | {"sorts_all": sorts_all}
 
 
-def _listed(name: str, rows: Sequence[Any], total: int, page: int, pages: int) -> Document:
-    """`sorts_all`: whether the order holds over all pages, or within this one."""
-    return {"total": total, "page": page, "pages": pages, "sorts_all": True, name: rows}
+def _listed(
+    name: str, rows: Sequence[Any], total: int, page: int, pages: int, unread: Unreadable
+) -> Document:
+    """`sorts_all`: whether the order holds over all pages, or within this one. `unread` says what
+    else could not be read: what is in a damaged journal has no rows."""
+    return {
+        "total": total,
+        "page": page,
+        "pages": pages,
+        "sorts_all": True,
+        "unread": unread.texts(but=name.removesuffix("s")),
+        name: rows,
+    }
 
 
 def _sorted(rows: Sequence[Document], params: Params) -> Sequence[Document]:
@@ -151,7 +102,7 @@ def _sorted(rows: Sequence[Document], params: Params) -> Sequence[Document]:
     name = params.get("sort", "")
     if not name or not rows:
         return rows
-    if name not in rows[0] or isinstance(rows[0][name], list | dict):
+    if name not in rows[0] or any(isinstance(row[name], list | dict) for row in rows):
         raise _not_sorted(name, rows[0])
     known = [row for row in rows if row[name] is not None]
     known.sort(key=lambda row: row[name], reverse=params.get("reverse") == "true")
@@ -181,6 +132,7 @@ def lag(admin: Admin, params: Params) -> Document:
 
 def topics(admin: Admin, params: Params) -> Document:
     """One page of topics whose name contains `q`, by name, or by `sort`."""
+    unread = Unreadable()
     names = [name for name in admin.list_topics() if params.get("q", "") in name]
     by_name = params.get("sort", "topic") == "topic"
     if by_name and params.get("reverse") == "true":
@@ -189,27 +141,33 @@ def topics(admin: Admin, params: Params) -> Document:
     part, page, pages = paged(names, params, PAGE_ROWS)
     if sorts_all and not by_name:
         part = names
-    rows: Sequence[Document] = [
-        {
-            **dict(zip(LIST_NAMES, list_row(each), strict=True)),
+    found = {
+        each.name: {
+            **dict(zip(TOPIC_NAMES, list_row(each), strict=True)),
             "end_offsets": sum(one.end_offset for one in each.partitions),
+            "error": None,
         }
-        for each in (admin.describe_topics(part) if part else ())
-    ]
+        for each in (admin.describe_topics(part, on_error=unread.note) if part else ())
+    }
+    found |= {
+        row["topic"]: row for row in unread.rows("topic", part, (*TOPIC_NAMES, "end_offsets"))
+    }
+    rows: Sequence[Document] = [found[name] for name in part]
     if not by_name:
         rows = _sorted(rows, params)
         rows = paged(rows, params, PAGE_ROWS)[0] if sorts_all else rows
-    worst = _worst_groups(admin, {row["topic"] for row in rows})
+    worst = _worst_groups(admin, {row["topic"] for row in rows}, unread)
     rows = [{**row, "worst_group": worst.get(row["topic"])} for row in rows]
-    return _listed("topics", rows, len(names), page, pages) | {"sorts_all": sorts_all}
+    return _listed("topics", rows, len(names), page, pages, unread) | {"sorts_all": sorts_all}
 
 
-def _worst_groups(admin: Admin, topics: set[str]) -> dict[str, Document]:
+def _worst_groups(admin: Admin, topics: set[str], unread: Unreadable) -> dict[str, Document]:
     """Topic -> the group that waits longest there. Nothing if more groups read these topics than
     are described at once."""
-    readers = _readers(admin, topics)
+    readers = _readers(admin, topics, unread)
     worst: dict[str, Document] = {}
-    for found in admin.describe_groups(set(readers)) if len(readers) <= GROUPS_MAX else ():
+    few = set(readers) if len(readers) <= GROUPS_MAX else set()
+    for found in admin.describe_groups(few, on_error=unread.note) if few else ():
         parts: dict[str, list[GroupPartition]] = {}
         for each in found.partitions:
             parts.setdefault(each.where.topic, []).append(each)
@@ -231,8 +189,10 @@ def _badness(row: Document) -> tuple[bool, int, int]:
 
 def topic(admin: Admin, params: Params) -> Document:
     """One topic, and the groups that read it. Raises UnknownTopic, InvalidName."""
+    unread = Unreadable()
     document = topic_document(admin.describe_topic(_name(params)))
-    return document | {"groups": _readers(admin, {_name(params)})}
+    groups = _readers(admin, {_name(params)}, unread)
+    return document | {"groups": groups, "unread": unread.texts()}
 
 
 def records(admin: Admin, params: Params) -> Document:
@@ -240,11 +200,11 @@ def records(admin: Admin, params: Params) -> Document:
     return records_document(admin, _name(params), params)
 
 
-def _readers(admin: Admin, topics: set[str]) -> list[str]:
+def _readers(admin: Admin, topics: set[str], unread: Unreadable) -> list[str]:
     """Groups with an offset in one of the topics; their lag is not read."""
     return [
         name
-        for name, found in admin.connection.offsets.groups().items()
+        for name, found in admin.connection.offsets.groups(on_error=unread.note).items()
         if any(where.topic in topics for where in found.committed)
     ]
 
@@ -253,8 +213,10 @@ def transactions(admin: Admin, params: Params) -> Document:
     """What is open now, with what it blocks and the command that ends it; and one page of those of
     `since` (1h), newest first or by `sort`, with `state`, and with `q` in an id, tag, topic or
     group, or with the id `name`."""
-    opened = [each for listing in admin.list_transactions() for each in _open(admin, listing)]
-    table = admin.transaction_history(params.get("since") or "1h")
+    unread = Unreadable()
+    listed = admin.list_transactions(on_error=unread.note)
+    opened = [each for listing in listed for each in _open(admin, listing, unread)]
+    table = _history(admin, params, unread)
     state, wanted = params.get("state", ""), params.get("q", "")
     # Only the rows of the page become Python's values, of which a table of 10,000 has very many.
     places: Sequence[int] = range(table.num_rows - 1, -1, -1)
@@ -267,11 +229,22 @@ def transactions(admin: Admin, params: Params) -> Document:
     covered = int(table.schema.metadata[COVERED_SINCE_MS])
     shown = rows_in_ms(table.take(numbers_column(np.array(part, np.int64))))
     rows = [{name: _plain(name, value) for name, value in row.items()} for row in shown]
-    return _listed("transactions", rows, len(places), page, pages) | {
+    return _listed("transactions", rows, len(places), page, pages, unread) | {
         "covered_since": iso_time(covered),
         "open": [each for each in opened if _is_wanted(each, params)][:PAGE_ROWS],
         "open_total": len(opened),
     }
+
+
+def _history(admin: Admin, params: Params, unread: Unreadable) -> pa.Table:
+    """The transactions of `since`; none, and nothing is covered, if an entry cannot be read."""
+    read = partial(admin.transaction_history, params.get("since") or "1h")
+    found = unless_unread(unread.note, "history", "of transactions", read)()
+    if found is not None:
+        return found
+    now_ms = admin.connection.runtime.clock.wall_ms()
+    covered = {COVERED_SINCE_MS: str(now_ms).encode()}
+    return TRANSACTION_HISTORY.with_metadata(covered).empty_table()
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -299,7 +272,7 @@ def _is_wanted(row: Mapping[str, Any], params: Params) -> bool:
     )
 
 
-def _open(admin: Admin, listing: TransactionListing) -> list[Document]:
+def _open(admin: Admin, listing: TransactionListing, unread: Unreadable) -> list[Document]:
     """The open transactions of one transactional id."""
     now_ms = admin.connection.runtime.clock.wall_ms()
     document = listing_document(listing, now_ms)
@@ -316,19 +289,22 @@ def _open(admin: Admin, listing: TransactionListing) -> list[Document]:
                 "transactional_id": listing.transactional_id,
                 "topics": topics,
                 "is_late": timeout_ms is not None and each["duration_ms"] > timeout_ms,
-                "blocks": _blocked(admin, each["transaction"], topics),
-                "blocked_groups": _readers(admin, set(topics)),
+                "blocks": _blocked(admin, each["transaction"], topics, unread),
+                "blocked_groups": _readers(admin, set(topics), unread),
                 "command": f"txlog --root {root} {command}",
             }
         )
     return found
 
 
-def _blocked(admin: Admin, transaction: str, topics: list[str]) -> list[Document]:
+def _blocked(
+    admin: Admin, transaction: str, topics: list[str], unread: Unreadable
+) -> list[Document]:
     """The partitions in which its records hide all later ones from readers, and from where on."""
     found = []
     for name in topics:
-        log = admin.connection.cluster.find_topic(name)
+        find = partial(admin.connection.cluster.find_topic, name)
+        log = unless_unread(unread.note, "topic", name, find)()
         for tx_id, opened in log.state.open_transactions() if log is not None else ():
             if str(tx_id) == transaction:
                 found += [
@@ -350,12 +326,14 @@ def transaction(admin: Admin, params: Params) -> Document:
 def queries(admin: Admin, params: Params) -> Document:
     """Spark's queries by the marks of their micro-batches, with their commits of `since` (1h), by
     `sort` or their id; those with `q` in their id or name."""
-    table = admin.transaction_history(params.get("since") or "1h")
+    unread = Unreadable()
+    marks = admin.list_micro_batches(on_error=unread.note)
+    table = _history(admin, params, unread)
     batches: dict[str, list[Document]] = {}
     for row in rows_in_ms(table.filter(table["query_id"].is_valid())):
         batches.setdefault(row["query_id"], []).append(row)
     found: list[Document] = []
-    for mark in admin.list_micro_batches():
+    for mark in marks:
         commits = [row for row in batches.get(mark.query_id, ()) if row["decided"] is not None]
         steps = [(b["decided"] - a["decided"]) / 1000 for a, b in pairwise(commits)]
         found.append(
@@ -392,7 +370,8 @@ def queries(admin: Admin, params: Params) -> Document:
     found.sort(key=lambda each: str(each["query_id"]))
     rows, page, pages = paged(_sorted(found, params), params, PAGE_ROWS)
     covered = iso_time(int(table.schema.metadata[COVERED_SINCE_MS]))
-    return _listed("queries", rows, len(found), page, pages) | {"covered_since": covered}
+    listed = _listed("queries", rows, len(found), page, pages, unread)
+    return listed | {"covered_since": covered}
 
 
 def storage(admin: Admin, params: Params) -> Document:

@@ -8,6 +8,7 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.processes.command_line import PROCESS_TIMEOUT_S, command, environment, run
 from tests.source_tree import ROOT
 from txlog import Admin, Consumer, Producer, TopicPartition
+from txlog.client.admin.watched_log import WatchedLog
 from txlog.errors import UsageError
 from txlog.metrics.collector import LogCollector
 from txlog.metrics.listening import is_loopback, parsed_listen
@@ -100,7 +102,7 @@ def test_each_scrape_shows_the_log_as_it_is_then(root: str) -> None:
 
 def test_open_transactions_and_decisions_are_counted(root: str) -> None:
     admin = Admin(root)
-    collector = LogCollector(admin)
+    collector = LogCollector(WatchedLog(lambda: admin))
     with Producer(root, transactional_id="p", transaction_records="in.log") as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -121,7 +123,7 @@ def test_open_transactions_and_decisions_are_counted(root: str) -> None:
 
 
 def test_names_of_kafka_exporter_on_demand(root: str) -> None:
-    found = scraped(text_of(LogCollector(Admin(root), prefix="kafka")))
+    found = scraped(text_of(LogCollector(WatchedLog(partial(Admin, root)), prefix="kafka")))
     assert found["kafka_consumergroup_lag", GROUP, "orders", "0"] == 3
     assert found["kafka_consumergroup_current_offset", GROUP, "orders", "0"] == 2
     assert found["kafka_topic_partition_current_offset", "orders", "0"] == 5
@@ -132,18 +134,18 @@ def test_names_of_kafka_exporter_on_demand(root: str) -> None:
 def test_sums_alone_without_partitions_and_for_too_many(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sums_only = scraped(text_of(LogCollector(Admin(root), partitions=False)))
+    sums_only = scraped(text_of(LogCollector(WatchedLog(partial(Admin, root)), partitions=False)))
     monkeypatch.setattr("txlog.metrics.collector.SERIES_MAX", 3)
-    too_many = scraped(text_of(LogCollector(Admin(root))))
+    too_many = scraped(text_of(LogCollector(WatchedLog(partial(Admin, root)))))
     for found in (sums_only, too_many):
         assert found["txlog_consumergroup_lag_sum", GROUP, "orders"] == 3
         assert not any("partition_" in name or name.endswith("_lag") for name, *_ in found)
-    asked = scraped(text_of(LogCollector(Admin(root), partitions=True)))
+    asked = scraped(text_of(LogCollector(WatchedLog(partial(Admin, root)), partitions=True)))
     assert ("txlog_consumergroup_lag", GROUP, "orders", "0") in asked
 
 
 def test_log_that_is_gone_is_down_and_the_server_lives(root: str) -> None:
-    collector = LogCollector(Admin(root))
+    collector = LogCollector(WatchedLog(partial(Admin, root)))
     shutil.move(root, f"{root}-away")
     assert scraped(text_of(collector)) == {("txlog_up",): 0}
     shutil.move(f"{root}-away", root)
@@ -214,7 +216,7 @@ def test_dashboard_and_alerts_ask_for_names_that_are_exported(root: str) -> None
         for name in re.findall(r"txlog_\w+", target["expr"])
     }
     registry = CollectorRegistry()
-    registry.register(LogCollector(Admin(root)))
+    registry.register(LogCollector(WatchedLog(partial(Admin, root))))
     registry.register(MaintenanceMetrics())
     exported = {name for name, *_ in scraped(generate_latest(registry).decode())}
     assert asked <= exported

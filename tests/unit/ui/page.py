@@ -13,6 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 from tests.processes.command_line import PROCESS_TIMEOUT_S
 from txlog import Admin
+from txlog.client.admin.watched_log import WatchedLog
 from txlog.ui.server import PageServer
 
 
@@ -88,7 +89,8 @@ class OpenPage:
 @contextmanager
 def page_of(log: Admin | str) -> Iterator[OpenPage]:
     """The page of a log, while the block runs."""
-    server = PageServer(Admin(log) if isinstance(log, str) else log, "127.0.0.1:0")
+    watched = WatchedLog(lambda: Admin(log) if isinstance(log, str) else log)
+    server = PageServer(watched, "127.0.0.1:0")
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

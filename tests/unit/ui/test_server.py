@@ -13,6 +13,7 @@ from tests.processes.command_line import run
 from tests.stores.faulty_stores import HookedStore
 from tests.unit.ui.page import OpenPage, page_of
 from txlog import Admin, Producer
+from txlog.client.admin.watched_log import WatchedLog
 from txlog.clock import Runtime
 from txlog.engine.connection import open_connection
 from txlog.storage.disk.local import LocalStore
@@ -151,7 +152,7 @@ def test_pages_that_want_the_same_share_an_answer(
     asked: list[object] = []
     monkeypatch.setitem(VIEWS, "/api/topics", lambda _, params: asked.append(params) or {})
     monkeypatch.setattr(server, "LIVE_MS", 1_000_000)
-    answers = Answers(Admin(str(log)))
+    answers = Answers(WatchedLog(lambda: Admin(str(log))))
     pages = [threading.Thread(target=answers.of, args=("/api/topics", {})) for _ in range(4)]
     for each in pages:
         each.start()
@@ -170,7 +171,7 @@ def test_port_in_use_is_refused(log: Path) -> None:
 
 def test_other_machines_are_warned_of(log: Path, caplog: pytest.LogCaptureFixture) -> None:
     for listen, count in (("127.0.0.1:0", 0), ("0.0.0.0:0", 1)):
-        found = PageServer(Admin(str(log)), listen)
+        found = PageServer(WatchedLog(lambda: Admin(str(log))), listen)
         assert len(caplog.records) == count
         assert found.url.partition("token=")[2] not in caplog.text
         found.stop()
@@ -182,7 +183,7 @@ def test_live_view_of_a_bucket_costs_less_than_a_get_a_second_for_each_journal(r
     store = CountingStore(HookedStore(LocalStore(root, runtime, durable=False)))
     admin = Admin(open_connection(store, runtime))
     journals = 1 + len(admin.list_topics()) + len(admin.connection.coordinators())
-    assert Answers(admin).live_ms == server.FAR_LIVE_MS
+    assert Answers(WatchedLog(lambda: admin)).live_ms == server.FAR_LIVE_MS
     for path in ("overview", "groups", "group", "topics", "topic", "transactions", "queries"):
         params = {"name": "billing" if path == "group" else "orders"}
         VIEWS[f"/api/{path}"](admin, params)

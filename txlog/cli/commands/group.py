@@ -12,7 +12,8 @@ from txlog.cli.output.chart import chart, picture_path, write_picture
 from txlog.cli.output.output import Facts, Grid, Lines, Section, duration_text, grid_of
 from txlog.cli.session import Session, group_names, with_session
 from txlog.client.admin.descriptions import GroupDescription
-from txlog.documents.groups import group_document, lag_document, list_document
+from txlog.documents.groups import LIST_NAMES, group_document, lag_document, list_document
+from txlog.documents.unreadable import Unreadable
 from txlog.model import validate_group_id
 
 app = typer.Typer(
@@ -49,17 +50,17 @@ PENDING_COLUMNS = (
 @with_session
 def list_groups(session: Session) -> None:
     """All consumer groups, with their lag in records over all partitions."""
-    admin = session.admin()
-    groups = admin.describe_groups()
+    unread = Unreadable()
+    groups = session.admin().describe_groups(on_error=unread.note)
     session.show([list_document(each) for each in groups], [list_grid(groups)])
+    session.end_with(unread)
     if not groups:
         session.say("No consumer group has committed an offset here.")
 
 
 def list_grid(groups: Sequence[GroupDescription]) -> Grid:
     """The table of groups, one a row."""
-    names = ("group", "topics", "partitions", "lag", "lag_seconds", "pending", "owner")
-    return grid_of([{**list_document(each), "lag": _lag(each)} for each in groups], names)
+    return grid_of([{**list_document(each), "lag": _lag(each)} for each in groups], LIST_NAMES)
 
 
 @app.command("describe", epilog="Example: txlog group describe billing")

@@ -13,6 +13,7 @@ from txlog.cli.output.output import Facts, Grid, Section, counted, grid_of
 from txlog.cli.session import Execute, Session, Topic, with_session
 from txlog.client.admin import Admin, NewTopic, TopicDescription
 from txlog.documents.topics import LIST_NAMES, list_row, topic_document
+from txlog.documents.unreadable import Unreadable
 from txlog.engine.new_topic import checked_topic
 from txlog.errors import NotATxlog, UsageError
 from txlog.settings import TopicConfig
@@ -47,12 +48,14 @@ def list_topics(
     OFFSETS counts what can be read from the start to the end, aborted records included.
     """
     admin = session.admin()
+    unread = Unreadable()
     rows: list[tuple[str, int, int, int]] | list[tuple[str]]
     if offsets:
-        rows = [list_row(topic) for topic in admin.describe_topics()]
+        rows = [list_row(topic) for topic in admin.describe_topics(on_error=unread.note)]
     else:
         rows = [(name,) for name in admin.list_topics()]
     session.show_rows(LIST_NAMES if offsets else LIST_NAMES[:1], rows)
+    session.end_with(unread)
     if not rows:
         session.say("There are no topics; 'txlog topic create' creates one.")
 

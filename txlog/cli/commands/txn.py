@@ -14,6 +14,7 @@ from txlog.client.admin import Admin
 from txlog.client.admin.transactions import transaction_at
 from txlog.coordinator.transaction import TransactionState
 from txlog.documents.transactions import listing_document, transaction_document
+from txlog.documents.unreadable import Unreadable
 from txlog.errors import IllegalTransition, UnknownTransaction, UsageError
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 
@@ -47,7 +48,8 @@ def list_transactions(
     if half:
         show_half(session, admin, now_ms)
         return
-    listed = admin.list_transactions()
+    unread = Unreadable()
+    listed = admin.list_transactions(on_error=unread.note)
     found = [
         listing_document(each, now_ms)
         for each in listed
@@ -55,6 +57,7 @@ def list_transactions(
     ]
     rows = [row for each in found for row in _rows(each)]
     session.show(found, [Grid((*HEADERS, "OpenTransaction", "Duration"), rows)])
+    session.end_with(unread)
     if not found:
         session.say("No transaction is open." if only_open else "There are no transactional ids.")
 

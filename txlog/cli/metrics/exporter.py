@@ -10,6 +10,7 @@ import typer
 
 from txlog.cli.output.output import json_text
 from txlog.cli.session import Output, Session, with_session
+from txlog.client.admin.watched_log import WatchedLog
 from txlog.distribution import install_command
 from txlog.errors import UsageError
 
@@ -53,7 +54,7 @@ def exporter(
     from txlog.metrics.server import serve_metrics
 
     prefix = "kafka" if kafka_names else "txlog"
-    collector = LogCollector(session.admin(), prefix=prefix, partitions=partitions)
+    collector = LogCollector(WatchedLog(session.admin), prefix=prefix, partitions=partitions)
     url = serve_metrics(listen, [collector])
     session.say(f"Serving {url}")
     if session.options.output is Output.JSON:

@@ -117,13 +117,16 @@ def _open_row(opened: Document, row: Document) -> Document:
 
 
 def grid(look: Look, document: Document) -> Grid:
-    """The list; an arrow marks the column by which it is sorted."""
-    names = [column.name.upper().replace("_", "-") for column in look.view.columns]
+    """The list; an arrow marks the column by which it is sorted. What is wrong with a row that
+    cannot be read has a column only if there is one."""
+    listed = rows_of(look.view, document)
+    is_whole = not any(row.get("error") for row in listed)
+    columns = look.view.columns if is_whole else (*look.view.columns, _plain("error"))
+    names = [column.name.upper().replace("_", "-") for column in columns]
     if look.sort is not None:
         place = look.view.columns.index(look.sort)
         names[place] += " ▼" if look.sort.highest_first != look.is_reversed else " ▲"
-    rows = [[c.shown(row) for c in look.view.columns] for row in rows_of(look.view, document)]
-    return Grid(tuple(names), rows)
+    return Grid(tuple(names), [[column.shown(row) for column in columns] for row in listed])
 
 
 def summary(look: Look, document: Document) -> str:
@@ -138,6 +141,7 @@ def summary(look: Look, document: Document) -> str:
         parts.append("sorted within the page")
     if not total and not document.get("open_total"):
         parts.append(look.view.empty)
+    parts += [f"cannot be read: {text}" for text in document["unread"]]
     return ", ".join(parts)
 
 

@@ -12,8 +12,9 @@ from queue import Empty, SimpleQueue
 
 from txlog.cli.top.look import Document, Question
 from txlog.client.admin import Admin
+from txlog.client.admin.watched_log import WatchedLog
 from txlog.documents.record_json import iso_time
-from txlog.errors import NotATxlog, RetriableError, TxlogError, UsageError
+from txlog.errors import TxlogError
 from txlog.redaction import redact
 from txlog.ui.views import VIEWS
 
@@ -37,11 +38,9 @@ class Reader:
     def __init__(
         self, opened: Callable[[], Admin], interval_ms: int, tell: Callable[[ViewAnswer], object]
     ) -> None:
-        """`opened` opens the log, now and again after it could not be read: a process goes on with
-        nothing that has changed under it. `tell` is called from the reader's thread."""
-        self._opened = opened
-        self._admin: Admin | None = opened()
-        self._runtime = self._admin.connection.runtime
+        """`opened` opens the log. `tell` is called from the reader's thread."""
+        self._log = WatchedLog(opened)
+        self._runtime = self._log.connection.runtime
         self._interval_ms = interval_ms
         self._tell = tell
         self._asked: SimpleQueue[tuple[Question, ...] | None] = SimpleQueue()
@@ -79,13 +78,10 @@ class Reader:
             return kept
         document, error = None, ""
         try:
-            self._admin = self._admin or self._opened()
-            document = VIEWS[question.path](self._admin, dict(question.params))
+            view, params = VIEWS[question.path], dict(question.params)
+            document = self._log.ask(lambda admin: view(admin, params))
         except TxlogError as found:
             error = redact(found.message)
-            is_question = isinstance(found, UsageError) and not isinstance(found, NotATxlog)
-            if not is_question and not isinstance(found, RetriableError):
-                self._admin = None
         except Exception as found:  # noqa: BLE001 - the screen shows it, and goes on
             error = redact(f"internal error: {type(found).__name__}: {found}")
         answer = ViewAnswer(question, document, error, (iso_time(clock.wall_ms()) or "")[11:19])

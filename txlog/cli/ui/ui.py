@@ -9,6 +9,7 @@ import typer
 
 from txlog.cli.output.output import json_text
 from txlog.cli.session import Output, Session, with_session
+from txlog.client.admin.watched_log import WatchedLog
 from txlog.distribution import install_command
 from txlog.errors import UsageError
 
@@ -33,7 +34,7 @@ def ui(
         raise UsageError(f"the page needs Starlette and uvicorn; run {install_command('ui')}.")
     from txlog.ui.server import PageServer
 
-    server = PageServer(session.admin(), listen)
+    server = PageServer(WatchedLog(session.admin), listen)
     is_json = session.options.output is Output.JSON
     # To stdout: messages show no secrets, and this one is needed.
     print(json_text({"url": server.url}) if is_json else server.url, flush=True)

@@ -25,6 +25,7 @@ from txlog.client.positions.position_arguments import checked_partitions
 from txlog.coordinator.events import GroupReleased
 from txlog.engine.connection import Connection
 from txlog.errors import UnknownGroup, UsageError
+from txlog.fan_out import OnError, unless_unread
 from txlog.groups.state import CommittedOffset, GroupState
 from txlog.model import TopicPartition, validate_group_id
 from txlog.topic.read.unread import unread
@@ -36,9 +37,10 @@ class GroupAdmin:
 
     connection: Connection
 
-    def list_groups(self) -> list[str]:
-        """Names of all consumer groups that have committed or pending offsets."""
-        groups = self.connection.offsets.groups(linearizable=True)
+    def list_groups(self, *, on_error: OnError | None = None) -> list[str]:
+        """Names of all consumer groups that have committed or pending offsets. `on_error` as in
+        `describe_groups`."""
+        groups = self.connection.offsets.groups(linearizable=True, on_error=on_error)
         return sorted(name for name, group in groups.items() if group.committed or group.pending)
 
     def describe_group(self, group_id: str) -> GroupDescription:
@@ -50,26 +52,35 @@ class GroupAdmin:
         group = self.connection.offsets.with_decided(group_id, group)
         return _described_group(self.connection, group_id, group, owner)
 
-    def describe_groups(self, names: Collection[str] | None = None) -> list[GroupDescription]:
-        """All consumer groups, or those of `names` that exist, by name."""
-        groups = self.connection.offsets.groups(linearizable=True)
+    def describe_groups(
+        self, names: Collection[str] | None = None, *, on_error: OnError | None = None
+    ) -> list[GroupDescription]:
+        """All consumer groups, or those of `names` that exist, by name.
+
+        One that cannot be read raises, or, with `on_error`, is left out: this is called with
+        "group", its name and the error, or with "coordinator" and a number, whose groups are not
+        known then.
+        """
+        groups = self.connection.offsets.groups(linearizable=True, on_error=on_error)
         found = {
             name: group
             for name, group in groups.items()
             if (group.committed or group.pending) and (names is None or name in names)
         }
         owners: dict[str, str] = {}
-        for coordinator in self.connection.caught_up() if found else ():
+        for coordinator in self.connection.caught_up(on_error) if found else ():
             owners = {**coordinator.state.owners, **owners}
         found = {n: self.connection.offsets.with_decided(n, group) for n, group in found.items()}
-        return list(
-            self.connection.cluster.answers(
-                [
-                    partial(_described_group, self.connection, name, group, owners.get(name, ""))
-                    for name, group in sorted(found.items())
-                ]
+        asked = [
+            unless_unread(
+                on_error,
+                "group",
+                name,
+                partial(_described_group, self.connection, name, group, owners.get(name, "")),
             )
-        )
+            for name, group in sorted(found.items())
+        ]
+        return [each for each in self.connection.cluster.answers(asked) if each is not None]
 
     def owner_of(self, group_id: str) -> str:
         """The transactional id that owns a group (rule R12), or "". Raises InvalidName."""

@@ -7,7 +7,7 @@ changes are allowed. It must not know groups or transactions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from txlog.engine.new_topic import (
     evolve_schema,
 )
 from txlog.errors import InvalidConfig, PublishContention, TopicExists, UsageError
-from txlog.fan_out import in_background
+from txlog.fan_out import OnError, in_background, unless_unread
 from txlog.model import TopicPartition, validate_topic_name
 from txlog.settings import TopicConfig
 from txlog.topic.events import AddPartitions, AlterConfig, check_partition_count
@@ -97,33 +97,49 @@ class TopicAdmin:
         """One topic. Raises UnknownTopic."""
         return self.describe_topics([name])[0]
 
-    def describe_topics(self, names: Iterable[str] | str | None = None) -> list[TopicDescription]:
-        """Several topics, by default all. Raises UnknownTopic for a given name."""
+    def describe_topics(
+        self, names: Iterable[str] | str | None = None, *, on_error: OnError | None = None
+    ) -> list[TopicDescription]:
+        """Several topics, by default all. Raises UnknownTopic for a given name.
+
+        One that cannot be read raises, or, with `on_error`, is left out: this is called with
+        "topic", its name and the error.
+        """
         cluster = self.connection.cluster
-        deletions = in_background(self.connection.runtime.fan_out, cluster.deletions_begun)
+        read = partial(cluster.deletions_begun, on_error)
+        deletions = in_background(self.connection.runtime.fan_out, read)
         if names is None:
-            topics = self._present(cluster.topics())
+            topics = self._present(cluster.topics(), on_error)
         else:
             find = partial(cluster.present_topic, linearizable=True)
-            calls = [partial(find, name) for name in checked_names(names)]
+            calls = [
+                unless_unread(on_error, "topic", name, partial(find, name))
+                for name in checked_names(names)
+            ]
             topics = self.connection.runtime.fan_out.run_all(calls)
         being_deleted = deletions()
-        return [_described(topic, topic.topic_id in being_deleted) for topic in topics]
+        return [_described(t, t.topic_id in being_deleted) for t in topics if t is not None]
 
-    def _present(self, topics: list[TopicLog]) -> list[TopicLog]:
+    def _present(
+        self, topics: list[TopicLog], on_error: OnError | None
+    ) -> Sequence[TopicLog | None]:
         """The topics that still exist, caught up. Many topics on a quick store are read one after
         the other: with threads, waiting for each other would take longer than the reads."""
         runtime = self.connection.runtime
+
+        def newest(topic: TopicLog) -> Callable[[], TopicLog | None]:
+            return unless_unread(on_error, "topic", topic.name, partial(self._newest, topic))
+
         found: list[TopicLog | None] = []
         shortest_ms = QUICK_MS
         for topic in topics[:TIMED_TOPICS] if len(topics) > FAN_OUT_TOPICS_MAX else ():
             began_ms = runtime.clock.monotonic_ms()
-            found.append(self._newest(topic))
+            found.append(newest(topic)())
             shortest_ms = min(shortest_ms, runtime.clock.monotonic_ms() - began_ms)
-        calls = [partial(self._newest, topic) for topic in topics[len(found) :]]
+        calls = [newest(topic) for topic in topics[len(found) :]]
         is_quick = shortest_ms < QUICK_MS
         found += [call() for call in calls] if is_quick else runtime.fan_out.run_all(calls)
-        return [topic for topic in found if topic is not None]
+        return found
 
     def _newest(self, topic: TopicLog) -> TopicLog | None:
         """The topic, caught up; if it was deleted, the one that has its name now."""

@@ -29,7 +29,7 @@ from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.transaction import Transaction, TransactionalId
 from txlog.engine.connection import Connection
 from txlog.errors import ProducerFenced, UnknownTransaction, UsageError
-from txlog.fan_out import in_background
+from txlog.fan_out import OnError, in_background
 from txlog.groups.state import Pending
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_tag
 from txlog.topic.producer_state import OpenTransaction
@@ -49,14 +49,16 @@ class TransactionAdmin:
 
     connection: Connection
 
-    def list_transactions(self) -> list[TransactionListing]:
+    def list_transactions(self, *, on_error: OnError | None = None) -> list[TransactionListing]:
         """Every transactional id of the log, with its open transactions.
 
-        One whose records are staged is listed once it has pending offsets, or commits.
+        One whose records are staged is listed once it has pending offsets, or commits. With
+        `on_error` those of coordinators that cannot be read are left out: it is called with
+        "coordinator", its number and the error.
         """
-        read = partial(_pended_transactions, self.connection)
+        read = partial(_pended_transactions, self.connection, on_error)
         pended_transactions = in_background(self.connection.runtime.fan_out, read)
-        coordinators = list(self.connection.caught_up())
+        coordinators = list(self.connection.caught_up(on_error))
         pended = pended_transactions()
         return sorted(
             (
@@ -67,11 +69,12 @@ class TransactionAdmin:
             key=lambda listing: listing.transactional_id,
         )
 
-    def list_micro_batches(self) -> list[ReplayMark]:
-        """The newest micro-batch of every Spark query, and of every write of a `foreachBatch`."""
+    def list_micro_batches(self, *, on_error: OnError | None = None) -> list[ReplayMark]:
+        """The newest micro-batch of every Spark query, and of every write of a `foreachBatch`.
+        `on_error` as in `list_transactions`."""
         return [
             mark
-            for coordinator in self.connection.caught_up()
+            for coordinator in self.connection.caught_up(on_error)
             for mark in coordinator.state.marks.values()
         ]
 
@@ -200,10 +203,12 @@ class TransactionAdmin:
         ]
 
 
-def _pended_transactions(connection: Connection) -> dict[TxId, PendingTransaction]:
+def _pended_transactions(
+    connection: Connection, on_error: OnError | None
+) -> dict[TxId, PendingTransaction]:
     """Pending offsets of groups, by transaction, whatever its outcome."""
     found: dict[TxId, PendingTransaction] = {}
-    for name, group in connection.offsets.groups().items():
+    for name, group in connection.offsets.groups(on_error=on_error).items():
         for tx_id, pend in group.pending.items():
             known = found.get(tx_id)
             groups = (name,) if known is None else (*known.groups, name)

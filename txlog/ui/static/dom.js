@@ -53,12 +53,16 @@ function attributes(old, fresh) {
   }
 }
 
-// Columns are [header, cell of a row, class]. A cell is text, an element, or null.
+// Columns are [header, cell of a row, class]. A cell is text, an element, or null. Of a row with an
+// error only the first one is known.
 export function table(caption, columns, rows, empty) {
   if (!rows.length) return h("p", { class: "quiet" }, empty);
   const head = columns.map(([name, , kind]) => h("th", { scope: "col", class: kind }, name));
   const body = rows.map((row) => h("tr", { class: row.gap ? "gap" : null },
-    columns.map(([name, cell, kind]) => h("td", { class: kind, "data-label": name }, cell(row) ?? "-"))));
+    (row.error ? columns.slice(0, 1) : columns).map(([name, cell, kind]) =>
+      h("td", { class: kind, "data-label": name }, cell(row) ?? "-")),
+    row.error ? h("td", { class: "look", colspan: columns.length - 1, "data-label": "Not readable" },
+      row.error) : null));
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
     h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
 }

@@ -20,6 +20,8 @@ function choice(name, label, options, chosen) {
     h("option", { value, selected: value === (chosen ?? "") }, text))));
 }
 
+const unread = (found) => found.unread.map((text) => h("p", { class: "notice" }, text));
+
 function pages(kind, document, params, noun) {
   const at = (page, text) => (page < 0 || page >= document.pages ? h("span", { class: "quiet" }, text)
     : h("a", { href: to([kind], { ...params, page }) }, text));
@@ -43,7 +45,7 @@ export const overview = {
 export const groups = {
   api: "groups",
   render: (found, _, params) => [
-    h("h1", {}, "Consumer groups"), filter("groups", params, "Name contains"),
+    h("h1", {}, "Consumer groups"), filter("groups", params, "Name contains"), ...unread(found),
     table("Consumer groups", [
       ["Group", (row) => link(row.group, "groups", row.group), "name"],
       ["Lag (records)", lag, "number"],
@@ -105,7 +107,7 @@ export const topics = {
   api: "topics",
   enter: () => { before = new Map(); },
   render: (found, _, params) => [
-    h("h1", {}, "Topics"), filter("topics", params, "Name contains"),
+    h("h1", {}, "Topics"), filter("topics", params, "Name contains"), ...unread(found),
     table("Topics", [
       ["Topic", (row) => link(row.topic, "topics", row.topic), "name"],
       ["Partitions", (row) => number(row.partitions), "number"],
@@ -125,7 +127,7 @@ export const topic = {
   api: "topic",
   render: (found, [name]) => [
     h("h1", {}, `Topic ${found.topic}`),
-    found.is_being_deleted ? h("p", { class: "notice" }, "Its deletion has begun.") : null,
+    ...unread(found), found.is_being_deleted ? h("p", { class: "notice" }, "Its deletion has begun.") : null,
     h("p", {}, "Read by ", found.groups.length ? found.groups.flatMap((each, place) =>
       [place ? ", " : "", link(each, "groups", each)]) : "no group", "."),
     h("h2", {}, "Partitions"),
@@ -204,7 +206,7 @@ export const transactions = {
         choice("state", "Outcome", [["", "all"], ["OPEN", "open"], ["COMMITTED", "committed"],
           ["ABORTED", "aborted"], ["DEAD_LETTERED", "dead-lettered"]], params.state),
         choice("since", "Since", [["", "1 hour"], ["15m", "15 minutes"], ["1d", "1 day"], ["7d", "7 days"]], params.since)]),
-      h("h2", {}, `Open now: ${found.open_total}`),
+      ...unread(found), h("h2", {}, `Open now: ${found.open_total}`),
       table("Open transactions", [
         ["Transaction", (row) => link(row.transaction, "transactions", row.transaction), "name"],
         ["Owner", (row) => row.transactional_id, "name"],
@@ -254,7 +256,7 @@ export const transaction = {
 export const queries = {
   api: "queries",
   render: (found, _, params) => [
-    h("h1", {}, "Spark queries"),
+    h("h1", {}, "Spark queries"), ...unread(found),
     table("Spark queries", [
       ["Query", (row) => row.query_id + (row.label ? ` (${row.label})` : ""), "name"],
       ["Batch", (row) => row.batch_id, "number"],

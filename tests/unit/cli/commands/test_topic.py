@@ -40,6 +40,19 @@ def test_list_without_offsets_reads_no_topic(own_log: SampleLog) -> None:
     assert run("topic", "list", root=own_log.root).out == "TOPIC\nflights\norders\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"), [("topic list --offsets", ["flights"]), ("group list", [])]
+)
+def test_list_shows_what_can_be_read_and_ends_with_what_cannot(
+    words: str, shown: list[str], own_log: SampleLog
+) -> None:
+    entry = max(Path(own_log.root).glob("topics/orders/**/entries/*.json"))
+    entry.write_bytes(b"")
+    done = run(*words.split(), "-o", "json", root=own_log.root)
+    assert [row[words.split()[0]] for row in done.json] == shown
+    assert (done.code, entry.name in done.err) == (1, True)
+
+
 def test_list_of_an_empty_log_prints_a_hint_on_stderr(tmp_path: Path) -> None:
     Admin(str(tmp_path), create=True)
     assert run("topic", "list", "-o", "json", root=tmp_path).json == []

@@ -52,9 +52,22 @@ def test_wrong_call_is_refused(words: tuple[str, ...], code: int, message: str, 
     assert (done.code, done.out, message in done.err) == (code, "", True), done.err
 
 
-def test_damaged_log_ends_one_frame_with_an_error(tmp_path: Path) -> None:
-    root = log_of(tmp_path / "log")
+def test_damaged_topic_is_named_in_its_row_of_one_frame(tmp_path: Path) -> None:
+    root = log_of(tmp_path / "log", "whole")
     entry = max(Path(root, "topics", "orders").rglob("entries/*.json"))
+    entry.write_bytes(b"")
+    done = run_process("top", "--once", "--view", "topics", "--root", root)
+    assert (done.code, done.err) == (0, "")
+    assert "LOOK Log: cannot be read: topic orders: " in done.out
+    (damaged,) = [row for row in done.rows if row[:1] == ["orders"]]
+    assert entry.name in " ".join(damaged)
+    (whole,) = [row for row in done.rows if row[:1] == ["whole"]]
+    assert whole[1:4] == ["1", "0", "0"]
+
+
+def test_damaged_list_of_topics_ends_one_frame_with_an_error(tmp_path: Path) -> None:
+    root = log_of(tmp_path / "log")
+    entry = max(Path(root, "cluster").rglob("entries/*.json"))
     entry.write_bytes(b"")
     done = run_process("top", "--once", "--view", "topics", "--root", root)
     assert (done.code, entry.name in done.err) == (1, True)
