@@ -10,18 +10,21 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tests.processes.killed_process import AFTER, BEFORE, kill_at, scripted_log
 from tests.stores.scripted_store import ScriptedStore
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
+from txlog.engine.append.producer_batch import Headers
 from txlog.engine.connection import Connection
 from txlog.engine.producer_config import IN_LOG, STAGED, TRANSACTION_RECORDS
 from txlog.errors import ConcurrentTransactions, FencedError, TransactionAborted
 
 SOURCE, RESULTS, GROUP, NAME = "source", ("left", "right"), "group", "worker"
 BATCH = 2
+HEADERS: dict[str, Headers] = {"left": [("large", bytes(70_000))], "right": []}
+"""Records of one topic are too large for an entry, those of the other ride in entries."""
 
 STEPS: dict[str, tuple[str, str, int]] = {
     "before BEGIN": (BEFORE, "transaction_begun", 1),
@@ -71,8 +74,9 @@ def work(
             on_second()
         for topic in RESULTS:
             for record in (record for records in polled.values() for record in records):
-                producer.send(topic, b"result " + record.value)
-            producer.flush()
+                producer.send(topic, b"result " + record.value, headers=HEADERS[topic])
+            if transaction_records == IN_LOG:  # Otherwise the commit writes them.
+                producer.flush()
         positions = {where: consumer.position(where) for where in polled}
         producer.send_offsets_to_transaction(positions, consumer.group_metadata())
         producer.commit_transaction()
@@ -141,9 +145,11 @@ def arm(store: ScriptedStore, step: str) -> None:
     store.on("create", "entries/", kill_at(side, nth), holding=f'"type":"{event}"', times=10)
 
 
-def main(verb: str, root: str, argument: str) -> None:
+def main(
+    verb: str, root: str, argument: str, storage_options: Mapping[str, object] | None = None
+) -> None:
     """Run the worker."""
-    store, connection = scripted_log(root)
+    store, connection = scripted_log(root, storage_options)
     if verb == "race":
         race(connection, argument)
     else:

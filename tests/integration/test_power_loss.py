@@ -17,8 +17,9 @@ from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
+from txlog.engine.append.producer_batch import Headers
 from txlog.engine.connection import Connection, open_connection
-from txlog.engine.producer_config import STAGED
+from txlog.engine.producer_config import IN_LOG, STAGED
 from txlog.fan_out import SerialFanOut
 from txlog.maintenance.maintenance import Maintenance
 from txlog.model import TopicPartition
@@ -34,6 +35,8 @@ pytestmark = pytest.mark.timeout(400)
 SOURCE, RESULTS, GROUP, NAME = "source", ("left", "right"), "group", "worker"
 S0 = TopicPartition(SOURCE, 0)
 COUNT = 2
+HEADERS: dict[str, Headers] = {"left": [("large", bytes(70_000))], "right": []}
+"""Records of one topic are too large for an entry, those of the other ride in entries."""
 
 LOSSES_MIN = 20
 """With fewer distinct losses the recording would be incomplete."""
@@ -112,8 +115,9 @@ def _copy(
         producer.begin_transaction()
         record = polled[S0][0]
         for topic in RESULTS:
-            producer.send(topic, record.value)
-            producer.flush()
+            producer.send(topic, record.value, headers=HEADERS[topic])
+            if producer.config.transaction_records == IN_LOG:  # Otherwise the commit writes them.
+                producer.flush()
         producer.send_offsets_to_transaction({S0: record.offset + 1}, consumer.group_metadata())
         producer.commit_transaction()
         acknowledge(f"copied {record.offset + 1}")

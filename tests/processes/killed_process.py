@@ -7,6 +7,7 @@ every run. As after a power failure, SIGKILL leaves no chance to clean up.
 
 import os
 import signal
+from collections.abc import Mapping
 
 from tests.stores.scripted_store import Call, Effect, ScriptedStore
 from txlog.clock import Runtime
@@ -17,10 +18,12 @@ from txlog.storage import open_store
 BEFORE, AFTER = "before", "after"
 
 
-def scripted_log(root: str) -> tuple[ScriptedStore, Connection]:
+def scripted_log(
+    root: str, storage_options: Mapping[str, object] | None = None
+) -> tuple[ScriptedStore, Connection]:
     """The log at that root, and the script that its store follows in this process."""
     runtime = Runtime(fan_out=SerialFanOut())
-    store = ScriptedStore(open_store(root, runtime))
+    store = ScriptedStore(open_store(root, runtime, storage_options))
     return store, open_connection(store, runtime)
 
 

@@ -7,14 +7,13 @@ them, and the state has a field for each. This module stores and dispatches; it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from txlog.coordinator.events import (
     CommitPrepared,
     CoordinatorEvent,
-    Participant,
     ParticipantsAdded,
     ReplayMark,
     TransactionBegun,
@@ -46,8 +45,9 @@ from txlog.journal.machine import Decided, SimpleMachine
 from txlog.layout import is_entry, parse_number
 from txlog.model import COORDINATORS_MAX, Partition, TopicPartition, TxId, validate_segment_id
 from txlog.sorted_map import SortedMap
+from txlog.storage.store import ByteRange
 from txlog.stored import stored, stored_list
-from txlog.topic.records.batch import placed_segments
+from txlog.topic.records.batch import placed_segments, places_in_entries
 
 _OFFSETS_EVENTS = get_args(OffsetsEvent)
 _EVENTS = EventCodec(*get_args(CoordinatorEvent), *_OFFSETS_EVENTS)
@@ -149,8 +149,6 @@ class CoordinatorMachine(SimpleMachine):
         that the log does not have."""
         if isinstance(event, OffsetsPended):
             self._require_coordinator(event.pending)
-        if isinstance(event, CommitPrepared | TransactionBegun | ParticipantsAdded):
-            _require_own_entry(event.participants, slot)
         if isinstance(event, _OFFSETS_EVENTS):
             offsets = apply_offsets(state.offsets, event)
             return CoordinatorJournalState(state.transactions, offsets)
@@ -166,6 +164,12 @@ class CoordinatorMachine(SimpleMachine):
             for one in event.participants
         )
         return replace(event, participants=participants)
+
+    def places(self, event: Any) -> Iterator[tuple[str, ByteRange]]:
+        """See `place`."""
+        if isinstance(event, CommitPrepared | TransactionBegun | ParticipantsAdded):
+            for participant in event.participants:
+                yield from places_in_entries(participant.segments)
 
     def lowest_named(self, state: CoordinatorJournalState, default: int) -> int:
         """The lowest slot whose entry has records of a transaction that is not complete."""
@@ -234,14 +238,6 @@ class CoordinatorMachine(SimpleMachine):
                 f"pending offsets name coordinator {pending.coordinator}, and the log has "
                 f"{self._count}"
             )
-
-
-def _require_own_entry(participants: Iterable[Participant], slot: int) -> None:
-    """Raises CorruptData for records in another entry than that of the slot."""
-    for participant in participants:
-        for segment in participant.segments:
-            if is_entry(segment.path) and parse_number(segment.path) != slot:
-                raise CorruptData(f"{segment.path} is not the entry that names records in it")
 
 
 def _row_of(name: str, group: GroupState) -> _GroupRow:

@@ -24,9 +24,10 @@ from txlog.errors import (
     UsageError,
 )
 from txlog.journal.codec import Json
-from txlog.journal.entry import Entry, EntryRecords, not_understood, require_own
+from txlog.journal.entry import RECORDS_START, Entry, EntryRecords, not_understood, require_own
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, snapshot_release
 from txlog.layout import JournalLayout, parse_number
+from txlog.storage.store import ByteRange
 
 StateT = TypeVar("StateT")
 
@@ -86,6 +87,9 @@ class Machine(Protocol[StateT]):
     def place(self, event: Any, records: EntryRecords) -> Any:
         """A decided event as its entry has it: records that it brings along are added to
         `records`, and it names their places."""
+
+    def places(self, event: Any) -> Iterable[tuple[str, ByteRange]]:
+        """The records in entries that the event names: each with its entry's object."""
 
     def lowest_named(self, state: StateT, default: int) -> int:
         """The lowest slot whose entry holds records that the state names, else `default`: no
@@ -151,6 +155,10 @@ class SimpleMachine:
         """Events bring no records along."""
         return event
 
+    def places(self, event: Any) -> Iterable[tuple[str, ByteRange]]:
+        """No event names any."""
+        return ()
+
     def lowest_named(self, state: Any, default: int) -> int:
         """No entry holds records."""
         return default
@@ -178,7 +186,9 @@ _SENSELESS = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeErr
 
 
 def decoded_events(machine: Machine[StateT], entry: Entry, path: str) -> Iterator[Any]:
-    """The events of an entry, in order. Raises CorruptData or UnsupportedFormat naming `path`."""
+    """The events of an entry, in order. Together they name each byte of its records once, in order.
+    Raises CorruptData or UnsupportedFormat naming `path`."""
+    named = RECORDS_START
     for value in entry.events:
         try:
             event = machine.decode_event(value)
@@ -190,7 +200,22 @@ def decoded_events(machine: Machine[StateT], entry: Entry, path: str) -> Iterato
                 "object from a backup.",
                 path=path,
             ) from error
+        for name, place in machine.places(event):
+            if name != path or place.start != named:
+                raise CorruptData(
+                    f"{path} contains an event that names bytes {place.start} to {place.end} of "
+                    f"{name!r:.300}, and the next records are at byte {named} of this entry. "
+                    "Restore the object from a backup.",
+                    path=path,
+                )
+            named = place.end
         yield event
+    if named != RECORDS_START + len(entry.records):
+        raise CorruptData(
+            f"{path} holds {len(entry.records)} bytes of records, and its events name "
+            f"{named - RECORDS_START}. Restore the object from a backup.",
+            path=path,
+        )
 
 
 def after_event(

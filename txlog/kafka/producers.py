@@ -64,7 +64,7 @@ class Producers:
         time of the append."""
         now_ms = self._connection.runtime.clock.wall_ms()
         first = next(iter(batches.values()))
-        segment = _staged(topic, batches)
+        segment = _stored(topic, batches, topic.inline_bytes_max)
         sequences = {}
         if first.producer_id != NO_PRODUCER:
             for partition, batch in batches.items():
@@ -241,7 +241,7 @@ class _Session:
                 raise InvalidTxnStateError("the partition was not added to the transaction")
             new = {p: b for p, b in batches.items() if self._is_next(topic, p, b)}
             if new:
-                segment = _staged(topic, new)
+                segment = _stored(topic, new)
                 _, segments = self._staged.setdefault(topic.topic_id, (topic, []))
                 segments.append(segment)
                 for partition, batch in new.items():
@@ -306,14 +306,17 @@ class _Session:
             self._clear()
 
 
-def _staged(topic: TopicLog, batches: Batches) -> Segment:
+def _stored(topic: TopicLog, batches: Batches, inline_bytes_max: int = 0) -> Segment:
+    """A segment with the batches; not stored yet, but to ride in the entry of their append, if they
+    take at most `inline_bytes_max`."""
     adapted = {}
     schema_id = topic.state.newest_schema_id
     for partition, batch in batches.items():
         topic.check_partition(partition)
         schema_id, records = topic.in_newest_schema(batch.records)
         adapted[partition] = [records]
-    return topic.stage(adapted, schema_id)
+    inline = topic.encode_inline(adapted, schema_id, inline_bytes_max)
+    return inline or topic.stage(adapted, schema_id)
 
 
 def _rising(sequence: int, known: int) -> int:

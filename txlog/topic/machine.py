@@ -16,9 +16,9 @@ from typing import get_args
 
 from txlog.errors import CorruptData
 from txlog.journal.codec import EventCodec, Json, SectionCodec
-from txlog.journal.entry import RECORDS_BYTES_MAX, RECORDS_START, EntryRecords
+from txlog.journal.entry import EntryRecords
 from txlog.journal.machine import Chunk, Decided
-from txlog.layout import SEGMENT_NAME_LENGTH, JournalLayout, LogLayout, is_segment
+from txlog.layout import SEGMENT_NAME_LENGTH, JournalLayout, LogLayout, is_entry, is_segment
 from txlog.model import PARTITIONS_MAX, Offset, ProducerId, SlotOrNone, TxId, validate_segment_id
 from txlog.settings import TopicConfig
 from txlog.sorted_map import SortedMap
@@ -45,7 +45,8 @@ from txlog.topic.events import (
     TopicOpened,
 )
 from txlog.topic.producer_state import ProducerStateEntry, producer_states
-from txlog.topic.records.batch import Segment, placed_segments
+from txlog.storage.store import ByteRange
+from txlog.topic.records.batch import Segment, placed_segments, places_in_entries
 from txlog.topic.rules import decide
 from txlog.topic.state import (
     PartitionState,
@@ -149,6 +150,11 @@ class TopicMachine:
             return event
         segments = placed_segments(event.segments, records)
         return event if segments == event.segments else replace(event, segments=segments)
+
+    def places(self, event: TopicEvent) -> Iterable[tuple[str, ByteRange]]:
+        """See `place`."""
+        is_named = isinstance(event, BatchesAppended | MarkerWritten)
+        return places_in_entries(event.segments) if is_named else ()
 
     def lowest_named(self, state: TopicState, default: int) -> int:
         """The lowest slot whose entry has the bytes of a row."""
@@ -266,9 +272,9 @@ def _layout(topic: str, topic_id: str) -> JournalLayout:
 
 
 def require_own_segments(
-    topic: str, topic_id: str, segments: Iterable[Segment], is_entry: Callable[[str], bool]
+    topic: str, topic_id: str, segments: Iterable[Segment], is_other: Callable[[str], bool]
 ) -> None:
-    """Check that the segments are in the topic's folder, or `is_entry` of their path, and that
+    """Check that the segments are in the topic's folder, or `is_other` of their path, and that
     their batches do not overlap.
 
     Raises CorruptData.
@@ -276,17 +282,14 @@ def require_own_segments(
     folder = _layout(topic, topic_id).segments
     for segment in segments:
         is_own = segment.path.startswith(folder) and is_segment(segment.path)
-        if not (is_own or is_entry(segment.path)):
+        if not (is_own or is_other(segment.path)):
             text = f"{segment.path!r:.200} is not a segment of topic {topic!r} ({folder})"
             raise CorruptData(text)
-        # An entry without a path is not written yet.
-        end = 0 if is_own or not segment.path else RECORDS_START
+        end = 0
         for batch in segment.batches:
             if batch.position < end:
                 raise CorruptData(f"{segment.path} is named with batches that overlap")
             end = batch.position + batch.length
-        if not is_own and end > RECORDS_START + RECORDS_BYTES_MAX:
-            raise CorruptData(f"{segment.path} is named with batches beyond its records")
 
 
 def require_plausible(state: TopicState, event: TopicEvent, slot: int) -> None:
@@ -294,12 +297,8 @@ def require_plausible(state: TopicState, event: TopicEvent, slot: int) -> None:
     Raises CorruptData."""
     match event:
         case BatchesAppended() | MarkerWritten():
-            require_own_segments(
-                state.name,
-                state.topic_id,
-                event.segments,
-                lambda path: path == _layout(state.name, state.topic_id).entry(slot),
-            )
+            # That it is the entry of this event is checked with its records (`decoded_events`).
+            require_own_segments(state.name, state.topic_id, event.segments, is_entry)
         case RecordsMoved():
             if event.last_slot > slot:
                 raise CorruptData("records are moved that are not there yet")

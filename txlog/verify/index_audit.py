@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from txlog.errors import CorruptData, MissingObject
 from txlog.journal.audit import Finding
-from txlog.layout import is_segment
+from txlog.layout import is_entry, is_segment
 from txlog.storage.policy.read_ahead import ReadAheadStore
 from txlog.storage.store import ByteRange, Store
 from txlog.topic.batch_index import ChunkRef, IndexedBatch, merged_spans, spans_of_batches
@@ -97,10 +97,10 @@ class IndexAudit:
                 return
 
     def _wanted(self, window: Sequence[IndexedBatch]) -> dict[str, list[ByteRange]]:
-        """Segment -> byte ranges of its batches and its footer."""
+        """Segment or entry -> byte ranges of its batches, and of a segment's footer."""
         wanted: dict[str, list[ByteRange]] = {}
         for row in window:
-            if row.record_count and is_segment(row.segment):
+            if row.record_count and (is_segment(row.segment) or is_entry(row.segment)):
                 size = self._sizes.get(row.segment)
                 footer = [] if size is None else [footer_range(size)]
                 wanted.setdefault(row.segment, footer).append(ByteRange(row.position, row.length))

@@ -1,70 +1,29 @@
 """Small records ride in the entry that names them, until they are moved into a segment (R65)."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from json import dumps, loads
 
 import pytest
 
 from tests.logs.memory_log import MemoryLog
+from tests.unit.topic.inline_log import WINDOW, findings, flush, log_with, read, topic_of
 from txlog.backup.log_copy import copy_log
 from txlog.client.consumer.consumer import Consumer
 from txlog.coordinator.events import Participant, StagingHorizonAdvanced
 from txlog.coordinator.marker_carrier import decided_markers, with_records
-from txlog.engine.connection import Connection, open_connection
+from txlog.engine.connection import open_connection
 from txlog.errors import CorruptData, MissingObject, ProducerFenced
-from txlog.journal.entry import RECORDS_BYTES_MAX, _sealing_crc32, decode_entry, encode_entry
-from txlog.journal.machine import after_entry
+from txlog.journal.entry import decode_entry, encode_entry
 from txlog.layout import is_entry, is_segment
 from txlog.model import TxId
-from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import manual_runtime
 from txlog.topic.events import AdvanceHorizon
-from txlog.topic.machine import TopicMachine
 from txlog.topic.records.batch import InlineSegment
 from txlog.topic.records.conversion import with_timestamp
 from txlog.topic.records.python_rows import record_batch_from_rows
-from txlog.topic.topic_log import TopicLog
-from txlog.verify.log_audit import audit_log, stored_objects
-
-WINDOW = 8
-
-
-def log_with(limit: int = 1 << 16) -> MemoryLog:
-    log = MemoryLog(LogSettings(journal_snapshot_entries=WINDOW, entry_records_max_bytes=limit))
-    log.admin.create_topic("a", 2)
-    log.admin.create_topic("b", 1)
-    return log
-
-
-def topic_of(connection: Connection, name: str = "a") -> TopicLog:
-    topic = connection.cluster.topic(name)
-    topic.catch_up(linearizable=True)
-    return topic
-
-
-def read(connection: Connection, *names: str) -> list[bytes]:
-    found: list[bytes] = []
-    consumer = Consumer(*(names or "a"), root=connection, auto_offset_reset="earliest")
-    while polled := consumer.poll():
-        found += [record.value for records in polled.values() for record in records]
-    return sorted(found)
-
-
-def flush(log: MemoryLog, *values: bytes) -> None:
-    producer = log.producer()
-    for value in values:
-        producer.send("a", value)
-        producer.flush()
-
 
 def paths(log: MemoryLog, wanted: Callable[[str], bool]) -> list[str]:
     return [one.path for one in log.memory.list_after("topics/a/") if wanted(one.path)]
-
-
-def findings(connection: Connection) -> list[object]:
-    return list(audit_log(connection, (), stored_objects(connection)).findings)
 
 
 def test_small_flush_is_one_object_and_is_read_by_every_process() -> None:
@@ -278,63 +237,6 @@ def test_copy_of_a_log_has_records_of_entries_in_segments() -> None:
     assert read(copy) == [b"1", b"2"]
     assert not any(row.is_in_entry for row in topic_of(copy).state.tail)
     assert findings(copy) == []
-
-
-# Entries that lie.
-
-
-@pytest.mark.parametrize("slot", [0, 2])
-def test_I15_event_that_names_another_entry_is_refused(slot: int) -> None:
-    log = log_with()
-    flush(log, b"1")
-    layout = topic_of(log.connection).layout
-    data = log.memory.get(layout.entry(1))
-    assert data is not None
-    forged = data.replace(layout.entry(1).encode(), layout.entry(slot).encode())
-    log.memory.delete(layout.entry(1))
-    log.memory.create(layout.entry(1), resealed(forged))
-    with pytest.raises(CorruptData, match=layout.entry(1)):
-        topic_of(log.process())
-
-
-def resealed(data: bytes) -> bytes:
-    """The entry with the checksum of its bytes."""
-    head, content = data[:256], data[256:-1]
-    header = loads(head)
-    header |= {"length": len(content), "crc32": _sealing_crc32(content, header["txlog"])}
-    return dumps(header, separators=(",", ":")).encode().ljust(255) + b"\n" + content + b"\n"
-
-
-@pytest.mark.parametrize("position", [0, 255, RECORDS_BYTES_MAX + 256])
-def test_I15_event_that_names_bytes_outside_of_the_records_is_refused(position: int) -> None:
-    log = log_with()
-    flush(log, b"1")
-    layout = topic_of(log.connection).layout
-    data = log.memory.get(layout.entry(1))
-    assert data is not None
-    entry, _ = decode_entry(data, layout.entry(1), 1)
-    machine = TopicMachine()
-    event = machine.decode_event(entry.events[0])
-    moved = replace(event.segments[0].batches[0], position=position)
-    forged = replace(event, segments=(replace(event.segments[0], batches=(moved,)),))
-    bad = replace(entry, events=(machine.encode_event(forged),))
-    first, _ = decode_entry(log.memory.get(layout.entry(0)) or b"", layout.entry(0), 0)
-    state = after_entry(machine, machine.initial(), first, layout.entry(0))
-    with pytest.raises(CorruptData, match=layout.entry(1)):
-        after_entry(machine, state, bad, layout.entry(1))
-
-
-@pytest.mark.parametrize("count", [-1, "1", RECORDS_BYTES_MAX + 1, 1 << 40, True])
-def test_I15_header_with_a_wrong_number_of_records_is_refused(count: object) -> None:
-    log = log_with()
-    flush(log, b"1")
-    path = topic_of(log.connection).layout.entry(1)
-    data = log.memory.get(path)
-    assert data is not None
-    header = loads(data[:256]) | {"records": count}
-    forged = dumps(header, separators=(",", ":")).encode().ljust(255) + data[255:]
-    with pytest.raises(CorruptData, match=path):
-        decode_entry(forged, path, 1)
 
 
 def test_entry_with_records_round_trips_and_chains() -> None:

@@ -199,8 +199,9 @@ class Producer(InOneProcess):
         timestamp: str | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> int:
-        """Start to write an Arrow table; returns the number of records. Without a transaction, and
-        with records in the log, they are written on return.
+        """Start to write an Arrow table, or keep a small one for the commit of its transaction;
+        returns the number of records. Without a transaction, and with records in the log, they are
+        written on return.
 
         `key` names the column whose hash selects the partition (default: the topic's key.column,
         or `key` for Kafka-shaped topics), `partition` a column or one partition for all records,

@@ -46,6 +46,11 @@ from txlog.topic.topic_log import TopicLog
 from txlog.topic.write.partitioner import Partitions
 
 
+HEAD_BYTES = 1 << 10
+"""What a stored batch takes besides its values, about: its head, and buffers that end at multiples
+of 64 bytes. With less, small tables would wait for a commit that has to upload them after all."""
+
+
 @dataclass(slots=True)
 class Flush:
     """Records of one topic that are written together."""
@@ -60,7 +65,7 @@ class Flush:
     upload: Callable[[], tuple[Segment, ...]] | None = None
     """The running upload of staged records; returns their segments."""
     bytes_before: int = 0
-    """Bytes of all earlier flushes of its producer."""
+    """Bytes that all earlier flushes of its producer may take in the store."""
     bytes_after: int = 0
     """The same, with its own."""
 
@@ -196,7 +201,9 @@ class Sender:
         self._on_error = on_error
         self._last_number = 0
         self._bytes_flushed = 0
-        """Bytes of all flushes, also of those that are written."""
+        """Bytes that all flushes may take in the store, also those that are written."""
+        self._bytes_started = 0
+        """The same of the flushes up to the last one of which the write was started."""
         self._unwritten: deque[Flush] = deque()
         self._uncalled: dict[ProduceRequestResult, None] = {}
         """Results of stored or failed records whose callbacks are still to be called, in order."""
@@ -245,8 +252,10 @@ class Sender:
         flush = self._new_flush(topic, batch, partitions, result, topic_check)
         if self.writer.is_background:
             self._unwritten.append(flush)
-            self.start()
-            self._limit_unwritten()
+            # Small tables wait for the commit, to ride in the entry of its decision.
+            if self._bytes_flushed - self._bytes_started > topic.inline_bytes_max:
+                self.start()
+                self._limit_unwritten()
             return
         try:
             self.flush()
@@ -267,7 +276,8 @@ class Sender:
     ) -> Flush:
         self._last_number += 1
         before = self._bytes_flushed
-        self._bytes_flushed += batch.nbytes
+        batches_max = min(batch.num_rows, len(topic.state.partitions))
+        self._bytes_flushed += batch.nbytes + HEAD_BYTES * batches_max
         return Flush(
             self._last_number,
             topic,
@@ -324,6 +334,7 @@ class Sender:
         new = takewhile(lambda flush: flush.upload is None, reversed(self._unwritten))
         for flush in reversed(list(new)):
             self.writer.start(flush)
+        self._bytes_started = self._bytes_flushed
 
     def flush(self) -> None:
         """Write all records that were sent, in order of topic. Records not known to be stored stay
@@ -409,6 +420,7 @@ class Sender:
         self.fail(None)
         self.batches = {}
         self._unwritten.clear()
+        self._bytes_started = self._bytes_flushed
         self._deferred_error = None
         self.writer.abort()
         self.appender.forget()

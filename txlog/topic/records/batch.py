@@ -6,7 +6,7 @@ is encoded, nor the offsets of its records, which are given when a journal slot 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Annotated, TypeAlias
@@ -14,7 +14,7 @@ from typing import Annotated, TypeAlias
 from txlog.journal.entry import EntryRecords
 from txlog.layout import is_entry, is_segment
 from txlog.model import ByteCount, Crc32, Offset, Partition, Within
-from txlog.storage.store import Bytes
+from txlog.storage.store import ByteRange, Bytes
 from txlog.stored import stored, stored_list
 
 ROWS_MAX = 1 << 28
@@ -139,13 +139,24 @@ def gathered(batches: Sequence[SegmentBatch]) -> tuple[SegmentBatch, ...]:
     return tuple(replace(b, position=at) for b, at in zip(batches, starts, strict=False))
 
 
+def places_in_entries(segments: Iterable[Segment]) -> Iterator[tuple[str, ByteRange]]:
+    """The batches that are in entries: the object of each, and the bytes of it."""
+    for segment in segments:
+        if segment.path.endswith(".json"):
+            for batch in segment.batches:
+                yield segment.path, ByteRange(batch.position, batch.length)
+
+
 def placed_segments(segments: tuple[Segment, ...], records: EntryRecords) -> tuple[Segment, ...]:
     """The segments as an entry names them, with the bytes of inline ones added to its records."""
     placed: list[Segment] = []
     for segment in segments:
         if isinstance(segment, InlineSegment):
-            start = records.add(segment.data)
-            moved = (replace(b, position=start + b.position) for b in segment.batches)
-            segment = Segment(records.path, segment.schema_id, tuple(moved))
+            # Batch by batch: of a partial repeat not all are named, and only those are stored.
+            batches = tuple(
+                replace(b, position=records.add(segment.data[b.position : b.position + b.length]))
+                for b in segment.batches
+            )
+            segment = Segment(records.path, segment.schema_id, batches)
         placed.append(segment)
     return tuple(placed)

@@ -391,10 +391,13 @@ def _part(store: Store, path: str, start: int, length: int) -> Bytes:
     return found[0]
 
 
-def segment_problem(store: Store, path: str, batches: Sequence[SegmentBatch]) -> str:
-    """What is wrong with a stored segment, or entry, that should have these batches, or ""."""
+def segment_problem(
+    store: Store, path: str, batches: Sequence[SegmentBatch], schema: pa.Schema | None = None
+) -> str:
+    """What is wrong with a stored segment, or entry, that should have these batches, or "". Batches
+    in an entry are decoded by their physical schema if it is given."""
     if is_entry(path):
-        return _entry_problem(store, path, batches)
+        return _entry_problem(store, path, batches, schema)
     if not is_segment(path):
         return f"{path!r:.100} is not a name of a segment"
     try:
@@ -408,11 +411,21 @@ def segment_problem(store: Store, path: str, batches: Sequence[SegmentBatch]) ->
     return ""
 
 
-def _entry_problem(store: Store, path: str, batches: Sequence[SegmentBatch]) -> str:
+def _entry_problem(
+    store: Store, path: str, batches: Sequence[SegmentBatch], schema: pa.Schema | None
+) -> str:
     found = store.get_ranges(path, [ByteRange(part.position, part.length) for part in batches])
     if found is None:
         return f"{path} is missing, and the log refers to records in this entry"
     for part, data in zip(batches, found, strict=True):
         if len(data) != part.length or crc32_of(data) != part.crc32:
             return f"{path} is damaged: its bytes from {part.position} on are not the records"
+        if schema is None:
+            continue
+        try:
+            described = _described(path, part.position, data, schema)
+        except CorruptData as error:
+            return error.message
+        if not part.agrees_with(described):
+            return f"{path} names other records at byte {part.position} than it has there"
     return ""

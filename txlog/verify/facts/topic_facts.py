@@ -21,7 +21,9 @@ from txlog.topic.events import (
     TopicOpened,
 )
 from txlog.topic.producer_state import NEW_PRODUCER, holds, with_numbers
+from txlog.topic.read.reader import TopicSchemas
 from txlog.topic.records.batch import Segment
+from txlog.topic.records.schema import physical_schema
 from txlog.topic.records.segment_reader import segment_problem
 from txlog.topic.state import TopicState
 from txlog.verify.facts.index_facts import check_index
@@ -165,9 +167,8 @@ class _Replay:
             for batch in segment.batches:
                 offset = self._next.setdefault(batch.partition, 0)
                 sequence = sequences.get(batch.partition, -1)
-                self._facts.rows.append(
-                    Row(step.slot, batch.partition, offset, segment.path, batch, *owner, sequence)
-                )
+                place = (step.slot, batch.partition, offset, segment.path, segment.schema_id)
+                self._facts.rows.append(Row(*place, batch, *owner, sequence))
                 self._next[batch.partition] += batch.row_count
                 if sequence >= 0:
                     sequences[batch.partition] += batch.row_count
@@ -223,10 +224,13 @@ def _check_once(facts: TopicFacts) -> None:
 
 def _check_segments(store: Store, facts: TopicFacts, rows: list[Row]) -> None:
     """Check that every segment contains the batches that rows name in it."""
-    by_path: dict[str, list[Row]] = {}
+    by_path: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
-        by_path.setdefault(row.path, []).append(row)
-    for path, found in by_path.items():
-        problem = segment_problem(store, path, [row.batch for row in found])
+        by_path.setdefault((row.path, row.schema_id), []).append(row)
+    schemas = TopicSchemas(facts.walk.state.schemas)
+    for (path, schema_id), found in by_path.items():
+        known = schemas.get(schema_id)
+        schema = None if known is None else physical_schema(known)
+        problem = segment_problem(store, path, [row.batch for row in found], schema)
         if problem:
             facts.walk.report("I15", path, problem)

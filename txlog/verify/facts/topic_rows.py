@@ -25,6 +25,7 @@ class Row:
     partition: int
     base_offset: int
     path: str
+    schema_id: int
     batch: SegmentBatch
     pid: int
     epoch: int
@@ -53,6 +54,7 @@ def row_of(row: IndexedBatch) -> Row:
         row.partition,
         row.base_offset,
         row.segment,
+        row.schema_id,
         batch,
         row.pid,
         row.epoch,
