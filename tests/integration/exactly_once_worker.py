@@ -72,13 +72,17 @@ def work(
         print(tx_id, flush=True)
         if number == 2:
             on_second()
+        positions = {where: consumer.position(where) for where in polled}
+        # With offsets, a producer begins to upload what it has.
+        if transaction_records == STAGED:
+            producer.send_offsets_to_transaction(positions, consumer.group_metadata())
         for topic in RESULTS:
             for record in (record for records in polled.values() for record in records):
                 producer.send(topic, b"result " + record.value, headers=HEADERS[topic])
             if transaction_records == IN_LOG:  # Otherwise the commit writes them.
                 producer.flush()
-        positions = {where: consumer.position(where) for where in polled}
-        producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+        if transaction_records == IN_LOG:
+            producer.send_offsets_to_transaction(positions, consumer.group_metadata())
         producer.commit_transaction()
 
 

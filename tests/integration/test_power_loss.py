@@ -114,11 +114,17 @@ def _copy(
     while consumer.position(S0) < until and (polled := consumer.poll(max_records=1)):
         producer.begin_transaction()
         record = polled[S0][0]
+        is_in_log = producer.config.transaction_records == IN_LOG
+        moved = ({S0: record.offset + 1}, consumer.group_metadata())
+        # With offsets, a producer begins to upload what it has.
+        if not is_in_log:
+            producer.send_offsets_to_transaction(*moved)
         for topic in RESULTS:
             producer.send(topic, record.value, headers=HEADERS[topic])
-            if producer.config.transaction_records == IN_LOG:  # Otherwise the commit writes them.
+            if is_in_log:  # Otherwise the commit writes them.
                 producer.flush()
-        producer.send_offsets_to_transaction({S0: record.offset + 1}, consumer.group_metadata())
+        if is_in_log:
+            producer.send_offsets_to_transaction(*moved)
         producer.commit_transaction()
         acknowledge(f"copied {record.offset + 1}")
 
