@@ -25,6 +25,7 @@ from txlog.model import (
     Slot,
     SlotOrNone,
     TxId,
+    WallMs,
     as_whole_number,
     validate_segment_id,
     validate_topic_id,
@@ -106,6 +107,7 @@ class TopicOpened:
     epoch="producer_epoch",
     tx_id="tx_id",
     base_sequences="base_sequences",
+    at_ms="at_ms",
 )
 @dataclass(frozen=True, slots=True)
 class BatchesAppended:
@@ -119,6 +121,8 @@ class BatchesAppended:
     tx_id: TxId | None = None
     base_sequences: Mapping[Partition, Offset] = field(default_factory=dict)
     """partition -> sequence of its first record in this event; empty without a producer."""
+    at_ms: WallMs = -1
+    """The time of the append, if records are in the entry; segments have a time in their names."""
 
 
 @stored(

@@ -185,13 +185,14 @@ class ProducerStateEntry:
                 first_slot=opened.first_slot if opened is not None else slot,
                 first_offsets={**event.base_offsets, **known},
             )
-        stored_ms = max(segment_time_ms(segment.path) for segment in event.segments)
+        times_ms = (segment_time_ms(segment.path) for segment in event.segments)
+        stored_ms = max(event.at_ms, *times_ms, self.stored_ms)
         return replace(
             self,
             epoch=event.epoch,
             recent=recent,
             open=opened,
-            stored_ms=max(stored_ms, self.stored_ms),
+            stored_ms=stored_ms,
         )
 
     def after_marker(self, event: MarkerWritten, slot: int) -> ProducerStateEntry:

@@ -246,6 +246,7 @@ def _decide_sequenced(
     result = AppendResult(answer, frozenset(repeated))
     if not fresh:
         return Decided((), result)
+    is_inline = any(isinstance(segment, InlineSegment) for segment in command.segments)
     event = BatchesAppended(
         segments=_timed(state, _without(command.segments, repeated), command.at_ms),
         base_offsets=fresh,
@@ -253,6 +254,7 @@ def _decide_sequenced(
         epoch=command.epoch,
         tx_id=command.tx_id,
         base_sequences={p: command.base_sequences[p] for p in fresh},
+        at_ms=command.at_ms if is_inline else -1,
     )
     return Decided((event,), result)
 

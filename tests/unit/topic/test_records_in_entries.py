@@ -14,6 +14,7 @@ from txlog.engine.connection import open_connection
 from txlog.errors import CorruptData, MissingObject, ProducerFenced
 from txlog.journal.entry import decode_entry, encode_entry
 from txlog.layout import is_entry, is_segment
+from txlog.maintenance.expiry import retirable_producers
 from txlog.model import TxId
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import manual_runtime
@@ -247,3 +248,12 @@ def test_entry_with_records_round_trips_and_chains() -> None:
     assert data is not None
     entry, crc32 = decode_entry(data, path, 1)
     assert encode_entry(entry) == (data, crc32)
+
+
+def test_producer_of_records_in_entries_is_as_young_as_its_last_append() -> None:
+    log = log_with()
+    flush(log, b"1")
+    now_ms = log.clock.wall_ms()
+    topic = topic_of(log.process())
+    assert retirable_producers(log.process(), topic, now_ms) == ()
+    assert len(retirable_producers(log.process(), topic, now_ms + 1)) == 1

@@ -28,7 +28,7 @@ from txlog.engine.journal_history import JournalHistory
 from txlog.groups.state import OffsetsPended, PendingApplied, PendingReleased
 from txlog.journal.entry import Entry
 from txlog.journal.machine import decoded_events
-from txlog.layout import segment_time_ms
+from txlog.layout import is_segment, segment_time_ms
 from txlog.topic.events import MarkerWritten
 from txlog.topic.machine import TopicMachine
 from txlog.topic.topic_log import TopicLog
@@ -115,9 +115,11 @@ def _steps_of(event: Any, where: str) -> Iterator[TransactionStep]:
 def _staged(participants: tuple[Participant, ...]) -> Iterator[TransactionStep]:
     """When the segments were named that the event names, by topic."""
     for part in participants[:JOURNALS_MAX]:
-        times = [segment_time_ms(segment.path) for segment in part.segments]
+        # Small records are stored with the decision, and before it nowhere.
+        staged = [segment for segment in part.segments if is_segment(segment.path)]
+        times = [segment_time_ms(segment.path) for segment in staged]
         if times:
-            rows = sum(batch.row_count for each in part.segments for batch in each.batches)
+            rows = sum(batch.row_count for each in staged for batch in each.batches)
             detail = f"{rows} records in {len(times)} segments"
             yield TransactionStep(max(times), "stage", part.topic, detail)
 
