@@ -22,6 +22,7 @@ from txlog.layout import SEGMENT_NAME_LENGTH, JournalLayout, LogLayout, is_entry
 from txlog.model import PARTITIONS_MAX, Offset, ProducerId, SlotOrNone, TxId, validate_segment_id
 from txlog.settings import TopicConfig
 from txlog.sorted_map import SortedMap
+from txlog.storage.store import ByteRange
 from txlog.stored import stored, stored_list
 from txlog.topic.batch_index import (
     ChunkRef,
@@ -45,7 +46,6 @@ from txlog.topic.events import (
     TopicOpened,
 )
 from txlog.topic.producer_state import ProducerStateEntry, producer_states
-from txlog.storage.store import ByteRange
 from txlog.topic.records.batch import Segment, placed_segments, places_in_entries
 from txlog.topic.rules import decide
 from txlog.topic.state import (
@@ -153,8 +153,9 @@ class TopicMachine:
 
     def places(self, event: TopicEvent) -> Iterable[tuple[str, ByteRange]]:
         """See `place`."""
-        is_named = isinstance(event, BatchesAppended | MarkerWritten)
-        return places_in_entries(event.segments) if is_named else ()
+        if isinstance(event, BatchesAppended | MarkerWritten):
+            return places_in_entries(event.segments)
+        return ()
 
     def lowest_named(self, state: TopicState, default: int) -> int:
         """The lowest slot whose entry has the bytes of a row."""

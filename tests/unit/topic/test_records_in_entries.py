@@ -23,6 +23,7 @@ from txlog.topic.records.batch import InlineSegment
 from txlog.topic.records.conversion import with_timestamp
 from txlog.topic.records.python_rows import record_batch_from_rows
 
+
 def paths(log: MemoryLog, wanted: Callable[[str], bool]) -> list[str]:
     return [one.path for one in log.memory.list_after("topics/a/") if wanted(one.path)]
 

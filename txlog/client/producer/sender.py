@@ -45,7 +45,6 @@ from txlog.topic.records.schema import is_kafka_schema
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.write.partitioner import Partitions
 
-
 HEAD_BYTES = 1 << 10
 """What a stored batch takes besides its values, about: its head, and buffers that end at multiples
 of 64 bytes. With less, small tables would wait for a commit that has to upload them after all."""
