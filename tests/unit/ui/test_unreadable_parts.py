@@ -122,7 +122,7 @@ def test_damaged_coordinator_hides_its_own_groups_only(
     log: Path, damage: Callable[[Path], Mend]
 ) -> None:
     connection = Admin(str(log)).connection
-    number, other = map(connection.offsets.partition_of, ("of-bad", "of-good"))
+    number, other = map(connection.offsets.coordinator_number_of, ("of-bad", "of-good"))
     assert number != other
     journal = log / connection.coordinator(number).journal.layout.root
     with page_of(str(log)) as page:
