@@ -24,6 +24,7 @@ from txlog.coordinator.events import AbortPrepared, CommitPrepared, TransactionB
 from txlog.documents.unreadable import Unreadable
 from txlog.errors import TxlogError
 from txlog.fan_out import OnError
+from txlog.storage.store import requests_of
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class LogCollector(Collector):
         yield from self._topics(topics, each)
         yield from self._groups(groups, each)
         yield from self._transactions(admin, unread.note)
+        yield from _own_requests(admin)
         unreadable = GaugeMetricFamily(
             "txlog_unreadable", "Topics, groups, coordinators that cannot be read.", labels=["kind"]
         )
@@ -169,3 +171,15 @@ class LogCollector(Collector):
 
     def _gauge(self, name: str, text: str, labels: Sequence[str]) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"{self._prefix}_{name}", text, labels=labels)
+
+
+def _own_requests(admin: Admin) -> Iterator[Metric]:
+    """What this process has sent to a bucket; nothing for a disk."""
+    found = requests_of(admin.connection.cluster.store)
+    if found is not None:
+        total = CounterMetricFamily(
+            "txlog_store_requests", "Requests of this process to the bucket.", labels=["operation"]
+        )
+        for operation, count in found.counts.items():
+            total.add_metric([operation], count)
+        yield total

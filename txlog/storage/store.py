@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol, TypeAlias
 
@@ -143,6 +143,28 @@ def is_near(store: Store) -> bool:
     hold an object. There the safe way of rule R15, a boundary check after each answer, costs
     nothing, and no clock need be trusted. Any store that does not say so counts as far away."""
     return getattr(store, "is_near", False)
+
+
+@dataclass(slots=True)
+class Requests:
+    """The requests that one process has sent to a bucket, by operation. Safe to use from threads; a
+    library's own repeats are not counted."""
+
+    since_ms: int
+    """Since when, in milliseconds since 1970."""
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("GET", "PUT", "LIST", "DELETE"), 0)
+    )
+
+    def add(self, operation: str, count: int = 1) -> None:
+        """Some more. Of two threads at the same time one may go uncounted."""
+        self.counts[operation] += count
+
+
+def requests_of(store: Store) -> Requests | None:
+    """What this process has sent to the store; None if a request to it costs nothing."""
+    found: Requests | None = getattr(store, "requests", None)
+    return found
 
 
 def can_hold(store: Store) -> bool:

@@ -35,6 +35,7 @@ from txlog.fan_out import unless_unread
 from txlog.layout import TOPICS
 from txlog.model import validate_group_id
 from txlog.redaction import redact
+from txlog.storage.store import Store, requests_of
 from txlog.ui.overview import GROUPS_MAX, TOPICS_MAX, overview
 from txlog.ui.records import paged, records_document
 
@@ -375,13 +376,15 @@ def queries(admin: Admin, params: Params) -> Document:
 
 
 def storage(admin: Admin, params: Params) -> Document:
-    """Stored objects and their bytes by kind, the topics with the most, and by which requests the
-    objects of the last day were written. It lists the log."""
+    """Stored objects and their bytes by kind, the topics with the most, by which requests the
+    objects of the last day were written, and which ones this process has sent to a bucket. It lists
+    the log."""
+    store = admin.connection.cluster.store
     kinds: dict[str, Counter[str]] = {}
     by_topic: Counter[str] = Counter()
     writes: Counter[str] = Counter()
     day_ms = admin.connection.runtime.clock.wall_ms() - DAY_MS
-    for stored in admin.connection.cluster.store.list_after(""):
+    for stored in store.list_after(""):
         parts = stored.path.split("/")
         kind = parts[-2] if len(parts) > 2 and parts[-1] != "hint.json" else parts[-1]
         kinds.setdefault(kind, Counter()).update(objects=1, bytes=stored.size_bytes)
@@ -398,7 +401,16 @@ def storage(admin: Admin, params: Params) -> Document:
             for kind, count in sorted(writes.items())
             if count
         ],
+        "own_requests": _own_requests(store),
     }
+
+
+def _own_requests(store: Store) -> Document | None:
+    found = requests_of(store)
+    if found is None:
+        return None
+    counts = [{"operation": name, "count": count} for name, count in found.counts.items() if count]
+    return {"since": iso_time(found.since_ms), "counts": counts}
 
 
 def vacuum(admin: Admin, params: Params) -> Document:

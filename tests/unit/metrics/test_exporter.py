@@ -15,17 +15,22 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.conformance.test_simulated_s3 import Line
 from tests.processes.command_line import PROCESS_TIMEOUT_S, command, environment, run
 from tests.source_tree import ROOT
 from txlog import Admin, Consumer, Producer, TopicPartition
 from txlog.client.admin.watched_log import WatchedLog
+from txlog.clock import Runtime
+from txlog.engine.connection import open_connection
 from txlog.errors import UsageError
+from txlog.fan_out import SerialFanOut
 from txlog.metrics.collector import LogCollector
 from txlog.metrics.listening import is_loopback, parsed_listen
 from txlog.metrics.maintenance import MaintenanceMetrics
 from txlog.metrics.server import serve_metrics
+from txlog.storage.s3.s3 import S3Store
 
-LABELS = ("consumergroup", "topic", "partition", "outcome")
+LABELS = ("consumergroup", "topic", "partition", "outcome", "kind", "operation")
 GROUP = 'group "x"\\ \U0001f600'
 
 
@@ -144,6 +149,22 @@ def test_sums_alone_without_partitions_and_for_too_many(
     assert ("txlog_consumergroup_lag", GROUP, "orders", "0") in asked
 
 
+def of_bucket(line: Line) -> LogCollector:
+    runtime = Runtime(line.clock, fan_out=SerialFanOut())
+    store = S3Store("bucket", "log", runtime, requests=line)
+    admin = Admin(open_connection(store, runtime, create=True))
+    return LogCollector(WatchedLog(lambda: admin))
+
+
+def test_requests_of_the_exporter_to_a_bucket_are_counted() -> None:
+    line = Line()
+    found = scraped(text_of(of_bucket(line)))
+    for operation in ("get", "put", "list", "delete"):
+        sent = sum(request.method.startswith(operation) for request in line.sent)
+        assert found["txlog_store_requests_total", operation.upper()] == sent
+    assert found["txlog_store_requests_total", "GET"] > 0
+
+
 def test_log_that_is_gone_is_down_and_the_server_lives(root: str) -> None:
     collector = LogCollector(WatchedLog(partial(Admin, root)))
     shutil.move(root, f"{root}-away")
@@ -217,6 +238,7 @@ def test_dashboard_and_alerts_ask_for_names_that_are_exported(root: str) -> None
     }
     registry = CollectorRegistry()
     registry.register(LogCollector(WatchedLog(partial(Admin, root))))
+    registry.register(of_bucket(Line()))
     registry.register(MaintenanceMetrics())
     exported = {name for name, *_ in scraped(generate_latest(registry).decode())}
     assert asked <= exported

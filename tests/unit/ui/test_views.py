@@ -2,16 +2,22 @@
 
 import datetime as dt
 import math
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from tests.conformance.test_simulated_s3 import Line
 from tests.processes.command_line import files, run
 from tests.unit.ui.page import OpenPage, page_of
 from txlog import Admin, Consumer, Producer, TopicPartition
+from txlog.clock import Runtime
 from txlog.coordinator.events import OffsetRange, ReplayMark
+from txlog.engine.connection import open_connection
 from txlog.engine.transaction_session import TransactionSession
+from txlog.fan_out import SerialFanOut
+from txlog.storage.s3.s3 import S3Store
 from txlog.ui import overview, views
 from txlog.ui.records import TEXT_LENGTH_MAX
 from txlog.ui.views import VIEWS
@@ -124,6 +130,20 @@ def test_storage_counts_what_was_written_in_the_last_day(page: OpenPage) -> None
     assert written == objects, "the log was made just now"
     assert {row["operation"] for row in found["writes"]} == {"PUT"}
     assert found["bytes"] == sum(row["bytes"] for row in found["kinds"])
+
+
+def test_storage_counts_what_this_process_has_sent_to_a_bucket(page: OpenPage) -> None:
+    line = Line()
+    runtime = Runtime(line.clock, fan_out=SerialFanOut())
+    store = S3Store("bucket", "log", runtime, requests=line)
+    admin = Admin(open_connection(store, runtime, create=True))
+    found = VIEWS["/api/storage"](admin, {})["own_requests"]
+    counts = {row["operation"]: row["count"] for row in found["counts"]}
+    sent = Counter(request.method.partition("_")[0] for request in line.sent)
+    assert counts == {name.upper(): count for name, count in sent.items()}
+    assert min(counts[name] for name in ("GET", "PUT", "LIST")) >= 1
+    assert found["since"].endswith("Z")
+    assert page.api("storage").json["own_requests"] is None, "a disk asks no price"
 
 
 def test_records_are_found_by_offset_time_and_key(page: OpenPage) -> None:

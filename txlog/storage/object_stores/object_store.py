@@ -31,6 +31,7 @@ from txlog.storage.store import (
     Bytes,
     Created,
     CreateResult,
+    Requests,
     StoredObject,
     check_entry_body,
     check_path,
@@ -69,6 +70,8 @@ class ObjectStore:
         self._settings = settings
         self._client = client
         self._second = second
+        self.requests = Requests(runtime.clock.wall_ms())
+        """See `requests_of` in `store.py`."""
 
     @property
     def url(self) -> str:
@@ -96,6 +99,7 @@ class ObjectStore:
         def read_missing() -> None:
             # Parts that an earlier attempt has read are not requested again.
             missing = [wanted for wanted in merged if wanted not in parts]
+            self.requests.add("GET", len(missing))
             answers = self._client().get_ranges(attempts, self._base + path, missing)
             for wanted, answer in zip(missing, answers, strict=True):
                 parts[wanted] = self._part(path, answer)
@@ -120,6 +124,7 @@ class ObjectStore:
         attempts = self._attempts(len(data))
 
         def overwrite() -> None:
+            self.requests.add("PUT")
             failure = self._client().put(attempts, self._base + path, bytes(data), if_absent=False)
             if failure is not None:
                 raise self._error(failure, "replace", path)
@@ -136,6 +141,7 @@ class ObjectStore:
         attempts = self._attempts()
 
         def remove() -> None:
+            self.requests.add("DELETE")
             failure = self._client().delete(attempts, self._base + path)
             if failure is not None and failure.meaning is not Meaning.ABSENT:
                 raise self._error(failure, "delete", path)
@@ -149,6 +155,7 @@ class ObjectStore:
         return create_with_readback(self._place(path), data, attempts, put, read)
 
     def _put_answer(self, path: str, data: bytes, attempts: Attempts) -> PutAnswer:
+        self.requests.add("PUT")
         failure = self._client().put(attempts, self._base + path, data, if_absent=True)
         if failure is None:
             return PutAnswer.STORED
@@ -165,6 +172,7 @@ class ObjectStore:
 
     def _read(self, path: str, attempts: Attempts) -> bytes | None:
         """One GET of the whole object."""
+        self.requests.add("GET")
         answer = self._client().get(attempts, self._base + path, bytes_max(path))
         if isinstance(answer, Unread):
             require_size(path, answer.size_bytes, self._place(path))
@@ -208,6 +216,7 @@ class ObjectStore:
         attempts = self._attempts()
 
         def ask() -> Page | None:
+            self.requests.add("LIST")
             answer = pages.next(attempts)
             if not isinstance(answer, Failure):
                 return answer

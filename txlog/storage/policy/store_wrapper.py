@@ -19,10 +19,12 @@ from txlog.storage.store import (
     Bytes,
     CreateResult,
     NewObjects,
+    Requests,
     Store,
     StoredObject,
     hold,
     is_near,
+    requests_of,
     turn,
     watched,
 )
@@ -42,6 +44,11 @@ class StoreWrapper:
     def is_near(self) -> bool:
         """See `is_near` in `store.py`."""
         return is_near(self._store)
+
+    @property
+    def requests(self) -> Requests | None:
+        """See `requests_of` in `store.py`."""
+        return requests_of(self._store)
 
     def turn(self, folder: str) -> AbstractContextManager[bool]:
         return turn(self._store, folder)

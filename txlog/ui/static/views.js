@@ -272,7 +272,9 @@ export const queries = {
   ],
 };
 
-const PRICES = { put: ["A million PUTs, $", 5], month: ["A GB a month, $", 0.023] };
+const PRICES = { put: ["A million PUTs or LISTs, $", 5], get: ["A million GETs, $", 0.4],
+  month: ["A GB a month, $", 0.023] };
+const PRICED = { GET: "get", PUT: "put", LIST: "put" };
 
 function price(name) {
   const given = Number(localStorage.getItem(`price:${name}`) ?? PRICES[name][1]);
@@ -294,6 +296,16 @@ function cost(found) {
   ];
 }
 
+function own(found) {
+  if (!found) return null;
+  const days = Math.max(Date.now() - Date.parse(found.since), 1) / 86400000;
+  const sum = found.counts.reduce((total, row) => total + row.count * (PRICED[row.operation]
+    ? price(PRICED[row.operation]) / 1e6 : 0), 0);
+  const counts = found.counts.map((row) => `${number(row.count)} ${row.operation}s`).join(", ");
+  return h("p", {}, `This page's own process has sent ${counts} in ${duration(days * 86400)}: `,
+    h("strong", {}, dollars(sum)), `, and ${dollars((sum * 30) / days)} in 30 days like that.`);
+}
+
 export function keepPrices(given) {
   given.forEach(([name, value]) => localStorage.setItem(`price:${name}`, value));
 }
@@ -313,8 +325,9 @@ export const storage = {
       ["In the last day", (row) => number(row.count), "number"]], found.writes,
     "Nothing was written in the last day."),
     ...cost(found),
-    h("p", { class: "quiet" }, "Objects that were deleted since are not among them, and GETs are "
-      + "counted nowhere: each reader makes its own."),
+    own(found.own_requests),
+    h("p", { class: "quiet" }, "Objects that were deleted since are not among the PUTs. What other "
+      + "processes read is stored nowhere: the bucket's own request metrics, or its bill, tell."),
     h("h2", {}, "Vacuum"), h("p", {}, link("What would vacuum delete now?", "vacuum")),
   ],
 };

@@ -1,5 +1,6 @@
 """How the store interprets a bucket's answers, and its requests; without a server or library."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -16,7 +17,8 @@ from txlog.layout import SMALL_BYTES_MAX, LogLayout
 from txlog.storage.object_stores.object_client import Failure, Meaning, Page, Service, Unread
 from txlog.storage.object_stores.object_store import GAP_BYTES_MAX, ObjectStore
 from txlog.storage.policy.retry import RetrySettings
-from txlog.storage.store import ByteRange, Created, Exists, StoredObject
+from txlog.storage.policy.store_wrapper import StoreWrapper
+from txlog.storage.store import ByteRange, Created, Exists, StoredObject, requests_of
 from txlog.testing.clock import manual_runtime
 
 PLACE = "s3://lake/log/a"
@@ -87,6 +89,23 @@ def test_unreachable_bucket_raises_after_all_attempts_and_names_the_object(call:
         CALLS[call](opened(bucket))
     assert raised.value.facts["place"] == PLACE
     assert len(bucket.asked) == 3
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_every_request_is_counted_by_its_operation_also_repeated_ones(call: str) -> None:
+    bucket = ScriptedBucket([NOT_REACHED])
+    store = opened(bucket)
+    with pytest.raises(StoreUnavailable):
+        CALLS[call](store)
+    found = requests_of(StoreWrapper(store))
+    assert found is not None
+    assert +Counter(found.counts) == Counter(str(verb).upper() for verb, *_ in bucket.asked)
+
+
+def test_each_range_that_is_asked_for_by_itself_is_a_request() -> None:
+    store = opened(ScriptedBucket([b"12", b"34"]))
+    store.get_ranges("a", [ByteRange(0, 2), ByteRange(FAR, 2), ByteRange(1, 1)])
+    assert store.requests.counts["GET"] == 2
 
 
 def test_an_unknown_outcome_names_the_object() -> None:
