@@ -316,7 +316,7 @@ NEARER = {
     "txlog/client/producer": (
         "tests/unit/client/producer",
         *_named("tests/unit/client", "changed_topics denied_appends first_commit pruned_appends"),
-        "tests/unit/client/consumer/test_refused_in_transactions.py",
+        *_named("tests/unit/client/consumer", "client_config refused_in_transactions"),
         *_named("tests/semantics", "fenced_at_once idempotence topics_that_come_back transactions"),
     ),
     "txlog/cli/output/chart.py": (

@@ -200,6 +200,18 @@ def test_method_leads_to_state_or_error_of_grid(
     assert log.changed_since(before) == []
 
 
+def test_flush_of_what_an_error_has_left_unwritten_names_itself(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    for name in ("t", "u"):
+        producer.send(name, b"x")
+    log.process().coordinator_of("a").abort("a", tx_id)
+    with pytest.raises(TransactionAborted):
+        producer.flush()
+    with pytest.raises(TransactionAborted, match=r"^flush\(\) is not possible"):
+        producer.flush()
+
+
 @pytest.mark.both_ways
 @pytest.mark.parametrize("state", [State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR])
 def test_producer_recovers_from_every_non_final_state(log: MemoryLog, state: State) -> None:

@@ -8,7 +8,15 @@ import pyarrow as pa
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from tests.stores.scripted_store import Call, Effect, answer_lost, never_lands, unavailable
+from tests.stores.scripted_store import (
+    Call,
+    Effect,
+    answer_lost,
+    never_lands,
+    preceded_by,
+    unavailable,
+)
+from txlog.client.producer import open_transaction
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
 from txlog.engine.append import appender
@@ -24,8 +32,9 @@ from txlog.errors import (
     TransactionAborted,
     UnstableOffsetCommit,
 )
+from txlog.layout import is_segment
 from txlog.model import TopicPartition, TransactionOutcome
-from txlog.settings import ProcessSettings
+from txlog.settings import LogSettings, ProcessSettings
 
 U0 = TopicPartition("u", 0)
 TABLE = pa.table({"key": pa.array([b"k"] * 3), "value": pa.array([b"a", b"b", b"c"])})
@@ -241,6 +250,55 @@ def test_transaction_too_large_for_one_entry_is_appended_before_decision(log: Me
         producer.send("u", b"small again")
     assert log.values("u")[-1] == b"small again"
     log.check()
+
+
+def test_commit_that_was_interrupted_between_two_topics_appends_the_rest_before_it_decides(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_transaction, "ENTRY_BATCHES_MAX", 3)
+    producer = log.producer("a", retries=1)
+    tx_id = producer.begin_transaction()
+    for name in ("t", "u"):
+        producer.send(name, name.encode())
+    producer.flush()
+    log.store.on("create", "topics/u", unavailable, times=20)
+    with pytest.raises(StoreUnavailable):
+        producer.commit_transaction()
+    assert log.admin.outcome(tx_id) is TransactionOutcome.OPEN
+    assert log.values("t", isolation="read_uncommitted") == [b"t"]
+    log.store.heal()
+    appended: list[object] = []
+    look = preceded_by(lambda: appended.append(log.values("u", isolation="read_uncommitted")))
+    log.store.on("create", "transactions/", look, holding="commit_prepared")
+    producer.commit_transaction()
+    assert appended == [[b"u"]]
+    assert log.values("t", "u") == [b"t", b"u"]
+    log.check()
+
+
+def test_small_records_ride_in_the_decision_up_to_the_limit_of_all_of_them() -> None:
+    log = MemoryLog(LogSettings(entry_records_max_bytes=4_000), transaction_records="staged")
+    for name in "abc":
+        log.admin.create_topic(name)
+    producer = log.producer("a")
+    with producer.transaction():
+        for name in "abc":
+            producer.send(name, b"x" * 1_000)
+    segments = [path for path in log.objects() if is_segment(path)]
+    assert [path.split("/")[1] for path in segments] == ["c"], "two of three have room"
+    assert log.values("a", "b", "c") == [b"x" * 1_000] * 3
+    log.check()
+
+
+def test_offsets_of_a_table_are_unknown_if_its_marker_does_not_tell_them(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    told: list[Sequence[BatchMetadata]] = []
+    producer.send_batch("u", TABLE, on_delivery=lambda _, batches: told.append(batches))
+    producer.flush()
+    (result,) = producer._staged.complete({})
+    result.fire_callbacks()
+    assert [batch.base_offset for batches in told for batch in batches] == [-1]
 
 
 def _flushed(producer: Producer, number: int) -> RecordFuture:
