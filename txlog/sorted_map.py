@@ -223,9 +223,13 @@ class SortedMap(Mapping[K, V_co]):
         return part.held[at] if at < len(part.keys) and part.keys[at] == key else default
 
     def __getitem__(self, key: K) -> V_co:
-        found = self.get(key, _ABSENT)
-        if found is _ABSENT:
+        part = self._root  # As in `get`.
+        while part.height:
+            part = part.held[max(bisect_right(part.keys, key) - 1, 0)]
+        at = bisect_left(part.keys, key)
+        if at == len(part.keys) or part.keys[at] != key:
             raise KeyError(key)
+        found: V_co = part.held[at]
         return found
 
     def __contains__(self, key: object) -> bool:
@@ -340,6 +344,9 @@ class _Draft:
         return part
 
 
+_NO_ENTRIES: SortedMap[IndexEntry, None] = SortedMap()
+
+
 class IndexedMap(SortedMap[K, V]):
     """A sorted map with an index of its items, which each update brings up to date.
 
@@ -356,19 +363,17 @@ class IndexedMap(SortedMap[K, V]):
     ) -> None:
         super().__init__(items)
         self._entries_of = entries_of
-        self._index: SortedMap[IndexEntry, None] = SortedMap(
-            (entry, None) for item in self.items() for entry in entries_of(*item)
-        )
+        self._index = _NO_ENTRIES
+        if self._size:
+            entries = (entry for item in self.items() for entry in entries_of(*item))
+            self._index = SortedMap(dict.fromkeys(entries))
 
-    def indexed(self, *prefix: Any) -> Iterator[IndexEntry]:
-        """The index entries that begin with these values, in order."""
-        return self.indexed_from(prefix, len(prefix))
-
-    def indexed_from(self, entry: IndexEntry, equal: int) -> Iterator[IndexEntry]:
-        """The index entries from this one on whose first `equal` values are its own, in order."""
+    def indexed(self, *entry: Any, equal: int | None = None) -> Iterator[IndexEntry]:
+        """The index entries that begin with these values, in order; with `equal` those from this
+        entry on whose first values, so many, are its own."""
         prefix = entry[:equal]
         for found, _ in self._index.items_from(entry):
-            if found[:equal] != prefix:
+            if found[: len(prefix)] != prefix:
                 return
             yield found
 

@@ -3,7 +3,8 @@
 Who follows a path through the code reads its functions, and turns to another file at each call that
 leads to one. So each path has three numbers: calls of Python functions, in all threads; functions
 that are called; and calls into another file than the caller's. The bounds only go down: if a change
-lowers a number, lower its bound as well, and the figures in docs/dev/testing.md. To print them:
+lowers a number, lower its bound as well, and the figures in docs/dev/calls.md, which also says what
+needs the calls of each stage. To print them:
 
     python -m tests.docs.test_files_on_a_path [PATH]
 """
@@ -17,7 +18,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from operator import le
+from importlib import import_module
+from operator import attrgetter, le
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -31,16 +33,17 @@ from spark_plugin.datasource import TxlogDataSource
 from spark_plugin.python_worker import BATCH_ID, JOB_GROUP, QUERY_ID
 from spark_plugin.sink import batch_commit
 from tests.docs.pages import Page
+from tests.docs.stages_of_a_path import OTHERS, STAGES
 from tests.source_tree import PRODUCT, ROOT
 from txlog import Admin, Consumer, Producer
 from txlog.engine.connection import connect
 from txlog.settings import ProcessSettings
 
-PAGE = Page(ROOT / "docs" / "dev" / "testing.md")
+PAGE = Page(ROOT / "docs" / "dev" / "calls.md")
 BOUNDS = {
-    "send": (719, 332, 396),
-    "poll": (226, 159, 119),
-    "micro-batch": (1_934, 618, 982),
+    "send": (694, 329, 384),
+    "poll": (224, 157, 119),
+    "micro-batch": (1_790, 609, 935),
 }
 """Calls, functions and changes of file at most."""
 
@@ -61,6 +64,8 @@ class Calls:
     """(file, function) -> calls."""
     changes: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(file of the caller, file of the function) -> calls."""
+    stages: Counter[str] = field(default_factory=Counter)
+    """Stage of the path -> calls."""
     status_calls: int = 0
     _counts: bool = False
 
@@ -102,6 +107,7 @@ class Calls:
             if file is not None and not frame.f_code.co_code[frame.f_lasti + 1]:
                 self.functions[file, frame.f_code.co_qualname] += 1
                 self._changed(frame.f_back, file)
+                self.stages[_stage(frame)] += 1
         elif event == "c_call" and what.__name__ in ("stat", "lstat", "fstat"):
             self.status_calls += _file(frame.f_code) is not None
 
@@ -122,6 +128,17 @@ def _file(code: CodeType) -> str | None:
 
 
 _INLINE = ("comp>", "<genexpr>")
+
+
+def _stage(frame: FrameType | None) -> str:
+    """The stage of a call: that of the innermost function around it that begins one."""
+    while frame is not None:
+        file = _file(frame.f_code)
+        found = STAGES.get(f"{file} {frame.f_code.co_qualname}") if file else None
+        if found is not None:
+            return found
+        frame = frame.f_back
+    return OTHERS
 
 
 def table(rows: int) -> pa.Table:
@@ -165,6 +182,7 @@ def poll(folder: Path) -> Calls:
             producer.send_batch("orders", table(ROWS))
             found.functions.clear()
             found.changes.clear()
+            found.stages.clear()
             with found.counting():
                 (records,) = consumer.poll().values()
             assert len(records) == ROWS
@@ -261,6 +279,9 @@ PATHS = {"send": send, "poll": poll, "micro-batch": micro_batch}
 def test_path_makes_no_more_calls_than_before(path: str, tmp_path: Path) -> None:
     found = PATHS[path](tmp_path)
     assert all(map(le, found.numbers, BOUNDS[path])), (found.numbers, BOUNDS[path])
+    shown = stages_of_the_page()[path]
+    assert found.stages.total() == found.numbers[0]
+    assert {s: (n, shown[s]) for s, n in found.stages.items() if n > shown[s]} == {}
 
 
 def test_send_asks_the_disk_about_names_no_more_than_before(tmp_path: Path) -> None:
@@ -269,17 +290,47 @@ def test_send_asks_the_disk_about_names_no_more_than_before(tmp_path: Path) -> N
     assert 0 < found.openat2_calls <= OPENAT2_MAX
 
 
+def rows_of_the_page(first: str) -> list[list[str]]:
+    """The cells of the table whose first column has that name, from its head on."""
+    (table,) = re.findall(rf"(?m)^(\| {first} \|.*\n\|[-| ]+\n(?:\|.*\n)+)", PAGE.text)
+    head, _, *rows = table.splitlines()
+    return [[cell.strip(" *") for cell in row.strip("|").split("|")] for row in (head, *rows)]
+
+
+def number(cell: str) -> int:
+    """A number of a table; a dash is none."""
+    return int(cell.replace(",", "").replace("-", "0"))
+
+
+def stages_of_the_page() -> dict[str, Counter[str]]:
+    """The calls of each path by stage."""
+    head, *rows = rows_of_the_page("stage")
+    assert [row[0] for row in rows] == [OTHERS, *dict.fromkeys(STAGES.values()), "all"]
+    return {
+        path: Counter({row[0]: number(row[at]) for row in rows})
+        for at, path in enumerate(head[1:-1], 1)
+    }
+
+
 def test_page_has_the_bounds() -> None:
-    (rows,) = re.findall(r"(?m)^\| path \|.*\n\|[-| ]+\n((?:\|.*\n)+)", PAGE.text)
-    found = {}
-    for row in rows.splitlines():
-        path, *numbers = (cell.strip() for cell in row.strip("|").split("|"))
-        found[path] = tuple(int(number.replace(",", "")) for number in numbers[-3:])
-    assert found == BOUNDS
+    _, *rows = rows_of_the_page("path")
+    assert {path: tuple(map(number, found)) for path, _, *found in rows} == BOUNDS
+
+
+def test_calls_of_the_stages_add_up_to_those_of_the_path() -> None:
+    for path, stages in stages_of_the_page().items():
+        assert stages.pop("all") == stages.total() == BOUNDS[path][0]
+
+
+def test_stages_begin_with_functions_that_exist() -> None:
+    for stage in STAGES:
+        file, _, name = stage.partition(" ")
+        module: Any = import_module(file.removesuffix(".py").replace("/", "."))
+        assert callable(attrgetter(name)(module))
 
 
 def main(paths: list[str]) -> None:
-    """Print the calls of each path: by file, then by function, then the changes of file."""
+    """Print the calls of each path: by stage, by file and function, then the changes of file."""
     for path in paths or PATHS:
         with tempfile.TemporaryDirectory() as folder:
             found = PATHS[path](Path(folder))
@@ -287,6 +338,8 @@ def main(paths: list[str]) -> None:
             f"{path}: %d calls of %d functions, %d changes of file" % found.numbers,
             f"({found.status_calls} stat, {found.openat2_calls} openat2)",
         )
+        for stage, count in found.stages.most_common():
+            print(f"{count:6} {stage}")
         by_file: Counter[str] = Counter()
         for (file, _), count in found.functions.items():
             by_file[file] += count

@@ -111,7 +111,7 @@ def test_index_follows_every_update() -> None:
         assert list(found.indexed()) == expected
         assert list(found.indexed("b")) == [entry for entry in expected if entry[0] == "b"]
         from_20 = [entry for entry in expected if entry[0] == "b" and entry[1] >= 20]
-        assert list(found.indexed_from(("b", 20), 1)) == from_20
+        assert list(found.indexed("b", 20, equal=1)) == from_20
     assert pickle.loads(pickle.dumps(found)).with_item(99, "b").indexed("b")
 
 

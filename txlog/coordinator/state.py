@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from txlog.coordinator.events import (
     AbortPrepared,
@@ -89,10 +90,10 @@ class DeletedTopics:
 class CoordinatorState:
     """The transactions of a coordinator's journal."""
 
-    ids: TransactionalIds = field(default_factory=transactional_ids)
-    owners: IndexedMap[str, str] = field(default_factory=owners_of)
+    ids: TransactionalIds = field(default_factory=cache(transactional_ids))
+    owners: IndexedMap[str, str] = field(default_factory=cache(owners_of))
     """Consumer group -> the transactional id that owns it (rule R12)."""
-    marks: SortedMap[str, ReplayMark] = field(default_factory=SortedMap)
+    marks: SortedMap[str, ReplayMark] = field(default_factory=cache(SortedMap))
     """The newest micro-batch of each query (rule R2)."""
     horizon: str = ""
     """The staging horizon: the smallest segment id that can still be committed."""

@@ -107,22 +107,23 @@ class Completion:
         self._join_offsets()
         # Cleared before the call: an error is raised once, and the next call does not wait for it.
         committed, self._committed = self._committed, None
-        self._end(committed, self._complete)
+        if committed is not None:
+            self._end(committed, self._complete)
 
     def _join_markers(self) -> None:
         markers, self._markers = self._markers, None
-        self._end(markers, self._write_markers)
+        if markers is not None:
+            self._end(markers, self._write_markers)
 
     def _join_offsets(self) -> None:
         self._join_markers()
         offsets, self._offsets = self._offsets, None
-        self._end(offsets, self._end_offsets)
+        if offsets is not None:
+            self._end(offsets, self._end_offsets)
 
-    def _end(self, step: Callable[[], object] | None, again: Callable[[], None]) -> None:
+    def _end(self, step: Callable[[], object], again: Callable[[], None]) -> None:
         """Wait for a step, or take it now. A step that failed in the background is taken again: the
         store may work again, and the caller, whose own transaction is another one, needs it."""
-        if step is None:
-            return
         try:
             if not _has_succeeded(step):
                 again()

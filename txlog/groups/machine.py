@@ -47,7 +47,7 @@ from txlog.model import COORDINATORS_MAX, Partition, TopicPartition, TxId, valid
 from txlog.sorted_map import SortedMap
 from txlog.storage.store import ByteRange
 from txlog.stored import stored, stored_list
-from txlog.topic.records.batch import placed_segments, places_in_entries
+from txlog.topic.records.batch import InlineSegment, placed_segments, places_in_entries
 
 _OFFSETS_EVENTS = get_args(OffsetsEvent)
 _EVENTS = EventCodec(*get_args(CoordinatorEvent), *_OFFSETS_EVENTS)
@@ -158,6 +158,9 @@ class CoordinatorMachine(SimpleMachine):
     def place(self, event: Any, records: EntryRecords) -> Any:
         """Small records of a decision are in its entry."""
         if not isinstance(event, CommitPrepared):
+            return event
+        segments = [segment for one in event.participants for segment in one.segments]
+        if not any(isinstance(segment, InlineSegment) for segment in segments):
             return event
         participants = tuple(
             replace(one, segments=placed_segments(one.segments, records))

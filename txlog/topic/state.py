@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import takewhile
 from typing import TypeAlias
 
@@ -109,7 +110,7 @@ def _decision_entries(tx_id: TxId, decision: TxDecision) -> Iterator[IndexEntry]
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """The whole state of a topic's journal."""
+    """The whole state of a topic's journal. Its maps do not change, so empty ones are shared."""
 
     topic_id: str = ""
     """Empty before the journal is opened."""
@@ -118,21 +119,21 @@ class TopicState:
     config: TopicConfig = _DEFAULTS
     earlier_message_bytes_max: Offset = 0
     """The largest `max.message.bytes` of earlier configurations, whose records are still here."""
-    schemas: SortedMap[int, str] = field(default_factory=SortedMap)
+    schemas: SortedMap[int, str] = field(default_factory=cache(SortedMap))
     """By id: 0, 1, 2 and so on."""
     partitions: tuple[PartitionState, ...] = ()
-    producers: ProducerStates = field(default_factory=producer_states)
+    producers: ProducerStates = field(default_factory=cache(producer_states))
     retired: NumberRanges = ()
     """Producer ids that are forgotten for good: an append of one is never taken for a new
     producer's (I7, I8). Ids rise and retire roughly in order, so the ranges are few."""
     horizon: str = ""
     """The staging horizon: segments with a smaller id are refused."""
-    cleaner: CleanerCheckpoint = field(default_factory=CleanerCheckpoint)
-    unsealed: Tail = field(default_factory=tail_of_rows)
+    cleaner: CleanerCheckpoint = field(default_factory=cache(CleanerCheckpoint))
+    unsealed: Tail = field(default_factory=cache(tail_of_rows))
     """The tail of the index: rows that are not sealed yet."""
-    decisions: Decisions = field(default_factory=decisions_of)
+    decisions: Decisions = field(default_factory=cache(decisions_of))
     """Decided transactions with records in the tail, or whose marker is above the sealed slots."""
-    sealed: SealedIndex = field(default_factory=SealedIndex)
+    sealed: SealedIndex = field(default_factory=cache(SealedIndex))
     sealed_slot: int = -1
     """The last slot that the sealed index covers."""
 
@@ -190,7 +191,7 @@ class TopicState:
 
     def tail_of(self, partition: int, start: int = 0) -> Iterator[IndexedBatch]:
         """The tail's rows of one partition that reach above offset `start`, in order."""
-        for _, _, key in self.unsealed.indexed_from((partition, start + 1), 1):
+        for _, _, key in self.unsealed.indexed(partition, start + 1, equal=1):
             yield self.unsealed[key]
 
     def first_in_entry(self) -> int | None:

@@ -80,6 +80,10 @@ class TopicLog:
         self.store = store
         self.fan_out = runtime.fan_out
         """Runs several calls at once."""
+        self.inline_bytes_max = options.records_bytes_max
+        """Records in one entry at most: the log's `entry.records.max.bytes`."""
+        self.recent_ranges = options.recent.ranges
+        """Bytes of an entry if this process has lately read or written it."""
         self.layout: JournalLayout = LogLayout(options.log_id).topic(opened.name, opened.topic_id)
         self._runtime = runtime
         self._options = options
@@ -259,15 +263,6 @@ class TopicLog:
             batch_bytes_max=self._options.process.batch_bytes,
             record_bytes_max=self.journal.state.batch_bytes_max,
         )
-
-    @property
-    def inline_bytes_max(self) -> int:
-        """Records in one entry at most: the log's `entry.records.max.bytes`."""
-        return self._options.records_bytes_max
-
-    def recent_ranges(self, path: str, wanted: Sequence[ByteRange]) -> list[memoryview] | None:
-        """These bytes of an entry if this process has lately read or written it."""
-        return self._options.recent.ranges(path, wanted)
 
     def inlined(
         self, segments: tuple[Segment, ...], *, is_recent: bool = False

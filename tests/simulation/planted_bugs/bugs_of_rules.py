@@ -243,12 +243,13 @@ def snapshot_below_the_boundary(patch: Patch) -> None:
     """A boundary names the newest existing snapshot, and not one of its own (R14)."""
 
     def advance(self: Replica[Any], lowest: int, *, closed: bool = False) -> None:
-        newest = self._at.next_slot - self._at.next_slot % self._options.snapshot_entries - 1
+        covered = self._at.next_slot - self._at.next_slot % self._options.snapshot_entries - 1
         proposed = Boundary(
-            self._at.boundary.ordinal + 1, lowest, newest, self._runtime.entropy.token(), closed
+            self._at.boundary.ordinal + 1, lowest, covered, self._runtime.entropy.token(), closed
         )
         boundary.create(self._store, self.layout, proposed)
-        self._read_boundary()
+        newest = self._checks.check(self._at.boundary).boundary
+        self._at = replace(self._at, boundary=newest)
 
     patch.setattr(Replica, "_advance_boundary", advance)
 

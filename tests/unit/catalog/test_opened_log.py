@@ -86,8 +86,8 @@ def test_entries_are_read_serially_without_threads_only_on_a_near_store() -> Non
     close, away = opened(near, runtime), opened(far, runtime)
     assert (close.options.is_far, away.options.is_far) == (False, True)
     assert (close.is_far, away.is_far) == (False, True)
-    assert type(close.fan_out) is SerialFanOut
-    assert away.fan_out is runtime.fan_out
+    assert type(close.request_fan_out) is SerialFanOut
+    assert away.request_fan_out is runtime.fan_out
 
 
 def test_calls_run_lazily_on_a_near_store_and_all_at_once_on_a_far_one() -> None:

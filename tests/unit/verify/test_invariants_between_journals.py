@@ -62,10 +62,10 @@ def of_two() -> MemoryLog:
 def test_transaction_is_asked_of_its_own_coordinator(of_two: MemoryLog) -> None:
     facts = log_facts(of_two.connection)
     assert facts.all_findings() == []
-    assert [one.partition for one in facts.asked(-1)] == [0, 1]
+    assert [one.number for one in facts.asked(-1)] == [0, 1]
     for number in (0, 1):
         (own,) = facts.asked(number)
-        assert own.partition == number
+        assert own.number == number
         (tx_id,) = own.transactions
         for asked, is_known in ((number, True), (1 - number, False), (-1, True), (2, False)):
             assert (facts.transaction(tx_id, asked) is not None) is is_known

@@ -26,9 +26,7 @@ class RecentRecords:
         self._size = 0
 
     def add(self, path: str, records: bytes) -> None:
-        """Keep the records of the entry at `path`, if it has any; the oldest make room."""
-        if not records:
-            return
+        """Keep the records of the entry at `path`; the oldest make room."""
         with self._lock:
             self._size += len(records) - len(self._records.pop(path, b""))
             self._records[path] = records

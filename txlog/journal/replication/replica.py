@@ -334,9 +334,6 @@ class Replica(Generic[StateT]):
             self._at = replace(self._at, boundary=newest)
         return is_believed
 
-    def _read_boundary(self) -> None:
-        self._at = replace(self._at, boundary=self._checks.check(self._at.boundary).boundary)
-
     def _catch_up_to_the_newest_boundary(self) -> None:
         """Trust no earlier check, because the caller is about to raise the boundary."""
         self._checks.forget()
@@ -396,7 +393,8 @@ class Replica(Generic[StateT]):
                 path=path,
             )
         self._adopt_entry(after_entry(self._machine, self.state, entry, path), entry.slot, crc32)
-        self._options.recent.add(path, entry.records)
+        if entry.records:
+            self._options.recent.add(path, entry.records)
         self._forget_saved(entry.slot)
         if self._is_far:
             clock = self._runtime.clock
@@ -490,7 +488,8 @@ class Replica(Generic[StateT]):
                 path = self.layout.entry(self._at.next_slot)
                 tried = self._try_slot(state, data, crc32, reads_on) if events else Attempt.WON
                 if tried is Attempt.WON:
-                    self._options.recent.add(path, records)
+                    if records:
+                        self._options.recent.add(path, records)
                     for queued in commands:
                         queued.finish()
                     # A process that wins a slot after it lost one becomes a carrier.
@@ -777,10 +776,9 @@ class Replica(Generic[StateT]):
             closed=closed,
         )
         # If another pruner was first, its boundary stands, even if it is lower (R14).
-        if boundaries.create(self._store, self.layout, proposed):
-            self._at = replace(self._at, boundary=proposed)
-        else:
-            self._read_boundary()
+        if not boundaries.create(self._store, self.layout, proposed):
+            proposed = self._checks.check(self._at.boundary).boundary
+        self._at = replace(self._at, boundary=proposed)
 
     def _reaches_boundarys_snapshot(self) -> bool:
         """Whether this process has followed the journal as far as the newest boundary's snapshot,

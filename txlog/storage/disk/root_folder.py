@@ -106,6 +106,9 @@ class RootFolder:
 
         Raises NotATxlog if there is no such file, or another one is already held.
         """
+        if self._file is not None and self._file.name == path:
+            self.require_same()
+            return
         try:
             root = self.handle()
             if root is None:
