@@ -121,6 +121,10 @@ def test_lag_is_unknown_without_committed_offset_unless_partition_is_empty(log: 
     log.consumer("wide", group_id="g").commit({TopicPartition("wide", 1): 4})
     found = log.admin.describe_group("g")
     assert (found.lag, found.known_lag) == (3, 3), "an empty partition hides nothing"
+    assert [partition.lag_ms for partition in found.partitions] == [0, 0, 0]
+    log.clock.advance(5)
+    found = log.admin.describe_group("g")
+    assert [partition.lag_ms for partition in found.partitions] == [5, 0, 0]
 
 
 @pytest.mark.both_ways

@@ -222,8 +222,13 @@ def test_vacuum_deletes_unreferenced_objects_after_the_delay_if_asked_to(log: Me
 
 def test_verify_of_intact_log_has_no_findings(log: MemoryLog) -> None:
     admin = Admin(log.connection)
-    assert admin.verify().findings == []
-    assert admin.verify("t").findings == []
+    topic = admin.connection.cluster.present_topic("t")
+    stray = f"topics/t/{topic.topic_id}/segments/{'0' * 31}1.arrow"
+    admin.connection.cluster.store.create(stray, b"x")
+    whole, part = admin.verify(), admin.verify("t")
+    assert whole.findings == part.findings == []
+    assert [stored.path for kind in whole.unreferenced for stored in kind.objects] == [stray]
+    assert part.unreferenced == (), "one topic alone refers to nothing of the others"
 
 
 def test_admin_opens_the_log_with_what_it_is_given(tmp_path: Path) -> None:

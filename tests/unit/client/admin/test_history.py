@@ -140,6 +140,23 @@ def test_moments_that_the_journals_do_not_cover_are_null_and_named(log: MemoryLo
     ]
 
 
+def test_position_before_the_first_kept_commit_is_where_that_commit_began(log: MemoryLog) -> None:
+    put(log, 5)
+    commit(log, 2)
+    log.clock.advance(MINUTE_MS)
+    commit(log, 0, partition=1)
+    consumer = Consumer("t", root=log.process(), group_id="g", enable_auto_commit=False)
+    consumer.poll(max_records=2)
+    log.clock.advance(MINUTE_MS)
+    consumer.commit()
+    connection = log.process()
+    journal = connection.coordinator(connection.offsets.coordinator_number_of("g")).journal
+    journal.catch_up()
+    assert journal.prune(2) == journal.next_slot - 2
+    log.clock.advance(MINUTE_MS)
+    assert [row[1] for row in lags(log, since="2m", step="1m")] == [2, 4, 4]
+
+
 def moments(log: MemoryLog, since: Any, **options: Any) -> list[int]:
     """Milliseconds before now of each moment."""
     table = log.process_admin().lag_history("g", since, **options)
