@@ -1,14 +1,16 @@
 """The life of a producer of half messages: starting, ending, and what each method says before."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.logs.memory_log import MemoryLog
 from tests.unit.client.half_messages.undecided_listener import Undecided
+from txlog.client.admin import Admin
 from txlog.client.half_messages.half_message import HalfTransaction, Message
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
-from txlog.errors import IllegalTransition, InvalidConfig
+from txlog.errors import IllegalTransition, InvalidConfig, InvalidOption
 from txlog.model import TxId
 
 HALF = HalfTransaction("order", TxId(0, 0, 0), "g", ())
@@ -31,6 +33,15 @@ def test_method_is_named_before_the_start_and_after_the_end(log: MemoryLog, meth
     producer.shutdown()
     with pytest.raises(IllegalTransition, match=f"{said}: this producer is shut down"):
         CALLS[method](producer)
+
+
+def test_producer_opens_its_log_with_the_options_that_it_is_given(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    Admin(root, create=True)
+    with pytest.raises(InvalidOption, match="no_such_option"):
+        TransactionMQProducer(
+            "g", root, listener=Undecided(), storage_options={"no_such_option": 1}
+        )
 
 
 def test_with_statement_starts_a_producer_once_and_ends_it(log: MemoryLog) -> None:
