@@ -63,7 +63,7 @@ def first_offsets(state: TopicState, tx_id: TxId) -> Mapping[int, int]:
     for row in state.tail:
         if row.tx_id == tx_id:
             found.setdefault(row.partition, row.base_offset)
-    decision = state.decisions.get(tx_id)
+    decision = state.decision_of(tx_id)
     # The first records of a long transaction may be sealed while the last are in the tail.
     is_in_tail = decision is not None and decision.first_slot > state.sealed_slot
     # In the tail `found` is complete; if it is not finished here, all its records are staged.

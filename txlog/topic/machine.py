@@ -200,7 +200,9 @@ class TopicMachine:
                 "partition": state.partitions,
                 "producer": SECTIONS.texts("producer", state.producers, _Producer),
                 "tail": SECTIONS.texts("tail", state.unsealed, lambda _, row: row),
-                "mark": SECTIONS.texts("mark", state.decisions, _Mark),
+                "mark": SECTIONS.texts(
+                    "mark", state.decisions, lambda key, mark: _Mark(TxId(*key), mark)
+                ),
                 "chunk": refs,
             }
         )

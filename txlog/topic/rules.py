@@ -319,7 +319,7 @@ def _timed(state: TopicState, segments: tuple[Segment, ...], at_ms: int) -> tupl
 def _staged_offsets(state: TopicState, tx_id: TxId) -> dict[int, int] | None:
     """partition -> offset of the first record that the transaction's marker appended, whichever
     process wrote it. None if that is no longer known."""
-    decision = state.decisions.get(tx_id)
+    decision = state.decision_of(tx_id)
     if decision is None:
         return None
     found: dict[int, int] = {}

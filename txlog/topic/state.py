@@ -96,16 +96,22 @@ def _tail_entries(key: TailKey, row: IndexedBatch) -> Iterator[IndexEntry]:
         yield _IN_ENTRY, row.slot, key
 
 
-Decisions: TypeAlias = IndexedMap[TxId, TxDecision]
+TxKey: TypeAlias = tuple[int, int, int]
+"""Producer id, epoch and number of a TxId: tuples are compared without a call of Python."""
+Decisions: TypeAlias = IndexedMap[TxKey, TxDecision]
 
 
 def decisions_of(items: Iterable[tuple[TxId, TxDecision]] = ()) -> Decisions:
     """Decisions of transactions, with an index by the slots of their markers."""
-    return IndexedMap(_decision_entries, items)
+    return IndexedMap(_decision_entries, ((_key_of(tx_id), decision) for tx_id, decision in items))
 
 
-def _decision_entries(tx_id: TxId, decision: TxDecision) -> Iterator[IndexEntry]:
-    yield decision.slot, tx_id
+def _key_of(tx_id: TxId) -> TxKey:
+    return tx_id.pid, tx_id.epoch, tx_id.number
+
+
+def _decision_entries(key: TxKey, decision: TxDecision) -> Iterator[IndexEntry]:
+    yield decision.slot, key
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +224,15 @@ class TopicState:
         """The tail's rows from that slot on, in slot order."""
         return (row for _, row in self.unsealed.items_from((slot,)))
 
+    def decision_of(self, tx_id: TxId) -> TxDecision | None:
+        """The decision of a transaction, if `decisions` has it."""
+        return self.decisions.get(_key_of(tx_id))
+
     def decided(self, row: IndexedBatch) -> IndexedBatch:
         """A tail row with its transaction's decision, if there is a marker."""
         if row.number < 0:
             return row
-        decision = self.decisions.get(TxId(row.pid, row.epoch, row.number))
+        decision = self.decisions.get((row.pid, row.epoch, row.number))
         if decision is None:
             return row
         return replace(
@@ -435,7 +445,7 @@ def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
     if rows or opened is not None:
         first_slot = slot if opened is None else opened.first_slot
         decision = TxDecision(slot, first_slot, event.decision is Decision.ABORT, event.topic_ids)
-        decisions = decisions.with_item(tx_id, decision)
+        decisions = decisions.with_item(owner, decision)
     producers = state.producers.with_item(tx_id.pid, producer.after_marker(event, slot))
     return replace(
         state, partitions=partitions, unsealed=tail, decisions=decisions, producers=producers
@@ -465,7 +475,7 @@ def sealed_at(state: TopicState, slot: int, window_slots: int) -> TopicState:
     return replace(
         state,
         unsealed=state.unsealed.without(old),
-        decisions=state.decisions.without([tx_id for _, tx_id in ended]),
+        decisions=state.decisions.without([key for _, key in ended]),
         sealed=sealed,
         sealed_slot=limit,
     )

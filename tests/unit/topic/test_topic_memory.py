@@ -28,6 +28,10 @@ def producer(topic: MachineHarness[TopicState]) -> ProducerStateEntry:
     return topic.state.producers[7]
 
 
+def decisions(state: TopicState) -> dict[TxId, TxDecision]:
+    return {TxId(*key): decision for key, decision in state.decisions.items()}
+
+
 def test_bounds_of_unknown_partition_are_empty(topic: MachineHarness[TopicState]) -> None:
     topic.run(plain({2: 4}))
     assert topic.state.bounds(2).next_offset == 4
@@ -88,7 +92,7 @@ def test_marker_records_first_offsets_of_its_transaction(topic: MachineHarness[T
     topic.run(append({1: 3}, sequence=0, tx=FIRST))
     staged = segment({0: 1, 2: 5}, "staged")
     topic.run(marker(FIRST, segments=(staged,), topic_ids=("0123456789abcdef", "other")))
-    assert topic.state.decisions == {FIRST: TxDecision(3, 1, False, ("0123456789abcdef", "other"))}
+    assert decisions(topic.state) == {FIRST: TxDecision(3, 1, False, ("0123456789abcdef", "other"))}
     assert producer(topic).open is None
     last = producer(topic).last
     assert last is not None
@@ -100,7 +104,7 @@ def test_single_topic_transaction_keeps_no_first_offsets(topic: MachineHarness[T
     topic.run(marker(FIRST, ABORT))
     expected = AppliedTransaction(0, 0, 2, ABORT, (), 0, {})
     assert producer(topic).last == expected
-    assert topic.state.decisions == {FIRST: TxDecision(2, 1, True, ())}
+    assert decisions(topic.state) == {FIRST: TxDecision(2, 1, True, ())}
 
 
 def test_marker_of_another_transaction_leaves_the_open_one_open(
@@ -109,7 +113,7 @@ def test_marker_of_another_transaction_leaves_the_open_one_open(
     topic.run(append({0: 2}, tx=SECOND))
     staged = segment({1: 1}, "staged")
     topic.run(marker(FIRST, floor=-1, segments=(staged,), topic_ids=("0123456789abcdef", "other")))
-    assert topic.state.decisions == {FIRST: TxDecision(2, 2, False, ("0123456789abcdef", "other"))}
+    assert decisions(topic.state) == {FIRST: TxDecision(2, 2, False, ("0123456789abcdef", "other"))}
     opened, last = producer(topic).open, producer(topic).last
     assert opened is not None
     assert last is not None
@@ -181,10 +185,10 @@ def test_sealing_drops_the_decisions_of_sealed_rows_and_no_others(
     (leaf,) = topic.state.sealed.roots()
     assert (leaf.first_slot, leaf.last_slot) == (0, 3)
     assert topic.state.tail == later
-    assert topic.state.decisions == {SECOND: TxDecision(6, 5, aborted=True)}
+    assert decisions(topic.state) == {SECOND: TxDecision(6, 5, aborted=True)}
     topic.run(marker(opened))
     topic.run(SealIndex())
-    assert (topic.state.tail, topic.state.decisions) == ((), {})
+    assert (topic.state.tail, decisions(topic.state)) == ((), {})
 
 
 def test_decision_is_kept_while_its_transaction_has_rows_in_the_tail(
@@ -196,11 +200,11 @@ def test_decision_is_kept_while_its_transaction_has_rows_in_the_tail(
     topic.run(marker(FIRST))
     topic.run(SealIndex())
     assert topic.state.sealed_slot == 1
-    assert set(topic.state.decisions) == {FIRST}
+    assert set(decisions(topic.state)) == {FIRST}
     topic.run(marker(TxId(8, 0, 0)))
     topic.run(SealIndex())
     assert topic.state.sealed_slot == 6
-    assert topic.state.decisions == {}
+    assert decisions(topic.state) == {}
 
 
 def test_sealing_without_new_rows_adds_no_chunk(topic: MachineHarness[TopicState]) -> None:
@@ -237,8 +241,8 @@ def test_decision_is_kept_until_its_marker_slot_is_sealed(
     topic.run(marker(FIRST))
     state = sealed_at(topic.state, slot=3, window_slots=2)
     assert (state.sealed_slot, state.tail) == (1, ())
-    assert list(state.decisions) == [FIRST]
-    assert dict(sealed_at(state, slot=4, window_slots=2).decisions) == {}
+    assert list(decisions(state)) == [FIRST]
+    assert decisions(sealed_at(state, slot=4, window_slots=2)) == {}
 
 
 def test_sealing_slots_without_rows_adds_no_leaf(topic: MachineHarness[TopicState]) -> None:

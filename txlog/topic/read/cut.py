@@ -134,7 +134,8 @@ def partly_applied(
             if not is_everywhere(tx_id, applied.topic_ids):
                 yield view, tx_id, applied.first_offsets
         # A transaction decided between two reads may no longer be its producer's last.
-        for tx_id, decision in view.state.decisions.items():
+        for key, decision in view.state.decisions.items():
+            tx_id = TxId(*key)
             if not (decision.aborted or is_everywhere(tx_id, decision.topic_ids)):
                 yield view, tx_id, _first_offsets(view, tx_id, decision)
 
@@ -229,7 +230,7 @@ def _batches_of(
     rows."""
     slots = []
     for tx_id in tx_ids:
-        decision = view.state.decisions.get(tx_id)
+        decision = view.state.decision_of(tx_id)
         slot = decision.first_slot if decision else first_slots.get((view.state.topic_id, tx_id))
         if slot is None:
             # All of it is below the cut here, and sealed, but not below the reader's position.
