@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain, pairwise
+from operator import attrgetter
 from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import numpy as np
@@ -316,7 +317,16 @@ def span_of(row: IndexedBatch) -> PartitionSpan:
 
 def spans_of_batches(rows: Iterable[IndexedBatch]) -> tuple[PartitionSpan, ...]:
     """What these batches cover, by partition."""
-    return _merge(span_of(row) for row in rows)
+    return tuple(
+        PartitionSpan(
+            partition,
+            min(row.base_offset for row in found),
+            max(row.next_offset for row in found),
+            max(row.timestamp_max_ms for row in found),
+            sum(row.length for row in found),
+        )
+        for partition, found in sorted(by_partition(rows).items())
+    )
 
 
 def chunk_ref(data: bytes, key: ChunkKey, level: int, spans: tuple[PartitionSpan, ...]) -> ChunkRef:
@@ -328,12 +338,8 @@ def chunk_ref(data: bytes, key: ChunkKey, level: int, spans: tuple[PartitionSpan
 
 def merged_spans(refs: Iterable[ChunkRef]) -> tuple[PartitionSpan, ...]:
     """What these chunks cover, by partition."""
-    return _merge(span for ref in refs for span in ref.spans)
-
-
-def _merge(spans: Iterable[PartitionSpan]) -> tuple[PartitionSpan, ...]:
     merged: dict[int, PartitionSpan] = {}
-    for span in spans:
+    for span in (span for ref in refs for span in ref.spans):
         known = merged.get(span.partition, span)
         extra = 0 if known is span else span.length_bytes
         merged[span.partition] = PartitionSpan(
@@ -357,6 +363,7 @@ _ROW_FIELDS = stored_form(IndexedBatch).fields
 _ROW_SCHEMA = pa.schema(
     [(name, _ARROW_TYPES[_ROW_HINTS[attribute]]) for attribute, name in _ROW_FIELDS.items()]
 )
+_ROW_VALUES = attrgetter(*_ROW_FIELDS)
 _ROW_ARGUMENTS = [_ROW_FIELDS[part.name] for part in fields(IndexedBatch)]
 _NUMBERS = [part.name for part in _ROW_SCHEMA if part.type == pa.int64()]
 _BOUNDS = [
@@ -371,14 +378,12 @@ _REF_SCHEMA = pa.schema([pa.field("ref", pa.string())])
 
 def encode_batches(rows: Sequence[IndexedBatch]) -> bytes:
     """A leaf: an Arrow IPC file with one row for each batch. Equal rows give equal bytes."""
-    columns = [
-        _column([getattr(row, attribute) for row in rows], part.type)
-        for attribute, part in zip(_ROW_FIELDS, _ROW_SCHEMA, strict=True)
-    ]
+    values = zip(*map(_ROW_VALUES, rows), strict=True)
+    columns = [_column(part, field.type) for part, field in zip(values, _ROW_SCHEMA, strict=True)]
     return encode_file(pa.record_batch(columns, schema=_ROW_SCHEMA))
 
 
-def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     # Not `pa.array`, which imports pandas where it is installed: every process that follows a busy
     # topic seals chunks.
     if kind == pa.int64():
