@@ -11,6 +11,7 @@ import gc
 import importlib
 import os
 import signal
+import sys
 from types import FrameType
 
 INTERRUPTED = 130
@@ -20,6 +21,16 @@ UNTOUCHED = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.S
 """Their handlers as Python sets them. A shell has its background jobs ignore signals."""
 
 
+class _WithoutPandas:
+    """pyarrow imports pandas at the first conversion of Python's values, where it is installed, and
+    goes on without where it is not. A command has no data frames, and starts 0.3 s sooner."""
+
+    def find_spec(self, name: str, _: object, target: object = None, /) -> None:
+        """Raises ModuleNotFoundError for pandas; others are found as before."""
+        if name == "pandas":
+            raise ModuleNotFoundError("the command line does without pandas", name=name)
+
+
 def main() -> None:
     """Import the commands, then run the command line of this process."""
     ours = [number for number, known in UNTOUCHED.items() if signal.getsignal(number) == known]
@@ -27,6 +38,7 @@ def main() -> None:
         signal.signal(number, _leave)
     # numpy's linear algebra, which no command uses, would start a thread for each core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    sys.meta_path.insert(0, _WithoutPandas())
     gc.disable()  # Modules are not garbage: collecting takes a fifth of the imports' time.
     commands = importlib.import_module("txlog.cli.main")
     # What was imported lives as long as the process, so later collections skip it.
