@@ -145,22 +145,19 @@ def _kills(result: DrillResult) -> Grid:
 
 
 def _kill_row(kill: Kill) -> tuple[object, ...]:
+    state = "between two batches"
+    if kill.found.is_in_flight:
+        state = "in the log" if kill.found.is_in_log else "in flight"
     return (
         kill.number,
         kill.point,
         kill.is_reached,
         kill.found.batch,
-        _state(kill),
+        state,
         kill.outcome,
         None if kill.recovery_ms is None else _seconds(kill.recovery_ms),
         kill.processes,
     )
-
-
-def _state(kill: Kill) -> str:
-    if not kill.found.is_in_flight:
-        return "between two batches"
-    return "in the log" if kill.found.is_in_log else "in flight"
 
 
 def _checks(result: DrillResult) -> Grid:

@@ -85,7 +85,8 @@ class JobProcess:
         for process in self.orphans:
             _send(process, signal.SIGCONT)
         self.process.wait(DEATH_WAIT_S)
-        _require_gone(doomed)
+        if left := _left(doomed):  # The following rounds would prove nothing.
+            raise JobFailed(f"{left[0]} does not die; end it, and start again.")
         return Killed(len(doomed), cpu_s)
 
     def end_orphans(self) -> int:
@@ -229,9 +230,3 @@ def _left(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
             break
         clock.sleep_ms(10.0)
     return left
-
-
-def _require_gone(processes: Iterable[psutil.Process]) -> None:
-    """Raises JobFailed if a process survives SIGKILL: the following rounds would prove nothing."""
-    if left := _left(processes):
-        raise JobFailed(f"{left[0]} does not die; end it, and start again.")

@@ -292,18 +292,15 @@ class StagedWriter:
 
 
 def make_decidable(session: TransactionSession, appender: Appender, staged: StagedRecords) -> None:
-    """Make sure that one entry can commit the staged records: append them first if an entry cannot
-    name them all. Raises the errors of `append_staged`."""
-    # After BEGIN an earlier attempt may have appended some of them; the others follow.
-    if session.has_begun or staged.entry_weight > ENTRY_BATCHES_MAX:
-        append_staged(session, appender, staged)
+    """Make sure that one entry can commit the staged records: if it cannot name them all, append
+    them to their topics before the decision, after BEGIN (design 0011).
 
-
-def append_staged(session: TransactionSession, appender: Appender, staged: StagedRecords) -> None:
-    """Append staged segments to their topics before the decision, after BEGIN (design 0011).
-
-    May be repeated after a retriable error: stored segments are known by their sequences.
+    May be repeated after a retriable error: stored segments are known by their sequences. Raises
+    the errors of `Appender.append_staged`.
     """
+    # After BEGIN an earlier attempt may have appended some of them; the others follow.
+    if not session.has_begun and staged.entry_weight <= ENTRY_BATCHES_MAX:
+        return
     parts = staged.not_appended()
     for topic, part in parts:
         session.declare(topic, {b.partition for s in part.segments for b in s.batches})

@@ -129,7 +129,9 @@ def rebuilt(
         added = (chunk_ref(data, key, 0, spans_of_batches(rows)),)
         chunks.append((added[0], data))
     for node in reversed(group.path):
-        refs = _exchanged(children(node), removed, added)
+        refs = [*children(node)]
+        at = [ref.key for ref in refs].index(removed[0])
+        refs[at : at + len(removed)] = added
         removed, added = (node.key,), ()
         # A node without a reference is removed, like leaves without batches.
         if refs:
@@ -138,10 +140,3 @@ def rebuilt(
             added = (chunk_ref(data, key, node.level, merged_spans(refs)),)
             chunks.append((added[0], data))
     return added, chunks
-
-
-def _exchanged(
-    refs: Sequence[ChunkRef], removed: tuple[ChunkKey, ...], added: tuple[ChunkRef, ...]
-) -> list[ChunkRef]:
-    index = [ref.key for ref in refs].index(removed[0])
-    return [*refs[:index], *added, *refs[index + len(removed) :]]
