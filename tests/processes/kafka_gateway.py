@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
+import threading
+from collections.abc import Callable
 
 from tests.processes.command_line import command, environment
 
@@ -13,21 +16,52 @@ WAIT_S = 30
 class Gateway:
     """A gateway in a process of its own."""
 
-    def __init__(self, root: str, listen: str = "127.0.0.1:0", *arguments: str) -> None:
-        """`listen` with the port 0: a free one."""
+    def __init__(
+        self,
+        root: str,
+        *arguments: str,
+        listen: str = "127.0.0.1:0",
+        before: Callable[[], object] | None = None,
+    ) -> None:
+        """`listen` with the port 0: a free one. `before` is called in the process, before the
+        gateway starts."""
         self.root = root
+        self.messages: list[str] = []
+        """Lines on stderr."""
         words = ("kafka", "--root", root, "--listen", listen, "-o", "json", "--quiet", *arguments)
         self.process = subprocess.Popen(
-            command(*words), stdout=subprocess.PIPE, text=True, env=environment()
+            command(*words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            preexec_fn=before,
         )
+        self._reader = threading.Thread(target=self._read_messages, daemon=True)
+        self._reader.start()
         assert self.process.stdout is not None
-        self.address: str = json.loads(self.process.stdout.readline())["bootstrap_servers"]
+        line = self.process.stdout.readline()
+        assert line, (self.ended(), self.messages)
+        self.address: str = json.loads(line)["bootstrap_servers"]
+
+    def _read_messages(self) -> None:
+        assert self.process.stderr is not None
+        self.messages.extend(iter(self.process.stderr.readline, ""))
+
+    def connected(self) -> socket.socket:
+        """A connection without a client."""
+        host, _, port = self.address.rpartition(":")
+        found = socket.create_connection((host, int(port)), WAIT_S)
+        found.settimeout(WAIT_S)
+        return found
 
     def ended(self) -> int:
         """Wait for its end; returns the exit code."""
         code = self.process.wait(WAIT_S)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self._reader.join(WAIT_S)
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
         return code
 
     def kill(self) -> None:

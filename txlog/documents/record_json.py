@@ -9,6 +9,7 @@ arrays of [key, value]. Pure.
 from __future__ import annotations
 
 import base64
+import json
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -54,6 +55,19 @@ def json_records(table: pa.Table) -> Iterator[dict[str, Any]]:
             "timestamp": stamps[place],
             **(own if is_kafka else {"value": own}),
         }
+
+
+def json_rows(batch: pa.RecordBatch) -> Iterator[bytes]:
+    """Each row as a JSON object, in UTF-8."""
+    columns = [plain_values(pa.chunked_array([column])) for column in batch.columns]
+    for values in zip(*columns, strict=True):
+        row = dict(zip(batch.schema.names, values, strict=True))
+        try:
+            text = _ROW.encode(row)
+        except ValueError:
+            # Only then, because the search for such numbers goes through the whole row.
+            text = _ROW.encode(finite(row))
+        yield text.encode()
 
 
 def plain_values(column: pa.ChunkedArray) -> Sequence[Any]:
@@ -120,6 +134,11 @@ def csv_text(text: str) -> str:
 def text_of_cell(cell: str) -> str:
     """The text for which `csv_text` has written the cell."""
     return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
+
+
+_ROW = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=text_or_base64
+)
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

@@ -4,6 +4,8 @@ for. The classes and numbers are those of kafka-python."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TypeVar
 
 from kafka import errors as kafka
 from kafka.errors import BrokerResponseError
@@ -11,6 +13,8 @@ from kafka.errors import BrokerResponseError
 from txlog import errors as txlog
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CODES: dict[type[Exception], type[BrokerResponseError]] = {
     # The same request again, after a while.
@@ -23,6 +27,9 @@ CODES: dict[type[Exception], type[BrokerResponseError]] = {
     # The transaction can be aborted, in a new epoch.
     txlog.OutOfOrderSequence: kafka.OutOfOrderSequenceNumberError,
     txlog.AbortableError: kafka.InvalidProducerIdMappingError,
+    # Another reader has moved the group, or owns it.
+    txlog.CommitFailed: kafka.IllegalGenerationError,
+    txlog.GroupOwned: kafka.UnknownMemberIdError,
     # Another instance has taken over, or the log has forgotten this one.
     txlog.UnknownProducerId: kafka.UnknownProducerIdError,
     txlog.InvalidProducerEpoch: kafka.InvalidProducerEpochError,
@@ -46,6 +53,40 @@ CODES: dict[type[Exception], type[BrokerResponseError]] = {
     txlog.NotATxlog: kafka.KafkaStorageError,
 }
 """By class; of an error's classes the nearest counts."""
+
+
+COORDINATOR_CODES: dict[type[BrokerResponseError], type[BrokerResponseError]] = {
+    kafka.NotEnoughReplicasError: kafka.CoordinatorNotAvailableError,
+    kafka.NotEnoughReplicasAfterAppendError: kafka.CoordinatorNotAvailableError,
+    kafka.KafkaStorageError: kafka.CoordinatorNotAvailableError,
+    kafka.UnstableOffsetCommitError: kafka.CoordinatorLoadInProgressError,
+}
+"""What a coordinator says instead, as a broker's does: its clients repeat at no other code."""
+
+
+def tried(call: Callable[[], T]) -> tuple[int, str | None, T | None]:
+    """The code and the message of the error that the call raises, or 0 and what it returns."""
+    try:
+        return 0, None, call()
+    except (txlog.TxlogError, BrokerResponseError) as error:
+        return code_of(error), message_of(error), None
+
+
+def tried_as_coordinator(call: Callable[[], object]) -> int:
+    """The code with which a coordinator answers the call, or 0."""
+    return coordinator_code(tried(call)[0])
+
+
+def coordinator_code(code: int) -> int:
+    """The code that a coordinator answers with instead of this one."""
+    return next(
+        (int(new.errno) for old, new in COORDINATOR_CODES.items() if old.errno == code), code
+    )
+
+
+def message_of(error: Exception) -> str:
+    """What a client shows beside the code."""
+    return str(error.args[0]) if error.args else type(error).__name__
 
 
 def code_of(error: Exception) -> int:

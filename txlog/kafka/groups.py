@@ -17,6 +17,8 @@ from typing import Any
 from kafka import errors as kafka
 from kafka.protocol.consumer import JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
 
+from txlog.kafka.security import CLIENT
+
 SESSION_TIMEOUT_MIN_MS, SESSION_TIMEOUT_MAX_MS = 6_000, 1_800_000
 """Kafka's group.min.session.timeout.ms and group.max.session.timeout.ms."""
 INITIAL_DELAY_S = 0.5
@@ -43,6 +45,8 @@ class Member:
 
     member_id: str
     instance_id: str | None
+    client_id: str
+    client_host: str
     session_timeout_s: float
     rebalance_timeout_s: float
     protocols: dict[str, bytes]
@@ -180,16 +184,19 @@ class Groups:
         """The joining member. Raises UnknownMemberIdError, FencedInstanceIdError, and _NewMember
         for one that has to join with an id first."""
         member_id, instance = request.member_id, request.group_instance_id
+        client_id = request.header.client_id or ""
         known = group.instances.get(instance) if instance is not None else None
         if instance is not None and known is not None and member_id not in ("", known):
             raise kafka.FencedInstanceIdError(f"another member has the instance id {instance!r}")
         if not member_id:
-            if len(group.members) >= MEMBERS_MAX:
+            if len(group.members) + len(group.pending) >= MEMBERS_MAX:
                 raise kafka.GroupMaxSizeReachedError(f"{MEMBERS_MAX} members")
-            client = request.header.client_id or "member"
-            member_id = f"{instance or client}-{self._new_token()}"
+            member_id = f"{instance or client_id or 'member'}-{self._new_token()}"
             if instance is None and request.API_VERSION >= 4:
                 group.pending.add(member_id)
+                forget = group.pending.discard
+                session_s = request.session_timeout_ms / 1_000
+                asyncio.get_running_loop().call_later(session_s, forget, member_id)
                 raise _NewMember(member_id)
             if known is not None:  # A static member that was started again replaces itself.
                 self._drop(group, group.members[known], kafka.FencedInstanceIdError.errno)
@@ -201,7 +208,9 @@ class Groups:
             rebalance_ms = request.session_timeout_ms
         member = group.members.get(member_id)
         if member is None:
-            member = Member(member_id, instance, 0.0, 0.0, protocols)
+            client = CLIENT.get(None)
+            host = "" if client is None else client.host
+            member = Member(member_id, instance, client_id, host, 0.0, 0.0, protocols)
             group.members[member_id] = member
             if instance is not None:
                 group.instances[instance] = member_id

@@ -106,6 +106,11 @@ class Producers:
             raise ProducerFencedError(f"{transactional_id!r} is at epoch {known.epoch}")
         return session
 
+    def open_partitions(self, transactional_id: str) -> set[TopicPartition]:
+        """Partitions that this gateway's open transaction of the id writes to."""
+        session = self._sessions.get(transactional_id)
+        return set() if session is None else session.partitions()
+
     def _elsewhere(
         self, transactional_id: str, producer_id: int, epoch: int
     ) -> tuple[Coordinator, TransactionalId, TxId]:
@@ -212,6 +217,11 @@ class _Session:
         # A timeout has raised the epoch by one without telling the client.
         if known is not None and (known.pid != producer_id or epoch < known.epoch - 1):
             raise ProducerFencedError(f"{self._id!r} is at epoch {known.epoch}")
+
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions of the open transaction."""
+        with self._lock:
+            return set(self._partitions)
 
     def _clear(self) -> None:
         self._begin = None

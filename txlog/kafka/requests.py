@@ -1,45 +1,45 @@
-"""What each request of a client does: one function for each, and the versions that it serves.
-
-The versions are those before topic ids and KIP-848, which all clients still speak.
-"""
+"""What each request of producers and consumers does: one function for each."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kafka import errors as kafka
-from kafka.protocol import admin, consumer, metadata, producer
-from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.metadata import ApiVersionsResponse
+from kafka.protocol import consumer, metadata, producer
 
 from txlog.client.consumer.consumer_group import pending_offsets
 from txlog.engine.new_topic import NewTopic
-from txlog.errors import CommitFailed, TxlogError, UnknownTopic
-from txlog.kafka.error_codes import code_of
+from txlog.errors import CommitFailed, TxlogError, UnknownTopic, UnstableOffsetCommit
+from txlog.groups.state import CommittedOffset
+from txlog.kafka.error_codes import (
+    code_of,
+    coordinator_code,
+    message_of,
+    tried,
+    tried_as_coordinator,
+)
 from txlog.kafka.fetch import Fetched, fetched
 from txlog.kafka.group_leases import LEADER, node_id_of
 from txlog.kafka.record_batches import SentBatch, decoded
+from txlog.kafka.security import CLIENT
+from txlog.kafka.topic_records import stored_form
 from txlog.metrics.listening import parsed_listen
 from txlog.model import IsolationLevel, OffsetAndMetadata, TopicPartition
 from txlog.topic.read.time_lookup import offset_for_time
-from txlog.topic.records.schema import is_kafka_schema
 from txlog.topic.topic_log import TopicLog
 
 if TYPE_CHECKING:
     from txlog.kafka.server import KafkaServer
 
-log = logging.getLogger(__name__)
-
-Handler: TypeAlias = "Callable[[KafkaServer, Any], Awaitable[Any]]"
-
 _NO_OFFSET = -1
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
 _FETCH_TRY_S, _FAR_FETCH_TRY_S = 0.05, 0.25
 """Between two looks for records that another process has written, while a fetch waits."""
+FETCH_WAIT_MAX_S = 60.0
+"""A client that has gone is not always noticed while it waits; another one asks again."""
 _TRANSACTION = 1
 """The key type of FindCoordinator for a transactional id."""
 
@@ -108,48 +108,6 @@ def _topic(server: KafkaServer, name: str, topic: TopicLog | None, code: int = 0
     )
 
 
-async def create_topics(server: KafkaServer, request: Any) -> Any:
-    """CreateTopics."""
-    response = admin.CreateTopicsResponse
-
-    def create(topic: Any) -> Any:
-        count = topic.num_partitions if topic.num_partitions > 0 else 1
-        config = {entry.name: entry.value for entry in topic.configs}
-        code, message = 0, None
-        try:
-            if not request.validate_only:
-                server.admin.create_topics([NewTopic(topic.name, count, config=config)])
-        except TxlogError as error:
-            code, message = code_of(error), error.message
-        return response.CreatableTopicResult(
-            name=topic.name, error_code=code, error_message=message, num_partitions=count
-        )
-
-    return response(topics=[await server.call(create, topic) for topic in request.topics])
-
-
-async def delete_topics(server: KafkaServer, request: Any) -> Any:
-    """DeleteTopics."""
-    response = admin.DeleteTopicsResponse
-    names = request.topic_names
-
-    def delete(name: str) -> Any:
-        return response.DeletableTopicResult(
-            name=name, error_code=_tried(partial(server.admin.delete_topics, [name]))
-        )
-
-    return response(responses=[await server.call(delete, name) for name in names])
-
-
-def _tried(call: Callable[[], object]) -> int:
-    """The code of the error that the call raises, or 0."""
-    try:
-        call()
-    except (TxlogError, kafka.BrokerResponseError) as error:
-        return code_of(error)
-    return 0
-
-
 # Records.
 
 
@@ -201,20 +159,20 @@ def _produce_topic(server: KafkaServer, request: Any, data: Any) -> dict[int, _A
         if request.acks not in (-1, 0, 1):
             raise kafka.InvalidRequiredAcksError(f"acks {request.acks}")
         topic = server.connection.cluster.known_topic(data.name)
-        if not is_kafka_schema(topic.schema()):
-            raise kafka.InvalidRecordError(f"topic {data.name!r} has columns, and takes no records")
+        now_ms = server.connection.runtime.clock.wall_ms()
         for part in data.partition_data:
             try:
                 topic.check_partition(part.index)
                 limit = topic.state.batch_bytes_max
-                batches[part.index] = decoded(bytes(part.records or b""), limit)
+                sent = decoded(bytes(part.records or b""), limit)
+                batches[part.index] = stored_form(topic, sent, server.arrow_values, now_ms)
             except (TxlogError, kafka.BrokerResponseError) as error:
-                answers[part.index] = (code_of(error), _NO_OFFSET, str(error))
+                answers[part.index] = (code_of(error), _NO_OFFSET, message_of(error))
         if batches:
             answers |= _written(server, request, topic, batches)
     except (TxlogError, kafka.BrokerResponseError) as error:
         missing = [p for p in partitions if p not in answers]
-        answers |= dict.fromkeys(missing, (code_of(error), _NO_OFFSET, str(error)))
+        answers |= dict.fromkeys(missing, (code_of(error), _NO_OFFSET, message_of(error)))
     return answers
 
 
@@ -241,14 +199,17 @@ async def fetch(server: KafkaServer, request: Any) -> Any:
     if request.session_id:
         return response(error_code=kafka.FetchSessionIdNotFoundError.errno, responses=[])
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + request.max_wait_ms / 1_000
+    deadline = loop.time() + min(request.max_wait_ms / 1_000, FETCH_WAIT_MAX_S)
     isolation = _isolation(request)
-    far = server.connection.cluster.is_far
+    far, client = server.connection.cluster.is_far, CLIENT.get()
     while True:
-        found = await server.call(fetched, server.connection, request, isolation)
+        found = await server.call(
+            fetched, server.connection, request, isolation, server.arrow_values
+        )
         size = sum(one.size for one in found)
         left = deadline - loop.time()
-        if size >= request.min_bytes or left <= 0 or any(one.code for one in found):
+        is_enough = size >= request.min_bytes or any(one.code for one in found)
+        if is_enough or left <= 0 or client.is_gone():
             break
         try:
             async with asyncio.timeout(min(left, _FAR_FETCH_TRY_S if far else _FETCH_TRY_S)):
@@ -346,6 +307,9 @@ async def init_producer_id(server: KafkaServer, request: Any) -> Any:
         if request.transactional_id is None:
             pid, epoch = await server.call(server.connection.cluster.producer_id), 0
         else:
+            longest = server.connection.cluster.process.transaction_max_timeout_ms
+            if not 0 < request.transaction_timeout_ms <= longest:
+                raise kafka.InvalidTransactionTimeoutError(f"choose 1 to {longest} ms")
             found = await server.call(
                 server.producers.register,
                 request.transactional_id,
@@ -355,7 +319,7 @@ async def init_producer_id(server: KafkaServer, request: Any) -> Any:
             )
             pid, epoch = found.pid, found.epoch
     except (TxlogError, kafka.BrokerResponseError) as error:
-        code = code_of(error)
+        code = coordinator_code(code_of(error))
     return producer.InitProducerIdResponse(error_code=code, producer_id=pid, producer_epoch=epoch)
 
 
@@ -377,7 +341,7 @@ async def add_partitions(server: KafkaServer, request: Any) -> Any:
                 request.v3_and_below_producer_epoch,
             ).add(named)
 
-        return _tried(call)
+        return tried_as_coordinator(call)
 
     code = await server.call(add)
     response = producer.AddPartitionsToTxnResponse
@@ -406,7 +370,9 @@ async def add_offsets(server: KafkaServer, request: Any) -> Any:
             request.transactional_id, request.producer_id, request.producer_epoch
         ).add(set(), request.group_id)
 
-    return producer.AddOffsetsToTxnResponse(error_code=await server.call(_tried, call))
+    return producer.AddOffsetsToTxnResponse(
+        error_code=await server.call(tried_as_coordinator, call)
+    )
 
 
 async def txn_offset_commit(server: KafkaServer, request: Any) -> Any:
@@ -422,7 +388,7 @@ async def txn_offset_commit(server: KafkaServer, request: Any) -> Any:
         except CommitFailed as error:
             raise server.leases.lost(group) from error
 
-    code = code or await server.call(_tried, call)
+    code = code or await server.call(tried_as_coordinator, call)
     return _committed(producer.TxnOffsetCommitResponse, "TxnOffsetCommit", request, code)
 
 
@@ -438,7 +404,7 @@ async def end_txn(server: KafkaServer, request: Any) -> Any:
             return
         session.end(commits=request.committed)
 
-    code = await server.call(_tried, call)
+    code = await server.call(tried_as_coordinator, call)
     async with server.appended:
         server.appended.notify_all()
     return producer.EndTxnResponse(error_code=code)
@@ -481,7 +447,7 @@ async def find_coordinator(server: KafkaServer, request: Any) -> Any:
         try:
             address = await server.leader_of(request.key)
         except (TxlogError, kafka.BrokerResponseError) as error:
-            code = code_of(error)
+            code = coordinator_code(code_of(error))
     host, port = parsed_listen(address)
     return metadata.FindCoordinatorResponse(
         error_code=code, node_id=node_id_of(address), host=host, port=port
@@ -496,47 +462,54 @@ async def offset_commit(server: KafkaServer, request: Any) -> Any:
         pending = pending_offsets(server.connection, _offsets(request), request.group_id)
         server.leases.commit(request.group_id, pending)
 
-    code = code or await server.call(_tried, call)
+    code = code or await server.call(tried_as_coordinator, call)
     return _committed(consumer.OffsetCommitResponse, "OffsetCommit", request, code)
 
 
 async def offset_fetch(server: KafkaServer, request: Any) -> Any:
-    """OffsetFetch; without topics all that the group has."""
+    """OffsetFetch; without topics all that the group has. Offsets that a transaction has pending
+    are an error if the client asks for stable ones, as consumers do."""
     response = consumer.OffsetFetchResponse
     kind = response.OffsetFetchResponseTopic
-    code, committed = 0, {}
+    wanted = [
+        TopicPartition(topic.name, p)
+        for topic in request.topics or ()
+        for p in topic.partition_indexes
+    ]
 
-    def found() -> dict[TopicPartition, Any]:
+    def found() -> Mapping[TopicPartition, CommittedOffset | None]:
         offsets = server.connection.offsets
         if request.topics is None:
             committed = offsets.shown(request.group_id).committed
             return {where: at for where, at in committed.items() if where != LEADER}
-        wanted = [
-            TopicPartition(topic.name, p)
-            for topic in request.topics
-            for p in topic.partition_indexes
-        ]
         topics = {w.topic: server.connection.cluster.find_topic(w.topic) for w in wanted}
         ids = {name: topic.topic_id for name, topic in topics.items() if topic is not None}
-        return dict(offsets.resolve_and_fetch(request.group_id, wanted, ids))
+        try:
+            return offsets.resolve_and_fetch(request.group_id, wanted, ids)
+        except UnstableOffsetCommit:
+            if request.require_stable:
+                raise
+            return offsets.shown(request.group_id).committed
 
-    try:
-        committed = await server.call(found)
-    except TxlogError as error:
-        code = code_of(error)
+    code, _, committed = await server.call(tried, found)
+    # Of single partitions, although it is said of all: clients repeat it only there.
+    unstable = code if code == kafka.UnstableOffsetCommitError.errno else 0
+    if request.topics is None:
+        wanted = list(committed or ())
     by_topic: dict[str, list[Any]] = {}
-    for where, at in committed.items():
+    for where in wanted if not code or unstable else ():
+        at = (committed or {}).get(where)
         by_topic.setdefault(where.topic, []).append(
             kind.OffsetFetchResponsePartition(
                 partition_index=where.partition,
                 committed_offset=_NO_OFFSET if at is None else at.offset,
                 committed_leader_epoch=-1,
                 metadata="" if at is None else at.metadata,
-                error_code=0,
+                error_code=unstable,
             )
         )
     topics = [kind(name=name, partitions=parts) for name, parts in by_topic.items()]
-    return response(topics=topics, error_code=code)
+    return response(topics=topics, error_code=0 if unstable else coordinator_code(code))
 
 
 async def join_group(server: KafkaServer, request: Any) -> Any:
@@ -557,43 +530,3 @@ async def heartbeat(server: KafkaServer, request: Any) -> Any:
 async def leave_group(server: KafkaServer, request: Any) -> Any:
     """LeaveGroup."""
     return server.groups.leave(request)
-
-
-async def api_versions(server: KafkaServer, request: Any) -> Any:
-    """ApiVersions."""
-    return ApiVersionsResponse(error_code=0, api_keys=API_VERSIONS)
-
-
-def _table(rows: Iterable[tuple[type[ApiMessage], int, int, Handler]]) -> dict[int, Any]:
-    return {kind.API_KEY: (kind, (low, high), handler) for kind, low, high, handler in rows}
-
-
-REQUESTS: Mapping[int, tuple[Any, tuple[int, int], Handler]] = _table(
-    (
-        (producer.ProduceRequest, 3, 8, produce),
-        (consumer.FetchRequest, 4, 11, fetch),
-        (consumer.ListOffsetsRequest, 1, 5, list_offsets),
-        (metadata.MetadataRequest, 0, 9, metadata_of),
-        (consumer.OffsetCommitRequest, 2, 8, offset_commit),
-        (consumer.OffsetFetchRequest, 1, 7, offset_fetch),
-        (metadata.FindCoordinatorRequest, 0, 3, find_coordinator),
-        (consumer.JoinGroupRequest, 0, 7, join_group),
-        (consumer.SyncGroupRequest, 0, 4, sync_group),
-        (consumer.HeartbeatRequest, 0, 4, heartbeat),
-        (consumer.LeaveGroupRequest, 0, 4, leave_group),
-        (metadata.ApiVersionsRequest, 0, 3, api_versions),
-        (admin.CreateTopicsRequest, 0, 4, create_topics),
-        (admin.DeleteTopicsRequest, 0, 5, delete_topics),
-        (producer.InitProducerIdRequest, 0, 3, init_producer_id),
-        (producer.AddPartitionsToTxnRequest, 0, 3, add_partitions),
-        (producer.AddOffsetsToTxnRequest, 0, 3, add_offsets),
-        (producer.EndTxnRequest, 0, 3, end_txn),
-        (producer.TxnOffsetCommitRequest, 0, 3, txn_offset_commit),
-    )
-)
-"""By key: the class of the request, its versions, and who answers it."""
-
-API_VERSIONS = [
-    ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
-    for key, (_, (low, high), _) in sorted(REQUESTS.items())
-]

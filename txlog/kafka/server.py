@@ -1,17 +1,20 @@
 """The server of `txlog kafka`: connections, frames, and which request goes where.
 
 A connection's requests are answered in their order, one after the other, as a broker does. It must
-not know what a request means: `requests.py` has one function for each.
+not know what a request means: `apis.py` has the function for each.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import ssl
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
@@ -20,10 +23,17 @@ from kafka.protocol.metadata import ApiVersionsResponse
 
 from txlog.client.admin import Admin
 from txlog.errors import UsageError
+from txlog.kafka.apis import (
+    API_VERSIONS,
+    API_VERSIONS_KEY,
+    OPEN_TO_ALL,
+    PRODUCE_KEY,
+    REQUESTS,
+)
 from txlog.kafka.group_leases import RENEW_S, GroupLeases, node_id_of
 from txlog.kafka.groups import Groups
 from txlog.kafka.producers import Producers
-from txlog.kafka.requests import API_VERSIONS, REQUESTS
+from txlog.kafka.security import CLIENT, Client, Users
 from txlog.metrics.listening import is_loopback, parsed_listen
 
 log = logging.getLogger(__name__)
@@ -31,39 +41,80 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FRAME_BYTES_MAX = 100 << 20
-"""Kafka's socket.request.max.bytes."""
+"""Kafka's socket.request.max.bytes; only Produce needs more than the next."""
+PLAIN_FRAME_BYTES_MAX = 2 << 20
+"""Of requests without records, which grow a hundredfold when they are decoded: some 50,000
+partitions."""
+UNTRUSTED_FRAME_BYTES_MAX = 64 << 10
+"""Of a client that has not proved who it is."""
+ROOM_BYTES = 256 << 20
+"""Memory of all large frames; more wait their turn."""
+_LARGE_FRAME_BYTES = 64 << 10
+"""A frame from this size on is large: smaller ones of all connections take 128 MB together."""
 CONNECTIONS_MAX = 2_000
 """Each takes a file descriptor, and up to a frame of memory."""
+_OTHER_FILES = 128
+"""Files and connections of the log itself."""
 IDLE_S = 600.0
-"""Kafka's connections.max.idle.ms."""
+"""Kafka's connections.max.idle.ms; also the longest time to read an answer."""
+FRAME_S, HANDSHAKE_S = 60.0, 10.0
+"""The longest times in which a frame arrives that has begun, and a handshake of TLS ends."""
 THREADS_MAX = 64
 """Requests to the log under way; others wait their turn."""
 _UNSUPPORTED_VERSION = 35
 _HEAD = struct.Struct(">hhi")
+_TLS_HANDSHAKE = b"\x16\x03"
+"""How a client of TLS begins."""
+_EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
 class Refused(Exception):
     """The connection is closed, as a broker closes it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a gateway listens, and who may connect. Raises UsageError."""
+
+    listen: str
+    advertise: str | None = None
+    """The address that clients are told, if it is another one."""
+    tls: ssl.SSLContext | None = None
+    users: Users | None = None
+
+    def __post_init__(self) -> None:
+        host, _ = parsed_listen(self.listen)
+        parsed_listen(self.advertise or self.listen)
+        if not is_loopback(host) and (self.tls is None or self.users is None):
+            raise UsageError(
+                f"{host} is not this machine alone, and who reaches it could read and write; give "
+                "a certificate (--tls-cert, --tls-key) and users (--users), or listen on 127.0.0.1."
+            )
+        if host in _EVERY_ADDRESS and not self.advertise:
+            raise UsageError(
+                f"no client can connect to {host}; give --advertise HOST:PORT, where they find it."
+            )
+
+
 class KafkaServer:
     """One gateway. What it keeps is of clients that are connected; the log has everything else."""
 
     def __init__(
-        self, admin: Admin, listen: str, advertised: str = "", *, creates_topics: bool = True
+        self,
+        admin: Admin,
+        endpoint: Endpoint,
+        *,
+        creates_topics: bool = True,
+        arrow_values: bool = False,
     ) -> None:
-        """`advertised`: the address that clients are told. Raises UsageError."""
         self.admin = admin
         self.connection = admin.connection
         self.creates_topics = creates_topics
-        host, port = parsed_listen(listen)
-        if not is_loopback(host):
-            raise UsageError(
-                f"{host} is not this machine alone, and who reaches it could read and "
-                "write; listen on 127.0.0.1."
-            )
-        self._listen = (host, port)
-        self.advertised = parsed_listen(advertised) if advertised else self._listen
+        self.arrow_values = arrow_values
+        self.users = endpoint.users
+        self._tls = endpoint.tls
+        self._listen = parsed_listen(endpoint.listen)
+        self.advertised = parsed_listen(endpoint.advertise or endpoint.listen)
         self.pool = ThreadPoolExecutor(THREADS_MAX, "kafka")
         self.producers = Producers(self.connection)
         self.leases = GroupLeases(self.connection, lambda: self.url)
@@ -72,7 +123,10 @@ class KafkaServer:
         """By group: one call at a time takes it."""
         self.appended = asyncio.Condition()
         """Notified when this gateway has written records."""
+        self._room = Room(ROOM_BYTES)
         self._clients: set[asyncio.Task[None]] = set()
+        self._connections_max = CONNECTIONS_MAX
+        self._was_full = False
 
     @property
     def url(self) -> str:
@@ -89,6 +143,7 @@ class KafkaServer:
                 f"cannot listen on {host}:{port} ({error.strerror}); is another server there? "
                 "Give another port."
             ) from error
+        self._connections_max = min(CONNECTIONS_MAX, _files_max() - _OTHER_FILES)
         if not self.advertised[1]:
             self.advertised = (self.advertised[0], server.sockets[0].getsockname()[1])
         on_ready(self.url)
@@ -137,20 +192,28 @@ class KafkaServer:
         return await asyncio.get_running_loop().run_in_executor(self.pool, partial(function, *args))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = writer.get_extra_info("peername")
+        peer = writer.get_extra_info("peername") or ("", 0)  # It may be gone already.
         task = cast("asyncio.Task[None]", asyncio.current_task())
         self._clients.add(task)
         try:
-            if len(self._clients) > CONNECTIONS_MAX:
-                raise Refused(f"{CONNECTIONS_MAX} connections are open")
-            while True:
-                frame = await asyncio.wait_for(_frame(reader), IDLE_S)
-                answer = await self._answer(frame)
+            if self._is_full(peer):
+                return
+            if self._tls is not None:  # Before anything is awaited, which would read its bytes.
+                await writer.start_tls(self._tls, ssl_handshake_timeout=HANDSHAKE_S)
+            client = Client(f"/{peer[0]}", is_trusted=self.users is None, is_gone=reader.at_eof)
+            CLIENT.set(client)
+            while not client.failure:
+                answer = await self._next_answer(reader, client)
                 if answer is not None:
                     writer.write(answer)
-                    await writer.drain()
-        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError, TimeoutError):
+                    async with asyncio.timeout(IDLE_S):
+                        await writer.drain()
+            raise Refused(client.failure)
+        except (asyncio.CancelledError, ConnectionError, TimeoutError):
             pass  # The client has gone, or is silent, or the server ends.
+        except asyncio.IncompleteReadError as error:
+            if error.partial:
+                log.warning("closed the connection from %s: it ended within a request", peer)
         except (Refused, ssl.SSLError) as error:
             log.warning("closed the connection from %s: %s", peer, error)
         except Exception:
@@ -159,14 +222,49 @@ class KafkaServer:
             self._clients.discard(task)
             writer.close()
 
-    async def _answer(self, frame: bytes) -> bytes | None:
+    def _is_full(self, peer: object) -> bool:
+        """Whether this connection is one too many. The first of them is logged, and the next after
+        there was room."""
+        was_full, self._was_full = self._was_full, len(self._clients) > self._connections_max
+        if self._was_full and not was_full:
+            log.warning(
+                "closed the connection from %s, and will close others: %d are open, the most that "
+                "this gateway takes", peer, self._connections_max,
+            )  # fmt: skip
+        return self._was_full
+
+    async def _next_answer(self, reader: asyncio.StreamReader, client: Client) -> bytes | None:
+        async with asyncio.timeout(IDLE_S):
+            head = await reader.readexactly(4)
+        (size,) = struct.unpack(">i", head)
+        if head.startswith(_TLS_HANDSHAKE):
+            raise Refused("it speaks TLS, and this gateway has no --tls-cert")
+        limit = FRAME_BYTES_MAX if client.is_trusted else UNTRUSTED_FRAME_BYTES_MAX
+        if not _HEAD.size <= size <= limit:
+            raise Refused(f"a frame of {size} bytes; this is no Kafka client")
+        async with self._room.taken(size if size > _LARGE_FRAME_BYTES else 0):
+            try:
+                async with asyncio.timeout(FRAME_S):
+                    frame = await reader.readexactly(_HEAD.size)
+                    if size > PLAIN_FRAME_BYTES_MAX and _HEAD.unpack(frame)[0] != PRODUCE_KEY:
+                        raise Refused(f"a frame of {size} bytes without records")
+                    frame += await reader.readexactly(size - _HEAD.size)
+            except TimeoutError:
+                raise Refused(f"a request did not arrive within {FRAME_S:.0f} s") from None
+            except asyncio.IncompleteReadError:
+                raise Refused("it ended within a request") from None
+            return await self._answer(frame, client)
+
+    async def _answer(self, frame: bytes, client: Client) -> bytes | None:
         key, version, correlation_id = _HEAD.unpack_from(frame)
         known = REQUESTS.get(key)
         if known is None:
             raise Refused(f"request {key} is not known")
+        if not client.is_trusted and key not in OPEN_TO_ALL:
+            raise Refused("it has not said who it is; configure SASL in the client")
         kind, versions, handler = known
         if not versions[0] <= version <= versions[1]:
-            if key == kind.API_KEY == 18:  # The client then asks with a version that it is told.
+            if key == API_VERSIONS_KEY:  # The client then asks with a version that it is told.
                 refusal = ApiVersionsResponse(
                     error_code=_UNSUPPORTED_VERSION, api_keys=API_VERSIONS
                 )
@@ -175,19 +273,66 @@ class KafkaServer:
         try:
             request = kind.decode(frame, version=version, header=True)
         except Exception as error:
-            raise Refused(f"a {kind.__name__} that cannot be decoded: {error!r:.200}") from error
+            raise Refused(f"a {kind.__name__} that cannot be decoded") from error
+        if misses_a_value(kind.fields, request, version):
+            raise Refused(f"a {kind.__name__} that lacks a value")
         response = await handler(self, request)
         return None if response is None else _encoded(response, version, correlation_id)
+
+
+def misses_a_value(fields: Mapping[str, Any], data: Any, version: int) -> bool:
+    """Whether a null is where Kafka's schema of the request allows none; its decoder lets it pass.
+    The schemas are some three levels deep."""
+    for name, field in fields.items():
+        if not field.for_version_q(version):
+            continue
+        value = getattr(data, name)
+        if value is None:
+            if field.tag is None and not field.nullable_for_version_q(version):
+                return True
+        elif field.is_struct_array() and any(
+            misses_a_value(field.fields, item, version) for item in value
+        ):
+            return True
+    return False
+
+
+class Room:
+    """Memory that frames take in turn."""
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def taken(self, size: int) -> AsyncIterator[None]:
+        """Hold so many bytes; waits until they are free."""
+        if not size:
+            yield
+            return
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._free >= size)
+            self._free -= size
+        try:
+            yield
+        finally:
+            self._free += size
+            async with self._changed:
+                self._changed.notify_all()
+
+
+def _files_max() -> int:
+    """How many files this process may have open: as many as the system allows it, up to what a
+    full gateway needs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS_MAX + _OTHER_FILES
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
 
 
 def _encoded(response: Any, version: int, correlation_id: int) -> bytes:
     response.API_VERSION = version  # First: with a header, only a request may change it.
     response.with_header(correlation_id)
     return bytes(response.encode(header=True, framed=True))
-
-
-async def _frame(reader: asyncio.StreamReader) -> bytes:
-    (size,) = struct.unpack(">i", await reader.readexactly(4))
-    if not _HEAD.size <= size <= FRAME_BYTES_MAX:
-        raise Refused(f"a frame of {size} bytes; this is no Kafka client")
-    return await reader.readexactly(size)

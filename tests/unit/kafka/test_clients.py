@@ -3,13 +3,10 @@ aiokafka."""
 
 import asyncio
 import shutil
-import socket
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import confluent_kafka as librdkafka
-import pyarrow as pa
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer
@@ -17,15 +14,6 @@ from kafka import KafkaConsumer, KafkaProducer
 import txlog
 from tests.processes.kafka_gateway import WAIT_S, Gateway
 from txlog.kafka.group_leases import LEADER
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    started = Gateway(str(tmp_path_factory.mktemp("kafka") / "log"))
-    try:
-        yield started
-    finally:
-        started.stop()
 
 
 def values(root: str, topic: str) -> list[bytes]:
@@ -280,41 +268,6 @@ def test_members_of_a_group_share_its_partitions(gateway: Gateway) -> None:
     alone = [assigned() for _ in range(50)]
     assert alone[-1] == [[0, 1, 2, 3]]
     members.pop().close()
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        struct.pack(">i", 2_000_000_000),
-        struct.pack(">ihhi", 8, 9_999, 0, 1),
-        struct.pack(">ihhi", 8, 0, 99, 1),
-        struct.pack(">ihhi", 40, 0, 7, 1) + b"\xff" * 32,
-        b"\x00\x00",
-    ],
-    ids=["http", "2 GB", "unknown request", "unknown version", "garbage", "half a frame"],
-)
-def test_connection_with_garbage_is_closed_and_others_go_on(gateway: Gateway, sent: bytes) -> None:
-    host, port = gateway.address.split(":")
-    with socket.create_connection((host, int(port)), WAIT_S) as client:
-        client.sendall(sent)
-        client.shutdown(socket.SHUT_WR)
-        client.settimeout(WAIT_S)
-        assert client.recv(1) == b""
-    assert librdkafka.Consumer(gateway.config(group_id="x")).list_topics(timeout=WAIT_S).brokers
-
-
-def test_topic_with_columns_is_refused_and_the_connection_stays(gateway: Gateway) -> None:
-    schema = pa.schema([("amount", pa.int64())])
-    txlog.Admin(gateway.root).create_topics([txlog.NewTopic("typed", 1, schema=schema)])
-    errors: list[librdkafka.KafkaError] = []
-    producer = librdkafka.Producer(gateway.config())
-    producer.produce("typed", b"1", on_delivery=lambda error, _: errors.append(error))
-    assert producer.flush(WAIT_S) == 0
-    assert [error.code() for error in errors] == [librdkafka.KafkaError.INVALID_RECORD]
-    producer.produce("after", b"1")
-    assert producer.flush(WAIT_S) == 0
-    assert values(gateway.root, "after") == [b"1"]
 
 
 def test_record_for_a_log_that_was_removed_is_refused_and_makes_none(tmp_path: Path) -> None:

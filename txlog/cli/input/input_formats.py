@@ -19,7 +19,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from txlog.cli.input.column_values import cell_value, json_value
 from txlog.cli.input.input_lines import LineBlock
 from txlog.cli.input.input_records import (
     ENVELOPE,
@@ -32,6 +31,7 @@ from txlog.cli.input.input_records import (
     parsed_record,
     record_block,
 )
+from txlog.documents.column_values import cell_value, json_value
 from txlog.documents.record_json import text_of_cell
 from txlog.errors import InvalidRecord
 from txlog.topic.records.conversion import TIMESTAMP_FIELD

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from txlog.cli.input.column_values import json_column, time_count
 from txlog.cli.input.input_lines import LineBlock
+from txlog.documents.column_values import json_column, time_count
 from txlog.errors import InvalidRecord, TxlogError
 from txlog.settings import LONG_MAX
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD

@@ -55,7 +55,7 @@ def expired_log_starts(state: TopicState, load: Load, now_ms: int) -> dict[int, 
     config = state.config
     if not config.is_deleted:
         return {}
-    index = _Index(load, _by_partition((*state.sealed.roots(), *state.tail)))
+    index = _index(state, load)
     risen: dict[int, int] = {}
     for partition, bounds in enumerate(state.partitions):
         limit = bounds.log_start
@@ -67,6 +67,16 @@ def expired_log_starts(state: TopicState, load: Load, now_ms: int) -> dict[int, 
         if limit > bounds.log_start:
             risen[partition] = limit
     return risen
+
+
+def stored_bytes(state: TopicState, load: Load) -> list[int]:
+    """Bytes of each partition's batches that have an offset at or above its log start."""
+    index = _index(state, load)
+    return [_stored_bytes(state, index, partition) for partition in range(len(state.partitions))]
+
+
+def _index(state: TopicState, load: Load) -> _Index:
+    return _Index(load, _by_partition((*state.sealed.roots(), *state.tail)))
 
 
 def _too_old(state: TopicState, index: _Index, partition: int, oldest_ms: int) -> int:
@@ -98,7 +108,6 @@ def _too_much(state: TopicState, index: _Index, partition: int, bytes_max: int) 
 
 
 def _stored_bytes(state: TopicState, index: _Index, partition: int) -> int:
-    """Bytes of a partition's batches that have an offset at or above its log start."""
     log_start = state.partitions[partition].log_start
     whole = _walk(state, index, partition, lambda span: span.first_offset >= log_start)
     return sum(span.length_bytes for span in whole)

@@ -96,6 +96,21 @@ def partition_for_keys(
     return partitions
 
 
+def serialized_keys(keys: pa.Array) -> list[bytes | None]:
+    """The bytes of each key, as they are hashed; None for a null. Raises InvalidRecord."""
+    if pa.types.is_dictionary(keys.type):
+        keys = keys.dictionary_decode()
+    present = keys.drop_null()
+    if keys.type in _NUMBERS:
+        numbers = whole_numbers(present).astype(_NUMBERS[keys.type])
+        data, size = numbers.tobytes(), numbers.itemsize
+        found = [data[at : at + size] for at in range(0, len(data), size)]
+    else:
+        found = _as_bytes(present).cast(pa.large_binary()).to_pylist()
+    taken = iter(found)
+    return [next(taken) if is_key else None for is_key in keys.is_valid().to_pylist()]
+
+
 def split_by_partition(batch: pa.RecordBatch, partitions: Partitions) -> dict[int, pa.RecordBatch]:
     """The rows of each partition, in their order; `partitions[k]` is the partition of row k.
 

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txlog.cli.input.column_values import (
+from txlog.documents.column_values import (
     cell_value,
     json_column,
     json_value,

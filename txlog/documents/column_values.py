@@ -36,6 +36,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d+|(\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?
 _COUNT = re.compile(r"[+-]\d+", re.ASCII)
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _SHOWN_MAX = 60
+"""Characters of a value in a message: enough to find it by."""
 
 
 def json_value(text: bytes | str) -> Any:

@@ -1,0 +1,14 @@
+"""One gateway for the tests of a file."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.processes.kafka_gateway import Gateway
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    started = Gateway(str(tmp_path_factory.mktemp("kafka") / "log"))
+    yield started
+    started.stop()

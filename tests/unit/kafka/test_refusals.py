@@ -1,0 +1,385 @@
+"""Requests that make no sense get Kafka's code, and nothing is written."""
+
+import asyncio
+import gzip
+import re
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
+from kafka import errors as kafka
+from kafka.protocol import consumer, producer
+
+import txlog
+from tests.logs.memory_log import MemoryLog
+from tests.processes.kafka_gateway import Gateway
+from tests.source_tree import ROOT
+from tests.unit.kafka.raw_requests import answered, asked, framed, lead
+from txlog.kafka import groups
+from txlog.kafka.group_leases import GroupLeases
+
+TOPIC = "refused"
+CRC_AT, AFTER_CRC, HEAD_BYTES = 17, 21, 61
+GIGABYTE = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def log(gateway: Gateway) -> txlog.Admin:
+    admin = txlog.Admin(gateway.root)
+    admin.create_topic(TOPIC, 2)
+    return admin
+
+
+@pytest.fixture
+def connection(gateway: Gateway, log: txlog.Admin) -> Iterator[socket.socket]:
+    with gateway.connected() as found:
+        yield found
+
+
+def batch(
+    *values: bytes,
+    pid: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    is_transactional: bool = False,
+) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, int(is_transactional), pid, epoch, sequence, 1 << 20)
+    for number, value in enumerate(values):
+        builder.append(number, 0, None, value, [])
+    return bytes(builder.build())
+
+
+def with_crc(data: bytes) -> bytes:
+    """The batch with the CRC of its bytes, and its length."""
+    data = data[:8] + struct.pack(">i", len(data) - 12) + data[12:]
+    return data[:CRC_AT] + struct.pack(">I", calc_crc32c(data[AFTER_CRC:])) + data[AFTER_CRC:]
+
+
+def compressed(codec: int, payload: bytes) -> bytes:
+    """A batch whose records are these bytes, said to be compressed."""
+    head = batch(b"x")[:HEAD_BYTES]
+    return with_crc(head[:AFTER_CRC] + struct.pack(">h", codec) + head[AFTER_CRC + 2 :] + payload)
+
+
+def snappy_bomb() -> bytes:
+    return b"\x80\x80\x80\x80\x04" + b"\x00" * 20
+
+
+def request(
+    records: bytes,
+    *,
+    acks: int = -1,
+    partition: int = 0,
+    topic: str = TOPIC,
+    transactional_id: str | None = None,
+) -> producer.ProduceRequest:
+    part = producer.ProduceRequest.TopicProduceData.PartitionProduceData
+    return producer.ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=1_000,
+        topic_data=[
+            producer.ProduceRequest.TopicProduceData(
+                name=topic, partition_data=[part(index=partition, records=records)]
+            )
+        ],
+    )
+
+
+def code_of(connection: socket.socket, sent: producer.ProduceRequest) -> int:
+    [topic] = asked(connection, sent, 8).responses
+    [part] = topic.partition_responses
+    assert bool(part.error_message) == bool(part.error_code)
+    return int(part.error_code)
+
+
+FLIPPED = bytearray(batch(b"flipped"))
+FLIPPED[-1] ^= 1
+CONTROL = with_crc(batch(b"c")[:AFTER_CRC] + b"\x00\x20" + batch(b"c")[AFTER_CRC + 2 :])
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        (request(batch(b"x"), acks=2), kafka.InvalidRequiredAcksError),
+        (request(batch(b"x"), partition=9), kafka.UnknownTopicOrPartitionError),
+        (request(batch(b"x"), topic="absent"), kafka.UnknownTopicOrPartitionError),
+        (request(b""), kafka.CorruptRecordError),
+        (request(batch(b"x")[:-1]), kafka.InvalidRecordError),
+        (request(batch(b"x") * 2), kafka.InvalidRecordError),
+        (request(bytes(FLIPPED)), kafka.CorruptRecordError),
+        (request(CONTROL), kafka.InvalidRecordError),
+        (
+            request(batch(b"x")[:16] + b"\x01" + batch(b"x")[17:]),
+            kafka.UnsupportedForMessageFormatError,
+        ),
+        (request(compressed(7, b"x")), kafka.UnsupportedCompressionTypeError),
+        (request(compressed(0, b"\xff" * 40)), kafka.CorruptRecordError),
+        (request(batch(b"x" * 2_000_000)), kafka.MessageSizeTooLargeError),
+        (request(batch(b"x", is_transactional=True)), kafka.InvalidTxnStateError),
+    ],
+)
+def test_produce_that_makes_no_sense_is_refused(
+    connection: socket.socket,
+    log: txlog.Admin,
+    sent: producer.ProduceRequest,
+    error: type[kafka.BrokerResponseError],
+) -> None:
+    before = log.describe_topic(TOPIC)
+    assert code_of(connection, sent) == error.errno
+    assert log.describe_topic(TOPIC) == before
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_decompression_bomb_is_refused_before_it_takes_memory(
+    gateway: Gateway, connection: socket.socket, codec: str
+) -> None:
+    number = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}[codec]
+    if codec == "gzip":
+        bomb = gzip.compress(bytes(GIGABYTE >> 2))
+    elif codec == "snappy":
+        bomb = snappy_bomb()
+    else:
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, codec) as stream:
+            for _ in range(256):
+                stream.write(bytes(1 << 20))
+        bomb = sink.getvalue().to_pybytes()
+    assert len(bomb) < 4 << 20
+    before = peak_kb(gateway)
+    assert code_of(connection, request(compressed(number, bomb))) == 10
+    assert peak_kb(gateway) - before < 128 << 10
+
+
+def peak_kb(gateway: Gateway) -> int:
+    status = Path(f"/proc/{gateway.process.pid}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1])
+
+
+# Sequences and transactions.
+
+
+def registered(connection: socket.socket, transactional_id: str | None) -> tuple[int, int]:
+    sent = producer.InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1,
+        producer_epoch=-1,
+    )  # fmt: skip
+    answer = asked(connection, sent, 3)
+    assert answer.error_code == 0
+    return answer.producer_id, answer.producer_epoch
+
+
+def test_sequence_of_an_idempotent_producer_has_no_gap_and_repeats_are_recognised(
+    connection: socket.socket, log: txlog.Admin
+) -> None:
+    pid, epoch = registered(connection, None)
+
+    def sent(sequence: int) -> int:
+        return code_of(connection, request(batch(b"x", pid=pid, epoch=epoch, sequence=sequence)))
+
+    assert [sent(0), sent(0), sent(2)] == [0, 0, kafka.OutOfOrderSequenceNumberError.errno]
+    records = [batch(b"a", pid=pid, epoch=epoch, sequence=1), batch(b"b")]
+    data = request(records[0])
+    part = data.topic_data[0].partition_data[0]
+    data.topic_data[0].partition_data.append(type(part)(index=1, records=records[1]))
+    [topic] = asked(connection, data, 8).responses
+    assert {p.error_code for p in topic.partition_responses} == {kafka.InvalidRequestError.errno}
+
+
+def test_records_outside_of_their_transaction_are_refused(connection: socket.socket) -> None:
+    pid, epoch = registered(connection, "outside")
+
+    def sent(sequence: int, *values: bytes, at: int = epoch, who: str = "outside") -> int:
+        data = batch(*values, pid=pid, epoch=at, sequence=sequence, is_transactional=True)
+        return code_of(connection, request(data, transactional_id=who))
+
+    assert sent(0, b"x", who="absent") == kafka.UnknownProducerIdError.errno
+    assert sent(0, b"x", at=epoch + 1) == kafka.UnknownProducerIdError.errno
+    assert sent(0, b"x") == kafka.InvalidTxnStateError.errno
+    add = producer.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="outside",
+        v3_and_below_producer_id=pid,
+        v3_and_below_producer_epoch=epoch,
+        v3_and_below_topics=[(TOPIC, [0])],
+    )
+    [topic] = asked(connection, add, 3).results_by_topic_v3_and_below
+    assert [one.partition_error_code for one in topic.results_by_partition] == [0]
+    assert [sent(0, b"x"), sent(0, b"x"), sent(1, b"y")] == [0, 0, 0]
+    assert sent(3, b"z") == kafka.OutOfOrderSequenceNumberError.errno
+    assert sent(1, b"y", b"z") == kafka.DuplicateSequenceNumberError.errno
+    registered(connection, "outside")
+    assert sent(2, b"z") == kafka.ProducerFencedError.errno
+
+
+def test_end_of_a_transaction_that_was_not_begun_is_refused(connection: socket.socket) -> None:
+    pid, epoch = registered(connection, "unbegun")
+    end = producer.EndTxnRequest(
+        transactional_id="unbegun", producer_id=pid, producer_epoch=epoch, committed=True
+    )
+    assert asked(connection, end, 3).error_code == kafka.InvalidTxnStateError.errno
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001, 2_147_483_647])
+def test_transaction_that_would_block_readers_for_ever_is_refused(
+    connection: socket.socket, timeout_ms: int
+) -> None:
+    sent = producer.InitProducerIdRequest(
+        transactional_id="slow", transaction_timeout_ms=timeout_ms, producer_id=-1,
+        producer_epoch=-1,
+    )  # fmt: skip
+    answer = asked(connection, sent, 3)
+    assert answer.error_code == kafka.InvalidTransactionTimeoutError.errno
+
+
+# Reading.
+
+
+def test_fetch_with_a_session_or_beyond_the_end_is_refused(connection: socket.socket) -> None:
+    kind = consumer.FetchRequest
+
+    def fetch(offset: int, session: int = 0) -> Any:
+        part = kind.FetchTopic.FetchPartition(
+            partition=0, fetch_offset=offset, partition_max_bytes=1 << 20
+        )
+        sent = kind(
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=1,
+            session_id=session,
+            topics=[kind.FetchTopic(topic=TOPIC, partitions=[part])],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        return asked(connection, sent, 11)
+
+    assert fetch(0, session=5).error_code == kafka.FetchSessionIdNotFoundError.errno
+    for offset in (-1, 1 << 40):
+        [topic] = fetch(offset).responses
+        assert topic.partitions[0].error_code == kafka.OffsetOutOfRangeError.errno
+
+
+def test_offset_for_a_time_that_no_one_has_is_refused(connection: socket.socket) -> None:
+    kind = consumer.ListOffsetsRequest.ListOffsetsTopic
+    part = kind.ListOffsetsPartition(partition_index=0, timestamp=-4)
+    sent = consumer.ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[kind(name=TOPIC, partitions=[part])]
+    )
+    [topic] = asked(connection, sent, 5).topics
+    assert topic.partitions[0].error_code == kafka.UnsupportedVersionError.errno
+
+
+# Groups.
+
+
+def join(**changes: Any) -> consumer.JoinGroupRequest:
+    fields = {
+        "group_id": "refused",
+        "session_timeout_ms": 6_000,
+        "rebalance_timeout_ms": 6_000,
+        "member_id": "",
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": [("range", b"")],
+    }
+    return consumer.JoinGroupRequest(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"group_id": ""}, kafka.InvalidGroupIdError),
+        ({"group_id": "led elsewhere"}, kafka.NotCoordinatorError),
+        ({"session_timeout_ms": 1}, kafka.InvalidSessionTimeoutError),
+        ({"member_id": "stranger"}, kafka.UnknownMemberIdError),
+        ({"protocols": []}, kafka.InconsistentGroupProtocolError),
+        ({}, kafka.MemberIdRequiredError),
+    ],
+)
+def test_member_that_may_not_join_is_refused(
+    gateway: Gateway,
+    connection: socket.socket,
+    changes: dict[str, Any],
+    error: type[kafka.BrokerResponseError],
+) -> None:
+    if error is not kafka.NotCoordinatorError:
+        lead(gateway, "refused")
+    assert asked(connection, join(**changes), 7).error_code == error.errno
+
+
+def test_member_of_another_generation_or_instance_is_refused(
+    gateway: Gateway, connection: socket.socket
+) -> None:
+    lead(gateway, "static")
+    static = {"group_id": "static", "group_instance_id": "one"}
+    joined = asked(connection, join(**static), 7)
+    assert joined.error_code == 0
+    member, generation = joined.member_id, joined.generation_id
+    assert asked(connection, join(**static, member_id="x"), 7).error_code == (
+        kafka.FencedInstanceIdError.errno
+    )
+
+    def beat(number: int) -> int:
+        sent = consumer.HeartbeatRequest(
+            group_id="static", generation_id=number, member_id=member, group_instance_id="one"
+        )
+        return int(asked(connection, sent, 4).error_code)
+
+    assert beat(generation) == 0
+    assert beat(generation + 1) == kafka.IllegalGenerationError.errno
+    with gateway.connected() as other:
+        # A second member asks the first to join again.
+        second = join(group_id="static", group_instance_id="two")
+        other.sendall(framed(second, 7))
+        while (code := beat(generation)) == 0:
+            pass
+        assert code == kafka.RebalanceInProgressError.errno
+        again = asked(connection, join(**static, member_id=member), 7)
+        assert (again.error_code, answered(other, second).error_code) == (0, 0)
+
+
+def test_group_without_room_takes_no_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "MEMBERS_MAX", 0)
+    request = consumer.JoinGroupRequest.decode(framed(join(), 7)[4:], version=7, header=True)
+    answer = asyncio.run(groups.Groups(lambda: "token").join(request))
+    assert answer.error_code == kafka.GroupMaxSizeReachedError.errno
+
+
+def test_gateway_that_loses_every_attempt_to_lead_lets_the_client_ask_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def taken(*_: object) -> None:
+        raise txlog.errors.CommitFailed("another gateway was first. Read the group again.")
+
+    monkeypatch.setattr(GroupLeases, "_store", taken)
+    with pytest.raises(kafka.CoordinatorNotAvailableError):
+        GroupLeases(MemoryLog().connection, lambda: "here:1").find("group")
+
+
+def test_every_code_that_the_gateway_answers_is_met_by_a_test() -> None:
+    """In the text of the tests here, by the name of kafka-python or librdkafka."""
+    texts = [path.read_text() for path in (ROOT / "tests/unit/kafka").glob("*.py")]
+    used = {
+        name
+        for path in (ROOT / "txlog/kafka").glob("*.py")
+        for name in re.findall(r"\b\w+Error\b", path.read_text())
+        if path.name != "error_codes.py"
+    }
+    names = {n for n in used if getattr(getattr(kafka, n, None), "errno", None) is not None}
+    assert len(names) > 20
+    met = {
+        name
+        for name in names
+        if any(
+            name in text or f"KafkaError.{getattr(kafka, name).message}" in text for text in texts
+        )
+    }
+    assert names - met == set()
