@@ -17,7 +17,7 @@ from txlog.engine.connection import Connection
 from txlog.errors import MissingObject
 from txlog.groups import state as offsets_state
 from txlog.maintenance import expiry, maintenance, vacuum
-from txlog.maintenance.vacuum import Vacuum, _staged, _stored, present_topics
+from txlog.maintenance.vacuum import Vacuum, _stored, present_topics, staged_segments
 from txlog.topic import rules as topic_rules
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.read import reader
@@ -79,7 +79,8 @@ def no_R18(patch: Patch) -> None:
 
     def references(connection: Connection) -> frozenset[str]:
         stored = [path for topic in present_topics(connection) for path in _stored(topic)]
-        return frozenset((*stored, *_staged(connection)))
+        staged = [path for one in connection.caught_up() for path in staged_segments(one.state)]
+        return frozenset((*stored, *staged))
 
     patch.setattr(vacuum, "references", references)
 
