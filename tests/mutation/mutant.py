@@ -15,7 +15,7 @@ import txlog.errors
 
 SPEAKING = {name for name in vars(txlog.errors) if name[0].isupper()} | {
     *("ValueError", "TypeError", "RuntimeError", "OSError", "FileExistsError", "LookupError"),
-    *("debug", "info", "warning", "exception", "warn"),
+    *("debug", "info", "warning", "error", "exception", "warn"),
 }
 """Calls whose arguments are words: errors and log lines."""
 

@@ -102,6 +102,21 @@ def test_only_the_newest_are_kept_and_the_table_says_from_when_on(
     assert names(new)[-5:] == names(log.process_admin())[-5:]
 
 
+def test_first_look_reads_no_further_back_than_it_takes(
+    log: MemoryLog, producers: tuple[Producer, Producer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_book, "COURSES_MAX", 10)
+    for producer in producers:
+        commit(producer, 100)
+    store = CountingStore(log.memory)
+    admin = Admin(log.process(store))
+    admin.list_transactions()
+    store.reset()
+    assert len(names(admin)) == 10
+    entries = sum(each.journal.next_slot for each in log.connection.caught_up())
+    assert store.reset().of("get", "entry") < entries / 2
+
+
 def test_entries_that_are_pruned_between_two_looks_are_not_covered(
     log: MemoryLog, producers: tuple[Producer, Producer]
 ) -> None:

@@ -14,6 +14,8 @@ from txlog.client.producer.producer import Producer
 from txlog.engine.append.producer_batch import RecordMetadata
 from txlog.errors import (
     IllegalTransition,
+    InvalidConfig,
+    InvalidName,
     InvalidRecord,
     RecordTooLarge,
     StoreUnavailable,
@@ -396,7 +398,41 @@ def test_R11_buffered_records_do_not_go_to_recreated_topic(
     assert len(log.values("t")) == 1
 
 
+def test_R11_first_records_of_a_process_do_not_go_to_a_recreated_topic(log: MemoryLog) -> None:
+    """It has read the topic's journal for them, so that no check of the topic is running."""
+    producer = log.elsewhere()
+    producer.send("u", b"for the old topic")
+    log.admin.delete_topics(["u"])
+    log.admin.create_topic("u", 1)
+    with pytest.raises(UnknownTopic, match="was deleted while it was in use"):
+        producer.flush()
+    assert log.values("u") == []
+
+
+def test_records_without_a_key_begin_in_another_partition_of_each_producer(log: MemoryLog) -> None:
+    log.admin.create_topic("wide", 8)
+    found = {log.elsewhere().send("wide", b"x").get().partition for _ in range(8)}
+    assert len(found) > 2
+
+
+class _Name(str):
+    """A name of a topic that is a kind of text, such as numpy's."""
+
+
+def test_name_of_a_topic_may_be_any_kind_of_text(log: MemoryLog) -> None:
+    producer = log.producer()
+    assert producer.send(_Name("u"), b"x").get().topic == "u"
+    with pytest.raises(InvalidName, match="5"):
+        producer.send(5, b"x")  # type: ignore[arg-type]
+
+
 # Serializers.
+
+
+@pytest.mark.parametrize("name", ["key_serializer", "value_serializer"])
+def test_serializer_that_is_no_function_is_named(log: MemoryLog, name: str) -> None:
+    with pytest.raises(InvalidConfig, match=rf"^{name} is 5; give a function"):
+        log.producer(**{name: 5})
 
 
 def test_serializers_convert_keys_and_values(log: MemoryLog) -> None:

@@ -212,6 +212,17 @@ def test_pending_uploads_are_bounded_by_buffer_memory(log: MemoryLog) -> None:
     assert len(log.values("u")) == 50
 
 
+def test_only_what_is_not_written_yet_counts_as_pending(log: MemoryLog) -> None:
+    producer = log.producer("a", buffer_memory=100_000)
+    producer.begin_transaction()
+    producer.send("u", b"x" * 60_000)
+    producer.flush()
+    producer.send_batch("u", TABLE)
+    assert len(producer._sender._unwritten) == 1, "its upload is not waited for"
+    producer.commit_transaction()
+    assert len(log.values("u")) == 4
+
+
 def test_failed_upload_is_retried_by_commit(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
