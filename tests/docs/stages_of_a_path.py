@@ -67,8 +67,8 @@ _FUNCTIONS = {
     ),
     "commands that share an entry": (
         f"{_REPLICA}._results",
-        "txlog/journal/replication/commit_queue.py CommitQueue.drain",
-        "txlog/journal/replication/commit_queue.py CommitQueue.finish_all",
+        "txlog/journal/replication/publish_queue.py PublishQueue.drain",
+        "txlog/journal/replication/publish_queue.py PublishQueue.finish_all",
     ),
     "rules": (f"{_REPLICA}._decide_all",),
     "next state": (

@@ -63,7 +63,7 @@ def _rejected_independently(patch: Patch) -> None:
 
 def _tip_not_read(patch: Patch) -> None:
     """A refusal, or "it was done before", is based on a replica that may be out of date."""
-    original = Replica._publish_decided
+    original = Replica._decide_and_publish
 
     def publish(self: Replica[Any], commands: list[Any]) -> None:
         self._decide_all(commands)
@@ -73,7 +73,7 @@ def _tip_not_read(patch: Patch) -> None:
             return
         original(self, commands)
 
-    patch.setattr(Replica, "_publish_decided", publish)
+    patch.setattr(Replica, "_decide_and_publish", publish)
 
 
 def _without_R45(patch: Patch) -> None:

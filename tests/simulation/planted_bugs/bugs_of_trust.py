@@ -17,8 +17,8 @@ from txlog.journal.boundaries.boundary import (
     read_boundary,
 )
 from txlog.journal.replication import opening
-from txlog.journal.replication.commit_queue import Attempt
-from txlog.journal.replication.opening import Opened
+from txlog.journal.replication.opening import Followed
+from txlog.journal.replication.publish_queue import Attempt
 from txlog.journal.replication.replica import Replica
 from txlog.journal.replication.run import RunReader, missing_entry
 from txlog.layout import JournalLayout
@@ -134,7 +134,7 @@ def absent_snapshots_by_the_check_at_hand(patch: Patch) -> None:
 
     def from_snapshot(
         store: Store, layout: JournalLayout, machine: Any, slot: int, known: Boundary
-    ) -> Opened[Any] | None:
+    ) -> Followed[Any] | None:
         found = original(store, layout, machine, slot, known)
         if found is None and slot == known.snapshot_slot:
             path = layout.snapshot(slot)
@@ -162,7 +162,7 @@ def opened_from_the_answer_on(patch: Patch) -> None:
     """The trusted time of the check during opening starts at its end."""
     original = BoundaryChecks.by_opening
 
-    def by_opening(self: BoundaryChecks, read: Callable[[], Opened[Any]]) -> Opened[Any]:
+    def by_opening(self: BoundaryChecks, read: Callable[[], Followed[Any]]) -> Followed[Any]:
         opened = original(self, read)
         assert self._newest is not None
         self._newest = replace(self._newest, sent=ClockReading.now(self._clock))

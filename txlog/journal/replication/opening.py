@@ -95,8 +95,8 @@ def unprefetched(store: Reads) -> Reads:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened(Generic[StateT]):
-    """Where a replica starts to read entries."""
+class Followed(Generic[StateT]):
+    """How far a process has followed a journal: at first as far as it was opened."""
 
     state: StateT
     next_slot: int
@@ -110,7 +110,7 @@ class Opened(Generic[StateT]):
 
 def open_journal(
     store: Reads, layout: JournalLayout, machine: Machine[StateT], known: Boundary
-) -> Opened[StateT]:
+) -> Followed[StateT]:
     """The newest state that is available without reading every entry.
 
     Raises CorruptData if no readable snapshot covers the pruned entries.
@@ -139,10 +139,10 @@ def open_journal(
 
 def _from_boundary(
     store: Reads, layout: JournalLayout, machine: Machine[StateT], known: Boundary, damaged: bool
-) -> Opened[StateT]:
+) -> Followed[StateT]:
     newest = boundaries.read_newest(store, layout, known)
     if newest.ordinal < 0:
-        return Opened(machine.initial(), 0, GENESIS_CRC32, NO_BOUNDARY, damaged)
+        return Followed(machine.initial(), 0, GENESIS_CRC32, NO_BOUNDARY, damaged)
     opened = _from_snapshot(store, layout, machine, newest.snapshot_slot, newest)
     if opened is not None:
         return replace(opened, damaged=damaged)
@@ -169,7 +169,7 @@ def hinted_slot(store: Reads, layout: JournalLayout) -> int | None:
 
 def _from_snapshot(
     store: Reads, layout: JournalLayout, machine: Machine[StateT], slot: int, known: Boundary
-) -> Opened[StateT] | None:
+) -> Followed[StateT] | None:
     prefetch(store, [path := layout.snapshot(slot)])
     prefetch(store, map(layout.entry, range(slot, slot + ENTRIES_BEHIND_SNAPSHOT)))
     data = store.get(path)
@@ -178,7 +178,7 @@ def _from_snapshot(
     head, state = decoded_snapshot(layout, machine, slot, data)
     boundary = _boundary_of(store, layout, head, known)
     _require_last_entry(store, layout, head, boundary)
-    return Opened(state, slot + 1, head.crc32, boundary, snapshot_bytes=len(data))
+    return Followed(state, slot + 1, head.crc32, boundary, snapshot_bytes=len(data))
 
 
 def _require_last_entry(

@@ -17,7 +17,7 @@ from txlog.errors import BoundaryMoved, CorruptData
 from txlog.journal.boundaries.boundary import read_newest
 from txlog.journal.entry import GENESIS_CRC32, decode_own_entry
 from txlog.journal.machine import Machine, StateT, after_entry, decoded_snapshot
-from txlog.journal.replication.opening import ENTRIES_APART_MAX, Opened
+from txlog.journal.replication.opening import ENTRIES_APART_MAX, Followed
 from txlog.layout import JournalLayout, parse_number
 from txlog.storage.store import Store
 
@@ -32,7 +32,7 @@ def require_rebuilt(
     store: Store,
     layout: JournalLayout,
     machine: Machine[StateT],
-    at: Opened[StateT],
+    at: Followed[StateT],
     opened_slot: int,
     fetch: Fetch,
 ) -> None:
@@ -58,7 +58,7 @@ def _older(
     store: Store,
     layout: JournalLayout,
     machine: Machine[StateT],
-    at: Opened[StateT],
+    at: Followed[StateT],
     opened_slot: int,
 ) -> tuple[StateT, int, int]:
     """State, next slot and CRC32 from which to rebuild: the newest snapshot below the opened one,
@@ -80,7 +80,7 @@ def _older(
 
 
 def _state_of(
-    store: Store, layout: JournalLayout, machine: Machine[StateT], at: Opened[StateT], slot: int
+    store: Store, layout: JournalLayout, machine: Machine[StateT], at: Followed[StateT], slot: int
 ) -> tuple[StateT, int, int]:
     if slot < 0:
         return machine.initial(), 0, GENESIS_CRC32
@@ -92,7 +92,9 @@ def _state_of(
     return state, slot + 1, head.crc32
 
 
-def _require_not_pruned(store: Store, layout: JournalLayout, at: Opened[StateT], slot: int) -> None:
+def _require_not_pruned(
+    store: Store, layout: JournalLayout, at: Followed[StateT], slot: int
+) -> None:
     if read_newest(store, layout, at.boundary).lowest_slot > slot:
         raise BoundaryMoved(f"{layout.root}: its old entries were removed meanwhile; try again.")
 

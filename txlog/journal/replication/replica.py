@@ -53,25 +53,25 @@ from txlog.journal.replication.carrier_rules import (
     latest_entry,
     leaves_to_carrier,
 )
-from txlog.journal.replication.commit_queue import (
-    READ_BARRIER,
-    Attempt,
-    CommitQueue,
-    QueuedCommand,
-    fail_unrepeatable,
-    hide_refusals,
-    perhaps_durable,
-    publisher_interrupted,
-    unclear_slot,
-)
 from txlog.journal.replication.opening import (
-    Opened,
+    Followed,
     Prefetch,
     entries_apart,
     exists,
     hinted_slot,
     open_journal,
     write_snapshot,
+)
+from txlog.journal.replication.publish_queue import (
+    READ_BARRIER,
+    Attempt,
+    PublishQueue,
+    QueuedCommand,
+    fail_unrepeatable,
+    hide_refusals,
+    perhaps_durable,
+    publisher_interrupted,
+    unclear_slot,
 )
 from txlog.journal.replication.rebuilding import require_rebuilt
 from txlog.journal.replication.replica_options import ReplicaOptions
@@ -112,7 +112,7 @@ class Replica(Generic[StateT]):
         self._opened = False
         self.state = machine.initial()
         """The newest state that this process has seen; `catch_up` refreshes it."""
-        self._at = Opened(self.state, 0, GENESIS_CRC32, NO_BOUNDARY)
+        self._at = Followed(self.state, 0, GENESIS_CRC32, NO_BOUNDARY)
         """How far this process has followed: one value, so that Ctrl-C cannot leave half of it.
         `state` is set with it, and with no call in between."""
         self._checks = BoundaryChecks(store, layout, runtime, options.presence, options.trust_ms)
@@ -132,7 +132,7 @@ class Replica(Generic[StateT]):
         self._latest: LatestEntry | None = None
         """The newest entry, if another process has written it within the last seconds."""
         clock = runtime.clock if self._is_far else None
-        self._queue = CommitQueue(self._lock, runtime.new_event, self._publish, clock)
+        self._queue = PublishQueue(self._lock, runtime.new_event, self._publish, clock)
         self.carry: Callable[[], None] | None = None
         """Starts carrying in the background, until `is_carrying` is false; must not wait."""
         self.is_carrying = False
@@ -149,7 +149,7 @@ class Replica(Generic[StateT]):
         return self._at.next_slot
 
     @property
-    def position(self) -> Opened[StateT]:
+    def position(self) -> Followed[StateT]:
         """The state, its next slot and the CRC32 of its last entry, all of one moment."""
         return self._at
 
@@ -259,7 +259,7 @@ class Replica(Generic[StateT]):
         if not self._opened:
             self._adopt(self._read_opening(NO_BOUNDARY))
 
-    def _read_opening(self, known: Boundary) -> Opened[StateT]:
+    def _read_opening(self, known: Boundary) -> Followed[StateT]:
         """The newest available state."""
         self._reader.prefetch = None
         self._past_checks.begin()
@@ -269,7 +269,7 @@ class Replica(Generic[StateT]):
         read = partial(open_journal, store, self.layout, self._machine, known)
         return self._checks.by_opening(read)
 
-    def _adopt(self, opened: Opened[StateT]) -> None:
+    def _adopt(self, opened: Followed[StateT]) -> None:
         self._at, self.state = opened, opened.state
         self._opened_slot, self._is_rebuilt = opened.next_slot - 1, opened.next_slot == 0
         self._reader.first_window = 2
@@ -416,7 +416,7 @@ class Replica(Generic[StateT]):
 
     def _adopt_entry(self, state: StateT, slot: int, crc32: int) -> None:
         known = self._at
-        at = Opened(state, slot + 1, crc32, known.boundary, known.damaged, known.snapshot_bytes)
+        at = Followed(state, slot + 1, crc32, known.boundary, known.damaged, known.snapshot_bytes)
         self._at, self.state = at, state
 
     def _reopen(self) -> None:
@@ -447,7 +447,7 @@ class Replica(Generic[StateT]):
                     self._catch_up(linearizable=not commands)
                     self._idle_polls = 0
                 if commands:
-                    self._publish_decided(commands)
+                    self._decide_and_publish(commands)
                 self._queue.finish_all(taken)  # A won slot or a refusal proves what a barrier asks.
         except TxlogError as error:
             self._queue.finish_all(taken, error)
@@ -456,7 +456,9 @@ class Replica(Generic[StateT]):
             self._queue.finish_all(taken, publisher_interrupted(self.layout, error))
             raise
 
-    def _publish_decided(self, commands: list[QueuedCommand], may_be_stored: bool = False) -> None:
+    def _decide_and_publish(
+        self, commands: list[QueuedCommand], may_be_stored: bool = False
+    ) -> None:
         # The first decision may rest on an old state: if it is right the slot is won, if not the
         # winner's entry comes back. Only an answer without events needs a read of the tip first.
         # A command that may be stored follows an opening, which has read the journal to its tip.
@@ -521,7 +523,7 @@ class Replica(Generic[StateT]):
         half = len(own) // 2
         parts = [own] if len(own) < len(commands) else [own[:half], own[half:]]
         for part in filter(None, parts):
-            self._publish_decided(part, may_be_stored)
+            self._decide_and_publish(part, may_be_stored)
 
     def _without_foreign(self, commands: list[QueuedCommand]) -> list[QueuedCommand]:
         """The commands of this process; those that it carries for others are dropped."""

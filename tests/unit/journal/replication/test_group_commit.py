@@ -20,7 +20,7 @@ from tests.unit.journal.shelf_machine import Look, Put, Shelf, Take
 from txlog.errors import IllegalTransition, InternalError, OutcomeUnknown, StoreUnavailable
 from txlog.journal.entry import EVENTS_MAX
 from txlog.journal.machine import Together
-from txlog.journal.replication.commit_queue import GROUP_DELAY_MS, QueuedCommand
+from txlog.journal.replication.publish_queue import GROUP_DELAY_MS, QueuedCommand
 from txlog.journal.replication.replica import Replica
 from txlog.storage.store import ENTRY_BYTES_MAX
 from txlog.testing.clock import ManualClock, manual_runtime
@@ -305,7 +305,7 @@ def test_I13_queued_command_of_interrupted_publisher_is_answered_or_stays_queued
         assert waiting.done
         return interruption
 
-    modules = ["replica.py", "run.py", "commit_queue.py"]
+    modules = ["replica.py", "run.py", "publish_queue.py"]
     whole = interrupted(Interruption([f"journal/replication/{name}" for name in modules]))
     assert all(interrupted(whole.at(number)).has_come for number in range(len(whole.places)))
 

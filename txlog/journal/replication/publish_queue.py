@@ -1,4 +1,4 @@
-"""Group commit: of the threads that wait with commands for one journal, one publishes for all.
+"""Of the threads that wait with commands for one journal, one publishes for all of them.
 
 What holds:
 
@@ -88,7 +88,7 @@ class QueuedCommand:
             self.wakeup.set()
 
 
-class CommitQueue:
+class PublishQueue:
     """The queue of one journal in one process. `publish` is called by one thread at a time, which
     holds the lock."""
 
