@@ -52,7 +52,7 @@ export PYSPARK_PYTHON = $(abspath $(PYTHON))
 comma = ,
 
 .DEFAULT_GOAL = help
-.PHONY: help install servers java demo delivery test test-fast cluster sim system-test soak check format
+.PHONY: help install servers java demo delivery test test-fast cluster kafka differential sim system-test soak check format
 .PHONY: style types layers tidy bench clean mutants nightly test-all test-newest where release lock docs
 
 help:
@@ -134,6 +134,12 @@ servers: .servers/.installed .servers/.browser .servers/bin/versitygw .servers/b
 	  -ivy $< -retrieve "$(CURDIR)/.servers/jars/[artifact].[ext]"
 	@touch $@
 
+.servers/kafka/.installed: tests/kafka/kafka.ivy.xml $(INSTALLED)
+	@jars=$$($(PYTHON) -c 'import pyspark; print(pyspark.__path__[0])')/jars; \
+	"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -cp "$$jars/*" org.apache.ivy.Main -warn -types jar bundle \
+	  -ivy $< -retrieve "$(CURDIR)/.servers/kafka/[conf]/[artifact].[ext]"
+	@touch $@
+
 java:
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
 	version=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
@@ -147,8 +153,15 @@ java:
 test: install java $(CLASSES) style ## All checks and all tests but the extra ones: what CI runs
 	EXAMPLES_PERCENT=$(EXAMPLES) $(PYTHON) -m pytest -m "not extra" -n $(WORKERS) $(SHARED) $(ARGS)
 
-test-all: install java servers $(CLASSES) style ## The extra ones, too: longer, on more servers, each planted bug
+test-all: install java servers .servers/kafka/.installed $(CLASSES) style ## The extra ones, too: longer, on more servers, each planted bug
 	$(PYTHON) -m pytest -n $(WORKERS) $(SHARED) $(ARGS)
+
+kafka: install java .servers/kafka/.installed ## Kafka's own programs and Spark's connector on `txlog kafka`
+	$(PYTHON) -m pytest -n0 -m kafka $(ARGS) tests/kafka
+
+differential: install java .servers/kafka/.installed ## Random histories on a broker of Kafka and on `txlog kafka` (SEEDS=, MINUTES=)
+	$(PYTHON) -m tests.kafka.differential $(if $(SEEDS),--histories $(SEEDS)) \
+	  $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 cluster: install java $(CLASSES) ## The tests on a standalone Spark cluster; prints what each kill cost
 	$(PYTHON) -m pytest -n0 -s -m cluster $(ARGS) tests/cluster

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 ROOT_COMMAND: Any = typer.main.get_command(app)
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-SHELL_ONLY = ("export", "cd", "git", "ls", ".", "venv-pack")
+SHELL_ONLY = ("export", "cd", "echo", "git", "kcat", "ls", ".", "venv-pack")
 _QUOTED = re.compile(r"'(txlog [^']*)'")
 
 

@@ -70,7 +70,7 @@ def _fetched(
         if not bounds.log_start <= part.fetch_offset <= bounds.next_offset:
             raise OffsetOutOfRangeError(f"offset {part.fetch_offset} of {name}-{partition}")
         limit = min(part.partition_max_bytes, left)
-        parts = list(_batches(topic, partition, part.fetch_offset, end, isolation, limit, as_arrow))
+        parts = _batches(topic, partition, part.fetch_offset, end, isolation, limit, as_arrow)
         records = b"".join(parts)
     except (TxlogError, BrokerResponseError) as error:
         return Fetched(name, partition, code_of(error))
@@ -93,7 +93,7 @@ def _batches(
     isolation: IsolationLevel,
     limit: int,
     as_arrow: bool,
-) -> Iterator[bytes]:
+) -> Iterator[bytearray]:
     """Batches from `start` on, up to `limit` bytes of the log and at least one."""
     if start >= end or limit <= 0:
         return

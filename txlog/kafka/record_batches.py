@@ -42,8 +42,9 @@ _XERIAL = b"\x82SNAPPY\x00"
 """The head of snappy as Java writes it: blocks, each with its length."""
 _RECORD_BYTES_MIN = 7
 """A record without key and value: seven varints of one byte."""
-SERVED_RECORDS_MAX = 10_000
-"""Records of one batch that is served: a client reads whole batches into memory."""
+SERVED_RECORDS_MAX = 1_000
+"""Of a batch that is served. Few, so that the memory of their Python objects is used again: to ask
+the system for it each time takes longer than the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +76,16 @@ def decoded(data: bytes, decoded_bytes_max: int) -> SentBatch:
     # The codec computes the CRC over the bytes as they were sent.
     if not DefaultRecordBatch(data).validate_crc():
         raise CorruptRecordError(f"the CRC of a record batch is not {crc}")
-    payload = data[HEAD.size :]
     if attributes & _CODEC:
-        payload = _decompressed(payload, attributes & _CODEC, decoded_bytes_max)
-    if len(payload) > decoded_bytes_max:
+        payload = _decompressed(data[HEAD.size :], attributes & _CODEC, decoded_bytes_max)
+        data = _plain_head(data, attributes) + payload
+    size = len(data) - HEAD.size
+    if size > decoded_bytes_max:
         raise MessageSizeTooLargeError(f"a batch of over {decoded_bytes_max} bytes")
-    if count * _RECORD_BYTES_MIN > len(payload):
-        raise CorruptRecordError(f"{count} records in {len(payload)} bytes")
-    plain = _plain_head(data, attributes) + payload
-    return SentBatch(
-        pid, epoch, sequence, bool(attributes & _TRANSACTIONAL), _to_arrow(plain, count)
-    )
+    if count * _RECORD_BYTES_MIN > size:
+        raise CorruptRecordError(f"{count} records in {size} bytes")
+    records = _to_arrow(data, count)
+    return SentBatch(pid, epoch, sequence, bool(attributes & _TRANSACTIONAL), records)
 
 
 def _plain_head(data: bytes, attributes: int) -> bytes:
@@ -101,6 +101,7 @@ def _to_arrow(data: bytes, count: int) -> pa.RecordBatch:
     times: list[int] = []
     headers: dict[int, list[tuple[bytes, bytes | None]]] = {}
     try:
+        # No list of records: Python's collector of garbage would look at each.
         for index, record in enumerate(DefaultRecordBatch(data)):
             keys.append(record.key)
             values.append(record.value)
@@ -119,7 +120,7 @@ def _to_arrow(data: bytes, count: int) -> pa.RecordBatch:
         headers_column([headers.get(index) for index in range(count)])
         if headers
         else pa.nulls(count, schema.field("headers").type),
-        numbers_column(np.asarray(times, dtype=np.int64), TIMESTAMP_FIELD.type),
+        numbers_column(np.array(times, dtype=np.int64), TIMESTAMP_FIELD.type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -170,7 +171,7 @@ def _varint(data: bytes) -> int:
     raise ValueError("no length")
 
 
-def encoded(fetched: FetchedBatch, *, is_append_time: bool) -> Iterator[bytes]:
+def encoded(fetched: FetchedBatch, *, is_append_time: bool) -> Iterator[bytearray]:
     """The records as Kafka's batches, whose offsets are those of the log."""
     columns = [fetched.batch.column(name) for name in ("key", "value", "headers")]
     times = whole_numbers(fetched.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))
@@ -194,7 +195,7 @@ def encoded(fetched: FetchedBatch, *, is_append_time: bool) -> Iterator[bytes]:
         yield _with_base(builder.build(), base, is_append_time=is_append_time)
 
 
-def empty_batch(base_offset: int, next_offset: int) -> bytes:
+def empty_batch(base_offset: int, next_offset: int) -> bytearray:
     """A batch without records over offsets that have none for this reader, as compaction leaves
     them in Kafka: the client goes on behind it."""
     last_delta = next_offset - base_offset - 1
@@ -202,10 +203,10 @@ def empty_batch(base_offset: int, next_offset: int) -> bytes:
     return _with_base(bytearray(rest), base_offset, is_append_time=False)
 
 
-def _with_base(data: bytearray, base_offset: int, *, is_append_time: bool) -> bytes:
+def _with_base(data: bytearray, base_offset: int, *, is_append_time: bool) -> bytearray:
     struct.pack_into(">qi", data, 0, base_offset, len(data) - _BEFORE_LENGTH_ENDS)
     if is_append_time:
         (attributes,) = struct.unpack_from(">h", data, _AFTER_CRC)
         struct.pack_into(">h", data, _AFTER_CRC, attributes | _LOG_APPEND_TIME)
-    struct.pack_into(">I", data, _AFTER_CRC - 4, calc_crc32c(bytes(data[_AFTER_CRC:])))
-    return bytes(data)
+    struct.pack_into(">I", data, _AFTER_CRC - 4, calc_crc32c(memoryview(data)[_AFTER_CRC:]))
+    return data

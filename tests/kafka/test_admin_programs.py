@@ -1,0 +1,53 @@
+"""Kafka's own programs for operators, on `txlog kafka`."""
+
+import txlog
+from tests.kafka.programs import MARKS, ran
+from tests.processes.kafka_gateway import Gateway
+
+pytestmark = MARKS
+
+
+def to(gateway: Gateway) -> tuple[str, str]:
+    return "--bootstrap-server", gateway.address
+
+
+def test_topics_are_created_described_and_deleted(gateway: Gateway) -> None:
+    ran("TopicCommand", *to(gateway), "--create", "--topic", "made", "--partitions", 3)
+    assert "made" in ran("TopicCommand", *to(gateway), "--list").split()
+    described = ran("TopicCommand", *to(gateway), "--describe", "--topic", "made")
+    assert "PartitionCount: 3" in described
+    ran("TopicCommand", *to(gateway), "--delete", "--topic", "made")
+    assert "made" not in txlog.Admin(gateway.root).list_topics()
+
+
+def test_group_is_described_and_reset(gateway: Gateway) -> None:
+    txlog.Admin(gateway.root).create_topics([txlog.NewTopic("grouped", 1)])
+    with txlog.Producer(gateway.root) as producer:
+        for number in range(10):
+            producer.send("grouped", b"%d" % number)
+    program = "consumer.group.ConsumerGroupCommand"
+    reset = ("--reset-offsets", "--group", "g", "--topic", "grouped", "--to-offset", 7)
+    ran(program, *to(gateway), *reset, "--execute")
+    [at] = txlog.Admin(gateway.root).describe_group("g").partitions
+    assert at.current_offset == 7
+    described = ran(program, *to(gateway), "--describe", "--group", "g")
+    row = next(line.split() for line in described.splitlines() if line.startswith("g "))
+    assert row[:6] == ["g", "grouped", "0", "7", "10", "3"]
+    assert "g" in ran(program, *to(gateway), "--list").split()
+
+
+def test_open_transaction_is_listed_and_described(gateway: Gateway) -> None:
+    txlog.Admin(gateway.root).create_topics([txlog.NewTopic("transactions", 1)])
+    producer = txlog.Producer(gateway.root, transactional_id="open", transaction_records="in.log")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("transactions", b"1")
+    producer.flush()
+    program = "TransactionsCommand"
+    listed = ran(program, *to(gateway), "list")
+    row = next(line.split() for line in listed.splitlines() if line.startswith("open"))
+    assert row[-1] == "Ongoing"
+    described = ran(program, *to(gateway), "describe", "--transactional-id", "open")
+    assert "transactions-0" in described
+    producer.abort_transaction()
+    producer.close()
