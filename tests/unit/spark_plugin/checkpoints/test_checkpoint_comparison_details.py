@@ -147,7 +147,7 @@ def test_pending_offsets_are_reported_by_decision_of_their_transaction(
     if decided == "abort":
         coordinator.prepare_abort("pending", tx_id)
     if is_complete:
-        coordinator.complete("pending", tx_id)
+        coordinator.execute(coordinator.completion("pending", tx_id))
     comparison = compared(log, query)
     (line,) = comparison.unfinished
     assert line.startswith(f"transaction {tx_id} of 'pending' {status}")
