@@ -66,7 +66,7 @@ _FUNCTIONS = {
         "txlog/engine/transaction_completion.py Completion.include_in_decision",
     ),
     "commands that share an entry": (
-        f"{_REPLICA}._results",
+        f"{_REPLICA}._run",
         "txlog/journal/replication/publish_queue.py PublishQueue.drain",
         "txlog/journal/replication/publish_queue.py PublishQueue.finish_all",
     ),

@@ -171,7 +171,7 @@ class Replica(Generic[StateT]):
         this process tried to read them).
         """
         if linearizable:
-            self._results(QueuedCommand(READ_BARRIER))
+            self._run(QueuedCommand(READ_BARRIER))
             return self.state
         with self._lock:
             self._catch_up()
@@ -221,7 +221,7 @@ class Replica(Generic[StateT]):
 
         Raises the store's errors.
         """
-        self._results(*(QueuedCommand(command, is_foreign=True) for command in commands))
+        self._run(*(QueuedCommand(command, is_foreign=True) for command in commands))
 
     def execute(self, command: Any, *, is_carried: bool = False) -> Any:
         """Decide `command` and make its events durable; returns the result of the machine.
@@ -231,14 +231,14 @@ class Replica(Generic[StateT]):
         publish the command, too, so this waits a short time for one. Raises the
         machine's rejection, PublishContention, OutcomeUnknown or StoreUnavailable.
         """
-        return self._results(QueuedCommand(command, is_carried=is_carried))[0]
+        return self._run(QueuedCommand(command, is_carried=is_carried))[0]
 
     def execute_each(self, commands: Sequence[Any]) -> list[Any]:
         """The same for several commands, each by itself, in this order and, if they fit, in one
         entry. Raises the first error, once all of them are done."""
-        return self._results(*map(QueuedCommand, commands))
+        return self._run(*map(QueuedCommand, commands))
 
-    def _results(self, *commands: QueuedCommand) -> list[Any]:
+    def _run(self, *commands: QueuedCommand) -> list[Any]:
         """The results of the commands once they are done; None of a read barrier, and of a carried
         command that was dropped. Raises the first error."""
         self._queue.wait_for(commands)  # One of the waiting threads calls `_publish`.
