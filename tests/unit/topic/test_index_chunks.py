@@ -10,12 +10,14 @@ from txlog.topic.batch_index import (
     FANOUT,
     ChunkKey,
     IndexedBatch,
+    PartitionSpan,
     SealedIndex,
     chunk_ref,
     decode_batches,
     decode_refs,
     encode_batches,
     encode_refs,
+    merged_spans,
     spans_of_batches,
 )
 
@@ -54,6 +56,17 @@ def test_leaf_round_trips_unchanged() -> None:
     assert REF.key == KEY
     assert decode_batches(LEAF, REF, "leaf") == ROWS
     assert encode_batches(ROWS) == LEAF
+
+
+def test_spans_of_rows_are_those_of_one_leaf_for_each_row() -> None:
+    """In order of partition, and each from its lowest offset to its highest."""
+    rows = (replace(ROWS[2], timestamp_max_ms=7), ROWS[1], ROWS[0])
+    refs = [chunk_ref(b"", KEY, 0, spans_of_batches([row])) for row in rows]
+    assert spans_of_batches(rows) == merged_spans(refs)
+    assert spans_of_batches(rows) == (
+        PartitionSpan(0, 10, 40, 1001, 101 + 103),
+        PartitionSpan(1, 20, 30, 1002, 102),
+    )
 
 
 def test_node_round_trips_unchanged_and_is_stored_without_spaces() -> None:
