@@ -34,10 +34,10 @@ class Unreadable:
             if (kind, name) in self.errors:
                 yield {**unknown, kind: name, "error": redact(self.errors[kind, name].message)}
 
-    def texts(self, *, but: str = "") -> list[str]:
-        """Each with what is wrong, except those of one kind."""
+    def texts(self, *without: str) -> list[str]:
+        """Each with what is wrong, except those of these kinds."""
         return [
             f"{kind} {name}: {redact(error.message)}"
             for (kind, name), error in self.errors.items()
-            if kind != but
+            if kind not in without
         ]

@@ -73,7 +73,7 @@ def _log_line(admin: Admin, unread: Unreadable) -> dict[str, Any]:
         whole = [name for name in topics if name not in half_deleted]
         admin.describe_topics(whole, on_error=unread.note)
         well = f"{_counted(len(topics), 'topic', 'topics')} can be read"
-    wrong = ("cannot be read", unread.texts(but="group"))
+    wrong = ("cannot be read", unread.texts("group"))
     return _line("Log", "topics", well, wrong, ("half deleted", half_deleted))
 
 

@@ -86,13 +86,13 @@ def _listed(
     name: str, rows: Sequence[Any], total: int, page: int, pages: int, unread: Unreadable
 ) -> Document:
     """`sorts_all`: whether the order holds over all pages, or within this one. `unread` says what
-    else could not be read: what is in a damaged journal has no rows."""
+    else could not be read, such as a coordinator; a group says so in its own list."""
     return {
         "total": total,
         "page": page,
         "pages": pages,
         "sorts_all": True,
-        "unread": unread.texts(but=name.removesuffix("s")),
+        "unread": unread.texts(name.removesuffix("s"), "group"),
         name: rows,
     }
 
@@ -193,7 +193,7 @@ def topic(admin: Admin, params: Params) -> Document:
     unread = Unreadable()
     document = topic_document(admin.describe_topic(_name(params)))
     groups = _readers(admin, {_name(params)}, unread)
-    return document | {"groups": groups, "unread": unread.texts()}
+    return document | {"groups": groups, "unread": unread.texts("group")}
 
 
 def records(admin: Admin, params: Params) -> Document:

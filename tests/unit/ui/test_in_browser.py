@@ -11,11 +11,16 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.test_simulated_s3 import Line
 from tests.docs.pages import Page
 from tests.source_tree import ROOT
 from tests.unit.cli.command_cases import make_logs
 from tests.unit.ui.page import OpenPage, page_of
 from txlog import Admin, Consumer, Producer, TopicPartition
+from txlog.clock import Runtime
+from txlog.engine.connection import open_connection
+from txlog.fan_out import SerialFanOut
+from txlog.storage.s3.s3 import S3Store
 
 pytestmark = [pytest.mark.extra, pytest.mark.slow]
 
@@ -117,7 +122,7 @@ def test_keys_open_views_and_the_filter(tab: Tab) -> None:
     tab.tab.keyboard.press("/")
     tab.tab.keyboard.type("bill")
     tab.tab.keyboard.press("Enter")
-    tab.tab.wait_for_selector("text=1 groups")
+    tab.tab.wait_for_selector("text=/^1 group$/")
     tab.tab.evaluate("document.activeElement.blur()")
     tab.tab.keyboard.press("0")
     tab.tab.wait_for_selector("h1:text('Is anything wrong?')")
@@ -188,3 +193,38 @@ def test_two_tabs_are_live_and_say_when_the_log_is_gone(browser: Any, tmp_path: 
             each.tab.wait_for_selector("td[data-label=End]:text-is('3')")
             assert each.bad == []
             each.context.close()
+
+
+def test_damaged_topic_says_in_its_row_what_is_wrong_until_it_is_mended(
+    browser: Any, tmp_path: Path
+) -> None:
+    make_logs(tmp_path)
+    entry = max((tmp_path / "log" / "topics" / "orders").rglob("entries/*.json"))
+    whole = entry.read_bytes()
+    with page_of(str(tmp_path / "log")) as page:
+        found = Tab(browser, page, viewport={"width": 400, "height": 800})
+        found.open("topics")
+        entry.write_bytes(b"")
+        found.tab.wait_for_selector(f"tr:has-text('orders') td.look:has-text('{entry.name}')")
+        assert found.tab.locator("tr:has-text('flights') td.look").count() == 0
+        assert found.tab.evaluate("document.documentElement.scrollWidth") <= 400
+        assert found.tab.evaluate(CONTRASTS) == []
+        entry.write_bytes(whole)
+        found.tab.wait_for_selector("tr:has-text('orders') td[data-label=Offsets]")
+        assert found.tab.locator("td.look").count() == 0
+        assert found.bad == []
+        found.context.close()
+
+
+def test_page_reckons_the_price_of_its_own_requests_to_a_bucket(browser: Any) -> None:
+    line = Line()
+    runtime = Runtime(line.clock, fan_out=SerialFanOut())
+    store = S3Store("bucket", "log", runtime, requests=line)
+    with page_of(Admin(open_connection(store, runtime, create=True))) as page:
+        found = Tab(browser, page)
+        found.open("storage")
+        found.tab.wait_for_selector(
+            "text=/own process has sent \\d+ GETs?, \\d+ PUTs?, \\d+ LISTs?/"
+        )
+        assert found.bad == []
+        found.context.close()

@@ -82,6 +82,8 @@ export function to(parts, params = {}) {
 export const number = (value) => (value === null || value === undefined ? "unknown"
   : value.toLocaleString("en-US"));
 
+export const counted = (count, one, several) => `${number(count)} ${count === 1 ? one : several}`;
+
 export function bytes(count) {
   const units = ["B", "KB", "MB", "GB", "TB"];
   let unit = 0;

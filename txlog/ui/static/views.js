@@ -1,6 +1,6 @@
 // Each view: its part of the API, whether it is live, and what a document looks like.
 import { course, sparkline, waiting } from "./charts.js";
-import { bytes, duration, facts, h, link, number, table, time, to } from "./dom.js";
+import { bytes, counted, duration, facts, h, link, number, table, time, to } from "./dom.js";
 
 const minute = () => Math.floor(Date.now() / 60000);
 
@@ -22,10 +22,10 @@ function choice(name, label, options, chosen) {
 
 const unread = (found) => found.unread.map((text) => h("p", { class: "notice" }, text));
 
-function pages(kind, document, params, noun) {
+function pages(kind, document, params, one) {
   const at = (page, text) => (page < 0 || page >= document.pages ? h("span", { class: "quiet" }, text)
     : h("a", { href: to([kind], { ...params, page }) }, text));
-  return h("p", { class: "pages" }, `${number(document.total)} ${noun}`, document.pages > 1
+  return h("p", { class: "pages" }, counted(document.total, one, kind), document.pages > 1
     ? [at(document.page - 1, "Earlier page"), `page ${document.page + 1} of ${document.pages}`,
       at(document.page + 1, "Later page")] : null);
 }
@@ -57,7 +57,7 @@ export const groups = {
     ], found.groups, "No consumer group has committed an offset here."),
     found.sorts_all ? null : h("p", { class: "quiet" }, "So many groups are listed by name, and sorted "
       + "by lag within a page; the filter finds one."),
-    pages("groups", found, params, "groups"),
+    pages("groups", found, params, "group"),
   ],
 };
 
@@ -119,7 +119,7 @@ export const topics = {
           lag(row.worst_group), ", ", age(row.worst_group.lag_seconds)) : ""), "name"],
       ["", (row) => link("records", "topics", row.topic, "records")],
     ], found.topics, "There are no topics here."),
-    pages("topics", found, params, "topics"),
+    pages("topics", found, params, "topic"),
   ],
 };
 
@@ -227,7 +227,7 @@ export const transactions = {
         ["Batch", (row) => row.batch_id, "number"],
       ], rows, "None."),
       h("p", { class: "quiet" }, `The journals tell all since ${time(found.covered_since)} UTC.`),
-      pages("transactions", found, params, "transactions"),
+      pages("transactions", found, params, "transaction"),
     ];
   },
 };
@@ -268,7 +268,7 @@ export const queries = {
       ["Last commit", (row) => time(row.batches.at(-1)?.decided), "number"],
       ["Has read", (row) => row.ranges.map((r) => `${r.topic}-${r.partition} to ${r.end_offset}`).join(", "), "value"],
     ], found.queries, "No Spark query has committed a micro-batch here."),
-    pages("queries", found, params, "queries"),
+    pages("queries", found, params, "query"),
   ],
 };
 
@@ -281,13 +281,14 @@ function price(name) {
   return Number.isFinite(given) ? given : 0;
 }
 
-const dollars = (value) => `$${value.toLocaleString("en-US", { maximumFractionDigits: 2 })}`;
+const dollars = (value, digits = 2) => `$${value.toLocaleString("en-US",
+  { maximumFractionDigits: digits })}`;
 
 function cost(found) {
   const count = found.writes.reduce((sum, row) => sum + row.count, 0);
   const gigabytes = found.bytes / 1e9;
   return [
-    h("p", {}, `${number(count)} PUTs in the last day: `, h("strong", {},
+    h("p", {}, `${counted(count, "PUT", "PUTs")} in the last day: `, h("strong", {},
       dollars((count * 30 * price("put")) / 1e6)), " in 30 such days. What is stored: ",
     h("strong", {}, dollars(gigabytes * price("month"))), " a month."),
     h("form", { "data-keep": "form:prices", "data-prices": "true", "data-view": "storage" },
@@ -298,12 +299,13 @@ function cost(found) {
 
 function own(found) {
   if (!found) return null;
-  const days = Math.max(Date.now() - Date.parse(found.since), 1) / 86400000;
+  const hours = (Date.now() - Date.parse(found.since)) / 3600000;
   const sum = found.counts.reduce((total, row) => total + row.count * (PRICED[row.operation]
     ? price(PRICED[row.operation]) / 1e6 : 0), 0);
-  const counts = found.counts.map((row) => `${number(row.count)} ${row.operation}s`).join(", ");
-  return h("p", {}, `This page's own process has sent ${counts} in ${duration(days * 86400)}: `,
-    h("strong", {}, dollars(sum)), `, and ${dollars((sum * 30) / days)} in 30 days like that.`);
+  const counts = found.counts.map((row) => counted(row.count, row.operation, `${row.operation}s`)).join(", ");
+  return h("p", {}, `This page's own process has sent ${counts} in ${duration(hours * 3600)}: `,
+    h("strong", {}, dollars(sum, 4)),
+    hours < 1 ? "." : `, and ${dollars((sum * 720) / hours)} in 30 days like that.`);
 }
 
 export function keepPrices(given) {
