@@ -23,12 +23,12 @@ UNTIL_CTRL_C = {
     "exporter": "--listen 127.0.0.1:0 --kafka-names --no-partitions",
     "maintain": "--interval-ms 100000 --no-vacuum",
     "ui": "--listen 127.0.0.1:0",
-    "kafka": "--listen 127.0.0.1:0 --no-auto-create-topics",
+    "kafka": "--listen 127.0.0.1:0 --no-auto-create-topics --arrow-values",
 }
 """Commands that print a document a line until Ctrl-C."""
 
-ELSEWHERE = {"import kafka": "--follow"}
-"""Needs a server of Kafka's protocol: tests/unit/kafka/test_importing.py."""
+ELSEWHERE = {"import kafka": "--follow", "export": "--follow"}
+"""Need a server of Kafka's protocol: tests/unit/kafka/test_importing.py."""
 
 REFUSED = {
     "consume": ("orders --format lines", "orders --format arrow"),

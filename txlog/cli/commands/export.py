@@ -9,10 +9,12 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from txlog.cli.kafka.exporter import export_to_kafka
 from txlog.cli.options.starting_point import Edge, parse_starting_point
 from txlog.cli.output.export_files import FileFormat, record_file, require_types
 from txlog.cli.output.output import grid_of
@@ -33,6 +35,8 @@ EXAMPLES = """Examples:
 txlog export orders --file orders.parquet
 
 txlog export orders payments --folder s3://lake/raw --format parquet
+
+txlog export orders --bootstrap broker:9092 --follow
 
 txlog export orders --partition 0 --from @2013-01-01 --until @2013-02-01 --file january.csv
 """
@@ -85,6 +89,19 @@ def export(
     isolation: Annotated[
         IsolationLevel, typer.Option("--isolation", help="Whether to read open transactions.")
     ] = IsolationLevel.READ_COMMITTED,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap", metavar="HOST:PORT,...", help="Into this Kafka cluster, not to files."
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Into Kafka: go on with records to come, until Ctrl-C.")
+    ] = False,
+    command_config: Annotated[
+        Path | None,
+        typer.Option("--command-config", metavar="FILE", help="Settings of Kafka's client."),
+    ] = None,
 ) -> None:
     """Copy topics to files, each transaction whole or not at all, over all topics named.
 
@@ -92,6 +109,12 @@ def export(
     and compaction leave, which a glob over segments would count. A file gets its name when it is
     complete, and an existing file is never replaced.
     """
+    if bootstrap is not None:
+        for name, given in (("--file", file), ("--folder", folder), ("--until", until)):
+            if given is not None:
+                raise UsageError(f"{name} is for files; leave it out with --bootstrap.")
+        export_to_kafka(session, topics, bootstrap, command_config, follow=follow)
+        return
     targets = _targets(topics, file, folder, file_format)
     for target, _ in targets.values():
         require_new(target)

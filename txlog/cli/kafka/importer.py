@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from txlog.cli.kafka.librdkafka import client_settings, require_librdkafka
 from txlog.cli.session import Session, with_session
-from txlog.distribution import install_command
-from txlog.errors import UsageError
 
 app = typer.Typer(
     name="import", no_args_is_help=True, help="Copy topics of a Kafka cluster into the log."
@@ -58,11 +56,10 @@ def import_kafka(
     It may be killed at any time, and goes on where it was. A topic keeps its name and partitions,
     and nothing else may write to it meanwhile. Groups are at the same record here.
     """
-    if importlib.util.find_spec("confluent_kafka") is None:
-        raise UsageError(f"This needs confluent-kafka; run {install_command('kafka')}.")
-    from txlog.kafka.importing import KafkaImport
+    require_librdkafka()
+    from txlog.kafka.copying.importing import KafkaImport
 
-    source = {**_settings(config), "bootstrap.servers": bootstrap}
+    source = {**client_settings(config), "bootstrap.servers": bootstrap}
     admin = session.admin(create=True)
     copy = KafkaImport(admin, source, _names(topics), _names(groups or ""))
     clock = admin.connection.runtime.clock
@@ -83,15 +80,3 @@ def import_kafka(
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _settings(path: Path | None) -> dict[str, str]:
-    """The lines `name=value` of a file, as Kafka's programs read it. Raises UsageError."""
-    if path is None:
-        return {}
-    try:
-        lines = [line.strip() for line in path.read_text().splitlines()]
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}.") from error
-    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
-    return {name.strip(): value.strip() for name, _, value in pairs}

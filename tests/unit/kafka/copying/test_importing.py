@@ -11,7 +11,7 @@ import pytest
 import txlog
 from tests.processes.command_line import command, environment, run_process
 from tests.processes.kafka_gateway import WAIT_S, Gateway
-from txlog.kafka.importing import Place
+from txlog.kafka.copying.importing import Place
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +142,49 @@ def test_offset_is_translated_by_the_runs_of_its_partition() -> None:
         *(100, 100, 101, 102, 102, 102, 103, 103, 104)
     ]
     assert place.translated(22) is None
+
+
+def test_export_copies_what_import_brings_back_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    admin = txlog.Admin(root, create=True)
+    admin.create_topics([txlog.NewTopic("out", 2)])
+    with Gateway(str(tmp_path / "kafka")) as target:
+        for first in (0, 40):
+            with txlog.Producer(root) as producer:
+                for number in range(first, first + 40):
+                    headers = [("h", b"1")] if number % 2 else None
+                    producer.send("out", b"%d" % number, b"k", headers, number % 2, number + 1)
+            exported(root, target)
+        exported(root, target)
+        assert records(target.root, "out") == records(root, "out")
+        assert len(records(root, "out")) == 80
+
+
+def test_export_that_is_killed_copies_each_record_once(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    txlog.Admin(root, create=True).create_topics([txlog.NewTopic("out", 2)])
+    with Gateway(str(tmp_path / "kafka")) as target:
+        for turn in range(2):
+            with txlog.Producer(root) as producer:
+                for number in range(1_000):
+                    producer.send("out", b"%d" % number, partition=number % 2)
+            running = subprocess.Popen(
+                export_command(root, target, "--follow"),
+                env=environment(),
+                stdout=subprocess.DEVNULL,
+            )
+            while count(Path(target.root), "out") <= 1_000 * turn:
+                assert running.poll() is None
+            running.kill()
+            running.wait()
+        exported(root, target)
+        assert records(target.root, "out") == records(root, "out")
+
+
+def export_command(root: str, target: Gateway, *more: str) -> list[str]:
+    return command("--root", root, "export", "out", "--bootstrap", target.address, "-q", *more)
+
+
+def exported(root: str, target: Gateway) -> None:
+    done = subprocess.run(export_command(root, target), env=environment(), capture_output=True)
+    assert not done.returncode, done.stderr

@@ -1,0 +1,1 @@
+"""Topics copied between a log and a Kafka cluster, in both directions."""
