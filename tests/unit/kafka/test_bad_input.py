@@ -15,6 +15,7 @@ from pathlib import Path
 
 import confluent_kafka as librdkafka
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafka.protocol import admin, consumer, metadata, producer
@@ -22,7 +23,7 @@ from kafka.protocol.api_message import ApiMessage
 
 import txlog
 from tests.processes.kafka_gateway import WAIT_S, Gateway
-from tests.unit.kafka.raw_requests import asked, asked_alone, framed
+from tests.unit.kafka.raw_requests import answered, asked, asked_alone, framed
 from txlog.kafka.apis import REQUESTS
 
 VERSIONS = metadata.ApiVersionsRequest
@@ -224,17 +225,41 @@ def files(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_thousand_idle_connections_leave_room_and_memory(gateway: Gateway) -> None:
+def produce_request(topic: str, value: bytes) -> ApiMessage:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
+    for number in range(100):
+        builder.append(number, 1, None, value, [])
+    kind = producer.ProduceRequest.TopicProduceData
+    part = kind.PartitionProduceData(index=0, records=bytes(builder.build()))
+    return producer.ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=1_000,
+        topic_data=[kind(name=topic, partition_data=[part])],
+    )
+
+
+def test_hundred_writers_and_a_thousand_idle_connections_take_little_memory(
+    tmp_path: Path,
+) -> None:
+    own = Gateway(str(tmp_path / "log"))
+    names = [f"t{number}" for number in range(5)]
+    txlog.Admin(own.root).create_topics([txlog.NewTopic(name) for name in names])
     with files(CONNECTIONS + 200), ExitStack() as stack:
-        for number in range(CONNECTIONS):
-            client = stack.enter_context(gateway.connected())
-            assert asked(client, VERSIONS(), 2).error_code == 0
-            if number == 100:
-                assert memory_mb(gateway) <= MEMORY_MAX_MB
-        sender = librdkafka.Producer(gateway.config())
-        sender.produce("busy", b"v")
-        assert sender.flush(WAIT_S) == 0
-        assert memory_mb(gateway) <= MEMORY_MAX_MB + 50
+        writers = [stack.enter_context(own.connected()) for _ in range(100)]
+        for _ in range(3):
+            sent = [produce_request(names[number % 5], bytes(100)) for number in range(100)]
+            for writer, request in zip(writers, sent, strict=True):
+                writer.sendall(framed(request, 8))
+            for writer, request in zip(writers, sent, strict=True):
+                [topic] = answered(writer, request).responses
+                assert topic.partition_responses[0].error_code == 0
+        assert memory_mb(own, "VmHWM") <= MEMORY_MAX_MB
+        for _ in range(CONNECTIONS - 100):
+            assert asked(stack.enter_context(own.connected()), VERSIONS(), 2).error_code == 0
+        assert refusal(own) is None
+        assert memory_mb(own, "VmHWM") <= MEMORY_MAX_MB
+    own.stop()
 
 
 def test_connection_beyond_the_limit_is_closed_and_said_once(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 from contextlib import suppress
 from typing import Annotated, cast
 
+import pyarrow as pa
 import typer
 
 from txlog.cli.output.output import json_text
@@ -88,6 +89,8 @@ def kafka(
         if session.options.output is Output.JSON:
             print(json_text({"bootstrap_servers": address}), flush=True)
 
+    # Arrow's own pool keeps a heap for each thread: with a hundred writers twice the memory.
+    pa.set_memory_pool(pa.system_memory_pool())
     admin = session.admin(create=True)
     server = KafkaServer(
         admin, endpoint, creates_topics=auto_create_topics, arrow_values=arrow_values
