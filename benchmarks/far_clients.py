@@ -18,7 +18,7 @@ from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
 from txlog.engine.connection import Connection, connect
-from txlog.engine.producer_config import IN_LOG, STAGED
+from txlog.engine.producer_config import IN_LOG
 from txlog.fan_out import ThreadFanOut
 from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
@@ -32,8 +32,11 @@ OPENINGS = 5
 TARGETS = {
     "transaction: 1 topic x 4 partitions, 400 KB": at_most(4.0),
     "transaction: 2 topics and a group's offsets": at_most(4.4),
-    "idempotent send and flush of a record": at_most(2.6),
-    "begin, send, commit until a waiting consumer has it": at_most(5.5),
+    "transaction of 10 records, 4 KB": at_most(2.4),
+    "transaction of 10 records, 4 KB, until it is decided": at_most(1.3),
+    "transaction of 4 KB: 2 topics and a group's offsets": at_most(3.5),
+    "idempotent send and flush of a record": at_most(1.3),
+    "begin, send, commit until a waiting consumer has it": at_most(3.5),
     "create log": at_most(20),
     "create topic": at_most(6),
     "new producer and init_transactions": at_most(4.6),
@@ -82,6 +85,7 @@ class FarClients:
         for name in ("a", "b", "c", "d", "in"):
             self._admin.create_topic(name, PARTITIONS)
         self._producer = self._new_producer("transactions")
+        self._decided = self._new_producer("decided", commit_returns="decided")
         self._in_log = self._new_producer("in the log", transaction_records=IN_LOG)
         self._idempotent = Producer(self.root, storage_options=self._options)
         for name in ("a", "in"):
@@ -96,6 +100,13 @@ class FarClients:
         return {
             "transaction: 1 topic x 4 partitions, 400 KB": lambda: timed(self.transaction),
             "transaction: 2 topics and a group's offsets": lambda: timed(self.transaction_of_two),
+            "transaction of 10 records, 4 KB": lambda: timed(
+                lambda: self._small(self._producer, "a")
+            ),
+            "transaction of 10 records, 4 KB, until it is decided": self.decided,
+            "transaction of 4 KB: 2 topics and a group's offsets": lambda: timed(
+                lambda: self._small(self._producer, "a", "b", group="small group")
+            ),
             "with records in the log: 1 topic": lambda: timed(self.in_log),
             "with records in the log: 2 topics and a group's offsets": lambda: timed(
                 self.in_log_of_two
@@ -154,6 +165,21 @@ class FarClients:
         producer.send_offsets_to_transaction(moved, group)
         producer.commit_transaction()
 
+    def _small(self, producer: Producer, *topics: str, group: str = "") -> None:
+        """Ten records of 400 bytes, and a position of the group."""
+        with producer.transaction():
+            for number in range(10):
+                producer.send(topics[number % len(topics)], b"x" * 400, key=b"%d" % number)
+            if group:
+                moved = {TopicPartition("in", 0): next(self._numbers)}
+                producer.send_offsets_to_transaction(moved, group)
+
+    def decided(self) -> float:
+        """Seconds until a transaction that is not preceded by another one is decided."""
+        seconds = timed(lambda: self._small(self._decided, "c"))
+        time.sleep(BEFORE_THE_BEGIN_S)
+        return seconds
+
     def send_and_flush(self) -> None:
         """Send one record of 100 bytes and flush it."""
         self._idempotent.send("a", b"x" * 100, key=b"k")
@@ -192,12 +218,12 @@ class FarClients:
             pass
         consumer.close()
 
-    def _new_producer(self, transactional_id: str, transaction_records: str = STAGED) -> Producer:
+    def _new_producer(self, transactional_id: str, **config: str) -> Producer:
         producer = Producer(
             self.root,
             transactional_id=transactional_id,
-            transaction_records=transaction_records,
             storage_options=self._options,
+            **config,
         )
         producer.init_transactions()
         return producer

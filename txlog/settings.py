@@ -248,7 +248,7 @@ class LogSettings(SettingsGroup):
     """If checks are trusted, pruned entries stay until a boundary above them is older than this by
     the store's own dates (rule R14): 7 days; at least twice `boundary.trust.ms` (rule R32)."""
 
-    entry_records_max_bytes: int = 0
+    entry_records_max_bytes: int = 65_536
     """Records of an append or a transaction that take at most this many bytes ride in the entry
     that names them, which saves a request and a wait; at most so many in one entry. 0: every record
     is in a segment."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -23,6 +25,8 @@ KINDS = {
 """Kind -> a pattern of its paths."""
 
 COUNT = 13
+LIMIT = 2_000
+"""Small records of two topics together ride in an entry."""
 U0 = TopicPartition("u", 0)
 
 
@@ -31,17 +35,19 @@ def stages() -> tuple[dict[str, bytes], dict[str, bytes]]:
     """The log before and after its topics' old entries are pruned.
 
     Topics `u`, two partitions, and `v`: transactions over both, alternately staged and in the log,
-    one aborted, with a group's offsets; a snapshot every four entries, so that chunks are sealed.
+    one aborted, with a group's offsets; records of half of them ride in entries, others are too
+    large; a snapshot every four entries, so that chunks are sealed.
     """
-    log = MemoryLog(LogSettings(journal_snapshot_entries=4))
+    log = MemoryLog(LogSettings(journal_snapshot_entries=4, entry_records_max_bytes=LIMIT))
     log.admin.create_topic("u", 2)
     log.admin.create_topic("v", 1, config={"compression.type": "zstd"})
     in_log, staging = log.producer("a", transaction_records="in.log"), log.producer("b")
     for number in range(COUNT):
         producer = in_log if number % 2 else staging
         producer.begin_transaction()
-        producer.send("u", b"u%d" % number, partition=number % 2)
-        producer.send("v", b"v%d" % number, headers=[("h", b"x" * 50)])
+        large = [("large", random.Random(number).randbytes(LIMIT))] if number % 4 < 2 else []
+        producer.send("u", b"u%d" % number, partition=number % 2, headers=large)
+        producer.send("v", b"v%d" % number, headers=[("h", b"x" * 50), *large])
         if number == 3:
             producer.flush()
             producer.abort_transaction()
@@ -75,6 +81,13 @@ def copy(changed: Mapping[str, bytes], gone: Iterable[str] = ()) -> MemoryLog:
     for path, data in changed.items():
         log.memory.replace(path, data)
     return log
+
+
+def opened(data: bytes) -> tuple[bytes, bytes]:
+    """The body of a sealed object, and the records before it if it is an entry with records."""
+    header, content = data.split(b"\n", 1)
+    count = json.loads(header).get("records", 0)
+    return content[count:-1], content[:count]
 
 
 def paths(kind: str) -> list[str]:

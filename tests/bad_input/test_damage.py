@@ -60,7 +60,10 @@ EVERY = [*SPOILED, remove]
 def original() -> MemoryLog:
     """Topic `u` with a record in each of 22 transactions, a snapshot every eight entries, and a
     group that has read ten records."""
-    log = MemoryLog(LogSettings(journal_snapshot_entries=8), transaction_records="in.log")
+    log = MemoryLog(
+        LogSettings(journal_snapshot_entries=8, entry_records_max_bytes=0),
+        transaction_records="in.log",
+    )
     log.admin.create_topic("u", 1)
     producer = log.producer("a")
     for number in range(COUNT):

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.bad_input.fuzzing import TIMES, answer, look, snapshot_of
-from tests.bad_input.small_log import copy, everything, objects, paths, unpruned
+from tests.bad_input.small_log import copy, everything, objects, opened, paths, unpruned
 from tests.bad_input.test_forgeries import places, replaced, snapshot_rows, without_what_covers
 from tests.unit.machine_without_journal import sections_of
 from txlog.catalog.cluster_file import decode_cluster_file
@@ -98,7 +98,7 @@ def entry_fields() -> dict[str, tuple[str, tuple[Any, ...]]]:
     """Field -> an entry that has it, and its place there."""
     found: dict[str, tuple[str, tuple[Any, ...]]] = {}
     for path in paths("entry"):
-        body = json.loads(objects()[path].split(b"\n")[1])
+        body = json.loads(opened(objects()[path])[0])
         for name in sorted(set(body) - {"events"}):
             found.setdefault(f"entry.{name}", (path, (name,)))
         for number, event in enumerate(body["events"]):
@@ -121,8 +121,8 @@ def row_fields() -> dict[str, tuple[str, int, tuple[Any, ...]]]:
 
 def forged_entry(name: str, value: Any) -> tuple[str, bytes]:
     path, place = entry_fields()[name]
-    body = json.loads(objects()[path].split(b"\n")[1])
-    return path, seal(json.dumps(replaced(body, place, value)).encode())
+    body, records = opened(objects()[path])
+    return path, seal(json.dumps(replaced(json.loads(body), place, value)).encode(), records)
 
 
 def forged_rows(name: str, value: Any) -> tuple[str, bytes]:

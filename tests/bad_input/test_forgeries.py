@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bad_input.fuzzing import answer, arrow_file, fuzz, journal_of, look, snapshot_of
-from tests.bad_input.small_log import copy, everything, expected, objects, paths
+from tests.bad_input.small_log import copy, everything, expected, objects, opened, paths
 from txlog.errors import CorruptData, InternalError, TxlogError
 from txlog.journal.entry import seal
 from txlog.layout import parse_number
@@ -86,8 +86,8 @@ def forgeries(draw: st.DrawFn) -> tuple[str, dict[str, bytes], list[str]]:
         return path, {path: snapshot_of(*rows), **hint}, []
     if kind == "chunk":
         return path, with_references(path, forged_chunk(draw, objects()[path])), []
-    body = json.loads(objects()[path].split(b"\n")[1])
-    changed = {path: seal(json.dumps(forged(draw, body)).encode())}
+    body, records = opened(objects()[path])
+    changed = {path: seal(json.dumps(forged(draw, json.loads(body))).encode(), records)}
     gone = without_what_covers(path) if kind == "entry" else []
     return path, changed, gone
 

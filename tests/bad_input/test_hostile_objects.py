@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from tests.bad_input.fuzzing import answer, arrow_file, journal_of, look, snapshot_of
-from tests.bad_input.small_log import copy, everything, objects, paths
+from tests.bad_input.small_log import copy, everything, objects, opened, paths
 from tests.bad_input.test_forgeries import snapshot_rows, with_references
 from tests.logs.memory_log import MemoryLog
 from txlog.coordinator.coordinator import coordinator_number_of as coordinator_of
@@ -99,9 +99,9 @@ def snapshot_with(path: str, change: Callable[[str, Any], Any]) -> dict[str, byt
 def next_entry(folder: str, *events: dict[str, Any]) -> dict[str, bytes]:
     """An entry that a stranger writes after the last one of a journal."""
     path = newest("entry", folder)
-    _, body, _ = objects()[path].split(b"\n")
+    body, records = opened(objects()[path])
     slot = (parse_number(path) or 0) + 1
-    changes = {"slot": slot, "prior_crc32": zlib.crc32(body), "events": events}
+    changes = {"slot": slot, "prior_crc32": zlib.crc32(records + body), "events": events}
     entry = {**json.loads(body), "token": "stranger", **changes}
     return {f"{journal_of(path)}/entries/{slot:020d}.json": seal(json.dumps(entry).encode())}
 
@@ -390,8 +390,10 @@ def test_I7_audit_reports_a_batch_that_is_indexed_repeatedly() -> None:
 
 
 def _appends(path: str) -> list[dict[str, Any]]:
-    events = json.loads(objects()[path].split(b"\n")[1])["events"]
-    return [event for event in events if event["type"] == "batches_appended"]
+    """Events of an entry that name segments. Batches in an entry are named by that entry only."""
+    events = json.loads(opened(objects()[path])[0])["events"]
+    found = [event for event in events if event.get("segments")]
+    return [event for event in found if event["segments"][0]["path"].endswith(".arrow")]
 
 
 # Comparisons of an audit.

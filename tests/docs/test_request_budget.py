@@ -62,15 +62,17 @@ def formula(text: str, values: dict[str, int]) -> int:
 
 ROWS = {
     STAGED: "transaction of the Python producer",
-    IN_LOG: "the same with `transaction.records=in.log`",
+    IN_LOG: "transaction with `transaction.records=in.log`",
 }
+VALUES = {"small": b"record", "larger": bytes(70_000)}
 
 
 @pytest.mark.both_ways
+@pytest.mark.parametrize("size", VALUES)
 @pytest.mark.parametrize("topics", [1, 2, 5])
 @pytest.mark.parametrize("groups", [0, 1, 2])
 def test_producer_transaction_matches_the_budget(
-    topics: int, groups: int, transaction_records: str
+    topics: int, groups: int, transaction_records: str, size: str
 ) -> None:
     log = Log(topics)
     producer = Producer(
@@ -81,15 +83,31 @@ def test_producer_transaction_matches_the_budget(
     producer.begin_transaction()
     for name in log.outputs:
         for partition in range(PARTITIONS):
-            producer.send(name, b"record", partition=partition)
-    producer.flush()
+            producer.send(name, VALUES[size], partition=partition)
+    if size == "larger" or transaction_records == IN_LOG:
+        producer.flush()
     for number in range(groups):
         producer.send_offsets_to_transaction({TopicPartition("in", 0): 1}, f"group-{number}")
     producer.commit_transaction()
     producer.close()
     counts = log.store.snapshot()
     found = counts.puts, counts.of("create", "entry")
-    assert found == budget(ROWS[transaction_records], topics=topics, groups=groups)
+    row = f"{size} {ROWS[transaction_records]}"
+    assert found == budget(row, topics=topics, groups=groups)
+
+
+@pytest.mark.parametrize("size", VALUES)
+def test_flush_matches_the_budget(size: str) -> None:
+    log = Log(1)
+    producer = Producer(log.connection)
+    producer.send(log.outputs[0], b"first").get()
+    log.store.reset()
+    for partition in range(PARTITIONS):
+        producer.send(log.outputs[0], VALUES[size], partition=partition)
+    producer.flush()
+    counts = log.store.snapshot()
+    row = f"{size} flush of a topic, outside of transactions"
+    assert (counts.puts, counts.of("create", "entry")) == budget(row, topics=1, groups=0)
 
 
 @pytest.mark.parametrize("topics", [1, 2, 5])

@@ -25,6 +25,8 @@ from txlog.verify.log_audit import audit_log, stored_objects
 REQUESTS = Page(ROOT / "docs" / "dev" / "request-counts.md")
 PARTITIONS = 4
 RECORDS = 50
+LARGE = bytes(70_000)
+"""A record that is too large for an entry."""
 
 
 class FarLog:
@@ -57,20 +59,27 @@ class FarLog:
         """Open the log as another process."""
         return open_connection(self.rounds.store, self.rounds.runtime, create=create)
 
-    def transaction(self, *topics: str, group: str = "") -> None:
+    def transaction(self, *topics: str, group: str = "", value: bytes = b"record") -> None:
         """One transaction with records in every partition of the topics, and a position of the
         group."""
-        self._transaction(self.producer, topics, group)
+        self.transaction_of(self.producer, topics, group, value)
 
     def transaction_in_log(self, *topics: str, group: str = "") -> None:
         """The same, with records in the log while it is open."""
-        self._transaction(self.in_log, topics, group and f"{group} of the other one")
+        self.transaction_of(self.in_log, topics, group and f"{group} of the other one")
 
-    def _transaction(self, producer: Producer, topics: tuple[str, ...], group: str) -> None:
+    def transaction_of(
+        self,
+        producer: Producer,
+        topics: tuple[str, ...],
+        group: str = "",
+        value: bytes = b"record",
+    ) -> None:
+        """The same by that producer."""
         producer.begin_transaction()
         for name in topics:
             for partition in range(PARTITIONS):
-                producer.send(name, b"record", partition=partition)
+                producer.send(name, value, partition=partition)
         if group:
             self.done += 1
             moved = {TopicPartition("in", 0): self.done}
@@ -102,6 +111,14 @@ def idle(log: FarLog) -> Callable[[], object]:
     consumer = Consumer("in", root=log.connection, auto_offset_reset="latest")
     consumer.poll(0)
     return lambda: consumer.poll(0)
+
+
+def decided(log: FarLog) -> Callable[[], object]:
+    producer = Producer(log.connection, transactional_id="decided", commit_returns="decided")
+    producer.init_transactions()
+    log.transaction_of(producer, ("a",))
+    log.rounds.fan_out.idle(1_000)
+    return lambda: log.transaction_of(producer, ("a",))
 
 
 def end_to_end(log: FarLog) -> Callable[[], object]:
@@ -150,11 +167,19 @@ OPERATIONS: dict[str, Callable[[FarLog], Callable[[], object]]] = {
     "transaction: 2 topics and a group's offsets": lambda log: (
         lambda: log.transaction("a", "b", group="group")
     ),
+    "transaction: 1 topic, until it is decided": decided,
+    "transaction above 64 KB: 1 topic": lambda log: lambda: log.transaction("a", value=LARGE),
+    "transaction above 64 KB: 2 topics and a group's offsets": lambda log: (
+        lambda: log.transaction("a", "b", group="group", value=LARGE)
+    ),
     "with records in the log: 1 topic": lambda log: lambda: log.transaction_in_log("a"),
     "with records in the log: 2 topics and a group's offsets": lambda log: (
         lambda: log.transaction_in_log("a", "b", group="group")
     ),
     "idempotent send and flush": lambda log: lambda: log.idempotent.send("a", b"record").get(),
+    "idempotent send and flush, above 64 KB": lambda log: (
+        lambda: log.idempotent.send("a", LARGE).get()
+    ),
     "begin, send, commit until a consumer has it": end_to_end,
     "idle poll": idle,
     "new process to first records": lambda log: lambda: first_records(log.open()),

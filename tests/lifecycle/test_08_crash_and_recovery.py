@@ -8,11 +8,12 @@ from txlog.client.producer.producer import Producer
 from txlog.engine.producer_config import IN_LOG, STAGED
 from txlog.model import TopicPartition, TransactionOutcome
 
-WRITES = {STAGED: 8, IN_LOG: 12}
-"""For each of two topics the segment, in the log also the declaration and the append; the pend,
-PREPARE, two markers, the offsets, COMPLETE."""
+WRITES = {STAGED: 7, IN_LOG: 11}
+"""For the topic of large records the segment, in the log for both topics also the declaration and
+the append; the pend, PREPARE, two markers, the offsets, COMPLETE."""
 
-PREPARE = {STAGED: 3, IN_LOG: 7}
+PREPARE = {STAGED: 2, IN_LOG: 6}
+LARGE = [("large", bytes(70_000))]
 
 
 STEPS = [
@@ -22,9 +23,9 @@ STEPS = [
     for after in (False, True)
 ]
 IN_A_BUCKET = [
-    *((STAGED, *step) for step in [(1, True), (3, False), (3, True), (5, False), (7, True)]),
-    *((IN_LOG, *step) for step in [(0, True), (5, True), (7, False), (7, True), (9, False)]),
-    (IN_LOG, 11, True),
+    *((STAGED, *step) for step in [(0, True), (2, False), (2, True), (4, False), (6, True)]),
+    *((IN_LOG, *step) for step in [(0, True), (4, True), (6, False), (6, True), (8, False)]),
+    (IN_LOG, 10, True),
 ]
 """In a bucket a step takes long, so that only some steps are tested."""
 
@@ -74,8 +75,10 @@ def _die_and_recover(place: LogPlace, records: str, write: int, after: bool) -> 
 
 
 def _fill_and_commit(producer: Producer, topics: list[str], group: str) -> None:
-    for topic in topics:
-        producer.send(topic, b"x")
+    producer.send(topics[0], b"x", headers=LARGE)
+    producer.flush()
+    producer.send(topics[1], b"x")
+    if producer.config.transaction_records == IN_LOG:
         producer.flush()
     producer.send_offsets_to_transaction({TopicPartition(topics[0], 0): 1}, group)
     producer.commit_transaction()

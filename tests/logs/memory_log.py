@@ -13,12 +13,17 @@ from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
 from txlog.engine.producer_config import STAGED
 from txlog.fan_out import SerialFanOut
+from txlog.journal.entry import decode_entry
+from txlog.layout import parse_number
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore
 from txlog.storage.store import Store
 from txlog.testing.clock import ManualClock, SeededEntropy, StillBackground
 from txlog.verify.invariants import check_log
+
+SEGMENTS = LogSettings(entry_records_max_bytes=0)
+"""Of a log in which each flush writes a segment, and no record rides in an entry."""
 
 
 class MemoryLog:
@@ -91,6 +96,11 @@ class MemoryLog:
         """Everything that is stored, by path."""
         stored = {found.path: self.memory.get(found.path) for found in self.memory.list_after("")}
         return {path: data for path, data in stored.items() if data is not None}
+
+    def events_at(self, path: str) -> tuple[Any, ...]:
+        """The events of an entry, as JSON."""
+        entry, _ = decode_entry(self.memory.get(path) or b"", path, parse_number(path) or 0)
+        return entry.events
 
     def changed_since(self, before: Mapping[str, bytes]) -> list[str]:
         """The paths of objects that were created, removed or changed since."""

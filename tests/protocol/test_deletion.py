@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.logs.memory_log import MemoryLog
+from tests.logs.memory_log import SEGMENTS, MemoryLog
 from txlog.errors import MissingObject
 
 TRANSACTIONS = 70
@@ -11,7 +11,7 @@ TRANSACTIONS = 70
 
 @pytest.fixture
 def log() -> MemoryLog:
-    log = MemoryLog()
+    log = MemoryLog(SEGMENTS)
     log.admin.create_topic("a", 2)
     return log
 

@@ -6,7 +6,7 @@ one about records in the log.
 
 import pytest
 
-from tests.logs.memory_log import MemoryLog
+from tests.logs.memory_log import SEGMENTS, MemoryLog
 from txlog.engine.producer_config import TRANSACTION_RECORDS
 
 
@@ -18,10 +18,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def log(transaction_records: str) -> MemoryLog:
+def log(request: pytest.FixtureRequest, transaction_records: str) -> MemoryLog:
     """Topics `t` (2 partitions) and `u` (1); transactions keep their records in the parameter's
     way."""
-    log = MemoryLog(transaction_records=transaction_records)
+    is_marked = request.node.get_closest_marker("segments") is not None
+    settings = SEGMENTS if is_marked else None
+    log = MemoryLog(settings, transaction_records=transaction_records)
     log.admin.create_topic("t", 2)
     log.admin.create_topic("u", 1)
     return log

@@ -72,6 +72,7 @@ def test_times_of_records_in_the_log_are_those_of_their_append(timed: MemoryLog)
     assert (stamps(timed), future.get().timestamp) == ([1_000], NOW_MS + 1_000)
 
 
+@pytest.mark.segments
 def test_time_is_that_of_the_append_after_a_slow_upload(timed: MemoryLog) -> None:
     """Another producer appends during the upload: times must not fall as offsets rise."""
     timed.store.on(
@@ -131,6 +132,7 @@ def test_retention_and_searches_count_from_the_commit(timed: MemoryLog) -> None:
     assert stamps(timed) == []
 
 
+@pytest.mark.segments
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_times_stay_after_rewriting_and_after_the_type_has_changed(
     timed: MemoryLog, policy: str

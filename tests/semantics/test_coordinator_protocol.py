@@ -1,8 +1,6 @@
 """The coordinator's protocol, sentence by sentence (docs/guarantees.md, 0.5), except the parts
 tested in tests/unit/client/producer/test_transaction_protocol.py."""
 
-import json
-
 import pytest
 
 from tests.logs.memory_log import MemoryLog
@@ -196,9 +194,9 @@ def test_batch_carries_its_tx_id_but_not_the_transactional_id(log: MemoryLog) ->
     assert not any(b"a-name-of-the-users" in data for data in entries)
     appended = [
         event
-        for path, data in log.objects().items()
+        for path in log.objects()
         if path.startswith("topics/t/") and "/entries/" in path
-        for event in json.loads(data.splitlines()[1])["events"]
+        for event in log.events_at(path)
         if event["type"] == "batches_appended"
     ]
     assert [event["tx_id"] for event in appended] == [[tx_id.pid, tx_id.epoch, tx_id.number]]

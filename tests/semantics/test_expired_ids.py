@@ -137,6 +137,7 @@ def test_repeated_commit_succeeds_after_its_id_expired(
     log.check()
 
 
+@pytest.mark.segments
 def test_commit_raises_when_the_id_expired_between_begin_and_the_first_record(
     log: MemoryLog,
 ) -> None:

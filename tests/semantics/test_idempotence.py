@@ -48,6 +48,7 @@ def test_sequences_are_stored_in_the_log_and_deduplicate_across_processes(
     log.check()
 
 
+@pytest.mark.segments
 def test_idempotence_alone_does_not_make_two_flushes_atomic(log: MemoryLog) -> None:
     """Two partitions, and the producer dies between them: one record is visible to all readers."""
     producer = log.producer()

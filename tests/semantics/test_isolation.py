@@ -13,6 +13,7 @@ from txlog.verify.facts.journal_walk import walk_journal
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
+@pytest.mark.segments
 @pytest.mark.in_log
 @pytest.mark.parametrize(("isolation", "fetches"), [("read_committed", 0), ("read_uncommitted", 3)])
 def test_read_committed_consumer_fetches_no_undecided_records(

@@ -47,6 +47,7 @@ def names(prefix: str, count: int) -> list[str]:
     return [f"{prefix}{number:03}" for number in range(count)]
 
 
+@pytest.mark.segments
 def test_merging_does_not_delete_a_tombstone_before_its_delete_horizon(
     compacted: MemoryLog,
 ) -> None:
@@ -94,6 +95,7 @@ def test_compaction_combines_batches_with_and_without_tombstones(compacted: Memo
     assert keys(log) == names("k", 100)
 
 
+@pytest.mark.segments
 def test_uncompacted_batches_with_and_without_tombstones_are_merged(compacted: MemoryLog) -> None:
     log = compacted
     log.admin.alter_topic_config("c", {"min.cleanable.dirty.ratio": 1.0})

@@ -87,6 +87,7 @@ def test_R11_consumer_closes_after_its_topic_was_recreated(log: MemoryLog) -> No
     assert polled(log.consumer("u", group_id="g")) == [b"new"]
 
 
+@pytest.mark.segments
 @pytest.mark.parametrize("is_pattern", [True, False], ids=["pattern", "name"])
 @pytest.mark.parametrize("between", ["commit", "vacuum", "nothing"])
 def test_R11_lagging_consumer_of_a_deleted_topic_moves_to_the_recreated_one(
@@ -267,6 +268,7 @@ def test_topic_with_an_interrupted_deletion_is_unknown_until_deleted_again(
     CALLS[name](log)
 
 
+@pytest.mark.segments
 def test_interrupted_deletion_does_not_affect_other_topics(log: MemoryLog) -> None:
     fill(log, "u", b"gone")
     fill(log, "t", b"there")

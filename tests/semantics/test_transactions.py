@@ -263,7 +263,7 @@ def test_idempotence_adds_no_writes_and_a_transaction_adds_four(
         writes_of(log, producer, in_transaction=producer is transactional)
         for producer in (plain, idempotent, transactional)
     ]
-    assert counts == [2, 2, 6], "segment, append; BEGIN, PREPARE_COMMIT, marker, COMMITTED"
+    assert counts == [1, 1, 5], "append; BEGIN, PREPARE_COMMIT, marker, COMMITTED"
 
 
 def test_commit_can_be_repeated_after_the_decision_could_not_be_stored(

@@ -61,7 +61,7 @@ class CopyReport:
     """The copy's own id."""
     topics: int
     objects: int
-    """Segments and chunks."""
+    """Segments and chunks, besides new segments for records that were in entries."""
     size_bytes: int
 
 

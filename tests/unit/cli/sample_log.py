@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.logs.empty_log import empty_log
+from tests.logs.memory_log import SEGMENTS
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
@@ -56,7 +57,7 @@ def sample_log(root: Path) -> SampleLog:
     are pending.
     """
     runtime = Runtime()
-    empty_log(root)
+    empty_log(root, SEGMENTS)  # Tests damage segments.
     connection = open_connection(LocalStore(root, runtime, durable=False), runtime)
     admin = Admin(connection)
     admin.create_topic("orders", 2)

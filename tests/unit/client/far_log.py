@@ -10,10 +10,14 @@ from txlog.testing.round_trips import RoundTrips
 class FarLog:
     """A new log and a process on it. `store` of `rounds` may be replaced by a scripted store."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_inline: bool = True) -> None:
+        """`is_inline`: small records ride in entries."""
+        limit = {} if is_inline else {"entry.records.max.bytes": 0}
         self.memory = MemoryStore(manual_runtime())
         self.rounds = RoundTrips(self.memory)
-        self.connection = open_connection(self.rounds.store, self.rounds.runtime, create=True)
+        self.connection = open_connection(
+            self.rounds.store, self.rounds.runtime, create=True, log_config=limit
+        )
         self.admin = Admin(self.connection)
 
     def process(self) -> Connection:

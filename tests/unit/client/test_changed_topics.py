@@ -39,6 +39,7 @@ def buffered_before_added_column(typed: MemoryLog) -> Producer:
     return producer
 
 
+@pytest.mark.segments
 @pytest.mark.parametrize(
     ("verbs", "path", "effect"),
     [("get", "/entries/", unavailable), ("put_new", "", full), ("put_new", "", unavailable)],

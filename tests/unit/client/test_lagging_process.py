@@ -49,7 +49,7 @@ def prune(log: MemoryLog) -> None:
 
 @pytest.fixture
 def log() -> MemoryLog:
-    log = MemoryLog(LogSettings(transaction_state_log_num_partitions=2))
+    log = MemoryLog(LogSettings(transaction_state_log_num_partitions=2, entry_records_max_bytes=0))
     for name in ("u", "old"):
         log.admin.create_topic(name, 1)
     log.producer().send("u", b"0").get()

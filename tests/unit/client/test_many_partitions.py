@@ -61,6 +61,7 @@ def test_describing_a_group_takes_steps_in_proportion_to_topics(log: MemoryLog) 
     assert growth(steps) < LINEAR
 
 
+@pytest.mark.segments
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_batches_of_a_partition_are_found_without_a_look_at_the_others(
     log: MemoryLog, is_sealed: bool

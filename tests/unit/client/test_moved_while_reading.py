@@ -10,6 +10,8 @@ from txlog.errors import OffsetOutOfRange
 from txlog.maintenance.maintenance import Maintenance
 from txlog.model import TopicPartition
 
+pytestmark = pytest.mark.segments
+
 U0 = TopicPartition("u", 0)
 DAY_MS = 86_400_000
 

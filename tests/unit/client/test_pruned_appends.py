@@ -29,6 +29,7 @@ def prune_behind_the_next_entry(log: MemoryLog) -> None:
     log.store.on("create", "topics/u/.*/entries", preceded_by(once_created))
 
 
+@pytest.mark.segments
 def test_I13_append_without_producer_id_and_retries_raises_outcome_unknown(
     log: MemoryLog,
 ) -> None:
@@ -41,6 +42,7 @@ def test_I13_append_without_producer_id_and_retries_raises_outcome_unknown(
     log.check()
 
 
+@pytest.mark.segments
 def test_append_without_idempotence_is_retried_and_stored_twice(log: MemoryLog) -> None:
     producer = log.producer(enable_idempotence=False)
     producer.send("u", b"first").get()

@@ -181,6 +181,7 @@ def maintained(log: MemoryLog) -> set[str]:
     return done
 
 
+@pytest.mark.segments
 def test_R19_scan_made_before_batches_are_merged_reads_the_same_records(log: MemoryLog) -> None:
     numbered(log)
     producer = log.producer()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 
@@ -82,7 +84,7 @@ def test_I11_cut_after_a_transaction_contains_no_later_one() -> None:
 @pytest.fixture
 def log() -> MemoryLog:
     """A log with a topic of two partitions."""
-    log = MemoryLog(ONE_JOURNAL)
+    log = MemoryLog(replace(ONE_JOURNAL, entry_records_max_bytes=0))
     log.admin.create_topic("t", 2)
     return log
 

@@ -1,6 +1,5 @@
 """`commit.returns=decided`: commit returns before markers, offsets and completion are written."""
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -51,12 +50,11 @@ class EarlyCommits:
         """The events of all entries since the last call, in order."""
         written = [path for verb, path in self.log.store.writes[self._seen :] if verb == "create"]
         self._seen = len(self.log.store.writes)
-        objects = self.log.objects()
         return [
             event["type"]
             for path in written
             if "/entries/" in path
-            for event in json.loads(objects[path].splitlines()[1])["events"]
+            for event in self.log.events_at(path)
         ]
 
 

@@ -66,6 +66,7 @@ def test_entries_are_read_in_parts(log: MemoryLog, topic: TopicLog) -> None:
     assert reads(history) == ENTRIES_AT_ONCE
 
 
+@pytest.mark.segments
 def test_count_at_a_time_includes_the_entry_of_that_time(log: MemoryLog, topic: TopicLog) -> None:
     last_ms = log.clock.wall_ms()
     first_ms = last_ms - 10 * (COUNT - 1)

@@ -37,7 +37,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def new_log(root: Path) -> Path:
-    Admin(str(root), create=True).create_topic("t", 1)
+    """A log in which each flush writes a segment."""
+    segments = {"entry.records.max.bytes": 0}
+    Admin(str(root), create=True, log_config=segments).create_topic("t", 1)
     return root
 
 

@@ -1,6 +1,5 @@
 """A producer completes a transaction in the entries of its next one."""
 
-import json
 import logging
 from collections.abc import Iterator
 
@@ -50,9 +49,8 @@ class Lingering:
         """The kinds of events of each entry since the last call, except those of topics."""
         written = [path for verb, path in self.log.store.writes[self._seen :] if verb == "create"]
         self._seen = len(self.log.store.writes)
-        objects = self.log.objects()
         return [
-            [event["type"] for event in json.loads(objects[path].splitlines()[1])["events"]]
+            [event["type"] for event in self.log.events_at(path)]
             for path in written
             if "/entries/" in path and not path.startswith("topics/")
         ]

@@ -65,7 +65,11 @@ def test_R14_entries_kept_by_the_boundary_grace_are_reported_once(
 ) -> None:
     monkeypatch.setattr(maintenance, "BOUNDARIES_APART_ENTRIES", 4)
     day_ms = 86_400_000
-    log = MemoryLog(LogSettings(boundary_trust_ms=day_ms, boundary_grace_ms=2 * day_ms))
+    log = MemoryLog(
+        LogSettings(
+            boundary_trust_ms=day_ms, boundary_grace_ms=2 * day_ms, entry_records_max_bytes=0
+        )
+    )
     log.admin.create_topic("t", 1)
     for number in range(9):
         log.producer(enable_idempotence=False).send("t", b"%d" % number).get()

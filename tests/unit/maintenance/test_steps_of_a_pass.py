@@ -26,7 +26,11 @@ COORDINATORS = ("coordinator 0", "coordinator 1")
 
 def small_log() -> MemoryLog:
     """A log with two coordinators that writes a snapshot, and seals indexes, every four entries."""
-    settings = LogSettings(journal_snapshot_entries=4, transaction_state_log_num_partitions=2)
+    settings = LogSettings(
+        journal_snapshot_entries=4,
+        transaction_state_log_num_partitions=2,
+        entry_records_max_bytes=0,
+    )
     return MemoryLog(settings, transaction_records="in.log")
 
 

@@ -16,7 +16,7 @@ SETTINGS = ProcessSettings(file_delete_delay_ms=1)
 def neglected_log() -> MemoryLog:
     """A log with work for every task: `u` exceeds its retention, `c` has each key several times,
     `t` has many small segments, and `gone` is deleted."""
-    log = MemoryLog(LogSettings(journal_snapshot_entries=4))
+    log = MemoryLog(LogSettings(journal_snapshot_entries=4, entry_records_max_bytes=0))
     log.admin.create_topic("t")
     log.admin.create_topic("u", config={"retention.ms": DAY_MS})
     log.admin.create_topic("c", config={"cleanup.policy": "compact"})

@@ -450,6 +450,7 @@ def test_init_transactions_blocked_by_a_decided_transaction_may_be_repeated(
     log.check()
 
 
+@pytest.mark.segments
 @pytest.mark.both_ways
 def test_failed_segment_upload_is_invisible_and_is_retried_by_commit(log: MemoryLog) -> None:
     producer = begun(log)

@@ -33,7 +33,8 @@ DAY_MS = 86_400_000
 def log(transaction_records: str) -> MemoryLog:
     """Topics `t` and `u` in a log that seals its indexes early."""
     log = MemoryLog(
-        LogSettings(journal_snapshot_entries=4), transaction_records=transaction_records
+        LogSettings(journal_snapshot_entries=4, entry_records_max_bytes=0),
+        transaction_records=transaction_records,
     )
     log.admin.create_topic("t", 2)
     log.admin.create_topic("u", 1)

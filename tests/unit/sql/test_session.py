@@ -159,6 +159,7 @@ def test_engine_itself_forbids_what_is_not_a_query_of_topics(attack: str, tmp_pa
     assert secret is SECRET
 
 
+@pytest.mark.segments
 def test_errors_of_the_log_keep_their_class(shop: MemoryLog) -> None:
     """DuckDB knows only their text."""
     (path,) = (path for path in shop.objects() if "/segments/" in path and "orders" in path)

@@ -100,7 +100,7 @@ def test_metrics_are_those_of_the_exporter(page: OpenPage) -> None:
 def log(tmp_path: Path) -> Path:
     """A log with a topic of 3 records."""
     root = tmp_path / "log"
-    admin = Admin(str(root), create=True)
+    admin = Admin(str(root), create=True, log_config={"entry.records.max.bytes": 0})
     for name in ("a-topic", "orders"):
         admin.create_topic(name)
     put(root)

@@ -30,7 +30,7 @@ from txlog.verify.index_audit import IndexAudit
 
 def small_log() -> MemoryLog:
     """A topic with 24 batches, of which the first ones are sealed."""
-    log = MemoryLog(LogSettings(journal_snapshot_entries=4))
+    log = MemoryLog(LogSettings(journal_snapshot_entries=4, entry_records_max_bytes=0))
     log.admin.create_topic("u", 1)
     producer = log.producer()
     for number in range(24):

@@ -18,7 +18,9 @@ SNAPSHOT_ENTRIES = 4
 @pytest.fixture
 def log() -> MemoryLog:
     """A log with a producer's records, merged and pruned, and two later ones."""
-    log = MemoryLog(LogSettings(journal_snapshot_entries=SNAPSHOT_ENTRIES))
+    log = MemoryLog(
+        LogSettings(journal_snapshot_entries=SNAPSHOT_ENTRIES, entry_records_max_bytes=0)
+    )
     log.admin.create_topic("events")
     producer = log.producer()
     for number in range(30):

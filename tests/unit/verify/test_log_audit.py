@@ -29,7 +29,10 @@ COUNT = 22
 @pytest.fixture(scope="module")
 def original() -> MemoryLog:
     """A log with topics `u` (snapshots every eight entries, sealed chunks) and `v`, and a group."""
-    log = MemoryLog(LogSettings(journal_snapshot_entries=8), transaction_records="in.log")
+    log = MemoryLog(
+        LogSettings(journal_snapshot_entries=8, entry_records_max_bytes=0),
+        transaction_records="in.log",
+    )
     log.admin.create_topic("u", 2)
     log.admin.create_topic("v", 1)
     producer = log.producer("a")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -128,10 +127,8 @@ class InLogWriter:
         """See FlushWriter."""
         try:
             base_offsets = self._append(flush)
-        except UnknownTopic:
-            successor = self._successor(flush)
-            if successor is None:
-                raise
+        except UnknownTopic as error:
+            successor = self._successor(flush, error)
             self._appender.forget()  # First: its sequences are those of the deleted topic.
             flush.topic, flush.topic_check = successor, None
             base_offsets = self._append(flush)
@@ -157,18 +154,22 @@ class InLogWriter:
                 topic, flush.batch, flush.partitions, session.tx_id, meanwhile
             )
 
-    def _successor(self, flush: Flush) -> TopicLog | None:
-        """The topic of the same name that existed when the records were sent, if the records mean
-        the same in it."""
+    def _successor(self, flush: Flush, deleted: UnknownTopic) -> TopicLog:
+        """The topic of the same name that existed when the records were sent. Raises `deleted` if
+        there was none, and UnknownTopic if the records do not mean the same in it."""
         # If the check has found the same topic, or has failed, or an append is in doubt, records
         # may be stored there, and must not be sent to another topic (R9).
         if flush.topic_check is None or self._appender.is_in_doubt:
-            return None
-        with suppress(TxlogError):
+            raise deleted
+        try:
             found = flush.topic_check()
-            if found.topic_id != flush.topic.topic_id and _are_alike(flush.topic, found):
-                return found
-        return None
+        except TxlogError:
+            raise deleted from None
+        if found.topic_id == flush.topic.topic_id:
+            raise deleted
+        if not _are_alike(flush.topic, found):
+            raise _is_another(flush.topic)
+        return found
 
     def results(self) -> list[ProduceRequestResult]:
         """See FlushWriter."""

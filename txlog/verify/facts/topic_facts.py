@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from txlog.layout import is_entry
 from txlog.model import Decision, TxId
 from txlog.storage.store import Store
 from txlog.topic.events import (
@@ -229,7 +230,7 @@ def _check_segments(store: Store, facts: TopicFacts, rows: list[Row]) -> None:
         by_path.setdefault((row.path, row.schema_id), []).append(row)
     schemas = TopicSchemas(facts.walk.state.schemas)
     for (path, schema_id), found in by_path.items():
-        known = schemas.get(schema_id)
+        known = schemas.get(schema_id) if is_entry(path) else None  # A segment has its own.
         schema = None if known is None else physical_schema(known)
         problem = segment_problem(store, path, [row.batch for row in found], schema)
         if problem:

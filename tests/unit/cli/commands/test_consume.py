@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tests.logs.empty_log import empty_log
+from tests.logs.memory_log import SEGMENTS
 from tests.processes.command_line import files, run
 from tests.unit.cli.sample_log import ORDERS, SampleLog
 from txlog.cli.commands import consume
@@ -196,7 +197,7 @@ def test_invalid_input_is_refused_in_one_line_and_writes_nothing(
 
 
 def test_I15_consume_fails_at_a_damaged_segment_and_prints_nothing_after_it(tmp_path: Path) -> None:
-    root = empty_log(tmp_path / "log")
+    root = empty_log(tmp_path / "log", SEGMENTS)
     Admin(root).create_topic("t", 1)
     with Producer(root) as producer:
         for number in range(3):

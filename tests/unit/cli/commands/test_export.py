@@ -128,7 +128,11 @@ def test_csv_has_no_formula_and_is_produced_again_as_it_was(tmp_path: Path) -> N
 def test_export_has_merged_records_once_unlike_a_glob_over_segments(
     tmp_path: Path,
 ) -> None:
-    root = Path(empty_log(tmp_path / "log", LogSettings(journal_snapshot_entries=4)))
+    root = Path(
+        empty_log(
+            tmp_path / "log", LogSettings(journal_snapshot_entries=4, entry_records_max_bytes=0)
+        )
+    )
     Admin(str(root)).create_topic("clicks", 1)
     producer = Producer(str(root))
     for number in range(40):

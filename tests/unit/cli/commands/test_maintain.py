@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.logs.empty_log import empty_log
+from tests.logs.memory_log import SEGMENTS
 from tests.processes.command_line import files, run
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
@@ -32,7 +33,7 @@ def root(made: Path, tmp_path: Path) -> Path:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log with `orders`, to be cut down to 1,000 bytes, and `prices`, which is compacted."""
     root = tmp_path_factory.mktemp("made") / "log"
-    admin = Admin(empty_log(root))
+    admin = Admin(empty_log(root, SEGMENTS))
     admin.create_topic("orders", 1, config={"retention.bytes": 1_000})
     admin.create_topic("prices", 1, config={"cleanup.policy": "compact"})
     producer = Producer(str(root))

@@ -30,7 +30,8 @@ class SmallDrill:
     def __init__(self, folder: Path, runtime: Runtime | None = None) -> None:
         runtime = runtime or Runtime()
         store = LocalStore(folder / "log", runtime, durable=False)
-        self.connection = open_connection(store, runtime, create=True)
+        segments = {"entry.records.max.bytes": 0}
+        self.connection = open_connection(store, runtime, create=True, log_config=segments)
         self.data = DrillLog(self.connection, "drill-1")
         self.data.create()
         self.data.feed()

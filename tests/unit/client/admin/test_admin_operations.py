@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.logs.memory_log import MemoryLog
+from tests.logs.memory_log import SEGMENTS, MemoryLog
 from tests.stores.scripted_store import Call
 from txlog.client.admin import Admin
 from txlog.client.admin.offset_reset import ShiftBy, ToEarliest, ToTable
@@ -27,7 +27,7 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 def log() -> MemoryLog:
-    log = MemoryLog()
+    log = MemoryLog(SEGMENTS)
     log.admin.create_topic("t", 2)
     with log.producer() as producer:
         for partition in (0, 1):

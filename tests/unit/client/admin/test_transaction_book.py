@@ -170,8 +170,8 @@ def test_timeline_has_each_step_of_a_committed_transaction(log: MemoryLog) -> No
         log.clock.advance(10)
     found = log.process_admin().transaction_timeline(wanted)
     assert [each.step for each in found] == [
-        "stage", "stage", "pend", "prepare", "marker", "marker", "offsets", "complete",
-    ]  # fmt: skip
+        "stage", "pend", "prepare", "marker", "marker", "offsets", "complete",
+    ], "what was not flushed is stored with the decision"  # fmt: skip
     assert [each.where for each in found if each.step == "marker"] == ["t", "u"]
     assert {each.where for each in found if each.step in ("pend", "offsets")} == {"group g"}
     by_step = {each.step: each for each in found}

@@ -28,6 +28,7 @@ def offsets(consumer: Consumer) -> list[int]:
     return [record.offset for record in consumer.poll().get(U0, [])]
 
 
+@pytest.mark.segments
 def test_idle_process_reads_new_records_after_old_entries_were_pruned(
     log: MemoryLog,
 ) -> None:
@@ -61,6 +62,7 @@ def test_group_offset_beyond_end_is_reset_per_auto_offset_reset(log: MemoryLog) 
         log.consumer("u", group_id="g", auto_offset_reset="none").poll()
 
 
+@pytest.mark.segments
 def test_R15_lagging_process_does_not_reset_group_after_pruning(
     log: MemoryLog,
 ) -> None:

@@ -401,6 +401,7 @@ def _values(consumer: Consumer, poll: str) -> list[bytes]:
     return [r.value for records in consumer.poll(max_records=3).values() for r in records]
 
 
+@pytest.mark.segments
 def test_damaged_segment_blocks_only_its_partition(log: MemoryLog) -> None:
     producer = log.producer()
     producer.send("t", b"0", partition=0).get()

@@ -22,7 +22,7 @@ PARTITIONS = 4
 
 @pytest.fixture
 def log() -> FarLog:
-    found = FarLog()
+    found = FarLog(is_inline=False)  # Its readers request what they read.
     found.admin.create_topic("t", PARTITIONS)
     return found
 

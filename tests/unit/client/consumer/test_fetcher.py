@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.logs.memory_log import MemoryLog
+from tests.logs.memory_log import SEGMENTS, MemoryLog
 from tests.stores.scripted_store import unavailable
 from txlog.client.consumer import fetcher as fetcher_module
 from txlog.client.consumer.fetcher import PartitionFetcher, fill_together
@@ -20,7 +20,7 @@ ALL = 1 << 30
 @pytest.fixture
 def log() -> MemoryLog:
     """Three partitions; the first has four batches of two records."""
-    log = MemoryLog()
+    log = MemoryLog(SEGMENTS)
     log.admin.create_topic("t", 3)
     for _ in range(4):
         send(log, 2)

@@ -76,6 +76,7 @@ def test_poll_arrow_returns_timestamps_that_python_cannot_represent(log: MemoryL
     assert table["n"].to_pylist() == [0, 1]
 
 
+@pytest.mark.segments
 def test_ctrl_c_during_poll_loses_no_records(log: MemoryLog) -> None:
     producer = log.producer()
     for number in range(6):

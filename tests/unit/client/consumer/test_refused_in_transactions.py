@@ -6,7 +6,7 @@ from contextlib import suppress
 import pyarrow as pa
 import pytest
 
-from tests.logs.memory_log import MemoryLog
+from tests.logs.memory_log import SEGMENTS, MemoryLog
 from tests.stores.scripted_store import unavailable
 from txlog.client.consumer.consumer_group import ConsumerGroupMetadata
 from txlog.client.producer.producer import Producer
@@ -32,7 +32,7 @@ Refused = Callable[[Producer], object]
 @pytest.fixture
 def log(transaction_records: str) -> MemoryLog:
     """`t` takes small records with Kafka's columns; `n` takes numbers."""
-    log = MemoryLog(transaction_records=transaction_records)
+    log = MemoryLog(SEGMENTS, transaction_records=transaction_records)
     log.admin.create_topic("t", 1, config={"max.message.bytes": "2000"})
     log.admin.create_topic("n", 1, pa.schema([("n", pa.int64())]))
     log.admin.create_topic("wide", 250)

@@ -28,6 +28,7 @@ CALLS: dict[str, Callable[[Consumer], object]] = {
 }
 
 
+@pytest.mark.segments
 def test_call_during_call_of_another_thread_is_refused_and_changes_nothing(log: MemoryLog) -> None:
     producer = log.elsewhere()
     for number in range(5):

@@ -1,4 +1,5 @@
-"""A flush to a far store uses the known state of the topic and checks it during the upload.
+"""A flush to a far store uses the known state of the topic and checks it during the upload, or by
+the append of small records.
 
 If the topic was deleted, created again or changed, the result is the same as if the check
 came first: the same errors, and no record lost.
@@ -46,15 +47,23 @@ def values(log: FarLog, topic: str = "t") -> list[bytes | None]:
     return found
 
 
-def test_flush_takes_two_round_trips_for_segment_and_entry(log: FarLog, producer: Producer) -> None:
-    assert log.rounds.waits(lambda: producer.send("t", b"x").get()) == 2
+SIZES = pytest.mark.parametrize(("size", "waits"), [(1, 1), (70_000, 2)])
+"""Small records are in the entry; for larger ones a segment comes before it."""
 
 
-def test_send_batch_takes_two_round_trips_for_segment_and_entry(
-    log: FarLog, producer: Producer
+@SIZES
+def test_flush_takes_a_round_trip_for_each_object(
+    log: FarLog, producer: Producer, size: int, waits: int
 ) -> None:
-    table = pa.table({"key": [b"k"], "value": [b"v"]})
-    assert log.rounds.waits(lambda: producer.send_batch("t", table)) == 2
+    assert log.rounds.waits(lambda: producer.send("t", bytes(size)).get()) == waits
+
+
+@SIZES
+def test_send_batch_takes_a_round_trip_for_each_object(
+    log: FarLog, producer: Producer, size: int, waits: int
+) -> None:
+    table = pa.table({"key": [b"k"], "value": [bytes(size)]})
+    assert log.rounds.waits(lambda: producer.send_batch("t", table)) == waits
 
 
 def test_flush_to_deleted_topic_raises_and_fails_the_future(

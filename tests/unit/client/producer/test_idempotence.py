@@ -121,6 +121,7 @@ def test_resend_by_restarted_producer_is_stored_again(log: MemoryLog) -> None:
     assert log.values("u") == [b"same", b"same"]
 
 
+@pytest.mark.segments
 def test_idempotence_alone_is_not_atomic_over_topics(log: MemoryLog) -> None:
     producer = log.producer()
     producer.send("t", b"stored")
@@ -135,6 +136,7 @@ def _no_answer() -> StoreUnavailable:
     return StoreUnavailable("no answer; call again.")
 
 
+@pytest.mark.segments
 def test_acknowledged_record_has_stored_segment_and_entry(log: MemoryLog) -> None:
     producer = log.producer()
     future = producer.send("u", b"x")

@@ -142,6 +142,7 @@ def test_I16_key_of_a_typed_record_counts_towards_the_buffer_and_the_limit(log: 
         producer.send("keyed", {"id": 3}, key=bytes(5_001))
 
 
+@pytest.mark.segments
 def test_failed_send_does_not_buffer_its_record_and_can_be_repeated(log: MemoryLog) -> None:
     """RetriableError says that the call may be repeated, which must not send a record twice."""
     producer = log.producer(buffer_memory=1_000)
@@ -155,6 +156,7 @@ def test_failed_send_does_not_buffer_its_record_and_can_be_repeated(log: MemoryL
     assert [len(value) for value in log.values("u")] == [2_000, 4]
 
 
+@pytest.mark.segments
 def test_repeated_flush_writes_only_what_failed(log: MemoryLog) -> None:
     producer = log.producer()
     futures = [producer.send(topic, b"x") for topic in ("t", "u", "t")]

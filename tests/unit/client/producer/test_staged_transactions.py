@@ -67,7 +67,7 @@ def test_open_staged_transaction_is_invisible_and_blocks_no_reader(log: MemoryLo
     log.check()
 
 
-def test_single_topic_transaction_makes_four_writes(log: MemoryLog) -> None:
+def test_single_topic_transaction_makes_three_writes(log: MemoryLog) -> None:
     producer = log.producer("a")
     with producer.transaction():
         producer.send("u", b"first")
@@ -76,7 +76,54 @@ def test_single_topic_transaction_makes_four_writes(log: MemoryLog) -> None:
         producer.send("u", b"x")
     producer.close()
     folders = [path.split("/")[0] for _, path in log.store.writes]
-    assert folders == ["topics", "transactions", "topics", "transactions"]
+    assert folders == ["transactions", "topics", "transactions"]
+
+
+def segments(log: MemoryLog) -> list[str]:
+    return [path for _, path in log.store.writes if "/segments/" in path]
+
+
+def test_small_tables_ride_in_the_entry_of_the_decision(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    for topic in ("u", "t", "u"):
+        producer.send_batch(topic, TABLE)
+        producer.send(topic, b"d")
+    producer.commit_transaction()
+    assert segments(log) == []
+    assert log.values("u") == [b"a", b"b", b"c", b"d"] * 2
+    log.check()
+
+
+def test_flush_makes_small_tables_durable_before_the_decision(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send_batch("u", TABLE)
+    producer.send_batch("u", TABLE)
+    assert segments(log) == []
+    producer.flush()
+    assert len(segments(log)) == 2
+    producer.send_batch("u", TABLE)
+    producer.commit_transaction()
+    assert len(segments(log)) == 2
+    assert log.values("u") == [b"a", b"b", b"c"] * 3
+    log.check()
+
+
+def test_tables_that_an_entry_cannot_hold_are_uploaded_at_once(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send_batch("u", TABLE)
+    producer.send_batch("u", pa.table({"value": [bytes(70_000)]}))
+    assert len(segments(log)) == 2
+    for _ in range(100):
+        producer.send_batch("u", TABLE)
+    before = len(segments(log))
+    assert 2 < before < 102
+    producer.commit_transaction()
+    assert len(segments(log)) == before
+    assert len(log.values("u")) == 3 + 1 + 300
+    log.check()
 
 
 def test_staged_records_get_offsets_at_commit(log: MemoryLog) -> None:

@@ -1,7 +1,5 @@
 """The events that one transaction writes, in the order that docs/architecture.md lists."""
 
-import json
-
 import pytest
 
 from tests.logs.memory_log import MemoryLog
@@ -30,20 +28,13 @@ class Journal:
             f"{path.partition('/')[0]}: {event['type']}"
             for path in written
             if "/entries/" in path
-            for event in self.events_of(path)
+            for event in self._log.events_at(path)
         ]
-
-    def events_of(self, path: str) -> list[dict[str, object]]:
-        """The events of one entry."""
-        events: list[dict[str, object]] = json.loads(self._log.objects()[path].splitlines()[1])[
-            "events"
-        ]
-        return events
 
     def find(self, kind: str) -> dict[str, object]:
         """The only event of that kind in the log."""
         paths = [path for path in self._log.objects() if "/entries/" in path]
-        (found,) = [e for path in paths for e in self.events_of(path) if e["type"] == kind]
+        (found,) = [e for path in paths for e in self._log.events_at(path) if e["type"] == kind]
         return found
 
 

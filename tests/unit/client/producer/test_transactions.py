@@ -100,6 +100,7 @@ def test_transaction_block_aborted_by_another_process_leaves_producer_usable(
     assert log.values("t") == [b"z"]
 
 
+@pytest.mark.segments
 @pytest.mark.both_ways
 def test_transaction_block_with_failed_write_is_aborted(log: MemoryLog) -> None:
     producer = log.producer("a")

@@ -194,6 +194,7 @@ def appends_until_it_gives_up(
     return written if appender.pid == NO_PRODUCER else rule.met
 
 
+@pytest.mark.segments
 def test_append_without_an_answer_is_sent_as_often_as_the_settings_say(
     log: MemoryLog, topic: TopicLog
 ) -> None:
@@ -205,6 +206,7 @@ def test_append_without_an_answer_is_sent_as_often_as_the_settings_say(
     assert appends_until_it_gives_up(log, topic, once, rows(1)) == 1
 
 
+@pytest.mark.segments
 @pytest.mark.parametrize(("took_ms", "sent"), [(1_000, 1), (999, 2)])
 def test_no_append_is_repeated_once_the_delivery_timeout_has_passed(
     log: MemoryLog, topic: TopicLog, took_ms: int, sent: int

@@ -285,6 +285,7 @@ def test_oversized_record_among_many_small_ones_is_refused(log: MemoryLog) -> No
 # Writes without an answer stay with the producer.
 
 
+@pytest.mark.segments
 def test_table_of_failed_send_batch_is_written_by_next_flush(log: MemoryLog) -> None:
     producer = log.producer()
     producer.send("t", b"before")

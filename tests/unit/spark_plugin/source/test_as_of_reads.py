@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.logs.memory_log import MemoryLog
@@ -16,7 +18,7 @@ BOTH = {"subscribe": "orders,payments"}
 @pytest.fixture
 def log() -> MemoryLog:
     """Two topics."""
-    log = MemoryLog(ONE_JOURNAL)
+    log = MemoryLog(replace(ONE_JOURNAL, entry_records_max_bytes=0))
     for topic in ("orders", "payments"):
         log.admin.create_topic(topic, 1)
     return log

@@ -14,7 +14,7 @@ from spark_plugin.arrow_schema import ReadLayout
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.read_plan import plan_reads, read_task
-from tests.logs.memory_log import MemoryLog
+from tests.logs.memory_log import SEGMENTS, MemoryLog
 from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
 from txlog.engine.connection import Connection, connect
@@ -31,7 +31,7 @@ OPTIONS = ReaderOptions("memory://log", subscribe=("t",))
 @pytest.fixture
 def log() -> MemoryLog:
     """A log with an empty topic, for records in the log while their transaction is open."""
-    log = MemoryLog(transaction_records="in.log")
+    log = MemoryLog(SEGMENTS, transaction_records="in.log")
     log.admin.create_topic("t", 1)
     return log
 
@@ -188,7 +188,7 @@ def test_R19_task_reads_its_range_from_merged_batch_or_applies_fail_on_data_loss
     Without `failOnDataLoss` the task skips missing records. Merging keeps a stored batch whole, so
     its planned records are returned although their offsets are now below the log start.
     """
-    connection = connect(str(tmp_path), create=True)
+    connection = connect(str(tmp_path), create=True, log_config={"entry.records.max.bytes": 0})
     Admin(connection).create_topic("t", 1)
     producer = Producer(connection)
     producer.send_batch("t", pa.table({"value": [b"%d" % n for n in range(10)]}), partition=0)

@@ -15,7 +15,7 @@ from spark_plugin.source.starting_points import (
     starting_offset,
 )
 from spark_plugin.source.subscription import QuerySubscription
-from tests.logs.memory_log import MemoryLog
+from tests.logs.memory_log import SEGMENTS, MemoryLog
 from tests.unit.spark_plugin.spark_query import COLUMNS
 from txlog.engine.connection import Connection
 from txlog.errors import InvalidOption, OffsetOutOfRange, UnstableOffsetCommit
@@ -29,7 +29,7 @@ COMMITTED = OffsetSpec(OffsetPoint.COMMITTED)
 @pytest.fixture
 def log() -> MemoryLog:
     """A topic whose partition 0 has the offsets 2 to 5."""
-    log = MemoryLog()
+    log = MemoryLog(SEGMENTS)
     log.admin.create_topic("t", 2)
     send(log, 5)
     log.admin.delete_records({T0: 2})

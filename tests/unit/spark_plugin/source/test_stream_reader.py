@@ -19,6 +19,7 @@ from tests.unit.spark_plugin.spark_query import (
     COLUMNS,
     COUNT,
     GROUP,
+    ONE_JOURNAL,
     OPTIONS,
     SOURCE,
     Query,
@@ -35,7 +36,7 @@ EARLIEST = OffsetSpec(OffsetPoint.EARLIEST)
 @pytest.fixture
 def log() -> MemoryLog:
     """A fresh log."""
-    return new_log()
+    return new_log(replace(ONE_JOURNAL, entry_records_max_bytes=0))
 
 
 def planned(query: Query, batch: int) -> dict[str, Any]:

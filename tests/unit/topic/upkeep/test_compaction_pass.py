@@ -20,7 +20,7 @@ class Compacted:
     """A compacted topic of one partition in a log that seals nothing by itself."""
 
     def __init__(self, **config: object) -> None:
-        self.log = MemoryLog(LogSettings(journal_snapshot_entries=4_096))
+        self.log = MemoryLog(LogSettings(journal_snapshot_entries=4_096, entry_records_max_bytes=0))
         self.log.admin.create_topic("t", 1, config={"cleanup.policy": "compact", **config})
         self.topic: TopicLog = self.log.connection.cluster.topic("t")
         self._producer = self.log.producer(enable_idempotence=False)

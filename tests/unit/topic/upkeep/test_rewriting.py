@@ -147,7 +147,10 @@ def read(log: MemoryLog, isolation: IsolationLevel) -> list[tuple[int, Any, Any]
 
 def new_model(**config: object) -> Model:
     """A log that seals its index every four entries."""
-    log = MemoryLog(LogSettings(journal_snapshot_entries=4), transaction_records="in.log")
+    log = MemoryLog(
+        LogSettings(journal_snapshot_entries=4, entry_records_max_bytes=0),
+        transaction_records="in.log",
+    )
     log.admin.create_topic("t", 1, config={"segment.bytes": 65_536, **config})
     return Model(log)
 
@@ -206,7 +209,10 @@ def test_I2_compaction_keeps_the_newest_record_of_each_key_at_its_offset(
 
 def test_key_column_change_interrupts_compaction_and_next_pass_uses_new_key() -> None:
     """The newest record of each number stays; compaction by letter removes no record."""
-    log = MemoryLog(LogSettings(journal_snapshot_entries=4), transaction_records="in.log")
+    log = MemoryLog(
+        LogSettings(journal_snapshot_entries=4, entry_records_max_bytes=0),
+        transaction_records="in.log",
+    )
     schema = pa.schema([("letter", pa.string()), ("number", pa.int64()), ("note", pa.string())])
     config = {"cleanup.policy": "compact", "key.column": "letter"}
     log.admin.create_topic("t", 1, schema=schema, config=config)

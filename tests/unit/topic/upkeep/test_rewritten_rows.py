@@ -28,7 +28,7 @@ class Topic:
     """A topic `t` in a log that seals nothing by itself, and a topic `u`."""
 
     def __init__(self, **config: object) -> None:
-        settings = LogSettings(journal_snapshot_entries=4_096)
+        settings = LogSettings(journal_snapshot_entries=4_096, entry_records_max_bytes=0)
         self.log = MemoryLog(settings, transaction_records="in.log")
         self.log.admin.create_topic("t", 2, config=config)
         self.log.admin.create_topic("u", 1)

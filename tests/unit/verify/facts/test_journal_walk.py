@@ -9,7 +9,7 @@ from txlog.verify.facts.journal_walk import walk_journal
 
 
 def test_walk_that_pruning_overtakes_has_each_event_of_the_rest_once() -> None:
-    log = MemoryLog(LogSettings(journal_snapshot_entries=4))
+    log = MemoryLog(LogSettings(journal_snapshot_entries=4, entry_records_max_bytes=0))
     log.admin.create_topic("u", 1)
     for number in range(12):
         log.producer().send("u", b"%d" % number).get()
@@ -25,7 +25,7 @@ def test_walk_that_pruning_overtakes_has_each_event_of_the_rest_once() -> None:
 
 
 def test_part_of_a_walk_has_the_events_of_that_part_and_the_findings_of_the_whole() -> None:
-    log = MemoryLog(LogSettings(journal_snapshot_entries=4))
+    log = MemoryLog(LogSettings(journal_snapshot_entries=4, entry_records_max_bytes=0))
     log.admin.create_topic("u", 1)
     for number in range(4):
         log.producer().send("u", b"%d" % number).get()
