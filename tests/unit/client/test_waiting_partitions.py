@@ -181,6 +181,29 @@ def test_new_consumer_waits_for_outcome_of_pending_offsets(
     assert values(consumer) == expected
 
 
+def test_new_topic_does_not_displace_a_partition_that_waits(log: MemoryLog) -> None:
+    put(log, U0, b"0", b"1")
+    producer = pending(log, 1)
+    consumer = log.consumer("late", "u", group_id="g")
+    assert values(consumer) == []
+    log.admin.create_topic("late")
+    assert values(consumer) == []
+    assert consumer.assignment() == {LATE0, U0}
+    producer.commit_transaction()
+    assert values(consumer) == [b"1"]
+
+
+def test_topic_that_comes_back_does_not_displace_a_partition_that_waits(log: MemoryLog) -> None:
+    consumer = log.consumer()
+    consumer.assign([U0, T2])
+    assert values(consumer) == []
+    log.admin.delete_topics("u")
+    log.admin.create_topic("u")
+    put(log, U0, b"new")
+    assert values(consumer) == [b"new"]
+    assert consumer.assignment() == {U0, T2}
+
+
 @pytest.mark.both_ways
 def test_waiting_poll_ends_transaction_past_its_timeout(log: MemoryLog) -> None:
     put(log, U0, b"0", b"1")

@@ -10,6 +10,7 @@ from tests.logs.memory_log import MemoryLog
 from txlog.client.positions.position_arguments import (
     OFFSET_METADATA_BYTES_MAX,
     checked_names,
+    checked_offset,
     checked_offsets,
     checked_partitions,
     checked_position,
@@ -17,7 +18,7 @@ from txlog.client.positions.position_arguments import (
     checked_timeout,
     checked_transaction,
 )
-from txlog.errors import InvalidName, InvalidRecord, TxlogError, UsageError
+from txlog.errors import InvalidName, InvalidRecord, OffsetOutOfRange, TxlogError, UsageError
 from txlog.model import OffsetAndMetadata, TopicPartition, TxId
 
 U0 = TopicPartition("u", 0)
@@ -88,6 +89,14 @@ def test_time_is_one_that_a_record_can_have() -> None:
     for refused in (-1, 2**63):
         with pytest.raises(InvalidRecord, match="the time must be milliseconds since 1970"):
             checked_time("the time", refused)
+
+
+def test_offset_is_one_that_a_partition_can_have() -> None:
+    for accepted in (0, 2**63 - 1, np.int64(5)):
+        assert checked_offset("the offset", accepted) == accepted
+    for refused in (-1, 2**63):
+        with pytest.raises(OffsetOutOfRange, match="the offset is .*; offsets begin at 0"):
+            checked_offset("the offset", refused)
 
 
 @pytest.fixture

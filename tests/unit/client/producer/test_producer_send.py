@@ -1,6 +1,7 @@
 """Sending: keys, values, headers, timestamps, partitions, futures, and the buffer."""
 
 import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from txlog.errors import (
     IllegalTransition,
     InvalidConfig,
     InvalidName,
+    InvalidOption,
     InvalidRecord,
     RecordTooLarge,
     StoreUnavailable,
@@ -429,6 +431,11 @@ def test_name_of_a_topic_may_be_any_kind_of_text(log: MemoryLog) -> None:
 
 
 # Serializers.
+
+
+def test_producer_opens_its_log_with_the_options_that_it_is_given(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match="no_such_option"):
+        Producer(str(tmp_path), create=True, storage_options={"no_such_option": 1})
 
 
 @pytest.mark.parametrize("name", ["key_serializer", "value_serializer"])

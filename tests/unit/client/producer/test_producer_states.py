@@ -1,5 +1,6 @@
 """The grid: every method of a producer in every state, with its error or the next state."""
 
+import re
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -194,7 +195,7 @@ def test_method_leads_to_state_or_error_of_grid(
     before = log.objects()
     with pytest.raises(expected) as refused:
         CALLS[method](producer)
-    assert method.removesuffix("_offsets") in str(refused.value)
+    assert re.search(rf"\b{method.removesuffix('_offsets')}", str(refused.value))
     assert type(refused.value) is expected
     assert producer._status.state is state, "a call that may not be made changes nothing"
     assert log.changed_since(before) == []

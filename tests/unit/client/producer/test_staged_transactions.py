@@ -345,6 +345,11 @@ def test_small_records_ride_in_the_decision_up_to_the_limit_of_all_of_them() -> 
     segments = [path for path in log.objects() if is_segment(path)]
     assert [path.split("/")[1] for path in segments] == ["c"], "two of three have room"
     assert log.values("a", "b", "c") == [b"x" * 1_000] * 3
+    producer.begin_transaction()
+    producer.send("a", b"y")
+    producer.flush()
+    assert sum(map(is_segment, log.objects())) == 2, "what a program flushes is durable at once"
+    producer.commit_transaction()
     log.check()
 
 
