@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
+from txlog.errors import CorruptData
 from txlog.layout import is_entry
 from txlog.model import Decision, TxId
 from txlog.storage.store import Store
@@ -22,9 +25,8 @@ from txlog.topic.events import (
     TopicOpened,
 )
 from txlog.topic.producer_state import NEW_PRODUCER, holds, with_numbers
-from txlog.topic.read.reader import TopicSchemas
 from txlog.topic.records.batch import Segment
-from txlog.topic.records.schema import physical_schema
+from txlog.topic.records.schema import decode_schema, physical_schema
 from txlog.topic.records.segment_reader import segment_problem
 from txlog.topic.state import TopicState
 from txlog.verify.facts.index_facts import check_index
@@ -228,7 +230,12 @@ def _check_segments(store: Store, facts: TopicFacts, rows: list[Row]) -> None:
     by_path: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         by_path.setdefault((row.path, row.schema_id), []).append(row)
-    schemas = TopicSchemas(facts.walk.state.schemas)
+    schemas: dict[int, pa.Schema] = {}
+    for number, text in facts.walk.state.schemas.items():
+        try:
+            schemas[number] = decode_schema(text)
+        except CorruptData as error:  # The rest of the topic is read all the same.
+            facts.walk.report("I15", facts.walk.layout.root, error.message)
     for (path, schema_id), found in by_path.items():
         known = schemas.get(schema_id) if is_entry(path) else None  # A segment has its own.
         schema = None if known is None else physical_schema(known)

@@ -313,3 +313,10 @@ def test_sequences_of_merged_rows_only_have_to_rise() -> None:
         facts = facts_of(pruned=(OPENED, *events))
         assert [one.invariant for one in findings(facts)] == found
     assert between
+
+
+def test_schema_that_cannot_be_read_is_reported_and_ends_no_audit() -> None:
+    walk = Walk(Audit(LAYOUT, TopicState(), apply(TopicState(), OPENED, 0), -1, is_whole=False), [])
+    found = topic_facts(MemoryStore(manual_runtime()), walk, "t", OPENED.topic_id).walk.findings
+    assert [(one.path, one.invariant) for one in found] == [(LAYOUT.root, "I15")]
+    assert "a stored schema cannot be read" in found[0].message
