@@ -271,7 +271,10 @@ class KafkaServer:
                 return _encoded(refusal, 0, correlation_id)
             raise Refused(f"{kind.__name__} in version {version} is not known")
         try:
-            request = kind.decode(frame, version=version, header=True)
+            decode = partial(kind.decode, frame, version=version, header=True)
+            # Of many small items decoding takes seconds, in which others are answered.
+            is_long = len(frame) > _LARGE_FRAME_BYTES and key != PRODUCE_KEY
+            request = await self.call(decode) if is_long else decode()
         except Exception as error:
             raise Refused(f"a {kind.__name__} that cannot be decoded") from error
         if misses_a_value(kind.fields, request, version):
