@@ -41,7 +41,7 @@ from txlog.engine.connection import connect
 from txlog.settings import ProcessSettings
 
 PAGE = Page(ROOT / "docs" / "dev" / "calls.md")
-STATUS_CALLS_MAX, OPENAT2_MAX = 19, 18
+STATUS_CALLS_MAX, OPENAT2_MAX = 16, 16
 """What a send asks the disk about names besides reading and writing files (design note 0017)."""
 
 ROWS = 100
