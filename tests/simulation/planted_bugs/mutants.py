@@ -96,7 +96,9 @@ def no_pend(patch: Patch) -> None:
     """The client keeps the offsets until the decision, and commits them then."""
     kept: dict[tuple[str, TxId], Any] = {}
 
-    def pend(self: GroupOffsets, command: OffsetsPended, before: Sequence[Any] = ()) -> None:
+    def pend(
+        self: GroupOffsets, command: OffsetsPended, before: Sequence[Any] = (), _: object = ()
+    ) -> None:
         group = command.group
         for other in before:
             if isinstance(other, PendingApplied):
