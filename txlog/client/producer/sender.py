@@ -112,8 +112,8 @@ class InLogWriter:
         topic, check = cluster.topic(name), None
         # Without a topic id this process has not read the topic's journal, so it has no schema.
         if cluster.is_far and topic.state.topic_id:
-            present = in_background(cluster.runtime.fan_out, partial(cluster.present_topic, name))
-            check = _with_one_answer(present)
+            present = partial(_present, cluster, topic)
+            check = _with_one_answer(in_background(cluster.runtime.fan_out, present))
         else:
             topic = cluster.present_topic(name)
         if session is not None and session.has_deleted(topic):
@@ -448,6 +448,12 @@ def _with_one_answer(topic_check: TopicCheck) -> TopicCheck:
         return answers[0]()
 
     return answer
+
+
+def _present(cluster: Cluster, topic: TopicLog) -> TopicLog:
+    """The topic that has the name now. Raises UnknownTopic. An append to the same topic need not
+    wait for this: it holds the journal only if there are new entries."""
+    return cluster.present_topic(topic.name) if topic.journal.follow().closed else topic
 
 
 def _require_same(topic: TopicLog, topic_check: TopicCheck) -> None:

@@ -5,17 +5,23 @@ If the topic was deleted, created again or changed, the result is the same as if
 came first: the same errors, and no record lost.
 """
 
+import threading
+from queue import SimpleQueue
+
 import pyarrow as pa
 import pytest
 
-from tests.stores.scripted_store import ScriptedStore, unavailable
+from tests.stores.scripted_store import Call, ScriptedStore, unavailable
 from tests.unit.client.far_log import FarLog
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
+from txlog.clock import Runtime
+from txlog.engine.connection import open_connection
 from txlog.errors import RetriableError, UnknownTopic
 from txlog.maintenance.maintenance import Maintenance
 from txlog.settings import ProcessSettings
+from txlog.testing.round_trips import RoundClock, RoundStore
 
 
 @pytest.fixture
@@ -64,6 +70,26 @@ def test_send_batch_takes_a_round_trip_for_each_object(
 ) -> None:
     table = pa.table({"key": [b"k"], "value": [bytes(size)]})
     assert log.rounds.waits(lambda: producer.send_batch("t", table)) == waits
+
+
+def test_append_of_small_records_does_not_wait_for_the_check_of_its_topic(log: FarLog) -> None:
+    store = ScriptedStore(RoundStore(log.memory, RoundClock()))
+    producer = Producer(open_connection(store, Runtime()))
+    producer.send("t", b"first").get()
+    is_sent, answers = threading.Event(), SimpleQueue[bool]()
+
+    def send(call: Call) -> object:
+        is_sent.set()
+        return call()
+
+    def check(call: Call) -> object:
+        answers.put(is_sent.wait(20))
+        return call()
+
+    store.on("create", "topics/t/.*/entries/", send)
+    store.on("get", "topics/t/.*/entries/", check)
+    producer.send("t", b"x").get()
+    assert answers.get(timeout=30)
 
 
 def test_flush_to_deleted_topic_raises_and_fails_the_future(
