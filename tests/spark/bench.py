@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from tests.spark.small_log import SmallLog, small_log
+from txlog.settings import LogSettings
 from txlog.verify.invariants import check_log
 
 Options = Mapping[str, object]
@@ -136,12 +137,15 @@ class Bench:
 
 
 @contextmanager
-def bench_in(spark: SparkSession, folder: Path) -> Iterator[Bench]:
+def bench_in(
+    spark: SparkSession, folder: Path, settings: LogSettings | None = None
+) -> Iterator[Bench]:
     """A fresh log: Kafka-shaped `numbers` of two partitions, typed `out` of one column `n`.
 
     At the end the log must keep every invariant, unless the test has damaged it.
     """
-    log = small_log(folder / "log", {"numbers": 2, "out": pa.schema([("n", pa.int64())])})
+    topics = {"numbers": 2, "out": pa.schema([("n", pa.int64())])}
+    log = small_log(folder / "log", topics, settings)
     bench = Bench(spark, log, folder)
     yield bench
     if not bench.is_damaged:

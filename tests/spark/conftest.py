@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.logs.memory_log import SEGMENTS
 from tests.spark.bench import Bench, bench_in
 from tests.spark.session import small_session
 
@@ -19,7 +20,8 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def bench(spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
+def bench(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Bench]:
     """A fresh log, in a folder of its own."""
-    with bench_in(spark, tmp_path) as bench:
+    is_marked = request.node.get_closest_marker("segments") is not None
+    with bench_in(spark, tmp_path, SEGMENTS if is_marked else None) as bench:
         yield bench

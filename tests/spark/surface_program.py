@@ -30,7 +30,7 @@ class Surface:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder, self.root = spark, folder, str(folder / "log")
-        self.admin = Admin(self.root, create=True)
+        self.admin = Admin(self.root, create=True, log_config={"entry.records.max.bytes": 0})
         self.seen: dict[str, Any] = {"errors": {}}
         self.queries = 0
 

@@ -54,6 +54,7 @@ def test_a_query_stops_if_records_were_deleted_before_it_read_them(bench: Bench)
     assert bench.log.column("out", "n") == [0, 1, 2, 3, 5, 7, 8, 9, 10, 11]
 
 
+@pytest.mark.segments
 def test_R19_planned_task_reads_records_that_maintenance_moved(bench: Bench) -> None:
     bench.log.admin.alter_topic_config("numbers", {"cleanup.policy": "compact"})
     for number in range(4):

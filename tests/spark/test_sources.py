@@ -490,6 +490,7 @@ def doomed_segment(bench: Bench, topic: str) -> Path:
     return found
 
 
+@pytest.mark.segments
 def test_I15_a_corrupt_segment_is_named(bench: Bench) -> None:
     bench.log.put("numbers", 4)
     path = doomed_segment(bench, "numbers")
@@ -501,6 +502,7 @@ def test_I15_a_corrupt_segment_is_named(bench: Bench) -> None:
         reader.load(bench.log.url).collect()
 
 
+@pytest.mark.segments
 def test_I15_a_missing_segment_is_named(bench: Bench) -> None:
     bench.log.put("numbers", 4)
     path = doomed_segment(bench, "numbers")
