@@ -115,6 +115,9 @@ def export(
                 raise UsageError(f"{name} is for files; leave it out with --bootstrap.")
         export_to_kafka(session, topics, bootstrap, command_config, follow=follow)
         return
+    if command_config is not None or follow:
+        name = "--follow" if command_config is None else "--command-config"
+        raise UsageError(f"{name} is for Kafka; give --bootstrap, or leave it out.")
     targets = _targets(topics, file, folder, file_format)
     for target, _ in targets.values():
         require_new(target)
