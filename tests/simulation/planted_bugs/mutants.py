@@ -210,7 +210,7 @@ MUTANTS: dict[str, Mutant] = {
     "overwrite instead of create": Mutant(overwrite, "producers", 0),
     "entry published before its segments are stored": Mutant(commit_before_upload, "producers", 7),
     "LSO ignored": Mutant(no_lso, "producers", 0),
-    "marker by pid instead of TxId": Mutant(marker_by_pid, "late", 128),
+    "marker by pid instead of TxId": Mutant(marker_by_pid, "late", 178),
     "no pend": Mutant(no_pend, "copiers", 1),
     "start offsets not compared (I6)": Mutant(rules_out.without_I6_compare, "copiers", 5),
     "pending offsets not checked (I6)": Mutant(rules_out.without_I6_pending, "copiers", 28),
