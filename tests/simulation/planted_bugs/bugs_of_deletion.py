@@ -229,15 +229,15 @@ OF_DELETION: dict[str, Mutant] = {
     "without R54, topic closed before the markers": Mutant(
         closed_before_the_markers, "mortals", 370
     ),
-    "without R17, append not checked": Mutant(no_R17, "late-appends", 50),
+    "without R17, append not checked": Mutant(no_R17, "late-appends", 93),
     "without R17, PREPARE_COMMIT not checked": Mutant(no_horizon_for_staged, "collected", 4),
-    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 109),
+    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 370),
     "without R19": Mutant(no_R19, "retention", 1),
     "retention above the last stable offset (I12)": Mutant(
         retention_above_the_lso, "retention", 69, 1000
     ),
     "retention deletes incomplete transactions (I12)": Mutant(
-        retention_of_the_incomplete, "retention", 202, 800, beside=left_unfinished
+        retention_of_the_incomplete, "retention", 592, 800, beside=left_unfinished
     ),
     "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 51),
     "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 4),

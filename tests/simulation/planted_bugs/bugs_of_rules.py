@@ -385,21 +385,21 @@ OF_RULES: Mapping[str, Mutant] = {
     "without R5, BEGIN does not wait for the prepared transaction": Mutant(
         rules_out.without_R5_before_begin, "producers", 21, beside=applied_later
     ),
-    "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 64),
-    "without R8, offsets applied before the topics": Mutant(rules_out.without_R8, "witnessed", 368),
+    "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 198),
+    "without R8, offsets applied before the topics": Mutant(rules_out.without_R8, "witnessed", 346),
     "without R8, maintenance skips prepared transactions": Mutant(
         prepared_left_to_owners, "bank", 79
     ),
     "without R10, late records accepted": Mutant(rules_out.without_R10_refusal, "worn", 274),
     "without R13, connected group split": Mutant(no_R13_group, "bank", 25),
     "without R13, limit ignored": Mutant(no_R13_limit, "bank", 1),
-    "without R14, losing boundary trusted": Mutant(no_R14_believed, "pruned", 288),
+    "without R14, losing boundary trusted": Mutant(no_R14_believed, "pruned", 353),
     "without R14, boundary overwritten": Mutant(no_R14_overwritten, "pruned", 0),
     "without R14, boundary names an older snapshot": Mutant(
         snapshot_below_the_boundary, "storm", 6
     ),
     "without R16, hint trusted": Mutant(hint_believed, "hinted", 372, unseen_seeds=300),
     "without R16, missing snapshot counts as damage": Mutant(vanished_is_an_error, "hinted", 16),
-    "without R16, boundary's snapshot deleted": Mutant(snapshot_deleted_early, "hinted", 104),
+    "without R16, boundary's snapshot deleted": Mutant(snapshot_deleted_early, "hinted", 113),
     "without R39": Mutant(no_R39, "flaky", 17, 800, beside=few_outcomes, kind="wrong answer"),
 }

@@ -179,7 +179,7 @@ def own_grace(patch: Patch) -> None:
 OF_TRUST: Mapping[str, Mutant] = {
     "without R14, grace ignored": Mutant(no_grace, "trusted", 8),
     "without R15, check trusted for ever": Mutant(trusted_for_ever, "trusted", 1),
-    "without R15, trust by the wall clock alone": Mutant(trusted_by("wall_ms"), "trusted", 54),
+    "without R15, trust by the wall clock alone": Mutant(trusted_by("wall_ms"), "trusted", 76),
     "without R31, snapshot's boundary counts as checked": Mutant(
         snapshots_check, "trusted", 35, unseen_seeds=300
     ),
