@@ -278,14 +278,17 @@ def _incremental_changes(resource: Any, known: TopicConfig) -> dict[str, object]
 
 
 async def describe_cluster(server: KafkaServer, request: Any) -> Any:
-    """DescribeCluster: this gateway."""
+    """DescribeCluster: the gateways."""
     response = admin.DescribeClusterResponse
-    host, port = server.advertised
+    gateways, home = await server.cluster(request.header.client_id)
     return response(
         error_code=0,
         cluster_id=server.connection.cluster.log_id,
-        controller_id=server.node_id,
-        brokers=[response.DescribeClusterBroker(broker_id=server.node_id, host=host, port=port)],
+        controller_id=home,
+        brokers=[
+            response.DescribeClusterBroker(broker_id=node_id, host=host, port=port)
+            for node_id, host, port in gateways
+        ],
     )
 
 

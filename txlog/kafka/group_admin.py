@@ -17,6 +17,7 @@ from txlog.clock import elapsed_ms
 from txlog.coordinator.transaction import TransactionState
 from txlog.errors import GroupOwned
 from txlog.kafka.error_codes import tried
+from txlog.kafka.gateways import GATEWAYS
 from txlog.kafka.group_leases import LEADER
 from txlog.kafka.groups import Group, GroupPhase
 from txlog.kafka.producers import SEQUENCES
@@ -35,9 +36,13 @@ _ASKS_FOR_MISSING = 6
 
 
 def _with_offsets(server: KafkaServer) -> list[str]:
-    """Groups that have offsets; the position by which a gateway leads a group is none."""
+    """Groups that have offsets; those by which gateways lead groups and are listed are none."""
     groups = server.connection.offsets.groups(linearizable=True)
-    return [name for name, one in groups.items() if one.pending or set(one.committed) - {LEADER}]
+    return [
+        name
+        for name, one in groups.items()
+        if name != GATEWAYS and (one.pending or set(one.committed) - {LEADER})
+    ]
 
 
 def _code_of_leader(server: KafkaServer, group: str) -> int:

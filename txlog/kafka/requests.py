@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,7 +23,8 @@ from txlog.kafka.error_codes import (
     tried_as_coordinator,
 )
 from txlog.kafka.fetch import Fetched, fetched
-from txlog.kafka.group_leases import LEADER, node_id_of
+from txlog.kafka.gateways import node_id_of
+from txlog.kafka.group_leases import LEADER
 from txlog.kafka.record_batches import SentBatch, decoded
 from txlog.kafka.security import CLIENT
 from txlog.kafka.topic_records import stored_form
@@ -53,23 +55,29 @@ async def metadata_of(server: KafkaServer, request: Any) -> Any:
     if names == [] and request.API_VERSION == 0:
         names = None
     creates = server.creates_topics and request.allow_auto_topic_creation is not False
-    topics = await server.call(_described, server, names, creates)
-    host, port = server.advertised
+    described, (gateways, home) = await asyncio.gather(
+        server.call(_described, server, names, creates),
+        server.cluster(request.header.client_id),
+    )
     response = metadata.MetadataResponse
     return response(
         brokers=[
-            response.MetadataResponseBroker(node_id=server.node_id, host=host, port=port, rack=None)
+            response.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=None)
+            for node_id, host, port in gateways
         ],
         cluster_id=server.connection.cluster.log_id,
-        controller_id=server.node_id,
-        topics=topics,
+        controller_id=home,
+        topics=[_topic(*one, home) for one in described],
     )
 
 
-def _described(server: KafkaServer, names: list[str] | None, creates: bool) -> list[Any]:
+def _described(
+    server: KafkaServer, names: list[str] | None, creates: bool
+) -> list[tuple[str, int, int]]:
+    """Name, number of partitions and error code of each topic."""
     cluster = server.connection.cluster
     if names is None:
-        return [_topic(server, topic.name, topic) for topic in cluster.topics()]
+        return [(topic.name, _count(topic), 0) for topic in cluster.topics()]
     found = []
     for name in names:
         try:
@@ -80,25 +88,26 @@ def _described(server: KafkaServer, names: list[str] | None, creates: bool) -> l
                     raise
                 server.admin.create_topics([NewTopic(name)])
                 topic = cluster.present_topic(name)
-            found.append(_topic(server, name, topic))
+            found.append((name, _count(topic), 0))
         except TxlogError as error:
-            found.append(_topic(server, name, None, code_of(error)))
+            found.append((name, 0, code_of(error)))
     return found
 
 
-def _topic(server: KafkaServer, name: str, topic: TopicLog | None, code: int = 0) -> Any:
+def _count(topic: TopicLog) -> int:
+    return len((topic.state if topic.state.topic_id else topic.catch_up()).partitions)
+
+
+def _topic(name: str, count: int, code: int, leader: int) -> Any:
     response = metadata.MetadataResponse.MetadataResponseTopic
-    count = 0
-    if topic is not None:
-        count = len((topic.state if topic.state.topic_id else topic.catch_up()).partitions)
     partitions = [
         response.MetadataResponsePartition(
             error_code=0,
             partition_index=partition,
-            leader_id=server.node_id,
+            leader_id=leader,
             leader_epoch=0,
-            replica_nodes=[server.node_id],
-            isr_nodes=[server.node_id],
+            replica_nodes=[leader],
+            isr_nodes=[leader],
             offline_replicas=[],
         )
         for partition in range(count)
@@ -441,17 +450,20 @@ def _committed(response: Any, name: str, request: Any, code: int) -> Any:
 
 
 async def find_coordinator(server: KafkaServer, request: Any) -> Any:
-    """FindCoordinator: for a transaction this gateway, for a group the one that leads it."""
-    code, address = 0, server.url
-    if request.key_type != _TRANSACTION:
+    """FindCoordinator: for a transaction the gateway that serves the client, for a group the one
+    that leads it."""
+    code, gateways, node_id = 0, [(server.node_id, *server.advertised)], server.node_id
+    if request.key_type == _TRANSACTION:
+        gateways, node_id = await server.cluster(request.header.client_id)
+    else:
         try:
             address = await server.leader_of(request.key)
+            node_id = node_id_of(address)
+            gateways = [(node_id, *parsed_listen(address))]
         except (TxlogError, kafka.BrokerResponseError) as error:
             code = coordinator_code(code_of(error))
-    host, port = parsed_listen(address)
-    return metadata.FindCoordinatorResponse(
-        error_code=code, node_id=node_id_of(address), host=host, port=port
-    )
+    [(host, port)] = [where for number, *where in gateways if number == node_id]
+    return metadata.FindCoordinatorResponse(error_code=code, node_id=node_id, host=host, port=port)
 
 
 async def offset_commit(server: KafkaServer, request: Any) -> Any:
@@ -513,7 +525,10 @@ async def offset_fetch(server: KafkaServer, request: Any) -> Any:
 
 
 async def join_group(server: KafkaServer, request: Any) -> Any:
-    """JoinGroup."""
+    """JoinGroup. The group may name a gateway that was at this address before."""
+    if not server.leases.leads(request.group_id):
+        with suppress(TxlogError, kafka.BrokerResponseError):
+            await server.leader_of(request.group_id)
     return await server.groups.join(request)
 
 

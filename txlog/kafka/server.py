@@ -30,7 +30,9 @@ from txlog.kafka.apis import (
     PRODUCE_KEY,
     REQUESTS,
 )
-from txlog.kafka.group_leases import RENEW_S, GroupLeases, node_id_of
+from txlog.kafka.error_codes import tried
+from txlog.kafka.gateways import RENEW_S, Gateways, home_of, node_id_of
+from txlog.kafka.group_leases import GroupLeases
 from txlog.kafka.groups import Groups
 from txlog.kafka.producers import Producers
 from txlog.kafka.security import CLIENT, Client, Users
@@ -117,7 +119,8 @@ class KafkaServer:
         self.advertised = parsed_listen(endpoint.advertise or endpoint.listen)
         self.pool = ThreadPoolExecutor(THREADS_MAX, "kafka")
         self.producers = Producers(self.connection)
-        self.leases = GroupLeases(self.connection, lambda: self.url)
+        self.gateways = Gateways(self.connection, lambda: self.url)
+        self.leases = GroupLeases(self.connection, self.gateways)
         self.groups = Groups(self.connection.runtime.entropy.token, self.leases.leads)
         self._finding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By group: one call at a time takes it."""
@@ -147,13 +150,13 @@ class KafkaServer:
         if not self.advertised[1]:
             self.advertised = (self.advertised[0], server.sockets[0].getsockname()[1])
         on_ready(self.url)
-        renewal = asyncio.create_task(self._keep_groups())
+        renewal = asyncio.create_task(self._keep_listed())
         try:
             await server.serve_forever()
         finally:
             server.close()
             renewal.cancel()
-            await self.call(self.leases.release)
+            await self.call(tried, self.gateways.release)
             # A request that is under way in the log is not known to its client: it asks again.
             for task in self._clients:
                 task.cancel()
@@ -177,15 +180,27 @@ class KafkaServer:
                 self.leases.hold(group, term)
             return address
 
-    async def _keep_groups(self) -> None:
-        """Stay the leader of groups with members, and forget the members of others."""
+    async def cluster(self, client_id: str | None) -> tuple[list[tuple[int, str, int]], int]:
+        """Number, host and port of each gateway, and the number of the one that serves the client.
+        Only this one if the others cannot be read: Metadata is answered nevertheless."""
+        _, _, live = await self.call(tried, self.gateways.live)
+        addresses = live or [self.url]
+        home = home_of(f"{client_id} {CLIENT.get().host}", addresses)
+        return [(node_id_of(one), *parsed_listen(one)) for one in addresses], node_id_of(home)
+
+    async def _keep_listed(self) -> None:
+        """Be named to clients of other gateways while this one has clients."""
         while True:
             await asyncio.sleep(RENEW_S)
-            names = [group.group_id for group in self.groups.groups()]
-            await self.call(self.leases.renew, names)
-            for name in names:
-                if not self.leases.leads(name):
-                    self.groups.drop(name)
+            act = self.gateways.renew if self._clients else self.gateways.release
+            _, message, may_be_replaced = await self.call(tried, act)
+            if message is not None:
+                log.warning("other gateways may take this one for dead: %s", message)
+            if may_be_replaced or not self._clients:
+                self.leases.lose_all()
+            for group in self.groups.groups():
+                if not self.leases.leads(group.group_id):
+                    self.groups.drop(group.group_id)
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
         """Call the log in a thread."""

@@ -130,14 +130,9 @@ def test_transaction_at_another_gateway_is_begun_again_and_never_half(tmp_path: 
     producer.begin_transaction()
     producer.produce("moved", b"1")
     assert producer.flush(WAIT_S) == 0
-    serving = next(
-        one
-        for one in (first, second)
-        if any(
-            str(broker.port) == one.address.split(":")[1]
-            for broker in producer.list_topics(timeout=WAIT_S).brokers.values()
-        )
-    )
+    metadata = producer.list_topics("moved", timeout=WAIT_S)
+    port = metadata.brokers[metadata.topics["moved"].partitions[0].leader].port
+    serving = first if first.address.endswith(f":{port}") else second
     serving.kill()
     aborted = 0
     while (error := committed(producer, (b"1", b"2") if aborted else (b"2",))) is not None:
@@ -148,6 +143,22 @@ def test_transaction_at_another_gateway_is_begun_again_and_never_half(tmp_path: 
     assert 0 < aborted < 4
     assert values(first.root, "moved") == [b"1", b"2"]
     (second if serving is first else first).stop()
+
+
+def test_gateways_name_each_other_and_the_same_one_for_a_client(tmp_path: Path) -> None:
+    """A client drops a broker that another one does not name, and what it has asked there."""
+    root = str(tmp_path / "log")
+    with Gateway(root) as first, Gateway(root) as second:
+        txlog.Admin(root).create_topics([txlog.NewTopic("named")])
+        seen = []
+        for gateway in (second, first, second):  # The first answer is older than the other gateway.
+            client = librdkafka.admin.AdminClient(gateway.config())
+            found = client.list_topics(timeout=WAIT_S)
+            addresses = {f"{one.host}:{one.port}" for one in found.brokers.values()}
+            seen.append((addresses, found.topics["named"].partitions[0].leader))
+            del client
+        assert seen[1] == seen[2]
+        assert seen[2][0] == {first.address, second.address}
 
 
 @pytest.mark.slow  # A leader that is killed is replaced after ten seconds of silence.

@@ -7,7 +7,8 @@ from tests.logs.memory_log import MemoryLog
 from txlog.client.consumer.consumer_group import pending_offsets
 from txlog.errors import CommitFailed
 from txlog.groups.state import PendingOffset
-from txlog.kafka.group_leases import LEADER, LEASE_MS, GroupLeases
+from txlog.kafka.gateways import LEASE_MS, Gateways, home_of
+from txlog.kafka.group_leases import LEADER, GroupLeases
 from txlog.kafka.producers import Producers
 from txlog.model import OffsetAndMetadata, TopicPartition
 
@@ -16,12 +17,13 @@ WHERE = TopicPartition("t", 0)
 
 
 def leases(log: MemoryLog, address: str) -> GroupLeases:
-    return GroupLeases(log.process(), lambda: address)
+    process = log.process()
+    return GroupLeases(process, Gateways(process, lambda: address))
 
 
 def taken(one: GroupLeases) -> None:
     address, term = one.find("g")
-    assert address == one._own_address()
+    assert address == one._gateways.own_address()
     assert term is not None
     one.hold("g", term)
 
@@ -40,17 +42,18 @@ def test_group_is_led_by_one_gateway_until_that_is_silent(log: MemoryLog) -> Non
     taken(a)
     assert b.find("g") == (A, None)
     log.clock.advance(LEASE_MS - 1)
-    a.renew(["g"])
+    assert not a._gateways.renew()
     assert b.find("g") == (A, None)
     log.clock.advance(LEASE_MS + 1)
     taken(b)
+    assert a._gateways.renew()  # So it knows that others may have taken its groups.
     assert a.find("g") == (B, None)
 
 
 def test_gateway_that_ends_leaves_its_groups_at_once(log: MemoryLog) -> None:
     a, b = leases(log, A), leases(log, B)
     taken(a)
-    a.release()
+    a._gateways.release()
     taken(b)
     log.check()
 
@@ -121,3 +124,28 @@ def test_group_without_offsets_of_its_own_shows_none(log: MemoryLog) -> None:
     taken(leases(log, A))
     assert log.process_admin().describe_group("g").partitions == ()
     assert LEADER in log.process().offsets.group("g").committed
+
+
+def test_gateways_are_listed_while_they_are_heard_of(log: MemoryLog) -> None:
+    a, b = (Gateways(log.process(), lambda at=at: at) for at in (A, B))
+    assert a.live() == [A]
+    assert b.live() == a.live() == [A, B]
+    log.clock.advance(LEASE_MS + 1)
+    assert a.renew()  # It was late itself.
+    assert a.live() == [A]
+    b.release()
+    assert b.live() == [A, B]
+    b.release()
+    assert Gateways(log.process(), lambda: A).live() == [A]
+
+
+def test_client_has_one_gateway_and_clients_share_them() -> None:
+    homes = [home_of(f"client-{number}", [A, B]) for number in range(100)]
+    assert 30 < homes.count(A) < 70
+    assert homes == [home_of(f"client-{number}", [B, A]) for number in range(100)]
+    moved = {
+        (before, now)
+        for number, before in enumerate(homes)
+        if (now := home_of(f"client-{number}", [A, B, "127.0.0.1:3"])) != before
+    }
+    assert moved == {(A, "127.0.0.1:3"), (B, "127.0.0.1:3")}

@@ -21,7 +21,9 @@ from tests.logs.memory_log import MemoryLog
 from tests.processes.kafka_gateway import Gateway
 from tests.source_tree import ROOT
 from tests.unit.kafka.raw_requests import answered, asked, framed, lead
+from txlog.groups.offsets import GroupOffsets
 from txlog.kafka import groups
+from txlog.kafka.gateways import Gateways
 from txlog.kafka.group_leases import GroupLeases
 
 TOPIC = "refused"
@@ -310,7 +312,10 @@ def test_member_that_may_not_join_is_refused(
     changes: dict[str, Any],
     error: type[kafka.BrokerResponseError],
 ) -> None:
-    if error is not kafka.NotCoordinatorError:
+    if error is kafka.NotCoordinatorError:
+        elsewhere = txlog.Admin(gateway.root).connection
+        GroupLeases(elsewhere, Gateways(elsewhere, lambda: "elsewhere:1")).find("led elsewhere")
+    else:
         lead(gateway, "refused")
     assert asked(connection, join(**changes), 7).error_code == error.errno
 
@@ -359,9 +364,10 @@ def test_gateway_that_loses_every_attempt_to_lead_lets_the_client_ask_again(
     def taken(*_: object) -> None:
         raise txlog.errors.CommitFailed("another gateway was first. Read the group again.")
 
-    monkeypatch.setattr(GroupLeases, "_store", taken)
+    monkeypatch.setattr(GroupOffsets, "commit", taken)
+    connection = MemoryLog().connection
     with pytest.raises(kafka.CoordinatorNotAvailableError):
-        GroupLeases(MemoryLog().connection, lambda: "here:1").find("group")
+        GroupLeases(connection, Gateways(connection, lambda: "here:1")).find("group")
 
 
 def test_every_code_that_the_gateway_answers_is_met_by_a_test() -> None:
