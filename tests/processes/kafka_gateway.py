@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 
 from tests.processes.command_line import command, environment
@@ -47,6 +48,15 @@ class Gateway:
     def _read_messages(self) -> None:
         assert self.process.stderr is not None
         self.messages.extend(iter(self.process.stderr.readline, ""))
+
+    def lines_since(self, seen: int, count: int = 1) -> list[str]:
+        """The lines that were logged since; waits for so many."""
+        deadline = time.monotonic() + WAIT_S
+        while len(self.messages) < seen + count:
+            assert self.process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        return self.messages[seen:]
 
     def connected(self) -> socket.socket:
         """A connection without a client."""

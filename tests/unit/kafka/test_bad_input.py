@@ -42,16 +42,6 @@ def stored(root: str) -> dict[str, int]:
     return {str(p): p.stat().st_size for p in Path(root).rglob("*") if p.is_file()}
 
 
-def lines_since(gateway: Gateway, seen: int, count: int = 1) -> list[str]:
-    """The lines that were logged since; waits for so many."""
-    deadline = time.monotonic() + WAIT_S
-    while len(gateway.messages) < seen + count:
-        assert gateway.process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    return gateway.messages[seen:]
-
-
 def serves(gateway: Gateway) -> bool:
     return asked_alone(gateway, VERSIONS(), 2).error_code == 0
 
@@ -95,7 +85,7 @@ def test_garbage_closes_the_connection_with_one_line(
 ) -> None:
     before, seen = stored(gateway.root), len(gateway.messages)
     assert what_comes_back(gateway, sent) == b""
-    [line] = lines_since(gateway, seen)
+    [line] = gateway.lines_since(seen)
     assert said in line
     assert stored(gateway.root) == before
     assert serves(gateway)
@@ -276,7 +266,7 @@ def test_connection_beyond_the_limit_is_closed_and_said_once(tmp_path: Path) -> 
         for _ in range(200):
             assert what_comes_back(own, b"") == b""
         assert asked(kept[0], VERSIONS(), 2).error_code == 0
-    [line] = lines_since(own, 0)
+    [line] = own.lines_since(0)
     assert "40 are open" in line
     deadline = time.monotonic() + WAIT_S
     while what_comes_back(own, framed(VERSIONS(), 2)) == b"":
