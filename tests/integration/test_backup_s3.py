@@ -89,6 +89,6 @@ def test_backup_of_a_bucket_is_restored_to_a_disk_and_back(
     with producer.transaction():
         producer.send("orders", b"later")
     copied = json.loads(run("restore", "--from", disk, "--root", again, "-o", "json").out)
-    assert copied["objects"] == 5
+    assert copied["objects"] == 1  # The backup has the records of five entries in one segment.
     assert values(again) == [b"0", b"1", b"2", b"3", b"4"]
     assert run("verify", again, "--at-rest").code == 0

@@ -61,8 +61,8 @@ IDLE_S = 600.0
 """Kafka's connections.max.idle.ms; also the longest time to read an answer."""
 FRAME_S, HANDSHAKE_S = 60.0, 10.0
 """The longest times in which a frame arrives that has begun, and a handshake of TLS ends."""
-THREADS_MAX = 64
-"""Requests to the log under way; others wait their turn."""
+THREADS_MAX = 32
+"""Requests to the log under way, a third of a megabyte each; others wait their turn."""
 _UNSUPPORTED_VERSION = 35
 _HEAD = struct.Struct(">hhi")
 _TLS_HANDSHAKE = b"\x16\x03"

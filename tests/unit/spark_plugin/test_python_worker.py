@@ -73,7 +73,8 @@ def test_task_belongs_to_a_batch_only_with_query_id_and_batch_id() -> None:
 
 @pytest.fixture
 def in_task(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], None]:
-    """Puts this process into a task of Spark with these properties."""
+    """Puts this process, which is in none, into a task of Spark with these properties."""
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
 
     def enter(properties: dict[str, str]) -> None:
         # The constructor keeps the one object itself.
@@ -103,7 +104,8 @@ def test_setting_of_the_session_is_known_only_in_a_task(
     assert session_property("other") is None
 
 
-def test_sinks_task_without_the_context_of_spark_is_a_bug() -> None:
+def test_sinks_task_without_the_context_of_spark_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
     with pytest.raises(InternalError, match="without Spark's task context"):
         task_identity()
 
