@@ -291,9 +291,9 @@ class TxlogStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         self._subscription.require_assigned(offset.ranges)
 
     def _planned_topics(self, planned: SourceOffset, names: Set[str]) -> dict[str, TopicLog]:
-        """Those of the named topics that exist: of a topic that is gone there is nothing to read,
-        and with `failOnDataLoss` `_require_own` has refused it. A topic that is no longer
-        subscribed to is read as it was planned, as the batch moves the group past these records."""
+        """Those of the named topics that exist. `_require_own` has refused a topic that is gone, or
+        `failOnDataLoss=false` gives up its records. A topic that is no longer subscribed to is read
+        as it was planned, as the batch moves the group past these records."""
         read_ids, topics = planned.topic_ids, dict(self._topics)
         for name in sorted(names - topics.keys()):
             topic = self._log().cluster.find_topic(name)

@@ -264,12 +264,12 @@ def _incremental_changes(resource: Any, known: TopicConfig) -> dict[str, object]
             value = defaults.get(name)  # An unknown name is refused with the others.
         elif operation in (_APPEND, _SUBTRACT):
             if name not in _LISTS:
-                raise kafka.InvalidConfigurationError(f"{name!r} is no list; set its value.")
+                raise kafka.InvalidConfigurationError(f"{name!r} has one value: set it.")
             items = [item.strip() for item in value.split(",")]
             had = [item for item in known.cleanup_policy.split(",") if item not in items]
             value = ",".join([*had, *items] if operation == _APPEND else had)
         elif operation != _SET:
-            raise kafka.InvalidRequestError(f"{operation} is no operation on a setting.")
+            raise kafka.InvalidRequestError(f"a setting has the operations 0 to 3, not {operation}.")
         changes[name] = value
     return changes
 

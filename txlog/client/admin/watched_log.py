@@ -27,7 +27,8 @@ class WatchedLog:
         """As it was opened first: for the clock, and whether the log is far away."""
 
     def ask(self, question: Callable[[Admin], T]) -> T:
-        """The answer. Raises what the question raises, and NotATxlog while there is no log."""
+        """Ask the log, which is opened again if it was replaced. Raises what `question` raises, and
+        NotATxlog while no log is there."""
         try:
             return question(self._admin)
         except NotATxlog:
