@@ -269,7 +269,7 @@ def _incremental_changes(resource: Any, known: TopicConfig) -> dict[str, object]
             had = [item for item in known.cleanup_policy.split(",") if item not in items]
             value = ",".join([*had, *items] if operation == _APPEND else had)
         elif operation != _SET:
-            raise kafka.InvalidRequestError(f"a setting has the operations 0 to 3, not {operation}.")
+            raise kafka.InvalidRequestError(f"a setting has no operation {operation}; give 0 to 3.")
         changes[name] = value
     return changes
 
