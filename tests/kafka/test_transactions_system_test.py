@@ -56,7 +56,7 @@ def test_copies_are_whole_while_gateways_are_killed(tmp_path: Path) -> None:
         until(lambda: has_copied(killed * RECORDS // (KILLS + 2)), "more copies")  # noqa: B023
         victim = gateways.pop(0)
         victim.kill()
-        gateways.append(Gateway(root, victim.address))
+        gateways.append(Gateway(root, listen=victim.address))
     copiers[0].kill()
     until(lambda: has_copied(RECORDS), "all copies")
     for one in copiers:

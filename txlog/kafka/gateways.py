@@ -20,8 +20,8 @@ from txlog.groups.state import CommittedOffset, PendingOffset
 from txlog.model import TopicPartition
 
 GATEWAYS = "__gateways"
-"""The group; each gateway has a topic, and the address as metadata. Users' topics have other
-names."""
+"""The group; each gateway has a topic, and its kind and address as metadata. Users' topics have
+other names."""
 LEASE_MS = 10_000.0
 """A gateway that is not heard of for so long is taken for dead."""
 RENEW_S = 3.0
@@ -31,11 +31,17 @@ RENEW_S = 3.0
 class Gateways:
     """The gateways of a log, as this one sees them. Safe to use from threads."""
 
-    def __init__(self, connection: Connection, own_address: Callable[[], str]) -> None:
+    def __init__(
+        self, connection: Connection, own_address: Callable[[], str], kind: str = "plain"
+    ) -> None:
+        """`kind` is a word for what clients have to know of a gateway besides its address."""
         self._connection = connection
         self.own_address = own_address
+        self._kind = kind
         self._seen: dict[TopicPartition, tuple[CommittedOffset, float]] = {}
         """Each position, and when it was first seen there."""
+        self._living: dict[TopicPartition, tuple[str, str]] = {}
+        """Kind and address of each that lived when the positions were last read."""
         self._told_ms: float | None = None
         """When the last sign of this gateway was begun; None if it is not listed."""
         self._lock = threading.Lock()
@@ -45,10 +51,17 @@ class Gateways:
         of. Raises TxlogError."""
         if self._told_ms is None:
             self.renew()
-        return sorted({self.own_address(), *(at.metadata for at, lives in self._read() if lives)})
+        self._read()
+        return sorted({self.own_address(), *(address for _, address in self._living.values())})
 
-    def _read(self) -> list[tuple[CommittedOffset, bool]]:
-        """The position of each gateway, and whether it lives."""
+    def peers(self) -> list[str]:
+        """Those of this gateway's kind, as of the last reading, which is not older than the last
+        sign: a client of one can be served by each."""
+        living = self._living.values()
+        alike = {address for kind, address in living if kind == self._kind}
+        return sorted({self.own_address(), *alike})
+
+    def _read(self) -> None:
         positions = self._connection.offsets.group(GATEWAYS).committed
         now_ms = self._now_ms()
         with self._lock:
@@ -57,16 +70,22 @@ class Gateways:
                 where: known[where] if where in known and known[where][0] == at else (at, now_ms)
                 for where, at in positions.items()
             }
-            return [(at, now_ms - since <= LEASE_MS) for at, since in self._seen.values()]
+            self._living = {
+                where: (at.metadata.partition(" ")[0], at.metadata.partition(" ")[2])
+                for where, (at, since) in self._seen.items()
+                if now_ms - since <= LEASE_MS
+            }
 
     def renew(self) -> bool:
         """Give a sign. Returns whether the last one was so long ago that others may have taken this
         gateway for dead. Raises TxlogError."""
         begun_ms = self._now_ms()
         own = _position_of(self.own_address())
-        at = self._connection.offsets.group(GATEWAYS).committed.get(own)
-        offset = 0 if at is None else at.offset
-        move = PendingOffset(own.topic, "", 0, offset, offset + 1, self.own_address())
+        self._read()
+        at = self._seen.get(own)
+        offset = 0 if at is None else at[0].offset
+        what = f"{self._kind} {self.own_address()}"
+        move = PendingOffset(own.topic, "", 0, offset, offset + 1, what)
         with suppress(CommitFailed):  # Another process with this address gave one.
             self._connection.offsets.commit(GATEWAYS, (move,))
         last_ms, self._told_ms = self._told_ms, begun_ms
@@ -77,8 +96,10 @@ class Gateways:
         if self._told_ms is None:
             return
         self._told_ms = None
-        gone = {self.own_address(), *(at.metadata for at, lives in self._read() if not lives)}
-        self._connection.offsets.delete_offsets(GATEWAYS, tuple(map(_position_of, gone)))
+        self._read()
+        own = _position_of(self.own_address())
+        gone = {own, *(where for where in self._seen if where not in self._living)}
+        self._connection.offsets.delete_offsets(GATEWAYS, tuple(gone))
 
     def _now_ms(self) -> float:
         return self._connection.runtime.clock.monotonic_ms()

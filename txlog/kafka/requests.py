@@ -195,7 +195,11 @@ def _written(
     if any(batch.is_transactional is not is_transactional for batch in batches.values()):
         raise kafka.InvalidTxnStateError("a batch is not of the request's transaction")
     if is_transactional:
-        session = server.producers.session(request.transactional_id, pid, epoch)
+        try:
+            session = server.producers.session(request.transactional_id, pid, epoch)
+        except kafka.UnknownProducerIdError as error:
+            # Java's producer repeats a request that is refused so for ever, and aborts after this.
+            raise kafka.InvalidTxnStateError(message_of(error)) from error
         session.stage(topic, batches)
         return dict.fromkeys(batches, (0, _NO_OFFSET, None))
     offsets, _ = server.producers.append(topic, batches)
@@ -315,6 +319,8 @@ async def init_producer_id(server: KafkaServer, request: Any) -> Any:
     try:
         if request.transactional_id is None:
             pid, epoch = await server.call(server.connection.cluster.producer_id), 0
+        elif not server.serves(request.header.client_id):
+            raise kafka.NotCoordinatorError("another gateway serves the client")
         else:
             longest = server.connection.cluster.process.transaction_max_timeout_ms
             if not 0 < request.transaction_timeout_ms <= longest:
@@ -340,19 +346,22 @@ async def add_partitions(server: KafkaServer, request: Any) -> Any:
         for partition in topic.partitions
     }
 
-    def add() -> int:
-        def call() -> None:
-            for where in named:
-                server.connection.cluster.known_topic(where.topic).check_partition(where.partition)
-            server.producers.session(
-                request.v3_and_below_transactional_id,
-                request.v3_and_below_producer_id,
-                request.v3_and_below_producer_epoch,
-            ).add(named)
+    serves = server.serves(request.header.client_id)
 
-        return tried_as_coordinator(call)
+    def call() -> None:
+        for where in named:
+            server.connection.cluster.known_topic(where.topic).check_partition(where.partition)
+        session = server.producers.session(
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+        )
+        # Its records would go to another gateway.
+        if not serves and not session.partitions():
+            raise kafka.NotCoordinatorError("another gateway serves the client")
+        session.add(named)
 
-    code = await server.call(add)
+    code = await server.call(tried_as_coordinator, call)
     response = producer.AddPartitionsToTxnResponse
     kind = response.AddPartitionsToTxnTopicResult
     return response(

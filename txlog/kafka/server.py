@@ -119,7 +119,16 @@ class KafkaServer:
         self.advertised = parsed_listen(endpoint.advertise or endpoint.listen)
         self.pool = ThreadPoolExecutor(THREADS_MAX, "kafka")
         self.producers = Producers(self.connection)
-        self.gateways = Gateways(self.connection, lambda: self.url)
+        kind = "-".join(
+            name
+            for name, has in (
+                ("tls", endpoint.tls is not None),
+                ("users", endpoint.users is not None),
+                ("arrow" if arrow_values else "json", True),
+            )
+            if has
+        )
+        self.gateways = Gateways(self.connection, lambda: self.url, kind)
         self.leases = GroupLeases(self.connection, self.gateways)
         self.groups = Groups(self.connection.runtime.entropy.token, self.leases.leads)
         self._finding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -182,11 +191,17 @@ class KafkaServer:
 
     async def cluster(self, client_id: str | None) -> tuple[list[tuple[int, str, int]], int]:
         """Number, host and port of each gateway, and the number of the one that serves the client.
-        Only this one if the others cannot be read: Metadata is answered nevertheless."""
-        _, _, live = await self.call(tried, self.gateways.live)
-        addresses = live or [self.url]
-        home = home_of(f"{client_id} {CLIENT.get().host}", addresses)
-        return [(node_id_of(one), *parsed_listen(one)) for one in addresses], node_id_of(home)
+        As of the last reading if they cannot be read now: Metadata is answered nevertheless."""
+        await self.call(tried, self.gateways.live)
+        addresses = [(node_id_of(one), *parsed_listen(one)) for one in self.gateways.peers()]
+        return addresses, node_id_of(self._home(client_id))
+
+    def serves(self, client_id: str | None) -> bool:
+        """Whether this is the gateway that serves the client, as far as was read lately."""
+        return self._home(client_id) == self.url
+
+    def _home(self, client_id: str | None) -> str:
+        return home_of(f"{client_id} {CLIENT.get().host}", self.gateways.peers())
 
     async def _keep_listed(self) -> None:
         """Be named to clients of other gateways while this one has clients."""

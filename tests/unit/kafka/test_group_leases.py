@@ -46,6 +46,7 @@ def test_group_is_led_by_one_gateway_until_that_is_silent(log: MemoryLog) -> Non
     assert b.find("g") == (A, None)
     log.clock.advance(LEASE_MS + 1)
     taken(b)
+    b._gateways.renew()
     assert a._gateways.renew()  # So it knows that others may have taken its groups.
     assert a.find("g") == (B, None)
 
@@ -149,3 +150,13 @@ def test_client_has_one_gateway_and_clients_share_them() -> None:
         if (now := home_of(f"client-{number}", [A, B, "127.0.0.1:3"])) != before
     }
     assert moved == {(A, "127.0.0.1:3"), (B, "127.0.0.1:3")}
+
+
+def test_client_is_served_by_gateways_of_one_kind(log: MemoryLog) -> None:
+    a = Gateways(log.process(), lambda: A, "tls-json")
+    b = Gateways(log.process(), lambda: B, "json")
+    a.live()
+    assert b.live() == [A, B]
+    assert b.peers() == [B]
+    a.live()
+    assert a.peers() == [A]

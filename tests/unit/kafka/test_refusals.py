@@ -203,8 +203,12 @@ def test_records_outside_of_their_transaction_are_refused(connection: socket.soc
         data = batch(*values, pid=pid, epoch=at, sequence=sequence, is_transactional=True)
         return code_of(connection, request(data, transactional_id=who))
 
-    assert sent(0, b"x", who="absent") == kafka.UnknownProducerIdError.errno
-    assert sent(0, b"x", at=epoch + 1) == kafka.UnknownProducerIdError.errno
+    assert sent(0, b"x", who="absent") == kafka.InvalidTxnStateError.errno
+    end = producer.EndTxnRequest(
+        transactional_id="absent", producer_id=pid, producer_epoch=epoch, committed=True
+    )
+    assert asked(connection, end, 3).error_code == kafka.UnknownProducerIdError.errno
+    assert sent(0, b"x", at=epoch + 1) == kafka.InvalidTxnStateError.errno
     assert sent(0, b"x") == kafka.InvalidTxnStateError.errno
     add = producer.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="outside",
