@@ -59,7 +59,7 @@ REQUESTS: Mapping[int, tuple[Any, tuple[int, int], Handler]] = _table(
         (metadata.ApiVersionsRequest, 0, 3, api_versions),
         (sasl.SaslHandshakeRequest, 1, 1, security.handshake),
         (sasl.SaslAuthenticateRequest, 0, 2, security.authenticate),
-        (producer.InitProducerIdRequest, 0, 3, requests.init_producer_id),
+        (producer.InitProducerIdRequest, 0, 4, requests.init_producer_id),
         (producer.AddPartitionsToTxnRequest, 0, 3, requests.add_partitions),
         (producer.AddOffsetsToTxnRequest, 0, 3, requests.add_offsets),
         (producer.EndTxnRequest, 0, 3, requests.end_txn),

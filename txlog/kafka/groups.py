@@ -290,10 +290,11 @@ class Groups:
             return LeaveGroupResponse(error_code=0, members=answers)
         return LeaveGroupResponse(error_code=answers[0].error_code)
 
-    def check_commit(self, generation: int, request: Any) -> int:
+    def check_commit(self, generation: int, request: Any, *, is_transactional: bool = False) -> int:
         """The code for a commit of offsets by a member; other programs may commit while the group
-        has none."""
-        if generation < 0 and not request.member_id and self.find(request.group_id) is None:
+        has none, and at any time in a transaction, as at a broker."""
+        is_member = generation >= 0 or bool(request.member_id)
+        if not is_member and (is_transactional or self.find(request.group_id) is None):
             return 0 if self._leads(request.group_id) else int(kafka.NotCoordinatorError.errno)
         return self._code(request.group_id, generation, request)
 

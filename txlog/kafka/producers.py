@@ -181,11 +181,13 @@ class _Session:
         self._timeout_ms = timeout_ms
         self._session = self._new_session()
         self.registration: Registration | None = None
+        self._instance = ""
         # Clients send to several partitions at once, and by several connections.
         self._lock = threading.Lock()
         self._begin: Callable[[], None] | None = None
         """The running BEGIN; None without a transaction."""
         self._partitions: set[TopicPartition] = set()
+        self._groups: set[str] = set()
         self._staged: dict[str, tuple[TopicLog, list[Segment]]] = {}
         self._sequences: dict[tuple[str, int], int] = {}
         self._last_end: bool | None = None
@@ -199,23 +201,28 @@ class _Session:
     def register(self, timeout_ms: int, producer_id: int, epoch: int) -> Registration:
         """See Producers.register."""
         with self._lock:
+            if producer_id >= 0:  # First: an older instance changes nothing for the newer one.
+                self._require_newest(producer_id, epoch)
             if timeout_ms != self._timeout_ms:
                 self._timeout_ms = timeout_ms
                 self._session.join()
                 self._session = self._new_session()
             self._clear()
             self._sequences, self._last_end = {}, None
-            if producer_id >= 0:
-                self._require_newest(producer_id, epoch)
-            token = self._connection.runtime.entropy.token()
-            self.registration = self._session.register(token)
+            self._instance = self._connection.runtime.entropy.token()
+            self.registration = self._session.register(self._instance)
             return self.registration
 
     def _require_newest(self, producer_id: int, epoch: int) -> None:
         coordinator = self._connection.coordinator_of(self._id)
         known = coordinator.catch_up().ids.get(self._id)
-        # A timeout has raised the epoch by one without telling the client.
-        if known is not None and (known.pid != producer_id or epoch < known.epoch - 1):
+        # A timeout raises the epoch without telling the client, and leaves the instance.
+        own = self.registration
+        is_own = own is not None and epoch >= own.epoch
+        if known is not None and (
+            known.pid != producer_id
+            or (epoch < known.epoch and not (is_own and known.instance == self._instance))
+        ):
             raise ProducerFencedError(f"{self._id!r} is at epoch {known.epoch}")
 
     def partitions(self) -> set[TopicPartition]:
@@ -225,7 +232,7 @@ class _Session:
 
     def _clear(self) -> None:
         self._begin = None
-        self._partitions, self._staged = set(), {}
+        self._partitions, self._groups, self._staged = set(), set(), {}
 
     def add(self, partitions: set[TopicPartition], group: str | None = None) -> None:
         """Begin the transaction if none is open, and add partitions, or a group: its leader, which
@@ -239,6 +246,7 @@ class _Session:
                 self._last_end = None
             self._partitions |= partitions
             if group is not None:
+                self._groups.add(group)
                 self._session.name_group(group)
                 self._wait_for_begin()
 
@@ -289,7 +297,7 @@ class _Session:
     ) -> None:
         """Set a group's offsets aside, after BEGIN."""
         with self._lock:
-            if self._begin is None:
+            if group not in self._groups:
                 raise InvalidTxnStateError("the group was not added to the transaction")
             self._wait_for_begin()
             self._session.pend(group, pended, (condition,))

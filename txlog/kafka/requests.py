@@ -44,6 +44,8 @@ FETCH_WAIT_MAX_S = 60.0
 """A client that has gone is not always noticed while it waits; another one asks again."""
 _TRANSACTION = 1
 """The key type of FindCoordinator for a transactional id."""
+_TELLS_OF_FENCING = 4
+"""From this version of InitProducerId on a fenced producer is told so."""
 
 
 # Topics.
@@ -181,8 +183,16 @@ def _produce_topic(server: KafkaServer, request: Any, data: Any) -> dict[int, _A
             answers |= _written(server, request, topic, batches)
     except (TxlogError, kafka.BrokerResponseError) as error:
         missing = [p for p in partitions if p not in answers]
-        answers |= dict.fromkeys(missing, (code_of(error), _NO_OFFSET, message_of(error)))
+        refused = _told_to_abort(code_of(error)), _NO_OFFSET, message_of(error)
+        answers |= dict.fromkeys(missing, refused)
     return answers
+
+
+def _told_to_abort(code: int) -> int:
+    """The code with which a fenced producer aborts, and learns from its coordinator that it is
+    fenced, or that only a timeout has raised its epoch (KIP-588)."""
+    is_fenced = code == kafka.ProducerFencedError.errno
+    return int(kafka.InvalidProducerEpochError.errno) if is_fenced else code
 
 
 def _written(
@@ -335,6 +345,8 @@ async def init_producer_id(server: KafkaServer, request: Any) -> Any:
             pid, epoch = found.pid, found.epoch
     except (TxlogError, kafka.BrokerResponseError) as error:
         code = coordinator_code(code_of(error))
+        if request.API_VERSION < _TELLS_OF_FENCING:
+            code = _told_to_abort(code)
     return producer.InitProducerIdResponse(error_code=code, producer_id=pid, producer_epoch=epoch)
 
 
@@ -396,7 +408,7 @@ async def add_offsets(server: KafkaServer, request: Any) -> Any:
 async def txn_offset_commit(server: KafkaServer, request: Any) -> Any:
     """TxnOffsetCommit."""
     group = request.group_id
-    code = server.groups.check_commit(request.generation_id, request)
+    code = server.groups.check_commit(request.generation_id, request, is_transactional=True)
 
     def call() -> None:
         who = (request.transactional_id, request.producer_id, request.producer_epoch)
@@ -406,7 +418,7 @@ async def txn_offset_commit(server: KafkaServer, request: Any) -> Any:
         except CommitFailed as error:
             raise server.leases.lost(group) from error
 
-    code = code or await server.call(tried_as_coordinator, call)
+    code = code or _told_to_abort(await server.call(tried_as_coordinator, call))
     return _committed(producer.TxnOffsetCommitResponse, "TxnOffsetCommit", request, code)
 
 

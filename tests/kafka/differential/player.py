@@ -15,14 +15,16 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from tests.kafka.differential.history import GROUPS, IDS, PARTITIONS, Step, Where
 from tests.kafka.differential.wire import Read, Wire, batch, records_of
 
-RETRIED = {3, 14, 15, 16, 51}
-"""Codes after which a client asks again: the topic or the coordinator is not ready, or a
-transaction is being completed."""
+RETRIED = {3, 6, 14, 15, 16, 51}
+"""Codes after which a client asks again: the topic, its leader or the coordinator is not ready, or
+a transaction is being completed."""
 RETRIES_S = 10.0
 TIMEOUT_MS = 60_000
 SKIPPED = "skipped"
 _EARLIEST, _LATEST = -2, -1
-_TIMES = {"earliest": _EARLIEST, "latest": _LATEST, "time": 1_700_000_000_001}
+_TIMES = {"earliest": _EARLIEST, "latest": _LATEST, "time": 1}
+"""The time is before all records': at a later one a broker may find a record of an aborted
+transaction."""
 
 
 @dataclass
@@ -81,6 +83,9 @@ class Player:
                 )
             )
 
+        for where in PARTITIONS:  # A broker's partitions have no leader at first.
+            self._again(lambda where=where: self._listed(where, _EARLIEST)[0])
+
     def _group_keys(self) -> list[tuple[str, int]]:
         return [(self._group(number), 0) for number in range(GROUPS)]
 
@@ -137,9 +142,12 @@ class Player:
         )
 
     def renew(self, who: int) -> object:
-        """InitProducerId with the present id and epoch (KIP-360)."""
+        """InitProducerId with the present id and epoch (KIP-360). That of an older instance is
+        refused, and at a broker it fences the newer one in its open transaction, too."""
         one = self._instances[who]
-        if one.transactional_id is None:
+        newest = [i for i in self._instances if i.transactional_id == one.transactional_id][-1]
+        is_older = one is not newest
+        if one.transactional_id is None or (is_older and self._open.get(one.transactional_id)):
             return SKIPPED
         found: list[Any] = []
 
@@ -178,8 +186,11 @@ class Player:
         return shown
 
     def append(self, who: int, where: Where, count: int, order: str) -> object:
-        """Produce. `order`: the next sequence, the last batch again, or a gap."""
+        """Produce. `order`: the next sequence, the last batch again, or a gap. To a partition of no
+        open transaction a broker answers by what it has verified before; txlog refuses it."""
         one = self._instances[who]
+        if one.transactional_id and where not in self._open.get(one.transactional_id, ()):
+            return SKIPPED
         sequence = one.sequences.get(where, 0)
         values = [b"%d/%d" % (one.number, one.sent + n) for n in range(count)]
         if order == "repeat":
@@ -333,7 +344,9 @@ class Player:
 
     def member_commit(self, group: int, where: Where, index: int, member: int) -> object:
         """OffsetCommit of a member."""
-        return self.commit(group, where, index, member)
+        shown = self.commit(group, where, index, member)
+        # A broker keeps a group without members that has offsets, and only then knows that.
+        return "UnknownMemberIdError" if shown == "IllegalGenerationError" else shown
 
     def _member(self, number: int) -> Member:
         """The member, by its number from 1 on; 0 is a program that is none."""
@@ -457,13 +470,18 @@ class Player:
         """ListOffsets, as a number of records before it."""
         if self._is_busy(where):
             return SKIPPED
+        self._visible(where)  # A broker completes a transaction after it has answered.
         code, offset = self._listed(where, _TIMES[what])
+        if what == "time" and offset >= 0:
+            offset = next((r.offset for r in self._visible(where) if r.offset >= offset), -1)
         return code, None if offset < 0 else self._index_of(where, offset)
 
     def delete_records(self, where: Where, index: int) -> object:
-        """DeleteRecords."""
+        """DeleteRecords, of all or none: which others are the first depends on when each server
+        gives records of a transaction their offsets."""
         if self._is_busy(where):
             return SKIPPED
+        index = 0 if not index else len(self._visible(where))
         topic = admin.DeleteRecordsRequest.DeleteRecordsTopic
         part = topic.DeleteRecordsPartition(
             partition_index=where[1], offset=self._offset_of(where, index)

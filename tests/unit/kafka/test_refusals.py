@@ -222,7 +222,38 @@ def test_records_outside_of_their_transaction_are_refused(connection: socket.soc
     assert sent(3, b"z") == kafka.OutOfOrderSequenceNumberError.errno
     assert sent(1, b"y", b"z") == kafka.DuplicateSequenceNumberError.errno
     registered(connection, "outside")
-    assert sent(2, b"z") == kafka.ProducerFencedError.errno
+    assert sent(2, b"z") == kafka.InvalidProducerEpochError.errno
+    again = producer.InitProducerIdRequest(
+        transactional_id="outside", transaction_timeout_ms=60_000, producer_id=pid,
+        producer_epoch=epoch,
+    )  # fmt: skip
+    assert asked(connection, again, 4).error_code == kafka.ProducerFencedError.errno
+    assert asked(connection, again, 3).error_code == kafka.InvalidProducerEpochError.errno
+
+
+def test_instance_that_was_replaced_leaves_the_transaction_of_the_newer_one_open(
+    connection: socket.socket,
+) -> None:
+    pid, epoch = registered(connection, "replaced")
+    newer = registered(connection, "replaced")
+    add = producer.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="replaced",
+        v3_and_below_producer_id=newer[0],
+        v3_and_below_producer_epoch=newer[1],
+        v3_and_below_topics=[(TOPIC, [0])],
+    )
+    asked(connection, add, 3)
+    again = producer.InitProducerIdRequest(
+        transactional_id="replaced", transaction_timeout_ms=60_000, producer_id=pid,
+        producer_epoch=epoch,
+    )  # fmt: skip
+    assert asked(connection, again, 4).error_code == kafka.ProducerFencedError.errno
+    data = batch(b"x", pid=newer[0], epoch=newer[1], sequence=0, is_transactional=True)
+    assert code_of(connection, request(data, transactional_id="replaced")) == 0
+    end = producer.EndTxnRequest(
+        transactional_id="replaced", producer_id=newer[0], producer_epoch=newer[1], committed=True
+    )
+    assert asked(connection, end, 3).error_code == 0
 
 
 def test_end_of_a_transaction_that_was_not_begun_is_refused(connection: socket.socket) -> None:
