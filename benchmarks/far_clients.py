@@ -105,7 +105,7 @@ class FarClients:
                 self._decided, "c"
             ),
             "transaction of 4 KB: 2 topics and a group's offsets": lambda: self.small(
-                self._producer, "a", "b", group="small group"
+                self._producer, "a", "b", group="transactions"
             ),
             "with records in the log: 1 topic": lambda: timed(self.in_log),
             "with records in the log: 2 topics and a group's offsets": lambda: timed(

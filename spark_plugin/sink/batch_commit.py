@@ -72,10 +72,6 @@ DECIDE_ATTEMPTS_MAX = 3
 is needed if another run committed, or barred this run's pend, meanwhile; more attempts would only
 let two runs of a query fence each other for longer."""
 
-STORED_BATCH_BYTES = 250
-"""Space for the name of one stored batch: ENTRY_BYTES_MAX for ENTRY_BATCHES_MAX of them. With less,
-pends and decision could exceed an entry; with more, a batch that fits would take two."""
-
 RANGE_BYTES = 60
 """The largest size of a range in a mark, without the names of its group and topic: two offsets of
 19 digits, a partition of 4, quotes, commas and brackets. A smaller value would let a decision with
@@ -139,7 +135,7 @@ class BatchCommitter:
                 try:
                     self._commit_transaction()
                     return
-                except (CommitFailed, TransactionAborted) as error:
+                except (CommitFailed, ProducerFenced, TransactionAborted) as error:
                     # Another run was faster, and the replay tests tell whether with this batch. Or
                     # this pend was barred as that of a dead run, and the batch is decided again.
                     if attempt == DECIDE_ATTEMPTS_MAX - 1:
@@ -367,20 +363,9 @@ class BatchCommitter:
             if is_too_large:
                 append_first(self._connection, session, staged)
                 staged = ()
-            # Pends and decision share an entry if they are of one journal, and have room. The mark
-            # in it names the partitions of the pends a second time.
-            number_of = self._connection.offsets.coordinator_number_of
-            positions = sum(event_bytes(pend) for pend in pends.values())
-            weight = 2 * positions + STORED_BATCH_BYTES * _weight(self._staged)
-            is_elsewhere = any(number_of(g) != self._coordinator.number for g in pends)
-            if is_too_large or is_elsewhere or weight > OFFSETS_BYTES_MAX:
-                for group, pend in pends.items():
-                    # Answered before PREPARE, which names their groups (R37).
-                    self._wait(partial(session.pend_staged, group, pend))
-                pends = {}
             after = NewestMark(self._mark.key, self._tested_mark)
-            decide = partial(session.commit, staged, self._mark, pends=pends, conditions=(after,))
-            self._wait(partial(self._connection.offsets.with_resolution, decide, session.tx_id))
+            commit = partial(session.commit, staged, self._mark, pends=pends, conditions=(after,))
+            self._wait(commit)
             # Spark may end a process with its first commit (R61).
             if is_new:
                 session.join()
@@ -457,7 +442,7 @@ class BatchCommitter:
         self._wait(partial(self._connection.offsets.commit, group, idle))
         return tuple(offset for offset in pend if offset.start < offset.end)
 
-    def _wait(self, call: Callable[[], None]) -> None:
+    def _wait(self, call: Callable[[], object]) -> None:
         """Retry until another query's pend is decided or times out. Raises CommitFailed."""
         for _ in range(UNSTABLE_WAITS_MAX):
             try:
@@ -508,7 +493,8 @@ def is_large(staged: Sequence[Participant], mark: ReplayMark | None = None) -> b
     """Whether these segments are too many for one entry, beside the batch's mark."""
     ranges = mark.ranges if mark is not None else ()
     mark_bytes = sum(len(r.group.encode()) + len(r.topic) + RANGE_BYTES for r in ranges)
-    return _weight(staged) + mark_bytes // STORED_BATCH_BYTES > appender.ENTRY_BATCHES_MAX
+    mark_weight = mark_bytes // appender.STORED_BATCH_BYTES
+    return _weight(staged) + mark_weight > appender.ENTRY_BATCHES_MAX
 
 
 @cache

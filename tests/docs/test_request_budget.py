@@ -1,5 +1,7 @@
 """The request budget of docs/dev/request-counts.md, counted."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from tests.docs.pages import Page
@@ -23,9 +25,11 @@ PARTITIONS = 3
 class Log:
     """A log in memory with topics to read and to write, and a count of its requests."""
 
-    def __init__(self, topics: int) -> None:
+    def __init__(self, topics: int, log_config: Mapping[str, object] | None = None) -> None:
         self.store = CountingStore(MemoryStore(Runtime()))
-        self.connection: Connection = open_connection(self.store, Runtime(), create=True)
+        self.connection: Connection = open_connection(
+            self.store, Runtime(), create=True, log_config=log_config
+        )
         self.outputs = [f"out-{number}" for number in range(topics)]
         admin = Admin(self.connection)
         for name in ("in", *self.outputs):
@@ -71,12 +75,14 @@ VALUES = {"small": b"record", "larger": bytes(70_000)}
 @pytest.mark.parametrize("size", VALUES)
 @pytest.mark.parametrize("topics", [1, 2, 5])
 @pytest.mark.parametrize("groups", [0, 1, 2])
+@pytest.mark.parametrize("coordinators", [1, 8])
 def test_producer_transaction_matches_the_budget(
-    topics: int, groups: int, transaction_records: str, size: str
+    topics: int, groups: int, coordinators: int, transaction_records: str, size: str
 ) -> None:
-    log = Log(topics)
+    """With 8 coordinators no group has that of the producer."""
+    log = Log(topics, {"transaction.state.log.num.partitions": coordinators})
     producer = Producer(
-        log.connection, transactional_id="id", transaction_records=transaction_records
+        log.connection, transactional_id="producer", transaction_records=transaction_records
     )
     producer.init_transactions()
     log.store.reset()
@@ -93,7 +99,7 @@ def test_producer_transaction_matches_the_budget(
     counts = log.store.snapshot()
     found = counts.puts, counts.of("create", "entry")
     row = f"{size} {ROWS[transaction_records]}"
-    assert found == budget(row, topics=topics, groups=groups)
+    assert found == budget(row, topics=topics, groups=groups if coordinators > 1 else 0)
 
 
 @pytest.mark.parametrize("size", VALUES)

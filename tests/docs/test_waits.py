@@ -167,6 +167,9 @@ OPERATIONS: dict[str, Callable[[FarLog], Callable[[], object]]] = {
     "transaction: 2 topics and a group's offsets": lambda log: (
         lambda: log.transaction("a", "b", group="group")
     ),
+    "transaction: 2 topics and a group of its own coordinator": lambda log: (
+        lambda: log.transaction("a", "b", group="id")
+    ),
     "transaction: 1 topic, until it is decided": decided,
     "transaction above 64 KB: 1 topic": lambda log: lambda: log.transaction("a", value=LARGE),
     "transaction above 64 KB: 2 topics and a group's offsets": lambda log: (

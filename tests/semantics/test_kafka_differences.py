@@ -89,6 +89,9 @@ ELSEWHERE: dict[str, str] = {
     "a commit answers for each partition": (
         "test_I16_pend_too_large_for_one_entry_is_refused_with_the_limit"
     ),
+    "refused offsets are an error of `sendOffsetsToTransaction`": (
+        "test_I6_commit_after_another_instance_of_the_group_is_refused"
+    ),
     "errors are numbers and classes": "test_codes_are_pinned_and_unique",
     "`acks`, replication, `min.insync.replicas`": "test_committed_means_durable_and_acknowledged",
     "ACLs, SASL, quotas": "test_record_denied_before_storage_fails_and_is_not_stored",

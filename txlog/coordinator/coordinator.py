@@ -27,6 +27,7 @@ from txlog.coordinator.events import (
     CheckBack,
     ClaimCheck,
     CommitPrepared,
+    CommitTogether,
     CoordinatorCommand,
     ExpireTransactionalId,
     InitProducer,
@@ -50,7 +51,6 @@ from txlog.errors import (
     StoreUnavailable,
     TxlogError,
 )
-from txlog.journal.machine import Together
 from txlog.journal.replication.replica import Replica
 from txlog.layout import is_entry
 from txlog.model import Decision, TransactionOutcome, TxId
@@ -137,7 +137,7 @@ class Coordinator:
 
     def _until_finished(
         self,
-        command: CoordinatorCommand | Together,
+        command: CoordinatorCommand | CommitTogether,
         participants: tuple[Participant, ...] = (),
         before: Sequence[Any] = (),
     ) -> Any:
@@ -223,7 +223,8 @@ class Coordinator:
         together: Sequence[Any] = (),
     ) -> None:
         """PREPARE_COMMIT: the decision. Its entry also holds the commands in `before`, which each
-        succeed or fail on their own, and those in `together`, which are stored only with it.
+        succeed or fail on their own, and those in `together`, which are stored only with it; they
+        may raise their own refusals.
 
         With `dead_letter` a half transaction is given up, and these participants replace its own
         with its dead letters.
@@ -234,8 +235,7 @@ class Coordinator:
         command = CommitPrepared(
             transactional_id, tx_id, self._now_ms(), participants, groups, mark, tag, dead_letter
         )
-        whole = Together((*together, command)) if together else command
-        self._until_finished(whole, participants, before)
+        self._until_finished(CommitTogether(command, tuple(together)), participants, before)
 
     def claim_check(self, transactional_id: str, tx_id: TxId) -> bool:
         """Claim a check of a half transaction; returns whether this caller makes it."""

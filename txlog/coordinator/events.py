@@ -7,7 +7,7 @@ differ from the event's. `rules.py` decides commands; `state.py` applies events.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from txlog.checksum import crc32_of
 from txlog.layout import TRANSACTIONS, is_entry
@@ -433,6 +433,25 @@ class NewestMark:
     mark: ReplayMark | None
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsPresent:
+    """A condition of the pend or the decision in the same entry, and no event: none of these topics
+    is deleted (rule R11). Raises CommitFailed."""
+
+    topics: tuple[tuple[str, str], ...]
+    """Name and id of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTogether:
+    """PREPARE_COMMIT with conditions and pends, all in one entry or none (rule R56). The decision
+    is asked first: if it is made, this is a repeat, and the others do not count; if it is refused,
+    that is the answer."""
+
+    commit: CommitPrepared
+    others: tuple[Any, ...]
+
+
 CoordinatorCommand: TypeAlias = (
     InitProducer
     | TransactionBegun
@@ -446,4 +465,5 @@ CoordinatorCommand: TypeAlias = (
     | ExpireTransactionalId
     | TopicDeletionBegun
     | NewestMark
+    | TopicsPresent
 )

@@ -1,6 +1,6 @@
 """The coordinator's rules: from a command to events or an error. Pure.
 
-They guard R2 to R5, R12, R27, R35, R39 and R40.
+They guard R2 to R5, R11, R12, R27, R35, R39 and R40.
 COMMIT and ABORT of a transaction compete for the same slot, so the first event decides (I4). After
 a newer epoch is registered, commands of older ones are refused (I8).
 """
@@ -27,6 +27,7 @@ from txlog.coordinator.events import (
     Registration,
     StagingHorizonAdvanced,
     TopicDeletionBegun,
+    TopicsPresent,
     TransactionalIdExpired,
     TransactionBarred,
     TransactionBegun,
@@ -89,6 +90,11 @@ def decide(state: CoordinatorState, command: CoordinatorCommand) -> Decided:
         case NewestMark():
             if state.marks.get(command.key) != command.mark:
                 raise _was_overtaken(command)
+            return Decided()
+        case TopicsPresent():
+            for name, topic_id in command.topics:
+                if topic_id in state.deleted_topics:
+                    raise deleted_meanwhile(name)
             return Decided()
 
 
@@ -428,6 +434,16 @@ def deleted_topic(name: str, topic_id: str) -> UnknownTopic:
         "topic of that name, if there is one.",
         topic=name,
         topic_id=topic_id,
+    )
+
+
+def deleted_meanwhile(topic: str) -> CommitFailed:
+    """The error for offsets of records of a deleted topic, whose name another one may have."""
+    return CommitFailed(
+        f"topic {topic!r} was deleted after its records were read, and perhaps created again: "
+        "their offsets mean nothing there, and were not committed. A consumer reads the new topic "
+        "from its start at its next poll; a query needs a new checkpoint.",
+        topic=topic,
     )
 
 

@@ -73,7 +73,8 @@ class ProducerConfig(SettingsGroup):
     read_committed. decided: once they are committed, whichever process dies; they become visible
     shortly afterwards, as in Kafka."""
     transaction_group: str = ""
-    """Transactions of one group share a coordinator; by default the transactional id."""
+    """Transactions of one group share a coordinator; by default the transactional id. With the name
+    of the consumer group whose offsets they commit, these are stored with the decision."""
     buffer_memory: int = 32 << 20
     """Bytes that `send` buffers before it writes them itself."""
     acks: str = "all"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from txlog.coordinator.events import (
     InitProducer,
@@ -23,6 +23,7 @@ from txlog.coordinator.events import (
 )
 from txlog.coordinator.rules import require_current
 from txlog.coordinator.transaction import TransactionalId
+from txlog.engine.append.appender import STORED_BATCH_BYTES, entry_weight
 from txlog.engine.connection import Connection
 from txlog.engine.producer_config import STAGED, ProducerConfig
 from txlog.engine.transaction_completion import Completion, NextStep
@@ -42,14 +43,28 @@ from txlog.errors import (
     UnstableOffsetCommit,
 )
 from txlog.fan_out import in_background
-from txlog.groups.state import OffsetsPended, Pending, PendingOffset
+from txlog.groups.state import (
+    OFFSETS_BYTES_MAX,
+    OffsetsPended,
+    Pending,
+    PendingOffset,
+    event_bytes,
+)
 from txlog.model import TxId
 from txlog.settings import ProcessSettings
+from txlog.topic.records.batch import InlineSegment
 from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
 
-NO_PENDS: Mapping[str, tuple[PendingOffset, ...]] = MappingProxyType({})
+Pends: TypeAlias = Mapping[str, tuple[PendingOffset, ...]]
+"""Group -> its positions after the transaction."""
+
+NO_PENDS: Pends = MappingProxyType({})
+
+PEND_BYTES = 8_000
+"""Space in an entry for a pend without its positions: the group's name twice and the transactional
+id, of at most 512 characters each. An entry then has fewer pends than it may have events."""
 
 
 class TransactionSession:
@@ -290,10 +305,16 @@ class TransactionSession:
                 tx_id=str(self.tx_id),
             ) from error
 
+    def decides(self, group: str) -> bool:
+        """Whether the group is in the journal of this coordinator, so that `commit` can store its
+        pend in the entry of the decision (R56)."""
+        offsets = self._connection.offsets
+        return offsets.coordinator_number_of(group) == self._coordinator.number
+
     def pend(
         self, group: str, offsets: tuple[PendingOffset, ...], conditions: Sequence[Any] = ()
     ) -> None:
-        """Pend a group's offsets; `conditions` as in GroupOffsets.pend.
+        """Pend a group's offsets now; `conditions` as in GroupOffsets.pend.
 
         Raises CommitFailed, UnstableOffsetCommit, TransactionAborted, FencedError.
         """
@@ -337,17 +358,18 @@ class TransactionSession:
         participants: tuple[Participant, ...] = (),
         mark: ReplayMark | None = None,
         *,
-        pends: Mapping[str, tuple[PendingOffset, ...]] = NO_PENDS,
+        pends: Pends = NO_PENDS,
         conditions: Sequence[Any] = (),
     ) -> dict[str, Mapping[int, int]]:
         """Decide, write the markers, and complete in the background (rule R8). Unless the
-        transaction is staged, or has `pends`, the offsets are applied before this returns.
+        transaction is staged, or its entry has pends, the offsets are applied before this returns.
 
-        `pends` are written in the entry of the decision, for groups in this coordinator's journal.
-        `conditions` are commands that may refuse that entry.
+        `pends` are stored in the entry of the decision as far as it can hold them, and the others
+        before it (R56). `conditions` are commands that may refuse that entry.
 
         Returns the offsets of staged records, if this call has written the markers: topic id ->
         partition -> first offset. May be repeated after a retriable error: each step is idempotent.
+        After UnstableOffsetCommit or CommitFailed nothing is, or will be, decided.
         """
         is_empty = not (participants or pends or self._groups or self._tag or mark is not None)
         # An empty transaction writes nothing, but a fenced instance learns of the fence.
@@ -355,17 +377,22 @@ class TransactionSession:
             with self.aborted_unless_fenced():
                 self._coordinator.require_current(self.transactional_id, self.tx_id)
             return {}
+        own = {group: offsets for group, offsets in pends.items() if self.decides(group)}
+        riding = own if _fit_in_entry(participants, mark, own) else NO_PENDS
+        # A repeat may find them applied: they were answered before PREPARE was sent (R37).
+        for group in () if self.may_be_decided else pends:
+            if group not in riding:
+                self.pend_staged(group, pends[group])
         # PREPARE names every group with a pend, so that any process can apply them all (R37).
-        self._groups = list(dict.fromkeys((*self._groups, *pends)))
-        pend_commands = [self._pend_command(*item) for item in pends.items()]
-        self._prepare(participants, mark, [*conditions, *pend_commands])
+        waiting = tuple(dict.fromkeys((*self._groups, *riding)))
+        together = [*conditions, *(self._pend_command(*item) for item in riding.items())]
+        self._prepare(participants, waiting, mark, together)
         base_offsets: dict[str, Mapping[int, int]] = {}
-        waiting = tuple(self._groups)
         try:
             # Staged: the next pend includes the offsets. In the log BEGIN comes before that pend
             # and waits for offsets in another journal (R36), so they are applied here; and so are
             # those that a Spark query has pended in an entry of their own.
-            if self._is_visible and (self._is_staged or pends):
+            if self._is_visible and (self._is_staged or riding):
                 base_offsets = self._coordinator.write_markers(self.transactional_id, self.tx_id)
             elif self._is_visible:
                 base_offsets = self._coordinator.apply(self.transactional_id, self.tx_id)
@@ -404,6 +431,7 @@ class TransactionSession:
     def _prepare(
         self,
         participants: tuple[Participant, ...],
+        groups: tuple[str, ...],
         mark: ReplayMark | None,
         together: Sequence[Any],
     ) -> None:
@@ -418,14 +446,16 @@ class TransactionSession:
             self.transactional_id,
             self.tx_id,
             participants,
-            tuple(self._groups),
+            groups,
             mark,
             self._tag,
             together=together,
         )
         try:
-            self._after_completion(prepare)
-        except UnknownTopic:  # Refused by the newest state (R40), so nothing was sent.
+            resolved = self._connection.offsets.with_resolution
+            resolved(partial(self._after_completion, prepare), self.tx_id)
+        # Refused by the newest state: nothing was sent, or the slot that was tried is taken.
+        except (UnknownTopic, CommitFailed, UnstableOffsetCommit):
             self.may_be_decided = False
             raise
         except TransactionAborted:
@@ -491,6 +521,19 @@ class TransactionSession:
             self._completion = None  # The next process that meets the transaction completes it.
             raise
         self._completion = None
+
+
+def _fit_in_entry(
+    participants: Sequence[Participant], mark: ReplayMark | None, pends: Pends
+) -> bool:
+    """Whether an entry can hold these pends with the decision, whose mark names their partitions a
+    second time."""
+    positions = sum(PEND_BYTES + event_bytes(offsets) for offsets in pends.values())
+    segments = [segment for participant in participants for segment in participant.segments]
+    records = sum(len(each.data) for each in segments if isinstance(each, InlineSegment))
+    names = 2 * len(participants) + entry_weight(segments)
+    twice = 1 if mark is None else 2
+    return twice * positions + STORED_BATCH_BYTES * names + records <= OFFSETS_BYTES_MAX
 
 
 def _require_outlived(timeout_ms: int, process: ProcessSettings) -> None:

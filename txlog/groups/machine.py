@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from txlog.coordinator.events import (
     CommitPrepared,
+    CommitTogether,
     CoordinatorEvent,
     ParticipantsAdded,
     ReplayMark,
@@ -138,9 +139,25 @@ class CoordinatorMachine(SimpleMachine):
 
     def decide(self, state: CoordinatorJournalState, command: Any) -> Decided:
         """Apply the rules of the part that the command belongs to."""
+        if isinstance(command, CommitTogether):
+            return self._decide_together(state, command)
         if isinstance(command, _OFFSETS_EVENTS):
             return decide_offsets(state.offsets, command)
         return decide_transactions(state.transactions, command)
+
+    def _decide_together(self, state: CoordinatorJournalState, command: CommitTogether) -> Decided:
+        # First: a repeat may find its offsets applied and its conditions no longer true, and a
+        # fenced instance learns of the fence, whatever others did with its groups (R56).
+        decided = decide_transactions(state.transactions, command.commit)
+        if not decided.events:
+            return decided
+        events: list[Any] = []
+        for other in command.others:
+            found = self.decide(state, other).events
+            for event in found:
+                state = self.apply(state, event, 0)
+            events += found
+        return replace(decided, events=(*events, *decided.events))
 
     def apply(
         self, state: CoordinatorJournalState, event: Any, slot: int

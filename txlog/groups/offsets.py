@@ -16,8 +16,9 @@ from typing import Any, cast
 from txlog.catalog.cluster import Cluster
 from txlog.clock import elapsed_ms
 from txlog.coordinator.coordinator import Coordinator, coordinator_number_of, end_each
+from txlog.coordinator.events import TopicsPresent
+from txlog.coordinator.rules import deleted_meanwhile
 from txlog.errors import (
-    CommitFailed,
     IllegalTransition,
     ProducerFenced,
     UnknownTopic,
@@ -211,35 +212,24 @@ class GroupOffsets:
     # In transactions.
 
     def pend(
-        self,
-        command: OffsetsPended,
-        before: Sequence[Any] = (),
-        conditions: Sequence[OffsetsEvent] = (),
+        self, command: OffsetsPended, before: Sequence[Any] = (), conditions: Sequence[Any] = ()
     ) -> None:
         """Set offsets aside for a transaction (docs/architecture.md). The commands in `before` go
         into the same entry; each of them succeeds or fails on its own. `conditions` are commands
-        for the same group that may refuse the pend.
+        that may refuse the pend.
 
         A transaction that blocks the pend is finished if it is decided, and aborted if it is an
         earlier one of the same transactional id or past its timeout. Raises CommitFailed,
         UnstableOffsetCommit, and UsageError if an entry cannot hold these offsets together with
         those already set aside for the transaction.
         """
-        pend = Together((*conditions, command)) if conditions else command
-        execute = partial(self._journal_of(command.group).execute_each, (*before, pend))
-        self.with_resolution(execute, command.tx_id)
+        journal, pend = self._journal_of(command.group), Together((*conditions, command))
+        self.with_resolution(partial(journal.execute_each, (*before, pend)), command.tx_id)
 
     def has_deleted(self, group: str, topic_id: str) -> bool:
         """Whether the group's coordinator, as this process last read it, has the topic as
         deleted."""
         return topic_id in self._journal_of(group).state.transactions.deleted_topics
-
-    def require_topics(self, group: str, pended: Iterable[PendingOffset]) -> None:
-        """Raises CommitFailed if a topic was deleted before these offsets were pended (R11). Their
-        entry was decided on a state that this process has read."""
-        for offset in pended:
-            if self.has_deleted(group, offset.topic_id):
-                raise deleted_meanwhile(offset.topic)
 
     def apply_command(self, group: str, tx_id: TxId) -> PendingApplied:
         """The command that `apply_pending` executes, for an entry that holds others, too."""
@@ -329,14 +319,9 @@ class GroupOffsets:
         self._journal_of(group).execute(PendingReleased(group, tx_id))
 
 
-def deleted_meanwhile(topic: str) -> CommitFailed:
-    """The error for offsets of records of a deleted topic, whose name another one may have."""
-    return CommitFailed(
-        f"topic {topic!r} was deleted after its records were read, and perhaps created again: "
-        "their offsets mean nothing there, and were not committed. A consumer reads the new topic "
-        "from its start at its next poll; a query needs a new checkpoint.",
-        topic=topic,
-    )
+def topics_present(offsets: Iterable[PendingOffset]) -> TopicsPresent:
+    """The condition that no topic of these offsets is deleted (R11)."""
+    return TopicsPresent(tuple(dict.fromkeys((one.topic, one.topic_id) for one in offsets)))
 
 
 def _of_incarnation(

@@ -250,7 +250,7 @@ def decide(state: OffsetsState, command: OffsetsEvent) -> Decided:
             _check_starts(command.group, group, command.offsets)
             if not command.offsets:
                 return Decided()
-            _check_size(command.group, command.offsets)
+            require_size(command.group, command.offsets)
             return Decided((command,))
         case OffsetsDeleted():
             partitions = {TopicPartition(*where) for where in command.partitions}
@@ -268,32 +268,40 @@ def decide(state: OffsetsState, command: OffsetsEvent) -> Decided:
 
 def _decide_pend(group: GroupState, command: OffsetsPended) -> Decided:
     offsets = command.pending.offsets
+    known = group.pending.get(command.tx_id)
     # A repeat, whose answer was lost.
-    if group.pending.get(command.tx_id) == command.pending:
+    if known is not None and set(offsets) <= set(known.offsets):
         return Decided()
     # Another pend has compared the same committed offset: if both were applied, their ranges would
     # overlap (I6).
     _check_not_pending(command.group, group, _partitions(offsets), command.tx_id)
     _check_starts(command.group, group, offsets)
-    known = group.pending.get(command.tx_id)
     pending = command.pending if known is None else _merged(known, command.pending)
-    _check_size(command.group, pending.offsets)
+    require_size(command.group, pending.offsets)
     return Decided((OffsetsPended(command.group, command.tx_id, pending),))
 
 
 def _merged(known: Pending, more: Pending) -> Pending:
+    # The timeout of the transaction runs from its first pend.
+    offsets = merged_offsets(known.offsets, more.offsets)
+    return replace(more, offsets=offsets, pended_ms=known.pended_ms)
+
+
+def merged_offsets(
+    known: tuple[PendingOffset, ...], more: tuple[PendingOffset, ...]
+) -> tuple[PendingOffset, ...]:
     """Both pends of one transaction: of a partition in both, the first start and the later end."""
-    starts = {offset.where: offset.start for offset in known.offsets}
-    merged = {offset.where: offset for offset in known.offsets}
-    for offset in more.offsets:
+    starts = {offset.where: offset.start for offset in known}
+    merged = {offset.where: offset for offset in known}
+    for offset in more:
         start = starts.get(offset.where, offset.start)
         merged[offset.where] = replace(offset, start=start)
-    # The timeout of the transaction runs from its first pend.
-    return replace(more, offsets=tuple(merged.values()), pended_ms=known.pended_ms)
+    return tuple(merged.values())
 
 
-def _check_size(name: str, offsets: tuple[PendingOffset, ...]) -> None:
-    """Offsets of one event must fit in one entry, because an event is stored as a whole."""
+def require_size(name: str, offsets: tuple[PendingOffset, ...]) -> None:
+    """Offsets of one event must fit in one entry, because an event is stored as a whole. Raises
+    UsageError."""
     size_bytes = event_bytes(offsets)
     if size_bytes > OFFSETS_BYTES_MAX:
         raise UsageError(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from kafka.errors import (
     DuplicateSequenceNumberError,
@@ -29,6 +30,7 @@ from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import TxlogError
 from txlog.fan_out import in_background
+from txlog.groups.offsets import topics_present
 from txlog.groups.state import OffsetsCommitted, OffsetsPended, Pending, PendingOffset
 from txlog.kafka.record_batches import SentBatch
 from txlog.model import (
@@ -131,33 +133,37 @@ class Producers:
         condition: OffsetsCommitted,
     ) -> None:
         """Set a group's offsets aside for the open transaction of `who` (transactional id, producer
-        id, epoch), which may be another gateway's. `condition` refuses it with CommitFailed."""
+        id, epoch), which may be another gateway's. `condition` refuses it with CommitFailed.
+
+        At once, also in the journal of the transaction's coordinator (R56): TxnOffsetCommit is
+        answered before EndTxn, where a refusal of offsets would end most clients' producers.
+        """
         pended = pending_offsets(self._connection, offsets, group, are_pended=True)
         if not pended:
             return
+        conditions = (condition, topics_present(pended))
         try:
             session = self.session(*who)
         except UnknownProducerIdError:
             # A repeat by another connection waits, so that none is stored after the decision.
             with self._pend_locks[hash(who) % len(self._pend_locks)]:
-                self._pend_elsewhere(who, group, pended, condition)
+                self._pend_elsewhere(who, group, pended, conditions)
         else:
-            session.pend(group, pended, condition)
-        self._connection.offsets.require_topics(group, pended)
+            session.pend(group, pended, conditions)
 
     def _pend_elsewhere(
         self,
         who: tuple[str, int, int],
         group: str,
         pended: tuple[PendingOffset, ...],
-        condition: OffsetsCommitted,
+        conditions: tuple[Any, ...],
     ) -> None:
         coordinator, known, tx_id = self._elsewhere(*who)
         if coordinator.outcome(tx_id) is not TransactionOutcome.OPEN:
             raise InvalidTxnStateError("the group was not added to the transaction")
         now_ms = self._connection.runtime.clock.wall_ms()
         pending = Pending(who[0], coordinator.number, pended, now_ms, known.timeout_ms)
-        self._connection.offsets.pend(OffsetsPended(group, tx_id, pending), (), (condition,))
+        self._connection.offsets.pend(OffsetsPended(group, tx_id, pending), (), conditions)
 
     def end_elsewhere(
         self, transactional_id: str, producer_id: int, epoch: int, *, commits: bool
@@ -293,14 +299,14 @@ class _Session:
         return False
 
     def pend(
-        self, group: str, pended: tuple[PendingOffset, ...], condition: OffsetsCommitted
+        self, group: str, pended: tuple[PendingOffset, ...], conditions: tuple[Any, ...]
     ) -> None:
         """Set a group's offsets aside, after BEGIN."""
         with self._lock:
             if group not in self._groups:
                 raise InvalidTxnStateError("the group was not added to the transaction")
             self._wait_for_begin()
-            self._session.pend(group, pended, (condition,))
+            self._session.pend(group, pended, conditions)
 
     def end(self, *, commits: bool) -> None:
         """Commit or abort. May be repeated."""

@@ -145,7 +145,7 @@ OF_ANSWERS: Mapping[str, Mutant] = {
     "tombstones delete no records": Mutant(tombstones_hide_nothing, "compacted", 18),
     "committed half message dead-lettered": Mutant(committed_dead_lettered, "halves", 0),
     "denied retry counts as not stored (I13)": Mutant(
-        denied_is_not_stored, "denied", 51, kind="lost write"
+        denied_is_not_stored, "denied", 6, kind="lost write"
     ),
     "denied boundary read counts as no entry (I13)": Mutant(
         denied_entry_is_not_made, "denied", 6, kind="lost write"

@@ -231,16 +231,16 @@ OF_DELETION: dict[str, Mutant] = {
     ),
     "without R17, append not checked": Mutant(no_R17, "late-appends", 93),
     "without R17, PREPARE_COMMIT not checked": Mutant(no_horizon_for_staged, "collected", 4),
-    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 370),
+    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 341),
     "without R19": Mutant(no_R19, "retention", 1),
     "retention above the last stable offset (I12)": Mutant(
         retention_above_the_lso, "retention", 69, 1000
     ),
     "retention deletes incomplete transactions (I12)": Mutant(
-        retention_of_the_incomplete, "retention", 592, 800, beside=left_unfinished
+        retention_of_the_incomplete, "retention", 508, 800, beside=left_unfinished
     ),
-    "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 51),
-    "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 4),
+    "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 67),
+    "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 1),
     "compaction renumbers offsets (I2)": Mutant(rewriting_with_new_offsets, "retention", 4),
     "batches of several transactions merged (I9)": Mutant(
         merging_of_transactions, "upkeep", 3, 800

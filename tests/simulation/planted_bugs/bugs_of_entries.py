@@ -1,15 +1,15 @@
 """Planted bugs in the content of one entry: several commands, or two transactions of a producer.
 
 A simulated producer whose process dies between two entries looks like one whose process dies
-between two transactions, so that only direct tests detect these.
+between two transactions, so that only direct tests detect most of these.
 """
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-import pytest
-
+from tests.simulation.planted_bugs.mutant import Mutant, Patch
+from txlog.coordinator.events import CommitTogether
 from txlog.engine.transaction_completion import Completion
 from txlog.errors import TxlogError
 from txlog.groups.machine import CoordinatorMachine
@@ -18,8 +18,6 @@ from txlog.journal.replication import replica
 from txlog.journal.replication.replica import Replica
 from txlog.topic.machine import TopicMachine
 from txlog.topic.state import TopicState
-
-Patch = pytest.MonkeyPatch
 
 
 def _decided_independently(patch: Patch) -> None:
@@ -59,6 +57,37 @@ def _rejected_independently(patch: Patch) -> None:
         return original(machine, state, command, slot, records)
 
     patch.setattr(replica, "decided_in", decided_in)
+
+
+def _decided_anew(patch: Patch) -> None:
+    """A repeat of a decision with its pends and conditions is decided as at the first time."""
+
+    def decide(self: CoordinatorMachine, state: Any, command: CommitTogether) -> Decided:
+        events: tuple[Any, ...] = ()
+        for part in (*command.others, command.commit):
+            found = self.decide(state, part).events
+            for event in found:
+                state = self.apply(state, event, 0)
+            events += found
+        return Decided(events)
+
+    patch.setattr(CoordinatorMachine, "_decide_together", decide)
+
+
+def _without_its_pends(patch: Patch) -> None:
+    """A refused pend or condition does not refuse the decision in its entry."""
+
+    def decide(self: CoordinatorMachine, state: Any, command: CommitTogether) -> Decided:
+        decided, events = self.decide(state, command.commit), []
+        for other in command.others if decided.events else ():
+            with suppress(TxlogError):
+                found = self.decide(state, other).events
+                for event in found:
+                    state = self.apply(state, event, 0)
+                events += found
+        return Decided((*events, *decided.events), decided.result)
+
+    patch.setattr(CoordinatorMachine, "_decide_together", decide)
 
 
 def _tip_not_read(patch: Patch) -> None:
@@ -103,6 +132,11 @@ _RETURNS = "tests/unit/engine/test_commit_returns.py::"
 _RECORDS = "tests/unit/topic/test_records_in_entries.py::"
 _REPLICA = "tests/unit/journal/replication/test_replica.py::"
 _TOGETHER = "tests/unit/journal/test_commands_together.py::"
+
+OF_ENTRIES: Mapping[str, Mutant] = {
+    "repeat decided anew (R56)": Mutant(_decided_anew, "copiers", 431),
+    "decision without its pends (R56)": Mutant(_without_its_pends, "copiers", 11),
+}
 
 BUGS_OF_ENTRIES: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "grouped commands decided independently": (

@@ -112,6 +112,14 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
             "test_R12_only_the_owner_of_a_group_can_declare_it"
         ),
     },
+    "tests/unit/groups/test_commit_together.py": {
+        "repeat decided anew (R56)": (
+            "test_R56_repeat_of_a_commit_stores_nothing_and_asks_nothing_again"
+        ),
+        "decision without its pends (R56)": (
+            "test_R56_R11_refused_pend_or_condition_refuses_the_commit"
+        ),
+    },
     "tests/unit/groups/test_offsets_grid.py": {
         "start offsets not compared (I6)": "test_command_outcome_matches_the_grid",
         "pending offsets not checked (I6)": "test_command_outcome_matches_the_grid",

@@ -11,6 +11,7 @@ from spark_plugin.sink.replay import BatchDecision
 from tests.protocol import removed_rules as rules_out
 from tests.simulation.planted_bugs.bugs_of_answers import OF_ANSWERS
 from tests.simulation.planted_bugs.bugs_of_deletion import OF_DELETION
+from tests.simulation.planted_bugs.bugs_of_entries import OF_ENTRIES
 from tests.simulation.planted_bugs.bugs_of_memory import OF_MEMORY
 from tests.simulation.planted_bugs.bugs_of_rules import OF_RULES
 from tests.simulation.planted_bugs.bugs_of_spark import OF_SPARK
@@ -208,12 +209,12 @@ MUTANTS: dict[str, Mutant] = {
     "no read-back": Mutant(no_read_back, "followers", 186, kind="made up position"),
     "no epoch check (I8)": Mutant(rules_out.without_I8, "producers", 3),
     "overwrite instead of create": Mutant(overwrite, "producers", 0),
-    "entry published before its segments are stored": Mutant(commit_before_upload, "producers", 7),
+    "entry published before its segments are stored": Mutant(commit_before_upload, "producers", 39),
     "LSO ignored": Mutant(no_lso, "producers", 0),
     "marker by pid instead of TxId": Mutant(marker_by_pid, "late", 178),
-    "no pend": Mutant(no_pend, "copiers", 1),
-    "start offsets not compared (I6)": Mutant(rules_out.without_I6_compare, "copiers", 5),
-    "pending offsets not checked (I6)": Mutant(rules_out.without_I6_pending, "copiers", 28),
+    "no pend": Mutant(no_pend, "copiers", 95),
+    "start offsets not compared (I6)": Mutant(rules_out.without_I6_compare, "copiers", 11),
+    "pending offsets not checked (I6)": Mutant(rules_out.without_I6_pending, "copiers", 58),
     "snapshot one entry short": Mutant(short_snapshot, "producers", 1),
     "no consistent cut": Mutant(no_cut, "bank", 1),
     "cut checks only each producer's last transaction": Mutant(cut_of_several_moments, "bank", 47),
@@ -222,10 +223,10 @@ MUTANTS: dict[str, Mutant] = {
     "previous batch not compared (R2)": Mutant(batch_before_not_compared, "numbers", 196),
     "without R1": Mutant(no_R1, "queries", 513, 500, unseen_seeds=40),
     "without R3, pend released before the abort": Mutant(
-        rules_out.without_R3_release_before_abort, "wrong-clocks", 7
+        rules_out.without_R3_release_before_abort, "wrong-clocks", 0
     ),
     "without R3, unknown transaction not barred": Mutant(
-        rules_out.without_R3_bar, "wrong-clocks", 0
+        rules_out.without_R3_bar, "wrong-clocks", 10
     ),
     "without R5, init does not wait for prepared transactions": Mutant(
         rules_out.without_R5_before_init, "producers", 45
@@ -233,12 +234,13 @@ MUTANTS: dict[str, Mutant] = {
     "without R6 in topics": Mutant(rules_out.without_R6_in_topics, "halves", 64),
     "without R7": Mutant(rules_out.without_R7, "halves", 68),
     "without R9": Mutant(no_R9, "producers", 166),
-    "without R10, markers not recorded": Mutant(rules_out.without_R10_record, "producers", 40, 500),
+    "without R10, markers not recorded": Mutant(rules_out.without_R10_record, "producers", 36, 500),
     "without R15 for writers": Mutant(rules_out.without_R15_for_writers, "storm", 18, 500),
     "without R15 for readers": Mutant(rules_out.without_R15_for_readers, "storm", 12),
     **OF_RULES,
     **OF_DELETION,
     **OF_SPARK,
+    **OF_ENTRIES,
     **OF_MEMORY,
     **OF_ANSWERS,
     **OF_TRUST,

@@ -112,10 +112,8 @@ def test_offsets_in_coordinators_journal_share_an_entry_with_COMMITTED(
     for number in (1, 2):
         staged.transaction(number)
     assert staged.new_entries() == [
-        ["offsets_pended"],
-        ["commit_prepared"],
-        ["pending_applied", "transaction_completed", "offsets_pended"],
-        ["commit_prepared"],
+        ["offsets_pended", "commit_prepared"],
+        ["pending_applied", "transaction_completed", "offsets_pended", "commit_prepared"],
     ]
     staged.producer.close()
     assert staged.new_entries() == [["pending_applied", "transaction_completed"]]

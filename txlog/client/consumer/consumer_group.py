@@ -17,6 +17,7 @@ from txlog.client.positions.position_arguments import (
     checked_partition,
     checked_position,
 )
+from txlog.coordinator.rules import deleted_meanwhile
 from txlog.engine.connection import Connection
 from txlog.errors import (
     InvalidName,
@@ -25,7 +26,6 @@ from txlog.errors import (
     RetriableError,
     TxlogError,
 )
-from txlog.groups.offsets import deleted_meanwhile
 from txlog.groups.state import UNCHECKED, PendingOffset
 from txlog.model import IsolationLevel, OffsetAndMetadata, TopicPartition, validate_group_id
 from txlog.topic.topic_log import TopicLog

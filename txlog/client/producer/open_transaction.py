@@ -21,7 +21,7 @@ from txlog.catalog.cluster import Cluster
 from txlog.client.consumer.consumer_group import ConsumerGroupMetadata, pending_offsets
 from txlog.client.positions.position_arguments import checked_mapping
 from txlog.client.producer.sender import Flush, may_be_retried, require_alike
-from txlog.coordinator.events import Participant
+from txlog.coordinator.events import Participant, TopicsPresent
 from txlog.coordinator.rules import deleted_topic
 from txlog.engine.append.appender import (
     ENTRY_BATCHES_MAX,
@@ -33,7 +33,8 @@ from txlog.engine.append.producer_batch import ProduceRequestResult, TopicCheck
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import TxlogError
-from txlog.groups.state import PendingOffset
+from txlog.groups.offsets import topics_present
+from txlog.groups.state import PendingOffset, merged_offsets, require_size
 from txlog.model import OffsetAndMetadata, TopicPartition
 from txlog.topic.records.batch import Segment
 from txlog.topic.topic_log import TopicLog
@@ -161,6 +162,8 @@ class InputOffsets:
         self._unpended: deque[tuple[ConsumerGroupMetadata | str, Mapping[TopicPartition, Any]]]
         self._unpended = deque()
         self._pended: list[tuple[ConsumerGroupMetadata, tuple[PendingOffset, ...]]] = []
+        self.riding: dict[str, tuple[PendingOffset, ...]] = {}
+        """Group -> offsets for the entry of the decision (R56)."""
 
     @property
     def has_unpended(self) -> bool:
@@ -180,16 +183,20 @@ class InputOffsets:
             raise
 
     def pend(self, session: TransactionSession) -> None:
-        """Pend the given offsets. After OutcomeUnknown or a retriable error the next call repeats
-        it; raises as `pending_offsets` and `TransactionSession.pend` do."""
+        """Pend the given offsets, or keep them for the entry of the decision. After OutcomeUnknown
+        or a retriable error the next call repeats it; raises as `pending_offsets` and
+        `TransactionSession.pend` do."""
         while self._unpended:
             group, offsets = self._unpended[0]
             try:
                 pending = pending_offsets(self._connection, offsets, group, are_pended=True)
-                if pending:
-                    name = group if isinstance(group, str) else group.group_id
-                    session.pend(name, pending)
-                    self._connection.offsets.require_topics(name, pending)  # R11
+                name = group if isinstance(group, str) else group.group_id
+                if pending and session.decides(name):
+                    merged = merged_offsets(self.riding.get(name, ()), pending)
+                    require_size(name, merged)
+                    self.riding[name] = merged
+                elif pending:
+                    session.pend(name, pending, (topics_present(pending),))
             except Exception as error:
                 if not (isinstance(error, TxlogError) and may_be_retried(error)):
                     self._on_refusal("a group's offsets", error)
@@ -199,16 +206,20 @@ class InputOffsets:
                 self._pended.append((group, pending))
             self._unpended.popleft()
 
+    def conditions(self) -> tuple[TopicsPresent, ...]:
+        """What the decision must find true of the offsets in its entry."""
+        return tuple(topics_present(offsets) for offsets in self.riding.values())
+
     def complete(self) -> None:
         """The transaction is committed: the groups are at these offsets. May be repeated."""
         for group, pending in self._pended:
             group.committed.update({offset.where: offset.end for offset in pending})
-        self._pended = []
+        self._pended, self.riding = [], {}
 
     def clear(self) -> None:
         """Drop all offsets, because the transaction is being aborted."""
         self._unpended.clear()
-        self._pended = []
+        self._pended, self.riding = [], {}
 
 
 class StagedWriter:

@@ -43,6 +43,7 @@ from txlog.errors import (
     InvalidRecord,
     TxlogError,
     UnknownTopic,
+    UnstableOffsetCommit,
 )
 from txlog.model import OffsetAndMetadata, TopicPartition, TxId, validate_tag, validate_topic_name
 from txlog.settings import with_keywords
@@ -368,6 +369,9 @@ class Producer(InOneProcess):
         mapping does nothing. After OutcomeUnknown or a retriable error the commit sends these
         offsets again, and does not happen without them. After any other error the transaction can
         only be aborted.
+
+        If `transaction_group` is the group's name, the offsets are stored with the decision, one
+        request less: then CommitFailed and UnstableOffsetCommit come from `commit_transaction`.
         """
         with self._turn():
             session = self._session("send_offsets_to_transaction")
@@ -382,15 +386,19 @@ class Producer(InOneProcess):
         """Flush, then commit all records and offsets of the transaction, or none (R37).
 
         After OutcomeUnknown or a retriable error call it again. After ProducerFenced or an
-        abortable error nothing of the transaction is, or will be, visible.
+        abortable error (CommitFailed: another instance of the group has committed first) nothing of
+        the transaction is, or will be, visible.
         """
         with self._turn():
             session = self._session("commit_transaction")
             self._status.require_no_error("commit_transaction")
             if self._status.state is ProducerState.IN_TRANSACTION:
                 self._staged.may_be_inline = True
-                self._sender.flush()
-                self._offsets.pend(session)
+                try:
+                    self._sender.flush()
+                    self._offsets.pend(session)
+                finally:  # A flush of the program makes records durable, whatever fails here.
+                    self._staged.may_be_inline = False
             self._status.advance(ProducerState.COMMITTING, "commit_transaction")
             staged = self._staged
             try:
@@ -398,7 +406,14 @@ class Producer(InOneProcess):
                 # of this process may end the transaction (R39).
                 if not session.may_be_decided:
                     make_decidable(session, self._sender.appender, staged)
-                base_offsets = session.commit(staged.participants())
+                base_offsets = session.commit(
+                    staged.participants(),
+                    pends=self._offsets.riding,
+                    conditions=self._offsets.conditions(),
+                )
+            except UnstableOffsetCommit:  # Nothing is decided, so it may be aborted, too.
+                self._status.state = ProducerState.IN_TRANSACTION
+                raise
             except TxlogError as error:  # The records of a deleted topic are lost (R40).
                 self._status.handle_error(error, is_lost=isinstance(error, UnknownTopic))
                 raise

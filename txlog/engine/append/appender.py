@@ -49,6 +49,10 @@ ENTRY_BATCHES_MAX = 4_000
 of a segment counts, too (`entry_weight`). With more, an entry could exceed ENTRY_BYTES_MAX and be
 refused; with fewer, large flushes take more entries."""
 
+STORED_BATCH_BYTES = 250
+"""Space for the name of one stored batch: ENTRY_BYTES_MAX for ENTRY_BATCHES_MAX of them. With less,
+pends and decision could exceed an entry; with more, a commit that fits would take two."""
+
 
 class Appender:
     """Stages and appends the batches of one producer, and counts their sequences."""

@@ -20,6 +20,7 @@ from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import DyingStore, ProcessDied
 from tests.unit.spark_plugin.spark_query import GROUP, ONE_JOURNAL
 from tests.unit.spark_plugin.spark_stream import Stream
+from txlog.engine import transaction_session
 from txlog.errors import CheckpointConflict, GroupOwned
 from txlog.groups import state as offsets_state
 from txlog.groups.state import UNCHECKED, PendingOffset
@@ -199,6 +200,7 @@ def test_I16_positions_too_large_for_one_entry_are_committed_in_parts(
     stream = Stream(log, tmp_path / "first", LATEST)
     stream.plan()
     monkeypatch.setattr(batch_commit, "OFFSETS_BYTES_MAX", limit_bytes)
+    monkeypatch.setattr(transaction_session, "OFFSETS_BYTES_MAX", limit_bytes)
     monkeypatch.setattr(offsets_state, "OFFSETS_BYTES_MAX", 400)
     stream.commit()
     assert group_positions(log) == {f"events-{n}": OLD if n < 2 else 0 for n in range(12)}
