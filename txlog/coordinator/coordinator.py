@@ -314,7 +314,7 @@ class Coordinator:
             topic = self._cluster.topic_of_id(participant.topic, participant.topic_id)
             marker = transaction.marker(participant, floor, self.number, self._now_ms())
             base_offsets: Mapping[int, int] | None = topic.execute(
-                _with_records_of_decision(topic, marker)
+                with_records_of_decision(topic, marker)
             )
             return base_offsets
 
@@ -421,7 +421,7 @@ class Coordinator:
         return TransactionOutcome.UNKNOWN_ID if found is None else found[1].transaction_outcome
 
 
-def _with_records_of_decision(topic: TopicLog, marker: WriteMarker) -> WriteMarker:
+def with_records_of_decision(topic: TopicLog, marker: WriteMarker) -> WriteMarker:
     """The marker with the records that are in the entry of the decision. Raises MissingObject."""
     segments = topic.inlined(marker.segments)
     if segments is None:

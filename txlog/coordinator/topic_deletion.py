@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from txlog.catalog.cluster import Cluster
-from txlog.coordinator.coordinator import Coordinator
+from txlog.coordinator.coordinator import Coordinator, with_records_of_decision
 from txlog.coordinator.events import TopicDeletionBegun
 from txlog.coordinator.marker_carrier import decided_markers
 from txlog.topic.topic_log import TopicLog
@@ -41,7 +41,7 @@ class CoordinatedDeletion:
                 # Of now or later: nothing that names the topic was decided since the event.
                 known = (coordinator.number, coordinator.state)
                 for marker in decided_markers(topic.topic_id, *known, now_ms):
-                    topic.journal.execute(marker)
+                    topic.journal.execute(with_records_of_decision(topic, marker))
 
     def begun(self) -> Sequence[str]:
         """Ids of the topics whose deletion has begun, as far back as full ids are kept."""

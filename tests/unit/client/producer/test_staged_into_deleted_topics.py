@@ -76,13 +76,17 @@ def test_R40_commit_that_a_deletion_overtakes_is_refused(log: MemoryLog) -> None
     log.check()
 
 
-def test_R54_deletion_finishes_in_the_topic_what_was_decided_before(log: MemoryLog) -> None:
+@pytest.mark.parametrize("is_flushed", [True, False], ids=["in segments", "in the decision"])
+def test_R54_deletion_finishes_in_the_topic_what_was_decided_before(
+    log: MemoryLog, is_flushed: bool
+) -> None:
     """The producer is about to write its markers. Its records are in the topic when that is
     closed."""
     producer = log.producer("a")
     producer.begin_transaction()
     gone, kept = producer.send("u", b"x"), producer.send("t", b"y", partition=0)
-    producer.flush()
+    if is_flushed:
+        producer.flush()
     seen: list[list[bytes | None]] = []
 
     def before_the_close(call: Call) -> object:
