@@ -2,9 +2,10 @@
 
 Sequences, epochs and decisions are the log's: a repeat by another gateway is recognised, and an
 older instance is fenced. A transaction's records are staged, and a gateway keeps their names until
-the decision. Its BEGIN is stored before the first record is acknowledged, so that a gateway which
-does not have these names knows that they exist: it refuses to go on, and the client aborts and
-begins again in a new epoch (KIP-360), which fences the gateway that has them.
+the decision; few records it keeps themselves, and they ride in the decision's entry. BEGIN is
+stored before the first record is acknowledged, so that a gateway which does not have them knows
+that they exist: it refuses to go on, and the client aborts and begins again in a new epoch
+(KIP-360), which fences the gateway that has them.
 """
 
 from __future__ import annotations
@@ -40,13 +41,15 @@ from txlog.model import (
     TxId,
 )
 from txlog.topic.events import NO_PRODUCER, AppendBatches
-from txlog.topic.records.batch import Segment
+from txlog.topic.records.batch import InlineSegment, Segment
 from txlog.topic.topic_log import TopicLog
 
 SEQUENCES = 1 << 31
 """Kafka's sequences go round; txlog's rise."""
 SESSIONS_MAX = 10_000
 """Transactional ids that one gateway serves; the one that was idle for longest begins anew."""
+KEPT_BYTES_MAX = 32 << 20
+"""Records of open transactions that wait in memory for their decisions; others are stored."""
 
 Batches = Mapping[int, SentBatch]
 """By partition, of one topic and one producer."""
@@ -58,6 +61,7 @@ class Producers:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._kept_bytes = 0
         self._lock = threading.Lock()
         self._pend_locks = [threading.Lock() for _ in range(64)]
 
@@ -87,11 +91,20 @@ class Producers:
         with self._lock:
             session = self._sessions.pop(transactional_id, None)
             if session is None:
-                session = _Session(self._connection, transactional_id, timeout_ms)
+                session = _Session(self._connection, transactional_id, timeout_ms, self._keep)
             self._sessions[transactional_id] = session
-            while len(self._sessions) > SESSIONS_MAX:
-                self._sessions.popitem(last=False)
+            surplus = len(self._sessions) - SESSIONS_MAX
+            evicted = [self._sessions.popitem(last=False)[1] for _ in range(surplus)]
+        for one in evicted:
+            one.forget()
         return session.register(timeout_ms, producer_id, epoch)
+
+    def _keep(self, size: int) -> bool:
+        """Whether there is room for so many bytes more, which are then taken."""
+        with self._lock:
+            has_room = self._kept_bytes + size <= KEPT_BYTES_MAX
+            self._kept_bytes += size if has_room else 0
+        return has_room
 
     def session(self, transactional_id: str, producer_id: int, epoch: int) -> _Session:
         """The session of a client that has registered here. Raises UnknownProducerIdError,
@@ -181,9 +194,18 @@ class Producers:
 class _Session:
     """One transactional id at this gateway, and its one open transaction."""
 
-    def __init__(self, connection: Connection, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        transactional_id: str,
+        timeout_ms: int,
+        keep: Callable[[int], bool],
+    ) -> None:
+        """`keep` tells whether so many bytes more may wait in memory."""
         self._connection = connection
         self._id = transactional_id
+        self._keep = keep
+        self._kept_bytes = 0
         self._timeout_ms = timeout_ms
         self._session = self._new_session()
         self.registration: Registration | None = None
@@ -236,8 +258,14 @@ class _Session:
         with self._lock:
             return set(self._partitions)
 
+    def forget(self) -> None:
+        """Another session may begin the id anew."""
+        with self._lock:
+            self._clear()
+
     def _clear(self) -> None:
-        self._begin = None
+        self._keep(-self._kept_bytes)
+        self._begin, self._kept_bytes = None, 0
         self._partitions, self._groups, self._staged = set(), set(), {}
 
     def add(self, partitions: set[TopicPartition], group: str | None = None) -> None:
@@ -265,7 +293,9 @@ class _Session:
                 raise InvalidTxnStateError("the partition was not added to the transaction")
             new = {p: b for p, b in batches.items() if self._is_next(topic, p, b)}
             if new:
-                segment = _stored(topic, new)
+                segment = _stored(topic, new, topic.inline_bytes_max - self._kept_bytes, self._keep)
+                if isinstance(segment, InlineSegment):
+                    self._kept_bytes += len(segment.data)
                 _, segments = self._staged.setdefault(topic.topic_id, (topic, []))
                 segments.append(segment)
                 for partition, batch in new.items():
@@ -330,9 +360,14 @@ class _Session:
             self._clear()
 
 
-def _stored(topic: TopicLog, batches: Batches, inline_bytes_max: int = 0) -> Segment:
-    """A segment with the batches; not stored yet, but to ride in the entry of their append, if they
-    take at most `inline_bytes_max`."""
+def _stored(
+    topic: TopicLog,
+    batches: Batches,
+    inline_bytes_max: int,
+    keep: Callable[[int], bool] = lambda _: True,
+) -> Segment:
+    """A segment with the batches; not stored yet, but to ride in the entry of their append or their
+    decision, if they take at most `inline_bytes_max` and `keep` has room for them."""
     adapted = {}
     schema_id = topic.state.newest_schema_id
     for partition, batch in batches.items():
@@ -340,7 +375,9 @@ def _stored(topic: TopicLog, batches: Batches, inline_bytes_max: int = 0) -> Seg
         schema_id, records = topic.in_newest_schema(batch.records)
         adapted[partition] = [records]
     inline = topic.encode_inline(adapted, schema_id, inline_bytes_max)
-    return inline or topic.stage(adapted, schema_id)
+    if inline is not None and keep(len(inline.data)):
+        return inline
+    return topic.stage(adapted, schema_id)
 
 
 def _rising(sequence: int, known: int) -> int:
