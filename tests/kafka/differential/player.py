@@ -59,6 +59,7 @@ class Player:
         self._members: list[Member] = []
         self._open: dict[str, set[Where | str]] = {}
         """By transactional id: partitions and groups of its open transaction."""
+        self._deleted: set[Where] = set()
         self._plain = 0
         kind = admin.CreateTopicsRequest.CreatableTopic
         counts = {name: 1 + max(p for n, p in PARTITIONS if n == name) for name, _ in PARTITIONS}
@@ -467,8 +468,9 @@ class Player:
         return sorted(by_producer.items())
 
     def offsets(self, where: Where, what: str) -> object:
-        """ListOffsets, as a number of records before it."""
-        if self._is_busy(where):
+        """ListOffsets, as a number of records before it. By time a broker may find nothing once
+        records before a transaction's marker are deleted."""
+        if self._is_busy(where) or (what == "time" and where in self._deleted):
             return SKIPPED
         self._visible(where)  # A broker completes a transaction after it has answered.
         code, offset = self._listed(where, _TIMES[what])
@@ -482,6 +484,7 @@ class Player:
         if self._is_busy(where):
             return SKIPPED
         index = 0 if not index else len(self._visible(where))
+        self._deleted.add(where)
         topic = admin.DeleteRecordsRequest.DeleteRecordsTopic
         part = topic.DeleteRecordsPartition(
             partition_index=where[1], offset=self._offset_of(where, index)
