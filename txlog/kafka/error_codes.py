@@ -4,7 +4,7 @@ for. The classes and numbers are those of kafka-python."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from kafka import errors as kafka
@@ -63,6 +63,13 @@ COORDINATOR_CODES: dict[type[BrokerResponseError], type[BrokerResponseError]] = 
 }
 """What a coordinator says instead, as a broker's does: its clients repeat at no other code."""
 
+GROUP_CODES: dict[type[BrokerResponseError], type[BrokerResponseError]] = {
+    **COORDINATOR_CODES,
+    kafka.ClusterAuthorizationFailedError: kafka.GroupAuthorizationFailedError,
+    kafka.InvalidTopicError: kafka.InvalidGroupIdError,
+}
+"""The same of a group's coordinator, of the group itself."""
+
 
 def tried(call: Callable[[], T]) -> tuple[int, str | None, T | None]:
     """The code and the message of the error that the call raises, or 0 and what it returns."""
@@ -77,11 +84,12 @@ def tried_as_coordinator(call: Callable[[], object]) -> int:
     return coordinator_code(tried(call)[0])
 
 
-def coordinator_code(code: int) -> int:
+def coordinator_code(
+    code: int,
+    codes: Mapping[type[BrokerResponseError], type[BrokerResponseError]] = COORDINATOR_CODES,
+) -> int:
     """The code that a coordinator answers with instead of this one."""
-    return next(
-        (int(new.errno) for old, new in COORDINATOR_CODES.items() if old.errno == code), code
-    )
+    return next((int(new.errno) for old, new in codes.items() if old.errno == code), code)
 
 
 def message_of(error: Exception) -> str:

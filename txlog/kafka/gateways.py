@@ -51,6 +51,10 @@ class Gateways:
         of. Raises TxlogError."""
         if self._told_ms is None:
             self.renew()
+        return self.heard_of()
+
+    def heard_of(self) -> list[str]:
+        """The same, and nothing is written. Raises TxlogError."""
         self._read()
         return sorted({self.own_address(), *(address for _, address in self._living.values())})
 

@@ -15,8 +15,8 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from txlog.client.admin import TransactionListing
 from txlog.clock import elapsed_ms
 from txlog.coordinator.transaction import TransactionState
-from txlog.errors import GroupOwned
-from txlog.kafka.error_codes import tried
+from txlog.errors import GroupOwned, TxlogError
+from txlog.kafka.error_codes import GROUP_CODES, code_of, coordinator_code, tried
 from txlog.kafka.gateways import GATEWAYS
 from txlog.kafka.group_leases import LEADER
 from txlog.kafka.groups import Group, GroupPhase
@@ -45,9 +45,13 @@ def _with_offsets(server: KafkaServer) -> list[str]:
     ]
 
 
-def _code_of_leader(server: KafkaServer, group: str) -> int:
+async def _code_of_leader(server: KafkaServer, group: str) -> int:
     """An error if another gateway may have members of the group."""
-    return 0 if server.leases.leads(group) else int(kafka.NotCoordinatorError.errno)
+    try:
+        is_here = await server.leader_of(group) == server.url
+    except TxlogError as error:
+        return coordinator_code(code_of(error), GROUP_CODES)
+    return 0 if is_here else int(kafka.NotCoordinatorError.errno)
 
 
 async def list_groups(server: KafkaServer, request: Any) -> Any:
@@ -75,11 +79,11 @@ async def describe_groups(server: KafkaServer, request: Any) -> Any:
     kind = admin.DescribeGroupsResponse.DescribedGroup
     failed, message, names = await server.call(tried, partial(_with_offsets, server))
 
-    def described(name: str) -> Any:
+    async def described(name: str) -> Any:
         group = server.groups.find(name)
         if group is not None:
             return _described(group)
-        code = failed or _code_of_leader(server, name)
+        code = failed or await _code_of_leader(server, name)
         is_missing = not code and name not in (names or ())
         if is_missing and request.API_VERSION >= _ASKS_FOR_MISSING:
             code = int(kafka.GroupIdNotFoundError.errno)
@@ -93,7 +97,7 @@ async def describe_groups(server: KafkaServer, request: Any) -> Any:
             members=[],
         )
 
-    return admin.DescribeGroupsResponse(groups=[described(name) for name in request.groups])
+    return admin.DescribeGroupsResponse(groups=[await described(name) for name in request.groups])
 
 
 def _described(group: Group) -> Any:
@@ -134,7 +138,7 @@ async def delete_groups(server: KafkaServer, request: Any) -> Any:
             raise kafka.NonEmptyGroupError(error.message) from error
 
     for name in request.groups_names:
-        code = _code_of_leader(server, name)
+        code = await _code_of_leader(server, name)
         if server.groups.find(name) is not None:
             code = int(kafka.NonEmptyGroupError.errno)
         if not code:
@@ -148,7 +152,7 @@ async def delete_offsets(server: KafkaServer, request: Any) -> Any:
     response = consumer.OffsetDeleteResponse
     kind = response.OffsetDeleteResponseTopic
     group = server.groups.find(request.group_id)
-    code = _code_of_leader(server, request.group_id)
+    code = await _code_of_leader(server, request.group_id)
     read = _subscribed(group) if group is not None else set()
     wanted = [
         TopicPartition(topic.name, one.partition_index)

@@ -1,13 +1,15 @@
 """Which gateway leads a consumer group: the one whose address is in a position of the group's own.
 
-The position is in a topic that cannot exist. A gateway takes a group by moving it, compare-and-set,
-to a new term, if the gateway that it names is not heard of. Each commit of the group's offsets
+The position is in a topic that cannot exist. A gateway takes a group, when members join or offsets
+are committed, by moving it, compare-and-set, to a new term, if the gateway that it names is not
+heard of. Each commit of the group's offsets
 repeats the position in its entry, and is refused once another gateway has moved it (I6): so two
 gateways that both believe that they lead cost time only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import cast
 
@@ -15,7 +17,7 @@ from kafka.errors import CoordinatorNotAvailableError, NotCoordinatorError
 
 from txlog.engine.connection import Connection
 from txlog.errors import CommitFailed
-from txlog.groups.state import GroupState, OffsetsCommitted, PendingOffset
+from txlog.groups.state import CommittedOffset, GroupState, OffsetsCommitted, PendingOffset
 from txlog.kafka.gateways import Gateways
 from txlog.model import TopicPartition
 
@@ -37,16 +39,28 @@ class GroupLeases:
         """Whether this gateway leads the group, as far as it knows."""
         return group in self._terms
 
-    def find(self, group: str) -> tuple[str, int | None]:
-        """The leader's address; and the new term, if this call has taken the group: the caller
-        forgets its members of earlier terms, and then calls `hold`. Raises TxlogError."""
-        own = self._gateways.own_address()
+    def leader(self, group: str) -> str:
+        """The address of the gateway that leads the group; this one's if none does. Nothing is
+        written. Raises TxlogError."""
+        return self._read(group, self._gateways.heard_of)[0]
+
+    def _read(
+        self, group: str, read_gateways: Callable[[], list[str]]
+    ) -> tuple[str, CommittedOffset | None]:
+        reads = (read_gateways, partial(self._connection.offsets.group, group))
+        live, state = self._connection.cluster.request_fan_out.run_all(reads)
+        at = cast(GroupState, state).committed.get(LEADER)
+        is_led = at is not None and at.metadata in cast(list[str], live)
+        return at.metadata if at is not None and is_led else self._gateways.own_address(), at
+
+    def take(self, group: str) -> int | None:
+        """Take the group, unless another gateway leads it; returns the new term. The caller forgets
+        its members of earlier terms, and then calls `hold`. Raises TxlogError,
+        CoordinatorNotAvailableError."""
         for _ in range(_ATTEMPTS_MAX):
-            reads = (self._gateways.live, partial(self._connection.offsets.group, group))
-            live, state = self._connection.cluster.request_fan_out.run_all(reads)
-            at = cast(GroupState, state).committed.get(LEADER)
-            if at is not None and at.metadata != own and at.metadata in cast(list[str], live):
-                return at.metadata, None
+            leader, at = self._read(group, self._gateways.live)
+            if leader != self._gateways.own_address():
+                return None
             # 47 bits, and never 0, which stands for no position.
             term = (int(self._connection.runtime.entropy.token(), 16) >> 81) + 1
             position = self._position(0 if at is None else at.offset, term)
@@ -54,7 +68,7 @@ class GroupLeases:
                 self._connection.offsets.commit(group, (position,))
             except CommitFailed:
                 continue  # Another gateway was first.
-            return own, term
+            return term
         raise CoordinatorNotAvailableError(f"several gateways try to lead group {group!r}")
 
     def hold(self, group: str, term: int) -> None:

@@ -114,23 +114,9 @@ class Groups:
         try:
             group, member, joining = self._joining(request)
         except _NewMember as new:
-            return JoinGroupResponse(
-                error_code=kafka.MemberIdRequiredError.errno,
-                generation_id=-1,
-                protocol_name="",
-                leader="",
-                member_id=new.member_id,
-                members=[],
-            )
+            return refused_join(kafka.MemberIdRequiredError.errno, new.member_id)
         except kafka.BrokerResponseError as error:
-            return JoinGroupResponse(
-                error_code=error.errno,
-                generation_id=-1,
-                protocol_name="",
-                leader="",
-                member_id=request.member_id,
-                members=[],
-            )
+            return refused_join(error.errno, request.member_id)
         code = await joining
         shown = group.members if member.member_id == group.leader and not code else {}
         members = [
@@ -397,6 +383,18 @@ class _NewMember(Exception):
 
     def __init__(self, member_id: str) -> None:
         self.member_id = member_id
+
+
+def refused_join(code: int, member_id: str) -> Any:
+    """The answer to a JoinGroup that failed."""
+    return JoinGroupResponse(
+        error_code=code,
+        generation_id=-1,
+        protocol_name="",
+        leader="",
+        member_id=member_id,
+        members=[],
+    )
 
 
 def _answer(waiting: asyncio.Future[int] | None, code: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +15,7 @@ from txlog.engine.new_topic import NewTopic
 from txlog.errors import CommitFailed, TxlogError, UnknownTopic, UnstableOffsetCommit
 from txlog.groups.state import CommittedOffset
 from txlog.kafka.error_codes import (
+    GROUP_CODES,
     code_of,
     coordinator_code,
     message_of,
@@ -25,6 +25,7 @@ from txlog.kafka.error_codes import (
 from txlog.kafka.fetch import Fetched, fetched
 from txlog.kafka.gateways import node_id_of
 from txlog.kafka.group_leases import LEADER
+from txlog.kafka.groups import refused_join
 from txlog.kafka.record_batches import SentBatch, decoded
 from txlog.kafka.security import CLIENT
 from txlog.kafka.topic_records import stored_form
@@ -408,7 +409,9 @@ async def add_offsets(server: KafkaServer, request: Any) -> Any:
 async def txn_offset_commit(server: KafkaServer, request: Any) -> Any:
     """TxnOffsetCommit."""
     group = request.group_id
-    code = server.groups.check_commit(request.generation_id, request, is_transactional=True)
+    code = await _led(server, group) or server.groups.check_commit(
+        request.generation_id, request, is_transactional=True
+    )
 
     def call() -> None:
         who = (request.transactional_id, request.producer_id, request.producer_epoch)
@@ -472,7 +475,7 @@ def _committed(response: Any, name: str, request: Any, code: int) -> Any:
 
 async def find_coordinator(server: KafkaServer, request: Any) -> Any:
     """FindCoordinator: for a transaction the gateway that serves the client, for a group the one
-    that leads it."""
+    that leads it, or would take it."""
     code, gateways, node_id = 0, [(server.node_id, *server.advertised)], server.node_id
     if request.key_type == _TRANSACTION:
         gateways, node_id = await server.cluster(request.header.client_id)
@@ -482,14 +485,25 @@ async def find_coordinator(server: KafkaServer, request: Any) -> Any:
             node_id = node_id_of(address)
             gateways = [(node_id, *parsed_listen(address))]
         except (TxlogError, kafka.BrokerResponseError) as error:
-            code = coordinator_code(code_of(error))
+            code = coordinator_code(code_of(error), GROUP_CODES)
     [(host, port)] = [where for number, *where in gateways if number == node_id]
     return metadata.FindCoordinatorResponse(error_code=code, node_id=node_id, host=host, port=port)
 
 
+async def _led(server: KafkaServer, group: str) -> int:
+    """Lead the group, unless another gateway does; the code if it cannot be led."""
+    try:
+        await server.lead(group)
+    except (TxlogError, kafka.BrokerResponseError) as error:
+        return coordinator_code(code_of(error), GROUP_CODES)
+    return 0
+
+
 async def offset_commit(server: KafkaServer, request: Any) -> Any:
     """OffsetCommit."""
-    code = server.groups.check_commit(request.generation_id_or_member_epoch, request)
+    code = await _led(server, request.group_id) or server.groups.check_commit(
+        request.generation_id_or_member_epoch, request
+    )
 
     def call() -> None:
         pending = pending_offsets(server.connection, _offsets(request), request.group_id)
@@ -546,11 +560,9 @@ async def offset_fetch(server: KafkaServer, request: Any) -> Any:
 
 
 async def join_group(server: KafkaServer, request: Any) -> Any:
-    """JoinGroup. The group may name a gateway that was at this address before."""
-    if not server.leases.leads(request.group_id):
-        with suppress(TxlogError, kafka.BrokerResponseError):
-            await server.leader_of(request.group_id)
-    return await server.groups.join(request)
+    """JoinGroup."""
+    code = await _led(server, request.group_id)
+    return refused_join(code, request.member_id) if code else await server.groups.join(request)
 
 
 async def sync_group(server: KafkaServer, request: Any) -> Any:

@@ -131,7 +131,7 @@ class KafkaServer:
         self.gateways = Gateways(self.connection, lambda: self.url, kind)
         self.leases = GroupLeases(self.connection, self.gateways)
         self.groups = Groups(self.connection.runtime.entropy.token, self.leases.leads)
-        self._finding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._taking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By group: one call at a time takes it."""
         self.appended = asyncio.Condition()
         """Notified when this gateway has written records."""
@@ -178,16 +178,18 @@ class KafkaServer:
         return node_id_of(self.url)
 
     async def leader_of(self, group: str) -> str:
-        """The address of the gateway that leads the group; this one takes a group without a leader.
-        Raises TxlogError, BrokerResponseError."""
-        async with self._finding.setdefault(group, asyncio.Lock()):
-            if self.leases.leads(group):
-                return self.url
-            address, term = await self.call(self.leases.find, group)
-            if term is not None:
-                self.groups.drop(group)
-                self.leases.hold(group, term)
-            return address
+        """The address of the gateway that leads the group, or of this one, which may take it.
+        Nothing is written. Raises TxlogError."""
+        return self.url if self.leases.leads(group) else await self.call(self.leases.leader, group)
+
+    async def lead(self, group: str) -> None:
+        """Lead the group, unless another gateway does. Raises TxlogError, BrokerResponseError."""
+        async with self._taking.setdefault(group, asyncio.Lock()):
+            if not self.leases.leads(group):
+                term = await self.call(self.leases.take, group)
+                if term is not None:
+                    self.groups.drop(group)
+                    self.leases.hold(group, term)
 
     async def cluster(self, client_id: str | None) -> tuple[list[tuple[int, str, int]], int]:
         """Number, host and port of each gateway, and the number of the one that serves the client.
@@ -205,12 +207,14 @@ class KafkaServer:
 
     async def _keep_listed(self) -> None:
         """Be named to clients of other gateways while this one has clients."""
+        said = None
         while True:
             await asyncio.sleep(RENEW_S)
             act = self.gateways.renew if self._clients else self.gateways.release
             _, message, may_be_replaced = await self.call(tried, act)
-            if message is not None:
+            if message is not None and message != said:
                 log.warning("other gateways may take this one for dead: %s", message)
+            said = message
             if may_be_replaced or not self._clients:
                 self.leases.lose_all()
             for group in self.groups.groups():

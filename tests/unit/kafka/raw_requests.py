@@ -6,7 +6,6 @@ import socket
 import struct
 from typing import Any
 
-from kafka.protocol import metadata
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.api_message import ApiMessage
 
@@ -23,12 +22,6 @@ def asked(connection: socket.socket, request: ApiMessage, version: int) -> Any:
     """The answer to a request."""
     connection.sendall(framed(request, version))
     return answered(connection, request)
-
-
-def lead(gateway: Gateway, group: str) -> None:
-    """Let the gateway lead the group, as each client asks for its coordinator first."""
-    request = metadata.FindCoordinatorRequest(key=group, key_type=0)
-    assert asked_alone(gateway, request, 3).error_code == 0
 
 
 def framed(request: ApiMessage, version: int) -> bytes:

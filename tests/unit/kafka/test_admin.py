@@ -8,11 +8,13 @@ from confluent_kafka import admin as librdkafka_admin
 from kafka import KafkaAdminClient, TopicPartition
 from kafka import errors as kafka
 from kafka.admin import AlterConfigOp, ConfigResource
-from kafka.protocol import admin, consumer
+from kafka.protocol import admin, consumer, metadata
 
 import txlog
 from tests.processes.kafka_gateway import WAIT_S, Gateway
-from tests.unit.kafka.raw_requests import asked_alone, lead
+from tests.unit.kafka.raw_requests import asked_alone
+from txlog.kafka.gateways import Gateways
+from txlog.kafka.group_leases import GroupLeases
 
 
 @pytest.fixture(scope="module")
@@ -231,16 +233,42 @@ def test_group_without_members_is_deleted_and_an_unknown_one_is_not_there(
     assert client.list_groups(types_filter=["CONSUMER"]) == []
     assert client.delete_groups(["left"]) == {"left": "OK"}
     assert client.delete_groups(["left"]) == {"left": kafka.GroupIdNotFoundError.__name__}
-    lead(gateway, "left")
     [new] = asked_alone(gateway, admin.DescribeGroupsRequest(groups=["left"]), 6).groups
     [old] = asked_alone(gateway, admin.DescribeGroupsRequest(groups=["left"]), 5).groups
     assert (new.error_code, new.group_state) == (kafka.GroupIdNotFoundError.errno, "Dead")
     assert (old.error_code, old.group_state) == (0, "Dead")
-    other = asked_alone(gateway, admin.DescribeGroupsRequest(groups=["led elsewhere"]), 5).groups
-    assert [one.error_code for one in other] == [kafka.NotCoordinatorError.errno]
     topics = [("left", [(0,)])]
     missing = asked_alone(gateway, consumer.OffsetDeleteRequest(group_id="left", topics=topics), 0)
     assert missing.error_code == kafka.GroupIdNotFoundError.errno
+
+
+def test_group_that_is_only_asked_for_is_not_stored(gateway: Gateway) -> None:
+    find = metadata.FindCoordinatorRequest(key="unknown", key_type=0)
+    assert asked_alone(gateway, find, 3).error_code == 0
+    fetch = consumer.OffsetFetchRequest(group_id="unknown", topics=None)
+    assert asked_alone(gateway, fetch, 7).error_code == 0
+    for request in (
+        admin.DeleteGroupsRequest(groups_names=["unknown"]),
+        admin.DescribeGroupsRequest(groups=["unknown"]),
+    ):
+        asked_alone(gateway, request, 1)
+    stored = txlog.Admin(gateway.root).connection.offsets.group("unknown")
+    assert not stored.committed
+    commit = consumer.OffsetCommitRequest(
+        group_id="unknown", generation_id_or_member_epoch=-1, member_id="", topics=[]
+    )
+    asked_alone(gateway, commit, 5)
+    assert txlog.Admin(gateway.root).connection.offsets.group("unknown").committed
+
+
+def test_group_that_another_gateway_leads_is_described_there(gateway: Gateway) -> None:
+    elsewhere = txlog.Admin(gateway.root).connection
+    GroupLeases(elsewhere, Gateways(elsewhere, lambda: "elsewhere:2")).take("there")
+    request = admin.DescribeGroupsRequest(groups=["there"])
+    [found] = asked_alone(gateway, request, 5).groups
+    assert found.error_code == kafka.NotCoordinatorError.errno
+    [deleted] = asked_alone(gateway, admin.DeleteGroupsRequest(groups_names=["there"]), 1).results
+    assert deleted.error_code == kafka.NotCoordinatorError.errno
 
 
 def test_offsets_that_a_transaction_has_pending_are_unstable(

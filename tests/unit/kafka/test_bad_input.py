@@ -375,10 +375,21 @@ def test_log_that_may_not_be_written_is_read_and_a_producer_told(tmp_path: Path)
         assert error.code() == librdkafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED
         reader = librdkafka.Consumer(own.config(group_id="r", auto_offset_reset="earliest"))
         reader.assign([librdkafka.TopicPartition("t", 0, 0)])
-        message = None
-        while message is None or message.error() is not None:  # Its group cannot be led.
-            message = reader.poll(WAIT_S) or pytest.fail("no record")
+        message = reader.poll(WAIT_S) or pytest.fail("no record")
         assert message.value() == b"kept"
+        with pytest.raises(librdkafka.KafkaException) as denied:
+            reader.commit(message, asynchronous=False)
+        assert denied.value.args[0].code() == librdkafka.KafkaError.GROUP_AUTHORIZATION_FAILED
+        reader.subscribe(["t"])
+        message = reader.poll(WAIT_S) or pytest.fail("no error")
+        error = message.error() or pytest.fail("a record, to a group that cannot be kept")
+        assert error.code() == librdkafka.KafkaError.GROUP_AUTHORIZATION_FAILED
         reader.close()
+        writer = librdkafka.Producer(own.config(transactional_id="w"))
+        with pytest.raises(librdkafka.KafkaException) as denied:
+            writer.init_transactions(WAIT_S)
+        assert denied.value.args[0].code() == librdkafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED
         assert stored(str(root)) == before
+        [line] = own.lines_since(0)
+        assert "Permission denied" in line
         own.stop()

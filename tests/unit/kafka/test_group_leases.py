@@ -22,8 +22,8 @@ def leases(log: MemoryLog, address: str) -> GroupLeases:
 
 
 def taken(one: GroupLeases) -> None:
-    address, term = one.find("g")
-    assert address == one._gateways.own_address()
+    assert one.leader("g") == one._gateways.own_address()
+    term = one.take("g")
     assert term is not None
     one.hold("g", term)
 
@@ -40,15 +40,24 @@ def committed(log: MemoryLog) -> int | None:
 def test_group_is_led_by_one_gateway_until_that_is_silent(log: MemoryLog) -> None:
     a, b = leases(log, A), leases(log, B)
     taken(a)
-    assert b.find("g") == (A, None)
+    assert (b.leader("g"), b.take("g")) == (A, None)
     log.clock.advance(LEASE_MS - 1)
     assert not a._gateways.renew()
-    assert b.find("g") == (A, None)
+    assert (b.leader("g"), b.take("g")) == (A, None)
     log.clock.advance(LEASE_MS + 1)
     taken(b)
     b._gateways.renew()
     assert a._gateways.renew()  # So it knows that others may have taken its groups.
-    assert a.find("g") == (B, None)
+    assert (a.leader("g"), a.take("g")) == (B, None)
+
+
+def test_gateway_that_is_asked_who_leads_a_group_writes_nothing(log: MemoryLog) -> None:
+    a, b = leases(log, A), leases(log, B)
+    before = log.objects()
+    assert (a.leader("g"), b.leader("g")) == (A, B)  # Who is asked first, takes it.
+    assert log.changed_since(before) == []
+    taken(b)
+    assert a.leader("g") == B
 
 
 def test_gateway_that_ends_leaves_its_groups_at_once(log: MemoryLog) -> None:
@@ -78,7 +87,7 @@ def test_commit_of_a_gateway_that_was_replaced_is_refused_and_changes_nothing(
     a, b = leases(log, A), leases(log, B)
     taken(a)
     a.commit("g", offsets(log, 1))
-    b.find("g")
+    assert b.take("g") is None
     log.clock.advance(LEASE_MS + 1)
     taken(b)
     assert a.leads("g")  # As it believes.
@@ -95,7 +104,7 @@ def test_transaction_offsets_of_a_gateway_that_was_replaced_are_refused(log: Mem
     a, b = leases(log, A), leases(log, B)
     taken(a)
     condition = a.condition("g")
-    b.find("g")
+    assert b.take("g") is None
     log.clock.advance(LEASE_MS + 1)
     taken(b)
     elsewhere, here = Producers(log.process()), Producers(log.process())

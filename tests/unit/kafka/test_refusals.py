@@ -20,7 +20,7 @@ import txlog
 from tests.logs.memory_log import MemoryLog
 from tests.processes.kafka_gateway import Gateway
 from tests.source_tree import ROOT
-from tests.unit.kafka.raw_requests import answered, asked, framed, lead
+from tests.unit.kafka.raw_requests import answered, asked, framed
 from txlog.groups.offsets import GroupOffsets
 from txlog.kafka import groups
 from txlog.kafka.gateways import Gateways
@@ -334,6 +334,7 @@ def join(**changes: Any) -> consumer.JoinGroupRequest:
     ("changes", "error"),
     [
         ({"group_id": ""}, kafka.InvalidGroupIdError),
+        ({"group_id": "a\nb"}, kafka.InvalidGroupIdError),
         ({"group_id": "led elsewhere"}, kafka.NotCoordinatorError),
         ({"session_timeout_ms": 1}, kafka.InvalidSessionTimeoutError),
         ({"member_id": "stranger"}, kafka.UnknownMemberIdError),
@@ -349,16 +350,13 @@ def test_member_that_may_not_join_is_refused(
 ) -> None:
     if error is kafka.NotCoordinatorError:
         elsewhere = txlog.Admin(gateway.root).connection
-        GroupLeases(elsewhere, Gateways(elsewhere, lambda: "elsewhere:1")).find("led elsewhere")
-    else:
-        lead(gateway, "refused")
+        GroupLeases(elsewhere, Gateways(elsewhere, lambda: "elsewhere:1")).take("led elsewhere")
     assert asked(connection, join(**changes), 7).error_code == error.errno
 
 
 def test_member_of_another_generation_or_instance_is_refused(
     gateway: Gateway, connection: socket.socket
 ) -> None:
-    lead(gateway, "static")
     static = {"group_id": "static", "group_instance_id": "one"}
     joined = asked(connection, join(**static), 7)
     assert joined.error_code == 0
@@ -402,7 +400,7 @@ def test_gateway_that_loses_every_attempt_to_lead_lets_the_client_ask_again(
     monkeypatch.setattr(GroupOffsets, "commit", taken)
     connection = MemoryLog().connection
     with pytest.raises(kafka.CoordinatorNotAvailableError):
-        GroupLeases(connection, Gateways(connection, lambda: "here:1")).find("group")
+        GroupLeases(connection, Gateways(connection, lambda: "here:1")).take("group")
 
 
 def test_every_code_that_the_gateway_answers_is_met_by_a_test() -> None:
