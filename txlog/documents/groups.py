@@ -63,7 +63,7 @@ def group_document(admin: Admin, found: GroupDescription) -> dict[str, Any]:
             {
                 "transaction": str(tx_id),
                 "transactional_id": pend.transactional_id,
-                "outcome": str(admin.connection.outcome(tx_id)),
+                "outcome": str(admin.connection.coordinator(pend.coordinator).outcome(tx_id)),
                 "pending_since": iso_time(pend.pended_ms),
                 "duration_ms": now_ms - pend.pended_ms,
                 "transaction_timeout_ms": pend.timeout_ms,
@@ -90,11 +90,11 @@ def lag_document(group: str, table: pa.Table) -> dict[str, Any]:
 def _moment(time_ms: int, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The group at one moment. Its lag is unknown if that of a partition with a position is."""
     read = [row for row in rows if row["committed_offset"] is not None]
-    ages = [row["lag_ms"] for row in read]
+    lags, ages = [row["lag"] for row in read], [row["lag_ms"] for row in read]
     known = bool(read) and None not in ages
     return {
         "time": iso_time(time_ms),
-        "lag": sum(row["lag"] for row in read) if read else None,
+        "lag": sum(lags) if read and None not in lags else None,
         "lag_seconds": max(ages) // 1000 if known else None,
         "partitions": [
             {

@@ -21,9 +21,8 @@ from typing import TypeAlias
 from txlog.engine.journal_history import JournalHistory
 from txlog.engine.times import milliseconds
 from txlog.errors import InvalidName, OffsetOutOfRange, UnknownTransaction, UsageError
-from txlog.fan_out import FanOut
+from txlog.fan_out import FanOut, OnError
 from txlog.journal.entry import Entry
-from txlog.journal.machine import decoded_events
 from txlog.model import TopicPartition, TxId
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.events import BatchesAppended, MarkerWritten
@@ -105,10 +104,18 @@ def as_of_ends(
 # Slots.
 
 
-def journal_history(topic: TopicLog) -> JournalHistory:
-    """The entries of the topic's journal."""
-    name = f"topic {topic.name!r}"
-    return JournalHistory(name, topic.store, topic.layout, topic.next_slot, topic.fan_out)
+def journal_history(topic: TopicLog, on_error: OnError | None = None) -> JournalHistory:
+    """The entries of the topic's journal. `on_error` is told of those that cannot be read."""
+    return JournalHistory(
+        "topic",
+        topic.name,
+        topic.store,
+        topic.layout,
+        TopicMachine(),
+        topic.next_slot,
+        topic.fan_out,
+        on_error,
+    )
 
 
 def _written_ms(topic: TopicLog, slot: int) -> int:
@@ -186,8 +193,9 @@ def _exact_ends(topic: TopicLog, known: _EndsAt, fan_out: FanOut) -> Iterator[tu
     there on that appends to the partition has its offset."""
     wanted = {p: known.later_slots.get(p, topic.next_slot) for p in known.merged}
     last = max(wanted.values(), default=0)
-    for slot, entry in enumerate(journal_history(topic).entries(known.slot, last), known.slot):
-        for event in () if entry is None else appends(topic, entry):
+    history = journal_history(topic)
+    for slot, entry in enumerate(history.entries(known.slot, last), known.slot):
+        for event in appends(history, entry) or ():
             for partition in wanted.keys() & event.base_offsets.keys():
                 yield partition, event.base_offsets[partition]
                 del wanted[partition]
@@ -196,11 +204,15 @@ def _exact_ends(topic: TopicLog, known: _EndsAt, fan_out: FanOut) -> Iterator[tu
             return
 
 
-def appends(topic: TopicLog, entry: Entry) -> Iterator[BatchesAppended | MarkerWritten]:
-    """The events of an entry that may give offsets to records."""
-    for event in decoded_events(TopicMachine(), entry, topic.layout.entry(entry.slot)):
-        if isinstance(event, BatchesAppended | MarkerWritten):
-            yield event
+def appends(
+    history: JournalHistory, entry: Entry | None
+) -> Sequence[BatchesAppended | MarkerWritten] | None:
+    """The events of a topic's entry that may give offsets to records; None if it is pruned, or
+    cannot be read."""
+    events = None if entry is None else history.events(entry)
+    if events is None:
+        return None
+    return [event for event in events if isinstance(event, BatchesAppended | MarkerWritten)]
 
 
 def _require_left(views: Sequence[TopicView], slots: Mapping[str, int], ends: Ends) -> None:

@@ -111,19 +111,32 @@ class Connection(InOneProcess):
 
     def outcome(self, tx_id: TxId) -> TransactionOutcome:
         """How a transaction ended; UNKNOWN_ID if no coordinator knows it, or its coordinator has
-        forgotten its outcome (rule R39)."""
-        asked = [partial(coordinator.outcome, tx_id) for coordinator in self.coordinators()]
+        forgotten its outcome (rule R39). One that cannot be read raises only if no other knows
+        it."""
+        errors: list[TxlogError] = []
+        asked = [
+            unless_unread(
+                lambda *told: errors.append(told[2]), "", "", partial(coordinator.outcome, tx_id)
+            )
+            for coordinator in self.coordinators()
+        ]
         for answer in self.cluster.answers(asked):
-            if answer is not TransactionOutcome.UNKNOWN_ID:
+            if answer not in (None, TransactionOutcome.UNKNOWN_ID):
                 return answer
+        for error in errors:
+            raise error
         return TransactionOutcome.UNKNOWN_ID
 
     def coordinator_with(self, tx_id: TxId) -> tuple[Coordinator, str]:
-        """The coordinator and the transactional id of a transaction. Raises UnknownTransaction."""
-        for coordinator in self.caught_up():
+        """The coordinator and the transactional id of a transaction. Raises UnknownTransaction, or
+        the error of a coordinator that may know it."""
+        errors: list[TxlogError] = []
+        for coordinator in self.caught_up(lambda *told: errors.append(told[2])):
             found = coordinator.state.find(tx_id)
             if found is not None:
                 return coordinator, found[0]
+        for error in errors:
+            raise error
         raise UnknownTransaction(
             f"no coordinator knows transaction {tx_id}; 'txlog txn list' shows the open ones.",
             tx_id=str(tx_id),

@@ -1,21 +1,26 @@
 """A journal's kept entries by the time at which they were written, by the clocks of their writers.
 
 Entries that were pruned have no time any more: what they said of a moment is not known. It reads
-entries that this process has read before, so they count, and it must not know what they mean.
+entries that this process has read before, so they count, and it must not know what they mean. One
+that is damaged need not hide the others (`on_error`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from typing import Any, TypeVar
 
-from txlog.errors import OffsetOutOfRange
-from txlog.fan_out import FanOut
+from txlog.errors import OffsetOutOfRange, TxlogError
+from txlog.fan_out import FanOut, OnError, unless_unread
 from txlog.journal.entry import Entry, decode_own_entry
+from txlog.journal.machine import Machine, decoded_events
 from txlog.layout import JournalLayout
 from txlog.storage.store import Store
+
+T = TypeVar("T")
 
 ENTRIES_AT_ONCE = 32
 """Entries that are read in parallel: as many as a process has threads (`ThreadFanOut`)."""
@@ -25,19 +30,47 @@ ENTRIES_AT_ONCE = 32
 class JournalHistory:
     """The entries below `next_slot` of one journal."""
 
+    kind: str
+    """"topic" or "coordinator","""
     name: str
-    """The journal as errors name it."""
+    """and which: the journal as errors name it."""
     store: Store
     layout: JournalLayout
+    machine: Machine[Any]
     next_slot: int
     fan_out: FanOut
+    on_error: OnError | None = None
+    """Is told of an entry that cannot be read, which then counts as one that is pruned."""
+    unread: list[int] = field(default_factory=list)
+    """Slots of such entries."""
     _searched: dict[int, Entry | None] = field(default_factory=dict)
     """What searches have read: those of several moments begin with the same entries."""
 
     def entry(self, slot: int) -> Entry | None:
-        """The entry of that slot; None if it is pruned. One request."""
+        """The entry of that slot; None if it is pruned. One request. Raises CorruptData, and the
+        store's errors."""
+        return self._unless_unread(slot, partial(self._read, slot))
+
+    def events(self, entry: Entry) -> Sequence[Any] | None:
+        """The events of an entry; None if they cannot be read. Raises CorruptData."""
+        path = self.layout.entry(entry.slot)
+        return self._unless_unread(
+            entry.slot, lambda: tuple(decoded_events(self.machine, entry, path))
+        )
+
+    def _read(self, slot: int) -> Entry | None:
         data = self.store.get(self.layout.entry(slot))
         return None if data is None else decode_own_entry(data, self.layout, slot)[0]
+
+    def _unless_unread(self, slot: int, call: Callable[[], T]) -> T | None:
+        on_error = self.on_error
+
+        def note(kind: str, name: str, error: TxlogError) -> None:
+            self.unread.append(slot)
+            if on_error is not None:
+                on_error(kind, name, error)
+
+        return unless_unread(on_error and note, self.kind, self.name, call)()
 
     def entries(self, first: int, end: int) -> Iterator[Entry | None]:
         """The entries of the slots from `first` up to `end`, without it; None for a pruned one."""
@@ -68,8 +101,8 @@ class JournalHistory:
             return count
         oldest = self.first_kept()
         raise OffsetOutOfRange(
-            f"the journal of {self.name} does not reach back to {time_ms} ms: its entries "
-            f"were pruned"
+            f"the journal of {self.kind} {self.name!r} does not reach back to {time_ms} ms: its "
+            "entries were pruned"
             + (
                 f" up to number {oldest.slot - 1}, and the next one is of {oldest.written_at_ms} ms"
                 if oldest

@@ -21,7 +21,7 @@ import pyarrow as pa
 from txlog.arrow_columns import numbers_column
 from txlog.client.admin import Admin, TransactionListing
 from txlog.client.admin.descriptions import GroupPartition
-from txlog.client.admin.history import COVERED_SINCE_MS, DAY_MS, TRANSACTION_HISTORY
+from txlog.client.admin.history import COVERED_SINCE_MS, DAY_MS
 from txlog.coordinator.transaction import PREPARED
 from txlog.documents.groups import LIST_NAMES as GROUP_NAMES
 from txlog.documents.groups import group_document, lag_document, list_document
@@ -116,15 +116,21 @@ def _not_sorted(name: str, names: Iterable[str]) -> UsageError:
 
 def group(admin: Admin, params: Params) -> Document:
     """One group. Raises UnknownGroup, InvalidName."""
-    return group_document(admin, admin.describe_group(validate_group_id(_name(params))))
+    unread = Unreadable()
+    found = admin.describe_group(validate_group_id(_name(params)), on_error=unread.note)
+    return group_document(admin, found) | {"unread": unread.texts()}
 
 
 def lag(admin: Admin, params: Params) -> Document:
     """A group's lag over time. Raises UnknownGroup, InvalidName, UsageError."""
+    unread = Unreadable()
     table = admin.lag_history(
-        _name(params), params.get("since") or "1h", step=params.get("step") or None
+        _name(params),
+        params.get("since") or "1h",
+        step=params.get("step") or None,
+        on_error=unread.note,
     )
-    document = lag_document(_name(params), table)
+    document = lag_document(_name(params), table) | {"unread": unread.texts()}
     if params.get("partitions") != "true":
         for moment in document["moments"]:
             del moment["partitions"]
@@ -238,14 +244,8 @@ def transactions(admin: Admin, params: Params) -> Document:
 
 
 def _history(admin: Admin, params: Params, unread: Unreadable) -> pa.Table:
-    """The transactions of `since`; none, and nothing is covered, if an entry cannot be read."""
-    read = partial(admin.transaction_history, params.get("since") or "1h")
-    found = unless_unread(unread.note, "history", "of transactions", read)()
-    if found is not None:
-        return found
-    now_ms = admin.connection.runtime.clock.wall_ms()
-    covered = {COVERED_SINCE_MS: str(now_ms).encode()}
-    return TRANSACTION_HISTORY.with_metadata(covered).empty_table()
+    """The transactions of `since`."""
+    return admin.transaction_history(params.get("since") or "1h", on_error=unread.note)
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -319,9 +319,14 @@ def transaction(admin: Admin, params: Params) -> Document:
     """One transaction, by its id, and its steps as far as the journals tell them. Raises
     UnknownTransaction, UsageError."""
     now_ms = admin.connection.runtime.clock.wall_ms()
-    found = transaction_document(admin.describe_transaction(_name(params)), now_ms)
-    steps = admin.transaction_timeline(_name(params))
-    return found | {"timeline": [asdict(each) | {"at": iso_time(each.at_ms)} for each in steps]}
+    unread = Unreadable()
+    described = admin.describe_transaction(_name(params), on_error=unread.note)
+    found = transaction_document(described, now_ms)
+    steps = admin.transaction_timeline(_name(params), on_error=unread.note)
+    return found | {
+        "timeline": [asdict(each) | {"at": iso_time(each.at_ms)} for each in steps],
+        "unread": unread.texts(),
+    }
 
 
 def queries(admin: Admin, params: Params) -> Document:

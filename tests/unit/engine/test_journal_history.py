@@ -1,12 +1,15 @@
 """Entries of a journal by number and by time: all of them, none twice, and none that are pruned."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.logs.memory_log import MemoryLog
 from txlog.engine.journal_history import ENTRIES_AT_ONCE, JournalHistory
-from txlog.errors import OffsetOutOfRange
-from txlog.fan_out import SerialFanOut
+from txlog.errors import CorruptData, OffsetOutOfRange
+from txlog.fan_out import OnError, SerialFanOut
 from txlog.testing.counting_store import CountingStore
+from txlog.topic.machine import TopicMachine
 from txlog.topic.topic_log import TopicLog
 
 COUNT = ENTRIES_AT_ONCE * 2 + 5
@@ -25,9 +28,22 @@ def topic(log: MemoryLog) -> TopicLog:
     return topic
 
 
-def history_of(log: MemoryLog, topic: TopicLog, next_slot: int = COUNT) -> JournalHistory:
-    store = CountingStore(log.memory)
-    return JournalHistory("topic 'h'", store, topic.layout, next_slot, SerialFanOut())
+def history_of(
+    log: MemoryLog,
+    topic: TopicLog,
+    next_slot: int = COUNT,
+    on_error: OnError | None = None,
+) -> JournalHistory:
+    return JournalHistory(
+        "topic",
+        "h",
+        CountingStore(log.memory),
+        topic.layout,
+        TopicMachine(),
+        next_slot,
+        SerialFanOut(),
+        on_error,
+    )
 
 
 def reads(history: JournalHistory) -> int:
@@ -64,6 +80,32 @@ def test_entries_are_read_in_parts(log: MemoryLog, topic: TopicLog) -> None:
     entries = history.entries(0, COUNT)
     next(entries)
     assert reads(history) == ENTRIES_AT_ONCE
+
+
+def test_damaged_entry_is_told_of_and_counts_as_pruned(log: MemoryLog, topic: TopicLog) -> None:
+    path = topic.layout.entry(5)
+    log.memory.delete(path)
+    log.memory.put_new(path, b"not JSON")
+    with pytest.raises(CorruptData, match=path):
+        history_of(log, topic).entry(5)
+    told: list[tuple[str, str, str]] = []
+    history = history_of(log, topic, on_error=lambda *each: told.append((*each[:2], str(each[2]))))
+    assert [entry is None for entry in history.entries(3, 8)] == [0, 0, 1, 0, 0]
+    assert [(kind, name, path in text) for kind, name, text in told] == [("topic", "h", True)]
+    assert history.unread == [5]
+
+
+def test_entry_with_an_event_of_another_journal_has_none_that_can_be_read(
+    log: MemoryLog, topic: TopicLog
+) -> None:
+    entry = history_of(log, topic).entry(1)
+    assert entry is not None
+    forged = replace(entry, events=({"type": "group_deleted", "group": "g"},))
+    with pytest.raises(CorruptData, match="cannot read: .group_deleted. is not an event"):
+        history_of(log, topic).events(forged)
+    history = history_of(log, topic, on_error=lambda *_: None)
+    assert (history.events(forged), history.unread) == (None, [1])
+    assert [type(event).__name__ for event in history.events(entry) or ()] == ["BatchesAppended"]
 
 
 @pytest.mark.segments

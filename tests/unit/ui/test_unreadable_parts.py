@@ -141,6 +141,73 @@ def test_damaged_coordinator_hides_its_own_groups_only(
         require_well(page)
 
 
+def ids_of_two_coordinators(log: Path) -> tuple[str, str]:
+    """Two transactional ids; the first one's coordinator has the group of-bad, too."""
+    connection = Admin(str(log)).connection
+    number = connection.offsets.coordinator_number_of("of-bad")
+    ids = [f"id-{n}" for n in range(100)]
+    return (
+        next(each for each in ids if connection.coordinator_of(each).number == number),
+        next(each for each in ids if connection.coordinator_of(each).number != number),
+    )
+
+
+@pytest.fixture
+def transactions(log: Path) -> dict[str, list[str]]:
+    """Transactional id -> its transactions; those of the first id move the group of-bad."""
+    found: dict[str, list[str]] = {}
+    for name in ids_of_two_coordinators(log):
+        with Producer(str(log), transactional_id=name) as producer:
+            producer.init_transactions()
+            for _ in range(3):
+                tx_id = producer.begin_transaction()
+                producer.send("bad", b"x")
+                if not found:
+                    offsets = {TopicPartition("bad", 0): 1}
+                    producer.send_offsets_to_transaction(offsets, "of-bad")
+                producer.commit_transaction()
+                found.setdefault(name, []).append(str(tx_id))
+    return found
+
+
+def past_entry(journal: Path) -> Mend:
+    """An entry that this process has read, and that its state does not need any more."""
+    entry = sorted(journal.joinpath("entries").iterdir())[3]
+    whole = entry.read_bytes()
+    entry.write_bytes(b"not JSON")
+    return lambda: entry.write_bytes(whole)
+
+
+@pytest.mark.parametrize("damage", [past_entry, next_entry])
+def test_damaged_coordinator_hides_no_history_of_others(
+    log: Path, transactions: dict[str, list[str]], damage: Callable[[Path], Mend]
+) -> None:
+    bad, good = transactions
+    journal = log / Admin(str(log)).connection.coordinator_of(bad).journal.layout.root
+    is_past = damage is past_entry
+    with page_of(str(log)) as page:
+        page.api("groups")
+        mend = damage(journal)
+        place = str(journal.relative_to(log))
+        for _ in range(2):
+            listed = page.api("transactions").json
+            found = {row["transaction"] for row in listed["transactions"]}
+            assert found >= {*transactions[good]}
+            assert bool(found & {*transactions[bad]}) == is_past
+            assert place in listed["unread"][0]
+        for view, name in (("group", "of-good"), ("transaction", transactions[good][0])):
+            assert page.api(view, name=name).status == 200
+        lag = page.api("group/lag", name="of-good").json
+        assert (lag["moments"][-1]["lag"], lag["unread"]) == (1, [])
+        if is_past:
+            lag = page.api("group/lag", name="of-bad").json
+            assert lag["moments"][-1]["lag"] == 6
+            assert place in lag["unread"][0]
+        mend()
+        mended = page.api("transactions").json
+        assert (mended["total"], mended["unread"]) == (6, [])
+
+
 def test_log_with_one_topic_and_one_group_is_told_of_in_the_singular(tmp_path: Path) -> None:
     root = str(tmp_path / "log")
     Admin(root, create=True).create_topic("orders")

@@ -138,7 +138,8 @@ def lag(
     mark: `journal.retention.entries` says how many they keep.
     """
     path = None if plot is None else picture_path(plot)
-    table = session.admin().lag_history(group, since, step=step)
+    unread = Unreadable()
+    table = session.admin().lag_history(group, since, step=step, on_error=unread.note)
     document = lag_document(group, table)
     moments = document["moments"]
     session.show(document, _lag_sections(document))
@@ -150,6 +151,7 @@ def lag(
         }
         write_picture(path, f"Lag of group {group}", times, lines)
         session.say(f"Wrote {path}.")
+    session.end_with(unread)
 
 
 def _lag_sections(document: dict[str, Any]) -> Iterable[Section]:

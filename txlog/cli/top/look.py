@@ -247,7 +247,13 @@ def _group_sections(name: str, found: Mapping[str, Document]) -> list[Section]:
         ]  # fmt: skip
         headers = ("PENDING IN", "TRANSACTIONAL-ID", "OUTCOME", "DURATION", "PARTITIONS")
         sections += [Grid(headers, pending)] if pending else []
-    return sections
+    return [*_unread(*found.values()), *sections]
+
+
+def _unread(*documents: Document) -> list[Section]:
+    """What could not be read for them."""
+    texts = dict.fromkeys(text for each in documents for text in each.get("unread", ()))
+    return [Facts(tuple(("Cannot be read", text) for text in texts))] if texts else []
 
 
 def _topic_sections(name: str, found: Mapping[str, Document]) -> list[Section]:
@@ -297,7 +303,11 @@ def _transaction_sections(name: str, found: Mapping[str, Document]) -> list[Sect
             ("Ended by", row["command"]),
         ]  # fmt: skip
     timeline = found.get("/api/transaction", {}).get("timeline")
-    return [Facts(tuple(facts)), *([_steps(timeline)] if timeline else [])]
+    return [
+        *_unread(found.get("/api/transaction", {})),
+        Facts(tuple(facts)),
+        *([_steps(timeline)] if timeline else []),
+    ]
 
 
 def _steps(timeline: Sequence[Document]) -> Grid:

@@ -43,12 +43,15 @@ class GroupAdmin:
         groups = self.connection.offsets.groups(linearizable=True, on_error=on_error)
         return sorted(name for name, group in groups.items() if group.committed or group.pending)
 
-    def describe_group(self, group_id: str) -> GroupDescription:
-        """Offsets and lag of one group. Raises UnknownGroup."""
+    def describe_group(self, group_id: str, *, on_error: OnError | None = None) -> GroupDescription:
+        """Offsets and lag of one group. With `on_error`, which is called with "coordinator", a
+        number and the error, it lacks an owner of a coordinator that cannot be read. Raises
+        UnknownGroup."""
         group = self.connection.offsets.group(group_id)
         if not group.committed and not group.pending:
             raise unknown_group(group_id)
-        owner = self.owner_of(group_id)  # First: it reads the coordinators, which decide the pends.
+        # First: it reads the coordinators, which decide the pends.
+        owner = self.owner_of(group_id, on_error=on_error)
         group = self.connection.offsets.with_decided(group_id, group)
         return _described_group(self.connection, group_id, group, owner)
 
@@ -82,10 +85,11 @@ class GroupAdmin:
         ]
         return [each for each in self.connection.cluster.answers(asked) if each is not None]
 
-    def owner_of(self, group_id: str) -> str:
-        """The transactional id that owns a group (rule R12), or "". Raises InvalidName."""
+    def owner_of(self, group_id: str, *, on_error: OnError | None = None) -> str:
+        """The transactional id that owns a group (rule R12), or "". `on_error` as in
+        `describe_group`. Raises InvalidName."""
         validate_group_id(group_id)
-        for coordinator in self.connection.caught_up():
+        for coordinator in self.connection.caught_up(on_error):
             owner = coordinator.state.owners.get(group_id)
             if owner is not None:
                 return owner

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,9 +27,9 @@ from txlog.client.admin.offset_reset import unknown_group
 from txlog.client.admin.transaction_book import (
     Course,
     TransactionBook,
-    coordinator_events,
     coordinator_history,
     covered,
+    with_events,
 )
 from txlog.client.admin.transaction_timeline import TransactionStep, timeline
 from txlog.client.positions.position_arguments import checked_transaction
@@ -38,17 +38,20 @@ from txlog.engine.connection import Connection
 from txlog.engine.journal_history import JournalHistory
 from txlog.engine.times import past_moment_ms, short_duration_ms
 from txlog.errors import UsageError
+from txlog.fan_out import OnError
 from txlog.groups.state import (
     UNCHECKED,
     GroupDeleted,
     GroupState,
     OffsetsCommitted,
     OffsetsDeleted,
+    OffsetsEvent,
     OffsetsPended,
     PendingApplied,
     PendingOffset,
 )
 from txlog.model import TxId, validate_group_id
+from txlog.stored import stored_form
 from txlog.topic.topic_log import TopicLog
 
 MOMENTS_MAX = 1_000
@@ -59,6 +62,11 @@ DAY_MS = 86_400_000
 COVERED_SINCE_MS = b"covered_since_ms"
 """In the metadata of a table's schema: the first moment for which the journals tell all."""
 
+_MOVING = {
+    stored_form(kind).name
+    for kind in (OffsetsPended, PendingApplied, OffsetsCommitted, OffsetsDeleted, GroupDeleted)
+}
+"""Stored names of the events that move a group."""
 _TIME = pa.timestamp("ms", "UTC")
 LAG_HISTORY = pa.schema(
     {
@@ -96,7 +104,12 @@ class HistoryAdmin:
     _book: TransactionBook
 
     def lag_history(
-        self, group_id: str, since: str | int = "1h", *, step: str | int | None = None
+        self,
+        group_id: str,
+        since: str | int = "1h",
+        *,
+        step: str | int | None = None,
+        on_error: OnError | None = None,
     ) -> pa.Table:
         """A group's positions and lag at several moments from `since` until now.
 
@@ -109,7 +122,9 @@ class HistoryAdmin:
         the position before the group's first commit, and everything before the moment that the
         schema's metadata names as `covered_since_ms`.
 
-        Raises UnknownGroup, InvalidName, UsageError.
+        With `on_error` an entry that cannot be read only ends what is known: nothing is known of
+        the group before it, or of the topic's ends. It is called with "coordinator" and a number,
+        or "topic" and a name, and the error. Raises UnknownGroup, InvalidName, UsageError.
         """
         offsets = self.connection.offsets
         group = offsets.shown(validate_group_id(group_id))
@@ -117,25 +132,29 @@ class HistoryAdmin:
             raise unknown_group(group_id)
         moments = _moments(since, step, self.connection.runtime.clock.wall_ms())
         coordinator = self.connection.coordinator(offsets.coordinator_number_of(group_id))
-        first, covered_ms = covered(
-            history := coordinator_history(coordinator, self.connection), moments[0]
-        )
-        lines = _lines(group_id, group, history, first)
+        history = coordinator_history(coordinator, self.connection, on_error)
+        first, covered_ms = covered(history, moments[0])
+        lines, known_ms = _lines(group_id, group, history, first)
+        covered_ms = max(covered_ms, known_ms)
         names = sorted({line.topic for line in lines.values()})
         topics = {name: self.connection.cluster.find_topic(name) for name in names}
         tables = []
         for topic in filter(None, topics.values()):
-            found = _ends(topic, moments)
-            covered_ms = max(covered_ms, found[0])
-            for partition in range(len(topic.state.partitions)):
+            topic_ms, ends = _ends(topic, moments, on_error)
+            covered_ms = max(covered_ms, topic_ms)
+            for partition, ends_there in enumerate(ends):
                 line = lines.get((topic.topic_id, partition), _Line(topic.name, None))
-                tables.append(_rows(topic, partition, line, moments, found[1][partition]))
+                tables.append(_rows(topic, partition, line, moments, ends_there))
         rows = sorted(row for table in tables for row in table)
         known = [row if row[0] >= covered_ms else (*row[:3], *[None] * 4) for row in rows]
         return _table(LAG_HISTORY, known, covered_ms)
 
     def transaction_history(
-        self, since: str | int = "1h", *, transactional_id: str | None = None
+        self,
+        since: str | int = "1h",
+        *,
+        transactional_id: str | None = None,
+        on_error: OnError | None = None,
     ) -> pa.Table:
         """Transactions that began, were decided or ended from `since` (as in `lag_history`) until
         now, by the time of the decision; those that are not decided are last.
@@ -144,10 +163,12 @@ class HistoryAdmin:
         was its first event, as for staged records, or is older than the entries that are left),
         `decided`, `completed`, `topics`, `groups`, `records` (null if they were written to the log
         before the decision), `query_id` and `batch_id` of Spark's micro-batch. It has the newest
-        10,000 at most, and a later call reads new entries only. Raises UsageError.
+        10,000 at most, and a later call reads new entries only. With `on_error` what cannot be read
+        hides nothing else: it is called with "coordinator", its number and the error of one of its
+        entries. Raises UsageError.
         """
         since_ms = _moments(since, None, self.connection.runtime.clock.wall_ms())[0]
-        found, covered_ms = self._book.since(since_ms)
+        found, covered_ms = self._book.since(since_ms, on_error)
         rows = [
             _row(course, self.connection)
             for course in found
@@ -156,21 +177,23 @@ class HistoryAdmin:
         rows.sort(key=lambda row: (row[5] is None, row[5] or row[4] or 0, row[0]))
         return _table(TRANSACTION_HISTORY, rows, covered_ms)
 
-    def transaction_timeline(self, tx_id: TxId | str) -> list[TransactionStep]:
+    def transaction_timeline(
+        self, tx_id: TxId | str, *, on_error: OnError | None = None
+    ) -> list[TransactionStep]:
         """One of the newest 10,000 transactions step by step, from the journals of its coordinator,
-        topics and groups. Empty for an older one, and for one without an event so far. Raises
-        InvalidName.
+        topics and groups. Empty for an older one, and for one without an event so far. `on_error`
+        as in `lag_history`. Raises InvalidName.
         """
         tx_id = checked_transaction(tx_id)
         now_ms = self.connection.runtime.clock.wall_ms()
-        self._book.since(max(now_ms - DAY_MS, 0))
+        self._book.since(max(now_ms - DAY_MS, 0), on_error)
         course = self._book.course(tx_id)
         if course is None:
             return []
         if course.steps is not None:
             return list(course.steps)
-        found = timeline(self.connection, course)
-        if course.completed_ms is not None:
+        found, is_whole = timeline(self.connection, course, on_error)
+        if is_whole and course.completed_ms is not None:
             course.steps = tuple(found)
         return found
 
@@ -257,67 +280,99 @@ class _Line:
 
 
 def _lines(
-    group_id: str, group: GroupState, history: JournalHistory, first: int
-) -> dict[tuple[str, int], _Line]:
+    group_id: str, group: GroupState, history: JournalHistory, asked: int
+) -> tuple[dict[tuple[str, int], _Line], int]:
     """(topic id, partition) -> the group's line there, from the entries of that slot on, and from
-    as many before it as it takes to know where the first steps began."""
+    as many before it as it takes to know where the first steps began. And from when on, in ms, they
+    are known, if that is later than the entry of that slot."""
+    first = asked
     while True:
         lines = {
             (committed.topic_id, where.partition): _Line(where.topic, committed.offset)
             for where, committed in group.committed.items()
         }
-        is_whole = _draw(group_id, history, first, lines)
-        oldest = None if is_whole or first == 0 else history.first_kept()
+        start, start_ms, is_whole = _draw(group_id, history, first, lines)
+        oldest = None if is_whole or start > first or first == 0 else history.first_kept()
         if oldest is None or first <= max(
             oldest.slot, history.next_slot - transaction_book.ENTRIES_MAX
         ):
-            return lines
+            return lines, start_ms if start > asked else 0
         first = max(oldest.slot, history.next_slot - 2 * (history.next_slot - first))
 
 
 def _draw(
     group_id: str, history: JournalHistory, first: int, lines: dict[tuple[str, int], _Line]
-) -> bool:
-    """Add the steps to the lines, and lines for offsets that were deleted since. It returns whether
-    all of them tell where they began."""
+) -> tuple[int, int, bool]:
+    """Add the steps to the lines, and lines for offsets that were deleted since. It returns from
+    which slot and time on, after the last entry that cannot be read, and whether all lines tell
+    where they began."""
+    start, start_ms = first, 0
     pended: dict[TxId, tuple[PendingOffset, ...]] = {}
     is_whole = True
-    for time_ms, event in coordinator_events(history, first):
-        offsets: Sequence[PendingOffset] = ()
-        match event:
-            case OffsetsPended(group=group) if group == group_id:
-                pended[event.tx_id] = event.pending.offsets
-            case OffsetsCommitted(group=group) if group == group_id:
-                offsets = event.offsets
-            case PendingApplied(group=group) if group == group_id:
-                is_whole &= event.tx_id in pended
-                offsets = pended.pop(event.tx_id, ())
-            case GroupDeleted(group=group) if group == group_id:
-                for each in lines.values():
-                    each.end(time_ms)
-            case OffsetsDeleted(group=group) if group == group_id:
-                ended = [
-                    each for key, each in lines.items() if (each.topic, key[1]) in event.partitions
-                ]
-                is_whole &= len(ended) >= len(event.partitions)
-                for each in ended:
-                    each.end(time_ms)
-        for offset in offsets:
-            key = (offset.topic_id, offset.partition)
-            line = lines.setdefault(key, _Line(offset.topic, None))
-            before = None if offset.start == UNCHECKED else offset.start
-            line.steps.append((time_ms, before, offset.end))
-    return is_whole and not any(line.steps and line.steps[0][1] is None for line in lines.values())
+    for slot, entry in enumerate(history.entries(first, history.next_slot), first):
+        events = None
+        if entry is not None:
+            # Records are with events of transactions.
+            events = history.events(replace(with_events(entry, _MOVING), records=b""))
+        if entry is None or events is None:
+            start, is_whole = slot + 1, True
+            pended.clear()
+            for line in lines.values():
+                line.steps.clear()
+            continue
+        if slot == start:
+            start_ms = entry.written_at_ms
+        for event in events:
+            if event.group == group_id:
+                is_whole &= _add(event, entry.written_at_ms, pended, lines)
+    is_whole &= all(line.steps[0][1] is not None for line in lines.values() if line.steps)
+    return start, start_ms, is_whole
 
 
-def _ends(topic: TopicLog, moments: Sequence[int]) -> tuple[int, list[list[int | None]]]:
+def _add(
+    event: OffsetsEvent,
+    time_ms: int,
+    pended: dict[TxId, tuple[PendingOffset, ...]],
+    lines: dict[tuple[str, int], _Line],
+) -> bool:
+    """Add what an event of the group tells; returns whether that is known."""
+    offsets: Sequence[PendingOffset] = ()
+    is_known = True
+    match event:
+        case OffsetsPended():
+            pended[event.tx_id] = event.pending.offsets
+        case OffsetsCommitted():
+            offsets = event.offsets
+        case PendingApplied():
+            is_known = event.tx_id in pended
+            offsets = pended.pop(event.tx_id, ())
+        case GroupDeleted():
+            for each in lines.values():
+                each.end(time_ms)
+        case OffsetsDeleted():
+            ended = [
+                each for key, each in lines.items() if (each.topic, key[1]) in event.partitions
+            ]
+            is_known = len(ended) >= len(event.partitions)
+            for each in ended:
+                each.end(time_ms)
+    for offset in offsets:
+        line = lines.setdefault((offset.topic_id, offset.partition), _Line(offset.topic, None))
+        before = None if offset.start == UNCHECKED else offset.start
+        line.steps.append((time_ms, before, offset.end))
+    return is_known
+
+
+def _ends(
+    topic: TopicLog, moments: Sequence[int], on_error: OnError | None
+) -> tuple[int, list[list[int | None]]]:
     """The first moment that is covered, in ms, and for each partition its end offset at each.
 
     The end at a moment is the base offset of the first records that were appended after it, or the
     end at the next moment.
     """
     topic.catch_up()
-    history, state = journal_history(topic), topic.state
+    history, state = journal_history(topic, on_error), topic.state
     partitions = range(len(state.partitions))
     known: dict[int, int | None] = {p: state.end_offset(p) for p in partitions}
     ends: list[dict[int, int | None]] = []
@@ -326,7 +381,7 @@ def _ends(topic: TopicLog, moments: Sequence[int]) -> tuple[int, list[list[int |
         if count is None:
             known = dict.fromkeys(partitions)
         else:
-            known = {**known, **_first_offsets(topic, history, count, later, len(partitions))}
+            known = {**known, **_first_offsets(history, count, later, len(partitions))}
         ends.append(known)
     covered = [moment for moment, count in zip(moments, counts, strict=True) if count is not None]
     by_moment = ends[::-1]
@@ -336,14 +391,17 @@ def _ends(topic: TopicLog, moments: Sequence[int]) -> tuple[int, list[list[int |
 
 
 def _first_offsets(
-    topic: TopicLog, history: JournalHistory, first: int, end: int | None, wanted: int
-) -> dict[int, int]:
-    """Partition -> the first offset that the entries of the slots [first, end) give to a record."""
-    found: dict[int, int] = {}
+    history: JournalHistory, first: int, end: int | None, partitions: int
+) -> dict[int, int | None]:
+    """Partition -> the first offset that the entries of the slots [first, end) give to a record;
+    None if one that cannot be read may give it."""
+    found: dict[int, int | None] = {}
     for entry in history.entries(first, history.next_slot if end is None else end):
-        for event in () if entry is None else appends(topic, entry):
+        if (events := appends(history, entry)) is None:
+            return {**dict.fromkeys(range(partitions)), **found}
+        for event in events:
             found = {**event.base_offsets, **found}
-        if len(found) == wanted:
+        if len(found) == partitions:
             break
     return found
 

@@ -1,15 +1,16 @@
 """What the newest transactions did, by the events of the coordinators' journals.
 
 A process that looks again and again, as the page does, reads each entry once: what it has read is
-kept, and of the oldest transactions no more than COURSES_MAX allows (I16). It must not know how a
-table or a page shows them.
+kept, and of the oldest transactions no more than COURSES_MAX allows (I16). An entry that cannot be
+read hides no other, and is tried again at each look. It must not know how a table or a page shows
+them.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from txlog.coordinator.coordinator import Coordinator
@@ -25,10 +26,9 @@ from txlog.coordinator.events import (
 )
 from txlog.engine.connection import Connection
 from txlog.engine.journal_history import JournalHistory
+from txlog.fan_out import OnError
 from txlog.groups.machine import CoordinatorMachine
-from txlog.journal.codec import Json
 from txlog.journal.entry import Entry
-from txlog.journal.machine import decoded_events
 from txlog.model import TransactionOutcome, TxId
 from txlog.stored import EVENT_NAME, stored_form
 
@@ -40,8 +40,6 @@ COURSES_MAX = 10_000
 and a search finds one of hours or, on a busy log, of minutes."""
 FIRST_ENTRIES = 8
 """Entries of each journal that are read first: one may hold a hundred transactions, or one."""
-GAP_ENTRIES_MAX = 2_000
-"""If more entries than these were added since the last look, the newest are read as at first."""
 
 _DECISIONS = (CommitPrepared, AbortPrepared, TransactionBarred)
 _TOLD = (
@@ -128,7 +126,74 @@ class _Read:
     coordinator: int
     slot: int
     written_at_ms: int
-    events: list[Any] = field(default_factory=list)
+    events: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was read of a coordinator's journal."""
+
+    next_slot: int
+    asked_ms: int
+    """From which moment on it was asked for,"""
+    covered_ms: int
+    """and from which on it is known."""
+    unread: tuple[int, ...]
+    """Slots of entries that could not be read."""
+
+
+class _Look:
+    """One look at a coordinator's journal, which reads backwards, as far as to what is known."""
+
+    def __init__(self, history: JournalHistory, since_ms: int, known: _Known | None) -> None:
+        self.number = int(history.name)
+        self.chunks: list[list[_Read]] = []
+        """What it has read, the newest first."""
+        self._history = history
+        self._start = history.next_slot
+        # Not if it does not reach so far back, or an entry can be read now that could not.
+        is_kept = known is not None and (
+            known.asked_ms <= since_ms
+            and known.next_slot <= history.next_slot
+            and not any(list(_read(history, slot, slot + 1)) for slot in known.unread)
+        )
+        self._known = known if is_kept else None
+        if known is not None and is_kept:
+            self._lowest, self._lowest_ms = known.next_slot, known.covered_ms
+        else:
+            self._lowest, self._lowest_ms = covered(history, since_ms)
+        self._asked_ms = since_ms
+        self._covered_ms = self._lowest_ms
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to read."""
+        return self._start == self._lowest
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether there is no gap between what was known and what it has read."""
+        return self._known is not None and self.is_done
+
+    def read(self, entries: int) -> int:
+        """Read so many more; returns how many transactions they decide."""
+        end, self._start = self._start, max(self._lowest, self._start - entries)
+        found = list(_read(self._history, self._start, end))
+        self.chunks.append(found)
+        self._covered_ms = found[0].written_at_ms if found else self._covered_ms
+        missing = set(range(self._start, end)) - {each.slot for each in found}
+        if missing - {*self._history.unread}:  # Pruned meanwhile, with all that was before.
+            self._known, self._lowest, self._lowest_ms = None, self._start, self._covered_ms
+        return sum(isinstance(event, _DECISIONS) for each in found for event in each.events)
+
+    def known(self) -> _Known:
+        """What is known after it."""
+        asked_ms, unread = self._asked_ms, tuple(self._history.unread)
+        if self._known is not None and self.is_done:
+            asked_ms, unread = self._known.asked_ms, self._known.unread + unread
+        covered_ms = self._lowest_ms if self.is_done else self._covered_ms
+        unread = tuple(sorted({*unread}))
+        return _Known(self._history.next_slot, asked_ms, covered_ms, unread)
 
 
 class TransactionBook:
@@ -141,74 +206,56 @@ class TransactionBook:
         """In order of their last events."""
         self._undecided: dict[str, set[TxId]] = {}
         """Transactional id -> transactions that its next registration aborts."""
-        self._next_slots: dict[int, int] = {}
-        """Coordinator -> the slot up to which its journal was read."""
-        self._covered_ms = 0
-        """All events from this moment on are known, unless fewer were asked for."""
-        self._asked_ms = 0
-        """The earliest moment that was asked for."""
+        self._known: dict[int, _Known] = {}
+        """By coordinator."""
+        self._forgotten_ms = 0
+        """Those that ended earlier may be forgotten, as there were too many."""
 
-    def since(self, since_ms: int) -> tuple[list[Course], int]:
-        """The transactions with an event after that moment, and from when on they are all."""
+    def since(self, since_ms: int, on_error: OnError | None = None) -> tuple[list[Course], int]:
+        """The transactions with an event after that moment, and from when on they are all. What
+        coordinators and entries tell that cannot be read is left out if `on_error` is given, which
+        is then told of each such coordinator."""
         with self._lock:
-            histories = {
-                coordinator.number: coordinator_history(coordinator, self._connection)
-                for coordinator in self._connection.caught_up()
-            }
-            if not (self._is_continued(since_ms, histories) and self._read_on(histories)):
-                self._begin(since_ms, histories)
-            self._forget_oldest()
+            self._read_new(since_ms, on_error)
+            too_many = list(self._courses.values())[: max(len(self._courses) - COURSES_MAX, 0)]
+            self._forget(too_many)
+            self._forgotten_ms = max([self._forgotten_ms, *(c.last_ms + 1 for c in too_many)])
             found = [course for course in self._courses.values() if course.last_ms > since_ms]
-            return found, max(self._covered_ms, since_ms)
+            covered_ms = (known.covered_ms for known in self._known.values())
+            return found, max([since_ms, self._forgotten_ms, *covered_ms])
 
     def course(self, tx_id: TxId) -> Course | None:
         """What the last look has found of one transaction."""
         with self._lock:
             return self._courses.get(tx_id)
 
-    def _is_continued(self, since_ms: int, histories: Mapping[int, JournalHistory]) -> bool:
-        """Whether it is enough to read the entries that are new since the last look."""
-        if self._next_slots.keys() != histories.keys() or since_ms < self._asked_ms:
-            return False
-        added = [history.next_slot - self._next_slots[n] for n, history in histories.items()]
-        return min(added) >= 0 and sum(added) <= GAP_ENTRIES_MAX
-
-    def _read_on(self, histories: Mapping[int, JournalHistory]) -> bool:
-        """Add the new entries; False if some of them are pruned already."""
-        for number, history in histories.items():
-            first = self._next_slots[number]
-            found = list(_read(number, history, first))
-            if len(found) < history.next_slot - first:
-                return False
-            self._fold(found)
-            self._next_slots[number] = history.next_slot
-        return True
-
-    def _begin(self, since_ms: int, histories: Mapping[int, JournalHistory]) -> None:
-        """Read backwards, until the moment is reached or there are enough transactions."""
-        first = {number: covered(history, since_ms) for number, history in histories.items()}
-        starts = {number: history.next_slot for number, history in histories.items()}
-        covered_ms = dict.fromkeys(histories, since_ms)
-        read: list[list[_Read]] = []
+    def _read_new(self, since_ms: int, on_error: OnError | None) -> None:
+        """Read backwards, until all is known since that moment, or of enough transactions."""
+        looks = [
+            _Look(
+                coordinator_history(coordinator, self._connection, on_error),
+                since_ms,
+                self._known.get(coordinator.number),
+            )
+            for coordinator in self._connection.caught_up(on_error)
+        ]
         count, entries = 0, FIRST_ENTRIES
-        while count < COURSES_MAX and any(starts[n] > slot for n, (slot, _) in first.items()):
-            for number, history in histories.items():
-                lowest, lowest_ms = first[number]
-                end, starts[number] = starts[number], max(lowest, starts[number] - entries)
-                found = list(_read(number, history, starts[number], end))
-                read.append(found)
-                count += sum(isinstance(e, _DECISIONS) for each in found for e in each.events)
-                oldest_ms = found[0].written_at_ms if found else covered_ms[number]
-                covered_ms[number] = lowest_ms if starts[number] == lowest else oldest_ms
+        while count < COURSES_MAX and not all(look.is_done for look in looks):
+            count += sum(look.read(entries) for look in looks)
             wanted = entries * (COURSES_MAX - count) // max(count, 1)
             entries = max(1, min(2 * entries, wanted))
-        self._courses, self._undecided = {}, {}
-        # Of one coordinator the oldest first; the journals of two have no transaction in common.
-        while read:
-            self._fold(read.pop())
+        continued = {look.number for look in looks if look.is_continued}
+        self._forget([c for c in self._courses.values() if c.coordinator not in continued])
+        for look in looks:
+            for chunk in reversed(look.chunks):
+                self._fold(chunk)
         self._courses = dict(sorted(self._courses.items(), key=lambda item: item[1].last_ms))
-        self._next_slots = {number: history.next_slot for number, history in histories.items()}
-        self._asked_ms, self._covered_ms = since_ms, max(covered_ms.values(), default=since_ms)
+        self._known = {look.number: look.known() for look in looks}
+
+    def _forget(self, courses: Iterable[Course]) -> None:
+        for course in courses:
+            del self._courses[course.tx_id]
+            self._undecided.get(course.transactional_id, set()).discard(course.tx_id)
 
     def _fold(self, read: Iterable[_Read]) -> None:
         for each in read:
@@ -242,25 +289,25 @@ class TransactionBook:
         self._courses[tx_id] = course
         return course
 
-    def _forget_oldest(self) -> None:
-        while len(self._courses) > COURSES_MAX:
-            course = self._courses.pop(next(iter(self._courses)))
-            self._covered_ms = max(self._covered_ms, course.last_ms + 1)
-            self._undecided.get(course.transactional_id, set()).discard(course.tx_id)
-
 
 # Journals of coordinators.
 
 
-def coordinator_history(coordinator: Coordinator, connection: Connection) -> JournalHistory:
-    """The entries of the coordinator's journal that this process has read up to now."""
+def coordinator_history(
+    coordinator: Coordinator, connection: Connection, on_error: OnError | None = None
+) -> JournalHistory:
+    """The entries of the coordinator's journal that this process has read up to now. `on_error` is
+    told of those that cannot be read."""
     journal = coordinator.journal
     return JournalHistory(
-        f"coordinator {coordinator.number}",
+        "coordinator",
+        str(coordinator.number),
         connection.cluster.store,
         journal.layout,
+        CoordinatorMachine(),
         journal.next_slot,
         connection.runtime.fan_out,
+        on_error,
     )
 
 
@@ -278,25 +325,20 @@ def coordinator_events(history: JournalHistory, first: int) -> Iterator[tuple[in
     """Each event from that slot on, with the time (ms) at which its entry was written."""
     for entry in history.entries(first, history.next_slot):
         if entry is not None:  # It may be pruned meanwhile.
-            for event in events_of(history, entry):
+            for event in history.events(entry) or ():
                 yield entry.written_at_ms, event
 
 
-def events_of(history: JournalHistory, entry: Entry) -> Iterator[Any]:
-    """The events of an entry."""
-    return decoded_events(CoordinatorMachine(), entry, history.layout.entry(entry.slot))
-
-
-def _read(
-    number: int, history: JournalHistory, first: int, end: int | None = None
-) -> Iterator[_Read]:
-    """The entries of a journal, with the events of transactions; no other event is decoded."""
-    for entry in history.entries(first, history.next_slot if end is None else end):
+def _read(history: JournalHistory, first: int, end: int) -> Iterator[_Read]:
+    """The entries that can be read, with the events of transactions; no other event is decoded."""
+    for entry in history.entries(first, end):
         if entry is not None:
-            told = tuple(value for value in entry.events if _name_of(value) in _TELLING)
-            events = events_of(history, replace(entry, events=told))
-            yield _Read(number, entry.slot, entry.written_at_ms, list(events))
+            events = history.events(with_events(entry, _TELLING))
+            if events is not None:
+                yield _Read(int(history.name), entry.slot, entry.written_at_ms, events)
 
 
-def _name_of(value: Json) -> Json:
-    return value.get(EVENT_NAME) if isinstance(value, dict) else None
+def with_events(entry: Entry, names: Container[str]) -> Entry:
+    """The entry with those of its events that have these stored names."""
+    named = (each for each in entry.events if isinstance(each, dict))
+    return replace(entry, events=tuple(each for each in named if each.get(EVENT_NAME) in names))

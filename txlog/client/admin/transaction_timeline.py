@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from txlog.client.admin.transaction_book import Course, coordinator_history, events_of
+from txlog.client.admin.transaction_book import Course, coordinator_history
 from txlog.coordinator.events import (
     AbortPrepared,
     CommitPrepared,
@@ -25,13 +25,11 @@ from txlog.coordinator.events import (
 from txlog.engine.as_of import journal_history
 from txlog.engine.connection import Connection
 from txlog.engine.journal_history import JournalHistory
+from txlog.fan_out import OnError
 from txlog.groups.state import OffsetsPended, PendingApplied, PendingReleased
 from txlog.journal.entry import Entry
-from txlog.journal.machine import decoded_events
 from txlog.layout import is_segment, segment_time_ms
 from txlog.topic.events import MarkerWritten
-from txlog.topic.machine import TopicMachine
-from txlog.topic.topic_log import TopicLog
 
 ENTRIES_AFTER = 128
 """Entries that are read of a journal from the decision on: the markers and the completion follow it
@@ -59,22 +57,29 @@ class TransactionStep:
     """COMMIT or ABORT of a decision, what was staged."""
 
 
-def timeline(connection: Connection, course: Course) -> list[TransactionStep]:
-    """The steps that are found, in order of time. Raises CorruptData, and the store's errors."""
+def timeline(
+    connection: Connection, course: Course, on_error: OnError | None = None
+) -> tuple[list[TransactionStep], bool]:
+    """The steps that are found, in order of time, and whether every entry could be read; `on_error`
+    is told of others. Raises CorruptData without it, and the store's errors."""
     coordinator = connection.coordinator(course.coordinator)
-    history = coordinator_history(coordinator, connection)
+    histories = [history := coordinator_history(coordinator, connection, on_error)]
     steps = list(_of_coordinator(history, course))
     decided_ms = course.decided_ms
     if decided_ms is not None:
         for name in course.topics[:JOURNALS_MAX]:
             topic = connection.cluster.find_topic(name)
             if topic is not None:
-                steps += _of_topic(topic, course, decided_ms)
+                topic.catch_up()
+                histories.append(history := journal_history(topic, on_error))
+                steps += _of_topic(history, course, decided_ms)
     for group in course.groups[:JOURNALS_MAX]:
         number = connection.offsets.coordinator_number_of(group)
-        group_history = coordinator_history(connection.coordinator(number), connection)
-        steps += _of_group(group_history, course, group, decided_ms or course.last_ms)
-    return sorted(steps, key=lambda step: (step.at_ms, STEPS.index(step.step)))
+        owner = connection.coordinator(number)
+        histories.append(history := coordinator_history(owner, connection, on_error))
+        steps += _of_group(history, course, group, decided_ms or course.last_ms)
+    steps.sort(key=lambda step: (step.at_ms, STEPS.index(step.step)))
+    return steps, not any(each.unread for each in histories)
 
 
 def _of_coordinator(history: JournalHistory, course: Course) -> Iterator[TransactionStep]:
@@ -84,7 +89,7 @@ def _of_coordinator(history: JournalHistory, course: Course) -> Iterator[Transac
     rest = max(middle, course.last_slot + 1 - ENTRIES_AFTER)
     for first, end in ((course.first_slot, middle), (rest, course.last_slot + 1)):
         for entry in history.entries(first, end):
-            for event in () if entry is None else events_of(history, entry):
+            for event in () if entry is None else history.events(entry) or ():
                 if isinstance(event, ProducerInitialised):
                     is_its = event.transactional_id == course.transactional_id
                     if is_its and event.at_ms == course.decided_ms:
@@ -124,16 +129,15 @@ def _staged(participants: tuple[Participant, ...]) -> Iterator[TransactionStep]:
             yield TransactionStep(max(times), "stage", part.topic, detail)
 
 
-def _of_topic(topic: TopicLog, course: Course, decided_ms: int) -> Iterator[TransactionStep]:
+def _of_topic(
+    history: JournalHistory, course: Course, decided_ms: int
+) -> Iterator[TransactionStep]:
     """The marker in a topic."""
-    topic.catch_up()
-    history = journal_history(topic)
     for entry in _around(history, decided_ms, 0):
-        path = topic.layout.entry(entry.slot)
-        for event in decoded_events(TopicMachine(), entry, path):
+        for event in history.events(entry) or ():
             if isinstance(event, MarkerWritten) and event.tx_id == course.tx_id:
                 decision = event.decision.value
-                yield TransactionStep(entry.written_at_ms, "marker", topic.name, decision)
+                yield TransactionStep(entry.written_at_ms, "marker", history.name, decision)
                 return
 
 
@@ -143,7 +147,7 @@ def _of_group(
     """Its offsets in a group's journal."""
     where = f"group {group}"
     for entry in _around(history, decided_ms, ENTRIES_BEFORE):
-        for event in events_of(history, entry):
+        for event in history.events(entry) or ():
             if (getattr(event, "tx_id", None), getattr(event, "group", None)) != (
                 course.tx_id,
                 group,

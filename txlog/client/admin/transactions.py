@@ -93,11 +93,14 @@ class TransactionAdmin:
         answers = list(self.connection.cluster.answers(asked))
         return next((o for o in _BY_RANK if o in answers), TransactionOutcome.UNKNOWN_ID)
 
-    def describe_transaction(self, tx_id: TxId | str) -> TransactionDescription:
-        """One transaction. Raises UnknownTransaction if no coordinator knows it."""
+    def describe_transaction(
+        self, tx_id: TxId | str, *, on_error: OnError | None = None
+    ) -> TransactionDescription:
+        """One transaction. `on_error` as in `list_transactions`. Raises UnknownTransaction if no
+        coordinator knows it, or the error of one that may."""
         tx_id = checked_transaction(tx_id)
         outcome = self.connection.outcome(tx_id)
-        groups = self.connection.offsets.groups(linearizable=True)
+        groups = self.connection.offsets.groups(linearizable=True, on_error=on_error)
         pending = {n: one.pending[tx_id] for n, one in groups.items() if tx_id in one.pending}
         name, coordinator = self._owner_of(tx_id, pending)
         opened = None

@@ -86,24 +86,27 @@ const known = new Map();
 
 async function trend(place) {
   const [, name] = place.dataset.keep.match(/^trend:(.*):\d+$/s);
-  const moments = await lagOf(name, "since=1h&step=2m", place.dataset.keep);
+  const { moments, unread } = await lagOf(name, "since=1h&step=2m", place.dataset.keep);
   place.replaceChildren(moments ? sparkline(moments.map((m) => m.lag), "lag of the last hour") : "?");
+  place.title = unread.join("\n");
 }
 
 async function chart(place) {
   const [, name, since] = place.dataset.keep.match(/^chart:(.*):([^:]*):\d+$/s);
   place.append(h("p", { class: "quiet" }, "Reading the journals..."));
-  const moments = await lagOf(name, `since=${encodeURIComponent(since)}`, place.dataset.keep);
+  const { moments, unread } = await lagOf(name, `since=${encodeURIComponent(since)}`, place.dataset.keep);
   if (!place.isConnected) return;
   if (moments) lagChart(place, moments);
-  else place.replaceChildren(h("p", {}, "The journals do not tell."));
+  else place.replaceChildren();
+  place.prepend(...unread.map((text) => h("p", { class: "notice" }, text)));
 }
 
 async function lagOf(name, query, key) {
   if (known.size > 500) known.clear();
   if (!known.has(key)) {
     known.set(key, fetch(`/api/group/lag?name=${encodeURIComponent(name)}&${query}`).then(
-      async (answer) => (answer.ok ? (await answer.json()).moments : null), () => null));
+      async (answer) => (answer.ok ? answer.json() : { unread: [(await answer.json()).error.message] }),
+    ).catch(() => ({ unread: ["The journals could not be read."] })));
   }
   return known.get(key);
 }

@@ -64,7 +64,7 @@ export const groups = {
 export const group = {
   api: "group",
   render: (found, [name], params) => [
-    h("h1", {}, `Group ${found.group}`),
+    h("h1", {}, `Group ${found.group}`), ...unread(found),
     facts([["Lag", lag({ ...found,
       known_lag: found.partitions.reduce((sum, each) => sum + (each.lag ?? 0), 0) })], ["Oldest unread record", age(found.lag_seconds)],
       ["Owner", found.owner], ["Last commit", time(found.last_commit)],
@@ -235,7 +235,7 @@ export const transactions = {
 export const transaction = {
   api: "transaction",
   render: (found) => [
-    h("h1", {}, `Transaction ${found.transaction}`),
+    h("h1", {}, `Transaction ${found.transaction}`), ...unread(found),
     facts([["Outcome", outcome(found)], ["Owner", found.transactional_id],
       ["Coordinator", found.coordinator], ["Groups with pending offsets", found.pending_groups.join(", ")],
       ...(found.open ? [["State", found.open.transaction_state], ["Started", time(found.open.started_at)],

@@ -42,6 +42,20 @@ def test_document_has_each_moment_and_partition(root: str) -> None:
     assert done.json["covered_since"] == moments[0]["time"]
 
 
+def test_damaged_entry_ends_what_is_known_and_is_named(root: str) -> None:
+    group = "$billing$ [red]"
+    connection = Admin(root).connection
+    journal = connection.coordinator(connection.offsets.coordinator_number_of(group)).journal
+    with Consumer(root=root, group_id=group, enable_auto_commit=False) as consumer:
+        consumer.commit({TopicPartition("orders", 0): 3})
+        entry = max((Path(root) / journal.layout.root).rglob("entries/*.json"))
+        consumer.commit({TopicPartition("orders", 0): 4})
+    entry.write_bytes(b"not JSON")
+    done = run("group", "lag", group, root=root)
+    assert (done.code, entry.name in done.err) == (1, True)
+    assert ["Lag", "1"] in done.rows
+
+
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_picture_is_written(root: str, tmp_path: Path, suffix: str) -> None:
     """Its title is text: no formula, no markup."""

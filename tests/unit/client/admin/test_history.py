@@ -3,13 +3,16 @@ did at that time."""
 
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.client.admin import transaction_book
+from txlog.client.admin import Admin, transaction_book
 from txlog.client.admin.history import COVERED_SINCE_MS, MOMENTS_MAX
 from txlog.client.consumer.consumer import Consumer
-from txlog.errors import UnknownGroup, UsageError
+from txlog.documents.groups import lag_document
+from txlog.errors import CorruptData, UnknownGroup, UsageError
 from txlog.model import TopicPartition
 
 MINUTE_MS = 60_000
@@ -228,6 +231,57 @@ def test_bad_moments_are_refused(log: MemoryLog, options: Any, message: str) -> 
     log.clock.advance(120 * MINUTE_MS)
     with pytest.raises(UsageError, match=message):
         log.admin.lag_history("g", **options)
+
+
+def damage(log: MemoryLog, path: str) -> None:
+    log.memory.delete(path)
+    log.memory.put_new(path, b"not JSON")
+
+
+def told_history(admin: Admin) -> tuple[pa.Table, set[tuple[str, str]]]:
+    told: set[tuple[str, str]] = set()
+    table = admin.lag_history(
+        "g", "3m", step="1m", on_error=lambda kind, name, _: told.add((kind, name))
+    )
+    return table.filter(pc.equal(table["partition"], 0)), told
+
+
+def test_nothing_is_known_of_a_group_before_a_damaged_entry(log: MemoryLog) -> None:
+    put(log, 9)
+    for offset in (1, 2, 3):
+        commit(log, offset)
+        log.clock.advance(MINUTE_MS)
+    admin = log.process_admin()
+    admin.list_groups()
+    number = admin.connection.offsets.coordinator_number_of("g")
+    journal = admin.connection.coordinator(number).journal
+    damage(log, path := journal.layout.entry(journal.next_slot - 2))
+    with pytest.raises(CorruptData, match=path):
+        admin.lag_history("g", "3m", step="1m")
+    table, told = told_history(admin)
+    assert table["committed_offset"].to_pylist() == [None, None, 3, 3]
+    assert int(table.schema.metadata[COVERED_SINCE_MS]) == log.clock.wall_ms() - MINUTE_MS
+    assert told == {("coordinator", str(number))}
+
+
+def test_end_of_a_topic_is_unknown_where_a_damaged_entry_tells_it(log: MemoryLog) -> None:
+    commit(log, 0)
+    for _ in range(3):
+        put(log, 1)
+        log.clock.advance(MINUTE_MS)
+    admin = log.process_admin()
+    admin.list_groups()
+    topic = admin.connection.cluster.present_topic("t")
+    topic.catch_up()
+    damage(log, path := topic.layout.entry(topic.next_slot - 2))
+    with pytest.raises(CorruptData, match=path):
+        admin.lag_history("g", "3m", step="1m")
+    table, told = told_history(admin)
+    assert table["end_offset"].to_pylist() == [None, None, 3, 3]
+    assert table["lag"].to_pylist() == [None, None, 3, 3]
+    assert told == {("topic", "t")}
+    lags = [moment["lag"] for moment in lag_document("g", table)["moments"]]
+    assert lags == [None, None, 3, 3]
 
 
 def test_unknown_group_is_refused(log: MemoryLog) -> None:

@@ -7,6 +7,7 @@ from txlog.client.admin import Admin, transaction_book
 from txlog.client.admin.history import COVERED_SINCE_MS
 from txlog.client.producer.producer import Producer
 from txlog.coordinator.events import InitProducer
+from txlog.errors import CorruptData
 from txlog.model import TopicPartition, TxId
 from txlog.settings import LogSettings
 from txlog.testing.counting_store import CountingStore
@@ -40,7 +41,9 @@ def covered_ms(admin: Admin, since: str = "1h") -> int:
 @pytest.fixture
 def producers(log: MemoryLog) -> tuple[Producer, Producer]:
     """Of two coordinators."""
-    return log.producer("a"), log.producer("b")
+    number_of = log.connection.coordinator_of
+    assert number_of("a").number != number_of("d").number
+    return log.producer("a"), log.producer("d")
 
 
 def test_second_look_reads_new_entries_only(
@@ -94,7 +97,7 @@ def test_only_the_newest_are_kept_and_the_table_says_from_when_on(
     assert names(new) == every
     assert every[-1].endswith("-0-9")
     first_ms = covered_ms(new)
-    assert ends[7] < first_ms <= ends[10]
+    assert ends[7] < first_ms <= ends[11], "each is completed with the next one of its producer"
     commit(producers[0], 5)
     log.clock.advance(1)
     assert (len(names(new)), names(new)[:5]) == (10, every[5:])
@@ -132,6 +135,133 @@ def test_entries_that_are_pruned_between_two_looks_are_not_covered(
         coordinator.journal.prune(2, 1)
     assert 0 < len(names(admin)) < 303
     assert covered_ms(admin) >= log.clock.wall_ms() - 2 * MINUTE_MS - 1
+
+
+def test_many_new_entries_are_read_once_and_none_of_the_old_ones(
+    log: MemoryLog, producers: tuple[Producer, Producer]
+) -> None:
+    for producer in producers:
+        commit(producer, 20)
+    store = CountingStore(log.memory)
+    admin = Admin(log.process(store))
+    names(admin)
+    before = sum(each.journal.next_slot for each in log.connection.caught_up())
+    for producer in producers:
+        commit(producer, 200)
+    log.clock.advance(1)
+    admin.list_transactions()
+    store.reset()
+    assert len(names(admin)) == 440
+    added = sum(each.journal.next_slot for each in log.connection.caught_up()) - before
+    assert added <= store.reset().of("get", "entry") <= added + 4
+
+
+def test_more_new_transactions_than_are_kept_leave_no_gap(
+    log: MemoryLog, producers: tuple[Producer, Producer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a coordinator with a gap nothing older is shown; the other's are, as far as all are."""
+    monkeypatch.setattr(transaction_book, "COURSES_MAX", 10)
+    monkeypatch.setattr(transaction_book, "FIRST_ENTRIES", 2)
+    admin = log.process_admin()
+    commit(producers[1], 3)
+    log.clock.advance(1_000)
+    names(admin)
+    for _ in range(40):
+        commit(producers[0])
+        log.clock.advance(1_000)
+    found, since_ms = names(admin), covered_ms(admin)
+    assert [name.rpartition("-")[2] for name in found] == [str(n) for n in range(30, 40)]
+    assert since_ms >= log.clock.wall_ms() - 11_000
+
+
+def damage(log: MemoryLog, path: str) -> bytes:
+    """Returns what was there."""
+    whole = log.memory.get(path)
+    assert whole is not None
+    put(log, path, b"not JSON")
+    return whole
+
+
+def put(log: MemoryLog, path: str, data: bytes) -> None:
+    log.memory.delete(path)
+    log.memory.put_new(path, data)
+
+
+def test_damaged_entry_hides_no_other_until_it_is_mended(
+    log: MemoryLog, producers: tuple[Producer, Producer]
+) -> None:
+    for producer in producers:
+        commit(producer, 100)
+    log.clock.advance(1)
+    every = names(log.process_admin())
+    journal = log.connection.coordinator_of("a").journal
+    path = journal.layout.entry(20)
+    whole = damage(log, path)
+    store = CountingStore(log.memory)
+    admin = Admin(log.process(store))
+    with pytest.raises(CorruptData, match=path):
+        names(admin)
+    looks = []
+    for _ in range(2):
+        told: list[tuple[str, str, str]] = []
+        admin.list_transactions()
+        store.reset()
+        table = admin.transaction_history(
+            "1h", on_error=lambda *each, told=told: told.append((*each[:2], each[2].message))
+        )
+        looks.append((table["transaction"].to_pylist(), store.reset().of("get", "entry")))
+        number = str(log.connection.coordinator_of("a").number)
+        assert {(kind, name, path in text) for kind, name, text in told} == {
+            ("coordinator", number, True)
+        }
+    (found, first_look), (again, second_look) = looks
+    assert found == again
+    assert set(found) == set(every), "the entry after it completes the one that it decides"
+    assert table["decided"].null_count == 1
+    assert second_look <= 8 < first_look, "the damaged one, and whether there are newer ones"
+    put(log, path, whole)
+    assert names(admin) == every
+
+
+def test_coordinator_that_cannot_be_opened_hides_no_other(
+    log: MemoryLog, producers: tuple[Producer, Producer]
+) -> None:
+    for producer in producers:
+        commit(producer, 3)
+    log.clock.advance(1)
+    first, second = (log.connection.coordinator_of(name) for name in ("a", "d"))
+    watching = log.process_admin()
+    assert len(names(watching)) == 6
+    path = second.journal.layout.entry(second.journal.next_slot)
+    log.memory.put_new(path, b"not JSON")
+    told: list[str] = []
+    for admin in (watching, log.process_admin()):
+        table = admin.transaction_history("1h", on_error=lambda kind, name, _: told.append(name))
+        assert set(table["transactional_id"].to_pylist()) == {"a"}
+    assert told == [str(second.number)] * 2 != [str(first.number)] * 2
+    log.memory.delete(path)
+    assert len(names(watching)) == 6
+
+
+def test_timeline_without_a_damaged_entry_is_not_kept(log: MemoryLog) -> None:
+    producer = log.producer("p")
+    commit(producer, 2)
+    log.clock.advance(1)
+    topic = log.connection.cluster.present_topic("t")
+    topic.catch_up()
+    path = topic.layout.entry(topic.next_slot - 2)
+    admin = log.process_admin()
+    name, _ = names(admin)
+    admin.describe_topic("t")
+    whole = damage(log, path)
+    told: list[tuple[str, str]] = []
+    found = admin.transaction_timeline(name, on_error=lambda *each: told.append(each[:2]))
+    assert [each.step for each in found] == ["prepare", "complete"]
+    assert told == [("topic", "t")]
+    with pytest.raises(CorruptData, match=path):
+        admin.transaction_timeline(name)
+    put(log, path, whole)
+    assert [step for step, *_ in steps(admin, name)] == ["prepare", "marker", "complete"]
 
 
 def test_registration_ends_an_open_transaction_that_was_kept(log: MemoryLog) -> None:
