@@ -24,6 +24,8 @@ from txlog.topic.records.schema import is_kafka_schema
 
 RECORDS_MAX = 10_000
 """Of one transaction: about a megabyte of small records."""
+_KEPT_SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes")
+"""Of a topic that is created there: a broker's own would delete records that are a week old."""
 TIMEOUT_S = 30.0
 """For an answer of Kafka's."""
 
@@ -82,7 +84,10 @@ class KafkaExport:
         counts = {where.topic: where.partition + 1 for where in partitions}
         for name, count in counts.items():
             if name not in found:
-                (made,) = admin.create_topics([cimpl.NewTopic(name, count)]).values()
+                topic = self._connection.cluster.present_topic(name)
+                settings = topic.state.config.to_dotted()
+                config = {setting: str(settings[setting]) for setting in _KEPT_SETTINGS}
+                (made,) = admin.create_topics([cimpl.NewTopic(name, count, config=config)]).values()
                 made.result(TIMEOUT_S)
             elif len(found[name].partitions) < count:
                 raise UsageError(f"Kafka's topic {name!r} has fewer than {count} partitions.")
