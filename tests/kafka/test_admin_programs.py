@@ -1,10 +1,21 @@
-"""Kafka's own programs for operators, on `txlog kafka`."""
+"""Kafka's own programs for operators, and what admin UIs call, on `txlog kafka`."""
+
+import subprocess
+from pathlib import Path
 
 import txlog
-from tests.kafka.programs import MARKS, ran
+from tests.kafka.programs import MARKS, TIMEOUT_S, java, ran
 from tests.processes.kafka_gateway import Gateway
 
 pytestmark = MARKS
+
+UI_CALLS = Path(__file__).with_name("AdminCalls.java")
+UNSUPPORTED = {
+    *("describeAcls", "createAcls", "deleteAcls", "describeClientQuotas", "alterClientQuotas"),
+    *("describeUserScramCredentials", "alterPartitionReassignments", "alterReplicaLogDirs"),
+    *("electLeaders", "describeMetadataQuorum", "abortTransaction"),
+}
+"""The last one sends WriteTxnMarkers."""
 
 
 def to(gateway: Gateway) -> tuple[str, str]:
@@ -51,3 +62,17 @@ def test_open_transaction_is_listed_and_described(gateway: Gateway) -> None:
     assert "transactions-0" in described
     producer.abort_transaction()
     producer.close()
+
+
+def test_each_call_of_an_admin_ui_is_answered_or_not_offered(gateway: Gateway) -> None:
+    done = subprocess.run(
+        java(str(UI_CALLS), gateway.address), capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    assert not done.returncode, done.stderr
+    found = dict(line.split(": ") for line in done.stdout.splitlines())
+    assert len(found) == 35
+    assert found == {
+        call: "UnsupportedVersionException" if call in UNSUPPORTED else "ok" for call in found
+    }
+    assert found.keys() >= UNSUPPORTED
+    assert gateway.messages == []
