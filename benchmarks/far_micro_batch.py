@@ -72,9 +72,9 @@ def _figures(store: FarStore, sides: dict[str, Pipeline], near_s: float) -> list
         round_trips(
             "micro-batch of txlog, beyond the same without the delay",
             [seconds - near_s for seconds in taken["txlog"]],
-            at_most(8),
+            at_most(3.6),
         ),
-        ratio("micro-batch: txlog / Delta", taken["txlog"], taken["Delta"], at_most(0.2)),
+        ratio("micro-batch: txlog / Delta", taken["txlog"], taken["Delta"], at_most(0.14)),
         Figure(
             "PUT a micro-batch of txlog, mean with snapshots and opening",
             median(puts),

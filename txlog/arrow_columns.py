@@ -7,7 +7,7 @@ its first records. This module must not know what the columns mean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,23 +78,24 @@ def binary_column(values: Sequence[bytes | None], kind: pa.DataType | None = Non
     """A column of bytes; None is null. If `kind` is text, the values must be UTF-8.
 
     Raises InternalError for 2 GiB and more, which no caller may collect (I16)."""
-    lengths = np.fromiter((len(value or b"") for value in values), np.int64, len(values))
-    data = b"".join(value for value in values if value)
-    return _joined(lengths, data, pa.binary() if kind is None else kind, _validity(values))
+    lengths = (len(value or b"") for value in values)
+    data = b"".join(filter(None, values))
+    return _joined(
+        lengths, len(values), data, pa.binary() if kind is None else kind, _validity(values)
+    )
 
 
 def _joined(
-    lengths: npt.NDArray[np.int64], data: bytes, kind: pa.DataType, validity: pa.Buffer | None
+    lengths: Iterable[int], count: int, data: bytes, kind: pa.DataType, validity: pa.Buffer | None
 ) -> pa.Array:
-    """A column of values of these lengths, which follow each other in `data`."""
-    count = len(lengths)
-    ends = np.cumsum(lengths)
-    if count and ends[-1] > _INT32_MAX:
+    """A column of `count` values of these lengths, which follow each other in `data`."""
+    if len(data) > _INT32_MAX:
         raise InternalError(
-            f"a column of {ends[-1]} bytes is larger than Arrow's {_INT32_MAX}. Please report this."
+            f"a column of {len(data)} bytes is larger than Arrow's {_INT32_MAX}. Please report "
+            "this."
         )
     offsets = np.zeros(count + 1, dtype=np.int32)
-    offsets[1:] = ends
+    np.add.accumulate(np.fromiter(lengths, np.int32, count), out=offsets[1:])
     return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
@@ -104,8 +105,7 @@ def text_column(values: Sequence[str]) -> pa.Array:
     if not joined.isascii():
         return binary_column([value.encode() for value in values], pa.string())
     # Each character is a byte: a large snapshot is one copy then, and not one for each row.
-    lengths = np.fromiter(map(len, values), np.int64, len(values))
-    return _joined(lengths, joined.encode(), pa.string(), None)
+    return _joined(map(len, values), len(values), joined.encode(), pa.string(), None)
 
 
 def list_column(counts: Sequence[int | None], items: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -29,6 +29,7 @@ from tests.bad_input.test_hostile_objects import (
     seen,
 )
 from tests.logs.memory_log import MemoryLog
+from tests.unit.segments import segment_views
 from txlog.coordinator.coordinator import coordinator_number_of as coordinator_of
 from txlog.errors import MESSAGE_MAX, CorruptData, InternalError, TxlogError
 from txlog.journal.entry import EVENTS_MAX, Entry, decode_entry, encode_entry
@@ -39,7 +40,6 @@ from txlog.settings import LogSettings
 from txlog.topic.events import AppendBatches
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.schema import physical_schema
-from txlog.topic.write.segment_writer import encode_segment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -237,7 +237,7 @@ def with_large_record(log: MemoryLog, size_bytes: int) -> str:
     )
     columns[-1] = pa.array([1], schema[-1].type)
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-    body, parts = encode_segment({0: [batch]}, compression="zstd")
+    body, parts = segment_views({0: [batch]}, compression="zstd")
     segment = Segment(topic.layout.segment(topic.new_name()), 0, parts)
     topic.store.put_new(segment.path, body)
     topic.execute(AppendBatches((segment,)))

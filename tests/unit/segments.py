@@ -1,6 +1,7 @@
 """Segments as values: input for the pure rules of topics and coordinators."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -10,15 +11,26 @@ from txlog.storage.memory import MemoryStore
 from txlog.storage.store import whole
 from txlog.topic.records.batch import Segment, SegmentBatch
 from txlog.topic.records.segment_reader import SegmentContents, scan_segment
-from txlog.topic.write import segment_writer
+from txlog.topic.write.segment_writer import SegmentFile, encode_batches
+
+
+def segment_views(
+    batches: Mapping[int, Sequence[pa.RecordBatch]], **options: Any
+) -> tuple[tuple[memoryview, ...], tuple[SegmentBatch, ...]]:
+    """A segment of these batches as its writer passes it on, and where each batch is."""
+    body: list[memoryview] = []
+    file = SegmentFile(body.extend)
+    encode_batches(batches, file.add, **options)
+    located = file.finish()
+    return tuple(body), located
 
 
 def encode_segment(
-    batches: Mapping[int, Sequence[pa.RecordBatch]], **options: object
+    batches: Mapping[int, Sequence[pa.RecordBatch]], **options: Any
 ) -> tuple[memoryview, tuple[SegmentBatch, ...]]:
     """A segment's bytes in one piece, as a store holds them."""
-    parts, located = segment_writer.encode_segment(batches, **options)
-    return memoryview(whole(parts)), located
+    views, located = segment_views(batches, **options)
+    return memoryview(whole(views)), located
 
 
 def scanned(

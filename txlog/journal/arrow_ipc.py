@@ -1,4 +1,5 @@
-"""Arrow IPC bytes, checked before Arrow reads them: heads of messages, and files of one batch.
+"""Arrow IPC bytes, checked before Arrow reads them: heads of messages, and files of one batch. And
+files that are put together from messages.
 
 Keeps I15 and I16. Arrow checks most of a message itself, but it trusts the uncompressed size that a
 compressed buffer claims, and copies each label and name as often as the bytes refer to it, so that
@@ -13,11 +14,13 @@ segments, records or rows.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
-from txlog.errors import CorruptData
+from txlog.errors import CorruptData, InternalError
 
 SCHEMA = 1
 RECORD_BATCH = 3
@@ -32,6 +35,11 @@ _I64 = struct.Struct("<q")
 _U32 = struct.Struct("<I")
 _U16 = struct.Struct("<H")
 _I32 = struct.Struct("<i")
+
+BLOCK = struct.Struct("<qi4xq")
+"""A block of a file's footer: where a message starts, the bytes of its head, and those of its
+body."""
+Block: TypeAlias = tuple[int, int, int]
 
 MAGIC = b"ARROW1"
 """A file begins and ends with it."""
@@ -54,6 +62,8 @@ _MESSAGE_KIND, _MESSAGE_HEADER, _MESSAGE_BODY_LENGTH, _MESSAGE_CUSTOM = 1, 2, 3,
 _BATCH_BUFFERS, _BATCH_COMPRESSION = 2, 3
 _SCHEMA_FIELDS, _SCHEMA_LABELS = 1, 2
 _FIELD_NAME, _FIELD_KIND, _FIELD_TYPE, _FIELD_CHILDREN, _FIELD_LABELS = 0, 2, 3, 5, 6
+FOOTER_SCHEMA, FOOTER_BATCHES, FOOTER_LABELS = 1, 3, 4
+"""Field numbers of the table `Footer` in Arrow's `File.fbs`."""
 _FIELDS_MAX = 7
 """Fields of a table that are looked up: those above, and no more."""
 _ITEM_BYTES = {10: 1, 14: 4}
@@ -263,3 +273,47 @@ def _one_batch(view: memoryview, start: int, schema: pa.Schema) -> tuple[pa.Reco
     # Arrow reads offsets and texts unchecked: a forged offset would point beyond its buffer.
     batch.validate(full=True)
     return batch, end + len(END_OF_STREAM)
+
+
+# Files put together from messages, byte for byte as Arrow writes them. Arrow itself writes one
+# without batches, whose opening and footer are taken, so that a stored message need not be decoded
+# to come into another file.
+
+
+def file_frame(schema: pa.Schema) -> tuple[bytes, bytes]:
+    """The opening of a file, before its first batch, and the footer of one without batches."""
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_file(sink, schema).close()
+    empty = sink.getvalue().to_pybytes()
+    start = FIRST_MESSAGE + _PREFIX.size + _PREFIX.unpack_from(empty, FIRST_MESSAGE)[1]
+    return empty[:start], empty[start + len(END_OF_STREAM) : -FILE_END_BYTES]
+
+
+def message_block(message: Sequence[memoryview], start: int, length: int) -> Block:
+    """The block of the message that `start` is the place of in its file."""
+    prefix = b"".join([view[: _PREFIX.size] for view in message[: _PREFIX.size]])
+    head = _PREFIX.size + _PREFIX.unpack_from(prefix)[1]
+    return start, head, length - head
+
+
+def file_ending(footer: bytes, blocks: Sequence[Block]) -> bytes:
+    """What follows the last batch of a file, as Arrow writes it: `footer`, which has no blocks,
+    with these. Raises InternalError for a footer of another form."""
+    places = table_fields(memoryview(footer), 0)
+    start = places[FOOTER_BATCHES] + _U32.unpack_from(footer, places[FOOTER_BATCHES])[0]
+    if not places[FOOTER_BATCHES] or any(_U32.unpack_from(footer, start)):
+        raise InternalError("this release of pyarrow writes other footers. Please report this.")
+    start += _U32.size
+    # Blocks begin and end at multiples of 8, from both ends of the footer.
+    before, after = -start % _I64.size, (start - len(footer)) % _I64.size
+    added = b"".join(BLOCK.pack(*block) for block in blocks) + bytes(after)
+    ending = bytearray(footer)
+    _U32.pack_into(ending, start - _U32.size, len(blocks))
+    for place in places[FOOTER_SCHEMA:]:  # The first field is a number.
+        if place and place + (distance := _U32.unpack_from(footer, place)[0]) >= start:
+            _U32.pack_into(ending, place, distance + len(added))
+    ending[start:start] = added
+    # Before the root table, to which the first four bytes refer.
+    _U32.pack_into(ending, 0, _U32.unpack_from(footer)[0] + before)
+    ending[_U32.size : _U32.size] = bytes(before)
+    return END_OF_STREAM + ending + _U32.pack(len(ending)) + MAGIC

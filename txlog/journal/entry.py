@@ -65,6 +65,9 @@ _NUMBERS = tuple(name for name, kind in _BODY.items() if kind is int)
 _RELEASE = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){1,3}[a-z0-9.+-]{0,20}")
 
 
+_encoded_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """The content of a slot. `events` are JSON values; the machine decodes them."""
@@ -112,7 +115,7 @@ def encode_entry(entry: Entry) -> tuple[bytes, int]:
             f"{len(entry.records)} bytes of records, and a reader takes at most {EVENTS_MAX} and "
             f"{RECORDS_BYTES_MAX}. Nothing was written; please report this."
         )
-    body = json.dumps(
+    body = _encoded_json(
         {
             "log_id": entry.log_id,
             "journal": entry.journal,
@@ -123,9 +126,7 @@ def encode_entry(entry: Entry) -> tuple[bytes, int]:
             "prior_crc32": entry.prior_crc32,
             "carries": entry.carries,
             "events": entry.events,
-        },
-        separators=(",", ":"),
-        ensure_ascii=False,
+        }
     ).encode(errors="surrogatepass")  # A user's text may contain half a surrogate pair.
     return seal(body, entry.records), crc32_of(body, crc32_of(entry.records))
 
@@ -198,7 +199,7 @@ def seal(body: bytes, records: bytes = b"") -> bytes:
     }
     if records:
         header["records"] = len(records)
-    line = json.dumps(header, separators=(",", ":")).encode()
+    line = _encoded_json(header).encode()
     return line.ljust(RECORDS_START - 1 if records else 0) + b"\n" + content + b"\n"
 
 

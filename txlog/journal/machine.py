@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from txlog.errors import (
@@ -132,7 +132,7 @@ def decided_in(
             placed = tuple(machine.place(event, records) for event in decided.events)
             for event in placed:
                 state = machine.apply(state, event, slot)
-            found.append(replace(decided, events=placed))
+            found.append(Decided(placed, decided.result, decided.once, decided.settled))
     except TxlogError:
         del records.data[length:]
         raise

@@ -47,7 +47,7 @@ from txlog.model import (
     Within,
 )
 from txlog.stored import stored, stored_form, stored_list
-from txlog.topic.records.batch import ROWS_MAX, BatchLength
+from txlog.topic.records.batch import ROWS_MAX, BatchLength, SegmentBatch
 
 FANOUT = 64
 """References on one level of the tree. So many are packed into one node of the level above. With
@@ -132,6 +132,19 @@ class IndexedBatch:
     def record_count(self) -> int:
         """Number of records in its bytes."""
         return self.row_count if self.stored_rows < 0 else self.stored_rows
+
+    @property
+    def as_stored(self) -> SegmentBatch:
+        """The batch as events describe it."""
+        return SegmentBatch(
+            self.partition,
+            self.record_count,
+            self.position,
+            self.length,
+            self.crc32,
+            self.timestamp_min_ms,
+            self.timestamp_max_ms,
+        )
 
     @property
     def is_in_entry(self) -> bool:

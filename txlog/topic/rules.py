@@ -66,7 +66,7 @@ from txlog.topic.events import (
 )
 from txlog.topic.producer_state import NEW_PRODUCER, ProducerStateEntry, holds, repeated_offset
 from txlog.topic.records.batch import InlineSegment, Segment
-from txlog.topic.state import TopicState, moved_rows
+from txlog.topic.state import TopicState, rows_to_move
 
 
 def decide(state: TopicState, command: TopicCommand) -> Decided:
@@ -379,7 +379,7 @@ def _decide_moved(state: TopicState, command: RecordsMoved) -> Decided:
     for segment in command.segments:
         _require_above_horizon(state, segment_id_of(segment.path))
     try:
-        rows = moved_rows(state, command)
+        rows = rows_to_move(state, command)
     except InvariantViolated:  # Another process was first, or retention was.
         raise PublishContention(
             f"the records of topic {state.name!r} were moved or deleted by another process "

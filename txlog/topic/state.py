@@ -47,7 +47,12 @@ from txlog.topic.producer_state import (
     producer_states,
     with_numbers,
 )
-from txlog.topic.records.batch import BATCH_BYTES_MIN, DECODED_BYTES_MAX, Segment
+from txlog.topic.records.batch import (
+    BATCH_BYTES_MIN,
+    DECODED_BYTES_MAX,
+    Segment,
+    SegmentBatch,
+)
 
 _DEFAULTS = TopicConfig()
 
@@ -271,8 +276,17 @@ def apply(state: TopicState, event: TopicEvent, slot: int) -> TopicState:
         case ChunksReplaced():
             return replace(state, sealed=state.sealed.replaced(event.removed, event.added))
         case RecordsMoved():
-            moved = _by_key(moved_rows(state, event))
-            return replace(state, unsealed=state.unsealed.with_items(moved))
+            moved = (
+                replace(
+                    row,
+                    segment=segment.path,
+                    position=batch.position,
+                    length=batch.length,
+                    crc32=batch.crc32,
+                )
+                for row, segment, batch in rows_to_move(state, event)
+            )
+            return replace(state, unsealed=state.unsealed.with_items(_by_key(moved)))
         case CleanerAdvanced():
             return replace(state, cleaner=event.checkpoint)
         case ProducersRetired():
@@ -324,8 +338,10 @@ def _log_start_advanced(state: TopicState, event: LogStartAdvanced) -> TopicStat
     )
 
 
-def moved_rows(state: TopicState, event: RecordsMoved) -> list[IndexedBatch]:
-    """The rows that the event moves, in their new places. Raises InvariantViolated unless its
+def rows_to_move(
+    state: TopicState, event: RecordsMoved
+) -> list[tuple[IndexedBatch, Segment, SegmentBatch]]:
+    """The rows that the event moves, each with its new place. Raises InvariantViolated unless its
     segments have exactly the rows that are in entries up to its slot."""
     rows = state.rows_in_entries(event.last_slot)
     batches = [(s, batch) for s in event.segments for batch in s.batches]
@@ -336,16 +352,7 @@ def moved_rows(state: TopicState, event: RecordsMoved) -> list[IndexedBatch]:
             f"I2: segments have other batches than the entries of topic {state.name!r} up to slot "
             f"{event.last_slot}. Please report this, with the journal."
         )
-    return [
-        replace(
-            row,
-            segment=segment.path,
-            position=batch.position,
-            length=batch.length,
-            crc32=batch.crc32,
-        )
-        for row, (segment, batch) in zip(rows, batches, strict=True)
-    ]
+    return [(row, segment, batch) for row, (segment, batch) in zip(rows, batches, strict=True)]
 
 
 def _producers_retired(state: TopicState, pids: Iterable[int]) -> TopicState:

@@ -45,12 +45,17 @@ from txlog.topic.batch_index import (
 from txlog.topic.chunk_cache import ChunkCache
 from txlog.topic.events import TopicCommand, TopicOpened, WriteMarker
 from txlog.topic.machine import TopicMachine, require_own_batches
-from txlog.topic.records.batch import InlineSegment, Segment, SegmentBatch, gathered, inline_segment
+from txlog.topic.records.batch import InlineSegment, Segment, SegmentBatch, gathered
 from txlog.topic.records.conversion import adapt
 from txlog.topic.records.schema import decode_schema, physical_schema
 from txlog.topic.rules import check_segment
 from txlog.topic.state import TopicState
-from txlog.topic.write.segment_writer import SegmentWriter, encode_segment
+from txlog.topic.write.segment_writer import (
+    Message,
+    SegmentFile,
+    SegmentWriter,
+    encode_batches,
+)
 
 log = logging.getLogger(__name__)
 
@@ -165,11 +170,13 @@ class TopicLog:
     def _move_if_due(self) -> None:
         """Begin to move records out of entries if this process has filled a window of slots, so
         that one process does the work; or if the process that did so has not moved them."""
-        first, filled = self.state.first_in_entry(), self.journal.filled_slot
+        window, filled = self._options.snapshot_entries, self.journal.filled_slot
+        late = self.next_slot - 2 * window
+        # Nothing is sealed above records in an entry, so none are late if more is sealed.
+        is_due = filled >= 0 or self.state.sealed_slot < late - 1
+        first = self.state.first_in_entry() if is_due else None
         if first is None or self.move is None or self._is_moving:
             return
-        window = self._options.snapshot_entries
-        late = self.next_slot - 2 * window
         if first <= filled or first < late:
             self._is_moving, self.journal.filled_slot = True, -1
             in_background(self.fan_out, partial(self._move, self.move, max(filled, late + window)))
@@ -230,11 +237,13 @@ class TopicLog:
         self, batches: Mapping[int, Sequence[pa.RecordBatch]], schema_id: int
     ) -> Callable[[], Segment]:
         """Encode the segment of `stage`; the returned function writes it."""
-        data, parts = self._encoded(batches)
-        segment = Segment(self.layout.segment(self.new_name()), schema_id, parts)
+        body: list[memoryview] = []
+        file = SegmentFile(body.extend)
+        self._encode(batches, file.add)
+        segment = Segment(self.layout.segment(self.new_name()), schema_id, file.finish())
 
         def write() -> Segment:
-            self.store.put_new(segment.path, data)
+            self.store.put_new(segment.path, tuple(body))
             return segment
 
         return write
@@ -246,19 +255,28 @@ class TopicLog:
         # Stored batches take more than records, unless they are compressed.
         if sum(batch.nbytes for added in batches.values() for batch in added) > bytes_max:
             return None
-        data, parts = self._encoded(batches)
-        if sum(part.length for part in parts) > bytes_max:
-            return None
-        return inline_segment(data, schema_id, parts)
+        parts: list[SegmentBatch] = []
+        body: list[memoryview] = []
 
-    def _encoded(
-        self, batches: Mapping[int, Sequence[pa.RecordBatch]]
-    ) -> tuple[tuple[memoryview, ...], tuple[SegmentBatch, ...]]:
+        def write(_: pa.Schema, part: SegmentBatch, message: Message) -> None:
+            parts.append(part)
+            body.extend(message)
+
+        self._encode(batches, write)
+        data = b"".join(body)
+        return InlineSegment("", schema_id, tuple(parts), data) if len(data) <= bytes_max else None
+
+    def _encode(
+        self,
+        batches: Mapping[int, Sequence[pa.RecordBatch]],
+        write: Callable[[pa.Schema, SegmentBatch, Message], None],
+    ) -> None:
         for added in batches.values():
             for batch in added:
                 self.require_keys(batch)
-        return encode_segment(
+        encode_batches(
             batches,
+            write,
             compression=self.journal.state.config.compression_type,
             batch_bytes_max=self._options.process.batch_bytes,
             record_bytes_max=self.journal.state.batch_bytes_max,
@@ -282,7 +300,8 @@ class TopicLog:
             # A freed number may have been filled again (R15).
             if data is None or [*map(crc32_of, data)] != [b.crc32 for b in segment.batches]:
                 return None
-            found.append(inline_segment(data, segment.schema_id, gathered(segment.batches)))
+            parts = gathered(segment.batches)
+            found.append(InlineSegment("", segment.schema_id, parts, b"".join(data)))
         return tuple(found)
 
     def require_staged(self, segments: Sequence[Segment]) -> None:

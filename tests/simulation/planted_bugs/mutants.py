@@ -18,6 +18,7 @@ from tests.simulation.planted_bugs.bugs_of_spark import OF_SPARK
 from tests.simulation.planted_bugs.bugs_of_trust import OF_TRUST
 from tests.simulation.planted_bugs.mutant import Mutant, Patch
 from tests.simulator.actors import bank_transfers
+from tests.unit.segments import segment_views
 from txlog.client.producer import producer as producers
 from txlog.clock import segment_id
 from txlog.coordinator import rules
@@ -35,7 +36,6 @@ from txlog.topic.read import cut
 from txlog.topic.records.batch import Segment
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
-from txlog.topic.write.segment_writer import encode_segment
 
 
 def no_read_back(patch: Patch) -> None:
@@ -62,7 +62,7 @@ def commit_before_upload(patch: Patch) -> None:
     """A segment is written concurrently with its entry, and not before."""
 
     def stage(self: TopicLog, batches: Any, schema_id: int) -> Segment:
-        data, parts = encode_segment(
+        data, parts = segment_views(
             batches,
             compression=self.state.config.compression_type,
             batch_bytes_max=self._options.process.batch_bytes,

@@ -140,7 +140,9 @@ class InLogWriter:
         the append itself is refused if the topic is deleted."""
         session, topic = self._session, flush.topic
         meanwhile: list[Callable[[], object]] = []
-        is_inline = session is None and flush.batch.nbytes <= topic.inline_bytes_max
+        is_inline = session is None and (
+            flush.bytes_after - flush.bytes_before <= topic.inline_bytes_max
+        )
         if flush.topic_check is not None and not is_inline:
             meanwhile.append(partial(_require_same, topic, flush.topic_check))
         if session is None:

@@ -115,7 +115,7 @@ class Appender:
         """
         schema_id, adapted = topic.in_newest_schema(batch)
         counts = np.bincount(partitions)
-        row_counts = {int(p): int(counts[p]) for p in np.flatnonzero(counts)}
+        row_counts = {int(p): int(counts[p]) for p in counts.nonzero()[0]}
         base_sequences = self._sequences(topic, batch, row_counts)
         # With a producer id `_append` itself repeats, and sends the same segments and sequences.
         begun_ms = self._runtime.clock.monotonic_ms()

@@ -225,6 +225,17 @@ def read_batches(
         yield from _read(source, group, columns)
 
 
+def stored_bytes(
+    source: BatchSource, batches: Sequence[IndexedBatch]
+) -> Iterator[tuple[IndexedBatch, Bytes | None]]:
+    """These batches, in order, with their bytes; with None if other bytes or none are there, as
+    after they were moved. Raises CorruptData, StoreUnavailable."""
+    for group in _in_fetches(batches):
+        for batch, data in _fetched(source, group):
+            is_there = data is not None and crc32_of(data) == batch.crc32
+            yield batch, data if is_there else None
+
+
 @dataclass(frozen=True, slots=True)
 class SourceRead:
     """Batches to read from one source, and the columns of them; None: all columns."""

@@ -14,7 +14,7 @@ from typing import Annotated, TypeAlias
 from txlog.journal.entry import EntryRecords
 from txlog.layout import is_entry, is_segment
 from txlog.model import ByteCount, Crc32, Offset, Partition, Within
-from txlog.storage.store import ByteRange, Bytes
+from txlog.storage.store import ByteRange
 from txlog.stored import stored, stored_list
 
 ROWS_MAX = 1 << 28
@@ -70,6 +70,18 @@ class SegmentBatch:
         """The same as of an index row, which may have fewer records than offsets."""
         return self.row_count
 
+    def at(self, position: int) -> SegmentBatch:
+        """The same batch at another place."""
+        return SegmentBatch(
+            self.partition,
+            self.row_count,
+            position,
+            self.length,
+            self.crc32,
+            self.timestamp_min_ms,
+            self.timestamp_max_ms,
+        )
+
     def agrees_with(self, stored: SegmentBatch) -> bool:
         """Whether an entry or the index may describe that stored batch so. With LogAppendTime it
         gives all records the time of their append, which is later than the one in their bytes."""
@@ -104,10 +116,7 @@ class Segment:
         entry of its decision, at places of its own."""
         here, there = self.batches, stored.batches
         if is_entry(self.path) and is_entry(stored.path):
-            there = tuple(
-                replace(batch, position=own.position)
-                for own, batch in zip(here, there, strict=False)
-            )
+            there = tuple(batch.at(own.position) for own, batch in zip(here, there, strict=False))
             stored = replace(stored, path=self.path)
         same = (self.path, self.schema_id, len(here)) == (stored.path, stored.schema_id, len(there))
         return same and all(map(SegmentBatch.agrees_with, here, there))
@@ -124,19 +133,10 @@ class InlineSegment(Segment):
     data: bytes = b""
 
 
-def inline_segment(
-    file: Iterable[Bytes], schema_id: int, batches: Sequence[SegmentBatch]
-) -> InlineSegment:
-    """These batches of an encoded segment."""
-    whole = memoryview(b"".join(file))
-    data = b"".join(whole[b.position : b.position + b.length] for b in batches)
-    return InlineSegment("", schema_id, gathered(batches), data)
-
-
 def gathered(batches: Sequence[SegmentBatch]) -> tuple[SegmentBatch, ...]:
     """The batches one behind the other, from place 0 on."""
     starts = accumulate((b.length for b in batches), initial=0)
-    return tuple(replace(b, position=at) for b, at in zip(batches, starts, strict=False))
+    return tuple(batch.at(start) for batch, start in zip(batches, starts, strict=False))
 
 
 def places_in_entries(segments: Iterable[Segment]) -> Iterator[tuple[str, ByteRange]]:
@@ -153,10 +153,10 @@ def placed_segments(segments: tuple[Segment, ...], records: EntryRecords) -> tup
     for segment in segments:
         if isinstance(segment, InlineSegment):
             # Batch by batch: of a partial repeat not all are named, and only those are stored.
-            batches = tuple(
-                replace(b, position=records.add(segment.data[b.position : b.position + b.length]))
+            batches = [
+                b.at(records.add(segment.data[b.position : b.position + b.length]))
                 for b in segment.batches
-            )
-            segment = Segment(records.path, segment.schema_id, batches)
+            ]
+            segment = Segment(records.path, segment.schema_id, tuple(batches))
         placed.append(segment)
     return tuple(placed)

@@ -19,9 +19,13 @@ from txlog.arrow_columns import validate, whole_numbers
 from txlog.checksum import crc32_of
 from txlog.errors import CorruptData, IncompatibleSchema, MissingObject, UsageError
 from txlog.journal.arrow_ipc import (
+    BLOCK,
     END_OF_STREAM,
     FILE_END_BYTES,
     FIRST_MESSAGE,
+    FOOTER_BATCHES,
+    FOOTER_LABELS,
+    FOOTER_SCHEMA,
     HEAD_ERRORS,
     MAGIC,
     RECORD_BATCH,
@@ -43,10 +47,6 @@ _I64 = struct.Struct("<q")
 _I64_PAIR = struct.Struct("<qq")
 _STORED_RAW = -1
 """Marks a buffer in a compressed batch that is stored uncompressed, because that is smaller."""
-_BLOCK = struct.Struct("<qi4xq")
-"""A block of a footer: where a message starts, the bytes of its head, and those of its body."""
-_FOOTER_SCHEMA, _FOOTER_BATCHES, _FOOTER_LABELS = 1, 3, 4
-"""Field numbers of the table `Footer` in Arrow's `File.fbs`."""
 _TAIL_BYTES = 1 << 16
 """Bytes read from the end of a file at once: a footer takes 24 bytes a batch and the schema, so
 that of a segment with up to 2,000 batches is in them. A longer one takes a second request."""
@@ -345,8 +345,8 @@ def _blocks(footer: memoryview, size: int, origin: str) -> tuple[tuple[int, int]
     table = footer[:-FILE_END_BYTES]
     try:
         fields = table_fields(table, 0)
-        places = vector_items(table, fields[_FOOTER_BATCHES], _BLOCK.size)
-        found = [_BLOCK.unpack_from(table, place) for place in places]
+        places = vector_items(table, fields[FOOTER_BATCHES], BLOCK.size)
+        found = [BLOCK.unpack_from(table, place) for place in places]
     except HEAD_ERRORS as error:
         raise CorruptData(
             f"{origin} has no complete footer ({error}); restore it from a backup.", origin=origin
@@ -365,9 +365,9 @@ def _require_same_schema(
     try:
         table = footer[:-FILE_END_BYTES]
         fields = table_fields(table, 0)
-        if vector_items(table, fields[_FOOTER_LABELS], 4):
+        if vector_items(table, fields[FOOTER_LABELS], 4):
             raise ValueError("it has labels")
-        require_distinct_parts(table, fields[_FOOTER_SCHEMA])
+        require_distinct_parts(table, fields[FOOTER_SCHEMA])
         with pa.ipc.open_file(pa.py_buffer(opening + bytes(footer))) as reader:
             if reader.schema.equals(schema):
                 return

@@ -4,25 +4,23 @@ Records of a small append ride in its entry (docs/design/0037). The writer that 
 slots writes those of the window into one segment for each schema, and then the event that names
 these segments. Until then no chunk is sealed, and no boundary raised, above such an entry, so a
 process that dies in between leaves a segment for vacuum, and the next window moves more. Keeps I2:
-every record keeps its offset and its batch.
+every record keeps its offset and its batch, byte for byte.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
-
-import pyarrow as pa
 
 from txlog.errors import MissingObject
 from txlog.layout import is_entry
 from txlog.storage.store import Store
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.events import RecordsMoved
-from txlog.topic.read.reader import read_batches, source_of_schema
+from txlog.topic.read.reader import read_batches, source_of_schema, stored_bytes
 from txlog.topic.records.batch import DECODED_BYTES_MAX, InlineSegment, Segment
 from txlog.topic.records.schema import physical_schema
-from txlog.topic.records.segment_reader import decode_batch
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.write.segment_writer import SegmentWriter
@@ -47,7 +45,7 @@ def records_moved(
     returns the event that names these. None if there are no such records."""
     rows = state.rows_in_entries(last_slot)
     segments = [
-        _written(topic, schema_id, _records(topic, state, schema_id, list(found)), store)
+        _moved_rows(topic, state, schema_id, list(found), store)
         for schema_id, found in groupby(rows, key=lambda row: row.schema_id)
     ]
     return RecordsMoved(last_slot, tuple(segments)) if segments else None
@@ -62,26 +60,34 @@ def moved_segment(topic: TopicLog, segment: Segment, store: Store) -> Segment:
     if inlined is None:
         raise MissingObject(f"{segment.path} was removed meanwhile; try again.", path=segment.path)
     schema = physical_schema(topic.schema(segment.schema_id))
-    records = (
-        (part.partition, decode_batch(data, part, schema, object_name=segment.path))
-        for one in inlined
-        if isinstance(one, InlineSegment)
-        for part in one.batches
-        for data in [memoryview(one.data)[part.position : part.position + part.length]]
-    )
-    return _written(topic, segment.schema_id, records, store)
+    with _new_segment(topic, segment.schema_id, store) as writer:
+        for one in inlined:
+            data = memoryview(one.data) if isinstance(one, InlineSegment) else memoryview(b"")
+            for part in one.batches:
+                message = data[part.position : part.position + part.length]
+                writer.add_stored(schema, part, (message,))
+        return writer.finish()
 
 
-def _records(
-    topic: TopicLog, state: TopicState, schema_id: int, rows: Sequence[IndexedBatch]
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    for found in read_batches(source_of_schema(topic, state, schema_id), rows):
-        yield found.partition, found.batch
-
-
-def _written(
-    topic: TopicLog, schema_id: int, records: Iterable[tuple[int, pa.RecordBatch]], store: Store
+def _moved_rows(
+    topic: TopicLog, state: TopicState, schema_id: int, rows: Sequence[IndexedBatch], store: Store
 ) -> Segment:
+    source = source_of_schema(topic, state, schema_id)
+    schema = physical_schema(topic.schema(schema_id))
+    with _new_segment(topic, schema_id, store) as writer:
+        for row, data in stored_bytes(source, rows):
+            if data is not None:
+                writer.add_stored(schema, row.as_stored, (memoryview(data),))
+                continue
+            # Another process has moved them, and the entry is gone.
+            for found in read_batches(source, [row]):
+                writer.add(found.partition, found.batch)
+                writer.end_batch(found.partition)
+        return writer.finish()
+
+
+@contextmanager
+def _new_segment(topic: TopicLog, schema_id: int, store: Store) -> Iterator[SegmentWriter]:
     writer = SegmentWriter(
         store,
         topic.layout.segment(topic.new_name()),
@@ -91,10 +97,7 @@ def _written(
         batch_bytes_max=DECODED_BYTES_MAX,
     )
     try:
-        for partition, batch in records:
-            writer.add(partition, batch)
-            writer.end_batch(partition)
-        return writer.finish()
+        yield writer
     except BaseException:
         writer.discard()
         raise

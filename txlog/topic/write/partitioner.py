@@ -88,11 +88,10 @@ def partition_for_keys(
         keys = keys.cast(pa.large_binary())  # Arrow drops no nulls from views.
     if not keys.null_count:
         return _partitions(_hashes(keys), partition_count)
-    missing = missing_values(keys)
-    partitions = np.empty(len(keys), dtype=np.int32)
+    partitions = np.full(len(keys), null_partition, dtype=np.int32)
     if keys.null_count < len(keys):
-        partitions[~missing] = _partitions(_hashes(keys.drop_null()), partition_count)
-    partitions[missing] = null_partition
+        present = ~missing_values(keys)
+        partitions[present] = _partitions(_hashes(keys.drop_null()), partition_count)
     return partitions
 
 

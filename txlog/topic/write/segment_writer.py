@@ -1,14 +1,16 @@
 """Writing a segment: record batches of many partitions in one Arrow IPC file, written once.
 
 Keeps I15: every batch is stored with its length and checksum, which a reader compares with the
-bytes before Arrow sees them; and I5: a segment has no name before it is complete. A segment is a
-plain Arrow file that any Arrow reader opens; each batch has its partition as a label, so that a
-segment can be read without the journal. It must not know offsets.
+bytes before Arrow sees them; and I5: a segment has no name before it is complete. A batch is one
+message of Arrow, the same bytes in a segment and in an entry of a journal (docs/design/0037); a
+segment is a plain Arrow file of such messages that any Arrow reader opens. Each message has its
+partition as a label, so that a segment can be read without the journal. It must not know offsets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +18,7 @@ import pyarrow as pa
 from txlog.arrow_columns import numbers_column, whole_numbers
 from txlog.checksum import crc32_of
 from txlog.errors import InvalidConfig, InvalidRecord, RecordTooLarge
-from txlog.journal.arrow_ipc import FIRST_MESSAGE
+from txlog.journal.arrow_ipc import Block, file_ending, file_frame, message_block
 from txlog.settings import ProcessSettings
 from txlog.storage.store import Store, open_new
 from txlog.topic.records.batch import DECODED_BYTES_MAX, PARTITION_LABEL, Segment, SegmentBatch
@@ -34,7 +36,14 @@ more, a batch could exceed its limit, and a reader would refuse it."""
 SMALL_PIECE_BYTES = 4_096
 """Pieces of Arrow below this size are copied into larger ones: a call of Python takes longer."""
 
+WRITTEN_TOGETHER_BYTES = 256 << 10
+"""Messages of a segment are passed on once they have so many bytes, so that those of small batches
+take one call of the system."""
+
 _CODECS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
+
+Message: TypeAlias = tuple[memoryview, ...]
+"""One encapsulated message of Arrow, as consecutive views of it."""
 
 
 class SegmentWriter:
@@ -61,8 +70,9 @@ class SegmentWriter:
         self.schema_id = schema_id
         self._require = require
         self._object = open_new(store, path)
-        self._encoder = SegmentEncoder(
-            self._object.write,
+        self._file = SegmentFile(self._object.write)
+        self._encoder = BatchEncoder(
+            self._file.add,
             compression=compression,
             batch_bytes_max=batch_bytes_max,
             record_bytes_max=record_bytes_max,
@@ -79,6 +89,11 @@ class SegmentWriter:
         self._encoder.add(partition, batch)
         self.size_bytes += batch.nbytes
 
+    def add_stored(self, schema: pa.Schema, batch: SegmentBatch, message: Message) -> None:
+        """Add a batch as it is stored elsewhere, in that physical schema; its bytes were compared
+        with its checksum. Raises StoreFull, ..."""
+        self._file.add(schema, batch, message)
+
     def end_batch(self, partition: int) -> None:
         """Store later records of that partition in another batch than those so far."""
         self._encoder.flush(partition)
@@ -86,7 +101,8 @@ class SegmentWriter:
     def finish(self) -> Segment:
         """Make the segment durable. Readers see it only when an append or a marker names it."""
         try:
-            batches = self._encoder.finish()
+            self._encoder.finish()
+            batches = self._file.finish()
             self._object.finish()
         except BaseException:
             self.discard()
@@ -98,8 +114,46 @@ class SegmentWriter:
         self._object.discard()
 
 
-class SegmentEncoder:
-    """Encodes one segment, message by message, and passes the bytes to `write`.
+class SegmentFile:
+    """Puts messages together to an Arrow file, and passes its bytes to `write`."""
+
+    def __init__(self, write: Callable[[tuple[memoryview, ...]], None]) -> None:
+        self._write = write
+        self._footer = b""
+        """That of a file without batches; empty before the first batch."""
+        self._end = 0
+        """Bytes of the file so far."""
+        self._pieces: list[memoryview] = []
+        self._passed_on = 0
+        """Bytes of the file that are not in `_pieces` any more."""
+        self._batches: list[SegmentBatch] = []
+        self._blocks: list[Block] = []
+
+    def add(self, schema: pa.Schema, batch: SegmentBatch, message: Message) -> None:
+        """Add the message of a batch. All of a file are in one physical schema."""
+        if not self._footer:
+            opening, self._footer = file_frame(schema)
+            self._pieces.append(memoryview(opening))
+            self._end = len(opening)
+        self._batches.append(batch.at(self._end))
+        self._blocks.append(message_block(message, self._end, batch.length))
+        self._pieces += message
+        self._end += batch.length
+        if self._end - self._passed_on >= WRITTEN_TOGETHER_BYTES:
+            self._write(tuple(self._pieces))
+            self._pieces, self._passed_on = [], self._end
+
+    def finish(self) -> tuple[SegmentBatch, ...]:
+        """Write the rest; returns where each batch is. Raises InvalidRecord if there is none."""
+        if not self._batches:
+            raise InvalidRecord("a segment needs at least one record; there is nothing to write.")
+        self._write((*self._pieces, memoryview(file_ending(self._footer, self._blocks))))
+        return tuple(self._batches)
+
+
+class BatchEncoder:
+    """Encodes record batches, message by message, and passes each to `write`, with its physical
+    schema and a description, whose position counts from the first message on.
 
     Batches are merged and split so that a stored batch is at most `batch_bytes_max` bytes before
     compression, or a single record; the order within a partition is kept. All batches have the same
@@ -108,7 +162,7 @@ class SegmentEncoder:
 
     def __init__(
         self,
-        write: Callable[[tuple[memoryview, ...]], None],
+        write: Callable[[pa.Schema, SegmentBatch, Message], None],
         *,
         compression: str = "none",
         batch_bytes_max: int = BATCH_BYTES_MAX,
@@ -130,12 +184,13 @@ class SegmentEncoder:
         self._record_bytes_max = record_bytes_max
         self._groups_partitions = groups_partitions
         self._output = _Output()
-        self._file: pa.ipc.RecordBatchFileWriter | None = None
+        self._stream: pa.ipc.RecordBatchStreamWriter | None = None
         self._sink: pa.BufferedOutputStream | None = None
         self._schema: pa.Schema | None = None
-        self._waiting: dict[int, list[pa.RecordBatch]] = {}
+        self._waiting: dict[int, list[tuple[pa.RecordBatch, int]]] = {}
+        """Batches of a partition, each with its size in bytes."""
         self._waiting_bytes: dict[int, int] = {}
-        self._written: list[SegmentBatch] = []
+        self._end = 0
 
     def add(self, partition: int, batch: pa.RecordBatch) -> None:
         """Add records of that partition. Raises InvalidRecord, RecordTooLarge, and what `write`
@@ -143,23 +198,18 @@ class SegmentEncoder:
         if not batch.num_rows:
             return
         self._schema = _require_physical(batch, self._schema)
-        size = self._waiting_bytes.get(partition, 0) + batch.nbytes
+        own = batch.nbytes
+        size = self._waiting_bytes.get(partition, 0) + own
         if not self._groups_partitions and size > self._batch_bytes_max:
             self.flush(partition)
-            size = batch.nbytes
-        self._waiting.setdefault(partition, []).append(batch)
+            size = own
+        self._waiting.setdefault(partition, []).append((batch, own))
         self._waiting_bytes[partition] = size
 
-    def finish(self) -> tuple[SegmentBatch, ...]:
-        """Write the rest; returns where each batch is. Raises InvalidRecord if there is none."""
+    def finish(self) -> None:
+        """Write the rest."""
         for partition in sorted(self._waiting):
             self.flush(partition)
-        if self._file is None or self._sink is None:
-            raise InvalidRecord("a segment needs at least one record; there is nothing to write.")
-        self._file.close()
-        self._sink.flush()
-        self._write(self._output.take())
-        return tuple(self._written)
 
     def flush(self, partition: int) -> None:
         """Write that partition's records, apart from those that are added later."""
@@ -169,21 +219,21 @@ class SegmentEncoder:
             self._write_batch(partition, batch)
 
     def _write_batch(self, partition: int, batch: pa.RecordBatch) -> None:
-        if self._file is None or self._sink is None:
+        is_first = self._stream is None or self._sink is None
+        if self._stream is None or self._sink is None:
             # Small pieces, such as paddings, come together; larger ones are passed on as views.
             self._sink = pa.BufferedOutputStream(
                 pa.PythonFile(self._output, mode="w"), SMALL_PIECE_BYTES
             )
-            self._file = pa.ipc.new_file(self._sink, batch.schema, options=self._options)
-        start = self._output.length
-        self._file.write_batch(batch, custom_metadata={PARTITION_LABEL: str(partition)})
+            self._stream = pa.ipc.new_stream(self._sink, batch.schema, options=self._options)
+        self._stream.write_batch(batch, custom_metadata={PARTITION_LABEL: str(partition)})
         self._sink.flush()
-        taken = self._output.take()
-        message: Sequence[memoryview] = taken
-        if not start:  # Arrow has just written the magic and the schema.
-            start, message = _without_opening(batch.schema, taken)
-        self._written.append(_described(partition, batch, start, message))
-        self._write(taken)
+        message = self._output.take()
+        if is_first:  # Arrow has just written the schema, too.
+            message = _without_start(message, len(batch.schema.serialize()))
+        described = _described(partition, batch, self._end, message)
+        self._end += described.length
+        self._write(batch.schema, described, message)
 
 
 class _Output:
@@ -193,16 +243,13 @@ class _Output:
 
     def __init__(self) -> None:
         self._kept: list[memoryview] = []
-        self.length = 0
-        """Bytes written so far."""
 
     def write(self, data: bytes | pa.Buffer) -> int:
         view = memoryview(data).cast("B")
         self._kept.append(view)
-        self.length += len(view)
         return len(view)
 
-    def take(self) -> tuple[memoryview, ...]:
+    def take(self) -> Message:
         """The bytes written since the last call."""
         kept, self._kept = tuple(self._kept), []
         return kept
@@ -214,20 +261,18 @@ class _Output:
         """Nothing is held."""
 
 
-def encode_segment(
+def encode_batches(
     batches: Mapping[int, Sequence[pa.RecordBatch]],
+    write: Callable[[pa.Schema, SegmentBatch, Message], None],
     *,
     compression: str = "none",
     batch_bytes_max: int = BATCH_BYTES_MAX,
     record_bytes_max: int = DECODED_BYTES_MAX,
-) -> tuple[tuple[memoryview, ...], tuple[SegmentBatch, ...]]:
-    """One segment of these batches, given by partition, and where each of its batches is.
-
-    Its bytes come as consecutive views; see SegmentEncoder, also for the errors.
-    """
-    body: list[memoryview] = []
-    encoder = SegmentEncoder(
-        body.extend,
+) -> None:
+    """Encode these batches, given by partition, each partition's together; see BatchEncoder, also
+    for the errors."""
+    encoder = BatchEncoder(
+        write,
         compression=compression,
         batch_bytes_max=batch_bytes_max,
         record_bytes_max=record_bytes_max,
@@ -236,20 +281,16 @@ def encode_segment(
     for partition, added in batches.items():
         for batch in added:
             encoder.add(partition, batch)
-    written = encoder.finish()
-    return tuple(body), written
+    encoder.finish()
 
 
-def _without_opening(
-    schema: pa.Schema, views: Sequence[memoryview]
-) -> tuple[int, list[memoryview]]:
-    """The length of the magic and the schema's message, and the views after them."""
-    start = left = FIRST_MESSAGE + len(schema.serialize())
+def _without_start(views: Sequence[memoryview], length: int) -> Message:
+    """The views after so many bytes."""
     index = 0
-    while left >= len(views[index]):
-        left -= len(views[index])
+    while length >= len(views[index]):
+        length -= len(views[index])
         index += 1
-    return start, [views[index][left:], *views[index + 1 :]]
+    return (views[index][length:], *views[index + 1 :])
 
 
 def _require_physical(batch: pa.RecordBatch, expected: pa.Schema | None) -> pa.Schema:
@@ -289,13 +330,13 @@ def _described(
 
 
 def _resized(
-    batches: Sequence[pa.RecordBatch], bytes_max: int, record_bytes_max: int
+    batches: Sequence[tuple[pa.RecordBatch, int]], bytes_max: int, record_bytes_max: int
 ) -> Iterator[pa.RecordBatch]:
-    """The same records in batches that are neither too large nor needlessly small."""
+    """The same records in batches that are neither too large nor needlessly small; each is given
+    with its size."""
     group: list[pa.RecordBatch] = []
     group_bytes = 0
-    for batch in batches:
-        size = batch.nbytes
+    for batch, size in batches:
         if group and group_bytes + size > bytes_max:
             yield from _split(_merged(group), bytes_max, record_bytes_max)
             group, group_bytes = [], 0
@@ -339,8 +380,10 @@ def _compact(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
     items would have: megabytes for a column of nulls. A copy of that column has none.
     """
     size = pa.ipc.get_record_batch_size(batch) + _LABEL_BYTES_MAX
+    if size <= 4096 or size <= batch.nbytes * 5 // 4 + 4096:
+        return batch, size
     nested = [i for i, field in enumerate(batch.schema) if pa.types.is_nested(field.type)]
-    if not nested or size <= batch.nbytes * 5 // 4 + 4096:
+    if not nested:
         return batch, size
     every_row = numbers_column(np.arange(batch.num_rows))
     columns = list(batch.columns)

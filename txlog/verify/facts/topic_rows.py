@@ -40,22 +40,13 @@ class Row:
 
 def row_of(row: IndexedBatch) -> Row:
     """A row of the index in the form that events give."""
-    batch = SegmentBatch(
-        row.partition,
-        row.record_count,
-        row.position,
-        row.length,
-        row.crc32,
-        row.timestamp_min_ms,
-        row.timestamp_max_ms,
-    )
     return Row(
         row.slot,
         row.partition,
         row.base_offset,
         row.segment,
         row.schema_id,
-        batch,
+        row.as_stored,
         row.pid,
         row.epoch,
         row.number,

@@ -5,17 +5,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.unit.segments import segment_views
 from txlog.clock import Runtime
-from txlog.errors import InvalidRecord, RecordTooLarge
+from txlog.errors import InternalError, InvalidRecord, RecordTooLarge
+from txlog.journal.arrow_ipc import END_OF_STREAM, FILE_END_BYTES, file_ending, file_frame
 from txlog.storage import LocalStore, MemoryStore, Store
-from txlog.topic.records.batch import Segment
+from txlog.topic.records.batch import Segment, SegmentBatch
 from txlog.topic.records.conversion import with_timestamp
 from txlog.topic.records.segment_reader import decode_batch, scan_segment
 from txlog.topic.write.segment_writer import (
     BATCH_BYTES_MAX,
-    SegmentEncoder,
+    WRITTEN_TOGETHER_BYTES,
+    BatchEncoder,
+    Message,
+    SegmentFile,
     SegmentWriter,
-    encode_segment,
 )
 
 PATH = "topics/t/segments/s"
@@ -113,7 +117,7 @@ def test_a_batch_of_another_schema_is_refused(store: Store) -> None:
 
 def test_I16_no_batch_takes_more_than_a_record_of_the_topic_may() -> None:
     """Whatever `batch.bytes` is: a reader would refuse the batch."""
-    _, parts = encode_segment(
+    _, parts = segment_views(
         {0: [numbers(0, 10_000)]}, batch_bytes_max=1 << 40, record_bytes_max=20_000
     )
     assert len(parts) > 4
@@ -175,9 +179,9 @@ def test_I16_record_of_exactly_the_limit_is_stored() -> None:
     record = with_timestamp(pa.RecordBatch.from_pydict({"text": ["x" * 5_000]}), 7)
     label = 256
     size = pa.ipc.get_record_batch_size(record) + label
-    encode_segment({0: [record]}, batch_bytes_max=1_000, record_bytes_max=size)
+    segment_views({0: [record]}, batch_bytes_max=1_000, record_bytes_max=size)
     with pytest.raises(RecordTooLarge, match=f"takes {size} bytes.*at most {size - 1}"):
-        encode_segment({0: [record]}, batch_bytes_max=1_000, record_bytes_max=size - 1)
+        segment_views({0: [record]}, batch_bytes_max=1_000, record_bytes_max=size - 1)
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
@@ -191,30 +195,78 @@ def test_compression_of_the_topic_makes_a_segment_smaller(store: Store, compress
 # The encoder.
 
 
-def test_full_batch_is_written_at_once_unless_partitions_are_grouped() -> None:
+def test_full_batch_is_encoded_at_once_unless_partitions_are_grouped() -> None:
     for groups_partitions in (False, True):
-        written: list[memoryview] = []
-        encoder = SegmentEncoder(
-            written.extend, batch_bytes_max=10_000, groups_partitions=groups_partitions
-        )
+        written: list[SegmentBatch] = []
+
+        def write(
+            schema: pa.Schema,
+            batch: SegmentBatch,
+            message: Message,
+            to: list[SegmentBatch] = written,
+        ) -> None:
+            to.append(batch)
+
+        encoder = BatchEncoder(write, batch_bytes_max=10_000, groups_partitions=groups_partitions)
         encoder.add(0, numbers(0, 500))
         encoder.add(1, numbers(0, 500))
         assert not written
         encoder.add(0, numbers(500, 500))
         assert bool(written) is not groups_partitions
-        assert [b.row_count for b in encoder.finish() if b.partition == 0] == [500, 500]
+        encoder.finish()
+        assert [b.row_count for b in written if b.partition == 0] == [500, 500]
+
+
+def test_messages_of_a_segment_are_passed_on_once_they_are_large() -> None:
+    writes: list[int] = []
+    file = SegmentFile(lambda pieces: writes.append(sum(map(len, pieces))))
+    data = memoryview(bytes(WRITTEN_TOGETHER_BYTES // 8))
+    for _ in range(17):
+        file.add(numbers(0, 1).schema, SegmentBatch(0, 1, 0, len(data), 0, 0, 0), (data,))
+    file.finish()
+    assert len(writes) == 3
+    assert writes[0] >= WRITTEN_TOGETHER_BYTES
+    assert sum(writes) > 17 * len(data)
+
+
+KINDS = (pa.int64(), pa.string(), pa.timestamp("us", "UTC"), pa.list_(pa.binary()), pa.bool_())
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_a_segment_is_byte_for_byte_the_file_that_arrow_writes(compression: str) -> None:
+    """It is put together from messages: an entry holds the same, and moving copies them."""
+    codec = None if compression == "none" else compression
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    for columns in range(1, 24):  # The footer has another length and alignment with each.
+        fields = [(f"{'c' * (n % 7)}{n}", KINDS[n * n % len(KINDS)]) for n in range(columns)]
+        nulls = [pa.nulls(3, kind) for _, kind in fields]
+        batch = with_timestamp(pa.RecordBatch.from_arrays(nulls, schema=pa.schema(fields)), 7)
+        count = 1 + columns % 4
+        views, _ = segment_views({p: [batch] for p in range(count)}, compression=compression)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, batch.schema, options=options) as file:
+            for partition in range(count):
+                file.write_batch(batch, custom_metadata={"partition": str(partition)})
+        assert b"".join(views) == sink.getvalue().to_pybytes()
+
+
+def test_a_footer_of_another_form_is_refused() -> None:
+    _, footer = file_frame(numbers(0, 1).schema)
+    end = file_ending(footer, [(8, 16, 24)])
+    with pytest.raises(InternalError, match="writes other footers"):
+        file_ending(end[len(END_OF_STREAM) : -FILE_END_BYTES], [(8, 16, 24)])
 
 
 def test_batches_of_the_default_size_fill_up_to_it() -> None:
     """They are about as large as Spark reads fastest."""
     rows = BATCH_BYTES_MAX * 9 // 100 // 16
-    _, parts = encode_segment({0: [numbers(n, rows) for n in range(25)]})
+    _, parts = segment_views({0: [numbers(n, rows) for n in range(25)]})
     assert [part.row_count // rows for part in parts] == [11, 11, 3]
 
 
 def test_segment_in_one_piece_has_each_partitions_batches_together() -> None:
     full = numbers(0, 500)
-    _, parts = encode_segment({7: [full, full], 2: [full, full]}, batch_bytes_max=10_000)
+    _, parts = segment_views({7: [full, full], 2: [full, full]}, batch_bytes_max=10_000)
     assert [part.partition for part in parts] == [2, 2, 7, 7]
 
 
@@ -223,7 +275,7 @@ def test_first_batch_begins_after_a_schema_of_any_size() -> None:
     for count in (1, 40, 400):
         names = [f"column {number} of many" for number in range(count)]
         wide = with_timestamp(pa.RecordBatch.from_pydict({name: [1, 2] for name in names}), 7)
-        views, (part,) = encode_segment({0: [wide]})
+        views, (part,) = segment_views({0: [wide]})
         data = b"".join(views)
         stored = data[part.position : part.position + part.length]
         assert decode_batch(stored, part, wide.schema, object_name="s").equals(wide)
@@ -231,7 +283,7 @@ def test_first_batch_begins_after_a_schema_of_any_size() -> None:
 
 def test_uncompressed_columns_are_passed_on_without_a_copy() -> None:
     batch = numbers(0, 10_000)
-    views, _ = encode_segment({0: [batch]})
+    views, _ = segment_views({0: [batch]})
     columns = {column.buffers()[1].address for column in batch.columns}
     passed = {pa.py_buffer(view).address for view in views if len(view) > 50_000}
     assert passed == columns
@@ -239,6 +291,6 @@ def test_uncompressed_columns_are_passed_on_without_a_copy() -> None:
 
 def test_small_pieces_come_together() -> None:
     """A write of each padding would cost more than a copy of it."""
-    views, parts = encode_segment({p: [numbers(p, 3)] for p in range(20)})
+    views, parts = segment_views({p: [numbers(p, 3)] for p in range(20)})
     assert len(parts) == 20
     assert len(views) < 3 * len(parts)
