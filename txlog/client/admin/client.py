@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from txlog.client.admin.group_moves import GroupMoves
 from txlog.client.admin.groups import GroupAdmin
 from txlog.client.admin.history import HistoryAdmin
 from txlog.client.admin.topics import TopicAdmin
@@ -40,6 +41,7 @@ class Admin(TopicAdmin, GroupAdmin, TransactionAdmin, HistoryAdmin, InOneProcess
             root, create=create, storage_options=storage_options, log_config=log_config
         )
         self._book = TransactionBook(self.connection)
+        self._moves = GroupMoves(self.connection.runtime)
         self._unreferenced = Candidates()
         """What the last pass of maintenance has found for the next one."""
 

@@ -8,9 +8,7 @@ or of the coordinators' journals since then, and a few of the topics'.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,14 +20,13 @@ from txlog.arrow_columns import (
     optional_numbers_column,
     text_column,
 )
-from txlog.client.admin import transaction_book
+from txlog.client.admin.group_moves import GroupMoves, Line
 from txlog.client.admin.offset_reset import unknown_group
 from txlog.client.admin.transaction_book import (
     Course,
     TransactionBook,
     coordinator_history,
     covered,
-    with_events,
 )
 from txlog.client.admin.transaction_timeline import TransactionStep, timeline
 from txlog.client.positions.position_arguments import checked_transaction
@@ -39,19 +36,7 @@ from txlog.engine.journal_history import JournalHistory
 from txlog.engine.times import past_moment_ms, short_duration_ms
 from txlog.errors import UsageError
 from txlog.fan_out import OnError
-from txlog.groups.state import (
-    UNCHECKED,
-    GroupDeleted,
-    GroupState,
-    OffsetsCommitted,
-    OffsetsDeleted,
-    OffsetsEvent,
-    OffsetsPended,
-    PendingApplied,
-    PendingOffset,
-)
 from txlog.model import TxId, validate_group_id
-from txlog.stored import stored_form
 from txlog.topic.topic_log import TopicLog
 
 MOMENTS_MAX = 1_000
@@ -62,11 +47,6 @@ DAY_MS = 86_400_000
 COVERED_SINCE_MS = b"covered_since_ms"
 """In the metadata of a table's schema: the first moment for which the journals tell all."""
 
-_MOVING = {
-    stored_form(kind).name
-    for kind in (OffsetsPended, PendingApplied, OffsetsCommitted, OffsetsDeleted, GroupDeleted)
-}
-"""Stored names of the events that move a group."""
 _TIME = pa.timestamp("ms", "UTC")
 LAG_HISTORY = pa.schema(
     {
@@ -102,6 +82,7 @@ class HistoryAdmin:
 
     connection: Connection
     _book: TransactionBook
+    _moves: GroupMoves
 
     def lag_history(
         self,
@@ -134,8 +115,10 @@ class HistoryAdmin:
         coordinator = self.connection.coordinator(offsets.coordinator_number_of(group_id))
         history = coordinator_history(coordinator, self.connection, on_error)
         first, covered_ms = covered(history, moments[0])
-        lines, known_ms = _lines(group_id, group, history, first)
-        covered_ms = max(covered_ms, known_ms)
+        lines, first_kept = self._moves.lines(group_id, group, history, first)
+        if first_kept > first:
+            oldest = history.entry(first_kept)
+            covered_ms = max(covered_ms, moments[-1] if oldest is None else oldest.written_at_ms)
         names = sorted({line.topic for line in lines.values()})
         topics = {name: self.connection.cluster.find_topic(name) for name in names}
         tables = []
@@ -143,7 +126,7 @@ class HistoryAdmin:
             topic_ms, ends = _ends(topic, moments, on_error)
             covered_ms = max(covered_ms, topic_ms)
             for partition, ends_there in enumerate(ends):
-                line = lines.get((topic.topic_id, partition), _Line(topic.name, None))
+                line = lines.get((topic.topic_id, partition), Line(topic.name, None))
                 tables.append(_rows(topic, partition, line, moments, ends_there))
         rows = sorted(row for table in tables for row in table)
         known = [row if row[0] >= covered_ms else (*row[:3], *[None] * 4) for row in rows]
@@ -255,112 +238,7 @@ def _moments(since: str | int, step: str | int | None, now_ms: int) -> list[int]
     return list(reversed(moments))
 
 
-# A group's positions.
-
-
-@dataclass(slots=True)
-class _Line:
-    """A group's position in a partition over time; None where it has none, or nothing tells."""
-
-    topic: str
-    now: int | None
-    steps: list[tuple[int, int | None, int | None]] = field(default_factory=list)
-    """(time in ms, position before, position after), in order."""
-
-    def end(self, time_ms: int) -> None:
-        """From then on the group has no position here."""
-        self.steps.append((time_ms, self.steps[-1][2] if self.steps else None, None))
-
-    def at(self, time_ms: int) -> int | None:
-        """The position at that time. Before the first step it is where that step began."""
-        if not self.steps:
-            return self.now
-        passed = bisect_right(self.steps, time_ms, key=lambda step: step[0])
-        return self.steps[passed - 1][2] if passed else self.steps[0][1]
-
-
-def _lines(
-    group_id: str, group: GroupState, history: JournalHistory, asked: int
-) -> tuple[dict[tuple[str, int], _Line], int]:
-    """(topic id, partition) -> the group's line there, from the entries of that slot on, and from
-    as many before it as it takes to know where the first steps began. And from when on, in ms, they
-    are known, if that is later than the entry of that slot."""
-    first = asked
-    while True:
-        lines = {
-            (committed.topic_id, where.partition): _Line(where.topic, committed.offset)
-            for where, committed in group.committed.items()
-        }
-        start, start_ms, is_whole = _draw(group_id, history, first, lines)
-        oldest = None if is_whole or start > first or first == 0 else history.first_kept()
-        if oldest is None or first <= max(
-            oldest.slot, history.next_slot - transaction_book.ENTRIES_MAX
-        ):
-            return lines, start_ms if start > asked else 0
-        first = max(oldest.slot, history.next_slot - 2 * (history.next_slot - first))
-
-
-def _draw(
-    group_id: str, history: JournalHistory, first: int, lines: dict[tuple[str, int], _Line]
-) -> tuple[int, int, bool]:
-    """Add the steps to the lines, and lines for offsets that were deleted since. It returns from
-    which slot and time on, after the last entry that cannot be read, and whether all lines tell
-    where they began."""
-    start, start_ms = first, 0
-    pended: dict[TxId, tuple[PendingOffset, ...]] = {}
-    is_whole = True
-    for slot, entry in enumerate(history.entries(first, history.next_slot), first):
-        events = None
-        if entry is not None:
-            # Records are with events of transactions.
-            events = history.events(replace(with_events(entry, _MOVING), records=b""))
-        if entry is None or events is None:
-            start, is_whole = slot + 1, True
-            pended.clear()
-            for line in lines.values():
-                line.steps.clear()
-            continue
-        if slot == start:
-            start_ms = entry.written_at_ms
-        for event in events:
-            if event.group == group_id:
-                is_whole &= _add(event, entry.written_at_ms, pended, lines)
-    is_whole &= all(line.steps[0][1] is not None for line in lines.values() if line.steps)
-    return start, start_ms, is_whole
-
-
-def _add(
-    event: OffsetsEvent,
-    time_ms: int,
-    pended: dict[TxId, tuple[PendingOffset, ...]],
-    lines: dict[tuple[str, int], _Line],
-) -> bool:
-    """Add what an event of the group tells; returns whether that is known."""
-    offsets: Sequence[PendingOffset] = ()
-    is_known = True
-    match event:
-        case OffsetsPended():
-            pended[event.tx_id] = event.pending.offsets
-        case OffsetsCommitted():
-            offsets = event.offsets
-        case PendingApplied():
-            is_known = event.tx_id in pended
-            offsets = pended.pop(event.tx_id, ())
-        case GroupDeleted():
-            for each in lines.values():
-                each.end(time_ms)
-        case OffsetsDeleted():
-            ended = [
-                each for key, each in lines.items() if (each.topic, key[1]) in event.partitions
-            ]
-            is_known = len(ended) >= len(event.partitions)
-            for each in ended:
-                each.end(time_ms)
-    for offset in offsets:
-        line = lines.setdefault((offset.topic_id, offset.partition), _Line(offset.topic, None))
-        before = None if offset.start == UNCHECKED else offset.start
-        line.steps.append((time_ms, before, offset.end))
-    return is_known
+# Ends of partitions.
 
 
 def _ends(
@@ -409,7 +287,7 @@ def _first_offsets(
 def _rows(
     topic: TopicLog,
     partition: int,
-    line: _Line,
+    line: Line,
     moments: Sequence[int],
     ends: Sequence[int | None],
 ) -> Iterator[tuple[Any, ...]]:

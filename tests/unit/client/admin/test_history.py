@@ -8,12 +8,14 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from txlog.client.admin import Admin, transaction_book
+from txlog.client.admin import Admin, group_moves, transaction_book
 from txlog.client.admin.history import COVERED_SINCE_MS, MOMENTS_MAX
 from txlog.client.consumer.consumer import Consumer
 from txlog.documents.groups import lag_document
 from txlog.errors import CorruptData, UnknownGroup, UsageError
 from txlog.model import TopicPartition
+from txlog.settings import LogSettings
+from txlog.testing.counting_store import CountingStore
 
 MINUTE_MS = 60_000
 
@@ -282,6 +284,55 @@ def test_end_of_a_topic_is_unknown_where_a_damaged_entry_tells_it(log: MemoryLog
     assert told == {("topic", "t")}
     lags = [moment["lag"] for moment in lag_document("g", table)["moments"]]
     assert lags == [None, None, 3, 3]
+
+
+def test_second_look_reads_new_entries_only_also_at_another_group() -> None:
+    log = MemoryLog(LogSettings(transaction_state_log_num_partitions=1))
+    log.clock.advance(60 * MINUTE_MS)
+    log.admin.create_topic("t", 2)
+    put(log, 9)
+    for offset in range(9):
+        for group in ("g", "h"):
+            with log.consumer(group_id=group) as consumer:
+                consumer.commit({TopicPartition("t", 0): offset})
+        log.clock.advance(1_000)
+    store = CountingStore(log.memory)
+    admin = Admin(log.process(store))
+    admin.list_groups()
+    reads = []
+    for group in ("g", "h", "g"):
+        store.reset()
+        assert admin.lag_history(group, "1m")["committed_offset"].to_pylist()[-2] == 8
+        reads.append(store.reset().of("get", "entry"))
+    first, second, third = reads
+    assert first >= second + 18
+    assert second == third
+
+
+@pytest.mark.parametrize("kept", [5, group_moves.MOVES_MAX])
+def test_a_process_that_looks_again_sees_what_a_new_one_sees(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    monkeypatch.setattr(group_moves, "MOVES_MAX", kept)
+    put(log, 30)
+    put(log, 30, partition=1)
+    commit(log, 0, partition=1)
+    watching = log.process_admin()
+    producer = log.producer("p")
+    for step in range(12):
+        if step % 4 == 1:
+            log.admin.delete_group_offsets("g", [TopicPartition("t", 0)])
+        elif step % 4 == 2:
+            producer.begin_transaction()
+            producer.send_offsets_to_transaction({TopicPartition("t", 0): step}, "g")
+            producer.commit_transaction()
+        else:
+            commit(log, step, partition=step % 2)
+        log.clock.advance(MINUTE_MS)
+        if step % 5 != 3:
+            since = f"{1 + step % 3 * 4}m"
+            found = watching.lag_history("g", since, step="1m")
+            assert found == log.process_admin().lag_history("g", since, step="1m")
 
 
 def test_unknown_group_is_refused(log: MemoryLog) -> None:
