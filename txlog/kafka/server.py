@@ -55,6 +55,9 @@ _LARGE_FRAME_BYTES = 64 << 10
 """A frame from this size on is large: smaller ones of all connections take 128 MB together."""
 CONNECTIONS_MAX = 2_000
 """Each takes a file descriptor, and up to a frame of memory."""
+BACKLOG = 1_024
+"""Connections that wait to be accepted; the system lets a client wait a second if there are more,
+as when a gateway is started again."""
 _OTHER_FILES = 128
 """Files and connections of the log itself."""
 IDLE_S = 600.0
@@ -149,7 +152,7 @@ class KafkaServer:
         """Serve until it is cancelled. Raises UsageError if the port is taken."""
         host, port = self._listen
         try:
-            server = await asyncio.start_server(self._serve, host, port)
+            server = await asyncio.start_server(self._serve, host, port, backlog=BACKLOG)
         except OSError as error:
             raise UsageError(
                 f"cannot listen on {host}:{port} ({error.strerror}); is another server there? "

@@ -25,6 +25,7 @@ import txlog
 from tests.processes.kafka_gateway import WAIT_S, Gateway
 from tests.unit.kafka.raw_requests import answered, asked, asked_alone, framed
 from txlog.kafka.apis import REQUESTS
+from txlog.kafka.server import CONNECTIONS_MAX
 
 VERSIONS = metadata.ApiVersionsRequest
 CONNECTIONS = 1_000
@@ -271,6 +272,26 @@ def test_connection_beyond_the_limit_is_closed_and_said_once(tmp_path: Path) -> 
     deadline = time.monotonic() + WAIT_S
     while what_comes_back(own, framed(VERSIONS(), 2)) == b"":
         assert time.monotonic() < deadline
+    own.stop()
+
+
+@pytest.mark.extra
+@pytest.mark.slow
+def test_of_ten_thousand_connections_those_beyond_the_limit_are_closed(tmp_path: Path) -> None:
+    own = Gateway(str(tmp_path / "log"))
+    with files(11_000), ExitStack() as stack:
+        kept = [stack.enter_context(own.connected()) for _ in range(CONNECTIONS_MAX)]
+        assert all(asked(client, VERSIONS(), 2).error_code == 0 for client in kept)
+        others = [stack.enter_context(own.connected()) for _ in range(10_000 - CONNECTIONS_MAX)]
+        assert all(other.recv(1) == b"" for other in others)
+        assert all(asked(client, VERSIONS(), 2).error_code == 0 for client in kept)
+        assert memory_mb(own, "VmHWM") <= MEMORY_MAX_MB
+        [line] = own.lines_since(0)
+        assert f"{CONNECTIONS_MAX} are open" in line
+        kept.pop().close()
+        deadline = time.monotonic() + WAIT_S
+        while what_comes_back(own, framed(VERSIONS(), 2)) == b"":
+            assert time.monotonic() < deadline
     own.stop()
 
 
