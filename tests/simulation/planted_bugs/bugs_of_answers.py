@@ -141,8 +141,8 @@ OF_ANSWERS: Mapping[str, Mutant] = {
     "snapshots that fail, and are only logged": Mutant(broken_snapshots, "producers", 1),
     "check-backs that fail, and are only logged": Mutant(broken_checks, "halves", 0),
     "retention ignores the age (I12)": Mutant(retention_without_age, "retention", 4),
-    "tombstones removed at once": Mutant(tombstones_go_at_once, "compacted", 42),
-    "tombstones delete no records": Mutant(tombstones_hide_nothing, "compacted", 18),
+    "tombstones removed at once": Mutant(tombstones_go_at_once, "compacted", 14),
+    "tombstones delete no records": Mutant(tombstones_hide_nothing, "compacted", 33),
     "committed half message dead-lettered": Mutant(committed_dead_lettered, "halves", 0),
     "denied retry counts as not stored (I13)": Mutant(
         denied_is_not_stored, "denied", 6, kind="lost write"
