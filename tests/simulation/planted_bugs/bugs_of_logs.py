@@ -274,6 +274,7 @@ _OPENING = "tests/unit/journal/replication/test_opening.py::"
 _PAST = "tests/unit/journal/replication/test_past_checks.py::"
 _ROOT = "tests/unit/storage/disk/test_local_root.py::"
 _GONE = "tests/unit/engine/test_log_gone.py::"
+_STORE = "tests/unit/storage/policy/test_store_wrapper.py::"
 _SIZE = "tests/unit/storage/test_size_limit.py::"
 _JOURNAL = "tests/unit/journal/replication/test_replica.py::"
 _BUCKET = "tests/unit/engine/test_log_gone_on_a_bucket.py::"
@@ -293,7 +294,7 @@ BUGS_OF_LOGS: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     ),
     "log identity not checked in memory": (
         _any_object_in_memory,
-        f"{_GONE}test_flush_to_replaced_memory_log_is_refused",
+        f"{_STORE}test_memory_store_bound_to_a_log_writes_nothing_once_that_is_gone",
     ),
     "symbolic links are followed": (
         _links_followed,
@@ -321,7 +322,7 @@ BUGS_OF_LOGS: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     ),
     "log presence on a bucket never checked": (
         _presence_never_checked,
-        f"{_BUCKET}test_producer_of_deleted_log_fails_for_good_after_presence_interval",
+        f"{_BUCKET}test_cluster_file_is_read_once_per_presence_interval",
     ),
     "log presence on a bucket checked at each write": (
         _presence_checked_each_time,
