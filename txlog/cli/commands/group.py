@@ -75,9 +75,11 @@ def describe(session: Session, group: Group) -> None:
     """
     validate_group_id(group)
     admin = session.admin()
-    found = admin.describe_group(group)
+    unread = Unreadable()
+    found = admin.describe_group(group, on_error=unread.note)
     document = group_document(admin, found)
     session.show(document, _sections(found, document))
+    session.end_with(unread)
 
 
 def _sections(found: GroupDescription, document: Mapping[str, Any]) -> Iterable[Section]:

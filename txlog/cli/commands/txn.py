@@ -78,18 +78,26 @@ def describe(
     """A transactional id with its open transactions, or one transaction and how it ended."""
     admin = session.admin()
     now_ms = admin.connection.runtime.clock.wall_ms()
+    unread = Unreadable()
     # The name first: a transactional id may look like a transaction, as 0-0-0 does.
     found = [
         listing_document(each, now_ms)
-        for each in admin.list_transactions()
+        for each in admin.list_transactions(on_error=unread.note)
         if each.transactional_id == name
     ]
     if found:
         sections = [part for each in found for part in _listing_sections(each)]
         session.show(found[0] if len(found) == 1 else found, sections)
-        return
-    document = transaction_document(admin.describe_transaction(_transaction_id(name)), now_ms)
-    session.show(document, _sections(document))
+    else:
+        try:
+            tx_id = _transaction_id(name)
+        except UnknownTransaction:
+            session.end_with(unread)  # A coordinator that cannot be read may know it.
+            raise
+        described = admin.describe_transaction(tx_id, on_error=unread.note)
+        document = transaction_document(described, now_ms)
+        session.show(document, _sections(document))
+    session.end_with(unread)
 
 
 def _transaction_id(name: str) -> TxId:
