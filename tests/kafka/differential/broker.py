@@ -34,13 +34,14 @@ group.initial.rebalance.delay.ms=0
 class Broker:
     """A running broker."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, more: str = "") -> None:
+        """`more` lines of its server.properties."""
         port = free_port()
         self.address = f"127.0.0.1:{port}"
         folder.mkdir(parents=True, exist_ok=True)
         properties = folder / "server.properties"
         properties.write_text(
-            PROPERTIES.format(port=port, controller_port=free_port(), folder=folder)
+            PROPERTIES.format(port=port, controller_port=free_port(), folder=folder) + more
         )
         with (folder / "broker.log").open("wb") as log:
             formatting = ("format", "-t", CLUSTER_ID, "-c", properties)
