@@ -22,10 +22,9 @@ from spark_plugin.source.read_plan import ReadTask
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from txlog.clock import SystemClock
 from txlog.coordinator.events import Participant, ReplayMark
-from txlog.engine.append.appender import Appender
 from txlog.engine.transaction_session import NO_PENDS, TransactionSession
 from txlog.groups.state import PendingOffset
-from txlog.model import TransactionOutcome, TxId
+from txlog.model import TransactionOutcome
 from txlog.otel.telemetry import (
     COMMIT,
     POLL,
@@ -39,7 +38,6 @@ from txlog.otel.telemetry import (
     Wrapped,
     outcome_after,
 )
-from txlog.topic.records.batch import Segment
 
 PLAN = Operation("plan", "receive", SpanKind.CLIENT)
 STAGE = Operation("stage", "create", SpanKind.PRODUCER)
@@ -67,8 +65,6 @@ class SparkTelemetry:
         self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None
     ) -> None:
         self._telemetry = Telemetry(tracer_provider, meter_provider)
-        self._appended: dict[TxId, Counter[str]] = {}
-        """Records of large transactions, which are appended before the decision."""
 
     def functions(self) -> Iterator[tuple[Any, str, Around]]:
         """The functions that are wrapped. Not the hooks: the first one is running by now."""
@@ -76,7 +72,6 @@ class SparkTelemetry:
         yield stream_reader, "read_task", self._read
         yield batch_reader, "read_task", self._read
         yield Staging, "add_all", self._stage
-        yield Appender, "append_staged", self._append
         yield TransactionSession, "commit", self._commit
 
     # The source.
@@ -149,20 +144,6 @@ class SparkTelemetry:
         self._note(STAGE, began, Subject(_counts(staged)))
         return staged
 
-    def _append(
-        self,
-        call: Callable[..., Mapping[int, int]],
-        appender: Appender,
-        topic: Any,
-        segments: tuple[Segment, ...],
-        tx_id: TxId,
-        *args: Any,
-    ) -> Mapping[int, int]:
-        found = call(topic, segments, tx_id, *args)
-        counts = self._appended.setdefault(tx_id, Counter())
-        counts[topic.name] += sum(batch.row_count for each in segments for batch in each.batches)
-        return found
-
     def _commit(
         self,
         call: Callable[..., dict[str, Mapping[int, int]]],
@@ -175,7 +156,7 @@ class SparkTelemetry:
     ) -> dict[str, Mapping[int, int]]:
         """The transaction of a micro-batch, a `foreachBatch` or a job."""
         began = Began.now(session._connection.runtime.clock)
-        counts = _counts(participants) + self._appended.pop(session.tx_id, Counter())
+        counts = _counts(participants)
         group = next(iter(pends)) if len(pends) == 1 else ""
         more: dict[str, str | int] = {"txlog.transaction.id": str(session.tx_id)}
         if mark is not None:

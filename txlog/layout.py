@@ -19,6 +19,7 @@ and in each journal
     hint.json                                  a recent snapshot; may be old, wrong or gone
     segments/<32 hex>.arrow                    records (topics only): 20 random digits, then 12 of
                                                the milliseconds since 1970
+    manifests/<32 hex>.arrow                   stored batches of a large transaction (topics only)
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _JOURNALS = re.compile(
     rf"({CLUSTER_JOURNAL}/[0-9a-f]{{32}}|{TOPICS}/[A-Za-z0-9._-]{{1,249}}/[A-Za-z0-9_-]{{1,64}}"
     rf"|{TRANSACTIONS}/[0-9a-f]{{32}}/[0-9]+)/"
     r"(?:hint\.json|(?:entries|boundaries)/\d{20}\.json|snapshots/\d{20}\.arrow"
-    r"|chunks/\d{20}-\d{20}(?:-[0-9a-f]{32})?\.arrow|segments/[0-9a-f]{32}\.arrow)"
+    r"|chunks/\d{20}-\d{20}(?:-[0-9a-f]{32})?\.arrow|(?:segments|manifests)/[0-9a-f]{32}\.arrow)"
 )
 
 
@@ -131,6 +132,16 @@ class JournalLayout:
         time, drawn = segment_id[:SEGMENT_TIME_DIGITS], segment_id[SEGMENT_TIME_DIGITS:]
         return f"{self.root}/segments/{drawn}{time}.arrow"
 
+    @property
+    def manifests(self) -> str:
+        """Prefix of all manifests of a topic."""
+        return f"{self.root}/manifests/"
+
+    def manifest(self, manifest_id: str) -> str:
+        """Name of a manifest; its id is like a segment's, and its digits are in the same order."""
+        time, drawn = manifest_id[:SEGMENT_TIME_DIGITS], manifest_id[SEGMENT_TIME_DIGITS:]
+        return f"{self.root}/manifests/{drawn}{time}.arrow"
+
 
 def parse_number(path: str) -> int | None:
     """The number in the name of an entry, snapshot or boundary, or None for another name."""
@@ -161,6 +172,11 @@ def bytes_max(path: str) -> int | None:
 def is_segment(path: str) -> bool:
     """Whether the path is the name of a segment."""
     return _JOURNALS.fullmatch(path) is not None and path.rsplit("/", 2)[-2] == "segments"
+
+
+def is_manifest(path: str) -> bool:
+    """Whether the path is the name of a manifest."""
+    return _JOURNALS.fullmatch(path) is not None and path.rsplit("/", 2)[-2] == "manifests"
 
 
 def is_entry(path: str) -> bool:

@@ -17,10 +17,9 @@ tests to the states that it has in memory (R60), and step 6 follows in the backg
 entry of the next batch's decision (R61).
 
 The decision is one journal entry, a conditional PUT of at most a megabyte, and so is each topic's
-marker. If the segments are too many to be named there, the records are first appended to the
-topics' logs, one part in each entry, as those of any producer's open transaction. Readers see none
-of them before the decision (I3, I5), which names partitions only. This costs a BEGIN, and one entry
-for every few thousand stored batches.
+marker. If the segments are too many to be named there, each topic gets a manifest that names them,
+before step 3 (docs/design/0039): one wait more, whatever the size of the batch. A crash leaves
+manifests without a reference.
 
 Keeps I6 and I10 (R1, R2, R23, R24, R26, R27, R29, R40, R60, R61). It must not know how records were
 staged.
@@ -44,9 +43,9 @@ from spark_plugin.source.starting_points import UNSTABLE_WAIT_MS, UNSTABLE_WAITS
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import NewestMark, Participant, ReplayMark
 from txlog.coordinator.rules import require_not_deleted
-from txlog.engine.append import appender
-from txlog.engine.append.appender import Appender
+from txlog.engine.append.appender import ENTRY_BATCHES_MAX
 from txlog.engine.connection import Connection
+from txlog.engine.large_transactions import weight
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import (
     CheckpointConflict,
@@ -71,11 +70,6 @@ DECIDE_ATTEMPTS_MAX = 3
 """Attempts to decide a batch, and to read its groups and its mark at one moment. A second attempt
 is needed if another run committed, or barred this run's pend, meanwhile; more attempts would only
 let two runs of a query fence each other for longer."""
-
-RANGE_BYTES = 60
-"""The largest size of a range in a mark, without the names of its group and topic: two offsets of
-19 digits, a partition of 4, quotes, commas and brackets. A smaller value would let a decision with
-many partitions exceed its entry."""
 
 SESSIONS_MAX = 256
 """Sessions that a process keeps. A query has one for each of its labels; with more than this in
@@ -236,7 +230,7 @@ class BatchCommitter:
         anything else, the states must be read. Raises the errors of `_commit_transaction`.
         """
         session = _sessions.get(self._session_key)
-        if session is None or self._has_moved(session) or is_large(self._staged, self._mark):
+        if session is None or self._has_moved(session):
             return False
         offsets = self._connection.offsets
         # The batch before may be decided only: its offsets and COMMITTED can be in this decision.
@@ -345,27 +339,22 @@ class BatchCommitter:
     # The transaction.
 
     def _commit_transaction(self) -> None:
-        staged = self._staged
         # Before anything is written. PREPARE asks again.
-        require_not_deleted(self._coordinator.state, staged)
-        # A large batch registers again: the sequences of an epoch begin at 0, and an earlier large
-        # batch has used them (0011).
-        is_too_large = is_large(staged, self._mark)
+        require_not_deleted(self._coordinator.state, self._staged)
         session = _sessions.pop(self._session_key, None)
         is_new = session is None
-        if session is None or is_too_large or self._has_moved(session):
+        if session is None or self._has_moved(session):
             session = self._registered()
         try:
             pends = {group: self._pending(group) for group in self._groups}
             pends = {g: self._transactional_part(g, pend) for g, pend in pends.items() if pend}
             # Without a check: all rows are staged, and PREPARE refuses a fenced run.
             session.begin(checks_fencing=False)
-            if is_too_large:
-                append_first(self._connection, session, staged)
-                staged = ()
+            if weight(self._staged) > self._connection.entry_batches_max:
+                _recommend_repartition()
             after = NewestMark(self._mark.key, self._tested_mark)
-            commit = partial(session.commit, staged, self._mark, pends=pends, conditions=(after,))
-            self._wait(commit)
+            commit = partial(session.commit, self._staged, self._mark)
+            self._wait(partial(commit, pends=pends, conditions=(after,)))
             # Spark may end a process with its first commit (R61).
             if is_new:
                 session.join()
@@ -457,7 +446,7 @@ def _newest(marks: Iterable[ReplayMark | None]) -> ReplayMark | None:
     return max(filter(None, marks), key=attrgetter("batch_id"), default=None)
 
 
-# Staged segments, and how many of them an entry names.
+# Staged segments.
 
 
 def require_topics(connection: Connection, staged: Sequence[Participant]) -> None:
@@ -489,50 +478,13 @@ def refused_if_deleted(connection: Connection) -> Iterator[None]:
         ) from error
 
 
-def is_large(staged: Sequence[Participant], mark: ReplayMark | None = None) -> bool:
-    """Whether these segments are too many for one entry, beside the batch's mark."""
-    ranges = mark.ranges if mark is not None else ()
-    mark_bytes = sum(len(r.group.encode()) + len(r.topic) + RANGE_BYTES for r in ranges)
-    mark_weight = mark_bytes // appender.STORED_BATCH_BYTES
-    return _weight(staged) + mark_weight > appender.ENTRY_BATCHES_MAX
-
-
 @cache
 def _recommend_repartition() -> None:
     log.warning(
         "the tasks of a batch have stored more than %d batches of records, which one entry cannot "
-        "name, so the commit takes more requests. Each task stores a batch for each partition that "
-        "it has rows for: repartition the rows before the write, by .repartition('topic') if each "
-        "row names its topic, else by the partition or the key.",
-        appender.ENTRY_BATCHES_MAX,
+        "name, so the commit writes a manifest for each topic. Each task stores a batch for each "
+        "partition that it has rows for: fewer, larger ones are read faster. Repartition the rows "
+        "before the write, by .repartition('topic') if each row names its topic, else by the "
+        "partition or the key.",
+        ENTRY_BATCHES_MAX,
     )
-
-
-def append_first(
-    connection: Connection, session: TransactionSession, staged: Sequence[Participant]
-) -> None:
-    """Append these records to the topics' logs, in an open transaction.
-
-    `session` has just registered, so sequences begin at 0. A crash leaves a transaction that the
-    next run aborts, or any process after its timeout. Raises SegmentExpired, ProducerFenced,
-    TransactionAborted, and the store's errors.
-    """
-    _recommend_repartition()
-    cluster = connection.cluster
-    process = cluster.process
-    registration = session.registration
-    batches = Appender(connection.runtime, process)
-    batches.use_producer(registration.pid, registration.epoch)
-    topics = [(cluster.topic_of_id(part.topic, part.topic_id), part) for part in staged]
-    for topic, part in topics:
-        partitions = {b.partition for segment in part.segments for b in segment.batches}
-        # The appends may take longer than the ten seconds of a staged transaction (0011).
-        session.declare(topic, partitions, process.transaction_timeout_ms)
-    for topic, part in topics:
-        batches.append_staged(topic, part.segments, session.tx_id)
-
-
-def _weight(staged: Sequence[Participant]) -> int:
-    """The space in an entry that naming all of this takes, in stored batches: the name of a topic,
-    of up to 249 characters, takes as much as two."""
-    return sum(2 + appender.entry_weight(part.segments) for part in staged)

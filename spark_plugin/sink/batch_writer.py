@@ -37,8 +37,6 @@ from spark_plugin.python_worker import (
 )
 from spark_plugin.sink.batch_commit import (
     BatchCommitter,
-    append_first,
-    is_large,
     refused_if_deleted,
     require_topics,
 )
@@ -378,9 +376,6 @@ def commit_once(
     require_topics(connection, staged)
     session.begin()
     with refused_if_deleted(connection):
-        if is_large(staged):
-            append_first(connection, session, staged)
-            staged = ()
         session.commit(tuple(staged), mark)
     # No transaction of this session follows that would wait for the completion.
     session.close()

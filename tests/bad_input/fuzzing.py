@@ -32,7 +32,9 @@ def fuzz(examples: int) -> settings:
 
 def journal_of(path: str) -> str:
     """The folder of the journal."""
-    return re.sub(r"/(entries|snapshots|chunks|boundaries|segments)/.*|/hint.json", "", path)
+    return re.sub(
+        r"/(entries|snapshots|chunks|boundaries|segments|manifests)/.*|/hint.json", "", path
+    )
 
 
 def answer(use: Callable[[MemoryLog], object], log: MemoryLog) -> object:

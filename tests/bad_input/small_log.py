@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from tests.logs.memory_log import MemoryLog
+from txlog.engine.append.appender import ENTRY_BATCHES_MAX
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings
 
@@ -21,12 +22,15 @@ KINDS = {
     "boundary": r".*/boundaries/\d+\.json",
     "hint": r".*/hint\.json",
     "segment": r".*/segments/\w+\.arrow",
+    "manifest": r".*/manifests/\w+\.arrow",
 }
 """Kind -> a pattern of its paths."""
 
 COUNT = 13
 LIMIT = 2_000
 """Small records of two topics together ride in an entry."""
+LARGE = (4, 12)
+"""Staged transactions with manifests: of the one the index is sealed, of the other it is not."""
 U0 = TopicPartition("u", 0)
 
 
@@ -36,7 +40,7 @@ def stages() -> tuple[dict[str, bytes], dict[str, bytes]]:
 
     Topics `u`, two partitions, and `v`: transactions over both, alternately staged and in the log,
     one aborted, with a group's offsets; records of half of them ride in entries, others are too
-    large; a snapshot every four entries, so that chunks are sealed.
+    large; two have manifests; a snapshot every four entries, so that chunks are sealed.
     """
     log = MemoryLog(LogSettings(journal_snapshot_entries=4, entry_records_max_bytes=LIMIT))
     log.admin.create_topic("u", 2)
@@ -44,6 +48,7 @@ def stages() -> tuple[dict[str, bytes], dict[str, bytes]]:
     in_log, staging = log.producer("a", transaction_records="in.log"), log.producer("b")
     for number in range(COUNT):
         producer = in_log if number % 2 else staging
+        log.connection.entry_batches_max = 0 if number in LARGE else ENTRY_BATCHES_MAX
         producer.begin_transaction()
         large = [("large", random.Random(number).randbytes(LIMIT))] if number % 4 < 2 else []
         producer.send("u", b"u%d" % number, partition=number % 2, headers=large)

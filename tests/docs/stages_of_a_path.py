@@ -35,7 +35,6 @@ _FUNCTIONS = {
         f"{_STAGED} StagedRecords.add",
         f"{_STAGED} StagedRecords.complete",
         f"{_STAGED} StagedRecords.participants",
-        f"{_STAGED} make_decidable",
     ),
     "rows prepared and routed": (
         "txlog/topic/write/record_preparation.py prepared_batch",

@@ -14,12 +14,15 @@ from tests.docs.far_batch import FarBatch
 from tests.docs.pages import Page
 from tests.source_tree import ROOT
 from txlog import Admin, Consumer, Producer, TopicPartition
+from txlog.coordinator.events import Participant
 from txlog.engine.connection import Connection, open_connection, require_own_place
 from txlog.engine.producer_config import IN_LOG
+from txlog.engine.transaction_session import TransactionSession
 from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
 from txlog.testing.request_log import described
 from txlog.testing.round_trips import ROUND_TRIP_MS, RoundTrips
+from txlog.topic.records.batch import Segment, SegmentBatch
 from txlog.verify.log_audit import audit_log, stored_objects
 
 REQUESTS = Page(ROOT / "docs" / "dev" / "request-counts.md")
@@ -162,6 +165,31 @@ def micro_batch(step: str) -> Callable[[FarLog], Callable[[], object]]:
     return prepared
 
 
+def large(topics: int, segments: int, partitions: int) -> Callable[[FarLog], Callable[[], object]]:
+    """The commit of segments that each have a batch for every partition of their topic."""
+
+    def prepared(log: FarLog) -> Callable[[], object]:
+        session = TransactionSession(log.connection, "large")
+        session.register("instance")
+        participants = []
+        for number in range(topics):
+            log.admin.create_topic(f"wide-{number}", partitions)
+            topic = log.connection.cluster.topic(f"wide-{number}")
+            topic.catch_up()
+            batches = tuple(SegmentBatch(p, 1, 1_000 * p, 900, p, 0, 0) for p in range(partitions))
+            named = (topic.layout.segment(topic.new_name()) for _ in range(segments))
+            staged = tuple(Segment(path, 0, batches) for path in named)
+            participants.append(Participant(topic.topic_id, topic.name, segments=staged))
+
+        def commit() -> None:
+            session.begin(checks_fencing=False)
+            session.commit(tuple(participants))
+
+        return commit
+
+    return prepared
+
+
 OPERATIONS: dict[str, Callable[[FarLog], Callable[[], object]]] = {
     "transaction: 1 topic": lambda log: lambda: log.transaction("a"),
     "transaction: 2 topics and a group's offsets": lambda log: (
@@ -179,6 +207,8 @@ OPERATIONS: dict[str, Callable[[FarLog], Callable[[], object]]] = {
     "with records in the log: 2 topics and a group's offsets": lambda log: (
         lambda: log.transaction_in_log("a", "b", group="group")
     ),
+    "commit of 20 topics x 16 segments x 64 partitions": large(20, 16, 64),
+    "commit of 100 topics x 100 segments x 8 partitions": large(100, 100, 8),
     "idempotent send and flush": lambda log: lambda: log.idempotent.send("a", b"record").get(),
     "idempotent send and flush, above 64 KB": lambda log: (
         lambda: log.idempotent.send("a", LARGE).get()

@@ -29,8 +29,8 @@ from tests.simulator.actors.readers import Reader
 from tests.simulator.actors.role import Role
 from tests.simulator.environment.process import SimulatedProcess
 from tests.simulator.environment.world import Scenario
+from tests.simulator.scenarios import LARGE, maintenance_roles
 from tests.simulator.scenarios import SCENARIOS as CORE
-from tests.simulator.scenarios import maintenance_roles
 from txlog.errors import CheckpointConflict, OffsetOutOfRange
 
 _TOPICS = {"ta": 2, "tx": 1, "ty": 2}
@@ -126,4 +126,5 @@ SCENARIOS: Mapping[str, Scenario] = {
     "aging": Scenario("aging", _AGING, _aging, requests_max=500),
     "numbers": Scenario("numbers", _COUNTED, _numbers, requests_max=340),
     "queries": Scenario("queries", _TOPICS, _queries, requests_max=240),
+    "large-queries": Scenario("large-queries", _TOPICS, _queries, 240, entry_batches_max=LARGE),
 }

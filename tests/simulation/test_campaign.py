@@ -62,7 +62,7 @@ def test_trace_is_written_although_the_checker_fails(
 
 def test_scenario_names_are_unique() -> None:
     """Mappings are merged: the later one would win silently."""
-    own = ("aging", "numbers", "queries")
+    own = ("aging", "numbers", "queries", "large-queries")
     names = [*CORE, *OF_MICRO_BATCHES, *OF_SLOW_QUERIES, *own]
     assert len(names) == len(set(names))
     assert SCENARIOS.keys() == set(names)

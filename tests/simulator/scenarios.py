@@ -280,6 +280,9 @@ def _mortals(choices: random.Random) -> Sequence[Role]:
     ]
 
 
+LARGE = (0, 0, 4)
+"""Limits of an entry with which all transactions have manifests, or some."""
+
 SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
@@ -295,6 +298,11 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("threads", _SHARED, _threads, requests_max=500),
         Scenario("upkeep", _UPKEEP, _upkeep, requests_max=600),
         Scenario("storm", _STORM, _storm, requests_max=240),
+        Scenario("large", _UPKEEP, _upkeep, requests_max=600, entry_batches_max=LARGE),
+        Scenario("large-bank", _BANK, _bank, entry_batches_max=LARGE),
+        Scenario("large-compacted", _COMPACTED, _compacted, 400, entry_batches_max=LARGE),
+        Scenario("large-mortals", _MORTAL, _mortals, 400, entry_batches_max=LARGE),
+        Scenario("large-retention", _RETAINED, _retention, 600, entry_batches_max=LARGE),
         *EDGE_SCENARIOS,
     )
 }

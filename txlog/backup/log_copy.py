@@ -35,7 +35,7 @@ from txlog.journal.machine import Machine, after_event, closed_entry, decoded_ev
 from txlog.journal.replication.opening import write_snapshot
 from txlog.journal.replication.replica import Replica
 from txlog.layout import CLUSTER_FILE, JournalLayout, is_entry
-from txlog.maintenance.vacuum import staged_segments, stored_objects_of
+from txlog.maintenance.vacuum import staged_objects, stored_objects_of
 from txlog.settings import LogSettings
 from txlog.storage.policy.probe import probe
 from txlog.storage.store import Exists, Store, is_near
@@ -61,7 +61,7 @@ class CopyReport:
     """The copy's own id."""
     topics: int
     objects: int
-    """Segments and chunks, besides new segments for records that were in entries."""
+    """Segments, manifests and chunks, besides new segments for records that were in entries."""
     size_bytes: int
 
 
@@ -269,13 +269,14 @@ def _reading(cluster: Cluster, journal: _Journal, first: Reading) -> Reading:
 
 
 def _objects(cluster: Cluster, kept: _Kept) -> Iterator[str]:
-    """Segments and chunks that the journal's state names. Raises CorruptData, BoundaryMoved."""
+    """Segments, manifests and chunks that the journal's state names. Raises CorruptData,
+    BoundaryMoved."""
     opened = kept.journal.opened
     if opened is not None:
         topic = TopicLog(cluster.store, opened, cluster.runtime, cluster.options)
         yield from stored_objects_of(topic, kept.state)
     elif isinstance(kept.state, CoordinatorJournalState):
-        yield from staged_segments(kept.state.transactions)
+        yield from staged_objects(cluster, kept.state.transactions)
 
 
 def _without_entries(cluster: Cluster, target: Store, kept: _Kept) -> _Kept:

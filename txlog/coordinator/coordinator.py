@@ -51,8 +51,9 @@ from txlog.errors import (
     StoreUnavailable,
     TxlogError,
 )
+from txlog.fan_out import WIDE
 from txlog.journal.replication.replica import Replica
-from txlog.layout import is_entry
+from txlog.layout import is_entry, is_manifest
 from txlog.model import Decision, TransactionOutcome, TxId
 from txlog.topic.events import AdvanceHorizon, WriteMarker
 from txlog.topic.producer_state import NEW_PRODUCER, holds
@@ -319,9 +320,9 @@ class Coordinator:
             return base_offsets
 
         participants = transaction.participants
-        written = self._cluster.runtime.fan_out.run_all(
-            [partial(write_marker, participant) for participant in participants]
-        )
+        fan_out = self._cluster.runtime.fan_out
+        run_all = fan_out.run_together if len(participants) in WIDE else fan_out.run_all
+        written = run_all([partial(write_marker, participant) for participant in participants])
         return {
             participant.topic_id: base_offsets
             for participant, base_offsets in zip(participants, written, strict=True)
@@ -422,17 +423,19 @@ class Coordinator:
 
 
 def with_records_of_decision(topic: TopicLog, marker: WriteMarker) -> WriteMarker:
-    """The marker with the records that are in the entry of the decision. Raises MissingObject."""
-    segments = topic.inlined(marker.segments)
+    """The marker with the records that are in the entry of the decision, and with the parts of
+    manifests. Raises MissingObject, CorruptData."""
+    segments = topic.for_marker(marker.segments)
     if segments is None:
-        # That entry stays until the transaction is complete (R65): then the topic has the marker.
+        # Both stay until the transaction is complete (R65, R66): then the topic has the marker.
         producer = topic.catch_up(linearizable=True).producers.get(marker.tx_id.pid, NEW_PRODUCER)
         is_gone = topic.state.closed or holds(topic.state.retired, marker.tx_id.pid)
         if not (is_gone or producer.is_finished(marker.tx_id)):
-            path = next(one.path for one in marker.segments if is_entry(one.path))
+            named = (one.path for one in marker.segments)
+            path = next(path for path in named if is_entry(path) or is_manifest(path))
             raise MissingObject(
-                f"{path} does not have the records of transaction {marker.tx_id}, which it "
-                f"decides, and topic {topic.name!r} lacks them. Restore it from a backup.",
+                f"{path} is missing, or has no records of transaction {marker.tx_id}, which is "
+                f"decided, and topic {topic.name!r} lacks them. Restore it from a backup.",
                 path=path,
             )
         segments = ()

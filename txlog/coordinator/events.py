@@ -42,7 +42,8 @@ def _is_of_coordinator(path: str) -> bool:
 )
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """A topic that takes part in a transaction; `segments` are its staged records."""
+    """A topic that takes part in a transaction; `segments` are its staged records, of a large
+    transaction a manifest of them."""
 
     topic_id: str
     topic: str
@@ -56,7 +57,9 @@ class Participant:
         validate_topic_name(self.topic, internal=True)
         validate_topic_id(self.topic_id)
         # An entry of a coordinator holds small records until they are in their topics.
-        require_own_segments(self.topic, self.topic_id, self.segments, _is_of_coordinator)
+        require_own_segments(
+            self.topic, self.topic_id, self.segments, _is_of_coordinator, may_be_folded=True
+        )
 
 
 @stored_list(

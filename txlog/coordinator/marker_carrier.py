@@ -177,7 +177,7 @@ def with_records(topic: TopicLog, markers: Sequence[WriteMarker]) -> tuple[Write
     found: list[WriteMarker] = []
     left = topic.inline_bytes_max * 3 // 4
     for marker in markers:
-        segments = topic.inlined(marker.segments, is_recent=True)
+        segments = topic.for_marker(marker.segments, is_recent=True)
         if segments is None:
             continue
         left -= sum(len(one.data) for one in segments if isinstance(one, InlineSegment))

@@ -8,6 +8,7 @@ from txlog.client.admin import TransactionDescription, TransactionListing
 from txlog.client.admin.descriptions import HangingTransaction, PendingTransaction
 from txlog.coordinator.transaction import Transaction, TransactionState
 from txlog.documents.record_json import iso_time
+from txlog.layout import is_manifest
 
 
 def listing_document(each: TransactionListing, now_ms: int) -> dict[str, Any]:
@@ -41,14 +42,20 @@ def _open_document(opened: Transaction, now_ms: int) -> dict[str, Any]:
 
 
 def _partitions(opened: Transaction) -> list[tuple[str, int]]:
-    """The partitions that it writes: declared ones, and those of its staged segments."""
+    """The partitions that it writes: declared ones, and those of its staged segments. Those of a
+    manifest are known once it is read."""
     return sorted(
         {
             (participant.topic, partition)
             for participant in opened.participants
             for partition in (
                 *participant.partitions,
-                *(batch.partition for segment in participant.segments for batch in segment.batches),
+                *(
+                    batch.partition
+                    for segment in participant.segments
+                    if not is_manifest(segment.path)
+                    for batch in segment.batches
+                ),
             )
         }
     )

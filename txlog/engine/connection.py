@@ -21,6 +21,7 @@ from txlog.clock import Runtime
 from txlog.coordinator.coordinator import Coordinator, coordinator_number_of
 from txlog.coordinator.marker_carrier import MarkerCarriers
 from txlog.coordinator.topic_deletion import CoordinatedDeletion
+from txlog.engine.append.appender import ENTRY_BATCHES_MAX
 from txlog.errors import (
     InvalidConfig,
     NotATxlog,
@@ -61,6 +62,9 @@ class InOneProcess:
 
 class Connection(InOneProcess):
     """One open log. Safe to use from threads."""
+
+    entry_batches_max = ENTRY_BATCHES_MAX
+    """Stored batches that a decision names one by one; a larger transaction has manifests."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

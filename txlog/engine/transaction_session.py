@@ -23,8 +23,9 @@ from txlog.coordinator.events import (
 )
 from txlog.coordinator.rules import require_current
 from txlog.coordinator.transaction import TransactionalId
-from txlog.engine.append.appender import STORED_BATCH_BYTES, entry_weight
+from txlog.engine.append.appender import STORED_BATCH_BYTES
 from txlog.engine.connection import Connection
+from txlog.engine.large_transactions import decidable, weight
 from txlog.engine.producer_config import STAGED, ProducerConfig
 from txlog.engine.transaction_completion import Completion, NextStep
 from txlog.errors import (
@@ -114,6 +115,8 @@ class TransactionSession:
         """Topic id -> declared partitions."""
         self._groups: list[str] = []
         """Consumer groups with a pend of this transaction."""
+        self._decidable: tuple[tuple[Participant, ...], tuple[Participant, ...]] | None = None
+        """Participants that were to be committed, and what the decision names instead."""
         self._completion: Completion | None = None
         """The completion of the previous transaction."""
 
@@ -192,6 +195,7 @@ class TransactionSession:
         self.has_begun = self.may_be_decided = False
         self._declared = {}
         self._groups = []
+        self._decidable = None
         if checks_fencing and not is_awaited:
             self._state_at_begin = self._begin_read()
         return self.tx_id
@@ -239,19 +243,16 @@ class TransactionSession:
         """Whether records may be appended to these partitions now."""
         return self.has_begun and partitions <= self._declared.get(topic.topic_id, set())
 
-    def declare(self, topic: TopicLog, partitions: set[int], timeout_ms: int | None = None) -> None:
-        """Add partitions to the transaction before the first record is appended there.
-
-        `timeout_ms` applies if the transaction begins with this call; default: the session's.
-        """
+    def declare(self, topic: TopicLog, partitions: set[int]) -> None:
+        """Add partitions to the transaction before the first record is appended there."""
         if self.has_declared(topic, partitions):
             return
         participant = Participant(topic.topic_id, topic.name, tuple(sorted(partitions)))
         with self.aborted_unless_fenced():
-            self._add(participant, timeout_ms=timeout_ms)
+            self._add(participant)
         self._declared.setdefault(topic.topic_id, set()).update(partitions)
 
-    def _add(self, *participants: Participant, timeout_ms: int | None = None) -> None:
+    def _add(self, *participants: Participant) -> None:
         """BEGIN, or add participants to a begun transaction. Without participants this only checks
         that a begun transaction is still open: nothing is written."""
         if self.has_begun:
@@ -264,7 +265,7 @@ class TransactionSession:
             self._coordinator.begin,
             self.transactional_id,
             self.tx_id,
-            timeout_ms or self._timeout_ms,
+            self._timeout_ms,
             participants,
             self._tag,
         )
@@ -377,8 +378,13 @@ class TransactionSession:
             with self.aborted_unless_fenced():
                 self._coordinator.require_current(self.transactional_id, self.tx_id)
             return {}
+        # Once: after PREPARE was sent, only the coordinator's answer may end a repeat (R39). Before
+        # any pend: what is refused here leaves none.
+        if self._decidable is None or self._decidable[0] != participants:
+            self._decidable = participants, decidable(self._connection, participants, mark)
+        participants = self._decidable[1]
         own = {group: offsets for group, offsets in pends.items() if self.decides(group)}
-        riding = own if _fit_in_entry(participants, mark, own) else NO_PENDS
+        riding = own if own and _fit_in_entry(participants, mark, own) else NO_PENDS
         # A repeat may find them applied: they were answered before PREPARE was sent (R37).
         for group in () if self.may_be_decided else pends:
             if group not in riding:
@@ -526,14 +532,12 @@ class TransactionSession:
 def _fit_in_entry(
     participants: Sequence[Participant], mark: ReplayMark | None, pends: Pends
 ) -> bool:
-    """Whether an entry can hold these pends with the decision, whose mark names their partitions a
-    second time."""
+    """Whether an entry can hold these pends with the decision and its mark."""
     positions = sum(PEND_BYTES + event_bytes(offsets) for offsets in pends.values())
     segments = [segment for participant in participants for segment in participant.segments]
     records = sum(len(each.data) for each in segments if isinstance(each, InlineSegment))
-    names = 2 * len(participants) + entry_weight(segments)
-    twice = 1 if mark is None else 2
-    return twice * positions + STORED_BATCH_BYTES * names + records <= OFFSETS_BYTES_MAX
+    names = STORED_BATCH_BYTES * weight(participants, mark)
+    return positions + names + records <= OFFSETS_BYTES_MAX
 
 
 def _require_outlived(timeout_ms: int, process: ProcessSettings) -> None:

@@ -1,4 +1,5 @@
-"""Deleting unreferenced stored objects: segments, index chunks, and the rest of deleted topics.
+"""Deleting unreferenced stored objects: segments, manifests, index chunks, and the rest of deleted
+topics.
 
 Keeps I12 and I14: an object is deleted only if it lies below a staging horizon that is in every
 journal, so that no commit can refer to it any more (R17), and if two passes, apart in time, found
@@ -14,19 +15,30 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from txlog.catalog.cluster import Cluster
 from txlog.coordinator.coordinator import Coordinator
-from txlog.coordinator.events import StagingHorizonAdvanced
+from txlog.coordinator.events import Participant, StagingHorizonAdvanced
 from txlog.coordinator.state import CoordinatorState
 from txlog.engine.connection import Connection
-from txlog.errors import CorruptData, UnknownTopic
-from txlog.layout import TOPICS, chunk_name_of, journal_root, segment_id_at, segment_id_of
+from txlog.errors import CorruptData, MissingObject, UnknownTopic
+from txlog.layout import (
+    TOPICS,
+    chunk_name_of,
+    is_manifest,
+    journal_root,
+    segment_id_at,
+    segment_id_of,
+)
+from txlog.model import TxId
 from txlog.storage.store import StoredObject
-from txlog.topic.batch_index import ChunkRef
+from txlog.topic.batch_index import ChunkRef, IndexedBatch
 from txlog.topic.events import AdvanceHorizon
+from txlog.topic.producer_state import NEW_PRODUCER
+from txlog.topic.records.batch import Segment
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
-_COLLECTED = ("segments", "chunks")
+_COLLECTED = ("segments", "manifests", "chunks")
 _LEFT_BY_DELETED = (*_COLLECTED, "hint.json")
 _ENTRIES = ("entries",)
 
@@ -246,45 +258,78 @@ def _is_ended(topic: TopicLog) -> bool:
 
 
 def references(connection: Connection) -> frozenset[str]:
-    """Paths of all segments that an open transaction or a topic names, and of all index chunks.
+    """Paths of all segments and manifests that an open transaction, a topic or one of these
+    manifests names, and of all index chunks.
 
     Time and memory grow with the number of segments. Raises CorruptData, StoreUnavailable.
     """
     # The coordinators first (R18).
     found: set[str] = set()
     for coordinator in connection.caught_up():
-        found.update(staged_segments(coordinator.state))
+        found.update(staged_objects(connection.cluster, coordinator.state))
     topics = [partial(_stored, topic) for topic in present_topics(connection)]
     for stored in connection.cluster.answers(topics):
         found.update(stored)
     return frozenset(found)
 
 
-def staged_segments(state: CoordinatorState) -> Iterator[str]:
-    """Segments that the open transactions of that coordinator name."""
+def staged_segments(state: CoordinatorState) -> Iterator[tuple[TxId, Participant, Segment]]:
+    """Segments and manifests that the open transactions of that coordinator name."""
     for _, transaction in state.open_transactions():
         for participant in transaction.participants:
-            yield from (segment.path for segment in participant.segments)
+            for segment in participant.segments:
+                yield transaction.tx_id, participant, segment
+
+
+def staged_objects(cluster: Cluster, state: CoordinatorState) -> Iterator[str]:
+    """Their paths, and those of the segments that the manifests name (R66). Raises CorruptData, and
+    MissingObject for a manifest that is still needed."""
+    for tx_id, participant, segment in staged_segments(state):
+        yield segment.path
+        if not is_manifest(segment.path):
+            continue
+        topic = cluster.topic_of_id(participant.topic, participant.topic_id)
+        manifest = topic.manifest(segment.path, segment.batches[0].crc32)
+        if manifest is not None:
+            yield from (row.segment for row in manifest.rows)
+            continue
+        current = topic.catch_up(linearizable=True)
+        # With the marker the topic names what is left of it; a deleted topic needs nothing.
+        if not (
+            current.closed or current.producers.get(tx_id.pid, NEW_PRODUCER).is_finished(tx_id)
+        ):
+            raise MissingObject(
+                f"{segment.path} is missing, and transaction {tx_id} is decided with it. Restore "
+                "it from a backup.",
+                path=segment.path,
+            )
 
 
 def stored_objects_of(topic: TopicLog, state: TopicState) -> Iterator[str]:
-    """Every chunk and segment that this state of the topic refers to.
+    """Every chunk, segment and manifest that this state of the topic refers to.
 
     Raises CorruptData, and BoundaryMoved if the state is too old to be read.
     """
     if state.closed:
         return
-    # Without records a row only keeps the offsets dense (I2), and its segment may go.
-    yield from (row.segment for row in state.tail if row.record_count)
+    yield from _objects_of(topic, state, state.tail)
     waiting: list[ChunkRef] = list(state.sealed.roots())
     while waiting:
         ref = waiting.pop()
         yield topic.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
-        for part in topic.chunk(state, ref):
-            if isinstance(part, ChunkRef):
-                waiting.append(part)
-            elif part.record_count:
-                yield part.segment
+        content = topic.chunk(state, ref)
+        waiting += (part for part in content if isinstance(part, ChunkRef))
+        rows = (part for part in content if isinstance(part, IndexedBatch))
+        yield from _objects_of(topic, state, rows)
+
+
+def _objects_of(topic: TopicLog, state: TopicState, rows: Iterable[IndexedBatch]) -> Iterator[str]:
+    for row in rows:
+        # Without records a row only keeps the offsets dense (I2), and its segment may go.
+        if row.record_count:
+            yield row.segment
+        if row.is_folded:
+            yield from (batch.segment for batch in topic.unfolded(state, row))
 
 
 def present_topics(connection: Connection) -> Iterator[TopicLog]:

@@ -21,12 +21,13 @@ _FOLDER_KINDS = {
     "chunks": "chunk",
     "boundaries": "boundary",
     "segments": "segment",
+    "manifests": "manifest",
 }
 
 
 def object_kind(path: str) -> str:
-    """The kind of an object: entry, snapshot, chunk, boundary, segment, hint, cluster-file, probe
-    or other."""
+    """The kind of an object: entry, snapshot, chunk, boundary, segment, manifest, hint,
+    cluster-file, probe or other."""
     if path == layout.CLUSTER_FILE:
         return "cluster-file"
     if path.startswith(f"{layout.PROBES}/"):

@@ -98,8 +98,10 @@ class IndexedBatch:
     base_offset: Offset
     row_count: OffsetCount
     segment: str
-    """The object that has its bytes: a segment, or until they are moved the entry of its slot."""
+    """The object that has its bytes: a segment, or until they are moved the entry of its slot. Of a
+    part of a large transaction the manifest that lists its batches (`manifest.py`)."""
     position: ByteCount
+    """The first byte; of a part the number of the manifest's first row."""
     length: BatchLength
     crc32: Crc32
     schema_id: Offset
@@ -150,6 +152,11 @@ class IndexedBatch:
     def is_in_entry(self) -> bool:
         """Whether its bytes are in the entry of its slot, and not in a segment."""
         return self.segment.endswith(".json")
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether it stands for several batches, which a manifest lists."""
+        return self.segment.rsplit("/", 2)[-2:-1] == ["manifests"]
 
     @property
     def is_decided(self) -> bool:

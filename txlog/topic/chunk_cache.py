@@ -1,17 +1,15 @@
-"""What one process keeps of a topic's index chunks, once they are read and decoded.
+"""What one process keeps of a topic's index chunks and manifests, once they are read and decoded.
 
-Keeps I16: the memory that the chunks of a long topic take is limited. Chunks never change, so what
-is kept is never wrong. It must not know how a chunk is read.
+Keeps I16: the memory that the chunks of a long topic take is limited. Neither ever changes, so
+what is kept is never wrong. It must not know how a chunk is read.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
-
-from txlog.topic.batch_index import ChunkKey
 
 CHUNKS_CACHED_MAX = 256
 """Chunks of a topic that a process keeps decoded: the newest of a topic without merging, as one
@@ -32,11 +30,11 @@ class ChunkCache(Generic[T]):
     def __init__(self, row_count: Callable[[T], int]) -> None:
         """`row_count` returns how many rows a value holds."""
         self._row_count = row_count
-        self._values: OrderedDict[ChunkKey, T] = OrderedDict()
+        self._values: OrderedDict[Hashable, T] = OrderedDict()
         self._rows = 0
         self._lock = threading.Lock()
 
-    def get(self, key: ChunkKey, make: Callable[[], T]) -> T:
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value of a chunk, which `make` returns if it is not kept."""
         with self._lock:
             if key in self._values:
@@ -49,7 +47,7 @@ class ChunkCache(Generic[T]):
             self._keep(key, made)
         return made
 
-    def _keep(self, key: ChunkKey, value: T) -> None:
+    def _keep(self, key: Hashable, value: T) -> None:
         """Keep the value, and drop the oldest beyond the limits, but never this one."""
         if key not in self._values:
             self._rows += self._row_count(value)

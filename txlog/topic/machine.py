@@ -18,7 +18,14 @@ from txlog.errors import CorruptData
 from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.entry import EntryRecords
 from txlog.journal.machine import Chunk, Decided
-from txlog.layout import SEGMENT_NAME_LENGTH, JournalLayout, LogLayout, is_entry, is_segment
+from txlog.layout import (
+    SEGMENT_NAME_LENGTH,
+    JournalLayout,
+    LogLayout,
+    is_entry,
+    is_manifest,
+    is_segment,
+)
 from txlog.model import PARTITIONS_MAX, Offset, ProducerId, SlotOrNone, TxId, validate_segment_id
 from txlog.settings import TopicConfig
 from txlog.sorted_map import SortedMap
@@ -275,17 +282,26 @@ def _layout(topic: str, topic_id: str) -> JournalLayout:
 
 
 def require_own_segments(
-    topic: str, topic_id: str, segments: Iterable[Segment], is_other: Callable[[str], bool]
+    topic: str,
+    topic_id: str,
+    segments: Iterable[Segment],
+    is_other: Callable[[str], bool],
+    *,
+    may_be_folded: bool = False,
 ) -> None:
-    """Check that the segments are in the topic's folder, or `is_other` of their path, and that
-    their batches do not overlap.
+    """Check that the segments are in the topic's folder, or `is_other` of their path, or with
+    `may_be_folded` manifests of the topic, and that their batches do not overlap.
 
     Raises CorruptData.
     """
-    folder = _layout(topic, topic_id).segments
+    layout = _layout(topic, topic_id)
+    folder = layout.segments
     for segment in segments:
         is_own = segment.path.startswith(folder) and is_segment(segment.path)
         if not (is_own or is_other(segment.path)):
+            if may_be_folded and segment.path.startswith(layout.manifests):
+                _require_parts(segment)
+                continue
             text = f"{segment.path!r:.200} is not a segment of topic {topic!r} ({folder})"
             raise CorruptData(text)
         end = 0
@@ -295,13 +311,24 @@ def require_own_segments(
             end = batch.position + batch.length
 
 
+def _require_parts(segment: Segment) -> None:
+    is_rising = all(a.position < b.position for a, b in pairwise(segment.batches))
+    if not (is_manifest(segment.path) and segment.batches and is_rising):
+        path = f"{segment.path!r:.200}"
+        raise CorruptData(f"{path} is no manifest, or is named without parts, or with some twice")
+
+
 def require_plausible(state: TopicState, event: TopicEvent, slot: int) -> None:
     """Check that `decide` could have led from this state to this event in the entry of that slot.
     Raises CorruptData."""
     match event:
         case BatchesAppended() | MarkerWritten():
             # That it is the entry of this event is checked with its records (`decoded_events`).
-            require_own_segments(state.name, state.topic_id, event.segments, is_entry)
+            # Manifests are a commit's only: other appends are named batch by batch.
+            is_marker = isinstance(event, MarkerWritten)
+            require_own_segments(
+                state.name, state.topic_id, event.segments, is_entry, may_be_folded=is_marker
+            )
         case RecordsMoved():
             if event.last_slot > slot:
                 raise CorruptData("records are moved that are not there yet")
@@ -329,13 +356,17 @@ def require_plausible(state: TopicState, event: TopicEvent, slot: int) -> None:
                 raise CorruptData("the index gets batches of partitions that do not exist")
 
 
-def require_own_batches(folder: str, rows: Iterable[IndexedBatch]) -> None:
-    """Check that rows of the index name segments in that folder, or none. Raises CorruptData."""
+def require_own_batches(folder: str, rows: Iterable[IndexedBatch], manifests: str = "") -> None:
+    """Check that rows of the index name segments in that folder, manifests in the other one, if it
+    is given, or nothing. Raises CorruptData."""
     length = len(folder) + SEGMENT_NAME_LENGTH
+    folded = len(manifests) + SEGMENT_NAME_LENGTH
     for row in rows:
+        path = row.segment
         # Compaction leaves batches without records, which name no segment.
-        is_own = row.segment.startswith(folder) and len(row.segment) == length
-        if not is_own and (row.record_count or row.segment):
+        is_own = path.startswith(folder) and len(path) == length
+        is_folded = manifests and path.startswith(manifests) and len(path) == folded
+        if not (is_own or is_folded) and (row.record_count or path):
             raise CorruptData(f"{row.segment!r:.200} is not a segment in {folder}")
 
 
@@ -358,4 +389,5 @@ def require_sound(state: TopicState) -> None:
         raise CorruptData("a chunk of the index covers slots that are not sealed")
     layout = _layout(state.name, state.topic_id)
     rows = state.unsealed.values()
-    require_own_batches(layout.segments, (r for r in rows if r.segment != layout.entry(r.slot)))
+    in_objects = (row for row in rows if row.segment != layout.entry(row.slot))
+    require_own_batches(layout.segments, in_objects, layout.manifests)

@@ -29,7 +29,7 @@ from txlog.errors import (
 from txlog.fan_out import in_background
 from txlog.journal.replication.replica import Replica
 from txlog.journal.replication.replica_options import ReplicaOptions
-from txlog.layout import JournalLayout, LogLayout, is_entry
+from txlog.layout import JournalLayout, LogLayout, is_entry, is_manifest
 from txlog.model import PARTITIONS_MAX
 from txlog.storage.store import ByteRange, Bytes, Store, is_near
 from txlog.topic.batch_index import (
@@ -45,6 +45,7 @@ from txlog.topic.batch_index import (
 from txlog.topic.chunk_cache import ChunkCache
 from txlog.topic.events import TopicCommand, TopicOpened, WriteMarker
 from txlog.topic.machine import TopicMachine, require_own_batches
+from txlog.topic.manifest import Manifest, decoded, manifest_of
 from txlog.topic.records.batch import InlineSegment, Segment, SegmentBatch, gathered
 from txlog.topic.records.conversion import adapt
 from txlog.topic.records.schema import decode_schema, physical_schema
@@ -100,6 +101,7 @@ class TopicLog:
         self._is_moving = False
         self._schemas: dict[int, pa.Schema] = {}
         self._chunks: ChunkCache[ChunkContent] = ChunkCache(_row_count)
+        self._manifests: ChunkCache[Manifest] = ChunkCache(lambda manifest: len(manifest.rows))
         self._spans: ChunkCache[Mapping[int, PartitionSpan]] = ChunkCache(len)
         self._leaf_rows: ChunkCache[Mapping[int, Sequence[IndexedBatch]]] = ChunkCache(
             lambda rows: sum(map(len, rows.values()))
@@ -282,14 +284,52 @@ class TopicLog:
             record_bytes_max=self.journal.state.batch_bytes_max,
         )
 
-    def inlined(
+    def encode_manifest(self, segments: Sequence[Segment]) -> tuple[Manifest, Callable[[], None]]:
+        """The manifest of staged segments, and a function that writes it: it is durable on return.
+        The function may be called again."""
+        manifest, data = manifest_of(self.layout, segments)
+
+        def write() -> None:
+            self.store.put_new(manifest.path, data)
+            # For the marker, which this process writes next.
+            self._manifests.get(manifest.path, lambda: manifest)
+
+        return manifest, write
+
+    def manifest(self, path: str, crc32: int) -> Manifest | None:
+        """A manifest of this topic that is named with that CRC32; None if it is missing. Raises
+        CorruptData."""
+
+        def load() -> Manifest:
+            data = self.store.get(path)
+            if data is None:
+                raise MissingObject(f"{path} is missing.", path=path)
+            return decoded(data, path, crc32, self.layout)
+
+        try:
+            found = self._manifests.get(path, load)
+            # It is compared with each name of it.
+            return found if found.crc32 == crc32 else load()
+        except MissingObject:
+            return None
+
+    def for_marker(
         self, segments: tuple[Segment, ...], *, is_recent: bool = False
     ) -> tuple[Segment, ...] | None:
-        """The segments, with the bytes of those that are in an entry, so that an entry of this
-        topic can hold them. None if that entry is gone, or with `is_recent` if this process has it
-        not in memory."""
+        """The segments of a decision as a marker names them: with the bytes of those that are in
+        an entry, and by the parts of manifests. None if that entry or manifest is gone, or with
+        `is_recent` if this process does not have the entry in memory, or the transaction is large.
+        """
         found: list[Segment] = []
         for segment in segments:
+            if "/manifests/" in segment.path and is_manifest(segment.path):
+                whole = segment.batches[0]
+                manifest = None if is_recent else self.manifest(segment.path, whole.crc32)
+                if manifest is None:
+                    return None
+                manifest.require_named(segment)
+                found.append(manifest.parts)
+                continue
             if not is_entry(segment.path):
                 found.append(segment)
                 continue
@@ -396,7 +436,10 @@ class TopicLog:
         for row in state.tail_of(partition, start):
             if row.base_offset >= end:
                 return
-            yield state.decided(row)
+            if "/manifests/" in row.segment:
+                yield from filter(is_within, self.unfolded(state, state.decided(row)))
+            else:
+                yield state.decided(row)
 
     def batches_at_time(
         self, state: TopicState, partition: int, timestamp_ms: int
@@ -407,7 +450,8 @@ class TopicLog:
             return part.timestamp_max_ms >= timestamp_ms
 
         yield from self._sealed_batches(state, partition, is_late)
-        yield from map(state.decided, filter(is_late, state.tail_of(partition)))
+        for row in filter(is_late, state.tail_of(partition)):
+            yield from filter(is_late, self.unfolded(state, state.decided(row)))
 
     def _sealed_batches(
         self,
@@ -419,7 +463,11 @@ class TopicLog:
         partitions would take time quadratic in their number."""
         self._require_index(state)
         for ref in state.sealed.roots():
-            yield from filter(is_wanted, self._rows_in(state, ref, partition, is_wanted))
+            for row in filter(is_wanted, self._rows_in(state, ref, partition, is_wanted)):
+                if "/manifests/" in row.segment:
+                    yield from filter(is_wanted, self.unfolded(state, row))
+                else:
+                    yield row
 
     def _rows_in(
         self,
@@ -455,8 +503,22 @@ class TopicLog:
 
         return self._leaf_rows.get(ref.key, grouped)
 
+    def unfolded(self, state: TopicState, row: IndexedBatch) -> Iterable[IndexedBatch]:
+        """The batches that a row of that state stands for: itself, or those that its manifest
+        lists.
+
+        Raises CorruptData, MissingObject, and BoundaryMoved as `chunk` does.
+        """
+        if not row.is_folded:
+            return (row,)
+        manifest = self.manifest(row.segment, row.crc32)
+        if manifest is None:
+            raise self._missing_index(state, row.segment)
+        return manifest.unfolded(row)
+
     def batches_from_slot(self, state: TopicState, first_slot: int) -> Iterator[IndexedBatch]:
-        """Batches of every partition from that journal slot on, in slot order."""
+        """Batches of every partition from that journal slot on, in slot order. Those of a large
+        transaction are not unfolded, here and in `batches_since`: a cut holds it whole."""
         return self._batches_where(
             state,
             lambda ref: ref.last_slot >= first_slot,
@@ -534,12 +596,12 @@ class TopicLog:
             None,
         ) or self.store.get(path)
         if data is None:
-            raise self._missing_chunk(state, path)
+            raise self._missing_index(state, path)
         if ref.level:
             return decode_refs(data, ref, path)
         rows = decode_batches(data, ref, path)
         try:
-            require_own_batches(self.layout.segments, rows)
+            require_own_batches(self.layout.segments, rows, self.layout.manifests)
         except CorruptData as error:
             raise CorruptData(
                 f"{path} is not an index chunk of this topic: {error.message}. Restore it from a "
@@ -548,10 +610,13 @@ class TopicLog:
             ) from error
         return rows
 
-    def _missing_chunk(self, state: TopicState, path: str) -> MissingObject | BoundaryMoved:
-        """The error for a missing chunk. Only the current state shows whether the chunk was
-        replaced (R19) or is lost."""
-        if self.catch_up(linearizable=True).sealed != state.sealed:
+    def _missing_index(self, state: TopicState, path: str) -> MissingObject | BoundaryMoved:
+        """The error for a missing chunk or manifest. Only the current state shows whether it was
+        replaced (R19) or is lost. A manifest of the tail may also be below a log start by now."""
+        current = self.catch_up(linearizable=True)
+        is_named = any(row.segment == path for row in current.unsealed.values())
+        was_in_tail = any(row.segment == path for row in state.unsealed.values())
+        if not is_named and (current.sealed != state.sealed or was_in_tail):
             return BoundaryMoved(
                 f"the index of topic {self.name!r} was rewritten while it was being read; try "
                 "again.",

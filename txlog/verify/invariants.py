@@ -29,7 +29,6 @@ from txlog.storage.store import Store
 from txlog.topic.events import MarkerWritten
 from txlog.topic.machine import TopicMachine
 from txlog.topic.records.batch import Segment
-from txlog.topic.records.segment_reader import segment_problem
 from txlog.verify.facts.coordinator_facts import (
     CoordinatorFacts,
     TransactionFacts,
@@ -38,6 +37,7 @@ from txlog.verify.facts.coordinator_facts import (
 from txlog.verify.facts.journal_walk import Walk, walk_journal
 from txlog.verify.facts.offsets_facts import GroupFacts, OffsetsFacts, offsets_facts
 from txlog.verify.facts.topic_facts import TopicFacts, topic_facts
+from txlog.verify.staged_segments import staged_problems
 
 __all__ = ["Finding", "LogFacts", "check_log", "log_facts"]
 
@@ -256,10 +256,10 @@ def _check_deletions(facts: LogFacts) -> None:
 def _check_staged(
     facts: LogFacts, root: str, transaction: TransactionFacts, participant: Participant
 ) -> None:
-    for segment in participant.segments:
-        problem = segment_problem(facts.store, segment.path, list(segment.batches))
+    layout = LogLayout("").topic(participant.topic, participant.topic_id)
+    for path, problem in staged_problems(facts.store, layout, participant.segments):
         if problem:
-            facts.report("I15", segment.path, f"{transaction.tx_id} in {root}: {problem}")
+            facts.report("I15", path, f"{transaction.tx_id} in {root}: {problem}")
 
 
 # Offsets against coordinators and topics.

@@ -41,16 +41,16 @@ from txlog.topic.machine import TopicMachine
 from txlog.topic.producer_state import NEW_PRODUCER
 from txlog.topic.read.reader import BatchSource, read_batches, relocated_batches
 from txlog.topic.records.schema import decode_schema
-from txlog.topic.records.segment_reader import segment_problem
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 from txlog.verify.index_audit import IndexAudit
+from txlog.verify.staged_segments import staged_problems
 from txlog.verify.torn_transactions import AuditedCoordinator, FinishedTransactions, has_torn
 
 OnBytes = Callable[[int], object]
 
 _DELETED = "of a deleted topic"
-_COLLECTED = {"segments": "segment", "chunks": "index chunk"}
+_COLLECTED = {"segments": "segment", "manifests": "manifest", "chunks": "index chunk"}
 """Folder -> kind of the objects that a topic's state must refer to."""
 
 
@@ -145,7 +145,7 @@ class _LogAudit:
         self.known: set[str] = set()
         """Folders of the log's journals."""
         self.named: set[str] = set()
-        """Segments and index chunks that their states refer to."""
+        """Segments, manifests and index chunks that their states refer to."""
 
     def topics(self, names: Sequence[str]) -> Iterator[JournalReport]:
         """Audit these topics only; in a log whose list of topics is damaged, every topic of these
@@ -163,7 +163,8 @@ class _LogAudit:
         yield _report(cluster, cluster.layout.name)
         for found in self._read_coordinators():
             self._staged += _staged(found)
-            self.named.update(staged_segments(found.state.transactions))
+            staged = staged_segments(found.state.transactions)
+            self.named.update(segment.path for _, _, segment in staged)
             yield _report(found, found.layout.name)
         yield from self._topics(self._topic_ids(cluster))
 
@@ -290,7 +291,8 @@ class _LogAudit:
             with self._counting:
                 self.named.update(named)
         except CorruptData as error:
-            report.findings.append(_finding(error, topic.layout.root))
+            path = str(error.facts.get("path", topic.layout.root))
+            report.findings.append(_finding(error, path))
 
     def _read_batch(
         self, source: BatchSource, row: IndexedBatch, report: JournalReport, index: IndexAudit
@@ -318,11 +320,13 @@ class _LogAudit:
             # Applied since: the index has these segments now, or merging has replaced them.
             if participant.topic_id != topic_id or producer.is_finished(tx_id):
                 continue
-            for segment in participant.segments:
-                problem = segment_problem(self._store, segment.path, segment.batches)
+            layout = self._cluster.layout.topic(participant.topic, topic_id)
+            for path, problem in staged_problems(self._store, layout, participant.segments):
+                with self._counting:
+                    self.named.add(path)
                 if problem:
                     text = f"{problem} (staged by transaction {tx_id} of {root})"
-                    report.findings.append(Finding(segment.path, "I15", text))
+                    report.findings.append(Finding(path, "I15", text))
 
 
 _OFFSET_MAX = (1 << 63) - 1

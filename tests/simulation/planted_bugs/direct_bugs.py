@@ -8,6 +8,7 @@ from tests.simulation.planted_bugs.bugs_of_carrying import BUGS_OF_CARRYING
 from tests.simulation.planted_bugs.bugs_of_deletion import BUGS_OF_DELETION
 from tests.simulation.planted_bugs.bugs_of_entries import BUGS_OF_ENTRIES
 from tests.simulation.planted_bugs.bugs_of_logs import BUGS_OF_LOGS
+from tests.simulation.planted_bugs.bugs_of_manifests import BUGS_OF_MANIFESTS
 from tests.simulation.planted_bugs.bugs_of_memory import BUGS_OF_MEMORY
 from tests.simulation.planted_bugs.bugs_of_metadata import BUGS_OF_METADATA
 from tests.simulation.planted_bugs.bugs_of_staging import BUGS_OF_STAGING
@@ -18,6 +19,7 @@ DIRECT_BUGS: Mapping[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     **BUGS_OF_CARRYING,
     **BUGS_OF_DELETION,
     **BUGS_OF_ENTRIES,
+    **BUGS_OF_MANIFESTS,
     **BUGS_OF_MEMORY,
     **BUGS_OF_METADATA,
     **BUGS_OF_LOGS,

@@ -20,6 +20,7 @@ from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.half_store import stage
 from txlog.coordinator.events import Participant
 from txlog.engine.blocked_reader import BlockedReader
+from txlog.engine.large_transactions import decidable
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import (
     AbortableError,
@@ -126,7 +127,8 @@ class TransferProducer:
         if self._wait_ms:
             process.sleep(self._wait_ms / 4, self._wait_ms)
             coordinator = process.connection.coordinator_of(self._id)
-            coordinator.prepare_commit(self._id, session.tx_id, participants)
+            named = decidable(process.connection, participants)
+            coordinator.prepare_commit(self._id, session.tx_id, named)
             process.sleep(self._wait_ms / 4, self._wait_ms)
 
     def _messages(self, process: SimulatedProcess) -> Iterator[Message]:

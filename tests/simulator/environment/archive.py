@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -21,7 +21,14 @@ from tests.simulator.topics import texts_of
 from txlog.catalog.state import ClusterMachine, TopicCreated
 from txlog.journal.entry import decode_entry
 from txlog.journal.machine import decoded_events
-from txlog.layout import CLUSTER_JOURNAL, JournalLayout, LogLayout, is_entry, parse_number
+from txlog.layout import (
+    CLUSTER_JOURNAL,
+    JournalLayout,
+    LogLayout,
+    is_entry,
+    is_manifest,
+    parse_number,
+)
 from txlog.model import TxId
 from txlog.settings import TopicConfig
 from txlog.topic.batch_index import ChunkRef, IndexedBatch, decode_batches, decode_refs
@@ -226,7 +233,7 @@ class _Fold:
                 yield path, event
 
     def _place(self, segments: Sequence[Segment], tx_id: TxId | None, *, is_open: bool) -> None:
-        for segment in segments:
+        for segment in chain.from_iterable(map(self._listed, segments)):
             for batch in segment.batches:
                 base = self._ends.get(batch.partition, 0)
                 self._ends[batch.partition] = base + batch.row_count
@@ -242,7 +249,35 @@ class _Fold:
                     if is_entry(segment.path):
                         self.topic.in_entries.setdefault(text, segment.path)
 
+    def _listed(self, segment: Segment) -> Iterator[Segment]:
+        """The segment, or the segments that a manifest lists, a batch each, in its order."""
+        if not is_manifest(segment.path):
+            yield segment
+            return
+        for part in segment.batches:
+            for row in self._rows(segment.path, part):
+                batch = SegmentBatch(
+                    row.partition, row.row_count, row.position, row.length, row.crc32, 0, 0
+                )
+                yield Segment(row.segment, row.schema_id, (batch,))
+
+    def _rows(self, path: str, part: SegmentBatch | IndexedBatch) -> Iterator[IndexedBatch]:
+        """The rows of a part of a manifest."""
+        data = self._archive[path].data
+        left = part.row_count
+        for row in decode_batches(data, ChunkRef(0, 0, 0, len(data), part.crc32, ()), path)[
+            part.position :
+        ]:
+            if left <= 0:
+                return
+            assert row.partition == part.partition
+            left -= row.row_count
+            yield row
+
     def _texts(self, path: str, batch: SegmentBatch | IndexedBatch, schema_id: int) -> list[str]:
+        if is_manifest(path):
+            rows = self._rows(path, batch)
+            return [text for row in rows for text in self._texts(row.segment, row, row.schema_id)]
         data = self._archive[path].data
         if is_entry(path):
             schema = physical_schema(decode_schema(self._schemas[schema_id]))

@@ -17,6 +17,7 @@ from tests.simulator.environment.scheduler import Scheduler, TurnEvent, TurnLock
 from tests.simulator.environment.service import BUCKET
 from txlog.catalog.cluster import open_cluster
 from txlog.clock import Runtime
+from txlog.engine.append.appender import ENTRY_BATCHES_MAX
 from txlog.engine.connection import Connection
 from txlog.errors import TxlogError
 from txlog.fan_out import Postponed
@@ -152,7 +153,14 @@ class SpawnedBackground:
 class SimulatedProcess:
     """One life of a process. It is created and used in the turns of its actors only."""
 
-    def __init__(self, network: Network, seed: str, limits: ProcessSettings) -> None:
+    def __init__(
+        self,
+        network: Network,
+        seed: str,
+        limits: ProcessSettings,
+        entry_batches_max: int = ENTRY_BATCHES_MAX,
+    ) -> None:
+        """`entry_batches_max`: a transaction with more stored batches has manifests."""
         scheduler = network.world_state.scheduler
         self.network = network
         self.random = random.Random(seed)
@@ -169,6 +177,7 @@ class SimulatedProcess:
         retries = RetrySettings(deadline_ms=15_000, attempts_max=3, pause_max_ms=500)
         self.store = S3Store(BUCKET, "", self.runtime, settings=retries, requests=network)
         self._limits = limits
+        self._entry_batches_max = entry_batches_max
         self._connection: Connection | None = None
         self._lock = new_lock()
 
@@ -180,6 +189,7 @@ class SimulatedProcess:
                 writer = self.network.process
                 cluster = open_cluster(self.store, self.runtime, self._limits, writer=writer)
                 self._connection = Connection(cluster)
+                self._connection.entry_batches_max = self._entry_batches_max
             return self._connection
 
     def sleep(self, low_ms: float, high_ms: float) -> None:

@@ -20,7 +20,7 @@ PAGE_OBJECTS = 5
 
 BUCKET = "simulated"
 
-_ARCHIVED = ("/entries/", "/segments/", "/chunks/")
+_ARCHIVED = ("/entries/", "/segments/", "/manifests/", "/chunks/")
 
 
 class S3Request(NamedTuple):

@@ -43,6 +43,7 @@ from txlog.catalog.cluster import open_cluster
 from txlog.catalog.cluster_file import ClusterFile, encode_cluster_file, first_entries
 from txlog.client.admin import Admin
 from txlog.clock import Runtime
+from txlog.engine.append.appender import ENTRY_BATCHES_MAX
 from txlog.engine.connection import Connection
 from txlog.errors import UnknownPartition, UnknownTopic
 from txlog.fan_out import SerialFanOut
@@ -98,6 +99,9 @@ class Scenario:
     boundary_trust_ms: int = 0
     """How long processes trust a boundary check; entries below a boundary are then deleted after
     BOUNDARY_GRACE_MS. By default they check each time."""
+    entry_batches_max: Sequence[int] = (ENTRY_BATCHES_MAX,)
+    """Of how many stored batches an entry has the names, drawn by seed: a larger transaction has
+    manifests."""
 
 
 INLINE_BYTES = (0, 900, 1 << 16)
@@ -119,6 +123,7 @@ class World:
     _working: int = field(init=False, default=0)
     _reading: int = field(init=False, default=0)
     _limits: ProcessSettings = field(init=False, default_factory=ProcessSettings)
+    _named_max: int = field(init=False, default=ENTRY_BATCHES_MAX)
 
     def __post_init__(self) -> None:
         choices = random.Random(f"{self.scenario.name}/{self.seed}")
@@ -131,6 +136,8 @@ class World:
             boundary_trust_ms=self.scenario.boundary_trust_ms,
             boundary_grace_ms=BOUNDARY_GRACE_MS if self.scenario.boundary_trust_ms else 0,
         )
+        large = random.Random(f"{self.scenario.name}/{self.seed}/large")
+        self._named_max = large.choice(self.scenario.entry_batches_max)
         self._limits = ProcessSettings(
             publish_attempts_max=30,
             boundary_probe_polls=choices.choice((1, 2, PROBE_POLLS_MAX)),
@@ -175,7 +182,7 @@ class World:
     def process(self, name: str) -> SimulatedProcess:
         """A new process."""
         seed = f"{self.scenario.name}/{self.seed}/{name}"
-        return SimulatedProcess(Network(self.state, name), seed, self._limits)
+        return SimulatedProcess(Network(self.state, name), seed, self._limits, self._named_max)
 
     def fingerprint(self) -> str:
         """SHA-256 of all events and all stored objects: equal for equal seeds."""

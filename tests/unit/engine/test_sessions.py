@@ -115,15 +115,6 @@ def test_timeout_is_the_callers_or_that_of_the_process(
     assert (known.timeout_ms, known.instance) == (expected, "instance")
 
 
-def test_declaration_may_give_the_transaction_another_timeout(log: MemoryLog) -> None:
-    session = session_of(log, timeout_ms=5_000)
-    tx_id = session.begin()
-    session.declare(topic_of(log), {0}, 77)
-    found = opened(log, tx_id)
-    assert found is not None
-    assert found.timeout_ms == 77
-
-
 @pytest.mark.parametrize("name", ["staging.retention.ms", "transactional.id.expiration.ms"])
 def test_R42_staged_transaction_must_end_before_what_it_needs_is_deleted(
     log: MemoryLog, name: str

@@ -22,7 +22,7 @@ from tests.unit.otel.test_clients import CONSUMED, DURATION, SENT, described
 from tests.unit.spark_plugin.spark_query import COLUMNS, COUNT, Query, new_log
 from tests.unit.spark_plugin.spark_stream import Stream
 from txlog import Admin, Producer
-from txlog.engine.append import appender
+from txlog.engine.connection import Connection
 from txlog.errors import CheckpointConflict, StoreUnavailable
 
 
@@ -75,7 +75,7 @@ def test_micro_batch_is_a_span_a_task_and_one_of_its_transaction(
 def test_batch_with_too_many_segments_for_one_entry_counts_its_records(
     query: Query, kept: KeptTelemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(appender, "ENTRY_BATCHES_MAX", 1)
+    monkeypatch.setattr(Connection, "entry_batches_max", 1)
     query.run(query.log.process(), "run", 0, 0, COUNT)
     transaction = described(kept.spans()[-1])
     assert transaction["batch.message_count"] == COUNT

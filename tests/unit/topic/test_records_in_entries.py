@@ -105,7 +105,7 @@ def test_R65_number_of_a_moved_entry_that_is_filled_again_is_not_read() -> None:
     fresh = log.process()
     topic = topic_of(fresh)
     assert len(read(fresh)) == 3 * WINDOW - 2
-    assert topic.inlined(()) == ()
+    assert topic.for_marker(()) == ()
 
 
 def test_I15_named_entry_with_other_bytes_is_damage_that_is_named() -> None:

@@ -124,8 +124,9 @@ def compact_topic(session: Session, name: Topic, execute: Execute = False) -> No
     connection = session.admin().connection
     topic = connection.cluster.present_topic(name, linearizable=True)
     if not execute:
-        found = list(topic.batches_from_slot(topic.state, 0))
-        count = len({row.segment for row in found if row.record_count})
+        rows = topic.batches_from_slot(topic.state, 0)
+        found = (batch for row in rows for batch in topic.unfolded(topic.state, row))
+        count = len({batch.segment for batch in found if batch.record_count})
         policy = topic.state.config.cleanup_policy
         planned = {"segments": count, "cleanup_policy": policy}
         session.show(planned, [Facts(tuple(planned.items()))])

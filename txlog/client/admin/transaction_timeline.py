@@ -28,7 +28,7 @@ from txlog.engine.journal_history import JournalHistory
 from txlog.fan_out import OnError
 from txlog.groups.state import OffsetsPended, PendingApplied, PendingReleased
 from txlog.journal.entry import Entry
-from txlog.layout import is_segment, segment_time_ms
+from txlog.layout import is_manifest, is_segment, segment_time_ms
 from txlog.topic.events import MarkerWritten
 
 ENTRIES_AFTER = 128
@@ -121,11 +121,14 @@ def _staged(participants: tuple[Participant, ...]) -> Iterator[TransactionStep]:
     """When the segments were named that the event names, by topic."""
     for part in participants[:JOURNALS_MAX]:
         # Small records are stored with the decision, and before it nowhere.
-        staged = [segment for segment in part.segments if is_segment(segment.path)]
+        stored = (is_segment, is_manifest)
+        staged = [one for one in part.segments if any(is_kind(one.path) for is_kind in stored)]
         times = [segment_time_ms(segment.path) for segment in staged]
         if times:
             rows = sum(batch.row_count for each in staged for batch in each.batches)
-            detail = f"{rows} records in {len(times)} segments"
+            # A manifest has the time of the oldest segment that it names.
+            is_large = any(is_manifest(segment.path) for segment in staged)
+            detail = f"{rows} records in {'a manifest' if is_large else f'{len(times)} segments'}"
             yield TransactionStep(max(times), "stage", part.topic, detail)
 
 

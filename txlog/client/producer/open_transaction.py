@@ -23,12 +23,7 @@ from txlog.client.positions.position_arguments import checked_mapping
 from txlog.client.producer.sender import Flush, may_be_retried, require_alike
 from txlog.coordinator.events import Participant, TopicsPresent
 from txlog.coordinator.rules import deleted_topic
-from txlog.engine.append.appender import (
-    ENTRY_BATCHES_MAX,
-    Appender,
-    entry_weight,
-    row_counts_of,
-)
+from txlog.engine.append.appender import Appender, row_counts_of
 from txlog.engine.append.producer_batch import ProduceRequestResult, TopicCheck
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
@@ -58,9 +53,7 @@ class StagedRecords:
 
     _flushes: dict[int, _StagedFlush] = field(default_factory=dict)
     """By number of the flush, in the order of `send`."""
-    _by_topic: list[tuple[TopicLog, Participant]] | None = None
-    _appended: dict[str, Mapping[int, int]] = field(default_factory=dict)
-    """Topic id -> base offsets of segments that were appended before the decision."""
+    _participants: tuple[Participant, ...] | None = None
     may_be_inline: bool = False
     """Whether the transaction commits: what is not uploaded yet may ride in its entries."""
     inline_bytes: int = 0
@@ -70,8 +63,7 @@ class StagedRecords:
 
     def clear(self) -> None:
         """Start the next transaction."""
-        self._flushes, self._by_topic = {}, None
-        self._appended, self._kept = {}, set()
+        self._flushes, self._participants, self._kept = {}, None, set()
         self.may_be_inline, self.inline_bytes = False, 0
 
     def keep(self, result: ProduceRequestResult) -> None:
@@ -83,16 +75,6 @@ class StagedRecords:
         found = (flush.result() for flush in self._flushes.values())
         return [result for result in found if result is not None]
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is staged; always true of a producer that writes into the log at once."""
-        return not self._flushes
-
-    @property
-    def entry_weight(self) -> int:
-        """The space in an entry that naming all segments takes, in stored batches."""
-        return sum(entry_weight(part.segments) for _, part in self.not_appended())
-
     def add(
         self,
         number: int,
@@ -101,31 +83,21 @@ class StagedRecords:
         result: ProduceRequestResult,
     ) -> None:
         """Add a stored flush. Idempotent, because Ctrl-C may repeat this call."""
-        self._by_topic = None
+        self._participants = None
         self._flushes[number] = _StagedFlush(topic, segments, ref(result))
 
-    def add_appended(self, topic: TopicLog, base_offsets: Mapping[int, int]) -> None:
-        """Record that the topic's staged segments were appended before the decision, because one
-        entry could not name all segments of the transaction."""
-        self._appended[topic.topic_id] = base_offsets
-
     def participants(self) -> tuple[Participant, ...]:
-        """The topics and segments that the decision names, in order of the topics' first
-        records."""
-        return tuple(part for _, part in self.not_appended())
-
-    def not_appended(self) -> list[tuple[TopicLog, Participant]]:
-        """Each topic with its segments in order, except topics whose segments were appended.
-        Returns the same objects until a flush is added."""
-        if self._by_topic is None:
+        """The topics and segments of the transaction, in order of the topics' first records.
+        Returns the same object until a flush is added."""
+        if self._participants is None:
             found: dict[str, tuple[TopicLog, list[Segment]]] = {}
             for flush in self._flushes.values():
                 found.setdefault(flush.topic.topic_id, (flush.topic, []))[1].extend(flush.segments)
-            self._by_topic = [
-                (topic, Participant(topic_id, topic.name, segments=tuple(segments)))
+            self._participants = tuple(
+                Participant(topic_id, topic.name, segments=tuple(segments))
                 for topic_id, (topic, segments) in found.items()
-            ]
-        return [part for part in self._by_topic if part[1].topic_id not in self._appended]
+            )
+        return self._participants
 
     def complete(self, base_offsets: Mapping[str, Mapping[int, int]]) -> list[ProduceRequestResult]:
         """Set the offsets of all records, as the transaction is committed; returns their results.
@@ -133,12 +105,11 @@ class StagedRecords:
         `base_offsets`: topic id -> partition -> offset of the transaction's first record there. An
         offset stays unknown if another process wrote the marker long ago. May be repeated.
         """
-        known = {**base_offsets, **self._appended}
         rows: Counter[tuple[str, int]] = Counter()
         results: list[ProduceRequestResult] = []
         for flush in self._flushes.values():
             topic_id = flush.topic.topic_id
-            first = known.get(topic_id, {})
+            first = base_offsets.get(topic_id, {})
             counts = row_counts_of(flush.segments)
             if (result := flush.result()) is not None:
                 bases = {p: first[p] + rows[topic_id, p] if p in first else -1 for p in counts}
@@ -300,23 +271,3 @@ class StagedWriter:
     def abort(self) -> None:
         """See FlushWriter. The vacuum deletes the uploaded segments."""
         self._records.clear()
-
-
-def make_decidable(session: TransactionSession, appender: Appender, staged: StagedRecords) -> None:
-    """Make sure that one entry can commit the staged records: if it cannot name them all, append
-    them to their topics before the decision, after BEGIN (design 0011).
-
-    May be repeated after a retriable error: stored segments are known by their sequences. Raises
-    the errors of `Appender.append_staged`.
-    """
-    # After BEGIN an earlier attempt may have appended some of them; the others follow.
-    if not session.has_begun and staged.entry_weight <= ENTRY_BATCHES_MAX:
-        return
-    parts = staged.not_appended()
-    for topic, part in parts:
-        session.declare(topic, {b.partition for s in part.segments for b in s.batches})
-    for topic, part in parts:
-        with session.aborted_unless_fenced():
-            base_offsets = appender.append_staged(topic, part.segments, session.tx_id)
-        staged.add_appended(topic, base_offsets)
-        appender.forget()

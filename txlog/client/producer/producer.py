@@ -19,7 +19,6 @@ from txlog.client.producer.open_transaction import (
     InputOffsets,
     StagedRecords,
     StagedWriter,
-    make_decidable,
 )
 from txlog.client.producer.producer_states import ProducerState, ProducerStatus, refusal, transition
 from txlog.client.producer.sender import FlushWriter, InLogWriter, Sender
@@ -402,10 +401,6 @@ class Producer(InOneProcess):
             self._status.advance(ProducerState.COMMITTING, "commit_transaction")
             staged = self._staged
             try:
-                # Once PREPARE may be stored, only the coordinator can tell the outcome: no check
-                # of this process may end the transaction (R39).
-                if not session.may_be_decided:
-                    make_decidable(session, self._sender.appender, staged)
                 base_offsets = session.commit(
                     staged.participants(),
                     pends=self._offsets.riding,
@@ -414,8 +409,12 @@ class Producer(InOneProcess):
             except UnstableOffsetCommit:  # Nothing is decided, so it may be aborted, too.
                 self._status.state = ProducerState.IN_TRANSACTION
                 raise
-            except TxlogError as error:  # The records of a deleted topic are lost (R40).
-                self._status.handle_error(error, is_lost=isinstance(error, UnknownTopic))
+            except TxlogError as error:
+                # The records of a deleted topic are lost (R40), as are those of a transaction that
+                # is too large for any entry.
+                is_lost = isinstance(error, InvalidRecord) and not session.may_be_decided
+                is_lost |= isinstance(error, UnknownTopic)
+                self._status.handle_error(error, is_lost=is_lost)
                 raise
             # Before the state is READY: if Ctrl-C interrupts this, the repeated call does it.
             self._offsets.complete()
@@ -437,7 +436,6 @@ class Producer(InOneProcess):
             # An abort that was interrupted is repeated, and must still begin that epoch.
             self._needs_new_epoch |= self._status.error is not None
             self._needs_new_epoch |= self._sender.has_unwritten or self._offsets.has_unpended
-            self._needs_new_epoch |= session.has_begun and not self._staged.is_empty
             self._sender.abort()
             self._offsets.clear()
             try:

@@ -192,21 +192,6 @@ class Appender:
 
         return in_background(self._runtime.fan_out, write)
 
-    def append_staged(
-        self, topic: TopicLog, segments: tuple[Segment, ...], tx_id: TxId
-    ) -> Mapping[int, int]:
-        """Append segments that are already written; returns the base offset of each partition.
-
-        Until `forget` the call may be repeated with the same tuple object. Raises SegmentExpired:
-        only a caller that has the records can write new segments.
-        """
-        row_counts = row_counts_of(segments)
-        base_sequences = self._sequences(topic, segments, row_counts)
-        with self._doubted(topic):
-            base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
-        self._advance(topic, row_counts, base_sequences)
-        return base_offsets
-
     def _sequences(
         self, topic: TopicLog, records: object, row_counts: Mapping[int, int]
     ) -> Mapping[int, int]:

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Annotated, TypeAlias
 
 from txlog.journal.entry import EntryRecords
-from txlog.layout import is_entry, is_segment
+from txlog.layout import is_entry, is_manifest, is_segment
 from txlog.model import ByteCount, Crc32, Offset, Partition, Within
 from txlog.storage.store import ByteRange
 from txlog.stored import stored, stored_list
@@ -105,16 +105,20 @@ class Segment:
 
     @property
     def content(self) -> str:
-        """What it has, equal in repeats: its path, which no other segment has. Batches in an entry
-        are known by their checksums."""
-        if is_segment(self.path):
+        """What it has, equal in repeats: its path, which no other segment has, and no manifest of
+        other batches. Batches in an entry are known by their checksums."""
+        if self.path and (is_segment(self.path) or is_manifest(self.path)):
             return self.path
         return str([(b.partition, b.row_count, b.length, b.crc32) for b in self.batches])
 
     def agrees_with(self, stored: Segment) -> bool:
         """The same for all batches of a segment. A marker has copies of the batches that are in the
-        entry of its decision, at places of its own."""
+        entry of its decision, at places of its own, and names the parts of a manifest."""
         here, there = self.batches, stored.batches
+        if is_manifest(self.path):
+            parts = [(s.path, s.schema_id, {b.crc32 for b in s.batches}) for s in (self, stored)]
+            counts = [sum(batch.row_count for batch in batches) for batches in (here, there)]
+            return parts[0] == parts[1] and counts[0] == counts[1]
         if is_entry(self.path) and is_entry(stored.path):
             there = tuple(batch.at(own.position) for own, batch in zip(here, there, strict=False))
             stored = replace(stored, path=self.path)

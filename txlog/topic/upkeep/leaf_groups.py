@@ -105,8 +105,9 @@ def _grouped(
 
 
 def batches_of(topic: TopicLog, state: TopicState, leaf: ChunkRef) -> list[IndexedBatch]:
-    """The batches of a leaf."""
-    return [part for part in topic.chunk(state, leaf) if isinstance(part, IndexedBatch)]
+    """The batches of a leaf, and of the manifests that it names: what is rewritten needs none."""
+    rows = (part for part in topic.chunk(state, leaf) if isinstance(part, IndexedBatch))
+    return [batch for row in rows for batch in topic.unfolded(state, row)]
 
 
 def rebuilt(

@@ -56,7 +56,7 @@ def moved_segment(topic: TopicLog, segment: Segment, store: Store) -> Segment:
     Raises MissingObject if the entry is gone, as after its transaction is complete."""
     if not is_entry(segment.path):
         return segment
-    inlined = topic.inlined((segment,))
+    inlined = topic.for_marker((segment,))
     if inlined is None:
         raise MissingObject(f"{segment.path} was removed meanwhile; try again.", path=segment.path)
     schema = physical_schema(topic.schema(segment.schema_id))

@@ -7,15 +7,16 @@ coordinator: `invariants.py` compares the two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import pyarrow as pa
 
 from txlog.errors import CorruptData
-from txlog.layout import is_entry
 from txlog.model import Decision, TxId
 from txlog.storage.store import Store
+from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.events import (
     NO_PRODUCER,
     BatchesAppended,
@@ -24,14 +25,15 @@ from txlog.topic.events import (
     ProducersRetired,
     TopicOpened,
 )
+from txlog.topic.manifest import Manifest
 from txlog.topic.producer_state import NEW_PRODUCER, holds, with_numbers
 from txlog.topic.records.batch import Segment
-from txlog.topic.records.schema import decode_schema, physical_schema
-from txlog.topic.records.segment_reader import segment_problem
+from txlog.topic.records.schema import decode_schema
 from txlog.topic.state import TopicState
 from txlog.verify.facts.index_facts import check_index
 from txlog.verify.facts.journal_walk import Step, Walk
 from txlog.verify.facts.topic_rows import Row, row_of, stored_rows
+from txlog.verify.staged_segments import staged_problems
 
 
 @dataclass(slots=True)
@@ -220,7 +222,7 @@ def _check_once(facts: TopicFacts) -> None:
         if place in seen and row.batch.length:
             walk.report("I7", row.path, "a batch of it is in the log twice")
         seen.add(place)
-        is_own = row.path.startswith(walk.layout.segments)
+        is_own = row.path.startswith((walk.layout.segments, walk.layout.manifests))
         if row.path and not (is_own or row.path == walk.layout.entry(row.slot)):
             walk.report("I9", row.path, f"it lies outside of topic {facts.name!r} (rule R11)")
 
@@ -236,9 +238,16 @@ def _check_segments(store: Store, facts: TopicFacts, rows: list[Row]) -> None:
             schemas[number] = decode_schema(text)
         except CorruptData as error:  # The rest of the topic is read all the same.
             facts.walk.report("I15", facts.walk.layout.root, error.message)
-    for (path, schema_id), found in by_path.items():
-        known = schemas.get(schema_id) if is_entry(path) else None  # A segment has its own.
-        schema = None if known is None else physical_schema(known)
-        problem = segment_problem(store, path, [row.batch for row in found], schema)
+    segments = [
+        Segment(path, schema_id, tuple(row.batch for row in found))
+        for (path, schema_id), found in by_path.items()
+    ]
+    named = staged_problems(store, facts.walk.layout, segments, _rows_named, schemas)
+    for path, problem in named:
         if problem:
             facts.walk.report("I15", path, problem)
+
+
+def _rows_named(manifest: Manifest, segment: Segment) -> Iterator[IndexedBatch]:
+    """The rows of the parts that the index still has: retention may have deleted others."""
+    return chain.from_iterable(map(manifest.rows_of, segment.batches))

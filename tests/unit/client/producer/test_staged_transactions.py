@@ -13,10 +13,8 @@ from tests.stores.scripted_store import (
     Effect,
     answer_lost,
     never_lands,
-    preceded_by,
     unavailable,
 )
-from txlog.client.producer import open_transaction
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
 from txlog.engine.append import appender
@@ -295,13 +293,14 @@ def test_a_topic_check_that_failed_is_made_again_by_the_next_flush(log: MemoryLo
     assert log.values("u") == [b"a", b"b", b"c"] * 2
 
 
-def test_transaction_too_large_for_one_entry_is_appended_before_decision(log: MemoryLog) -> None:
-    """Each flush is a segment; BEGIN and the appends are as in design 0011."""
+def test_transaction_too_large_for_one_entry_has_a_manifest(log: MemoryLog) -> None:
+    """Each flush is a segment; nothing of them is in the topic before the decision."""
     producer = log.producer("a")
     count = appender.ENTRY_BATCHES_MAX // 3 + 10
     with producer.transaction():
         futures = [_flushed(producer, number) for number in range(count)]
         log.elsewhere().send("u", b"beside").get()
+        assert log.values("u", isolation="read_uncommitted") == [b"beside"]
     assert log.values("u") == [b"beside", *(b"%d" % number for number in range(count))]
     assert [future.get().offset for future in futures] == list(range(1, count + 1))
     with producer.transaction():
@@ -310,26 +309,20 @@ def test_transaction_too_large_for_one_entry_is_appended_before_decision(log: Me
     log.check()
 
 
-def test_commit_that_was_interrupted_between_two_topics_appends_the_rest_before_it_decides(
-    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(open_transaction, "ENTRY_BATCHES_MAX", 3)
+def test_commit_that_was_interrupted_between_two_manifests_decides_nothing(log: MemoryLog) -> None:
+    log.connection.entry_batches_max = 0
     producer = log.producer("a", retries=1)
     tx_id = producer.begin_transaction()
     for name in ("t", "u"):
         producer.send(name, name.encode())
     producer.flush()
-    log.store.on("create", "topics/u", unavailable, times=20)
+    log.store.on("put_new", "topics/u", unavailable, times=20)
     with pytest.raises(StoreUnavailable):
         producer.commit_transaction()
     assert log.admin.outcome(tx_id) is TransactionOutcome.OPEN
-    assert log.values("t", isolation="read_uncommitted") == [b"t"]
+    assert log.values("t", isolation="read_uncommitted") == []
     log.store.heal()
-    appended: list[object] = []
-    look = preceded_by(lambda: appended.append(log.values("u", isolation="read_uncommitted")))
-    log.store.on("create", "transactions/", look, holding="commit_prepared")
     producer.commit_transaction()
-    assert appended == [[b"u"]]
     assert log.values("t", "u") == [b"t", b"u"]
     log.check()
 
@@ -368,26 +361,6 @@ def _flushed(producer: Producer, number: int) -> RecordFuture:
     future = producer.send("u", b"%d" % number)
     producer.flush()
     return future
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("effect", [answer_lost, never_lands])
-def test_large_transaction_with_append_in_doubt_is_stored_once(
-    log: MemoryLog, effect: Effect
-) -> None:
-    producer = log.producer("a", retries=1)
-    count = appender.ENTRY_BATCHES_MAX // 3 + 10
-    producer.begin_transaction()
-    for number in range(count):
-        _flushed(producer, number)
-    log.store.on("create", "topics/u", effect, times=2)
-    log.store.on("create", "topics/u", unavailable, times=20)
-    with pytest.raises((OutcomeUnknown, StoreUnavailable)):
-        producer.commit_transaction()
-    log.store.heal()
-    producer.commit_transaction()
-    assert log.values("u") == [b"%d" % number for number in range(count)]
-    log.check()
 
 
 def test_R36_a_transaction_is_complete_after_its_offsets_are_applied(log: MemoryLog) -> None:
@@ -536,7 +509,7 @@ def test_R42_flush_past_transaction_timeout_is_refused(log: MemoryLog) -> None:
 
 
 def test_R42_timeout_applies_to_transaction_too_large_for_one_entry(log: MemoryLog) -> None:
-    """The commit writes its BEGIN, which gives the transaction no more time."""
+    """Its manifests give the transaction no more time."""
     producer = log.producer("a", transaction_timeout_ms=5_000)
     producer.begin_transaction()
     for number in range(appender.ENTRY_BATCHES_MAX // 3 + 10):

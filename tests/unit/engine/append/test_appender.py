@@ -121,8 +121,7 @@ def test_staging_in_the_background_gives_what_staging_gives(
     appender = appender_of(log)
     staged = appender.begin_stage(topic, rows(2, size), partitions(1, 0))()
     assert row_counts_of(staged) == {0: 1, 1: 1}
-    bases = appender.append_staged(topic, staged, log.producer("a").begin_transaction())
-    assert bases == {0: 0, 1: 0}
+    assert row_counts_of(appender.stage(topic, rows(2, size), partitions(1, 0))) == {0: 1, 1: 1}
 
 
 def test_small_flush_is_encoded_by_the_caller_and_a_large_one_in_the_background(

@@ -16,7 +16,7 @@ from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import DyingStore, HookedStore, ProcessDied
 from tests.unit.spark_plugin.spark_query import COUNT, GROUP, OPTIONS, SOURCE, Query, new_log
 from txlog.engine import transaction_session
-from txlog.engine.append import appender
+from txlog.engine.connection import Connection
 from txlog.errors import CheckpointConflict, GroupOwned, InvalidOption, ProducerFenced
 from txlog.model import TransactionOutcome, TxId
 
@@ -116,22 +116,22 @@ def test_I5_I10_driver_crash_with_separate_pend_entry_loses_and_duplicates_nothi
 def test_I5_I10_driver_crash_in_batch_above_entry_limit_loses_and_duplicates_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int, is_after: bool
 ) -> None:
-    """Registration, two declarations, four appends, pend with prepare, two markers, offsets with
+    """Registration (first batch only), two manifests, pend with prepare, two markers, offsets with
     complete."""
-    monkeypatch.setattr(appender, "ENTRY_BATCHES_MAX", 1)
+    monkeypatch.setattr(Connection, "entry_batches_max", 1)
     write = 0
     while dies_at(tmp_path / f"{write}", write, is_after, batch, restart):
         write += 1
-    assert write >= 11
+    assert write >= 6 + (batch == 0)
 
 
 def test_batches_above_and_below_entry_limit_commit_in_sequence(
     log: MemoryLog, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each large batch has its own sequences, so that none counts as a repeat of another."""
+    """Large and small ones share a session: each number is used once."""
     process = log.process()
     for batch, batches_max in enumerate([1, 1, 4_000, 1, 4_000]):
-        monkeypatch.setattr(appender, "ENTRY_BATCHES_MAX", batches_max)
+        monkeypatch.setattr(Connection, "entry_batches_max", batches_max)
         query.run(process, "run", batch, 2 * batch, 2 * batch + 2)
     check(log, 10)
 
