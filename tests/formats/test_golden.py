@@ -72,7 +72,8 @@ def test_golden_log_is_small_and_holds_every_kind_of_object(
     assert sum(file.stat().st_size for file in version.glob("*.*")) < BYTES_MAX
     listed = [stored.path for stored in stored_objects(connection)]
     kinds = {object_kind(path) for path in listed}
-    assert kinds == {"boundary", "chunk", "cluster-file", "entry", "hint", "segment", "snapshot"}
+    data = {"chunk", "entry", "manifest", "segment"}
+    assert kinds == {"boundary", "cluster-file", "hint", "snapshot", *data}
     spans = [re.findall(r"\d{20}", path)[:2] for path in listed if "/chunks/" in path]
     assert any(int(last) - int(first) > LONG // 2 for first, last in spans), "a node of the index"
     assert any(chunk_name_of(path) for path in listed if "/chunks/" in path), "a rewritten chunk"

@@ -146,6 +146,7 @@ def make() -> tuple[MemoryLog, list[str]]:
     rare.make_replaced(log)
     rare.make_cleaned_again(log)
     rare.make_buried(log)
+    rare.make_large(log)
     log.process().cluster.topic("plain").journal.prune(keep_entries=6)
     log.clock.advance(SETTINGS.boundary_grace_ms + 1)
     log.process().cluster.topic("plain").journal.prune(keep_entries=6)

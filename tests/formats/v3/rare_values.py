@@ -15,12 +15,23 @@ from txlog.client.half_messages.dead_letter import DEAD_LETTER_TOPIC, letters
 from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.half_store import read_half
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
+from txlog.client.producer.producer import Producer
 from txlog.coordinator import state
 from txlog.coordinator.coordinator import coordinator_number_of
-from txlog.coordinator.events import GroupReleased, OffsetRange, ParticipantsAdded, ReplayMark
+from txlog.coordinator.events import (
+    GroupReleased,
+    OffsetRange,
+    Participant,
+    ParticipantsAdded,
+    ReplayMark,
+)
+from txlog.engine.large_transactions import decidable
+from txlog.engine.producer_config import STAGED
 from txlog.engine.transaction_session import TransactionSession
 from txlog.groups.state import UNCHECKED, PendingOffset
 from txlog.topic.events import SealIndex
+from txlog.topic.records.conversion import with_timestamp
+from txlog.topic.records.python_rows import record_batch_from_rows
 from txlog.topic.upkeep.compaction import CompactionLimits, compact
 
 EVERY_CONFIG = {
@@ -170,3 +181,31 @@ def make_buried(log: MemoryLog) -> None:
     topic = log.process().cluster.topic("buried")
     log.admin.delete_topics(["buried"])
     topic.journal.close()
+
+
+def make_large(log: MemoryLog) -> None:
+    """Transactions with manifests: one with its parts in a chunk, one with parts in the tail, and
+    one that is decided and has no marker."""
+    log.admin.create_topic("wide", 2)
+    process = log.process()
+    process.entry_batches_max = 0
+    producer = Producer(process, transactional_id="wide", transaction_records=STAGED)
+    producer.init_transactions()
+    for number in range(3):
+        with producer.transaction():
+            for value in (b"large %d" % number, b"again %d" % number):
+                for partition in (0, 1):
+                    producer.send("wide", value, partition=partition, timestamp_ms=7)
+                producer.flush()
+    producer.close()
+    topic = process.cluster.topic("wide")
+    topic.catch_up()
+    rows = [{"key": None, "value": b"decided", "headers": None}]
+    stored = with_timestamp(record_batch_from_rows(rows, topic.schema()), 7)
+    segments = tuple(topic.stage({partition: [stored]}, 0) for partition in (0, 1))
+    session = TransactionSession(process, "wide decided")
+    session.register("i")
+    session.begin()
+    named = decidable(process, (Participant(topic.topic_id, "wide", (), segments),))
+    coordinator = process.coordinator_of("wide decided")
+    coordinator.prepare_commit(session.transactional_id, session.tx_id, named, (), None, "")
