@@ -221,7 +221,7 @@ OF_DELETION: dict[str, Mutant] = {
     "without R11, positions kept by topic name": Mutant(
         no_R11_for_positions, "mortals", 111, unseen_seeds=500
     ),
-    "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 29),
+    "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 17),
     "without R40": Mutant(no_R40, "mortals", 5),
     "without R54, topic closed without the coordinators": Mutant(
         closed_without_the_coordinators, "mortals", 0
@@ -237,7 +237,7 @@ OF_DELETION: dict[str, Mutant] = {
         retention_above_the_lso, "retention", 69, 1000
     ),
     "retention deletes incomplete transactions (I12)": Mutant(
-        retention_of_the_incomplete, "retention", 508, 800, beside=left_unfinished
+        retention_of_the_incomplete, "retention", 592, 800, beside=left_unfinished
     ),
     "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 67),
     "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 1),

@@ -369,10 +369,10 @@ OF_RULES: Mapping[str, Mutant] = {
     "old decision published in a later slot (I2)": Mutant(old_decision_published, "producers", 1),
     "aborted records not skipped (I3)": Mutant(aborted_shown, "producers", 0),
     "abort accepted after the commit (I4)": Mutant(decided_twice, "witnessed", 2),
-    "sequences not checked (I7)": Mutant(rules_out.without_I7, "flaky", 105),
+    "sequences not checked (I7)": Mutant(rules_out.without_I7, "flaky", 55),
     "entries deleted without a boundary (I12)": Mutant(no_boundary, "storm", 0),
     "staged segments deleted after an unknown outcome (I13)": Mutant(
-        deleted_on_unknown_outcome, "denied", 145
+        deleted_on_unknown_outcome, "denied", 548
     ),
     "unlisted objects count as absent (I14)": Mutant(
         tip_by_listing, "producers", 215, unseen_seeds=1_300
@@ -384,7 +384,7 @@ OF_RULES: Mapping[str, Mutant] = {
     "without R2, new run forgets the mark": Mutant(no_R2_memory, "numbers", 7, 600),
     "without R4": Mutant(no_R4, "wrong-clocks", 10, beside=no_outcomes, kind="I4"),
     "without R5, BEGIN does not wait for the prepared transaction": Mutant(
-        rules_out.without_R5_before_begin, "producers", 21, beside=applied_later
+        rules_out.without_R5_before_begin, "producers", 3, beside=applied_later
     ),
     "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 213),
     "without R8, offsets applied before the topics": Mutant(rules_out.without_R8, "witnessed", 550),

@@ -234,7 +234,7 @@ OF_SPARK: Mapping[str, Mutant] = {
     "idle positions not committed (I10)": Mutant(idle_positions_not_committed, "latest", 24),
     "without R20": Mutant(no_R20, "hasty", 14),
     "without R21": Mutant(no_R21, "self-unions", 37),
-    "without R22": Mutant(no_R22, "hasty", 15, 700),
+    "without R22": Mutant(no_R22, "hasty", 16, 700),
     "without R23": Mutant(no_R23, "unions", 37),
     "without R24": Mutant(no_R24, "elsewhere", 16),
     "without R25": Mutant(no_R25, "unions", 106),

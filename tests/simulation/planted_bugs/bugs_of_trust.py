@@ -178,7 +178,7 @@ def own_grace(patch: Patch) -> None:
 
 OF_TRUST: Mapping[str, Mutant] = {
     "without R14, grace ignored": Mutant(no_grace, "trusted", 21),
-    "without R15, check trusted for ever": Mutant(trusted_for_ever, "trusted", 8),
+    "without R15, check trusted for ever": Mutant(trusted_for_ever, "trusted", 16),
     "without R15, trust by the wall clock alone": Mutant(trusted_by("wall_ms"), "trusted", 93),
     "without R31, snapshot's boundary counts as checked": Mutant(
         snapshots_check, "trusted", 35, unseen_seeds=300
