@@ -315,7 +315,9 @@ def _require_parts(segment: Segment) -> None:
     is_rising = all(a.position < b.position for a, b in pairwise(segment.batches))
     if not (is_manifest(segment.path) and segment.batches and is_rising):
         path = f"{segment.path!r:.200}"
-        raise CorruptData(f"{path} is no manifest, or is named without parts, or with some twice")
+        raise CorruptData(
+            f"An event names {path} as a manifest that it is not, or not with its parts in order"
+        )
 
 
 def require_plausible(state: TopicState, event: TopicEvent, slot: int) -> None:

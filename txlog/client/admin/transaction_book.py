@@ -172,7 +172,7 @@ class _Look:
 
     @property
     def is_continued(self) -> bool:
-        """Whether there is no gap between what was known and what it has read."""
+        """Whether it has read on from what was known, without a gap."""
         return self._known is not None and self.is_done
 
     def read(self, entries: int) -> int:
