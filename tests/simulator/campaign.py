@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import multiprocessing
 import signal
@@ -109,6 +110,9 @@ def main(arguments: Sequence[str] | None, scenarios: Mapping[str, Scenario], pro
     until = begun + asked.minutes * 60 if asked.minutes else float("inf")
     last = sys.maxsize if asked.minutes and asked.seeds is None else first + (asked.seeds or 100)
     tally, said = CampaignTally(), float("-inf")
+    # A world is small and soon gone: at Python's own threshold every sixth of a run is spent here.
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 20)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for found in campaign(chosen, range(first, last), asked.workers, until):
