@@ -22,6 +22,10 @@ OnError: TypeAlias = Callable[[str, str, TxlogError], object]
 others are returned. As the `onerror` of `os.walk`."""
 
 
+def unnoted(kind: str, name: str, error: TxlogError) -> None:
+    """An OnError for a caller that does what it can without what cannot be read."""
+
+
 WORKERS_MAX = 32
 """Requests that a process has under way at once. Threads of Python share a core: of more than so
 many, those with an answer would wait for each other. With fewer, reading all coordinators of a log

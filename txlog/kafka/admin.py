@@ -293,8 +293,8 @@ async def describe_cluster(server: KafkaServer, request: Any) -> Any:
 
 
 def describe_log_dirs(server: KafkaServer, request: Any) -> Any:
-    """DescribeLogDirs: the bytes of each partition in the one store, without what compaction and
-    aborts have made useless only if it was removed already."""
+    """DescribeLogDirs: the bytes of each partition in the one store, at one of the gateways,
+    without what compaction and aborts have made useless only if it was removed already."""
     response = admin.DescribeLogDirsResponse
     kind = response.DescribeLogDirsResult
     cluster = server.connection.cluster
@@ -319,7 +319,9 @@ def describe_log_dirs(server: KafkaServer, request: Any) -> Any:
         )
 
     def all_described() -> list[Any]:
-        found = cluster.answers([partial(cluster.find_topic, name) for name in asked])
+        found = cluster.answers(
+            [partial(cluster.find_topic, name) for name in asked if server.lists(name)]
+        )
         return [described(topic) for topic in found if topic is not None]
 
     code, _, topics = tried(all_described)

@@ -16,6 +16,7 @@ from txlog.client.admin import TransactionListing
 from txlog.clock import elapsed_ms
 from txlog.coordinator.transaction import TransactionState
 from txlog.errors import GroupOwned, TxlogError
+from txlog.groups.state import GroupState
 from txlog.kafka.error_codes import GROUP_CODES, code_of, coordinator_code, tried
 from txlog.kafka.gateways import GATEWAYS
 from txlog.kafka.group_leases import LEADER
@@ -36,13 +37,29 @@ _ASKS_FOR_MISSING = 6
 
 
 def _with_offsets(server: KafkaServer) -> list[str]:
-    """Groups that have offsets; those by which gateways lead groups and are listed are none."""
-    groups = server.connection.offsets.groups(linearizable=True)
+    """Groups that have offsets, but those that another gateway leads: it lists them."""
+    groups = server.connection.offsets.groups(linearizable=True, on_error=_logged)
+    others = set(server.gateways.peers()) - {server.url}
+    leaders = {name: one.committed.get(LEADER) for name, one in groups.items()}
     return [
         name
-        for name, one in groups.items()
-        if name != GATEWAYS and (one.pending or set(one.committed) - {LEADER})
+        for name, at in leaders.items()
+        if _has_offsets(name, groups[name]) and (at is None or at.metadata not in others)
     ]
+
+
+def _has_offsets(name: str, group: GroupState) -> bool:
+    """Whether it is a group. Those by which gateways lead groups, and are listed, are none."""
+    return name != GATEWAYS and bool(group.pending or set(group.committed) - {LEADER})
+
+
+def _exists(server: KafkaServer, name: str) -> bool:
+    return _has_offsets(name, server.connection.offsets.group(name))
+
+
+def _logged(kind: str, name: str, error: TxlogError) -> None:
+    """One coordinator cannot be read: the answer has what others know."""
+    code_of(error)
 
 
 async def _code_of_leader(server: KafkaServer, group: str) -> int:
@@ -77,14 +94,14 @@ async def list_groups(server: KafkaServer, request: Any) -> Any:
 async def describe_groups(server: KafkaServer, request: Any) -> Any:
     """DescribeGroups: members, and what each was assigned."""
     kind = admin.DescribeGroupsResponse.DescribedGroup
-    failed, message, names = await server.call(tried, partial(_with_offsets, server))
 
     async def described(name: str) -> Any:
         group = server.groups.find(name)
         if group is not None:
             return _described(group)
-        code = failed or await _code_of_leader(server, name)
-        is_missing = not code and name not in (names or ())
+        code, message, is_known = await server.call(tried, partial(_exists, server, name))
+        code = code or await _code_of_leader(server, name)
+        is_missing = not code and not is_known
         if is_missing and request.API_VERSION >= _ASKS_FOR_MISSING:
             code = int(kafka.GroupIdNotFoundError.errno)
         return kind(
@@ -130,10 +147,10 @@ async def delete_groups(server: KafkaServer, request: Any) -> Any:
     results = []
 
     def delete(name: str) -> None:
-        if name not in _with_offsets(server):
+        if not _exists(server, name):
             raise kafka.GroupIdNotFoundError(f"no group {name!r} has offsets")
         try:
-            server.admin.delete_group(name)
+            server.admin.delete_group(name, on_error=_logged)
         except GroupOwned as error:  # Its members are the tasks of a query.
             raise kafka.NonEmptyGroupError(error.message) from error
 
@@ -239,16 +256,18 @@ def _or_none(value: int | None) -> int:
 
 
 def list_transactions(server: KafkaServer, request: Any) -> Any:
-    """ListTransactions: every transactional id, by state, producer id and age."""
+    """ListTransactions: this gateway's share of the transactional ids, by state, producer id and
+    age. Clients ask all gateways."""
     response = admin.ListTransactionsResponse
-    code, _, found = tried(server.admin.list_transactions)
+    code, _, found = tried(partial(server.admin.list_transactions, on_error=_logged))
     states, producers = set(request.state_filters), set(request.producer_id_filters)
     now_ms = server.connection.runtime.clock.wall_ms()
 
     def is_asked(one: TransactionListing) -> bool:
         age_ms = -1 if one.open is None else elapsed_ms(one.open.started_ms, now_ms)
         return (
-            (not states or one.state in states)
+            server.lists(one.transactional_id)
+            and (not states or one.state in states)
             and (not producers or one.producer_id in producers)
             and age_ms >= request.duration_filter
         )
@@ -271,9 +290,15 @@ def list_transactions(server: KafkaServer, request: Any) -> Any:
 def describe_transactions(server: KafkaServer, request: Any) -> Any:
     """DescribeTransactions: state and partitions of transactional ids."""
     response = admin.DescribeTransactionsResponse
-    code, _, listed = tried(server.admin.list_transactions)
+    unread: list[int] = []
+    code, _, listed = tried(
+        partial(
+            server.admin.list_transactions, on_error=lambda *told: unread.append(code_of(told[2]))
+        )
+    )
     known = {one.transactional_id: one for one in listed or ()}
-    missing = code or int(kafka.TransactionalIdNotFoundError.errno)
+    # A coordinator that cannot be read may know it.
+    missing = next(iter(unread), code or int(kafka.TransactionalIdNotFoundError.errno))
     return response(
         transaction_states=[
             _transaction(server, known[name])

@@ -205,6 +205,10 @@ class KafkaServer:
         """Whether this is the gateway that serves the client, as far as was read lately."""
         return self._home(client_id) == self.url
 
+    def lists(self, name: str) -> bool:
+        """Whether this gateway, of those that clients ask for all, lists that one thing."""
+        return home_of(name, self.gateways.peers()) == self.url
+
     def _home(self, client_id: str | None) -> str:
         return home_of(f"{client_id} {CLIENT.get().host}", self.gateways.peers())
 

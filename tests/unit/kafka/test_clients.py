@@ -10,9 +10,12 @@ import confluent_kafka as librdkafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer
+from kafka.protocol import admin, metadata
+from kafka.protocol.producer import InitProducerIdRequest
 
 import txlog
 from tests.processes.kafka_gateway import WAIT_S, Gateway
+from tests.unit.kafka.raw_requests import asked
 from txlog.kafka.group_leases import LEADER
 
 
@@ -130,8 +133,8 @@ def test_transaction_at_another_gateway_is_begun_again_and_never_half(tmp_path: 
     producer.begin_transaction()
     producer.produce("moved", b"1")
     assert producer.flush(WAIT_S) == 0
-    metadata = producer.list_topics("moved", timeout=WAIT_S)
-    port = metadata.brokers[metadata.topics["moved"].partitions[0].leader].port
+    found = producer.list_topics("moved", timeout=WAIT_S)
+    port = found.brokers[found.topics["moved"].partitions[0].leader].port
     serving = first if first.address.endswith(f":{port}") else second
     serving.kill()
     aborted = 0
@@ -161,13 +164,45 @@ def test_gateways_name_each_other_and_the_same_one_for_a_client(tmp_path: Path) 
         assert seen[2][0] == {first.address, second.address}
 
 
+def test_what_clients_ask_all_gateways_for_is_listed_once(tmp_path: Path) -> None:
+    root, names = str(tmp_path / "log"), [f"id-{number}" for number in range(8)]
+    with Gateway(root) as first, Gateway(root) as second:
+        txlog.Admin(root).create_topics([txlog.NewTopic(name) for name in names])
+        member = member_of(names[0], [first.address, second.address])
+        assert any(member.poll(0.1) is None and member.assignment() for _ in range(200))
+        member.commit(offsets=[librdkafka.TopicPartition(names[0], 0, 0)], asynchronous=False)
+        with first.connected() as one, second.connected() as two:
+            for connection in (one, two, one):  # The first answer is older than the other gateway.
+                brokers = asked(connection, metadata.MetadataRequest(topics=[]), 1).brokers
+            assert len(brokers) == 2
+            for name in names:
+                init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+                codes = [asked(connection, init, 1).error_code for connection in (one, two)]
+                assert 0 in codes
+            request = admin.ListTransactionsRequest(
+                state_filters=[], producer_id_filters=[], duration_filter=-1
+            )
+            transactions, groups, topics = [], [], []
+            for connection in (one, two):
+                found = asked(connection, request, 1).transaction_states
+                transactions += [each.transactional_id for each in found]
+                listed = asked(connection, admin.ListGroupsRequest(), 4).groups
+                groups += [(each.group_id, each.group_state) for each in listed]
+                [folder] = asked(connection, admin.DescribeLogDirsRequest(topics=None), 1).results
+                topics += [each.name for each in folder.topics]
+        assert sorted(transactions) == names
+        assert sorted(topics) == names
+        assert groups == [(names[0], "Stable")]
+        member.close()
+
+
 @pytest.mark.slow  # A leader that is killed is replaced after ten seconds of silence.
 def test_group_goes_on_at_another_gateway_when_its_leader_is_killed(tmp_path: Path) -> None:
     root = str(tmp_path / "log")
     with Gateway(root) as first, Gateway(root) as second:
         gateways = {first.address: first, second.address: second}
-        admin = txlog.Admin(root)
-        admin.create_topics([txlog.NewTopic("led", 4)])
+        log = txlog.Admin(root)
+        log.create_topics([txlog.NewTopic("led", 4)])
         members = [member_of("led", order) for order in ([*gateways], [*gateways][::-1])]
         read: list[bytes] = []
 
@@ -182,10 +217,10 @@ def test_group_goes_on_at_another_gateway_when_its_leader_is_killed(tmp_path: Pa
             assert any(is_true() for _ in range(400)), (shares(), offsets(), leader())
 
         def leader() -> str:
-            return admin.connection.offsets.group("led").committed[LEADER].metadata
+            return log.connection.offsets.group("led").committed[LEADER].metadata
 
         def offsets() -> list[int | None]:
-            return [one.current_offset for one in admin.describe_group("led").partitions]
+            return [one.current_offset for one in log.describe_group("led").partitions]
 
         until(lambda: shares() == [2, 2])
         dead = leader()

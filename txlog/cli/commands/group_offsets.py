@@ -36,6 +36,7 @@ from txlog.client.admin.offset_reset import (
 )
 from txlog.client.positions.listed_offsets import duration_ms
 from txlog.documents.groups import list_document
+from txlog.documents.unreadable import Unreadable
 from txlog.engine.times import milliseconds
 from txlog.errors import UsageError
 from txlog.groups.state import GroupDeleted, OffsetsDeleted
@@ -250,7 +251,8 @@ def delete(session: Session, group: Group, execute: Execute = False) -> None:
     """
     validate_group_id(group)
     admin = session.admin()
-    found = admin.describe_group(group)
+    unread = Unreadable()
+    found = admin.describe_group(group, on_error=unread.note)
     positions = sum(part.current_offset is not None for part in found.partitions)
     least = "" if found.lag is not None else "at least "
     what = (
@@ -258,7 +260,7 @@ def delete(session: Session, group: Group, execute: Execute = False) -> None:
         f"a lag of {least}{counted(found.known_lag, 'record')}"
     )
     if execute:
-        admin.delete_group(group)
+        admin.delete_group(group, on_error=unread.note)
     else:
         require_allowed(admin.connection, GroupDeleted(group))
     session.show({**list_document(found), "deleted": execute}, [list_grid([found])])
@@ -266,6 +268,7 @@ def delete(session: Session, group: Group, execute: Execute = False) -> None:
         session.say(f"Deleted {what}.")
     else:
         session.say_planned(f"delete {what}")
+    session.end_with(unread)
 
 
 @app.command(

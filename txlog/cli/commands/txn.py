@@ -135,7 +135,8 @@ def abort(
     """
     admin = session.admin()
     tx_id = _chosen(admin, transaction, topic, partition, start_offset)
-    found = admin.describe_transaction(tx_id)
+    unread = Unreadable()
+    found = admin.describe_transaction(tx_id, on_error=unread.note)
     if found.outcome is TransactionOutcome.COMMITTED:
         raise IllegalTransition(
             f"transaction {tx_id} is committed and can no longer be aborted; to go back, write "
@@ -143,7 +144,7 @@ def abort(
             tx_id=str(tx_id),
         )
     if execute:
-        found = admin.abort_transaction(tx_id)
+        found = admin.abort_transaction(tx_id, on_error=unread.note)
     document = transaction_document(found, admin.connection.runtime.clock.wall_ms())
     session.show(document, _sections(document))
     if execute:
@@ -152,6 +153,7 @@ def abort(
         session.say(f"Transaction {tx_id} is aborted already.")
     else:
         session.say_planned(f"abort transaction {tx_id}")
+    session.end_with(unread)
 
 
 def _chosen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from txlog.cli.session import Session, Topic, topic_names, with_session
 from txlog.client.positions.listed_offsets import duration_ms
 from txlog.documents.record_json import iso_time
 from txlog.documents.transactions import hanging_document
+from txlog.documents.unreadable import Unreadable
 from txlog.errors import UnknownTransaction
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 
@@ -90,7 +92,8 @@ def hanging(
     admin = session.admin()
     now_ms = admin.connection.runtime.clock.wall_ms()
     limit_ms = None if max_timeout is None else duration_ms(max_timeout)
-    found = admin.find_hanging_transactions(topic, limit_ms)
+    unread = Unreadable()
+    found = admin.find_hanging_transactions(topic, limit_ms, on_error=unread.note)
     document = [hanging_document(each, now_ms) for each in found]
     rows = [
         (
@@ -105,6 +108,7 @@ def hanging(
         for each in found
     ]
     session.show(document, [Grid(HANGING_HEADERS, rows)])
+    session.end_with(unread)
     if not found:
         session.say("No transaction hangs.")
         return
@@ -124,15 +128,16 @@ def outcome(
     """How a transaction ended: COMMITTED, ABORTED, OPEN or DEAD_LETTERED, in one word."""
     admin = session.admin()
     # The tag first: users choose tags freely, and one may look like a transaction.
-    found = admin.outcome(name)
+    unread = Unreadable()
+    found = admin.outcome(name, on_error=unread.note)
     if found is TransactionOutcome.UNKNOWN_ID:
-        try:
+        with suppress(ValueError):  # Not a transaction, either.
             found = admin.outcome(TxId.parse(name))
-        except ValueError as error:
-            raise _unknown(name) from error
     if found is TransactionOutcome.UNKNOWN_ID:
+        session.end_with(unread)  # A coordinator that cannot be read may know it.
         raise _unknown(name)
     session.show({"id": name, "outcome": str(found)}, [Grid(("OUTCOME",), [(str(found),)])])
+    session.end_with(unread)
 
 
 def _unknown(name: str) -> UnknownTransaction:

@@ -143,14 +143,15 @@ class GroupAdmin:
         self.connection.offsets.delete_offsets(group_id, tuple(wanted))
         return [where for where in wanted if where in known.committed]
 
-    def delete_group(self, group_id: str) -> None:
-        """Delete a group, its offsets and its owner.
+    def delete_group(self, group_id: str, *, on_error: OnError | None = None) -> None:
+        """Delete a group, its offsets and its owner; with `on_error` as in `describe_group`, so
+        that such an owner stays.
 
         Raises UnknownGroup, GroupOwned, UnstableOffsetCommit.
         """
         validate_group_id(group_id)
         require_no_live_owner(self.connection, group_id)
-        owned = [c for c in self.connection.caught_up() if group_id in c.state.owners]
+        owned = [c for c in self.connection.caught_up(on_error) if group_id in c.state.owners]
         # The offsets first: while some are pending they stay, and so the group's owner does (R12).
         try:
             self.connection.offsets.delete(group_id)

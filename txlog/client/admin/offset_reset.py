@@ -19,6 +19,7 @@ from txlog.client.positions.position_arguments import (
 )
 from txlog.engine.connection import Connection
 from txlog.errors import GroupOwned, NoOffsetForPartition, UnknownGroup, UsageError
+from txlog.fan_out import unnoted
 from txlog.groups.state import CommittedOffset, OffsetsCommitted, OffsetsEvent, PendingOffset
 from txlog.model import IsolationLevel, TopicPartition, validate_group_id
 from txlog.topic.read.time_lookup import offset_for_time
@@ -179,9 +180,12 @@ def _asked(
 
 
 def require_no_live_owner(connection: Connection, group: str) -> None:
-    """Raises GroupOwned if a query that owns the group was active a short time ago."""
+    """Raises GroupOwned if a query that owns the group was active a short time ago.
+
+    An owner at a coordinator that cannot be read is not known; I6 holds without this check.
+    """
     now_ms = connection.runtime.clock.wall_ms()
-    for coordinator in connection.caught_up():
+    for coordinator in connection.caught_up(unnoted):
         state = coordinator.state
         owner = state.owners.get(group)
         known = state.ids.get(owner) if owner is not None else None

@@ -6,7 +6,7 @@ not decide anything: a coordinator does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -28,8 +28,8 @@ from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.transaction import Transaction, TransactionalId
 from txlog.engine.connection import Connection
-from txlog.errors import ProducerFenced, UnknownTransaction, UsageError
-from txlog.fan_out import OnError, in_background
+from txlog.errors import ProducerFenced, TxlogError, UnknownTransaction, UsageError
+from txlog.fan_out import OnError, in_background, unless_unread
 from txlog.groups.state import Pending
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_tag
 from txlog.topic.producer_state import OpenTransaction
@@ -78,10 +78,13 @@ class TransactionAdmin:
             for mark in coordinator.state.marks.values()
         ]
 
-    def outcome(self, transaction: TxId | str) -> TransactionOutcome:
+    def outcome(
+        self, transaction: TxId | str, *, on_error: OnError | None = None
+    ) -> TransactionOutcome:
         """The outcome of a transaction, by its id or its tag. Transactions of different transaction
         groups may share a tag: COMMITTED if one of them is, else OPEN if one may still commit.
 
+        `on_error` as in `list_transactions`, for a tag that no other coordinator has as COMMITTED.
         Raises InvalidName for a text that no tag can be.
         """
         if isinstance(transaction, TxId):
@@ -89,9 +92,23 @@ class TransactionAdmin:
         if not isinstance(transaction, str):
             raise UsageError(f"{transaction!r:.80} is not a transaction; give a TxId, or a tag.")
         tag = validate_tag(transaction)
-        asked = [partial(c.outcome_of_tag, tag) for c in self.connection.coordinators()]
+        unread: list[tuple[str, str, TxlogError]] = []
+        asked = [
+            unless_unread(
+                lambda *told: unread.append(told),
+                "coordinator",
+                str(each.number),
+                partial(each.outcome_of_tag, tag),
+            )
+            for each in self.connection.coordinators()
+        ]
         answers = list(self.connection.cluster.answers(asked))
-        return next((o for o in _BY_RANK if o in answers), TransactionOutcome.UNKNOWN_ID)
+        found = next((o for o in _BY_RANK if o in answers), TransactionOutcome.UNKNOWN_ID)
+        for told in unread if found is not TransactionOutcome.COMMITTED else ():
+            if on_error is None:
+                raise told[2]
+            on_error(*told)
+        return found
 
     def describe_transaction(
         self, tx_id: TxId | str, *, on_error: OnError | None = None
@@ -120,21 +137,24 @@ class TransactionAdmin:
             tx_id, outcome, name, coordinator.number, opened, tuple(sorted(pending))
         )
 
-    def abort_transaction(self, tx_id: TxId | str) -> TransactionDescription:
-        """Abort any process's transaction, end its epoch, release its pending offsets.
+    def abort_transaction(
+        self, tx_id: TxId | str, *, on_error: OnError | None = None
+    ) -> TransactionDescription:
+        """Abort any process's transaction, end its epoch, release its pending offsets; with
+        `on_error` as in `list_transactions`, so that those of such a group stay pending.
 
         Returns its state afterwards. Raises UnknownTransaction, and IllegalTransition if its commit
         is decided.
         """
         tx_id = checked_transaction(tx_id)
-        found = self.describe_transaction(tx_id)
+        found = self.describe_transaction(tx_id, on_error=on_error)
         coordinator = self.connection.coordinator(found.coordinator)
         with suppress(ProducerFenced):  # Its id is forgotten: only its pending offsets are left.
             coordinator.abort(found.transactional_id, tx_id, fence=True)
         for group in found.pending_groups:  # After the abort is stored (R3).
             self.connection.offsets.settle(group, tx_id)
         with suppress(UnknownTransaction):
-            return self.describe_transaction(tx_id)
+            return self.describe_transaction(tx_id, on_error=on_error)
         return replace(found, pending_groups=())
 
     def _owner_of(
@@ -175,33 +195,45 @@ class TransactionAdmin:
         return found
 
     def find_hanging_transactions(
-        self, topic: str | None = None, max_timeout_ms: int | None = None
+        self,
+        topic: str | None = None,
+        max_timeout_ms: int | None = None,
+        *,
+        on_error: OnError | None = None,
     ) -> list[HangingTransaction]:
         """Late transactions that block readers, by partition, in one topic or in all.
 
         Late means past the transaction's own timeout, or past `max_timeout_ms` if given; one that
-        no coordinator has as open is always late (KIP-664). Raises UnknownTopic, InvalidRecord for
-        a timeout that is not a whole number.
+        no coordinator has as open is always late (KIP-664). With `on_error` those of topics that
+        cannot be read are left out, and, if a coordinator cannot be read, those that no other one
+        has; it is called with "topic" or "coordinator", the name and the error. Raises
+        UnknownTopic, InvalidRecord for a timeout that is not a whole number.
         """
         if max_timeout_ms is not None:
             max_timeout_ms = whole_number("max_timeout_ms", max_timeout_ms)
         cluster = self.connection.cluster
-        names = [topic] if topic is not None else sorted(cluster.state().topics)
-        find = cluster.find_topic if topic is None else cluster.present_topic
-        reads = [partial(find, name) for name in names]
+        reads: list[Callable[[], TopicLog | None]] = [partial(cluster.present_topic, topic or "")]
+        if topic is None:
+            reads = [
+                unless_unread(on_error, "topic", name, partial(cluster.find_topic, name))
+                for name in sorted(cluster.state().topics)
+            ]
         logs = [log for log in cluster.answers(reads) if log is not None]
         in_topics = [(log, *found) for log in logs for found in log.state.open_transactions()]
         # After the topics: a transaction begins at its coordinator before it has records.
+        read = list(self.connection.caught_up(on_error))
         opened = {
             transaction.tx_id: (name, transaction)
-            for coordinator in self.connection.caught_up()
+            for coordinator in read
             for name, transaction in coordinator.state.open_transactions()
         }
+        are_all_read = len(read) == len(self.connection.coordinators())
         now_ms = self.connection.runtime.clock.wall_ms()
         return [
             hanging
             for log, tx_id, found in in_topics
-            if _is_hanging(log, tx_id, opened.get(tx_id), now_ms, max_timeout_ms)
+            if (are_all_read or tx_id in opened)
+            and _is_hanging(log, tx_id, opened.get(tx_id), now_ms, max_timeout_ms)
             for hanging in _by_partition(log.name, tx_id, found, opened.get(tx_id))
         ]
 

@@ -19,6 +19,7 @@ from txlog.client.consumer.fetcher import PartitionFetcher
 from txlog.client.positions.listed_offsets import present_topics
 from txlog.engine.connection import Connection
 from txlog.errors import IllegalTransition, ReadBlocked, TxlogError, UnknownTopic
+from txlog.fan_out import unnoted
 from txlog.model import TopicPartition, TxId
 from txlog.topic.read.reader import FetchedBatch
 
@@ -204,7 +205,7 @@ class ReadToEnd:
     def _described(self, tx_id: TxId) -> str:
         """The blocking transaction, and the remedy."""
         remedy = f"Read again once it has ended; 'txlog txn abort {tx_id}' ends it."
-        for coordinator in self._connection.caught_up():
+        for coordinator in self._connection.caught_up(unnoted):
             for name, transaction in coordinator.state.open_transactions():
                 if transaction.tx_id == tx_id:
                     age_ms = self._connection.runtime.clock.wall_ms() - transaction.started_ms
@@ -212,4 +213,4 @@ class ReadToEnd:
                         f"transaction {tx_id} of {name!r} is open. It began {age_ms} ms ago, and "
                         f"its timeout is {transaction.timeout_ms} ms. {remedy}"
                     )
-        return f"transaction {tx_id} is open there, and no coordinator knows it. {remedy}"
+        return f"transaction {tx_id} is open there, and no readable coordinator knows it. {remedy}"
